@@ -1,0 +1,2 @@
+//! Load generator: written next.
+fn main() {}

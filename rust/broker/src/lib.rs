@@ -1,0 +1,1 @@
+//! The stompica broker.

@@ -1,0 +1,138 @@
+//! What a peer did wrong: one code per misbehaviour, stable over releases, listed in `docs/errors.md`.
+
+use std::fmt;
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])* $name:ident = $code:literal, $message:literal, $close:literal;)*) => {
+        /// The stable `code` header of an ERROR frame.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Code { $($(#[doc = $doc])* $name,)* }
+
+        impl Code {
+            /// All codes, in the order of the documentation.
+            pub const ALL: &'static [Code] = &[$(Code::$name,)*];
+
+            /// The `code` header.
+            #[must_use]
+            pub fn as_str(self) -> &'static str { match self { $(Code::$name => $code,)* } }
+
+            /// The `message` header: short, the same for every occurrence.
+            #[must_use]
+            pub fn message(self) -> &'static str { match self { $(Code::$name => $message,)* } }
+
+            /// The WebSocket close code that follows the ERROR (RFC 6455, 7.4.1).
+            #[must_use]
+            pub fn websocket_close(self) -> u16 { match self { $(Code::$name => $close,)* } }
+        }
+    };
+}
+
+codes! {
+    /// The first line is no command of a client.
+    Command = "E-COMMAND", "unknown command", 1002;
+    /// A header line without a colon, with an empty name, or with a stray CR in 1.2.
+    Header = "E-HEADER", "malformed header", 1002;
+    /// A header with an escape that the version does not define.
+    Escape = "E-ESCAPE", "undefined escape sequence", 1002;
+    /// A header that is not UTF-8.
+    Utf8 = "E-UTF8", "header is not UTF-8", 1002;
+    /// A content-length that is no number, or is not followed by NUL.
+    ContentLength = "E-CONTENT-LENGTH", "bad content-length", 1002;
+    /// A body on a frame that has none.
+    Body = "E-BODY", "frame must not have a body", 1002;
+    /// A header line longer than `max_header_size`.
+    HeaderSize = "E-HEADER-SIZE", "header too long", 1009;
+    /// More headers than `max_headers`.
+    HeaderCount = "E-HEADER-COUNT", "too many headers", 1009;
+    /// A body longer than `max_message_size`.
+    MessageSize = "E-MESSAGE-SIZE", "message too large", 1009;
+    /// A frame before login longer than 64 KiB.
+    LoginSize = "E-LOGIN-SIZE", "frame too large before login", 1009;
+    /// Any frame but CONNECT or STOMP before the session is connected.
+    NotConnected = "E-NOT-CONNECTED", "not connected", 1002;
+    /// A second CONNECT.
+    Connected = "E-CONNECTED", "already connected", 1002;
+    /// No common version.
+    Version = "E-VERSION", "no common protocol version", 1002;
+    /// A heart-beat header that is not two numbers.
+    HeartBeatHeader = "E-HEART-BEAT", "bad heart-beat header", 1002;
+    /// No CONNECT within `login_timeout`.
+    LoginTimeout = "E-LOGIN-TIMEOUT", "login timed out", 1008;
+    /// No byte within twice the agreed heart-beat.
+    HeartBeatTimeout = "E-HEART-BEAT-TIMEOUT", "heart-beat missed", 1002;
+    /// A required `destination` is missing or empty.
+    DestinationMissing = "E-DEST-MISSING", "destination missing", 1002;
+    /// A destination that is not well-formed: a wildcard at a wrong place.
+    DestinationInvalid = "E-DEST-INVALID", "invalid destination", 1002;
+    /// A SEND to a wildcard.
+    DestinationWildcard = "E-DEST-WILDCARD", "wildcard not allowed in SEND", 1002;
+    /// A required `id` is missing.
+    IdMissing = "E-ID-MISSING", "id missing", 1002;
+    /// A SUBSCRIBE with an id that is in use.
+    SubscriptionDuplicate = "E-SUB-DUPLICATE", "subscription id in use", 1002;
+    /// An UNSUBSCRIBE of what is not subscribed.
+    SubscriptionUnknown = "E-SUB-UNKNOWN", "no such subscription", 1002;
+    /// An `ack` mode that the version does not have.
+    AckMode = "E-ACK-MODE", "unknown ack mode", 1002;
+    /// An ACK or NACK of what was not delivered here, or was acknowledged before.
+    AckUnknown = "E-ACK-UNKNOWN", "no such delivery", 1002;
+    /// A required `transaction` is missing.
+    TransactionMissing = "E-TX-MISSING", "transaction missing", 1002;
+    /// A transaction that is not open.
+    TransactionUnknown = "E-TX-UNKNOWN", "no such transaction", 1002;
+    /// BEGIN of an open transaction.
+    TransactionOpen = "E-TX-OPEN", "transaction already open", 1002;
+    /// More open transactions than `max_transactions`.
+    TransactionCount = "E-TX-COUNT", "too many transactions", 1008;
+    /// A kind of destination or a command that is not built yet.
+    NotSupported = "E-NOT-SUPPORTED", "not supported", 1008;
+    /// More subscriptions than `max_subscriptions`.
+    SubscriptionCount = "E-SUB-COUNT", "too many subscriptions", 1008;
+    /// More destinations than `max_destinations`.
+    DestinationCount = "E-DEST-COUNT", "too many destinations", 1013;
+    /// More connections than `max_connections`.
+    Connections = "E-CONNECTIONS", "too many connections", 1013;
+    /// Backpressure held a SEND longer than `publish_timeout`.
+    Memory = "E-MEMORY", "broker out of memory", 1013;
+    /// The consumer reads too slowly (`slow_consumer`).
+    SlowConsumer = "E-SLOW-CONSUMER", "slow consumer", 1013;
+}
+
+/// A peer's mistake: what goes into the ERROR frame before the connection is closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProtocolError {
+    /// Which rule was broken.
+    pub code: Code,
+    /// One sentence for the body of the ERROR: the value found and what is allowed. Never a passcode.
+    pub detail: String,
+}
+
+impl ProtocolError {
+    /// An error with a sentence that explains it.
+    #[must_use]
+    #[cold]
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        ProtocolError { code, detail: detail.into() }
+    }
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ({}): {}", self.code.message(), self.code.as_str(), self.detail)
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+#[cfg(test)]
+mod tests {
+    use super::Code;
+
+    #[test]
+    fn codes_are_unique_and_close_codes_are_legal() {
+        for (at, code) in Code::ALL.iter().enumerate() {
+            assert!(Code::ALL[..at].iter().all(|other| other.as_str() != code.as_str()));
+            assert!(matches!(code.websocket_close(), 1002 | 1008 | 1009 | 1013));
+        }
+    }
+}
