@@ -1,1 +1,4 @@
 //! The stompica broker.
+
+pub mod config;
+pub mod log;

@@ -1,0 +1,162 @@
+//! The settings of a broker: their types, their defaults, and the one table that names them.
+
+mod system;
+
+use std::time::Duration;
+
+use stompica_proto::Limits;
+
+use crate::log::Level;
+
+pub use system::{descriptor_limit, raise_descriptor_limit};
+
+/// What a `*` at the end of a pattern matches; setting `wildcards`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wildcards {
+    /// Whatever remains of the destination, as in the ancestor.
+    Ancestor,
+    /// Exactly one segment, as other brokers have it.
+    Segment,
+}
+
+/// What a full outbox does to its topic subscriptions; setting `slow_consumer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowConsumer {
+    /// Publishers pause until the outbox is under half; a consumer that stays over half for this time is cut off.
+    Block(Duration),
+    /// The oldest waiting message goes, counted.
+    DropOldest,
+    /// The message that does not fit goes, counted.
+    DropNewest,
+    /// The consumer is cut off at once.
+    Disconnect,
+}
+
+/// Whose destination rules apply; setting `compat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compat {
+    /// This broker's own.
+    None,
+    /// The ancestor's: no kinds but `#…`, `*` matches by prefix wherever it stands.
+    Stompica,
+}
+
+/// How session and message ids are made; setting `ids`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ids {
+    /// Unguessable.
+    Random,
+    /// Counted from one, for tests that compare whole frames.
+    Sequential,
+}
+
+/// Every setting of one broker, checked. Units are in the names or in the type; see the table for the meanings.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// TCP port; 0 picks a free one.
+    pub port: u16,
+    /// Address or name to bind.
+    pub host: String,
+    /// I/O threads, 1 to 64.
+    pub writers: usize,
+    /// Frames accepted and not yet routed, over all threads.
+    pub max_input_queue_size: usize,
+    /// Messages held for destinations without subscriber.
+    pub max_stale_queue_size: usize,
+    /// Milliseconds a message may wait without subscriber; 0: not at all.
+    pub ttl_ms: u64,
+    /// Milliseconds until an unacknowledged delivery is taken back; 0: never.
+    pub ack_timeout_ms: u64,
+    /// Connections above which a new one is refused.
+    pub max_connections: usize,
+    /// Bounds of one connection's input.
+    pub limits: Limits,
+    /// What a trailing `*` matches.
+    pub wildcards: Wildcards,
+    /// Allowed WebSocket origins; `None`: the same host name, whatever the port.
+    pub ws_origins: Option<Vec<String>>,
+    /// Messages in one queue; `u64::MAX`: unlimited.
+    pub max_queue_length: u64,
+    /// Bytes in one queue; `u64::MAX`: unlimited.
+    pub max_queue_bytes: u64,
+    /// Time after which an empty queue without consumers is forgotten.
+    pub queue_idle_expiry: Duration,
+    /// Deliveries of one message before it is dead-lettered.
+    pub max_deliveries: u32,
+    /// Wait before the first redelivery.
+    pub redelivery_delay: Duration,
+    /// Unacknowledged deliveries a subscription may hold.
+    pub prefetch: u32,
+    /// Open transactions of one connection.
+    pub max_transactions: usize,
+    /// Bytes in the open transactions of one connection.
+    pub max_transaction_size: usize,
+    /// Destinations with state.
+    pub max_destinations: usize,
+    /// Retained messages.
+    pub max_retained: usize,
+    /// How long backpressure may hold one SEND.
+    pub publish_timeout: Duration,
+    /// Subscriptions of one connection.
+    pub max_subscriptions: usize,
+    /// Bytes held in all.
+    pub memory_limit: u64,
+    /// Bytes waiting for one connection.
+    pub outbox_limit: usize,
+    /// What a full outbox does.
+    pub slow_consumer: SlowConsumer,
+    /// Heart-beats the server offers and asks for, milliseconds; 0: none.
+    pub heartbeat_ms: (u32, u32),
+    /// From accept to CONNECT.
+    pub login_timeout: Duration,
+    /// Least grave level that is logged.
+    pub log_level: Level,
+    /// Whether frames are logged.
+    pub log_frames: bool,
+    /// Whose destination rules apply.
+    pub compat: Compat,
+    /// How ids are made.
+    pub ids: Ids,
+    /// Time for outboxes to empty at shutdown.
+    pub drain: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            port: 61613,
+            host: "127.0.0.1".to_owned(),
+            writers: system::default_writers(),
+            max_input_queue_size: 1_000_000,
+            max_stale_queue_size: 1_000_000,
+            ttl_ms: 0,
+            ack_timeout_ms: 0,
+            max_connections: system::default_max_connections(),
+            limits: Limits::default(),
+            wildcards: Wildcards::Ancestor,
+            ws_origins: None,
+            max_queue_length: u64::MAX,
+            max_queue_bytes: u64::MAX,
+            queue_idle_expiry: Duration::from_secs(300),
+            max_deliveries: 10,
+            redelivery_delay: Duration::from_millis(100),
+            prefetch: 1000,
+            max_transactions: 100,
+            max_transaction_size: 16 << 20,
+            max_destinations: 1_000_000,
+            max_retained: 100_000,
+            publish_timeout: Duration::from_secs(30),
+            max_subscriptions: 10_000,
+            memory_limit: system::memory_share(60),
+            outbox_limit: 32 << 20,
+            slow_consumer: SlowConsumer::Block(Duration::from_secs(5)),
+            heartbeat_ms: (10_000, 10_000),
+            login_timeout: Duration::from_secs(10),
+            log_level: Level::Info,
+            log_frames: false,
+            compat: Compat::None,
+            ids: Ids::Random,
+            drain: Duration::from_secs(5),
+        }
+    }
+}

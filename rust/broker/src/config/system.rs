@@ -1,0 +1,103 @@
+//! What the machine offers: cores, descriptors, memory. Defaults that depend on it are computed here.
+
+use std::fs;
+
+/// Descriptors kept back from `max_connections` for everything that is not a client.
+const RESERVED_DESCRIPTORS: u64 = 128;
+/// Threads beyond this gain nothing; the setting `writers` has the same bound.
+pub(super) const WRITERS_MAX: usize = 64;
+/// Taken for the machine's memory where it cannot be read.
+const ASSUMED_MEMORY: u64 = 1 << 30;
+
+/// Cores this process may use, 1 to 64.
+pub(super) fn default_writers() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(WRITERS_MAX))
+}
+
+/// The soft limit of open descriptors minus the reserve, at least 1.
+pub(super) fn default_max_connections() -> usize {
+    let (soft, _) = descriptor_limit();
+    usize::try_from(soft.saturating_sub(RESERVED_DESCRIPTORS).max(1)).unwrap_or(usize::MAX)
+}
+
+/// The soft and the hard limit of open descriptors of this process (`ulimit -n`).
+#[must_use]
+pub fn descriptor_limit() -> (u64, u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid, writable `rlimit` for the whole call; getrlimit keeps no pointer.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
+        (limit.rlim_cur, limit.rlim_max)
+    } else {
+        (1024, 1024)
+    }
+}
+
+/// Raises the soft descriptor limit of the whole process to the hard one and returns the new soft limit.
+///
+/// For a process that is the broker; a broker inside somebody's process must not change that process's limits. Where
+/// the system refuses, the limit stays as it was.
+pub fn raise_descriptor_limit() -> u64 {
+    let (soft, hard) = descriptor_limit();
+    if soft >= hard {
+        return soft;
+    }
+    let wanted = libc::rlimit { rlim_cur: hard, rlim_max: hard };
+    // SAFETY: `wanted` is a valid `rlimit` for the whole call; setrlimit only reads it and keeps no pointer.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } == 0 { hard } else { soft }
+}
+
+/// `percent` of the machine's memory or of the cgroup's limit, whichever is smaller, in bytes.
+pub(super) fn memory_share(percent: u64) -> u64 {
+    let total = [ram(), cgroup_limit()].into_iter().flatten().min().unwrap_or(ASSUMED_MEMORY);
+    total / 100 * percent
+}
+
+fn ram() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+    let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The tightest memory limit of this process's cgroup and its parents: version 2, else version 1.
+fn cgroup_limit() -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let paths = |root: &str, file: &str, own: &str| -> Option<u64> {
+        let mut path = own.trim_end_matches('/');
+        let mut least = None;
+        loop {
+            let text = fs::read_to_string(format!("{root}{path}/{file}")).unwrap_or_default();
+            if let Ok(limit) = text.trim().parse::<u64>() {
+                least = Some(least.map_or(limit, |least: u64| least.min(limit)));
+            }
+            match path.rfind('/') {
+                Some(cut) => path = &path[..cut],
+                None => return least,
+            }
+        }
+    };
+    let v2 = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let v1 = own.lines().find_map(|line| line.split_once(":memory:").map(|(_, path)| path)).unwrap_or("/");
+    paths("/sys/fs/cgroup", "memory.max", v2)
+        .or_else(|| paths("/sys/fs/cgroup/memory", "memory.limit_in_bytes", v1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_positive() {
+        assert!((1..=WRITERS_MAX).contains(&default_writers()));
+        assert!(default_max_connections() >= 1);
+        assert!(memory_share(60) > 0);
+        assert!(memory_share(60) < memory_share(100));
+    }
+
+    #[test]
+    fn raising_the_descriptor_limit_reaches_the_hard_one() {
+        let (_, hard) = descriptor_limit();
+        assert_eq!(raise_descriptor_limit(), hard);
+        assert_eq!(descriptor_limit(), (hard, hard));
+    }
+}
