@@ -1,0 +1,1 @@
+"""The ancestor's ways under `compat=stompica`, and the loads it was tested with."""

@@ -1,0 +1,160 @@
+"""Fixtures of the functional suite: brokers as processes, raw clients, topics nobody else uses.
+
+Whatever depends on a broker runs twice, with `writers=1` and with `writers=4`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import pytest
+
+from tests.support import frames
+from tests.support.process import BrokerProcess
+from tests.support.wire import TIMEOUT, Wire
+
+_names = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Nothing may hang: every test without a limit of its own gets one."""
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(60))
+
+
+class StartBroker(Protocol):
+    """Starts, or finds, a broker with these settings."""
+
+    def __call__(self, **settings: Any) -> BrokerProcess: ...
+
+
+class Clients:
+    """Makes clients of the test's broker (or of `to`) and closes them all at the end."""
+
+    def __init__(self, default: BrokerProcess) -> None:
+        self._default = default
+        self._open: list[Wire] = []
+
+    def raw(
+        self, to: BrokerProcess | None = None, *, timeout: float = TIMEOUT, receive_buffer: int | None = None
+    ) -> Wire:
+        """A TCP connection on which nothing was said yet."""
+        broker = to or self._default
+        wire = Wire(broker.port, timeout=timeout, receive_buffer=receive_buffer)
+        self._open.append(wire)
+        return wire
+
+    def __call__(
+        self,
+        version: str | None = "1.2",
+        *pairs: frames.Header,
+        to: BrokerProcess | None = None,
+        timeout: float = TIMEOUT,
+        **headers: frames.HeaderValue,
+    ) -> Wire:
+        """A connected session of this version."""
+        wire = self.raw(to, timeout=timeout)
+        wire.connect(version, *pairs, **headers)
+        return wire
+
+    def close(self) -> None:
+        """Closes every client."""
+        for wire in self._open:
+            wire.discard()
+
+
+class _Pool:
+    """Brokers that live as long as tests with the same number of writers run, one per set of settings."""
+
+    def __init__(self, writers: int) -> None:
+        self.writers = writers
+        self._brokers: dict[tuple[tuple[str, str], ...], BrokerProcess] = {}
+
+    def get(self, **settings: Any) -> BrokerProcess:
+        settings = {"writers": self.writers, **settings}
+        key = tuple(sorted((name, str(value)) for name, value in settings.items()))
+        broker = self._brokers.get(key)
+        if broker is None or not broker.alive:
+            broker = BrokerProcess(**settings).start()
+            self._brokers[key] = broker
+        return broker
+
+    def close(self) -> None:
+        for broker in self._brokers.values():
+            broker.stop()
+
+
+def _healthy(broker: BrokerProcess) -> None:
+    """A test that kills the broker, or makes a shard panic, fails whatever else it saw."""
+    assert broker.alive, f"the broker died:\n{broker.log_text()}"
+    assert "panicked" not in broker.log_text(), broker.log_text()
+
+
+@pytest.fixture(scope="session", params=[1, 4], ids=["writers1", "writers4"])
+def writers(request: pytest.FixtureRequest) -> int:
+    """The number of shards; the whole suite runs with each."""
+    number: int = request.param
+    return number
+
+
+@pytest.fixture(scope="session")
+def _pool(writers: int) -> Iterator[_Pool]:
+    pool = _Pool(writers)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def broker(_pool: _Pool) -> Iterator[BrokerProcess]:
+    """The broker with default settings that all tests share."""
+    broker = _pool.get()
+    yield broker
+    _healthy(broker)
+
+
+@pytest.fixture
+def shared_broker(_pool: _Pool) -> Iterator[StartBroker]:
+    """A factory: the broker with these settings, shared with all tests that ask for the same ones."""
+    used: list[BrokerProcess] = []
+
+    def find(**settings: Any) -> BrokerProcess:
+        used.append(_pool.get(**settings))
+        return used[-1]
+
+    yield find
+    for broker in used:
+        _healthy(broker)
+
+
+@pytest.fixture
+def start_broker(writers: int) -> Iterator[StartBroker]:
+    """A factory: a broker of the test's own, stopped at its end. The test may stop or kill it itself."""
+    started: list[BrokerProcess] = []
+
+    def start(**settings: Any) -> BrokerProcess:
+        process = BrokerProcess(**{"writers": writers, **settings})
+        started.append(process)
+        return process.start()
+
+    yield start
+    for process in started:
+        process.stop()
+    for process in started:
+        assert "panicked" not in process.log_text(), process.log_text()
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[Clients]:
+    """Makes raw clients: `client()` is a connected 1.2 session, `client.raw()` a bare connection."""
+    clients = Clients(broker)
+    yield clients
+    clients.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic that no other test uses."""
+    return f"/topic/t{next(_names)}"

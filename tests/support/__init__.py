@@ -1,0 +1,1 @@
+"""What the tests share: the broker as a process, raw clients, frame builders."""

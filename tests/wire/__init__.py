@@ -1,0 +1,1 @@
+"""Functional STOMP tests, written as dialogues of literal frames over raw sockets."""
