@@ -1,0 +1,1 @@
+"""What goes wrong outside: slow readers, floods, lost peers, exhausted descriptors, signals."""

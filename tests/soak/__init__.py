@@ -1,0 +1,1 @@
+"""Long runs, behind `make soak`."""
