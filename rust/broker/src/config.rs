@@ -1,6 +1,10 @@
 //! The settings of a broker: their types, their defaults, and the one table that names them.
 
+mod file;
+mod load;
 mod system;
+mod table;
+mod value;
 
 use std::time::Duration;
 
@@ -8,7 +12,11 @@ use stompica_proto::Limits;
 
 use crate::log::Level;
 
+pub use file::{parse_file, parse_stompserver_yaml, parse_toml};
+pub use load::{ConfigError, Effective, Given, load, needing_restart};
 pub use system::{descriptor_limit, raise_descriptor_limit};
+pub use table::{Landed, Setting, settings};
+pub use value::{Kind, Unit};
 
 /// What a `*` at the end of a pattern matches; setting `wildcards`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +56,15 @@ pub enum Ids {
     Random,
     /// Counted from one, for tests that compare whole frames.
     Sequential,
+}
+
+/// How the process prints its log; setting `log_format`. The broker itself only queues records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines of text with timestamps.
+    Text,
+    /// JSON objects, one a line.
+    Json,
 }
 
 /// Every setting of one broker, checked. Units are in the names or in the type; see the table for the meanings.
@@ -113,6 +130,10 @@ pub struct Config {
     pub log_level: Level,
     /// Whether frames are logged.
     pub log_frames: bool,
+    /// How the process prints its log.
+    pub log_format: LogFormat,
+    /// Folder of the store, logs and recordings.
+    pub dir: String,
     /// Whose destination rules apply.
     pub compat: Compat,
     /// How ids are made.
@@ -154,9 +175,18 @@ impl Default for Config {
             login_timeout: Duration::from_secs(10),
             log_level: Level::Info,
             log_frames: false,
+            log_format: LogFormat::Text,
+            dir: ".stompica".to_owned(),
             compat: Compat::None,
             ids: Ids::Random,
             drain: Duration::from_secs(5),
         }
+    }
+}
+
+impl Config {
+    /// The default of `ws_data_frame_max_length`: room for a frame with the largest body and all its headers.
+    pub(crate) fn ws_message_bytes_for(message_bytes_max: usize) -> usize {
+        message_bytes_max.saturating_add((1 << 20) + (64 << 10))
     }
 }

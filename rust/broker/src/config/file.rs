@@ -1,0 +1,204 @@
+//! Settings files: TOML, and stompserver's flat YAML.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::load::{ConfigError, Given, unknown};
+use super::settings;
+
+/// stompserver settings that have no counterpart here and are passed over: logs go to stderr, and a process
+/// supervisor does the rest.
+const STOMPSERVER_IGNORED: [&str; 7] =
+    ["daemon", "logdir", "logfile", "log_dir", "pidfile", "etc_dir", "configfile"];
+
+/// Reads a settings file of either kind; `name` is used in messages and, by its ending, to tell the kinds apart.
+///
+/// # Errors
+/// The first line that is not a setting, and the first name that no setting has.
+pub fn parse_file(name: &str, text: &str) -> Result<Vec<Given>, ConfigError> {
+    let lower = name.to_ascii_lowercase();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if lower.ends_with(".yml")
+        || lower.ends_with(".yaml")
+        || (!lower.ends_with(".toml") && looks_like_yaml(text))
+    {
+        parse_stompserver_yaml(name, text)
+    } else {
+        parse_toml(name, text)
+    }
+}
+
+/// stompserver writes `:port: 61613`; no line of TOML starts with a colon or three dashes.
+fn looks_like_yaml(text: &str) -> bool {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    line.is_some_and(|line| line.starts_with(':') || line.starts_with("---"))
+}
+
+/// Reads a TOML file: `key = value` on the top level, lists for settings that take several values.
+///
+/// # Errors
+/// A line that is not TOML, a table or a date, and a name that no setting has.
+pub fn parse_toml(name: &str, text: &str) -> Result<Vec<Given>, ConfigError> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| line_of(text, span.start));
+        let reason = error.message().lines().next().unwrap_or_default();
+        ConfigError::new(format!("{name} line {line}: not TOML: {reason}"))
+    })?;
+    let mut given: Vec<(usize, Given)> = Vec::new();
+    for (key, value) in table.get_ref() {
+        let source = format!("{name} line {}", line_of(text, key.span().start));
+        let key_text = key.get_ref().as_ref();
+        check_known(key_text, &source)?;
+        let Some(value) = scalar(value).or_else(|| list(value)) else {
+            let kind = value.get_ref().type_str();
+            return Err(ConfigError::new(format!(
+                "setting '{key_text}' ({source}): must be a text, a number, true or false, or a list of texts, not a {kind}"
+            )));
+        };
+        given.push((key.span().start, Given { key: key_text.to_owned(), value, source }));
+    }
+    given.sort_by_key(|(start, _)| *start);
+    Ok(given.into_iter().map(|(_, given)| given).collect())
+}
+
+fn scalar(value: &Spanned<DeValue<'_>>) -> Option<String> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(text.clone().into_owned()),
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).ok().map(|n| n.to_string())
+        }
+        DeValue::Float(number) => Some(number.as_str().to_owned()),
+        DeValue::Boolean(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+fn list(value: &Spanned<DeValue<'_>>) -> Option<String> {
+    let DeValue::Array(items) = value.get_ref() else { return None };
+    let texts: Option<Vec<String>> = items.iter().map(scalar).collect();
+    Some(texts?.join(","))
+}
+
+/// Reads stompserver's configuration: flat lines `:key: value`, with or without the first colon.
+///
+/// # Errors
+/// A line of another shape, and a name that no setting has.
+pub fn parse_stompserver_yaml(name: &str, text: &str) -> Result<Vec<Given>, ConfigError> {
+    let mut given = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let source = format!("{name} line {}", index + 1);
+        let trimmed = line.split(" #").next().unwrap_or_default().trim_end();
+        if trimmed.is_empty() || trimmed.trim_start().starts_with('#') || trimmed == "---" || trimmed == "..."
+        {
+            continue;
+        }
+        let flat = trimmed.strip_prefix(':').unwrap_or(trimmed);
+        let Some((key, value)) = flat.split_once(':').filter(|(key, value)| {
+            !key.is_empty()
+                && !key.contains(char::is_whitespace)
+                && (value.is_empty() || value.starts_with(' '))
+        }) else {
+            return Err(ConfigError::new(format!("{source}: must be a line like ':port: 61613'")));
+        };
+        let value = unquoted(value.trim());
+        if value.is_empty() || value == "~" || means_nothing(key, value) {
+            continue;
+        }
+        check_known(key, &source)?;
+        given.push(Given { key: key.to_owned(), value: value.to_owned(), source });
+    }
+    Ok(given)
+}
+
+/// Whether the line asks for nothing: a setting without counterpart, or one of the two that every stompserver file
+/// names (`:auth: false`, `:checkpoint: 0`) at the value that leaves its feature off.
+fn means_nothing(key: &str, value: &str) -> bool {
+    STOMPSERVER_IGNORED.contains(&key)
+        || (key == "auth" && value == "false")
+        || (key == "checkpoint" && value == "0")
+}
+
+fn unquoted(text: &str) -> &str {
+    let inner = |quote: char| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+    inner('"').or_else(|| inner('\'')).unwrap_or(text)
+}
+
+fn check_known(key: &str, source: &str) -> Result<(), ConfigError> {
+    if key.eq_ignore_ascii_case("config") {
+        return Err(ConfigError::new(format!(
+            "setting 'config' ({source}): a settings file can't name another one"
+        )));
+    }
+    if settings().iter().any(|setting| setting.is_named(key)) { Ok(()) } else { Err(unknown(key, source)) }
+}
+
+/// The line, counted from 1, that the byte at `offset` is on.
+fn line_of(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(given: &[Given]) -> Vec<(&str, &str)> {
+        given.iter().map(|entry| (entry.key.as_str(), entry.value.as_str())).collect()
+    }
+
+    #[test]
+    fn toml_values_become_texts_with_their_lines() {
+        let text = "# comment\nport = 3000\nTTL = 0\ndebug = true\nlogin_timeout = 1.5\nhost = \"::1\"\n\
+                    ws_origins = [\"https://a\", \"https://b\"]\n";
+        let given = parse_file("s.toml", text).expect("valid");
+        assert_eq!(
+            pairs(&given),
+            [
+                ("port", "3000"),
+                ("TTL", "0"),
+                ("debug", "true"),
+                ("login_timeout", "1.5"),
+                ("host", "::1"),
+                ("ws_origins", "https://a,https://b")
+            ]
+        );
+        assert_eq!(given[0].source, "s.toml line 2");
+    }
+
+    #[test]
+    fn toml_errors_name_the_line() {
+        let error = |text: &str| parse_file("s.toml", text).expect_err("refused").to_string();
+        assert_eq!(
+            error("port = 1\nprot = 2"),
+            "unknown setting 'prot' (s.toml line 2): did you mean 'port'?"
+        );
+        assert!(
+            error("port = 1\nhost = ").starts_with("s.toml line 2: not TOML: "),
+            "{}",
+            error("port = 1\nhost = ")
+        );
+        assert!(error("[port]\na = 1").starts_with("setting 'port' (s.toml line 1): must be a text"));
+        assert!(error("config = 'other.toml'").contains("can't name another one"));
+    }
+
+    #[test]
+    fn stompservers_yaml_is_read() {
+        let text = "---\n# my server\n:port: 61613\n:host: \"0.0.0.0\"\n:queue: memory\n:auth: false\n\
+                    :checkpoint: 0\n:logfile: stompserver.log\n:working_dir:\ndebug: true # all of it\n";
+        let given = parse_file("stompserver.conf", text).expect("valid");
+        assert_eq!(
+            pairs(&given),
+            [("port", "61613"), ("host", "0.0.0.0"), ("queue", "memory"), ("debug", "true")]
+        );
+        assert_eq!(given[0].source, "stompserver.conf line 3");
+    }
+
+    #[test]
+    fn yaml_that_is_not_flat_is_refused_with_its_line() {
+        let error = |text: &str| parse_file("s.yml", text).expect_err("refused").to_string();
+        assert_eq!(error(":port: 1\n- a"), "s.yml line 2: must be a line like ':port: 61613'");
+        assert_eq!(error(":port:1"), "s.yml line 1: must be a line like ':port: 61613'");
+        assert!(error(":prot: 1").ends_with("did you mean 'port'?"));
+        let given = parse_file("s.yml", ":auth: true").expect("read");
+        assert_eq!(pairs(&given), [("auth", "true")]);
+    }
+}

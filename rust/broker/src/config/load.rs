@@ -1,0 +1,305 @@
+//! From given texts to a checked configuration, and back.
+
+use std::fmt;
+
+use super::Config;
+use super::table::{Landed, Setting, settings};
+use super::value::Kind;
+
+/// Why a setting was refused, as one line for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    message: String,
+}
+
+impl ConfigError {
+    pub(super) fn new(message: String) -> ConfigError {
+        ConfigError { message }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// One setting as somebody wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// Name, in any case, or an alias.
+    pub key: String,
+    /// Value as text.
+    pub value: String,
+    /// Where it was written, for messages: `command line`, `STOMPICA_PORT`, `stompica.toml line 3`.
+    pub source: String,
+}
+
+/// One setting in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    /// Its row of the table.
+    pub key: &'static str,
+    /// The value in force.
+    pub value: String,
+    /// Where it came from, `default` where nobody wrote it.
+    pub source: String,
+}
+
+impl Config {
+    /// Checks settings, given in rising priority (of two for one setting the later wins, but both must be valid).
+    ///
+    /// # Errors
+    /// The first setting that is unknown, out of range or not built yet.
+    pub fn from_map(given: &[Given]) -> Result<Config, ConfigError> {
+        load(given).map(|(config, _)| config)
+    }
+}
+
+/// Like [`Config::from_map`], and tells each setting's value in force with its source.
+///
+/// # Errors
+/// The first setting that is unknown, out of range or not built yet.
+pub fn load(given: &[Given]) -> Result<(Config, Vec<Effective>), ConfigError> {
+    let mut config = Config::default();
+    let mut last: Vec<Option<&Given>> = vec![None; settings().len()];
+    for entry in given {
+        let (index, setting) = find(entry)?;
+        apply(setting, entry, &mut config)?;
+        last[index] = Some(entry);
+    }
+    let was_given =
+        |key: &str| settings().iter().position(|s| s.key == key).is_some_and(|i| last[i].is_some());
+    if !was_given("ws_data_frame_max_length") {
+        config.limits.ws_message_bytes_max = Config::ws_message_bytes_for(config.limits.message_bytes_max);
+    }
+    if config.log_frames {
+        config.log_level = crate::log::Level::Debug;
+    }
+    let effective = settings()
+        .iter()
+        .zip(&last)
+        .filter(|(setting, given)| given.is_some() || setting.kind != Kind::Processors)
+        .map(|(setting, given)| Effective {
+            key: setting.key,
+            value: match given {
+                Some(given) if setting.field.is_none() => given.value.clone(),
+                Some(given) if setting.kind == Kind::Processors => given.value.clone(),
+                _ => setting.show(&config),
+            },
+            source: given.map_or_else(|| "default".to_owned(), |given| given.source.clone()),
+        })
+        .collect();
+    Ok((config, effective))
+}
+
+/// The settings whose values differ and that a reload can't apply, by key.
+#[must_use]
+pub fn needing_restart(running: &Config, wanted: &Config) -> Vec<&'static str> {
+    settings()
+        .iter()
+        .filter(|setting| !setting.reloadable && setting.kind != Kind::Processors)
+        .filter(|setting| setting.show(running) != setting.show(wanted))
+        .map(|setting| setting.key)
+        .collect()
+}
+
+fn find(given: &Given) -> Result<(usize, &'static Setting), ConfigError> {
+    let found = settings().iter().enumerate().find(|(_, setting)| setting.is_named(&given.key));
+    found.ok_or_else(|| unknown(&given.key, &format!("value {}, {}", quoted(&given.value), given.source)))
+}
+
+/// The error for a name that no setting has; `detail` goes in brackets behind the name.
+pub(super) fn unknown(name: &str, detail: &str) -> ConfigError {
+    let hint = nearest(name).map_or_else(
+        || "'stompica --help' lists the settings".to_owned(),
+        |key| format!("did you mean '{key}'?"),
+    );
+    ConfigError::new(format!("unknown setting {} ({detail}): {hint}", quoted(name)))
+}
+
+/// The setting somebody who typed `name` most likely meant.
+fn nearest(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase().replace('-', "_");
+    settings()
+        .iter()
+        .flat_map(|setting| std::iter::once(&setting.key).chain(setting.aliases))
+        .map(|key| (strsim::damerau_levenshtein(&name, &key.to_ascii_lowercase()), *key))
+        .filter(|(distance, key)| *distance <= (key.len() / 3).clamp(1, 4))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, key)| key)
+}
+
+fn apply(setting: &Setting, given: &Given, config: &mut Config) -> Result<(), ConfigError> {
+    let refuse = |why: &str| {
+        let (key, value, source) = (setting.key, quoted(&given.value), &given.source);
+        Err(ConfigError::new(format!("setting '{key}' (value {value}, {source}): {why}")))
+    };
+    if setting.landed == Landed::No {
+        return refuse("not built yet in this version; remove it");
+    }
+    let text = given.value.trim();
+    let valid = match setting.field {
+        Some(field) => field(config).accept(&setting.kind, text),
+        None => is_allowed(&setting.kind, text),
+    };
+    if !valid {
+        return refuse(&format!("must be {}", setting.kind.allowed()));
+    }
+    if setting.landed == Landed::DefaultOnly && !is_default(setting, text, config) {
+        return refuse(&format!("not built yet in this version; only {} is", setting.default));
+    }
+    Ok(())
+}
+
+fn is_allowed(kind: &Kind, text: &str) -> bool {
+    match kind {
+        Kind::Choice(words) => words.iter().any(|word| word.eq_ignore_ascii_case(text)),
+        _ => !text.is_empty() && !text.contains(char::is_control),
+    }
+}
+
+fn is_default(setting: &Setting, text: &str, config: &Config) -> bool {
+    match setting.field {
+        Some(_) => setting.show(config) == setting.show(&Config::default()),
+        None => text.eq_ignore_ascii_case(setting.default),
+    }
+}
+
+/// A text from outside between quotes, on one line and of bounded length.
+fn quoted(text: &str) -> String {
+    const SHOWN: usize = 80;
+    let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    let rest = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };
+    format!("'{}{rest}'", shown.replace("\\'", "'").replace("\\\"", "\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(pairs: &[(&str, &str)]) -> Vec<Given> {
+        let entry = |(key, value): &(&str, &str)| Given {
+            key: (*key).to_owned(),
+            value: (*value).to_owned(),
+            source: "command line".to_owned(),
+        };
+        pairs.iter().map(entry).collect()
+    }
+
+    fn error(key: &str, value: &str) -> String {
+        Config::from_map(&given(&[(key, value)])).expect_err("the setting is refused").to_string()
+    }
+
+    #[test]
+    fn nothing_given_is_the_default() {
+        let (config, effective) = load(&[]).expect("nothing to refuse");
+        assert_eq!(format!("{config:?}"), format!("{:?}", Config::default()));
+        assert!(effective.iter().all(|entry| entry.source == "default"));
+    }
+
+    #[test]
+    fn the_documented_defaults_are_the_defaults() {
+        let of_the_machine =
+            ["max_connections", "writers", "processors", "memory_limit", "ws_data_frame_max_length"];
+        for setting in settings().iter().filter(|s| s.field.is_some() && !of_the_machine.contains(&s.key)) {
+            assert_eq!(setting.show(&Config::default()), setting.default, "{}", setting.key);
+        }
+    }
+
+    #[test]
+    fn every_effective_value_parses_back() {
+        let (config, effective) =
+            load(&given(&[("writers", "3"), ("ws_origins", "https://a"), ("debug", "1")])).expect("valid");
+        let again: Vec<Given> = effective
+            .iter()
+            .filter(|entry| settings().iter().any(|s| s.key == entry.key && s.field.is_some()))
+            .map(|entry| Given { key: entry.key.into(), value: entry.value.clone(), source: "again".into() })
+            .collect();
+        let parsed = Config::from_map(&again).expect("what is shown is valid");
+        assert_eq!(format!("{parsed:?}"), format!("{config:?}"));
+    }
+
+    #[test]
+    fn names_and_aliases_are_unique_and_case_does_not_matter() {
+        let mut names: Vec<String> = settings()
+            .iter()
+            .flat_map(|s| std::iter::once(s.key).chain(s.aliases.iter().copied()))
+            .map(str::to_ascii_lowercase)
+            .collect();
+        names.sort();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert!(Config::from_map(&given(&[("ttl", "0"), ("TTL", "0"), ("Heart-Beat", "0,0")])).is_ok());
+    }
+
+    #[test]
+    fn a_refused_value_is_named_with_what_is_allowed() {
+        assert_eq!(
+            error("port", "70000"),
+            "setting 'port' (value '70000', command line): must be a whole number, 0 to 65535"
+        );
+        assert_eq!(
+            error("slow_consumer", "wait"),
+            "setting 'slow_consumer' (value 'wait', command line): \
+             must be block:TIME (100ms to 1h), drop-oldest, drop-newest or disconnect"
+        );
+        assert!(error("writers", "0").ends_with("must be a whole number, 1 to 64"));
+        assert!(error("host", "").ends_with("must be a text that is not empty"));
+    }
+
+    #[test]
+    fn an_unknown_name_gets_the_nearest_one() {
+        assert!(error("prot", "1").ends_with("did you mean 'port'?"), "{}", error("prot", "1"));
+        assert!(error("max-conections", "1").ends_with("did you mean 'max_connections'?"));
+        assert!(error("colour", "red").ends_with("'stompica --help' lists the settings"));
+    }
+
+    #[test]
+    fn an_error_is_one_line_of_bounded_length() {
+        let text = error("port", &"x\ny".repeat(10_000));
+        assert!(text.len() < 300 && !text.contains('\n'), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_built_is_refused_by_name() {
+        for key in ["auth", "users", "tls_cert", "tls_key", "tls_client_ca", "fsync", "checkpoint"] {
+            let text = error(key, "1");
+            assert!(
+                text.starts_with(&format!("setting '{key}'")) && text.contains("not built yet"),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            error("store", "dbm"),
+            "setting 'store' (value 'dbm', command line): not built yet in this version; only memory is"
+        );
+        assert!(error("TTL", "5").contains("not built yet"));
+        assert!(Config::from_map(&given(&[("store", "memory"), ("ttl", "0"), ("prefetch", "1000")])).is_ok());
+    }
+
+    #[test]
+    fn the_later_of_two_wins_but_both_must_be_valid() {
+        let config = Config::from_map(&given(&[("port", "1"), ("port", "2")])).expect("valid");
+        assert_eq!(config.port, 2);
+        assert!(Config::from_map(&given(&[("port", "x"), ("port", "2")])).is_err());
+    }
+
+    #[test]
+    fn the_websocket_bound_follows_the_message_bound_unless_given() {
+        let config = Config::from_map(&given(&[("max_message_size", "1KiB")])).expect("valid");
+        assert_eq!(config.limits.ws_message_bytes_max, 1024 + (1 << 20) + (64 << 10));
+        let config =
+            Config::from_map(&given(&[("max_message_size", "1KiB"), ("ws_data_frame_max_length", "2KiB")]));
+        assert_eq!(config.expect("valid").limits.ws_message_bytes_max, 2048);
+    }
+
+    #[test]
+    fn changed_settings_that_need_a_restart_are_named() {
+        let wanted = Config::from_map(&given(&[("port", "1"), ("log_level", "warn"), ("writers", "63")]));
+        assert_eq!(needing_restart(&Config::default(), &wanted.expect("valid")), ["port", "writers"]);
+    }
+}
