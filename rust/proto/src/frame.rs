@@ -17,21 +17,37 @@ pub struct HeaderSpan {
     pub end: u32,
 }
 
+impl HeaderSpan {
+    /// The wire name; empty where the span does not belong to `input`.
+    #[inline]
+    #[must_use]
+    pub fn name(self, input: &[u8]) -> &[u8] {
+        input.get(self.start as usize..self.colon as usize).unwrap_or_default()
+    }
+
+    /// The wire value; empty where the span does not belong to `input`.
+    #[inline]
+    #[must_use]
+    pub fn value(self, input: &[u8]) -> &[u8] {
+        input.get(self.colon as usize + 1..self.end as usize).unwrap_or_default()
+    }
+}
+
 /// One complete frame of a client, borrowed from the input.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// The command on the first line.
     pub command: Command,
-    /// The bytes that the spans point into.
+    /// The bytes that the spans point into: from the command's first byte to the NUL.
     pub input: &'a [u8],
     /// The header lines, in order.
     pub spans: &'a [HeaderSpan],
     /// The body without its NUL; empty where there is none.
     pub body: &'a [u8],
-    /// Version whose escapes apply to the headers (`V1_0`, so none, for CONNECT and STOMP).
+    /// Version whose escapes apply to the headers (`V1_0`, so none, for CONNECT, STOMP and before them).
     pub version: Version,
-    /// No header line holds a backslash, a CR, a second colon or an empty value: the lines mean the same in every
-    /// version, so that they can be passed on as they are.
+    /// No header line holds a backslash, a CR, a second colon, an empty value or a value with a leading space: the
+    /// lines mean the same in every version, so that they can be passed on as they are.
     pub plain: bool,
 }
 
@@ -39,9 +55,7 @@ impl<'a> Frame<'a> {
     /// Header lines in order: name and value as on the wire (still escaped).
     pub fn raw_headers(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let input = self.input;
-        self.spans.iter().map(move |span| {
-            (&input[span.start as usize..span.colon as usize], &input[span.colon as usize + 1..span.end as usize])
-        })
+        self.spans.iter().map(move |span| (span.name(input), span.value(input)))
     }
 
     /// The wire value of the first header with this name. Names that a broker looks for need no escape.
@@ -57,9 +71,69 @@ impl<'a> Frame<'a> {
         self.raw(name).map(|raw| self.value(raw))
     }
 
-    /// Unescapes a wire value of this frame. A 1.0 value loses its leading spaces.
+    /// Unescapes a wire name of this frame (escapes apply to names too; no version trims one).
+    #[must_use]
+    pub fn name(&self, raw: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.plain { Cow::Borrowed(raw) } else { escape::unescape(raw, self.version) }
+    }
+
+    /// Unescapes a wire value of this frame. A value of a 1.0 session loses its leading spaces; CONNECT and STOMP,
+    /// whose version is not known yet, lose nothing.
     #[must_use]
     pub fn value(&self, raw: &'a [u8]) -> Cow<'a, [u8]> {
-        if self.plain && self.version != Version::V1_0 { Cow::Borrowed(raw) } else { escape::unescape(raw, self.version) }
+        if self.plain || !self.command.is_escaped() {
+            return Cow::Borrowed(raw);
+        }
+        match self.version {
+            Version::V1_0 => {
+                let spaces = raw.iter().take_while(|&&byte| byte == b' ').count();
+                Cow::Borrowed(raw.get(spaces..).unwrap_or_default())
+            }
+            Version::V1_1 | Version::V1_2 => escape::unescape(raw, self.version),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Frame, HeaderSpan};
+    use crate::{Command, Version};
+
+    const INPUT: &[u8] = b"a:  1\na:2\nb:x\\cy";
+    const SPANS: &[HeaderSpan] = &[
+        HeaderSpan { start: 0, colon: 1, end: 5 },
+        HeaderSpan { start: 6, colon: 7, end: 9 },
+        HeaderSpan { start: 10, colon: 11, end: 16 },
+    ];
+
+    fn frame(command: Command, version: Version) -> Frame<'static> {
+        Frame { command, input: INPUT, spans: SPANS, body: b"", version, plain: false }
+    }
+
+    // PROTOCOL 40
+    #[test]
+    fn the_first_of_repeated_headers_wins() {
+        assert_eq!(frame(Command::Send, Version::V1_2).raw(b"a"), Some(&b"  1"[..]));
+        assert_eq!(frame(Command::Send, Version::V1_2).raw_headers().count(), 3);
+        assert_eq!(frame(Command::Send, Version::V1_2).raw(b"A"), None);
+    }
+
+    // PROTOCOL 13, 35, 37, 41
+    #[test]
+    fn values_are_trimmed_in_1_0_only_and_unescaped_from_1_1_on() {
+        let value =
+            |command, version, name| frame(command, version).header(name).map(|value| value.into_owned());
+        assert_eq!(value(Command::Send, Version::V1_0, b"a"), Some(b"1".to_vec()));
+        assert_eq!(value(Command::Send, Version::V1_1, b"a"), Some(b"  1".to_vec()));
+        assert_eq!(value(Command::Connect, Version::V1_0, b"a"), Some(b"  1".to_vec()));
+        assert_eq!(value(Command::Connect, Version::V1_0, b"b"), Some(b"x\\cy".to_vec()));
+        assert_eq!(value(Command::Send, Version::V1_0, b"b"), Some(b"x\\cy".to_vec()));
+        assert_eq!(value(Command::Send, Version::V1_1, b"b"), Some(b"x:y".to_vec()));
+    }
+
+    #[test]
+    fn a_span_of_another_input_is_empty() {
+        let span = HeaderSpan { start: 2, colon: 9, end: 11 };
+        assert_eq!((span.name(b"abc"), span.value(b"abc")), (&b""[..], &b""[..]));
     }
 }

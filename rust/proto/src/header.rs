@@ -27,13 +27,42 @@ pub const TRANSACTION: &[u8] = b"transaction";
 pub fn is_server_owned(name: &[u8]) -> bool {
     match name.len() {
         3 => name == ACK,
-        7 => name == RECEIPT,
+        7 => name == RECEIPT || name == b"dropped",
         8 => name == b"retained",
-        7.. => matches!(
-            name,
-            b"message-id" | b"subscription" | b"destination" | b"content-length" | b"transaction" | b"redelivered"
-                | b"delivery-count" | b"dropped"
-        ),
+        10 => name == MESSAGE_ID,
+        11 => name == DESTINATION || name == TRANSACTION || name == b"redelivered",
+        12 => name == SUBSCRIPTION,
+        14 => name == CONTENT_LENGTH || name == b"delivery-count",
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_server_owned;
+
+    // PROTOCOL 62, 64
+    #[test]
+    fn the_server_s_own_names_are_known() {
+        for name in [
+            "ack",
+            "receipt",
+            "dropped",
+            "retained",
+            "message-id",
+            "destination",
+            "transaction",
+            "redelivered",
+            "subscription",
+            "content-length",
+            "delivery-count",
+        ] {
+            assert!(is_server_owned(name.as_bytes()), "{name}");
+        }
+        for name in
+            ["", "id", "content-type", "Destination", "destinations", "priority", "receipt-id", "reply-to"]
+        {
+            assert!(!is_server_owned(name.as_bytes()), "{name}");
+        }
     }
 }

@@ -1,0 +1,312 @@
+//! The head of a frame: its command line and header lines, up to the blank line.
+
+use memchr::memchr;
+
+use crate::error::Code;
+use crate::{Command, HeaderSpan, Limits, ProtocolError, Version, escape};
+
+use super::kinds::Kinds;
+use super::offender::masked_text;
+
+/// Bytes of the longest command line, CRLF included.
+const COMMAND_LINE_BYTES_MAX: usize = "UNSUBSCRIBE\r\n".len();
+
+/// Where the connection stands: it decides line ends and escapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    BeforeLogin,
+    Session(Version),
+}
+
+impl Phase {
+    /// The version whose escapes a frame has; CONNECT and STOMP have none in any version.
+    pub(super) fn escapes_of(self, command: Command) -> Version {
+        match self {
+            Phase::Session(version) if command.is_escaped() => version,
+            _ => Version::V1_0,
+        }
+    }
+
+    /// Whether CR before LF belongs to the line end: in 1.2, and in CONNECT and STOMP of any version.
+    fn has_crlf(self, command: Command) -> bool {
+        matches!(self, Phase::BeforeLogin | Phase::Session(Version::V1_2)) || !command.is_escaped()
+    }
+}
+
+/// What is known of a frame's head. Offsets count from the frame's first byte.
+#[derive(Debug)]
+pub(super) struct Head {
+    /// Bytes of whole lines that were checked; where the body starts once the head is complete.
+    pub done: usize,
+    /// Bytes without the line end (later the NUL) that is looked for; they are not searched again.
+    pub searched: usize,
+    /// The first content-length, whether or not such a body may follow.
+    pub content_length: Option<usize>,
+    count: u32,
+    pub command: Option<Command>,
+    pub is_complete: bool,
+    /// See [`crate::Frame::plain`].
+    pub plain: bool,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Head {
+            done: 0,
+            searched: 0,
+            content_length: None,
+            count: 0,
+            command: None,
+            is_complete: false,
+            plain: true,
+        }
+    }
+}
+
+impl Head {
+    /// Whether bytes of this frame were kept from an earlier call.
+    pub(super) fn is_started(&self) -> bool {
+        self.searched > 0 || self.command.is_some()
+    }
+
+    /// Checks the lines that are there, and appends their spans; `true` once the blank line is found.
+    pub(super) fn scan(
+        &mut self,
+        bytes: &[u8],
+        spans: &mut Vec<HeaderSpan>,
+        limits: &Limits,
+        phase: Phase,
+    ) -> Result<bool, ProtocolError> {
+        let command = match self.command {
+            Some(command) => command,
+            None => match self.command_line(bytes, phase)? {
+                Some(command) => command,
+                None => return Ok(false),
+            },
+        };
+        let line_rules = LineRules {
+            has_crlf: phase.has_crlf(command),
+            takes_cr: phase != Phase::Session(Version::V1_2) || !command.is_escaped(),
+            takes_padding: matches!(phase, Phase::BeforeLogin | Phase::Session(Version::V1_0)),
+            escapes: phase.escapes_of(command),
+        };
+        loop {
+            if bytes.get(self.done) == Some(&b'\n') {
+                return Ok(self.complete(self.done + 1));
+            }
+            let Some(line_feed) = self.line_feed(bytes, limits, line_rules)? else { return Ok(false) };
+            let line = bytes.get(self.done..line_feed).unwrap_or_default();
+            let line = if line_rules.has_crlf { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
+            if line.is_empty() {
+                return Ok(self.complete(line_feed + 1));
+            }
+            spans.push(self.header_line(line, limits, line_rules)?);
+            self.done = line_feed + 1;
+        }
+    }
+
+    fn complete(&mut self, body_start: usize) -> bool {
+        self.done = body_start;
+        self.is_complete = true;
+        true
+    }
+
+    /// Reads the command; `None` while its line is not complete.
+    fn command_line(&mut self, bytes: &[u8], phase: Phase) -> Result<Option<Command>, ProtocolError> {
+        let visible = bytes.get(..COMMAND_LINE_BYTES_MAX).unwrap_or(bytes);
+        let Some(line_feed) = memchr(b'\n', visible) else {
+            self.searched = visible.len();
+            return match visible.len() == COMMAND_LINE_BYTES_MAX || memchr(0, visible).is_some() {
+                true => Err(unknown_command(visible)),
+                false => Ok(None),
+            };
+        };
+        let line = visible.get(..line_feed).unwrap_or_default();
+        let command = match line.strip_suffix(b"\r") {
+            None => Command::from_client(line),
+            Some(line) => Command::from_client(line).filter(|&command| phase.has_crlf(command)),
+        };
+        let Some(command) = command else { return Err(unknown_command(line)) };
+        self.done = line_feed + 1;
+        self.command = Some(command);
+        Ok(Some(command))
+    }
+
+    /// Offset of the LF that ends the line at `done`; `None` while it is not there.
+    #[inline]
+    fn line_feed(
+        &mut self,
+        bytes: &[u8],
+        limits: &Limits,
+        rules: LineRules,
+    ) -> Result<Option<usize>, ProtocolError> {
+        let line_max = limits.header_line_bytes_max;
+        let visible_end = self.done.saturating_add(line_max).saturating_add(2).min(bytes.len());
+        let from = self.searched.max(self.done);
+        let unsearched = bytes.get(from..visible_end).unwrap_or_default();
+        if let Some(at) = memchr(b'\n', unsearched) {
+            return Ok(Some(from + at));
+        }
+        let line = bytes.get(self.done..visible_end).unwrap_or_default();
+        let may_be_line = if rules.has_crlf { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
+        // A NUL is told at once: whoever forgets the blank line sends no line end after it.
+        if memchr(0, unsearched).is_some() || may_be_line.len() > line_max {
+            return Err(self.bad_line(line, line_max));
+        }
+        self.searched = visible_end;
+        Ok(None)
+    }
+
+    /// Checks one header line, which starts at `done`.
+    #[inline]
+    fn header_line(
+        &mut self,
+        line: &[u8],
+        limits: &Limits,
+        rules: LineRules,
+    ) -> Result<HeaderSpan, ProtocolError> {
+        self.count = self.count.saturating_add(1);
+        let (Some(colon @ 1..), Ok(end), true, true) = (
+            memchr(b':', line),
+            u32::try_from(self.done + line.len()),
+            line.len() <= limits.header_line_bytes_max,
+            self.count as usize <= limits.headers_max,
+        ) else {
+            return Err(self.refuse_line(line, limits));
+        };
+        let (name, value) =
+            (line.get(..colon).unwrap_or_default(), line.get(colon + 1..).unwrap_or_default());
+        let kinds = Kinds::of(name).and(Kinds::of(value));
+        if kinds.is_special() || kinds.is_wide() {
+            self.unusual_line(line, name, value, rules)?;
+        }
+        if kinds.has_colon() || matches!(value.first(), None | Some(b' ')) {
+            self.plain = false;
+        }
+        if name == crate::header::CONTENT_LENGTH && self.content_length.is_none() {
+            self.content_length = Some(parse_length(value, rules)?);
+        }
+        // `end` fits, and the other two lie before it.
+        let start = end - line.len() as u32;
+        Ok(HeaderSpan { start, colon: start + colon as u32, end })
+    }
+
+    /// Checks a line that holds control characters, a backslash or octets beyond ASCII.
+    #[cold]
+    fn unusual_line(
+        &mut self,
+        line: &[u8],
+        name: &[u8],
+        value: &[u8],
+        rules: LineRules,
+    ) -> Result<(), ProtocolError> {
+        let number = self.count;
+        if memchr(0, line).is_some() {
+            return Err(nul_in_head(number));
+        }
+        if memchr(b'\r', line).is_some() {
+            self.plain = false;
+            if !rules.takes_cr {
+                return Err(ProtocolError::new(
+                    Code::Header,
+                    format!("header line {number} holds a CR that does not end it"),
+                ));
+            }
+        }
+        if simdutf8::basic::from_utf8(line).is_err() {
+            return Err(ProtocolError::new(Code::Utf8, format!("header line {number} is not valid UTF-8")));
+        }
+        if memchr(b'\\', line).is_some() {
+            self.plain = false;
+            if !escape::check(name, rules.escapes) || !escape::check(value, rules.escapes) {
+                let known = if rules.escapes == Version::V1_1 { r"\n \c \\" } else { r"\r \n \c \\" };
+                let version = rules.escapes.as_str();
+                return Err(ProtocolError::new(
+                    Code::Escape,
+                    format!(
+                        "header line {number} has an escape that STOMP {version} does not define (it has {known})"
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a whole line is refused before its content is looked at.
+    #[cold]
+    fn refuse_line(&self, line: &[u8], limits: &Limits) -> ProtocolError {
+        let (number, line_max, count_max) = (self.count, limits.header_line_bytes_max, limits.headers_max);
+        if line.len() > line_max || memchr(0, line).is_some() {
+            return self.bad_line(line, line_max);
+        }
+        if number as usize > count_max {
+            return ProtocolError::new(
+                Code::HeaderCount,
+                format!("more header lines than the {count_max} of max_headers"),
+            );
+        }
+        let detail = match line {
+            [b':', ..] => format!("header line {number} has an empty name"),
+            b"\r" => format!("line {number} is a lone CR: lines end in LF alone before STOMP 1.2"),
+            _ if u32::try_from(self.done + line.len()).is_err() => "the header lines exceed 4 GiB".to_owned(),
+            _ => format!("header line {number} has no colon"),
+        };
+        ProtocolError::new(Code::Header, detail)
+    }
+
+    /// A line that is too long or holds a NUL, whichever comes first.
+    #[cold]
+    fn bad_line(&self, line: &[u8], line_max: usize) -> ProtocolError {
+        let within = line.get(..line_max.saturating_add(1)).unwrap_or(line);
+        if memchr(0, within).is_some() {
+            return nul_in_head(self.count);
+        }
+        ProtocolError::new(
+            Code::HeaderSize,
+            format!("a header line is longer than the {line_max} bytes of max_header_size"),
+        )
+    }
+}
+
+#[cold]
+fn unknown_command(line: &[u8]) -> ProtocolError {
+    ProtocolError::new(Code::Command, format!("\"{}\" is no command of a client", masked_text(line)))
+}
+
+#[cold]
+fn nul_in_head(number: u32) -> ProtocolError {
+    ProtocolError::new(
+        Code::Header,
+        format!("NUL in the header lines (line {number}): the blank line is missing"),
+    )
+}
+
+/// Reads a content-length: digits only. What exceeds `usize` is cut to it, so that the size limit refuses it.
+fn parse_length(value: &[u8], rules: LineRules) -> Result<usize, ProtocolError> {
+    let mut digits = value;
+    if rules.takes_padding {
+        while let [b' ', rest @ ..] = digits {
+            digits = rest;
+        }
+    }
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(ProtocolError::new(
+            Code::ContentLength,
+            format!("content-length \"{}\" is not a number", masked_text(value)),
+        ));
+    }
+    Ok(digits
+        .iter()
+        .fold(0_usize, |sum, digit| sum.saturating_mul(10).saturating_add(usize::from(digit - b'0'))))
+}
+
+/// What a header line may hold; fixed by phase and command.
+#[derive(Clone, Copy)]
+struct LineRules {
+    has_crlf: bool,
+    /// CR is data, wherever it does not end the line.
+    takes_cr: bool,
+    /// content-length may have leading spaces.
+    takes_padding: bool,
+    escapes: Version,
+}

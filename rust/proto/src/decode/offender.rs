@@ -1,0 +1,161 @@
+//! What an ERROR frame may echo of the frame that broke a rule. Never a passcode, never the body.
+
+use std::borrow::Cow;
+
+use memchr::memchr;
+
+use crate::HeaderSpan;
+
+/// Bytes of an offending frame's head that are looked at, and echoed at most.
+const HEAD_BYTES_MAX: usize = 2048;
+
+/// What stands for a passcode's value.
+const MASK: &str = "********";
+
+/// The command line and header lines of the frame that starts `input` (leading EOLs are skipped), as far as they are
+/// there, at most 2 KiB: up to the blank line or a NUL. Not unescaped, not checked: bytes of any kind.
+#[must_use]
+pub fn offending_head(input: &[u8]) -> &[u8] {
+    let start = super::leading_eols(input);
+    let input = input.get(start..).unwrap_or_default();
+    let visible = input.get(..HEAD_BYTES_MAX).unwrap_or(input);
+    let head = memchr(0, visible).and_then(|nul| visible.get(..nul)).unwrap_or(visible);
+    let mut line_start = 0;
+    for line in head.split_inclusive(|&byte| byte == b'\n') {
+        if matches!(line, b"\n" | b"\r\n") {
+            return head.get(..line_start).unwrap_or_default();
+        }
+        line_start += line.len();
+    }
+    head
+}
+
+/// The wire value of the first header line with this name in an [`offending_head`]: for the `receipt-id` and
+/// `subscription` of an ERROR whose frame could not be decoded.
+#[must_use]
+pub fn head_value<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    lines(head).find_map(|(at, line)| {
+        let span = span_of(at, line)?;
+        (span.name(head) == name).then(|| span.value(head))
+    })
+}
+
+/// A head as text for an ERROR's body or a log: passcodes are masked, octets that are no UTF-8 and control characters
+/// are replaced, line ends become LF.
+///
+/// A passcode is masked by any spelling of its name, also in a line that is no proper header.
+#[must_use]
+pub fn masked_head(head: &[u8]) -> Vec<u8> {
+    masked_text(head).into_bytes()
+}
+
+pub(super) fn masked_text(head: &[u8]) -> String {
+    let text = String::from_utf8_lossy(head).replace("\r\n", "\n");
+    let ends_line = |letter| matches!(letter, '\n' | '\r' | '\0');
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive(ends_line) {
+        let content = line.trim_end_matches(ends_line);
+        out.extend(mask_line(content).chars().map(|letter| if is_printed(letter) { letter } else { '?' }));
+        if content.len() < line.len() {
+            out.push('\n');
+        }
+    }
+    out
+}
+
+fn is_printed(letter: char) -> bool {
+    letter == '\t' || !letter.is_control()
+}
+
+fn mask_line(line: &str) -> Cow<'_, str> {
+    let lower = line.to_ascii_lowercase();
+    for word in ["passcode", "password"] {
+        if let Some(at) = lower.find(word) {
+            let known = line.get(..at + word.len()).unwrap_or_default();
+            return Cow::Owned(format!("{known}:{MASK}"));
+        }
+        // A name with stray escapes or blanks inside: nobody's passcode by the letter, but meant as one.
+        let letters: String = lower.chars().filter(char::is_ascii_alphanumeric).collect();
+        if letters.contains(word) {
+            return Cow::Borrowed(MASK);
+        }
+    }
+    Cow::Borrowed(line)
+}
+
+/// Fills `spans` with the header lines of a head, by offsets into it, whatever else is wrong with them.
+pub(super) fn walk(head: &[u8], spans: &mut Vec<HeaderSpan>) {
+    spans.clear();
+    spans.extend(lines(head).filter_map(|(at, line)| span_of(at, line)));
+}
+
+/// Lines behind the command line with their offsets, without their line ends.
+fn lines(head: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut next = 0;
+    head.split_inclusive(|&byte| byte == b'\n')
+        .map(move |line| {
+            let at = next;
+            next += line.len();
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            (at, line.strip_suffix(b"\r").unwrap_or(line))
+        })
+        .skip(1)
+}
+
+fn span_of(at: usize, line: &[u8]) -> Option<HeaderSpan> {
+    let colon = memchr(b':', line)?;
+    let offset = |bytes: usize| u32::try_from(at + bytes).ok();
+    Some(HeaderSpan { start: offset(0)?, colon: offset(colon)?, end: offset(line.len())? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{head_value, masked_head, offending_head};
+
+    #[test]
+    fn the_head_ends_at_the_blank_line_a_nul_or_2_kib() {
+        assert_eq!(offending_head(b"\n\r\nSEND\na:b\n\nbody\0"), b"SEND\na:b\n");
+        assert_eq!(offending_head(b"SEND\r\na:b\r\n\r\nbody\0"), b"SEND\r\na:b\r\n");
+        assert_eq!(offending_head(b"SEND\na:b\0SEND\n"), b"SEND\na:b");
+        assert_eq!(offending_head(b"SEND\na:"), b"SEND\na:");
+        assert_eq!(offending_head(&[b'x'; 5000]).len(), 2048);
+        assert_eq!(offending_head(b""), b"");
+    }
+
+    // PROTOCOL 53
+    #[test]
+    fn headers_of_an_offender_are_found() {
+        let head = offending_head(b"SUBSCRIBE\nno colon\nreceipt:a\\cb\r\nreceipt:2\nid:7");
+        assert_eq!(head_value(head, b"receipt"), Some(&b"a\\cb"[..]));
+        assert_eq!(head_value(head, b"id"), Some(&b"7"[..]));
+        assert_eq!(head_value(head, b"destination"), None);
+    }
+
+    #[test]
+    fn passcodes_are_masked_however_they_are_spelt() {
+        let masked = |head: &[u8]| String::from_utf8(masked_head(head)).expect("text");
+        assert_eq!(
+            masked(b"CONNECT\nlogin:a\npasscode:s3cret\nhost:x"),
+            "CONNECT\nlogin:a\npasscode:********\nhost:x"
+        );
+        for head in [
+            &b"CONNECT\nPassCode:s3cret\n"[..],
+            b"CONNECT\r\npasscode: s3cret\r\n",
+            b"CONNECT\n passcode :s3cret",
+            b"CONNECT\npasscode s3cret",
+            b"CONNECT\npass\\code:s3cret",
+            b"CONNECT\npass code:s3cret",
+            b"CONNECT\rpasscode:s3cret\r",
+            b"passcode:s3cret",
+            b"CONNECT\npasscode:s3cret\0",
+            b"CONNECT\npasscode:s3cret\xFF:s3cret",
+        ] {
+            assert!(!masked(head).contains("s3cret"), "{}", masked(head));
+        }
+    }
+
+    #[test]
+    fn echoed_text_is_printable_utf_8() {
+        assert_eq!(masked_head(b"SEND\r\na:\xFF\x1b\xC3\xA9"), "SEND\na:\u{FFFD}?\u{e9}".as_bytes());
+    }
+}
