@@ -13,7 +13,7 @@ use stompica_proto::Limits;
 use crate::log::Level;
 
 pub use file::{parse_file, parse_stompserver_yaml, parse_toml};
-pub use load::{ConfigError, Effective, Given, load, needing_restart};
+pub use load::{ConfigError, Effective, Given, load, needing_restart, reloaded};
 pub use system::{descriptor_limit, raise_descriptor_limit};
 pub use table::{Landed, Setting, settings};
 pub use value::{Kind, Unit};

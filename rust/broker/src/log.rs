@@ -99,9 +99,13 @@ impl LogQueue {
 
     /// Queues one record. A full or closed queue and a level that is not kept drop it; never waits for the reader.
     pub fn push(&self, level: Level, text: String, fields: Vec<(&'static str, String)>) {
-        if !self.enabled(level) {
-            return;
+        if self.enabled(level) {
+            self.announce(level, text, fields);
         }
+    }
+
+    /// Queues one record whatever level is kept: the address, for example, is told even with `log_level=error`.
+    pub fn announce(&self, level: Level, text: String, fields: Vec<(&'static str, String)>) {
         let mut state = self.lock();
         if state.closed {
             return;

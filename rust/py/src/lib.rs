@@ -1,1 +1,26 @@
-//! Python bindings.
+//! Python bindings: the private module `stompica._core`. No logic; the front is `python/stompica`.
+//!
+//! No broker thread ever holds the GIL or calls into Python: Python calls in, and polls for logs.
+
+mod broker;
+mod error;
+mod settings;
+
+use pyo3::prelude::*;
+
+/// Memory freed on another thread than it was taken on is the broker's normal case; mimalloc is built for it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The native part of stompica.
+#[pymodule(gil_used = false)]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<broker::Broker>()?;
+    module.add_class::<settings::Setting>()?;
+    module.add_function(wrap_pyfunction!(settings::settings, module)?)?;
+    module.add_function(wrap_pyfunction!(settings::check, module)?)?;
+    module.add_function(wrap_pyfunction!(settings::parse_file, module)?)?;
+    module.add_function(wrap_pyfunction!(settings::raise_descriptor_limit, module)?)?;
+    Ok(())
+}

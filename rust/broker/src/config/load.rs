@@ -106,6 +106,19 @@ pub fn needing_restart(running: &Config, wanted: &Config) -> Vec<&'static str> {
         .collect()
 }
 
+/// The running configuration with everything that a reload can apply taken from `wanted`.
+#[must_use]
+pub fn reloaded(running: &Config, wanted: &Config) -> Config {
+    let mut applied = wanted.clone();
+    for setting in settings().iter().filter(|setting| !setting.reloadable) {
+        if let Some(field) = setting.field.filter(|_| setting.kind != Kind::Processors) {
+            let unchanged = field(&mut applied).accept(&setting.kind, &setting.show(running));
+            debug_assert!(unchanged, "what a setting shows is valid: {}", setting.key);
+        }
+    }
+    applied
+}
+
 fn find(given: &Given) -> Result<(usize, &'static Setting), ConfigError> {
     let found = settings().iter().enumerate().find(|(_, setting)| setting.is_named(&given.key));
     found.ok_or_else(|| unknown(&given.key, &format!("value {}, {}", quoted(&given.value), given.source)))
@@ -301,5 +314,12 @@ mod tests {
     fn changed_settings_that_need_a_restart_are_named() {
         let wanted = Config::from_map(&given(&[("port", "1"), ("log_level", "warn"), ("writers", "63")]));
         assert_eq!(needing_restart(&Config::default(), &wanted.expect("valid")), ["port", "writers"]);
+    }
+
+    #[test]
+    fn a_reload_keeps_what_needs_a_restart() {
+        let wanted = Config::from_map(&given(&[("port", "1"), ("log_level", "warn"), ("max_headers", "7")]));
+        let applied = reloaded(&Config::default(), &wanted.expect("valid"));
+        assert_eq!((applied.port, applied.log_level.name(), applied.limits.headers_max), (61613, "warn", 7));
     }
 }

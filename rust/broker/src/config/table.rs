@@ -135,6 +135,8 @@ const fn millis(min_ms: u64, max_ms: u64) -> Kind {
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
+// One row a setting; prose is not broken over lines.
+#[rustfmt::skip]
 static TABLE: &[Setting] = &[
     setting(NETWORK, "port", integer(0, 65535), "61613", "The one port for STOMP over TCP, WebSocket and HTTP. 0 picks a free one and prints it.")
         .fixed().fills(|c| &mut c.port),

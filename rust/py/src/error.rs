@@ -1,0 +1,28 @@
+//! The only map from Rust's errors to Python's exceptions, which `stompica/errors.py` defines.
+
+use pyo3::PyErr;
+
+use stompica_broker::StartError;
+use stompica_broker::config;
+
+mod python {
+    pyo3::import_exception!(stompica.errors, ConfigError);
+    pyo3::import_exception!(stompica.errors, StartError);
+    pyo3::import_exception!(stompica.errors, BrokerFailed);
+}
+
+/// A setting was refused.
+#[allow(clippy::needless_pass_by_value, reason = "the argument of map_err")]
+pub(crate) fn config(error: config::ConfigError) -> PyErr {
+    python::ConfigError::new_err(error.to_string())
+}
+
+/// The broker could not start: port in use, no such address.
+pub(crate) fn start(error: &StartError) -> PyErr {
+    python::StartError::new_err(error.to_string())
+}
+
+/// A shard panicked.
+pub(crate) fn failed(cause: String) -> PyErr {
+    python::BrokerFailed::new_err(cause)
+}

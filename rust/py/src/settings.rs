@@ -1,0 +1,78 @@
+//! The table of settings as Python sees it, and the checks on what was given.
+
+use pyo3::prelude::*;
+
+use stompica_broker::config::{self, Given, Kind, Landed};
+
+use crate::error;
+
+/// A setting as Python gives and takes it: key, value, source.
+pub(crate) type Triple = (String, String, String);
+
+/// One row of the table of settings.
+#[pyclass(frozen, get_all, module = "stompica._core")]
+pub(crate) struct Setting {
+    /// Documented name.
+    key: &'static str,
+    /// Other names.
+    aliases: Vec<&'static str>,
+    /// Heading it is listed under.
+    group: &'static str,
+    /// What is allowed, as the end of "must be …".
+    allowed: String,
+    /// The default as documented.
+    default: &'static str,
+    /// What it means.
+    doc: &'static str,
+    /// Whether it takes 0 or 1, so that an option for it needs no value.
+    is_flag: bool,
+    /// Whether a reload applies it.
+    reloadable: bool,
+    /// `yes`, `default-only` or `no`.
+    landed: &'static str,
+}
+
+/// The table of settings, in the order of help and docs.
+#[pyfunction]
+pub(crate) fn settings() -> Vec<Setting> {
+    let row = |setting: &config::Setting| Setting {
+        key: setting.key,
+        aliases: setting.aliases.to_vec(),
+        group: setting.group,
+        allowed: setting.kind.allowed(),
+        default: setting.default,
+        doc: setting.doc,
+        is_flag: setting.kind == Kind::Flag,
+        reloadable: setting.reloadable,
+        landed: match setting.landed {
+            Landed::Yes => "yes",
+            Landed::DefaultOnly => "default-only",
+            Landed::No => "no",
+        },
+    };
+    config::settings().iter().map(row).collect()
+}
+
+/// Checks settings given in rising priority; returns every setting's value in force and its source.
+#[pyfunction]
+pub(crate) fn check(given: Vec<Triple>) -> PyResult<Vec<Triple>> {
+    let (_, effective) = config::load(&entries(given)).map_err(error::config)?;
+    Ok(effective.into_iter().map(|entry| (entry.key.to_owned(), entry.value, entry.source)).collect())
+}
+
+/// Reads the text of a settings file, TOML or stompserver's YAML; `name` is its name for messages.
+#[pyfunction]
+pub(crate) fn parse_file(name: &str, text: &str) -> PyResult<Vec<Triple>> {
+    let given = config::parse_file(name, text).map_err(error::config)?;
+    Ok(given.into_iter().map(|entry| (entry.key, entry.value, entry.source)).collect())
+}
+
+/// Raises this process's soft descriptor limit to the hard one; returns the soft limit then in force.
+#[pyfunction]
+pub(crate) fn raise_descriptor_limit() -> u64 {
+    config::raise_descriptor_limit()
+}
+
+pub(crate) fn entries(given: Vec<Triple>) -> Vec<Given> {
+    given.into_iter().map(|(key, value, source)| Given { key, value, source }).collect()
+}
