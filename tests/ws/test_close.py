@@ -1,0 +1,140 @@
+"""RFC 6455, sections 5.5.1 and 7: the closing handshake and its codes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import frames
+from tests.support.ws import CLOSE, PING, TEXT, close_payload, encode_frame
+from tests.ws.conftest import OpenWebSocket
+
+
+@pytest.mark.parametrize(
+    "code", [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999]
+)
+def test_5_5_1_close_is_answered_with_its_code(ws: OpenWebSocket, code: int) -> None:
+    client = ws()
+    client.send_close(code)
+    client.expect_close(code)
+
+
+def test_5_5_1_close_without_payload_is_answered(ws: OpenWebSocket) -> None:
+    client = ws()
+    client.send_close(None)
+    client.expect_close(None, 1000)
+
+
+@pytest.mark.parametrize("version", [None, "1.2"])
+def test_5_5_1_close_before_and_after_connect(ws: OpenWebSocket, version: str | None) -> None:
+    client = ws(version)
+    client.send_close(1000, b"done")
+    client.expect_close(1000)
+
+
+@pytest.mark.parametrize("reason", [b"", b"bye", "f\u00fcr heute \u20ac".encode(), b"x" * 123])
+def test_5_5_1_reason_of_any_legal_kind_is_taken(ws: OpenWebSocket, reason: bytes) -> None:
+    client = ws()
+    client.send_close(1000, reason)
+    client.expect_close(1000)
+
+
+def test_5_5_1_payload_of_one_byte_is_a_protocol_error(ws: OpenWebSocket) -> None:
+    client = ws()
+    client.send_frame(CLOSE, b"\x03")
+    client.expect_close(1002)
+
+
+@pytest.mark.parametrize("code", [0, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535])
+def test_7_4_code_that_must_not_be_sent_is_a_protocol_error(ws: OpenWebSocket, code: int) -> None:
+    client = ws()
+    client.send_close(code)
+    client.expect_close(1002)
+
+
+@pytest.mark.parametrize("reason", [b"\xff", b"ok\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\xaf"])
+def test_5_5_1_reason_that_is_not_utf8_is_1007(ws: OpenWebSocket, reason: bytes) -> None:
+    client = ws()
+    client.send_close(1000, reason)
+    client.expect_close(1007)
+
+
+def test_5_5_1_close_between_fragments(ws: OpenWebSocket) -> None:
+    client = ws()
+    client.send_frame(TEXT, b"\n", fin=False)
+    client.send_close(1000)
+    client.expect_close(1000)
+
+
+def test_5_5_1_close_byte_by_byte(ws: OpenWebSocket) -> None:
+    client = ws()
+    for octet in encode_frame(CLOSE, close_payload(1000, b"slow")):
+        client.send_raw(bytes([octet]))
+    client._close_sent = True
+    client.expect_close(1000)
+
+
+def test_5_5_1_what_follows_a_close_is_ignored(ws: OpenWebSocket, topic: str) -> None:
+    witness, client = ws(), ws()
+    witness.subscribe(topic)
+    client.send_raw(
+        encode_frame(CLOSE, close_payload(1000))
+        + encode_frame(TEXT, frames.send(topic, "too late"))
+        + encode_frame(PING, b"too late")
+        + encode_frame(3, b"too late", mask=False)
+    )
+    client._close_sent = True
+    client.expect_close(1000)
+    assert client.controls == []
+    witness.barrier()
+
+
+def test_5_5_1_frames_before_the_close_are_served(ws: OpenWebSocket, topic: str) -> None:
+    witness, client = ws(), ws()
+    witness.subscribe(topic)
+    client.send_raw(
+        encode_frame(TEXT, frames.send(topic, "in time", receipt="r")) + encode_frame(CLOSE, close_payload(1000))
+    )
+    client._close_sent = True
+    witness.expect_message("in time")
+    client.expect_receipt("r")
+    client.expect_close(1000)
+
+
+def test_7_1_1_server_closes_tcp_first(ws: OpenWebSocket) -> None:
+    """After both Close frames this side sends nothing and closes nothing, and still sees the end."""
+    client = ws()
+    client.send_close(1000)
+    frame = client.recv_ws()
+    assert (frame.opcode, frame.code) == (CLOSE, 1000)
+    client.stream.expect_eof()
+
+
+def test_7_1_7_failing_server_ends_even_if_its_close_is_never_answered(ws: OpenWebSocket) -> None:
+    client = ws()
+    client.send_frame(3)
+    frame = client.recv_ws()
+    assert (frame.opcode, frame.code) == (CLOSE, 1002)
+    client.stream.expect_eof()
+
+
+def test_7_1_7_failing_server_takes_nothing_more(ws: OpenWebSocket, topic: str) -> None:
+    witness, client = ws(), ws()
+    witness.subscribe(topic)
+    client.send_raw(encode_frame(3) + encode_frame(TEXT, frames.send(topic, "after the failure")))
+    client.expect_close(1002)
+    witness.barrier()
+
+
+def test_7_1_5_loss_without_close_frees_the_session(ws: OpenWebSocket, topic: str) -> None:
+    other, lost = ws(), ws()
+    lost.subscribe(topic)
+    lost.reset()
+    other.subscribe(topic)
+    other.send(frames.send(topic, "still here"))
+    other.expect_message("still here")
+
+
+def test_7_1_6_reason_of_a_failure_says_why(ws: OpenWebSocket) -> None:
+    client = ws()
+    client.send_frame(TEXT, b"x", mask=False)
+    assert client.expect_close(1002) != ""
