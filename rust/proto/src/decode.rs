@@ -74,6 +74,10 @@ impl Decoder {
         let resumed = self.head.is_started();
         let start = if resumed { 0 } else { leading_eols(input) };
         let bytes = input.get(start..).unwrap_or_default();
+        if !resumed && matches!(bytes, b"" | b"\r") {
+            // Nothing of a frame yet: the CR may be half an EOL.
+            return Ok(Decoded::Incomplete { consumed: start, frame_len: None });
+        }
         let end = match self.advance(bytes, spans, limits) {
             Ok(Progress::Whole { end }) => end,
             Ok(Progress::Partial { frame_len }) => {
