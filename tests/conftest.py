@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
-from tests.support import frames
+from tests.support.clients import Clients, StartBroker
 from tests.support.process import BrokerProcess
-from tests.support.wire import TIMEOUT, Wire
 
 _names = itertools.count()
 
@@ -23,47 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(60))
-
-
-class StartBroker(Protocol):
-    """Starts, or finds, a broker with these settings."""
-
-    def __call__(self, **settings: Any) -> BrokerProcess: ...
-
-
-class Clients:
-    """Makes clients of the test's broker (or of `to`) and closes them all at the end."""
-
-    def __init__(self, default: BrokerProcess) -> None:
-        self._default = default
-        self._open: list[Wire] = []
-
-    def raw(
-        self, to: BrokerProcess | None = None, *, timeout: float = TIMEOUT, receive_buffer: int | None = None
-    ) -> Wire:
-        """A TCP connection on which nothing was said yet."""
-        broker = to or self._default
-        wire = Wire(broker.port, timeout=timeout, receive_buffer=receive_buffer)
-        self._open.append(wire)
-        return wire
-
-    def __call__(
-        self,
-        version: str | None = "1.2",
-        *pairs: frames.Header,
-        to: BrokerProcess | None = None,
-        timeout: float = TIMEOUT,
-        **headers: frames.HeaderValue,
-    ) -> Wire:
-        """A connected session of this version."""
-        wire = self.raw(to, timeout=timeout)
-        wire.connect(version, *pairs, **headers)
-        return wire
-
-    def close(self) -> None:
-        """Closes every client."""
-        for wire in self._open:
-            wire.discard()
 
 
 class _Pool:

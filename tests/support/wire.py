@@ -164,9 +164,9 @@ class Wire:
         """The next frame must be this MESSAGE."""
         return self.expect("MESSAGE", body=body, **headers)
 
-    def expect_receipt(self, receipt: str) -> Frame:
+    def expect_receipt(self, receipt: str) -> None:
         """The next frame must be this RECEIPT."""
-        return self.expect("RECEIPT", receipt_id=receipt)
+        self.expect("RECEIPT", receipt_id=receipt)
 
     def expect_closed(self) -> None:
         """The stream must end now, in order, without another frame."""

@@ -1,0 +1,268 @@
+"""Limits (PRODUCT.md 1 and 7): beyond each an ERROR to who passed it, nobody else notices; PROTOCOL.md 46."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.frames import VERSIONS
+from tests.support.process import BrokerProcess
+
+SMALL = {"max_message_size": 1000, "max_header_size": 200, "max_headers": 10}
+
+
+@pytest.fixture
+def small(shared_broker: StartBroker) -> BrokerProcess:
+    return shared_broker(**SMALL)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
+def test_a_body_of_exactly_the_limit_passes(
+    client: Clients, small: BrokerProcess, topic: str, version: str, counted: bool
+) -> None:
+    wire = client(version, to=small)
+    wire.subscribe(topic)
+    build = frames.send_counted if counted else frames.send
+    wire.send(build(topic, "x" * 1000))
+    wire.expect_message("x" * 1000)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("size", [1001, 5000, 3_000_000])
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
+def test_a_larger_body_is_an_error(
+    client: Clients, small: BrokerProcess, topic: str, version: str, size: int, counted: bool
+) -> None:
+    bystander = client(to=small)
+    bystander.subscribe(topic)
+    wire = client(version, to=small)
+    build = frames.send_counted if counted else frames.send
+    wire.send(build(topic, "x" * size, ("receipt", "r")))
+    wire.expect_error("E-MESSAGE-SIZE", receipt_id="r")
+    bystander.barrier()
+
+
+def test_a_too_large_content_length_is_refused_before_the_body_comes(
+    client: Clients, small: BrokerProcess, topic: str
+) -> None:
+    wire = client(to=small)
+    wire.send(f"SEND\ndestination:{topic}\ncontent-length:1001\n\n".encode())
+    wire.expect_error("E-MESSAGE-SIZE")
+
+
+def test_a_too_large_body_without_length_is_refused_before_its_nul_comes(
+    client: Clients, small: BrokerProcess, topic: str
+) -> None:
+    wire = client(to=small)
+    wire.send(f"SEND\ndestination:{topic}\n\n".encode(), b"x" * 1001)
+    wire.expect_error("E-MESSAGE-SIZE")
+
+
+def test_the_default_limit_of_a_body_is_16_mib(client: Clients, topic: str) -> None:
+    wire = client()
+    wire.send(f"SEND\ndestination:{topic}\ncontent-length:{(16 << 20) + 1}\n\n".encode())
+    wire.expect_error("E-MESSAGE-SIZE")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_header_line_of_exactly_the_limit_passes(
+    client: Clients, small: BrokerProcess, topic: str, version: str
+) -> None:
+    wire = client(version, to=small)
+    wire.subscribe(topic)
+    wire.send(frames.send(topic, "x", ("k", "v" * 198)))
+    wire.expect_message("x", k="v" * 198)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("size", [199, 2_000, 2_000_000])
+def test_a_longer_header_line_is_an_error(
+    client: Clients, small: BrokerProcess, topic: str, version: str, size: int
+) -> None:
+    wire = client(version, to=small)
+    wire.send(frames.send(topic, "x", ("k", "v" * size)))
+    wire.expect_error("E-HEADER-SIZE")
+
+
+def test_an_endless_header_line_is_refused_before_its_end_comes(
+    client: Clients, small: BrokerProcess, topic: str
+) -> None:
+    wire = client(to=small)
+    wire.send(f"SEND\ndestination:{topic}\nk:".encode(), b"v" * 200)
+    wire.expect_error("E-HEADER-SIZE")
+
+
+def test_an_endless_command_is_refused(client: Clients, small: BrokerProcess) -> None:
+    wire = client(to=small)
+    wire.send(b"A" * 201)
+    wire.expect_error("E-HEADER-SIZE", "E-COMMAND")
+
+
+def test_an_endless_command_before_connect_is_refused(client: Clients, small: BrokerProcess) -> None:
+    wire = client.raw(small)
+    wire.send(b"A" * 70_000)
+    wire.expect_error("E-HEADER-SIZE", "E-COMMAND", "E-LOGIN-SIZE")
+
+
+def test_the_default_limit_of_a_header_line_is_10_kib(client: Clients, topic: str) -> None:
+    wire = client()
+    wire.subscribe(topic)
+    fits = "v" * (10 * 1024 - 2)
+    wire.send(frames.send(topic, "x", ("k", fits)))
+    wire.expect_message("x", k=fits)
+    wire.send(frames.send(topic, "x", ("k", fits + "v")))
+    wire.expect_error("E-HEADER-SIZE")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_exactly_as_many_headers_as_allowed_pass(
+    client: Clients, small: BrokerProcess, topic: str, version: str
+) -> None:
+    wire = client(version, to=small)
+    wire.subscribe(topic)
+    pairs = [(f"k{number}", "v") for number in range(9)]
+    wire.send(frames.send(topic, "x", *pairs))
+    message = wire.expect_message("x")
+    assert [pair for pair in message.headers if pair in pairs] == pairs
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [10, 11, 1000])
+def test_more_headers_are_an_error(client: Clients, small: BrokerProcess, topic: str, version: str, count: int) -> None:
+    wire = client(version, to=small)
+    wire.send(frames.send(topic, "x", *((f"k{number}", "v") for number in range(count))))
+    wire.expect_error("E-HEADER-COUNT")
+
+
+def test_the_default_limit_of_headers_is_100(client: Clients, topic: str) -> None:
+    wire = client()
+    wire.subscribe(topic)
+    wire.send(frames.send(topic, "x", *((f"k{number}", "v") for number in range(99))))
+    wire.expect_message("x", k98="v")
+    wire.send(frames.send(topic, "x", *((f"k{number}", "v") for number in range(100))))
+    wire.expect_error("E-HEADER-COUNT")
+
+
+def test_before_login_a_frame_has_at_most_64_kib(client: Clients) -> None:
+    wire = client.raw()
+    wire.send(frames.connect("1.2", *((f"k{number}", "v" * 900) for number in range(60))))
+    wire.expect("CONNECTED")
+    wire = client.raw()
+    wire.send(frames.connect("1.2", *((f"k{number}", "v" * 900) for number in range(80))))
+    wire.expect_error("E-LOGIN-SIZE")
+
+
+def test_before_login_an_endless_frame_is_refused_before_its_end_comes(client: Clients) -> None:
+    wire = client.raw()
+    wire.send(b"CONNECT\n", b"".join(b"k%d:%s\n" % (number, b"v" * 900) for number in range(80)))
+    wire.expect_error("E-LOGIN-SIZE")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_more_subscriptions_than_allowed_are_an_error(
+    client: Clients, shared_broker: StartBroker, topic: str, version: str
+) -> None:
+    broker = shared_broker(max_subscriptions=10)
+    wire, other = client(version, to=broker), client(version, to=broker)
+    for number in range(10):
+        wire.subscribe(f"{topic}/{number}", str(number))
+        other.subscribe(f"{topic}/{number}", str(number))
+    wire.send(frames.unsubscribe("0"))
+    wire.subscribe(f"{topic}/again", "again")
+    wire.send(frames.subscribe(f"{topic}/more", "more", receipt="r"))
+    wire.expect_error("E-SUB-COUNT", receipt_id="r", subscription="more")
+
+
+def test_more_destinations_than_allowed_are_an_error(client: Clients, start_broker: StartBroker, topic: str) -> None:
+    broker = start_broker(max_destinations=10)
+    wire, other = client(to=broker), client(to=broker)
+    for number in range(10):
+        wire.subscribe(f"{topic}/{number}", str(number))
+    other.subscribe(f"{topic}/0", "known")
+    other.send(frames.subscribe(f"{topic}/new", "new", receipt="r"))
+    other.expect_error("E-DEST-COUNT", receipt_id="r")
+    wire.send(frames.send(f"{topic}/0", "x"))
+    wire.expect_message("x")
+
+
+def test_more_connections_than_allowed_are_refused_with_an_error(client: Clients, start_broker: StartBroker) -> None:
+    broker = start_broker(max_connections=5)
+    wires = [client(to=broker) for _ in range(5)]
+    for _ in range(3):
+        refused = client.raw(broker)
+        refused.send(frames.connect("1.2"))
+        refused.expect_error("E-CONNECTIONS")
+    web = client.raw(broker)
+    web.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert _everything(web.sock).startswith(b"HTTP/1.1 503 ")
+    for wire in wires:
+        wire.barrier()
+
+
+def test_a_place_is_free_again_when_a_connection_ends(client: Clients, start_broker: StartBroker) -> None:
+    broker = start_broker(max_connections=2)
+    stays = client(to=broker)
+    for _ in range(20):
+        wire = client(to=broker)
+        wire.disconnect()
+        wire.close()
+    stays.barrier()
+
+
+def test_a_silent_connection_over_the_limit_is_closed(client: Clients, start_broker: StartBroker) -> None:
+    broker = start_broker(max_connections=1)
+    stays = client(to=broker)
+    silent = client.raw(broker)
+    assert all(frame.command == "ERROR" for frame in silent.frames_until_closed())
+    stays.barrier()
+
+
+@pytest.mark.parametrize("said", [b"", b"\n\n", b"CONN", b"CONNECT\naccept-version:1.2\n", b"GET /healthz HT"])
+def test_who_does_not_log_in_in_time_is_closed(client: Clients, shared_broker: StartBroker, said: bytes) -> None:
+    broker = shared_broker(login_timeout="1s")
+    wire = client.raw(broker)
+    wire.send(said)
+    wire.sock.settimeout(5)
+    received = _everything(wire.sock)
+    if said.startswith(b"CONN"):
+        assert b"\ncode:E-LOGIN-TIMEOUT\n" in received
+    elif said.startswith(b"GET"):
+        assert received == b"" or received.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_dripping_login_is_not_prolonged_by_its_drops(client: Clients, shared_broker: StartBroker) -> None:
+    broker = shared_broker(login_timeout="1s")
+    clock = client("1.2", to=shared_broker(heartbeat="100,300"), heart_beat="0,100")
+    wire = client.raw(broker)
+    wire.send(b"CONNECT\naccept-version:1.2\nk:")
+    for _ in range(40):
+        clock.wait_beats(1)
+        try:
+            wire.send(b"v")
+        except OSError:
+            break
+        wire.sock.setblocking(False)
+        try:
+            if wire.sock.recv(1, socket.MSG_PEEK):
+                break
+        except BlockingIOError:
+            pass
+    wire.expect("ERROR", code="E-LOGIN-TIMEOUT")
+
+
+def test_a_session_outlives_the_login_timeout(client: Clients, shared_broker: StartBroker) -> None:
+    wire = client("1.2", to=shared_broker(login_timeout="1s"), heart_beat="0,0")
+    clock = client("1.2", to=shared_broker(heartbeat="100,300"), heart_beat="0,100")
+    clock.wait_beats(15)
+    wire.barrier()
+
+
+def _everything(sock: socket.socket) -> bytes:
+    received = b""
+    while piece := sock.recv(65536):
+        received += piece
+    return received

@@ -1,0 +1,185 @@
+"""STOMP 1.2 "ACK", "NACK" as far as topics go; PROTOCOL.md 65 and 69."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients
+from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.parser import Frame
+from tests.support.wire import Wire
+
+MODES = {"1.0": ["client"], "1.1": ["client", "client-individual"], "1.2": ["client", "client-individual"]}
+VERSION_MODE = [(version, mode) for version in VERSIONS for mode in MODES[version]]
+
+
+def delivered(wire: Wire, topic: str, mode: str, id: str = "s", count: int = 1) -> list[Frame]:
+    """Subscribes and sends; the MESSAGEs."""
+    wire.subscribe(topic, id, ack=mode)
+    wire.send(*(frames.send(topic, "x") for _ in range(count)))
+    return [wire.expect_message("x") for _ in range(count)]
+
+
+def names(version: str, message: Frame) -> list[frames.Header]:
+    """The headers by which this version acknowledges `message`."""
+    if version == "1.2":
+        return [("id", message["ack"])]
+    if version == "1.1":
+        return [("subscription", message["subscription"]), ("message-id", message["message-id"])]
+    return [("message-id", message["message-id"])]
+
+
+@pytest.mark.parametrize(("version", "mode"), VERSION_MODE)
+def test_an_issued_id_can_be_acknowledged(client: Clients, topic: str, version: str, mode: str) -> None:
+    wire = client(version)
+    for number, message in enumerate(delivered(wire, topic, mode, count=5)):
+        wire.send(frames.ack(*names(version, message), receipt=str(number)))
+        wire.expect_receipt(str(number))
+    wire.barrier()
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_an_issued_id_can_be_refused(client: Clients, topic: str, version: str, mode: str) -> None:
+    wire = client(version)
+    (message,) = delivered(wire, topic, mode)
+    wire.send(frames.nack(*names(version, message), receipt="r"))
+    found = [wire.recv_frame()]
+    while found[-1].command == "MESSAGE":
+        found.append(wire.recv_frame())
+    assert (found[-1].command, found[-1]["receipt-id"]) == ("RECEIPT", "r")
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_1_2_messages_carry_an_ack_id_of_their_own(client: Clients, topic: str, mode: str) -> None:
+    wire = client("1.2")
+    wire.subscribe(topic, "a", ack=mode)
+    wire.subscribe(topic, "b", ack=mode)
+    wire.send(*(frames.send(topic, str(number)) for number in range(10)))
+    messages = [wire.expect_message() for _ in range(20)]
+    assert len({message["ack"] for message in messages}) == 20
+    for number, message in enumerate(messages):
+        wire.send(frames.ack(id=message["ack"], receipt=str(number)))
+        wire.expect_receipt(str(number))
+
+
+@pytest.mark.parametrize(("version", "mode"), [("1.2", "auto"), ("1.1", "auto"), ("1.1", "client"), ("1.0", "client")])
+def test_no_ack_header_in_auto_mode_or_before_1_2(client: Clients, topic: str, version: str, mode: str) -> None:
+    (message,) = delivered(client(version), topic, mode)
+    assert "ack" not in message
+
+
+def test_client_and_auto_subscriptions_side_by_side(client: Clients, topic: str) -> None:
+    wire = client("1.2")
+    wire.subscribe(topic, "auto")
+    wire.subscribe(topic, "client", ack="client")
+    wire.send(frames.send(topic, "x"))
+    messages = {message["subscription"]: message for message in (wire.expect_message("x"), wire.expect_message("x"))}
+    assert "ack" not in messages["auto"]
+    assert messages["client"]["ack"]
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_1_2_requires_the_id(client: Clients, topic: str, command: str) -> None:
+    wire = client("1.2")
+    (message,) = delivered(wire, topic, "client")
+    headers = [("message-id", message["message-id"]), ("subscription", "s"), ("receipt", "r")]
+    wire.send(frames.frame(command, *headers))
+    wire.expect_error("E-ID-MISSING", receipt_id="r")
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+@pytest.mark.parametrize("missing", ["message-id", "subscription"])
+def test_1_1_requires_message_id_and_subscription(client: Clients, topic: str, command: str, missing: str) -> None:
+    wire = client("1.1")
+    (message,) = delivered(wire, topic, "client")
+    headers = [(name, value) for name, value in names("1.1", message) if name != missing]
+    wire.send(frames.frame(command, *headers, ("receipt", "r")))
+    wire.expect_error("E-ID-MISSING", receipt_id="r")
+
+
+def test_1_0_requires_the_message_id(client: Clients, topic: str) -> None:
+    wire = client("1.0")
+    delivered(wire, topic, "client")
+    wire.send(frames.ack(receipt="r"))
+    wire.expect_error("E-ID-MISSING", receipt_id="r")
+
+
+def test_1_0_acknowledges_without_subscription_ids(client: Clients, topic: str) -> None:
+    wire = client("1.0")
+    wire.subscribe(topic, None, ack="client")
+    wire.send(frames.send(topic, "x"))
+    message = wire.expect_message("x", subscription=None)
+    wire.send(frames.ack(message_id=message["message-id"], receipt="r"))
+    wire.expect_receipt("r")
+
+
+def test_1_0_has_no_nack(client: Clients, topic: str) -> None:
+    wire = client("1.0")
+    (message,) = delivered(wire, topic, "client")
+    wire.send(frames.nack(*names("1.0", message)))
+    wire.expect_error("E-COMMAND")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+@pytest.mark.parametrize("id", ["never-issued", "0", "-1", "99999999999999999999999", "é"])
+def test_an_id_that_was_never_issued_is_an_error(
+    client: Clients, topic: str, version: str, command: str, id: str
+) -> None:
+    if (version, command) == ("1.0", "NACK"):
+        pytest.skip("1.0 has no NACK")
+    wire = client(version)
+    delivered(wire, topic, "client")
+    headers = [("id", f"x{id}"), ("message-id", f"x{id}"), ("subscription", "s"), ("receipt", "r")]
+    wire.send(frames.frame(command, *headers))
+    wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_without_any_delivery_every_id_is_unknown(client: Clients, version: str) -> None:
+    wire = client(version)
+    wire.send(frames.ack(id="1", message_id="1", subscription="s"))
+    wire.expect_error("E-ACK-UNKNOWN")
+
+
+def test_another_connection_s_id_is_unknown(client: Clients, topic: str) -> None:
+    owner, thief = client("1.2"), client("1.2")
+    messages = delivered(owner, topic, "client-individual", count=20)
+    thief.send(frames.ack(id=messages[-1]["ack"]))
+    thief.expect_error("E-ACK-UNKNOWN")
+    owner.send(frames.ack(id=messages[-1]["ack"], receipt="r"))
+    owner.expect_receipt("r")
+
+
+def test_another_subscription_s_message_is_unknown_in_1_1(client: Clients, topic: str) -> None:
+    wire = client("1.1")
+    (message,) = delivered(wire, topic, "client")
+    wire.send(frames.ack(message_id=message["message-id"], subscription="other"))
+    wire.expect_error("E-ACK-UNKNOWN", "E-SUB-UNKNOWN")
+
+
+@pytest.mark.parametrize(("version", "mode"), VERSION_MODE)
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
+def test_an_ack_may_be_part_of_a_transaction(client: Clients, topic: str, version: str, mode: str, end: str) -> None:
+    wire = client(version)
+    (message,) = delivered(wire, topic, mode)
+    wire.send(
+        frames.begin("t", receipt="1"),
+        frames.ack(*names(version, message), transaction="t", receipt="2"),
+        frames.frame(end, ("transaction", "t"), ("receipt", "3")),
+    )
+    for receipt in "123":
+        wire.expect_receipt(receipt)
+
+
+@pytest.mark.parametrize(("version", "mode"), VERSION_MODE)
+def test_a_hundred_acks_in_one_segment(client: Clients, topic: str, version: str, mode: str) -> None:
+    wire = client(version)
+    messages = delivered(wire, topic, mode, count=100)
+    order = messages if mode == "client" else list(reversed(messages))
+    wire.send(*(frames.ack(*names(version, message), receipt=str(at)) for at, message in enumerate(order)))
+    for number in range(100):
+        wire.expect_receipt(str(number))
+    wire.barrier()
