@@ -64,35 +64,43 @@ impl Config {
 /// The first setting that is unknown, out of range or not built yet.
 pub fn load(given: &[Given]) -> Result<(Config, Vec<Effective>), ConfigError> {
     let mut config = Config::default();
-    let mut last: Vec<Option<&Given>> = vec![None; settings().len()];
     for entry in given {
-        let (index, setting) = find(entry)?;
-        apply(setting, entry, &mut config)?;
-        last[index] = Some(entry);
+        apply(find(entry)?, entry, &mut config)?;
     }
-    let was_given =
-        |key: &str| settings().iter().position(|s| s.key == key).is_some_and(|i| last[i].is_some());
-    if !was_given("ws_data_frame_max_length") {
+    if !given.iter().any(|entry| names("ws_data_frame_max_length", &entry.key)) {
         config.limits.ws_message_bytes_max = Config::ws_message_bytes_for(config.limits.message_bytes_max);
     }
     if config.log_frames {
         config.log_level = crate::log::Level::Debug;
     }
-    let effective = settings()
-        .iter()
-        .zip(&last)
-        .filter(|(setting, given)| given.is_some() || setting.kind != Kind::Processors)
-        .map(|(setting, given)| Effective {
-            key: setting.key,
-            value: match given {
-                Some(given) if setting.field.is_none() => given.value.clone(),
-                Some(given) if setting.kind == Kind::Processors => given.value.clone(),
-                _ => setting.show(&config),
-            },
-            source: given.map_or_else(|| "default".to_owned(), |given| given.source.clone()),
-        })
-        .collect();
+    let rows = settings().iter().filter(|setting| setting.kind != Kind::Processors);
+    let effective = rows.map(|setting| effective(setting, given, &config)).collect();
     Ok((config, effective))
+}
+
+/// One setting's row: what wins is the last entry that sets it, under whatever name.
+fn effective(setting: &Setting, given: &[Given], config: &Config) -> Effective {
+    let last = given.iter().rfind(|entry| setting.is_named(&entry.key) || fills_same(setting, &entry.key));
+    let value = match last {
+        Some(entry) if setting.field.is_none() => entry.value.clone(),
+        _ => setting.show(config),
+    };
+    let source = match last {
+        Some(entry) if setting.is_named(&entry.key) => entry.source.clone(),
+        Some(entry) => format!("{}={}, {}", entry.key, entry.value, entry.source),
+        None => "default".to_owned(),
+    };
+    Effective { key: setting.key, value, source }
+}
+
+/// Whether `name`, as somebody wrote it, means the setting `key`.
+fn names(key: &str, name: &str) -> bool {
+    settings().iter().any(|setting| setting.key == key && setting.is_named(name))
+}
+
+/// Whether `name` is the ancestor's way of writing this setting: `processors` sets `writers`.
+fn fills_same(setting: &Setting, name: &str) -> bool {
+    setting.key == "writers" && names("processors", name)
 }
 
 /// The settings whose values differ and that a reload can't apply, by key.
@@ -119,8 +127,8 @@ pub fn reloaded(running: &Config, wanted: &Config) -> Config {
     applied
 }
 
-fn find(given: &Given) -> Result<(usize, &'static Setting), ConfigError> {
-    let found = settings().iter().enumerate().find(|(_, setting)| setting.is_named(&given.key));
+fn find(given: &Given) -> Result<&'static Setting, ConfigError> {
+    let found = settings().iter().find(|setting| setting.is_named(&given.key));
     found.ok_or_else(|| unknown(&given.key, &format!("value {}, {}", quoted(&given.value), given.source)))
 }
 
@@ -220,6 +228,15 @@ mod tests {
         for setting in settings().iter().filter(|s| s.field.is_some() && !of_the_machine.contains(&s.key)) {
             assert_eq!(setting.show(&Config::default()), setting.default, "{}", setting.key);
         }
+    }
+
+    #[test]
+    fn the_source_of_writers_may_be_processors() {
+        let (config, effective) = load(&given(&[("writers", "9"), ("processors", "5")])).expect("valid");
+        assert_eq!(config.writers, 3);
+        let row = effective.iter().find(|entry| entry.key == "writers").expect("listed");
+        assert_eq!((row.value.as_str(), row.source.as_str()), ("3", "processors=5, command line"));
+        assert!(effective.iter().all(|entry| entry.key != "processors"));
     }
 
     #[test]

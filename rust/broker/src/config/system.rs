@@ -46,10 +46,10 @@ pub fn raise_descriptor_limit() -> u64 {
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } == 0 { hard } else { soft }
 }
 
-/// `percent` of the machine's memory or of the cgroup's limit, whichever is smaller, in bytes.
+/// `percent` of the machine's memory or of the cgroup's limit, whichever is smaller, in bytes: whole MiB.
 pub(super) fn memory_share(percent: u64) -> u64 {
     let total = [ram(), cgroup_limit()].into_iter().flatten().min().unwrap_or(ASSUMED_MEMORY);
-    total / 100 * percent
+    ((total / 100 * percent) >> 20).max(1) << 20
 }
 
 fn ram() -> Option<u64> {

@@ -1,0 +1,26 @@
+"""A STOMP 1.0-1.2 message broker over TCP and WebSocket, as a command or inside this process.
+
+>>> import stompica
+>>> with stompica.Broker() as broker:
+...     host, port = broker.address
+"""
+
+from __future__ import annotations
+
+from stompica._core import __version__
+from stompica.ancestor import run, run_default
+from stompica.broker import Broker, Connection
+from stompica.errors import BrokerFailed, ConfigError, NotRunning, StartError, StompicaError
+
+__all__ = [
+    "Broker",
+    "BrokerFailed",
+    "ConfigError",
+    "Connection",
+    "NotRunning",
+    "StartError",
+    "StompicaError",
+    "__version__",
+    "run",
+    "run_default",
+]

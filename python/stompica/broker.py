@@ -1,0 +1,179 @@
+"""A broker inside a Python process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from stompica import _core, logs
+from stompica import settings as sources
+from stompica.errors import NotRunning
+from stompica.settings import Given, SettingValue
+
+_STOP_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One open connection as the broker sees it."""
+
+    id: int
+    peer: tuple[str, int]
+    """Host and port of the other side."""
+    shard: int
+    """The writer thread it lives on, from 0."""
+    transport: str
+    """`stomp`, `websocket`, `http`, or `unknown` before its first bytes."""
+    version: str | None
+    """STOMP version of the session; None before CONNECTED."""
+    subscriptions: int
+    outbox_bytes: int
+    """Bytes that wait for it to read."""
+
+
+class Broker:
+    """A broker in this process, listening on a port of 127.0.0.1 unless told otherwise.
+
+    >>> with Broker() as broker:
+    ...     broker.url.startswith("stomp://127.0.0.1:")
+    True
+
+    `port` 0 picks a free port. `settings` are those of docs/configuration.md by name; ConfigError for one that is
+    refused. `config` names a settings file, read here and again by `reload`. The environment is not looked at, and
+    signals are never touched. What the broker logs goes to `logger`, by default the one named "stompica".
+
+    Many brokers can run in one process. `async with` works too. Starting and stopping twice are fine.
+    """
+
+    def __init__(self, port: int = 0, *, logger: logging.Logger | None = None, **settings: SettingValue) -> None:
+        self._settings: dict[str, SettingValue] = {"port": port, **settings}
+        self._given = self._collect(self._settings)
+        self._logger = logger or logs.logger
+        self._core: _core.Broker | None = None
+        self._finalizer: weakref.finalize[..., Broker] | None = None
+
+    @staticmethod
+    def _collect(settings: dict[str, SettingValue]) -> list[Given]:
+        given = sources.collect(sources.from_keywords(settings))
+        sources.check(given)
+        return given
+
+    def start(self) -> Broker:
+        """Starts listening; returns the broker itself. StartError where the address can't be had."""
+        if self._core is None:
+            core = _core.Broker.start(self._given)
+            dispatcher = logs.Dispatcher(core, logs.logging_sink(self._logger))
+            # Runs once: on stop, when the broker is forgotten, or at the end of the interpreter.
+            self._finalizer = weakref.finalize(self, _shut_down, core, dispatcher)
+            self._core = core
+        return self
+
+    def stop(self) -> None:
+        """Stops at once and waits for the end. BrokerFailed where a broker thread had panicked."""
+        core, finalizer = self._core, self._finalizer
+        if core is None or finalizer is None:
+            return
+        self._core = self._finalizer = None
+        try:
+            core.stop()
+            core.wait(_STOP_SECONDS)
+        finally:
+            finalizer()
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Shuts down in order (setting `drain`) and waits up to `timeout` seconds; whether it ended."""
+        if self._core is None:
+            return True
+        self._core.drain()
+        return self.wait(timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the broker has ended, at most `timeout` seconds; whether it has. BrokerFailed after a panic."""
+        return self._core is None or self._core.wait(timeout)
+
+    def settle(self, timeout: float = 10.0) -> bool:
+        """Waits until everything received was delivered: mailboxes empty, outboxes flushed. False after `timeout` s."""
+        return self._running().settle(timeout)
+
+    def reload(self, **settings: SettingValue) -> list[str]:
+        """Reads the settings file again, if any, changes `settings`, and applies what a running broker can.
+
+        Returns the names of changed settings that need a restart. ConfigError changes nothing.
+        """
+        core = self._running()
+        merged = {**self._settings, **settings}
+        given = self._collect(merged)
+        restart = core.reload(given)
+        self._settings, self._given = merged, given
+        return restart
+
+    @property
+    def host(self) -> str:
+        """The address it listens on, without the port."""
+        return self.address[0]
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self.address[1]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port, ready for `socket.create_connection`."""
+        return self._running().address()
+
+    @property
+    def url(self) -> str:
+        """`stomp://HOST:PORT`."""
+        return f"stomp://{self._authority()}"
+
+    @property
+    def ws_url(self) -> str:
+        """`ws://HOST:PORT/ws`."""
+        return f"ws://{self._authority()}/ws"
+
+    def connections(self) -> list[Connection]:
+        """The open connections."""
+        rows: list[dict[str, Any]] = self._running().connections()
+        return [Connection(**row) for row in rows]
+
+    def stats(self) -> dict[str, int]:
+        """The broker's counters by name."""
+        return self._running().stats()
+
+    def _authority(self) -> str:
+        host, port = self.address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _running(self) -> _core.Broker:
+        if self._core is None:
+            raise NotRunning("the broker is not running: start() it, or use it as a context manager")
+        return self._core
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Broker:
+        return self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def __repr__(self) -> str:
+        return f"<stompica.Broker {self.url if self._core else 'not running'}>"
+
+
+def _shut_down(core: _core.Broker, dispatcher: logs.Dispatcher) -> None:
+    core.stop()
+    dispatcher.close()

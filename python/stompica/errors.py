@@ -1,0 +1,32 @@
+"""The exceptions of stompica.
+
+    StompicaError
+    ├── ConfigError      (also a ValueError)    a setting is unknown, out of range or not built yet
+    ├── StartError       (also an OSError)      the broker can't start: port in use, no such address
+    ├── NotRunning       (also a RuntimeError)  asked of a broker that was not started or has been stopped
+    └── BrokerFailed     (also a RuntimeError)  a broker thread panicked: a bug; the broker has stopped
+
+Each message is one line.
+"""
+
+from __future__ import annotations
+
+
+class StompicaError(Exception):
+    """Base of everything this package raises on its own account."""
+
+
+class ConfigError(StompicaError, ValueError):
+    """A setting is unknown, out of range or not built yet; the message names it, its value and what is allowed."""
+
+
+class StartError(StompicaError, OSError):
+    """The broker can't start; the message names the address or the setting."""
+
+
+class NotRunning(StompicaError, RuntimeError):
+    """Asked of a broker that was not started, or has been stopped."""
+
+
+class BrokerFailed(StompicaError, RuntimeError):
+    """A broker thread panicked. That is a bug; the whole broker has stopped."""

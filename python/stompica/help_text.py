@@ -1,0 +1,73 @@
+"""What `stompica --help` and `stompica config` print, from the table of settings."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from stompica import _core
+from stompica.settings import Given
+
+_USAGE = """\
+stompica {version}: a STOMP 1.0-1.2 message broker over TCP and WebSocket on one port
+
+usage: stompica [serve] [key=value ...] [options]   start the broker
+       stompica config [key=value ...]              print the settings in force, and where each came from
+       stompica config check FILE                   check a settings file
+       stompica --help | --version
+
+A setting is written key=value or --key value, is read from the environment as STOMPICA_KEY and from the file named by
+config=FILE (TOML, or stompserver's YAML). The command line wins over the environment, that over the file. Names may
+be in any case. Sizes take KiB, MiB, GiB (k, m, g), times take ms, s, m, h.
+
+stompserver's options: -p port  -b host  -q store  -w working_dir  -s dir  -d debug  -a auth  -c checkpoint
+  -C config  -h help
+
+Signals: SIGTERM and SIGINT drain and exit, a second one stops at once; SIGHUP reads the settings file again.
+Exit status: 0 after an ordered end, 2 for settings that can't be used, 1 for anything else (a port in use).
+"""
+
+_WIDTH = 100
+
+
+def usage() -> str:
+    """The whole help: usage, then the settings by group with default, bounds and meaning."""
+    parts = [_USAGE.format(version=_core.__version__)]
+    group = ""
+    for setting in _core.settings():
+        if setting.group != group:
+            group = setting.group
+            parts.append(f"{group}:")
+        parts.append(_entry(setting))
+    return "\n".join(parts)
+
+
+def _entry(setting: _core.Setting) -> str:
+    head = f"  {setting.key}={setting.default}"
+    notes = [f"Allowed: {setting.allowed}."]
+    if setting.aliases:
+        notes.append(f"Also named {', '.join(setting.aliases)}.")
+    if setting.landed == "no":
+        notes = ["Not built yet: refused."]
+    elif setting.landed == "default-only":
+        notes.append(f"Not built yet: only {setting.default} is taken.")
+    text = " ".join([setting.doc, *notes])
+    return head + "\n" + textwrap.fill(text, _WIDTH, initial_indent="      ", subsequent_indent="      ")
+
+
+def effective(settings: Sequence[Given]) -> str:
+    """The settings in force as a TOML file that can be read back, each with its source as a comment."""
+    landed = {setting.key: setting.landed for setting in _core.settings()}
+    lines = []
+    for key, value, source in settings:
+        if landed[key] == "no":
+            continue
+        shown = value if value.isascii() and value.isdecimal() else _toml_text(value)
+        comment = "# " if key == "config" else ""  # a file can't name another one
+        lines.append(f"{comment}{key} = {shown}".ljust(44) + f"  # {source}")
+    return "\n".join(lines)
+
+
+def _toml_text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04X}" for c in escaped) + '"'

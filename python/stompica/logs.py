@@ -1,0 +1,124 @@
+"""What the broker logs, on its way to Python's `logging` or to stderr.
+
+The broker queues records and never waits; one daemon thread takes them in batches. If nobody reads stderr the queue
+fills and the broker drops and counts records; it never stops for its log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import TypeAlias
+
+from stompica import _core
+
+Record: TypeAlias = tuple[float, str, str, list[tuple[str, str]]]
+"""Seconds since the epoch, level, text, fields."""
+
+Sink: TypeAlias = Callable[[Sequence[Record]], None]
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+_POLL_SECONDS = 1.0
+# A pipe that polls as writable takes at least this much without blocking: 4096 on Linux, POSIX promises 512.
+_PIECE = getattr(select, "PIPE_BUF", 512)
+
+logger = logging.getLogger("stompica")
+logger.addHandler(logging.NullHandler())
+
+
+class Dispatcher:
+    """The thread that takes a broker's records to a sink; it ends with the broker's log."""
+
+    def __init__(self, core: _core.Broker, sink: Sink) -> None:
+        self._core = core
+        self._thread = threading.Thread(target=_dispatch, args=(core, sink), name="stompica-log", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Ends the log and waits until what is left in it has been handed over. Calling it twice is fine."""
+        self._core.close_logs()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+
+def _dispatch(core: _core.Broker, sink: Sink) -> None:
+    while (records := core.poll_logs(_POLL_SECONDS)) is not None:
+        if records:
+            sink(records)
+
+
+def logging_sink(target: logging.Logger) -> Sink:
+    """Hands records to a logger; the fields are in the text, and as a dictionary in the record's `fields`."""
+
+    def sink(records: Sequence[Record]) -> None:
+        for time, level, text, fields in records:
+            number = _LEVELS[level]
+            if not target.isEnabledFor(number):
+                continue
+            message, extra = _with_fields(text, fields), {"fields": dict(fields)}
+            record = target.makeRecord(target.name, number, "stompica", 0, message, (), None, extra=extra)
+            record.created, record.msecs = time, (time % 1) * 1000
+            target.handle(record)
+
+    return sink
+
+
+def stderr_sink(log_format: str, descriptor: int = 2) -> Sink:
+    """Prints records, `text` or `json`; gives up for good once the descriptor is closed."""
+    render = render_json if log_format == "json" else render_text
+    closed = False
+
+    def sink(records: Sequence[Record]) -> None:
+        nonlocal closed
+        for record in records:
+            closed = closed or not _write(descriptor, (render(record) + "\n").encode("utf-8", "replace"))
+
+    return sink
+
+
+def render_text(record: Record) -> str:
+    """`2025-01-31T12:00:00.000Z INFO  text key=value`, always one line."""
+    time, level, text, fields = record
+    return _one_line(f"{_timestamp(time)} {level.upper():<5} {_with_fields(text, fields)}")
+
+
+def render_json(record: Record) -> str:
+    """One JSON object: time, level, message, and the fields."""
+    time, level, text, fields = record
+    return json.dumps({"time": _timestamp(time), "level": level, "message": text, **dict(fields)}, ensure_ascii=False)
+
+
+def _timestamp(time: float) -> str:
+    return datetime.fromtimestamp(time, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _with_fields(text: str, fields: Sequence[tuple[str, str]]) -> str:
+    return " ".join([text, *(f"{key}={value}" for key, value in fields)])
+
+
+def _one_line(text: str) -> str:
+    """Control characters are written as escapes, so that nobody who names a destination can forge a line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _write(descriptor: int, line: bytes) -> bool:
+    """Writes a line; false once nobody can ever read it. Waits for a slow reader, in this thread only."""
+    rest = memoryview(line)
+    while rest:
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()
+            rest = rest[os.write(descriptor, rest[:_PIECE]) :]
+        except BlockingIOError:
+            continue
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,115 @@
+"""The broker as a process of its own: what `stompica serve` and `run` do. Signals are handled here and nowhere else.
+
+SIGTERM and SIGINT drain, a second one stops at once; SIGHUP reads the settings again. The log goes to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+
+from stompica import _core, logs, settings
+from stompica.errors import ConfigError
+from stompica.settings import Given
+
+_FEW_CONNECTIONS = 10_000
+
+
+def serve(given: Sequence[Given]) -> None:
+    """Runs a broker with these settings until it has ended after a signal.
+
+    Raises ConfigError, StartError, or BrokerFailed after a panic in a broker thread.
+    """
+    _core.raise_descriptor_limit()
+    collected = settings.collect(given)
+    effective = {key: value for key, value, _ in settings.check(collected)}
+    server = _Server(given)
+    with server.signals():
+        core = _core.Broker.start(collected)
+        dispatcher = logs.Dispatcher(core, logs.stderr_sink(effective["log_format"]))
+        try:
+            for level, line in greeting(core, effective):
+                core.announce(level, line)
+            server.attach(core)
+            core.wait()
+            core.announce("info", "stopped")
+        finally:
+            dispatcher.close()
+
+
+def greeting(core: _core.Broker, effective: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """The first lines of the log: version, address, writers and the limits in force, with their levels."""
+    host, port = core.address()
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    yield "info", f"stompica {_core.__version__}"
+    yield "info", f"listening on {address} (STOMP over TCP and WebSocket)"
+    shown = ("writers", "max_connections", "memory_limit", "outbox_limit", "max_message_size", "slow_consumer")
+    yield "info", " ".join(f"{key}={effective[key]}" for key in shown)
+    if int(effective["max_connections"]) < _FEW_CONNECTIONS:
+        yield "warn", f"max_connections is {effective['max_connections']}: for more, raise 'ulimit -n' or the setting"
+
+
+class _Server:
+    """What the signal handlers act on. Python runs them in the main thread, while it waits for the broker."""
+
+    def __init__(self, given: Sequence[Given]) -> None:
+        self._given = given
+        self._core: _core.Broker | None = None
+        self._stops = 0
+
+    def attach(self, core: _core.Broker) -> None:
+        """Hands over the started broker; signals that came before take effect now."""
+        self._core = core
+        if self._stops:
+            core.drain()
+
+    @contextlib.contextmanager
+    def signals(self) -> Iterator[None]:
+        """Installs the handlers, and puts the former ones back. Only the main thread can; elsewhere nothing happens."""
+        handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = {
+            signal.SIGTERM: self._on_stop,
+            signal.SIGINT: self._on_stop,
+            signal.SIGHUP: self._on_reload,
+        }
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        former = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def _on_stop(self, number: int, _: FrameType | None) -> None:
+        self._stops += 1
+        if self._core is None:
+            return
+        name = signal.Signals(number).name
+        if self._stops == 1:
+            self._core.announce("info", f"{name}: draining")
+            self._core.drain()
+        else:
+            self._core.announce("warn", f"{name} again: stopping at once")
+            self._core.stop()
+
+    def _on_reload(self, _number: int, _: FrameType | None) -> None:
+        if self._core is None:
+            return
+        file = settings.last(self._given, "config")
+        if file is None:
+            self._core.announce("info", "SIGHUP: no settings file was named; nothing to reload")
+            return
+        try:
+            collected = settings.collect(self._given)
+            settings.check(collected)
+            restart = self._core.reload(collected)
+        except ConfigError as error:
+            self._core.announce("error", f"SIGHUP: nothing changed: {error}")
+            return
+        self._core.announce("info", f"SIGHUP: read {file} again")
+        if restart:
+            self._core.announce("warn", f"these changed settings need a restart: {', '.join(restart)}")
