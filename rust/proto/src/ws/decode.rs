@@ -1,0 +1,356 @@
+//! Frames of a client, to payload bytes (RFC 6455, sections 5 to 8).
+//!
+//! Hot path: a payload is unmasked where it lies and handed out by reference, also when only a part of its frame has
+//! come; nothing is collected but headers and control frames that a read has cut. One call is one event:
+//!
+//! ```text
+//! between frames ── header ──> in a payload ── last byte ──> between frames
+//!        │  └─ control frame, whole ─> Ping, Pong ─────────────────^
+//!        └──── Close, or any error ─> ended: whatever comes later is dropped
+//! ```
+
+use std::borrow::Cow;
+use std::io::Cursor;
+
+use tungstenite::protocol::frame::FrameHeader;
+use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
+
+use super::encode::CONTROL_PAYLOAD_MAX;
+use super::mask::unmask;
+use super::utf8::{NotUtf8, Utf8Stream};
+
+/// Close codes that the decoder fails a connection with (RFC 6455, 7.4.1).
+const PROTOCOL: u16 = 1002;
+const INVALID: u16 = 1007;
+const TOO_BIG: u16 = 1009;
+
+/// Registered with IANA after RFC 6455 (bad gateway), and unknown to tungstenite.
+const BAD_GATEWAY: u16 = 1014;
+
+/// What a client sent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum WsEvent<'a> {
+    /// Bytes of a message, in order. Empty only where a message ends.
+    Data {
+        /// The bytes, unmasked; often a part of a frame or of a message. Those of a text message are UTF-8 up to a
+        /// last character that may be cut.
+        payload: &'a [u8],
+        /// Text, otherwise binary.
+        text: bool,
+        /// The message ends with these bytes.
+        message_end: bool,
+    },
+    /// Wants a Pong with the same payload, at most 125 bytes.
+    Ping(Cow<'a, [u8]>),
+    /// Wants no answer.
+    Pong(Cow<'a, [u8]>),
+    /// The client ends the connection: to be answered by a Close with the same code, if none was sent before
+    /// (RFC 6455, 5.5.1). No other event follows.
+    Close {
+        /// Why; `None` where the frame had no payload.
+        code: Option<u16>,
+    },
+    /// The input is used up.
+    NeedMore,
+}
+
+/// How a client broke the protocol: to be answered by a Close with the code, then the connection is closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WsError {
+    /// 1002 (protocol), 1007 (text that is not UTF-8) or 1009 (message too big).
+    pub close_code: u16,
+    /// One sentence: what was found and what is allowed. Short enough for the reason of a Close.
+    pub detail: String,
+}
+
+impl WsError {
+    #[cold]
+    fn new(close_code: u16, detail: impl Into<String>) -> Self {
+        WsError { close_code, detail: detail.into() }
+    }
+}
+
+impl std::fmt::Display for WsError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} ({})", self.detail, self.close_code)
+    }
+}
+
+impl std::error::Error for WsError {}
+
+impl From<NotUtf8> for WsError {
+    fn from(_: NotUtf8) -> Self {
+        WsError::new(INVALID, "text message is not UTF-8")
+    }
+}
+
+/// Decodes the frames of one client.
+#[derive(Debug, Default)]
+pub struct WsDecoder {
+    /// Payload bytes of the current data frame that have not come yet.
+    remaining: u64,
+    /// Payload bytes of the current message, as the headers so far promise.
+    message_bytes: u64,
+    /// The beginning of a header or of a control frame that was cut, still masked. Allocated only then.
+    held: Vec<u8>,
+    /// Mask of the payload's next byte and those after it.
+    mask: [u8; 4],
+    utf8: Utf8Stream,
+    /// The current data frame is the last one of its message.
+    is_final: bool,
+    message: Message,
+    /// A Close or an error came.
+    ended: bool,
+}
+
+/// The message that is on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Message {
+    #[default]
+    None,
+    Text,
+    Binary,
+}
+
+/// A whole header of a client's frame.
+struct Head {
+    header: FrameHeader,
+    payload_len: u64,
+    /// The payload of a control frame that was cut, still masked.
+    held_payload: Option<Vec<u8>>,
+}
+
+impl WsDecoder {
+    /// A decoder for the bytes behind the handshake.
+    #[must_use]
+    pub fn new() -> Self {
+        WsDecoder::default()
+    }
+
+    /// Decodes the first event of `input`, and tells how many bytes it took.
+    ///
+    /// Call again with what follows them until the event is [`WsEvent::NeedMore`], which takes all there is; then
+    /// call with what the client sent next. `input` is changed in place (unmasked); bytes may come in any pieces.
+    /// `max_message_bytes` bounds one data frame and one assembled message, by the length in the header.
+    ///
+    /// # Errors
+    /// Any error is final; a later call takes its input and drops it, as it does after [`WsEvent::Close`].
+    pub fn decode<'a>(
+        &mut self,
+        input: &'a mut [u8],
+        max_message_bytes: usize,
+    ) -> Result<(WsEvent<'a>, usize), WsError> {
+        if self.ended {
+            return Ok((WsEvent::NeedMore, input.len()));
+        }
+        let result = self.next_event(input, max_message_bytes);
+        if matches!(result, Err(_) | Ok((WsEvent::Close { .. }, _))) {
+            *self = WsDecoder { ended: true, ..WsDecoder::default() };
+        }
+        result
+    }
+
+    fn next_event<'a>(
+        &mut self,
+        input: &'a mut [u8],
+        max_message_bytes: usize,
+    ) -> Result<(WsEvent<'a>, usize), WsError> {
+        let mut at = 0;
+        while self.remaining == 0 {
+            let Some(head) = self.next_head(input, &mut at)? else {
+                return Ok((WsEvent::NeedMore, input.len()));
+            };
+            if let OpCode::Control(control) = head.header.opcode {
+                return control_event(control, head, input, at);
+            }
+            self.start_frame(&head, max_message_bytes)?;
+            if self.is_final {
+                break;
+            }
+        }
+        self.take_payload(input, at)
+    }
+
+    /// The next header, for a control frame once its payload is there too. Moves `at` behind the header, and behind
+    /// the payload if that is in the head; `None` when the input, all of it, was not enough.
+    fn next_head(&mut self, input: &[u8], at: &mut usize) -> Result<Option<Head>, WsError> {
+        let rest = input.get(*at..).unwrap_or_default();
+        if self.held.is_empty() {
+            if rest.len() < unit_len(rest)? {
+                self.held.extend_from_slice(rest);
+                return Ok(None);
+            }
+            let (head, len) = parse(rest)?;
+            *at += len;
+            return Ok(Some(head));
+        }
+        loop {
+            let missing = unit_len(&self.held)?.saturating_sub(self.held.len());
+            if missing == 0 {
+                break;
+            }
+            let rest = input.get(*at..).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok(None);
+            }
+            let piece = &rest[..missing.min(rest.len())];
+            self.held.extend_from_slice(piece);
+            *at += piece.len();
+        }
+        let (mut head, len) = parse(&self.held)?;
+        let mut held = std::mem::take(&mut self.held);
+        head.held_payload = Some(held.split_off(len));
+        Ok(Some(head))
+    }
+
+    /// Checks the header of a data frame against the message so far and the limit.
+    fn start_frame(&mut self, head: &Head, max_message_bytes: usize) -> Result<(), WsError> {
+        let OpCode::Data(data) = head.header.opcode else { return Err(reserved_opcode()) };
+        self.message = match (data, self.message) {
+            (Data::Continue, Message::None) => {
+                return Err(WsError::new(PROTOCOL, "continuation frame without a message"));
+            }
+            (Data::Continue, message) => message,
+            (Data::Text, Message::None) => Message::Text,
+            (Data::Binary, Message::None) => Message::Binary,
+            (Data::Reserved(_), _) => return Err(reserved_opcode()),
+            _ => return Err(WsError::new(PROTOCOL, "new message before the end of a fragmented one")),
+        };
+        self.message_bytes = self.message_bytes.saturating_add(head.payload_len);
+        if self.message_bytes > max_message_bytes as u64 {
+            let detail = format!("message of {} bytes, {max_message_bytes} are allowed", self.message_bytes);
+            return Err(WsError::new(TOO_BIG, detail));
+        }
+        self.remaining = head.payload_len;
+        self.is_final = head.header.is_final;
+        self.mask = head.header.mask.unwrap_or_default();
+        Ok(())
+    }
+
+    /// Hands out what there is of the current frame's payload, which begins (or goes on) at `at`.
+    #[inline]
+    fn take_payload<'a>(&mut self, input: &'a mut [u8], at: usize) -> Result<(WsEvent<'a>, usize), WsError> {
+        let here = input.get_mut(at..).unwrap_or_default();
+        let len = usize::try_from(self.remaining).map_or(here.len(), |remaining| remaining.min(here.len()));
+        let payload = &mut here[..len];
+        if payload.is_empty() && self.remaining > 0 {
+            return Ok((WsEvent::NeedMore, at));
+        }
+        self.mask = unmask(payload, self.mask);
+        self.remaining -= len as u64;
+        let text = self.message == Message::Text;
+        if text {
+            self.utf8.push(payload)?;
+        }
+        let message_end = self.remaining == 0 && self.is_final;
+        if message_end {
+            self.utf8.finish()?;
+            self.message = Message::None;
+            self.message_bytes = 0;
+        }
+        Ok((WsEvent::Data { payload, text, message_end }, at + len))
+    }
+}
+
+/// Length of the header that begins `bytes`, with the payload if it is a control frame's: as far as can be told from
+/// these bytes, and always more than there are while it cannot. Refuses what the first two bytes tell to be wrong.
+#[inline]
+fn unit_len(bytes: &[u8]) -> Result<usize, WsError> {
+    let [first, second, ..] = *bytes else { return Ok(2) };
+    if first & 0x70 != 0 {
+        return Err(WsError::new(PROTOCOL, "reserved bits are set and no extension was negotiated"));
+    }
+    if second & 0x80 == 0 {
+        return Err(WsError::new(PROTOCOL, "frame of a client is not masked"));
+    }
+    let length = usize::from(second & 0x7f);
+    match OpCode::from(first & 0x0f) {
+        OpCode::Data(Data::Reserved(_)) | OpCode::Control(Control::Reserved(_)) => Err(reserved_opcode()),
+        OpCode::Control(_) if first & 0x80 == 0 => Err(WsError::new(PROTOCOL, "control frame is fragmented")),
+        OpCode::Control(_) if length > CONTROL_PAYLOAD_MAX => {
+            Err(WsError::new(PROTOCOL, "payload of a control frame is longer than 125 bytes"))
+        }
+        OpCode::Control(_) => Ok(2 + 4 + length),
+        OpCode::Data(_) => Ok(match length {
+            127 => 2 + 8 + 4,
+            126 => 2 + 2 + 4,
+            _ => 2 + 4,
+        }),
+    }
+}
+
+/// Parses the header that begins `bytes`, which [`unit_len`] has found to be whole; tells its length.
+#[inline]
+fn parse(bytes: &[u8]) -> Result<(Head, usize), WsError> {
+    let mut cursor = Cursor::new(bytes);
+    let parsed = FrameHeader::parse(&mut cursor);
+    let Ok(Some((header, payload_len))) = parsed else { return Err(reserved_opcode()) };
+    let len = cursor.position() as usize;
+    let least = match len {
+        14 => 0x1_0000,
+        8 => 126,
+        _ => 0,
+    };
+    if payload_len < least {
+        return Err(WsError::new(PROTOCOL, "payload length is not in its shortest form"));
+    }
+    if payload_len >> 63 != 0 {
+        return Err(WsError::new(PROTOCOL, "payload length has its highest bit set"));
+    }
+    Ok((Head { header, payload_len, held_payload: None }, len))
+}
+
+#[cold]
+fn reserved_opcode() -> WsError {
+    WsError::new(PROTOCOL, "reserved opcode")
+}
+
+/// The event of a control frame, whose payload is in the head or begins at `at`.
+#[cold]
+fn control_event(
+    control: Control,
+    mut head: Head,
+    input: &mut [u8],
+    at: usize,
+) -> Result<(WsEvent<'_>, usize), WsError> {
+    let key = head.header.mask.unwrap_or_default();
+    let (payload, consumed) = match head.held_payload.take() {
+        Some(mut payload) => {
+            unmask(&mut payload, key);
+            (Cow::Owned(payload), at)
+        }
+        None => {
+            let consumed = at + head.payload_len as usize;
+            let payload = input.get_mut(at..consumed).unwrap_or_default();
+            unmask(payload, key);
+            (Cow::Borrowed(&*payload), consumed)
+        }
+    };
+    let event = match control {
+        Control::Ping => WsEvent::Ping(payload),
+        Control::Pong => WsEvent::Pong(payload),
+        Control::Close => WsEvent::Close { code: close_code(&payload)? },
+        Control::Reserved(_) => return Err(reserved_opcode()),
+    };
+    Ok((event, consumed))
+}
+
+/// Checks the payload of a Close (RFC 6455, 5.5.1 and 7.4).
+fn close_code(payload: &[u8]) -> Result<Option<u16>, WsError> {
+    let (code, reason) = match payload {
+        [] => return Ok(None),
+        [_] => return Err(WsError::new(PROTOCOL, "close frame with one byte of payload")),
+        [a, b, reason @ ..] => (u16::from_be_bytes([*a, *b]), reason),
+    };
+    if !CloseCode::from(code).is_allowed() && code != BAD_GATEWAY {
+        return Err(WsError::new(PROTOCOL, format!("close code {code} is not allowed")));
+    }
+    match std::str::from_utf8(reason) {
+        Ok(_) => Ok(Some(code)),
+        Err(_) => Err(WsError::new(INVALID, "reason of a close frame is not UTF-8")),
+    }
+}
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;
