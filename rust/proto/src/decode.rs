@@ -10,7 +10,7 @@
 //! Hot path: 40 to 60 ns for a small SEND, no allocation, no copy; `benches/decode.rs` measures it.
 
 mod head;
-mod kinds;
+mod line;
 mod offender;
 
 use memchr::memchr;

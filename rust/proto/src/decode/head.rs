@@ -5,7 +5,7 @@ use memchr::memchr;
 use crate::error::Code;
 use crate::{Command, HeaderSpan, Limits, ProtocolError, Version, escape};
 
-use super::kinds::Kinds;
+use super::line::Line;
 use super::offender::masked_text;
 
 /// Bytes of the longest command line, CRLF included.
@@ -94,14 +94,22 @@ impl Head {
             if bytes.get(self.done) == Some(&b'\n') {
                 return Ok(self.complete(self.done + 1));
             }
-            let Some(line_feed) = self.line_feed(bytes, limits, line_rules)? else { return Ok(false) };
-            let line = bytes.get(self.done..line_feed).unwrap_or_default();
-            let line = if line_rules.has_crlf { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
-            if line.is_empty() {
-                return Ok(self.complete(line_feed + 1));
+            let quick = match self.searched <= self.done {
+                true => Line::quick(bytes, self.done, line_rules.has_crlf),
+                false => None,
+            };
+            let line = match quick {
+                Some(line) => line,
+                None => match self.line_feed(bytes, limits, line_rules)? {
+                    Some(line_feed) => Line::slow(bytes, self.done, line_feed, line_rules.has_crlf),
+                    None => return Ok(false),
+                },
+            };
+            if line.end == self.done {
+                return Ok(self.complete(line.next));
             }
-            spans.push(self.header_line(line, limits, line_rules)?);
-            self.done = line_feed + 1;
+            spans.push(self.header_line(bytes, line, limits, line_rules)?);
+            self.done = line.next;
         }
     }
 
@@ -114,7 +122,7 @@ impl Head {
     /// Reads the command; `None` while its line is not complete.
     fn command_line(&mut self, bytes: &[u8], phase: Phase) -> Result<Option<Command>, ProtocolError> {
         let visible = bytes.get(..COMMAND_LINE_BYTES_MAX).unwrap_or(bytes);
-        let Some(line_feed) = memchr(b'\n', visible) else {
+        let Some(line_feed) = visible.iter().position(|&byte| byte == b'\n') else {
             self.searched = visible.len();
             return match visible.len() == COMMAND_LINE_BYTES_MAX || memchr(0, visible).is_some() {
                 true => Err(unknown_command(visible)),
@@ -161,34 +169,35 @@ impl Head {
     #[inline]
     fn header_line(
         &mut self,
-        line: &[u8],
+        bytes: &[u8],
+        line: Line,
         limits: &Limits,
         rules: LineRules,
     ) -> Result<HeaderSpan, ProtocolError> {
+        let start = self.done;
         self.count = self.count.saturating_add(1);
-        let (Some(colon @ 1..), Ok(end), true, true) = (
-            memchr(b':', line),
-            u32::try_from(self.done + line.len()),
-            line.len() <= limits.header_line_bytes_max,
+        let text = bytes.get(start..line.end).unwrap_or_default();
+        let (Some(colon), Ok(end), true, true) = (
+            line.colon.filter(|&colon| colon > start),
+            u32::try_from(line.end),
+            text.len() <= limits.header_line_bytes_max,
             self.count as usize <= limits.headers_max,
         ) else {
-            return Err(self.refuse_line(line, limits));
+            return Err(self.refuse_line(text, limits));
         };
-        let (name, value) =
-            (line.get(..colon).unwrap_or_default(), line.get(colon + 1..).unwrap_or_default());
-        let kinds = Kinds::of(name).and(Kinds::of(value));
-        if kinds.is_special() || kinds.is_wide() {
-            self.unusual_line(line, name, value, rules)?;
+        let name = bytes.get(start..colon).unwrap_or_default();
+        let value = bytes.get(colon + 1..line.end).unwrap_or_default();
+        if line.is_unusual {
+            self.unusual_line(text, name, value, rules)?;
         }
-        if kinds.has_colon() || matches!(value.first(), None | Some(b' ')) {
+        if line.has_more_colons || matches!(value.first(), None | Some(b' ')) {
             self.plain = false;
         }
         if name == crate::header::CONTENT_LENGTH && self.content_length.is_none() {
             self.content_length = Some(parse_length(value, rules)?);
         }
         // `end` fits, and the other two lie before it.
-        let start = end - line.len() as u32;
-        Ok(HeaderSpan { start, colon: start + colon as u32, end })
+        Ok(HeaderSpan { start: start as u32, colon: colon as u32, end })
     }
 
     /// Checks a line that holds control characters, a backslash or octets beyond ASCII.
@@ -289,15 +298,18 @@ fn parse_length(value: &[u8], rules: LineRules) -> Result<usize, ProtocolError> 
             digits = rest;
         }
     }
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(ProtocolError::new(
-            Code::ContentLength,
-            format!("content-length \"{}\" is not a number", masked_text(value)),
-        ));
-    }
-    Ok(digits
-        .iter()
-        .fold(0_usize, |sum, digit| sum.saturating_mul(10).saturating_add(usize::from(digit - b'0'))))
+    let number = digits.iter().try_fold(0_usize, |sum, &digit| {
+        digit.is_ascii_digit().then(|| sum.saturating_mul(10).saturating_add(usize::from(digit - b'0')))
+    });
+    number.filter(|_| !digits.is_empty()).ok_or_else(|| bad_length(value))
+}
+
+#[cold]
+fn bad_length(value: &[u8]) -> ProtocolError {
+    ProtocolError::new(
+        Code::ContentLength,
+        format!("content-length \"{}\" is not a number", masked_text(value)),
+    )
 }
 
 /// What a header line may hold; fixed by phase and command.
