@@ -246,9 +246,17 @@ class WebSocket(Wire):
         return client
 
     @classmethod
-    def connected(cls, port: int, version: str = "1.2", **options: frames.HeaderValue) -> WebSocket:
+    def connected(
+        cls,
+        port: int,
+        version: str = "1.2",
+        *,
+        receive_buffer: int | None = None,
+        **options: frames.HeaderValue,
+    ) -> WebSocket:
         """As `open`, up to STOMP's CONNECTED; `options` are headers of CONNECT."""
-        client = cls.open(port, subprotocols=(f"v{version.replace('.', '')}.stomp",))
+        subprotocols = (f"v{version.replace('.', '')}.stomp",)
+        client = cls.open(port, subprotocols=subprotocols, receive_buffer=receive_buffer)
         client.connect(None if version == "1.0" else version, **options)
         return client
 

@@ -1,0 +1,149 @@
+"""Memory stays inside `memory_limit`, whoever floods the broker and however (PRODUCT.md, section 1)."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.probes import SMALL_BUFFER, eventually, flood, memory_kib
+from tests.support import frames
+from tests.support.clients import StartBroker
+from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
+from tests.support.ws import TEXT, WebSocket, encode_frame
+
+RESIDENT_KIB_MAX = 320 << 10
+"""What `memory_limit=256MiB` allows the whole process (WORKLOADS and the issue of this milestone)."""
+
+
+@pytest.fixture
+def limited(start_broker: StartBroker) -> Iterator[BrokerProcess]:
+    """A broker with `memory_limit=256MiB`, whose peak is checked at the end."""
+    broker = start_broker(memory_limit="256MiB")
+    yield broker
+    peak = memory_kib(broker.pid, "VmHWM")
+    assert peak <= RESIDENT_KIB_MAX, f"peak {peak >> 10} MiB"
+    assert_serves(broker)
+
+
+def assert_serves(broker: BrokerProcess) -> None:
+    """A new client is served."""
+    with Wire(broker.port) as client:
+        client.connect()
+        client.subscribe("/topic/new")
+        client.send_and_wait("/topic/other", "x")
+        client.barrier()
+
+
+def test_firehose_into_many_that_never_read(limited: BrokerProcess) -> None:
+    """16 outboxes of 32 MiB would be twice the limit: the largest are acted on before that."""
+    slow = [Wire(limited.port, receive_buffer=SMALL_BUFFER) for _ in range(16)]
+    for at, wire in enumerate(slow):
+        wire.connect()
+        wire.subscribe(f"/topic/own-{at}")
+    with Wire(limited.port, timeout=30) as publisher:
+        publisher.connect()
+        for _ in range(10):
+            for at in range(16):
+                flood(publisher, f"/topic/own-{at}", 16, 256 << 10)
+    for wire in slow:
+        wire.discard()
+
+
+def test_firehose_of_one_topic_into_many_that_never_read(limited: BrokerProcess) -> None:
+    slow = [Wire(limited.port, receive_buffer=SMALL_BUFFER) for _ in range(75)]
+    for wire in slow:
+        wire.connect()
+        wire.subscribe("/topic/shared")
+    with Wire(limited.port, timeout=30) as publisher:
+        publisher.connect()
+        flood(publisher, "/topic/shared", 20_000, 8192)
+    for wire in slow:
+        wire.discard()
+
+
+def test_many_unfinished_frames(limited: BrokerProcess) -> None:
+    """400 connections with 0.9 MiB of a frame each: input that is not a frame yet counts too."""
+    unfinished = frames.send("/topic/a", b"x" * 900_000, content_length=1_000_000)[:-1]
+    held = hold(limited, 200, unfinished) + hold_websockets(limited, 200, unfinished)
+    for wire in held:
+        wire.discard()
+    eventually(lambda: memory_kib(limited.pid) < RESIDENT_KIB_MAX, "memory is not above its bound")
+
+
+def hold(broker: BrokerProcess, count: int, data: bytes) -> list[Wire]:
+    """Sessions that sent as much of `data` as the broker took at once."""
+    held = []
+    for _ in range(count):
+        wire = Wire(broker.port)
+        wire.connect()
+        push(wire.sock, data)
+        held.append(wire)
+    return held
+
+
+def hold_websockets(broker: BrokerProcess, count: int, data: bytes) -> list[Wire]:
+    """As `hold`, over WebSocket."""
+    held: list[Wire] = []
+    masked = encode_frame(TEXT, data)
+    for _ in range(count):
+        client = WebSocket.connected(broker.port)
+        push(client.sock, masked)
+        held.append(client)
+    return held
+
+
+def push(sock: socket.socket, data: bytes) -> None:
+    """Sends until all is sent or the peer has not read for a moment."""
+    sock.settimeout(0.05)
+    with contextlib.suppress(TimeoutError):
+        sock.sendall(data)
+
+
+def test_many_publishers_of_big_bodies_at_once(limited: BrokerProcess) -> None:
+    """Eight publishers of 8 MiB bodies to one topic that five read: nobody is refused, nothing is lost."""
+    rounds, size = 4, 8 << 20
+    listeners = [Wire(limited.port, timeout=30) for _ in range(5)]
+    for wire in listeners:
+        wire.connect()
+        wire.subscribe("/topic/big")
+    publishers = [Wire(limited.port, timeout=30) for _ in range(8)]
+
+    def publish(wire: Wire) -> None:
+        wire.connect()
+        for _ in range(rounds):
+            wire.send_and_wait("/topic/big", b"x" * size)
+
+    def listen(wire: Wire, got: list[int]) -> None:
+        for _ in range(rounds * len(publishers)):
+            got.append(len(wire.expect("MESSAGE").body))
+
+    seen: list[list[int]] = [[] for _ in listeners]
+    threads = [threading.Thread(target=publish, args=(wire,), daemon=True) for wire in publishers]
+    threads += [
+        threading.Thread(target=listen, args=(wire, got), daemon=True)
+        for wire, got in zip(listeners, seen, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(40)
+    assert [len(got) for got in seen] == [rounds * len(publishers)] * len(listeners)
+    assert all(length == size for got in seen for length in got)
+    for wire in [*listeners, *publishers]:
+        wire.discard()
+
+
+def test_many_subscriptions_of_long_names(limited: BrokerProcess) -> None:
+    """As many as one connection may have, and the last of them works."""
+    with Wire(limited.port, timeout=15) as client:
+        client.connect()
+        for first in range(0, 10_000, 1000):
+            numbers = range(first, first + 1000)
+            client.send(*(frames.subscribe(f"/topic/{'d' * 1000}/{at}", f"{at}") for at in numbers))
+        client.send(frames.send(f"/topic/{'d' * 1000}/9999", "found"))
+        client.expect_message("found", subscription="9999")

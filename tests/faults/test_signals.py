@@ -1,0 +1,189 @@
+"""SIGTERM and SIGINT (PRODUCT.md, section 1): finish, flush, close, exit 0; a second one stops at once."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from tests.faults.probes import SMALL_BUFFER, eventually, flood
+from tests.support import frames
+from tests.support.clients import StartBroker
+from tests.support.parser import Frame
+from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
+from tests.support.ws import WebSocket
+
+
+def refuses(broker: BrokerProcess) -> bool:
+    """Whether nobody listens on the broker's port any more."""
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", broker.port)) != 0
+
+
+class Publisher(threading.Thread):
+    """Sends numbered bodies, each with a receipt, until the broker goes; reads the RECEIPTs beside that."""
+
+    def __init__(self, wire: Wire, name: int) -> None:
+        super().__init__(daemon=True)
+        self.wire = wire
+        self.number = name
+        self.receipts: list[int] = []
+        self.others: list[Frame] = []
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.warm = threading.Event()
+
+    def run(self) -> None:
+        """Sends until it fails, 20 frames at a time, at most 200 ahead of the receipts."""
+        self.reader.start()
+        sent = 0
+        with contextlib.suppress(OSError):
+            while self.reader.is_alive():
+                if sent - len(self.receipts) > 200:
+                    self.reader.join(0.001)
+                    continue
+                numbers = range(sent, sent + 20)
+                self.wire.send(*(frames.send("/topic/load", f"{self.number}:{at}", receipt=f"{at}") for at in numbers))
+                sent += 20
+        self.reader.join(15)
+        self.wire.discard()
+
+    def _read(self) -> None:
+        with contextlib.suppress(ConnectionResetError):
+            while True:
+                frame = self.wire._parser.next_frame()
+                if frame is None:
+                    if not self.wire.receive_some():
+                        return
+                elif frame.command == "RECEIPT":
+                    self.receipts.append(int(frame["receipt-id"]))
+                    if len(self.receipts) == 500:
+                        self.warm.set()
+                else:
+                    self.others.append(frame)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_under_load_receipts_due_are_sent_and_what_they_promise_was_delivered(
+    start_broker: StartBroker, number: signal.Signals
+) -> None:
+    broker = start_broker()
+    listener = Wire(broker.port, timeout=20)
+    listener.connect()
+    listener.subscribe("/topic/load")
+    heard: list[Frame] = []
+    hearing = threading.Thread(target=lambda: heard.extend(listener.frames_until_closed()), daemon=True)
+    hearing.start()
+    publishers = []
+    for name in range(4):
+        wire: Wire = WebSocket.connected(broker.port) if name % 2 else Wire(broker.port)
+        if not isinstance(wire, WebSocket):
+            wire.connect()
+        wire.timeout = 20
+        publishers.append(Publisher(wire, name))
+    for publisher in publishers:
+        publisher.start()
+    for publisher in publishers:
+        assert publisher.warm.wait(20)
+    broker.signal(number)
+    assert broker.wait() == 0
+    for publisher in publishers:
+        publisher.join(20)
+    hearing.join(20)
+    delivered: dict[int, list[int]] = {publisher.number: [] for publisher in publishers}
+    for frame in heard:
+        assert frame.command == "MESSAGE", frame
+        sender, _, at = frame.text.partition(":")
+        delivered[int(sender)].append(int(at))
+    for publisher in publishers:
+        got = delivered[publisher.number]
+        assert publisher.others == []
+        assert got == list(range(len(got))), "in order, nothing lost"
+        assert publisher.receipts == got, "each frame that took effect has its RECEIPT, and no other has"
+    listener.discard()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_idle_broker_closes_everything_and_exits_0(start_broker: StartBroker, number: signal.Signals) -> None:
+    broker = start_broker()
+    with (
+        Wire(broker.port) as session,
+        Wire(broker.port) as silent,
+        WebSocket.connected(broker.port) as websocket,
+        WebSocket.open(broker.port) as bare,
+    ):
+        session.connect()
+        session.subscribe("/topic/a")
+        broker.signal(number)
+        session.expect_closed()
+        silent.expect_closed()
+        websocket.expect_close(1001)
+        bare.expect_close(1001)
+        assert broker.wait() == 0
+    assert refuses(broker)
+
+
+def test_broker_without_connections_exits_0(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    broker.terminate()
+    assert broker.wait() == 0
+
+
+def stuck(broker: BrokerProcess) -> tuple[Wire, Wire]:
+    """A subscriber that does not read and for which the broker holds megabytes; and its publisher."""
+    slow, publisher = Wire(broker.port, receive_buffer=SMALL_BUFFER), Wire(broker.port)
+    slow.connect()
+    publisher.connect()
+    slow.subscribe("/topic/stuck")
+    flood(publisher, "/topic/stuck", 2000, 8192)
+    return slow, publisher
+
+
+def test_drain_waits_for_a_reader_and_loses_nothing(start_broker: StartBroker) -> None:
+    """16 MB wait when the signal comes; the subscriber begins to read only then."""
+    broker = start_broker(drain="30s")
+    slow, publisher = stuck(broker)
+    with slow, publisher:
+        broker.terminate()
+        publisher.expect_closed()
+        assert broker.alive
+        seen = slow.frames_until_closed()
+        assert [int(frame.body[:8]) for frame in seen] == list(range(2000))
+        assert broker.wait() == 0
+
+
+def test_drain_that_runs_out_says_what_was_cut_and_exits_0(start_broker: StartBroker) -> None:
+    broker = start_broker(drain="500ms")
+    slow, publisher = stuck(broker)
+    with slow, publisher:
+        broker.terminate()
+        assert broker.wait() == 0
+        last = broker.log_text().lower()
+        assert "cut" in last or "drain" in last, last
+
+
+def test_second_signal_stops_at_once(start_broker: StartBroker) -> None:
+    broker = start_broker(drain="60s")
+    slow, publisher = stuck(broker)
+    with slow, publisher:
+        broker.terminate()
+        eventually(lambda: refuses(broker), "the first signal is taken")
+        assert broker.alive, "it drains"
+        began = time.monotonic()
+        broker.terminate()
+        broker.wait()
+        assert time.monotonic() - began < 10, "the drain time was 60 s"
+
+
+def test_new_connections_are_refused_while_draining(start_broker: StartBroker) -> None:
+    broker = start_broker(drain="60s")
+    slow, publisher = stuck(broker)
+    with slow, publisher:
+        broker.terminate()
+        eventually(lambda: refuses(broker), "nobody accepts any more")
+        slow.frames_until_closed()
+        assert broker.wait() == 0

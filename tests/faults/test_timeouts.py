@@ -1,0 +1,168 @@
+"""Peers that are slow to begin, fall silent, or are half gone (`login_timeout`, `heartbeat`)."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import StartBroker
+from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
+from tests.support.ws import CLOSE, PING, PONG, RawStream, WebSocket, handshake_request
+
+
+@pytest.fixture
+def impatient(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that waits 400 ms for a login."""
+    return shared_broker(login_timeout="400ms")
+
+
+# login_timeout
+
+
+@pytest.mark.parametrize(
+    "sent", [b"CONNECT\n", frames.connect()[:-1], b"\n\nSTOMP\nhost:x\n"], ids=["command", "all but NUL", "half"]
+)
+def test_half_a_connect_times_out_with_an_error(impatient: BrokerProcess, sent: bytes) -> None:
+    with Wire(impatient.port) as wire:
+        wire.send(sent)
+        wire.expect_error("E-LOGIN-TIMEOUT")
+
+
+@pytest.mark.parametrize("sent", [b"", b"\n", b"\r\n\n"], ids=["nothing", "LF", "CRLF LF"])
+def test_nothing_but_eols_times_out(impatient: BrokerProcess, sent: bytes) -> None:
+    with Wire(impatient.port) as wire:
+        wire.send(sent)
+        assert [frame["code"] for frame in wire.frames_until_closed()] in ([], ["E-LOGIN-TIMEOUT"])
+
+
+@pytest.mark.parametrize("sent", [b"G", b"GET / HT", handshake_request()[:-2]], ids=["G", "GET", "all but CRLF"])
+def test_half_a_request_times_out(impatient: BrokerProcess, sent: bytes) -> None:
+    with RawStream(impatient.port) as stream:
+        stream.send(sent)
+        with contextlib.suppress(EOFError):
+            stream.fill()
+            if stream.buffer.startswith(b"HTTP/"):
+                assert stream.read_response().status == 408
+            else:
+                assert b"E-LOGIN-TIMEOUT" in stream.buffer
+                stream.buffer.clear()
+            stream.expect_eof()
+
+
+def test_websocket_without_connect_times_out(impatient: BrokerProcess) -> None:
+    with WebSocket.open(impatient.port) as client:
+        client.expect_error_and_close("E-LOGIN-TIMEOUT", 1008)
+
+
+def test_websocket_pings_are_no_login(impatient: BrokerProcess) -> None:
+    with WebSocket.open(impatient.port) as client:
+        deadline = time.monotonic() + 5
+        while True:
+            assert time.monotonic() < deadline, "still open after 5 s"
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                client.send_frame(PING, b"x")
+            if client.recv_ws().opcode != PONG:
+                break
+
+
+@pytest.mark.parametrize("drip", [b"\n", b"CONNECT\n" + b"a:b\n" * 90, handshake_request()])
+def test_dripping_bytes_do_not_extend_the_time(impatient: BrokerProcess, drip: bytes) -> None:
+    """A byte every 50 ms; each is life for a heart-beat, but no login."""
+    with RawStream(impatient.port) as stream:
+        stream.sock.settimeout(0.05)
+        deadline = time.monotonic() + 5
+        ended = False
+        at = 0
+        while not ended:
+            assert time.monotonic() < deadline, "still open after 5 s"
+            with contextlib.suppress(TimeoutError, BrokenPipeError):
+                if at < len(drip) - 1 or len(drip) == 1:
+                    stream.send(drip[at % len(drip) : at % len(drip) + 1])
+                at += 1
+                ended = stream.sock.recv(4096) == b""
+
+
+def test_session_outlives_the_login_timeout(impatient: BrokerProcess) -> None:
+    """Time is told by a silent connection that is opened later and closed first."""
+    with Wire(impatient.port) as session, WebSocket.connected(impatient.port) as other:
+        session.connect()
+        with Wire(impatient.port) as silent:
+            silent.frames_until_closed()
+        session.barrier()
+        other.barrier()
+
+
+def test_slow_login_within_the_time_works(broker: BrokerProcess) -> None:
+    with Wire(broker.port) as wire:
+        wire.send_bytewise(frames.connect())
+        wire.expect("CONNECTED", version="1.2")
+
+
+# heart-beats
+
+
+@pytest.mark.parametrize("version", frames.ESCAPING)
+def test_silent_client_is_told_and_closed(shared_broker: StartBroker, version: str) -> None:
+    broker = shared_broker(heartbeat="0,200")
+    with Wire(broker.port) as wire:
+        wire.connect(version, heart_beat="200,0")
+        wire.expect_error("E-HEART-BEAT-TIMEOUT")
+
+
+def test_subscriptions_of_a_silent_client_are_gone(shared_broker: StartBroker, topic: str) -> None:
+    broker = shared_broker(heartbeat="0,200")
+    with Wire(broker.port) as silent, Wire(broker.port) as other:
+        silent.connect(heart_beat="200,0")
+        other.connect()
+        silent.subscribe(topic)
+        silent.expect_error("E-HEART-BEAT-TIMEOUT")
+        other.subscribe(topic)
+        other.send(frames.send(topic, "x"))
+        other.expect_message("x")
+
+
+# half-open
+
+
+def test_client_that_ended_its_writing_gets_what_is_due(broker: BrokerProcess) -> None:
+    with Wire(broker.port) as wire:
+        wire.connect()
+        wire.send(*(frames.send("/topic/nobody", "x" * 100, receipt=f"r{at}") for at in range(500)))
+        wire.half_close()
+        for at in range(500):
+            wire.expect_receipt(f"r{at}")
+        wire.expect_closed()
+
+
+def test_client_that_ended_its_writing_inside_a_frame(broker: BrokerProcess, topic: str) -> None:
+    with Wire(broker.port) as wire, Wire(broker.port) as other:
+        other.connect()
+        other.subscribe(topic)
+        wire.connect()
+        wire.send(frames.send(topic, "whole", receipt="r"), frames.send(topic, "half")[:-1])
+        wire.half_close()
+        wire.expect_receipt("r")
+        assert all(frame.command == "ERROR" for frame in wire.frames_until_closed())
+        other.expect_message("whole")
+        other.barrier()
+
+
+def test_client_that_ended_its_writing_before_connect(broker: BrokerProcess) -> None:
+    with Wire(broker.port) as wire:
+        wire.half_close()
+        assert all(frame.command == "ERROR" for frame in wire.frames_until_closed())
+
+
+def test_websocket_that_ended_its_writing_gets_what_is_due(broker: BrokerProcess) -> None:
+    with WebSocket.connected(broker.port) as client:
+        client.send(*(frames.send("/topic/nobody", "x", receipt=f"r{at}") for at in range(100)))
+        client.half_close()
+        for at in range(100):
+            client.expect_receipt(f"r{at}")
+        with contextlib.suppress(EOFError):
+            assert client.recv_ws().opcode == CLOSE
+            client.stream.expect_eof()
