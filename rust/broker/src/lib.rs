@@ -1,4 +1,30 @@
-//! The stompica broker.
+//! The stompica broker: shards on mio, a router, outboxes. No Python here.
+//!
+//! A frame's way: [`io::conn`] → codec and session of `stompica-proto` → [`command`] → [`router`] → [`outbox`] →
+//! socket, all within one [`shard`]; other shards are reached by mail. Start with [`shard`], then `command/send.rs`,
+//! [`router`], `shard/deliver.rs`, [`outbox`].
+//!
+//! ```
+//! use stompica_broker::{Broker, config::Config, log::{Level, LogQueue}};
+//!
+//! let config = Config { port: 0, writers: 1, ..Config::default() };
+//! let broker = Broker::start(config, LogQueue::new(100, Level::Info)).expect("a free port");
+//! assert_ne!(broker.address().port(), 0);
+//! broker.drain();
+//! assert_eq!(broker.wait(None), Some(Ok(())));
+//! ```
 
+mod chunk;
+mod command;
 pub mod config;
+mod handle;
+mod ids;
+mod io;
 pub mod log;
+mod outbox;
+mod router;
+mod shard;
+mod stats;
+mod tx;
+
+pub use handle::{Broker, ConnectionInfo, StartError};

@@ -1,0 +1,217 @@
+//! Hot path: encoded frames, shared by every outbox that sends them.
+//!
+//! A chunk is an append-only buffer of whole frames. Outboxes refer to it by ranges and count as references; so does
+//! whoever still appends to it. The last reference gone, the chunk is reused. Within a shard only: no locks, no
+//! atomics. Budget: no allocation per frame once the pool is warm (see `bench/README.md`, `fanout-75`).
+
+use slab::Slab;
+
+/// A chunk of this size takes no further frame; a single larger frame gets a chunk to itself.
+pub const CHUNK_BYTES: usize = 64 << 10;
+/// Capacity kept for reuse.
+const SPARE_BYTES_MAX: usize = 8 << 20;
+
+/// Names a chunk of one [`ChunkPool`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkId(u32);
+
+#[derive(Debug, Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    /// Offsets behind each frame, ascending: the places where an outbox may be cut.
+    frame_ends: Vec<u32>,
+    references: u32,
+    /// What `held_bytes` contains for this chunk.
+    counted: usize,
+}
+
+/// All chunks of one shard.
+#[derive(Debug, Default)]
+pub struct ChunkPool {
+    chunks: Slab<Chunk>,
+    spare: Vec<Chunk>,
+    spare_bytes: usize,
+    held_bytes: usize,
+}
+
+impl ChunkPool {
+    /// Bytes reserved by chunks in use.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// A new, empty chunk with one reference, the caller's.
+    pub fn open(&mut self) -> ChunkId {
+        let mut chunk = self.spare.pop().unwrap_or_default();
+        self.spare_bytes -= chunk.counted;
+        self.held_bytes += chunk.counted;
+        chunk.references = 1;
+        ChunkId(self.chunks.insert(chunk) as u32)
+    }
+
+    /// Adds references.
+    pub fn retain(&mut self, id: ChunkId, count: u32) {
+        self.chunks[id.0 as usize].references += count;
+    }
+
+    /// Gives one reference back.
+    pub fn release(&mut self, id: ChunkId) {
+        let chunk = &mut self.chunks[id.0 as usize];
+        chunk.references -= 1;
+        if chunk.references == 0 {
+            let mut chunk = self.chunks.remove(id.0 as usize);
+            self.held_bytes -= chunk.counted;
+            if chunk.counted <= 2 * CHUNK_BYTES && self.spare_bytes + chunk.counted <= SPARE_BYTES_MAX {
+                chunk.bytes.clear();
+                chunk.frame_ends.clear();
+                self.spare_bytes += chunk.counted;
+                self.spare.push(chunk);
+            }
+        }
+    }
+
+    /// Appends one frame, which `write` writes; returns where it lies.
+    pub fn append(&mut self, id: ChunkId, write: impl FnOnce(&mut Vec<u8>)) -> (u32, u32) {
+        let chunk = &mut self.chunks[id.0 as usize];
+        let start = chunk.bytes.len() as u32;
+        write(&mut chunk.bytes);
+        let end = chunk.bytes.len() as u32;
+        chunk.frame_ends.push(end);
+        self.count(id);
+        (start, end)
+    }
+
+    /// Copies a range of whole frames from one chunk to another; returns where it lies there.
+    pub fn copy(&mut self, from: ChunkId, start: u32, end: u32, to: ChunkId) -> (u32, u32) {
+        debug_assert_ne!(from, to, "a chunk is copied into another");
+        let (first, last) = self.frames_between(from, start, end);
+        let Some((source, target)) = self.chunks.get2_mut(from.0 as usize, to.0 as usize) else {
+            return (0, 0); // both are referenced by the caller, so both exist
+        };
+        let at = target.bytes.len() as u32;
+        target.bytes.extend_from_slice(&source.bytes[start as usize..end as usize]);
+        target
+            .frame_ends
+            .extend(source.frame_ends[first..last].iter().map(|frame_end| frame_end - start + at));
+        self.count(to);
+        (at, at + end - start)
+    }
+
+    fn count(&mut self, id: ChunkId) {
+        let chunk = &mut self.chunks[id.0 as usize];
+        let capacity = chunk.bytes.capacity() + 4 * chunk.frame_ends.capacity();
+        if capacity != chunk.counted {
+            self.held_bytes = self.held_bytes + capacity - chunk.counted;
+            chunk.counted = capacity;
+        }
+    }
+
+    /// Gives back what a chunk reserves beyond its contents; for chunks that will stay a while.
+    pub fn shrink(&mut self, id: ChunkId) {
+        let chunk = &mut self.chunks[id.0 as usize];
+        if chunk.bytes.capacity() > 2 * chunk.bytes.len() {
+            chunk.bytes.shrink_to_fit();
+            chunk.frame_ends.shrink_to_fit();
+            self.count(id);
+        }
+    }
+
+    /// Whether the chunk takes no further frame.
+    #[must_use]
+    pub fn is_full(&self, id: ChunkId) -> bool {
+        self.chunks[id.0 as usize].bytes.len() >= CHUNK_BYTES
+    }
+
+    /// How many bytes the chunk holds.
+    #[must_use]
+    pub fn len(&self, id: ChunkId) -> usize {
+        self.chunks[id.0 as usize].bytes.len()
+    }
+
+    /// The bytes of a range.
+    #[must_use]
+    pub fn bytes(&self, id: ChunkId, start: u32, end: u32) -> &[u8] {
+        &self.chunks[id.0 as usize].bytes[start as usize..end as usize]
+    }
+
+    /// Where the frame ends that holds the byte at `offset`; `offset` itself if a frame starts there.
+    #[must_use]
+    pub fn boundary_at_or_after(&self, id: ChunkId, offset: u32) -> u32 {
+        if offset == 0 {
+            return 0;
+        }
+        let ends = &self.chunks[id.0 as usize].frame_ends;
+        ends.get(ends.partition_point(|&end| end < offset)).copied().unwrap_or(offset)
+    }
+
+    /// Where the frame that starts at `start` ends.
+    #[must_use]
+    pub fn frame_end_after(&self, id: ChunkId, start: u32) -> u32 {
+        let ends = &self.chunks[id.0 as usize].frame_ends;
+        ends.get(ends.partition_point(|&end| end <= start)).copied().unwrap_or(start)
+    }
+
+    /// How many frames end within a range.
+    #[must_use]
+    pub fn frames_in(&self, id: ChunkId, start: u32, end: u32) -> usize {
+        let (first, last) = self.frames_between(id, start, end);
+        last - first
+    }
+
+    fn frames_between(&self, id: ChunkId, start: u32, end: u32) -> (usize, usize) {
+        let ends = &self.chunks[id.0 as usize].frame_ends;
+        (
+            ends.partition_point(|&frame_end| frame_end <= start),
+            ends.partition_point(|&frame_end| frame_end <= end),
+        )
+    }
+
+    /// Chunks in use.
+    #[cfg(test)]
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.chunks.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_reference_frees_the_chunk() {
+        let mut pool = ChunkPool::default();
+        let id = pool.open();
+        assert_eq!(pool.append(id, |out| out.extend_from_slice(b"abc")), (0, 3));
+        pool.retain(id, 1);
+        pool.release(id);
+        assert_eq!(pool.bytes(id, 0, 3), b"abc");
+        assert!(pool.held_bytes() >= 3);
+        pool.release(id);
+        assert_eq!((pool.in_use(), pool.held_bytes()), (0, 0));
+        let again = pool.open();
+        assert!(pool.held_bytes() >= 3, "the spare chunk is counted once it is in use");
+        assert_eq!(pool.len(again), 0);
+    }
+
+    #[test]
+    fn frames_are_found_at_their_boundaries() {
+        let mut pool = ChunkPool::default();
+        let id = pool.open();
+        for frame in [&b"aa"[..], b"bbb", b"c"] {
+            pool.append(id, |out| out.extend_from_slice(frame));
+        }
+        let boundaries: Vec<u32> = (0..=6).map(|offset| pool.boundary_at_or_after(id, offset)).collect();
+        assert_eq!(boundaries, [0, 2, 2, 5, 5, 5, 6]);
+        assert_eq!(pool.frame_end_after(id, 0), 2);
+        assert_eq!(pool.frame_end_after(id, 2), 5);
+        assert_eq!(pool.frames_in(id, 0, 6), 3);
+        assert_eq!(pool.frames_in(id, 2, 5), 1);
+        let copy = pool.open();
+        pool.append(copy, |out| out.push(b'x'));
+        assert_eq!(pool.copy(id, 2, 6, copy), (1, 5));
+        assert_eq!(pool.bytes(copy, 0, 5), b"xbbbc");
+        assert_eq!(pool.frames_in(copy, 0, 5), 3);
+    }
+}

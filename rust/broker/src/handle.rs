@@ -1,0 +1,290 @@
+//! The broker from outside: start, ask, stop. Usable from any thread.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::{Interest, Poll, Waker};
+
+use crate::config::Config;
+use crate::ids::{self, ShardId};
+use crate::io::listener::Listener;
+use crate::log::{Level, LogQueue};
+use crate::shard::mailbox::{Mail, Mailbox};
+use crate::shard::{LISTENER, Shard, Shared, WAKER};
+use crate::stats::{self, Published};
+
+/// Why a broker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be bound.
+    #[error("cannot listen on host '{host}', port {port}: {error}")]
+    Bind {
+        /// Setting `host`.
+        host: String,
+        /// Setting `port`.
+        port: u16,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// Threads or polls cannot be made.
+    #[error("cannot start {writers} writers: {error}")]
+    Threads {
+        /// Setting `writers`.
+        writers: usize,
+        /// The system's reason.
+        error: io::Error,
+    },
+}
+
+/// One connection, for reports and tests.
+#[derive(Clone, Debug)]
+pub struct ConnectionInfo {
+    /// Counted over the whole broker, from 1.
+    pub id: u64,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The shard that owns it.
+    pub shard: usize,
+    /// `stomp`, `websocket`, `http` or `unknown`.
+    pub transport: &'static str,
+    /// The STOMP version, once connected.
+    pub version: Option<&'static str>,
+    /// How many subscriptions it has.
+    pub subscriptions: usize,
+    /// Bytes that wait for it.
+    pub outbox_bytes: usize,
+}
+
+/// How many shards still run, and what the first failed one said.
+#[derive(Debug)]
+struct Running {
+    shards: usize,
+    failure: Option<String>,
+}
+
+#[derive(Debug)]
+struct Lifetime {
+    running: Mutex<Running>,
+    changed: Condvar,
+}
+
+impl Lifetime {
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running broker. Dropping it stops it at once.
+#[derive(Debug)]
+pub struct Broker {
+    shared: Arc<Shared>,
+    lifetime: Arc<Lifetime>,
+    address: SocketAddr,
+}
+
+impl Broker {
+    /// Binds the port and starts the shards.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing is left running.
+    pub fn start(config: Config, log: Arc<LogQueue>) -> Result<Broker, StartError> {
+        let (host, port) = (config.host.clone(), config.port);
+        let bind_error = |error| StartError::Bind { host: host.clone(), port, error };
+        let mut listener = Listener::bind(&host, port).map_err(bind_error)?;
+        let address = listener.address().map_err(bind_error)?;
+        let writers = config.writers;
+        let thread_error = |error| StartError::Threads { writers, error };
+        let polls =
+            (0..writers).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>().map_err(thread_error)?;
+        let mailboxes = polls
+            .iter()
+            .map(|poll| Waker::new(poll.registry(), WAKER).map(Mailbox::new))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(thread_error)?;
+        if let Some(first) = polls.first() {
+            first
+                .registry()
+                .register(listener.socket(), LISTENER, Interest::READABLE)
+                .map_err(thread_error)?;
+        }
+        let shared = Arc::new(Shared {
+            mailboxes,
+            memory: Arc::new(AtomicI64::new(0)),
+            connections: AtomicUsize::new(0),
+            published: (0..writers).map(|_| Published::default()).collect(),
+            log,
+            started: Instant::now(),
+        });
+        let running = Running { shards: writers, failure: None };
+        let lifetime = Arc::new(Lifetime { running: Mutex::new(running), changed: Condvar::new() });
+        let broker = Broker { shared, lifetime, address };
+        broker.spawn(config, polls, listener).map_err(thread_error)?;
+        Ok(broker)
+    }
+
+    fn spawn(&self, config: Config, polls: Vec<Poll>, listener: Listener) -> io::Result<()> {
+        let epoch = ids::epoch(config.ids);
+        let config = Arc::new(config);
+        let mut listener = Some(listener);
+        let writers = polls.len();
+        for (at, poll) in polls.into_iter().enumerate() {
+            let (shared, config, listener) = (Arc::clone(&self.shared), Arc::clone(&config), listener.take());
+            let shard = Shard::new(ShardId(at as u8), shared, config, poll, listener, &epoch);
+            let (shared, lifetime) = (Arc::clone(&self.shared), Arc::clone(&self.lifetime));
+            let body = move || supervise(shard, at, &shared, &lifetime);
+            if let Err(error) = thread::Builder::new().name(format!("stompica-{at}")).spawn(body) {
+                self.lifetime.lock().shards -= writers - at; // those never started
+                return Err(error); // dropping the broker stops those that were
+            }
+        }
+        Ok(())
+    }
+
+    /// Where it listens; the real port where 0 was asked for.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins an ordered shutdown, which takes at most the setting `drain`. Returns at once.
+    pub fn drain(&self) {
+        self.tell_all(|| Mail::Drain);
+    }
+
+    /// Ends the broker without waiting for anybody. Returns at once.
+    pub fn stop(&self) {
+        self.tell_all(|| Mail::Stop);
+    }
+
+    /// Waits for the end. `None`: it still runs after `timeout`; an error: a shard failed, and why.
+    #[must_use]
+    pub fn wait(&self, timeout: Option<Duration>) -> Option<Result<(), String>> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut running = self.lifetime.lock();
+        while running.shards > 0 {
+            let changed = &self.lifetime.changed;
+            running = match deadline {
+                None => changed.wait(running).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return None;
+                    }
+                    changed.wait_timeout(running, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        Some(running.failure.clone().map_or(Ok(()), Err))
+    }
+
+    /// Waits until nothing that was sent to the broker is still on its way: mailboxes empty, outboxes flushed, twice in
+    /// a row without anything done in between. False if that does not come about within `timeout`.
+    #[must_use]
+    pub fn settle(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut before = None;
+        while Instant::now() < deadline {
+            let Some(states) = self.ask(deadline, Mail::Settle) else { return false };
+            let quiet = states.iter().all(|(settled, _)| *settled);
+            let activity: u64 = states.iter().map(|(_, activity)| activity).sum();
+            if quiet && before == Some(activity) {
+                return true;
+            }
+            before = quiet.then_some(activity);
+            if !quiet {
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+        false
+    }
+
+    /// All connections.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionInfo> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut all: Vec<ConnectionInfo> =
+            self.ask(deadline, Mail::Connections).unwrap_or_default().into_iter().flatten().collect();
+        all.sort_unstable_by_key(|info| info.id);
+        all
+    }
+
+    /// Counters over all shards, as of their last turns, and the bytes held against `memory_limit`.
+    #[must_use]
+    pub fn stats(&self) -> Vec<(&'static str, u64)> {
+        let mut all = stats::sum(&self.shared.published);
+        let memory = self.shared.memory.load(Ordering::Relaxed);
+        all.push(("memory_bytes", u64::try_from(memory).unwrap_or(0)));
+        all
+    }
+
+    /// Gives new settings to the shards; those that need a restart are ignored.
+    pub fn reload(&self, config: Config) {
+        self.shared.log.set_level(config.log_level);
+        let config = Arc::new(config);
+        self.tell_all(|| Mail::Reload(Arc::clone(&config)));
+    }
+
+    fn tell_all(&self, mut mail: impl FnMut() -> Mail) {
+        tell_all(&self.shared, &mut mail);
+    }
+
+    /// Asks every shard; `None` if one of them does not answer in time.
+    fn ask<T>(
+        &self,
+        deadline: Instant,
+        question: impl Fn(std::sync::mpsc::Sender<T>) -> Mail,
+    ) -> Option<Vec<T>> {
+        let (reply, answers) = channel();
+        self.tell_all(|| question(reply.clone()));
+        drop(reply);
+        let mut all = Vec::new();
+        while all.len() < self.shared.mailboxes.len() {
+            match answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(answer) => all.push(answer),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        Some(all)
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.stop();
+        // A shard that failed has stopped the others, so this ends.
+        _ = self.wait(None);
+    }
+}
+
+fn tell_all(shared: &Shared, mail: &mut impl FnMut() -> Mail) {
+    for mailbox in &shared.mailboxes {
+        mailbox.post(&mut vec![mail()]);
+    }
+}
+
+/// Runs a shard. A panic is a bug: the whole broker stops, since messages for a dead shard would be lost silently.
+fn supervise(shard: Shard, at: usize, shared: &Shared, lifetime: &Lifetime) {
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shard.run()));
+    let failure = match ended {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!("shard {at} failed: {error}")),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Some(format!("shard {at} panicked (a bug in stompica): {text}"))
+        }
+    };
+    if let Some(failure) = &failure {
+        shared.log.push(Level::Error, failure.clone(), Vec::new());
+        tell_all(shared, &mut || Mail::Stop);
+    }
+    let mut running = lifetime.lock();
+    running.shards -= 1;
+    running.failure = running.failure.take().or(failure);
+    lifetime.changed.notify_all();
+}

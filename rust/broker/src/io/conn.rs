@@ -1,0 +1,293 @@
+//! One connection: its socket, its codec, its session, and what waits for it.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use hashbrown::HashTable;
+use mio::net::TcpStream;
+use slab::Slab;
+use stompica_proto::ws::WsDecoder;
+use stompica_proto::{Decoder, session::Session};
+
+use crate::ids::ConnKey;
+use crate::outbox::Outbox;
+use crate::router::group::{Framing, SubscriptionIndex};
+use crate::shard::timer::NEVER;
+use crate::tx::Transactions;
+
+/// What the connection speaks.
+#[derive(Debug)]
+pub enum Transport {
+    /// Not known yet: too few bytes.
+    Unknown,
+    /// STOMP.
+    Stomp,
+    /// An HTTP request that is not complete.
+    Http,
+    /// STOMP in WebSocket messages.
+    WebSocket(Box<WebSocket>),
+}
+
+/// State of a WebSocket connection.
+#[derive(Debug, Default)]
+pub struct WebSocket {
+    /// Finds frames.
+    pub decoder: WsDecoder,
+    /// Bytes that were received and not looked at, because the turn ended or a SEND is parked.
+    pub raw: Vec<u8>,
+    /// A Close frame was sent: nothing may follow.
+    pub close_sent: bool,
+    /// A ping is out since this time.
+    pub pinged_ms: Option<u64>,
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Reading and writing.
+    Open,
+    /// Input is discarded, the outbox is being flushed; then the write side is shut.
+    Closing,
+    /// The write side is shut: reading and discarding until the peer closes too.
+    Lingering,
+}
+
+/// Where a connection stands in the list of those to be flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Nothing new to write.
+    Idle,
+    /// Flushed at the end of this turn.
+    Prompt,
+    /// Flushed when its place in the paced list comes, as a receiver of a wide fan-out.
+    Paced,
+}
+
+/// Why a connection's next SEND waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// A receiver's outbox is full.
+    SlowConsumer,
+    /// `memory_limit` is near.
+    Memory,
+    /// Another shard's mailbox is over its mark.
+    Mailbox,
+}
+
+impl Pause {
+    /// In words, for logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Pause::SlowConsumer => "a receiver's outbox is full",
+            Pause::Memory => "memory_limit is near",
+            Pause::Mailbox => "max_input_queue_size is reached",
+        }
+    }
+}
+
+/// A RECEIPT that waits for its turn, or for other shards.
+#[derive(Debug)]
+pub struct PendingReceipt {
+    /// Tells this one from others of the connection that wait.
+    pub token: u64,
+    /// `receipt-id`, unescaped; `None` where the client asked for none but order matters.
+    pub id: Option<Box<[u8]>>,
+    /// Shards that have not answered yet.
+    pub waiting: u32,
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Conn {
+    /// The socket, registered with the shard's poll.
+    pub stream: TcpStream,
+    /// Guards the slot's next owner.
+    pub generation: u32,
+    /// Counted over the whole broker.
+    pub id: u64,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// What it speaks.
+    pub transport: Transport,
+    /// Finds STOMP frames.
+    pub decoder: Decoder,
+    /// The STOMP state.
+    pub session: Session,
+    /// Bytes received and not consumed: an incomplete frame, or what the end of a turn or a parked SEND left.
+    pub input: Vec<u8>,
+    /// What waits to be written.
+    pub outbox: Outbox,
+    /// How far it has come.
+    pub phase: Phase,
+    /// Where it stands in the flush lists.
+    pub flush: Flush,
+    /// It is on the list of connections whose socket may have more to read.
+    pub undrained: bool,
+    /// The poll told of a hang-up: a short read does not mean that nothing more is to be read.
+    pub read_to_end: bool,
+    /// `input` may hold whole frames: the turn ended, or a SEND was parked, before they were looked at.
+    pub backlog: bool,
+    /// The peer has shut its write side.
+    pub eof: bool,
+    /// Accepted only to be refused.
+    pub refused: bool,
+    /// DISCONNECT was taken: close once the RECEIPTs due are written.
+    pub ending: bool,
+    /// When and why a SEND was parked.
+    pub parked: Option<(u64, Pause)>,
+    /// When the SEND that waits was parked first; stands until it passes.
+    pub waits_since_ms: Option<u64>,
+    /// The outbox is full since this time.
+    pub full_since_ms: Option<u64>,
+    /// From when on the full outbox is expected to move.
+    pub stuck_since_ms: u64,
+    /// Messages left out since the last one that was delivered.
+    pub dropped: u32,
+    /// When it was accepted, and later when its closing began.
+    pub since_ms: u64,
+    /// Last byte in.
+    pub read_ms: u64,
+    /// Last byte out.
+    pub written_ms: u64,
+    /// The deadline that is in the timers.
+    pub deadline_ms: u64,
+    /// Bytes of input and transactions that the shard has counted.
+    pub counted_bytes: usize,
+    /// Subscriptions by id.
+    pub subscriptions: HashTable<SubscriptionIndex>,
+    /// RECEIPTs that wait.
+    pub receipts: VecDeque<PendingReceipt>,
+    /// Open transactions.
+    pub transactions: Option<Box<Transactions>>,
+}
+
+impl Conn {
+    /// A connection that was just accepted.
+    #[must_use]
+    pub fn new(stream: TcpStream, peer: SocketAddr, id: u64, refused: bool, now_ms: u64) -> Self {
+        Conn {
+            stream,
+            generation: 0,
+            id,
+            peer,
+            transport: Transport::Unknown,
+            decoder: Decoder::new(),
+            session: Session::new(),
+            input: Vec::new(),
+            outbox: Outbox::default(),
+            phase: Phase::Open,
+            flush: Flush::Idle,
+            undrained: false,
+            read_to_end: false,
+            backlog: false,
+            eof: false,
+            refused,
+            ending: false,
+            parked: None,
+            waits_since_ms: None,
+            full_since_ms: None,
+            stuck_since_ms: now_ms,
+            dropped: 0,
+            since_ms: now_ms,
+            read_ms: now_ms,
+            written_ms: now_ms,
+            deadline_ms: NEVER,
+            counted_bytes: 0,
+            subscriptions: HashTable::new(),
+            receipts: VecDeque::new(),
+            transactions: None,
+        }
+    }
+
+    /// How frames to this connection are framed.
+    #[must_use]
+    pub fn framing(&self) -> Framing {
+        match self.transport {
+            Transport::WebSocket(_) => Framing::WebSocket,
+            _ => Framing::Stomp,
+        }
+    }
+
+    /// The WebSocket state, if it is one.
+    pub fn websocket(&mut self) -> Option<&mut WebSocket> {
+        match &mut self.transport {
+            Transport::WebSocket(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// Bytes that were received and not consumed, or wait for COMMIT.
+    #[must_use]
+    pub fn input_bytes(&self) -> usize {
+        let raw = match &self.transport {
+            Transport::WebSocket(state) => state.raw.capacity(),
+            _ => 0,
+        };
+        self.input.capacity() + raw + self.transactions.as_ref().map_or(0, |open| open.held_bytes())
+    }
+}
+
+/// All connections of one shard.
+#[derive(Debug, Default)]
+pub struct Conns {
+    slots: Slab<Conn>,
+    /// Generation of the next owner of any slot; grows with every connection.
+    generation: u32,
+}
+
+impl Conns {
+    /// Adds a connection and names it.
+    pub fn insert(&mut self, mut conn: Conn) -> ConnKey {
+        self.generation = self.generation.wrapping_add(1);
+        conn.generation = self.generation;
+        ConnKey { index: self.slots.insert(conn) as u32, generation: self.generation }
+    }
+
+    /// The connection, unless it is gone.
+    #[must_use]
+    pub fn get(&self, key: ConnKey) -> Option<&Conn> {
+        self.slots.get(key.index as usize).filter(|conn| conn.generation == key.generation)
+    }
+
+    /// The connection, unless it is gone.
+    pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut Conn> {
+        self.slots.get_mut(key.index as usize).filter(|conn| conn.generation == key.generation)
+    }
+
+    /// The connection of a live subscription, which never outlives it.
+    pub fn member_mut(&mut self, index: u32) -> &mut Conn {
+        &mut self.slots[index as usize]
+    }
+
+    /// Takes the connection out.
+    pub fn remove(&mut self, key: ConnKey) -> Option<Conn> {
+        self.get(key)?;
+        Some(self.slots.remove(key.index as usize))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// All of them with their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &Conn)> {
+        self.slots
+            .iter()
+            .map(|(index, conn)| (ConnKey { index: index as u32, generation: conn.generation }, conn))
+    }
+
+    /// The keys of all of them.
+    #[must_use]
+    pub fn keys(&self) -> Vec<ConnKey> {
+        self.iter().map(|(key, _)| key).collect()
+    }
+}

@@ -1,0 +1,189 @@
+//! The listening socket, and how the broker lives through running out of descriptors.
+//!
+//! One spare descriptor is kept: when the table is full, it makes room to accept a connection that is then told so and
+//! closed, instead of hanging. Accepting goes on at the next close, and by timer.
+
+use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+
+use mio::net::{TcpListener, TcpStream};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Connections that wait in the kernel.
+const BACKLOG: i32 = 4096;
+/// Connections over `max_connections` that are answered at the same time; others are just closed.
+const REFUSED_MAX: usize = 64;
+/// When accepting is tried again after an error.
+const RETRY_MS: u64 = 100;
+
+/// What came out of one attempt to accept.
+#[derive(Debug)]
+pub enum Accept {
+    /// A connection.
+    Stream(TcpStream, SocketAddr),
+    /// A connection for which there is a descriptor only for a moment.
+    Spare(TcpStream, SocketAddr),
+    /// Nobody waits, or nothing can be done now.
+    Nothing,
+    /// An error worth a line in the log.
+    Failed(io::Error),
+}
+
+/// The broker's one listening socket.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    ready: bool,
+    retry_at_ms: Option<u64>,
+    spare: Option<File>,
+    refused: usize,
+    /// Number of the last connection.
+    accepted: u64,
+}
+
+impl Listener {
+    /// Binds `host:port` (port 0: any free one).
+    ///
+    /// # Errors
+    /// The name does not resolve, or the address cannot be bound; the last address' error.
+    pub fn bind(host: &str, port: u16) -> io::Result<Listener> {
+        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in (bare, port).to_socket_addrs()? {
+            match Self::bind_address(address) {
+                Ok(socket) => {
+                    return Ok(Listener {
+                        socket,
+                        ready: false,
+                        retry_at_ms: None,
+                        spare: spare(),
+                        refused: 0,
+                        accepted: 0,
+                    });
+                }
+                Err(failed) => error = failed,
+            }
+        }
+        Err(error)
+    }
+
+    fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(TcpListener::from_std(socket.into()))
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The socket's error.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// The socket, to be registered with a poll.
+    pub fn socket(&mut self) -> &mut TcpListener {
+        &mut self.socket
+    }
+
+    /// The poll says that somebody waits.
+    pub fn set_ready(&mut self) {
+        self.ready = true;
+    }
+
+    /// Whether accepting is worth a try.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// When to try again after an error.
+    #[must_use]
+    pub fn retry_at_ms(&self) -> Option<u64> {
+        self.retry_at_ms
+    }
+
+    /// A descriptor is free again.
+    pub fn descriptor_freed(&mut self) {
+        if self.spare.is_none() {
+            self.spare = spare();
+        }
+        if self.retry_at_ms.take().is_some() {
+            self.ready = true;
+        }
+    }
+
+    /// A refused connection was closed.
+    pub fn refused_closed(&mut self) {
+        self.refused = self.refused.saturating_sub(1);
+    }
+
+    /// Counts one more refused connection; false if it is one too many to be answered.
+    #[must_use]
+    pub fn may_refuse(&mut self) -> bool {
+        let may = self.refused < REFUSED_MAX;
+        self.refused += usize::from(may);
+        may
+    }
+
+    /// Numbers a connection.
+    pub fn next_id(&mut self) -> u64 {
+        self.accepted += 1;
+        self.accepted
+    }
+
+    /// Accepts one connection.
+    pub fn accept(&mut self, now_ms: u64) -> Accept {
+        if self.retry_at_ms.is_some_and(|at_ms| now_ms >= at_ms) {
+            self.retry_at_ms = None;
+            self.ready = true;
+        }
+        if !self.ready {
+            return Accept::Nothing;
+        }
+        loop {
+            return match self.socket.accept() {
+                Ok((stream, peer)) => Accept::Stream(stream, peer),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE) => self.accept_with_spare(now_ms, error),
+                    Some(libc::EINTR | libc::ECONNABORTED) => continue,
+                    _ if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.ready = false;
+                        Accept::Nothing
+                    }
+                    _ => self.wait(now_ms, error),
+                },
+            };
+        }
+    }
+
+    /// No descriptor is left: the spare one makes room for one connection.
+    fn accept_with_spare(&mut self, now_ms: u64, error: io::Error) -> Accept {
+        if self.spare.take().is_some()
+            && let Ok((stream, peer)) = self.socket.accept()
+        {
+            return Accept::Spare(stream, peer);
+        }
+        self.wait(now_ms, error)
+    }
+
+    fn wait(&mut self, now_ms: u64, error: io::Error) -> Accept {
+        self.ready = false;
+        self.retry_at_ms = Some(now_ms + RETRY_MS);
+        if self.spare.is_none() {
+            self.spare = spare();
+        }
+        Accept::Failed(error)
+    }
+}
+
+fn spare() -> Option<File> {
+    File::open("/dev/null").ok()
+}

@@ -1,0 +1,275 @@
+//! Hot path: the bytes that wait for one socket, as ranges of shared chunks.
+//!
+//! Invariants: every range but the first is whole frames; the first may have been written in part. Each range holds
+//! one reference to its chunk, and so does `private`, the chunk that only this outbox appends to. `bytes` is the sum
+//! of the ranges. Adjacent ranges merge, so that a burst to one topic costs one entry and one `writev` element.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Write};
+
+use smallvec::SmallVec;
+
+use crate::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
+
+/// Elements of one `writev`; the kernel takes 1024.
+const IOVECS_MAX: usize = 512;
+/// A run of frames this short is copied rather than referred to, where it cannot merge (measured, DESIGN.md).
+const COPY_BYTES_MAX: u32 = 256;
+/// Capacity of the range list that an idle outbox keeps.
+const IDLE_RANGES_MAX: usize = 8;
+
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    chunk: ChunkId,
+    start: u32,
+    end: u32,
+    /// RECEIPT, ERROR, pong and the like: never dropped to make room.
+    control: bool,
+}
+
+/// What a flush left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// Nothing: the outbox is empty.
+    Drained,
+    /// The socket takes no more now; a writable event will follow.
+    Blocked,
+    /// The list of ranges was longer than one `writev`: flush again in the next turn.
+    More,
+}
+
+/// The frames that wait for one connection.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    ranges: VecDeque<Range>,
+    private: Option<ChunkId>,
+    bytes: usize,
+}
+
+impl Outbox {
+    /// Bytes that wait.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Adds a range of a shared chunk. Returns whether it needs a new reference to the chunk, which the caller adds
+    /// (once for a whole group).
+    #[must_use]
+    pub fn push_shared(&mut self, pool: &mut ChunkPool, chunk: ChunkId, start: u32, end: u32) -> bool {
+        let len = end - start;
+        self.bytes += len as usize;
+        if let Some(last) = self.ranges.back_mut() {
+            if last.chunk == chunk && last.end == start && !last.control {
+                last.end = end;
+                return false;
+            }
+            if len < COPY_BYTES_MAX {
+                let private = self.private_chunk(pool);
+                let (start, end) = pool.copy(chunk, start, end, private);
+                self.push_private(pool, private, start, end, false);
+                return false;
+            }
+        }
+        self.ranges.push_back(Range { chunk, start, end, control: false });
+        true
+    }
+
+    /// Appends one frame of this connection alone, which `write` writes.
+    pub fn append(&mut self, pool: &mut ChunkPool, control: bool, write: impl FnOnce(&mut Vec<u8>)) {
+        let chunk = self.private_chunk(pool);
+        let (start, end) = pool.append(chunk, write);
+        self.bytes += (end - start) as usize;
+        self.push_private(pool, chunk, start, end, control);
+    }
+
+    fn private_chunk(&mut self, pool: &mut ChunkPool) -> ChunkId {
+        match self.private {
+            Some(chunk) if !pool.is_full(chunk) => chunk,
+            full => {
+                if let Some(chunk) = full {
+                    pool.release(chunk);
+                }
+                *self.private.insert(pool.open())
+            }
+        }
+    }
+
+    fn push_private(&mut self, pool: &mut ChunkPool, chunk: ChunkId, start: u32, end: u32, control: bool) {
+        match self.ranges.back_mut() {
+            Some(last) if last.chunk == chunk && last.end == start && last.control == control => {
+                last.end = end
+            }
+            _ => {
+                pool.retain(chunk, 1);
+                self.ranges.push_back(Range { chunk, start, end, control });
+            }
+        }
+    }
+
+    /// Writes as much as the socket takes, with one `writev`.
+    ///
+    /// # Errors
+    /// The socket's error: the connection is gone.
+    pub fn flush(&mut self, pool: &mut ChunkPool, socket: &mut impl Write) -> io::Result<Flushed> {
+        if self.bytes == 0 {
+            return Ok(Flushed::Drained);
+        }
+        let offered = self.ranges.len().min(IOVECS_MAX);
+        let wanted: usize;
+        let written = {
+            let slices: SmallVec<[IoSlice<'_>; 16]> = self
+                .ranges
+                .iter()
+                .take(offered)
+                .map(|range| IoSlice::new(pool.bytes(range.chunk, range.start, range.end)))
+                .collect();
+            wanted = slices.iter().map(|slice| slice.len()).sum();
+            loop {
+                match socket.write_vectored(&slices) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(written) => break written,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break 0,
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        self.advance(pool, written);
+        if self.bytes == 0 {
+            self.drained(pool);
+            return Ok(Flushed::Drained);
+        }
+        if written < wanted {
+            self.settle_down(pool);
+            return Ok(Flushed::Blocked);
+        }
+        Ok(Flushed::More)
+    }
+
+    fn advance(&mut self, pool: &mut ChunkPool, mut written: usize) {
+        self.bytes -= written;
+        while let Some(first) = self.ranges.front_mut() {
+            let len = (first.end - first.start) as usize;
+            if written < len {
+                first.start += written as u32;
+                return;
+            }
+            written -= len;
+            pool.release(first.chunk);
+            self.ranges.pop_front();
+        }
+    }
+
+    fn drained(&mut self, pool: &mut ChunkPool) {
+        if let Some(chunk) = self.private.take() {
+            pool.release(chunk);
+        }
+        if self.ranges.capacity() > IDLE_RANGES_MAX {
+            self.ranges = VecDeque::new();
+        }
+    }
+
+    /// The socket is blocked and this may last: hold no more memory than the bytes that wait.
+    fn settle_down(&mut self, pool: &mut ChunkPool) {
+        if let Some(chunk) = self.private {
+            pool.shrink(chunk);
+        }
+        let Some(&first) = self.ranges.front() else { return };
+        let used = (first.end - first.start) as usize;
+        let pinned = pool.len(first.chunk);
+        if Some(first.chunk) != self.private && pinned >= CHUNK_BYTES / 4 && used < pinned / 4 {
+            let copy = pool.open();
+            let (start, end) = pool.copy(first.chunk, first.start, first.end, copy);
+            pool.release(first.chunk);
+            self.ranges[0] = Range { chunk: copy, start, end, control: first.control };
+        }
+    }
+
+    /// Drops every frame of which no byte was written. Returns how many frames went.
+    pub fn cut_unsent(&mut self, pool: &mut ChunkPool) -> usize {
+        let mut dropped = 0;
+        while self.ranges.len() > 1 {
+            let Some(range) = self.ranges.pop_back() else { break };
+            dropped += self.discard(pool, range);
+        }
+        if let Some(&range) = self.ranges.front() {
+            let keep_to = pool.boundary_at_or_after(range.chunk, range.start).min(range.end);
+            dropped += pool.frames_in(range.chunk, keep_to, range.end);
+            self.bytes -= (range.end - keep_to) as usize;
+            if keep_to == range.start {
+                pool.release(range.chunk);
+                self.ranges.pop_front();
+            } else {
+                self.ranges[0].end = keep_to;
+            }
+        }
+        if self.bytes == 0 {
+            self.drained(pool);
+        }
+        dropped
+    }
+
+    /// Drops the oldest whole MESSAGE frames of which no byte was written, until at most `bytes` wait. Returns how
+    /// many frames went; control frames stay.
+    pub fn drop_oldest(&mut self, pool: &mut ChunkPool, bytes: usize) -> usize {
+        let mut dropped = 0;
+        let mut at = 0;
+        while self.bytes > bytes && at < self.ranges.len() {
+            let range = self.ranges[at];
+            let start = pool.boundary_at_or_after(range.chunk, range.start).min(range.end);
+            if range.control || start == range.end {
+                at += 1;
+                continue;
+            }
+            if start > range.start {
+                // The rest of a frame in writing stays, as a range of its own.
+                pool.retain(range.chunk, 1);
+                self.ranges[at].start = start;
+                self.ranges.insert(at, Range { end: start, ..range });
+                at += 1;
+                continue;
+            }
+            let mut cut = range.start;
+            while self.bytes > bytes && cut < range.end {
+                let end = pool.frame_end_after(range.chunk, cut).min(range.end);
+                self.bytes -= (end - cut) as usize;
+                cut = end;
+                dropped += 1;
+            }
+            if cut == range.end {
+                pool.release(range.chunk);
+                self.ranges.remove(at);
+            } else {
+                self.ranges[at].start = cut;
+            }
+        }
+        dropped
+    }
+
+    fn discard(&mut self, pool: &mut ChunkPool, range: Range) -> usize {
+        let frames = pool.frames_in(range.chunk, range.start, range.end);
+        self.bytes -= (range.end - range.start) as usize;
+        pool.release(range.chunk);
+        frames
+    }
+
+    /// Drops everything; the connection is gone.
+    pub fn clear(&mut self, pool: &mut ChunkPool) {
+        while let Some(range) = self.ranges.pop_front() {
+            pool.release(range.chunk);
+        }
+        self.bytes = 0;
+        self.drained(pool);
+    }
+}
+
+#[cfg(test)]
+#[path = "outbox_tests.rs"]
+mod tests;

@@ -1,0 +1,64 @@
+//! New connections: the first shard accepts them and deals them out in turns.
+
+use std::sync::atomic::Ordering;
+
+use super::Shard;
+use super::mailbox::{Accepted, Mail};
+use crate::io::listener::Accept;
+use crate::log::Level;
+
+/// Connections accepted in one turn, so that a flood of them does not starve those that are there.
+const ACCEPTS: usize = 64;
+/// Least time between two log lines about failed accepts.
+const LOG_EVERY_MS: u64 = 1000;
+
+impl Shard {
+    pub(super) fn accept(&mut self) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = &mut self.listener else { return };
+            let (stream, peer, spare) = match listener.accept(self.now_ms) {
+                Accept::Stream(stream, peer) => (stream, peer, false),
+                Accept::Spare(stream, peer) => (stream, peer, true),
+                Accept::Nothing => return,
+                Accept::Failed(error) => {
+                    self.accept_failed(&error);
+                    return;
+                }
+            };
+            let full = self.shared.connections.load(Ordering::Relaxed) >= self.config.max_connections;
+            let refused = full || spare;
+            if refused && !listener.may_refuse() {
+                self.counters.refused += 1;
+                continue;
+            }
+            let id = listener.next_id();
+            // Without it a small frame would wait for the acknowledgement of the one before; a socket that is gone
+            // already will say so when it is read.
+            _ = stream.set_nodelay(true);
+            let accepted = Accepted { stream, peer, id, refused };
+            if refused {
+                self.counters.refused += 1;
+                self.adopt(accepted);
+                continue;
+            }
+            self.shared.connections.fetch_add(1, Ordering::Relaxed);
+            let shard = (id % self.outgoing.len() as u64) as usize;
+            if shard == usize::from(self.id().0) {
+                self.adopt(accepted);
+            } else {
+                self.outgoing[shard].push(Mail::Accepted(accepted));
+            }
+        }
+    }
+
+    fn accept_failed(&mut self, error: &std::io::Error) {
+        self.counters.accept_errors += 1;
+        if self.now_ms >= self.next_accept_log_ms {
+            self.next_accept_log_ms = self.now_ms + LOG_EVERY_MS;
+            let connections = self.shared.connections.load(Ordering::Relaxed);
+            self.log(Level::Warn, || {
+                format!("cannot accept with {connections} connections open: {error}; see ulimit -n")
+            });
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What happens when something is full: publishers wait, slow consumers go.
+//!
+//! | full | seen by | effect |
+//! |---|---|---|
+//! | an outbox (`outbox_limit`) | every shard, through the entry behind it | policy `slow_consumer` |
+//! | memory (`memory_limit`, 80 %) | every shard, once per turn | SENDs park; the largest outboxes count as full |
+//! | a shard's mailbox (`max_input_queue_size`) | the shard that feeds it | SENDs to it park |
+//!
+//! A connection is parked at its next SEND, so that whatever came before is done and nothing overtakes it. A SEND
+//! parked longer than `publish_timeout` is refused with `E-MEMORY`.
+
+use std::sync::atomic::Ordering;
+
+use stompica_proto::ProtocolError;
+use stompica_proto::error::Code;
+use stompica_proto::ws::{self, Opcode};
+
+use super::Shard;
+use super::mailbox::Mail;
+use crate::chunk::{ChunkId, ChunkPool};
+use crate::config::{Config, SlowConsumer};
+use crate::ids::{ConnKey, ShardId};
+use crate::io::conn::{Conn, Pause, Phase};
+use crate::log::Level;
+use crate::router::DestinationIndex;
+use crate::router::group::Framing;
+use crate::stats::Counters;
+
+/// A consumer behind a full outbox that takes no byte for this long is gone.
+const STUCK_MS: u64 = 1000;
+/// How often the outboxes are compared while memory is short.
+const OUTBOX_CHECK_MS: u64 = 100;
+
+/// Makes room in an outbox at its limit for `frames` more messages; false if they are to be left out.
+pub(super) fn make_room(
+    conn: &mut Conn,
+    chunks: &mut ChunkPool,
+    counters: &mut Counters,
+    config: &Config,
+    frames: usize,
+) -> bool {
+    let (dropped, room) = match config.slow_consumer {
+        SlowConsumer::Block(_) => return true,
+        SlowConsumer::Disconnect => return false,
+        SlowConsumer::DropNewest => (frames, false),
+        SlowConsumer::DropOldest => {
+            (conn.outbox.drop_oldest(chunks, config.outbox_limit.saturating_sub(1)), true)
+        }
+    };
+    conn.dropped = conn.dropped.saturating_add(dropped as u32);
+    counters.dropped += dropped as u64;
+    room
+}
+
+/// Copies the frame at `start` of a shared chunk for this connection alone, with a header that tells how many
+/// messages were left out before it. Returns where the next frame starts.
+pub(super) fn give_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId, start: u32) -> u32 {
+    let end = chunks.frame_end_after(chunk, start);
+    let notice = format!("dropped:{}\n", std::mem::take(&mut conn.dropped));
+    let frame = chunks.bytes(chunk, start, end);
+    let header_len = match (conn.framing(), frame.get(1)) {
+        (Framing::Stomp, _) | (_, None) => 0,
+        (Framing::WebSocket, Some(126)) => 4,
+        (Framing::WebSocket, Some(127)) => 10,
+        (Framing::WebSocket, Some(_)) => 2,
+    };
+    let stomp = &frame[header_len..];
+    let (command, rest) = stomp.split_at(stomp.len().min(b"MESSAGE\n".len()));
+    let mut copy = Vec::with_capacity(frame.len() + notice.len() + 10);
+    if header_len > 0 {
+        let opcode = if frame[0] & 0x0f == 1 { Opcode::Text } else { Opcode::Binary };
+        ws::encode::header(&mut copy, opcode, stomp.len() + notice.len());
+    }
+    for part in [command, notice.as_bytes(), rest] {
+        copy.extend_from_slice(part);
+    }
+    conn.outbox.append(chunks, false, |out| out.extend_from_slice(&copy));
+    end
+}
+
+impl Shard {
+    /// Why a SEND to this destination has to wait, if it has to.
+    pub(crate) fn pause_for(&self, destination: DestinationIndex, shards: u64) -> Option<Pause> {
+        if self.memory_is_short {
+            Some(Pause::Memory)
+        } else if shards & self.crowded != 0 {
+            Some(Pause::Mailbox)
+        } else if self.router.is_full(destination) {
+            Some(Pause::SlowConsumer)
+        } else {
+            None
+        }
+    }
+
+    /// Leaves a connection's SEND, and all behind it, unread until something gives.
+    pub(crate) fn park(&mut self, key: ConnKey, pause: Pause) {
+        let now_ms = self.now_ms;
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.parked.is_none() {
+            conn.parked = Some((conn.waits_since_ms.unwrap_or(now_ms), pause));
+            conn.waits_since_ms = conn.parked.map(|(since_ms, _)| since_ms);
+            self.parked.push(key);
+            self.counters.parked += 1;
+        }
+        self.rearm(key);
+    }
+
+    /// Lets every parked connection try its SEND again.
+    pub(super) fn retry_parked(&mut self) {
+        for key in std::mem::take(&mut self.parked) {
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.parked = None;
+                conn.backlog = true;
+                conn.read_ms = self.now_ms; // it was not being read: no heart-beat was expected
+                self.queue_for_reading(key);
+            }
+        }
+    }
+
+    /// Acts on the outboxes that this turn filled.
+    pub(super) fn act_on_outboxes(&mut self) {
+        for key in std::mem::take(&mut self.newly_full) {
+            self.mark_full(key);
+        }
+        for key in std::mem::take(&mut self.too_slow) {
+            self.cut_off(key);
+        }
+    }
+
+    /// From now on publishers to this connection's subscriptions pause.
+    fn mark_full(&mut self, key: ConnKey) {
+        let now_ms = self.now_ms;
+        let blocks = matches!(self.config.slow_consumer, SlowConsumer::Block(_));
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if !blocks || conn.full_since_ms.is_some() || conn.phase != Phase::Open {
+            return;
+        }
+        conn.full_since_ms = Some(now_ms);
+        conn.stuck_since_ms = now_ms;
+        let bytes = conn.outbox.bytes();
+        self.counters.full_outboxes += 1;
+        self.change_full(key, true);
+        self.rearm(key);
+        self.log_conn(Level::Info, key, || {
+            format!("slow consumer: {bytes} bytes wait, its publishers pause")
+        });
+    }
+
+    /// Publishers may go on once a full outbox is under half.
+    pub(super) fn note_progress(&mut self, key: ConnKey) {
+        let limit = self.config.outbox_limit;
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.full_since_ms.is_some() && conn.outbox.bytes() < limit / 2 {
+            conn.full_since_ms = None;
+            self.change_full(key, false);
+            self.retry_parked();
+        }
+    }
+
+    /// Tells every entry behind a connection, here and on other shards, that it is full or no longer so.
+    pub(super) fn change_full(&mut self, key: ConnKey, full: bool) {
+        let Some(conn) = self.conns.get(key) else { return };
+        let subscriptions: Vec<u32> = conn.subscriptions.iter().copied().collect();
+        for index in subscriptions {
+            self.change_full_of(index, full);
+        }
+    }
+
+    /// The same for one subscription.
+    pub(crate) fn change_full_of(&mut self, subscription: u32, full: bool) {
+        let index = self.router.subscriptions[subscription as usize].entry;
+        let entry = &mut self.router.entries[index as usize];
+        entry.full_local = if full { entry.full_local + 1 } else { entry.full_local - 1 };
+        if entry.full_local == u32::from(full) {
+            let name = self.router.entry_name(index).into();
+            self.tell_all(|from| Mail::Full { from, name: std::sync::Arc::clone(&name), full });
+        }
+    }
+
+    /// When a full outbox has to be looked at again, and whether its consumer is to be cut off by now.
+    pub(super) fn slow_deadline(&self, conn: &Conn) -> Option<u64> {
+        let since_ms = conn.full_since_ms?;
+        let SlowConsumer::Block(patience) = self.config.slow_consumer else { return None };
+        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let moved_ms = conn.written_ms.max(conn.stuck_since_ms);
+        Some((moved_ms + STUCK_MS.min(patience_ms)).min(since_ms.saturating_add(patience_ms)))
+    }
+
+    /// Ends a connection whose consumer is too slow: what was not sent at all gives way to the ERROR.
+    pub(super) fn cut_off(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.phase != Phase::Open {
+            return;
+        }
+        let bytes = conn.outbox.bytes();
+        self.forget_subscriptions(key);
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let frames = conn.outbox.cut_unsent(&mut self.chunks);
+        self.counters.slow_consumers += 1;
+        self.log_conn(Level::Warn, key, || {
+            format!("slow consumer cut off: {bytes} bytes waited, {frames} frames are lost to it")
+        });
+        let text = format!("{bytes} bytes waited for this connection; {frames} frames were not sent");
+        self.fail(key, ProtocolError::new(Code::SlowConsumer, text), None);
+    }
+
+    /// Compares what is held with `memory_limit`.
+    pub(super) fn look_at_memory(&mut self) {
+        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
+        let held = self.shared.memory.load(Ordering::Relaxed);
+        let was_short = self.memory_is_short;
+        // Paused at 80 %, on again at 70 %, so that it does not flap.
+        self.memory_is_short = held >= limit / 10 * if was_short { 7 } else { 8 };
+        if was_short && !self.memory_is_short {
+            self.retry_parked();
+        }
+        if self.memory_is_short && self.now_ms >= self.next_outbox_check_ms {
+            if !was_short {
+                self.log(Level::Warn, || {
+                    format!("{held} bytes are held, memory_limit is {limit}: publishers pause")
+                });
+            }
+            self.next_outbox_check_ms = self.now_ms + OUTBOX_CHECK_MS;
+            self.fill_largest_outboxes();
+        }
+    }
+
+    /// The largest outboxes count as full while memory is short.
+    fn fill_largest_outboxes(&mut self) {
+        let largest = self.conns.iter().map(|(_, conn)| conn.outbox.bytes()).max().unwrap_or(0);
+        if largest < 64 << 10 {
+            return;
+        }
+        let chosen: Vec<ConnKey> = self
+            .conns
+            .iter()
+            .filter(|(_, conn)| conn.phase == Phase::Open && conn.outbox.bytes() > largest / 2)
+            .map(|(key, _)| key)
+            .collect();
+        for key in chosen {
+            match self.config.slow_consumer {
+                SlowConsumer::Block(_) => self.mark_full(key),
+                SlowConsumer::Disconnect => self.cut_off(key),
+                SlowConsumer::DropOldest | SlowConsumer::DropNewest => {
+                    if let Some(conn) = self.conns.get_mut(key) {
+                        let dropped = conn.outbox.drop_oldest(&mut self.chunks, largest / 2);
+                        conn.dropped = conn.dropped.saturating_add(dropped as u32);
+                        self.counters.dropped += dropped as u64;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The mark of one mailbox, in frames.
+    pub(super) fn mailbox_mark(&self) -> usize {
+        (self.config.max_input_queue_size / self.shared.mailboxes.len()).max(1)
+    }
+
+    /// Another shard has room again.
+    pub(super) fn has_room(&mut self, shard: ShardId) {
+        self.crowded &= !shard.bit();
+        self.retry_parked();
+    }
+}

@@ -1,0 +1,184 @@
+//! The ways a connection ends.
+//!
+//! ```text
+//! open ──ERROR, DISCONNECT, EOF──► closing ──outbox empty──► lingering ──EOF or 2 s──► gone
+//!   └──────────────── reset, write error, second deadline ──────────────────────────────┘
+//! ```
+//! Closing a socket with unread input resets the connection and can lose the last frame on its way; hence the linger
+//! (STOMP 1.2, "Connection Lingering").
+
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stompica_proto::decode::masked_head;
+use stompica_proto::encode::{self, Offender};
+use stompica_proto::{Command, Frame, ProtocolError, ws};
+
+use super::Shard;
+use super::mailbox::Mail;
+use crate::ids::ConnKey;
+use crate::io::conn::{Phase, Transport};
+use crate::log::Level;
+
+/// Longest wait for the peer to close after the write side was shut.
+pub(super) const LINGER_MS: u64 = 2000;
+/// Longest wait for a closing connection to take another byte.
+pub(super) const CLOSING_STALL_MS: u64 = 5000;
+/// WebSocket close codes (RFC 6455, 7.4.1).
+pub(super) const NORMAL: u16 = 1000;
+/// The server goes away.
+pub(super) const GOING_AWAY: u16 = 1001;
+
+impl Shard {
+    /// Answers a peer's mistake with ERROR and closes (STOMP 1.2, "ERROR").
+    pub(crate) fn fail(&mut self, key: ConnKey, error: ProtocolError, frame: Option<&Frame<'_>>) {
+        let offender = frame.map(describe).unwrap_or_default();
+        self.fail_with(key, error, &offender);
+    }
+
+    /// The same for a frame of which only a part is known.
+    pub(super) fn fail_with(&mut self, key: ConnKey, error: ProtocolError, offender: &Offender) {
+        let Some(conn) = self.conns.get(key) else { return };
+        if conn.phase != Phase::Open {
+            return;
+        }
+        let version = conn.session.version();
+        self.counters.errors += 1;
+        self.log_conn(Level::Info, key, || format!("ERROR {error}"));
+        self.control(key, |out| encode::error(out, &error, offender, version));
+        self.begin_close(key, error.code.websocket_close(), error.code.message());
+    }
+
+    /// Writes what is due and closes; `close_code` is for WebSocket.
+    pub(super) fn begin_close(&mut self, key: ConnKey, close_code: u16, reason: &str) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.phase != Phase::Open {
+            return;
+        }
+        self.forget_subscriptions(key);
+        self.close_websocket(key, close_code, reason);
+        let now_ms = self.now_ms;
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.phase = Phase::Closing;
+        conn.input = Vec::new();
+        conn.backlog = false;
+        conn.transactions = None;
+        conn.receipts.clear();
+        conn.parked = None;
+        conn.full_since_ms = None;
+        conn.since_ms = now_ms;
+        conn.written_ms = now_ms;
+        self.count_input(key);
+        self.queue_for_flushing(key);
+        self.queue_for_reading(key);
+        self.rearm(key);
+    }
+
+    /// Sends the Close frame, once.
+    pub(super) fn close_websocket(&mut self, key: ConnKey, code: u16, reason: &str) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if let Transport::WebSocket(state) = &mut conn.transport
+            && !state.close_sent
+        {
+            state.close_sent = true;
+            conn.outbox.append(&mut self.chunks, true, |out| ws::encode::close(out, code, reason));
+        }
+    }
+
+    /// The outbox of a closing connection is empty: shut the write side and wait for the peer.
+    pub(super) fn begin_linger(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.eof || conn.stream.shutdown(Shutdown::Write).is_err() {
+            self.remove(key);
+            return;
+        }
+        conn.phase = Phase::Lingering;
+        conn.since_ms = self.now_ms;
+        self.queue_for_reading(key);
+        self.rearm(key);
+    }
+
+    /// Ends a connection at once; nothing more can be said to the peer.
+    pub(super) fn drop_connection(&mut self, key: ConnKey, why: &str) {
+        self.log_conn(Level::Debug, key, || format!("closed: {why}"));
+        self.remove(key);
+    }
+
+    /// Takes a connection out, with all that belongs to it.
+    pub(super) fn remove(&mut self, key: ConnKey) {
+        self.forget_subscriptions(key);
+        let Some(mut conn) = self.conns.remove(key) else { return };
+        conn.outbox.clear(&mut self.chunks);
+        self.input_bytes -= conn.counted_bytes;
+        // The poll forgets the socket when it is closed; an error here means that it was never registered.
+        _ = self.poll.registry().deregister(&mut conn.stream);
+        let refused = conn.refused;
+        drop(conn);
+        if refused {
+            if let Some(listener) = &mut self.listener {
+                listener.refused_closed();
+            }
+        } else {
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.counters.closed += 1;
+        match &mut self.listener {
+            Some(listener) => listener.descriptor_freed(),
+            None => self.outgoing[0].push(Mail::Closed),
+        }
+    }
+
+    /// Removes all subscriptions of a connection.
+    pub(super) fn forget_subscriptions(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.subscriptions.is_empty() {
+            return;
+        }
+        let subscriptions: Vec<u32> = std::mem::take(&mut conn.subscriptions).into_iter().collect();
+        let full = conn.full_since_ms.take().is_some();
+        for subscription in subscriptions {
+            self.remove_subscription(subscription, full);
+        }
+        if full {
+            self.retry_parked();
+        }
+    }
+
+    /// Removes one subscription from the router; the connection's own list is the caller's.
+    pub(crate) fn remove_subscription(&mut self, subscription: u32, full: bool) {
+        self.close_group(self.router.subscriptions[subscription as usize].group);
+        if full {
+            self.change_full_of(subscription, false);
+        }
+        if let (_, Some(name)) = self.router.unsubscribe(subscription) {
+            let name: Arc<[u8]> = name.into();
+            self.tell_all(|from| Mail::Interest {
+                from,
+                name: Arc::clone(&name),
+                interested: false,
+                reply: None,
+            });
+        }
+    }
+}
+
+/// What an ERROR tells about the frame that caused it.
+fn describe(frame: &Frame<'_>) -> Offender {
+    let receipt = frame.header(stompica_proto::header::RECEIPT).map(|value| value.into_owned());
+    let name = match frame.command {
+        Command::Subscribe | Command::Unsubscribe => stompica_proto::header::ID,
+        _ => stompica_proto::header::SUBSCRIPTION,
+    };
+    let subscription = match frame.command {
+        Command::Send => None,
+        _ => frame.header(name).map(|value| value.into_owned()),
+    };
+    let start = frame.spans.first().map_or(0, |span| span.start as usize);
+    let end = frame.spans.last().map_or(start, |span| span.end as usize);
+    let mut head = frame.command.as_str().as_bytes().to_vec();
+    head.push(b'\n');
+    head.extend_from_slice(frame.input.get(start..end).unwrap_or_default());
+    head.push(b'\n');
+    Offender { receipt, subscription, head: masked_head(&head) }
+}

@@ -1,0 +1,149 @@
+//! What is due when: heart-beats, log-in, slow consumers, parked SENDs, the end of a linger.
+
+use stompica_proto::error::Code;
+use stompica_proto::{ProtocolError, ws};
+
+use super::Shard;
+use super::close::{CLOSING_STALL_MS, LINGER_MS};
+use super::timer::NEVER;
+use crate::ids::ConnKey;
+use crate::io::conn::{Conn, Pause, Phase, Transport};
+
+/// A refused connection has this long to show whether it speaks HTTP.
+const REFUSAL_MS: u64 = 1000;
+/// A silent WebSocket client without heart-beats is pinged after this long, and given up after as long again.
+const PING_MS: u64 = 60_000;
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(NEVER)
+}
+
+impl Shard {
+    /// Acts on every deadline that has passed.
+    pub(super) fn meet_deadlines(&mut self) {
+        while let Some((at_ms, key)) = self.timers.pop_due(self.now_ms) {
+            let Some(conn) = self.conns.get_mut(key) else { continue };
+            if conn.deadline_ms != at_ms {
+                continue; // an earlier one was set since
+            }
+            conn.deadline_ms = NEVER;
+            self.meet(key);
+            self.rearm(key);
+        }
+    }
+
+    /// Puts a connection's next deadline into the timers, unless an earlier one is there.
+    pub(crate) fn rearm(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get(key) else { return };
+        let next_ms = self.next_deadline(conn);
+        if next_ms < conn.deadline_ms {
+            self.timers.add(next_ms, key);
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.deadline_ms = next_ms;
+            }
+        }
+    }
+
+    fn next_deadline(&self, conn: &Conn) -> u64 {
+        match conn.phase {
+            Phase::Closing => return conn.written_ms + CLOSING_STALL_MS,
+            Phase::Lingering => return conn.since_ms + LINGER_MS,
+            Phase::Open => {}
+        }
+        if conn.refused {
+            return conn.since_ms + REFUSAL_MS;
+        }
+        if !conn.session.was_connected() {
+            return conn.since_ms.saturating_add(millis(self.config.login_timeout));
+        }
+        let heartbeat = conn.session.heartbeat();
+        let mut next_ms = self.slow_deadline(conn).unwrap_or(NEVER);
+        if let Some(due_ms) = heartbeat.next_send_due(conn.written_ms) {
+            // A beat that cannot be written now is looked at again a while later.
+            let again_ms = self.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
+            next_ms = next_ms.min(if conn.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
+        }
+        match conn.parked {
+            Some((since_ms, _)) => next_ms.min(since_ms.saturating_add(millis(self.config.publish_timeout))),
+            None => next_ms.min(self.silence_deadline(conn)),
+        }
+    }
+
+    /// When a silent client is pinged or given up.
+    fn silence_deadline(&self, conn: &Conn) -> u64 {
+        let late_at = conn.session.heartbeat().late_at(conn.read_ms);
+        match (&conn.transport, late_at) {
+            (Transport::WebSocket(state), late_at) => {
+                let patience_ms = late_at.map_or(PING_MS, |at_ms| at_ms - conn.read_ms);
+                state.pinged_ms.unwrap_or(conn.read_ms) + patience_ms
+            }
+            (_, late_at) => late_at.unwrap_or(NEVER),
+        }
+    }
+
+    fn meet(&mut self, key: ConnKey) {
+        let now_ms = self.now_ms;
+        let Some(conn) = self.conns.get(key) else { return };
+        if now_ms < self.next_deadline(conn) {
+            return;
+        }
+        match conn.phase {
+            Phase::Closing | Phase::Lingering => {
+                return self.drop_connection(key, "the peer did not close in time");
+            }
+            Phase::Open => {}
+        }
+        if conn.refused {
+            return self.refuse(key);
+        }
+        if !conn.session.was_connected() {
+            return self.time_out_login(key);
+        }
+        if self.slow_deadline(conn).is_some_and(|at_ms| now_ms >= at_ms) {
+            return self.cut_off(key);
+        }
+        if conn.session.heartbeat().send_due(now_ms, conn.written_ms) && conn.outbox.is_empty() {
+            self.control(key, |out| out.push(b'\n'));
+        }
+        let Some(conn) = self.conns.get(key) else { return };
+        if let Some((since_ms, pause)) = conn.parked {
+            if now_ms >= since_ms.saturating_add(millis(self.config.publish_timeout)) {
+                self.refuse_parked(key, pause);
+            }
+        } else if now_ms >= self.silence_deadline(conn) {
+            self.break_silence(key);
+        }
+    }
+
+    fn time_out_login(&mut self, key: ConnKey) {
+        if self.conns.get(key).is_some_and(|conn| matches!(conn.transport, Transport::Http)) {
+            return self.time_out_http(key);
+        }
+        let text = format!("no CONNECT within login_timeout={} ms", millis(self.config.login_timeout));
+        self.fail(key, ProtocolError::new(Code::LoginTimeout, text), None);
+    }
+
+    fn refuse_parked(&mut self, key: ConnKey, pause: Pause) {
+        let text = format!(
+            "a SEND was held for publish_timeout={} ms: {}",
+            millis(self.config.publish_timeout),
+            pause.as_str()
+        );
+        self.fail(key, ProtocolError::new(Code::Memory, text), None);
+    }
+
+    /// A silent client: a WebSocket one is pinged first (a browser may have put its timers to sleep).
+    fn break_silence(&mut self, key: ConnKey) {
+        let now_ms = self.now_ms;
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if let Some(state) = conn.websocket()
+            && state.pinged_ms.is_none()
+        {
+            state.pinged_ms = Some(now_ms);
+            return self.websocket_control(key, |out| ws::encode::ping(out, b""));
+        }
+        let silence_ms = now_ms - conn.read_ms;
+        let text = format!("not a byte in {silence_ms} ms");
+        self.fail(key, ProtocolError::new(Code::HeartBeatTimeout, text), None);
+    }
+}

@@ -1,0 +1,292 @@
+//! Hot path: one message to the subscriptions of this shard.
+//!
+//! A message is encoded once per version (its *tail*), then once per group, and handed to the group's members as a
+//! range of a shared chunk. Consecutive messages to one destination whose receivers are one group form a *run*: they
+//! are handed out as one range when the run ends, so a member costs one list entry per turn, not per message.
+//! Budget: 0.01 µs per delivery to a group, 0.05 µs to a group of one (bench `fanout-75`, `fanout-75-unique`).
+
+use smallvec::SmallVec;
+use stompica_proto::Version;
+use stompica_proto::encode::{self, Message};
+use stompica_proto::session::AckMode;
+use stompica_proto::ws::{self, Opcode};
+
+use super::Shard;
+use super::backpressure::{give_notice, make_room};
+use crate::chunk::ChunkId;
+use crate::config::SlowConsumer;
+use crate::io::conn::Flush;
+use crate::router::DestinationIndex;
+use crate::router::group::{Framing, GroupIndex, Member};
+
+/// A group with more members than this is flushed at a pace.
+const WIDE_GROUP: usize = 256;
+
+/// Frames of one group that its members do not know of yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    group: GroupIndex,
+    chunk: ChunkId,
+    start: u32,
+    end: u32,
+}
+
+/// One message's tails, each encoded when the first group of its version asks.
+#[derive(Debug, Default)]
+pub struct Tails {
+    tails: [Vec<u8>; 3],
+    ready: [bool; 3],
+    /// Whether the body is UTF-8, so that a WebSocket message with it is text.
+    text: Option<bool>,
+}
+
+impl Tails {
+    fn begin(&mut self) {
+        self.ready = [false; 3];
+        self.text = None;
+    }
+
+    fn prepare(&mut self, message: &Message<'_>, version: Version, left_out: &mut u64) {
+        let at = version as usize;
+        if !self.ready[at] {
+            self.ready[at] = true;
+            self.tails[at].clear();
+            *left_out += encode::message_tail(&mut self.tails[at], message, version) as u64;
+        }
+    }
+
+    fn of(&self, version: Version) -> &[u8] {
+        &self.tails[version as usize]
+    }
+
+    fn opcode(&mut self, body: &[u8]) -> Opcode {
+        let text = *self.text.get_or_insert_with(|| std::str::from_utf8(body).is_ok());
+        if text { Opcode::Text } else { Opcode::Binary }
+    }
+}
+
+/// Appends one MESSAGE; `framing` and its opcode wrap it.
+fn write_message(out: &mut Vec<u8>, websocket: Option<Opcode>, parts: [&[u8]; 3]) {
+    let len = parts.iter().map(|part| part.len()).sum();
+    if let Some(opcode) = websocket {
+        ws::encode::header(out, opcode, len);
+    }
+    out.reserve(len);
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+/// Appends a header line whose value is numbers with `-` between them.
+fn push_numbers(out: &mut SmallVec<[u8; 48]>, name: &[u8], numbers: &[u64]) {
+    out.extend_from_slice(name);
+    for (at, number) in numbers.iter().enumerate() {
+        if at > 0 {
+            out.push(b'-');
+        }
+        out.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes());
+    }
+    out.push(b'\n');
+}
+
+impl Shard {
+    /// Encodes a message for every local subscription that matches and queues it in their outboxes.
+    pub(crate) fn deliver(&mut self, message: &Message<'_>, destination: DestinationIndex) {
+        self.tails.begin();
+        let entries = self.router.entry_count(destination);
+        if entries == 1 {
+            let groups = &self.router.entries[self.router.entry_at(destination, 0) as usize].groups;
+            if let [group] = groups[..]
+                && self.router.groups[group as usize].members.len() > 1
+            {
+                self.extend_run(message, group);
+                return;
+            }
+        }
+        self.hand_out();
+        for place in 0..entries {
+            let entry = self.router.entry_at(destination, place) as usize;
+            for slot in 0..self.router.entries[entry].groups.len() {
+                let group = self.router.entries[entry].groups[slot];
+                self.deliver_to_group(message, group);
+            }
+        }
+    }
+
+    fn extend_run(&mut self, message: &Message<'_>, group: GroupIndex) {
+        if self.run.is_some_and(|run| run.group != group) {
+            self.hand_out();
+        }
+        let (chunk, start, end) = self.encode_shared(message, group);
+        match &mut self.run {
+            Some(run) => run.end = end,
+            None => self.run = Some(Run { group, chunk, start, end }),
+        }
+    }
+
+    fn deliver_to_group(&mut self, message: &Message<'_>, index: GroupIndex) {
+        let group = &self.router.groups[index as usize];
+        if let [member] = group.members[..] {
+            self.deliver_to_one(message, index, member);
+        } else {
+            let (chunk, start, end) = self.encode_shared(message, index);
+            self.hand_to_members(index, chunk, start, end);
+        }
+    }
+
+    /// Encodes for all members of a group, into its open chunk.
+    fn encode_shared(&mut self, message: &Message<'_>, index: GroupIndex) -> (ChunkId, u32, u32) {
+        let group = &mut self.router.groups[index as usize];
+        let chunk = match group.open {
+            Some(chunk) if !self.chunks.is_full(chunk) => chunk,
+            full => {
+                match full {
+                    Some(chunk) => {
+                        // The run refers to the chunk, so it is handed out before the chunk is let go.
+                        self.hand_out();
+                        self.chunks.release(chunk);
+                    }
+                    None => self.open_groups.push(index),
+                }
+                let chunk = self.chunks.open();
+                self.router.groups[index as usize].open = Some(chunk);
+                chunk
+            }
+        };
+        let group = &self.router.groups[index as usize];
+        self.tails.prepare(message, group.dialect.version, &mut self.counters.headers_left_out);
+        let websocket =
+            (group.dialect.framing == Framing::WebSocket).then(|| self.tails.opcode(message.body));
+        let tail = self.tails.of(group.dialect.version);
+        let (start, end) =
+            self.chunks.append(chunk, |out| write_message(out, websocket, [&group.prefix, b"", tail]));
+        self.budget.encoded += (end - start) as usize;
+        self.budget.deliveries += group.members.len();
+        (chunk, start, end)
+    }
+
+    /// Encodes for the only member of a group, in place.
+    fn deliver_to_one(&mut self, message: &Message<'_>, index: GroupIndex, member: Member) {
+        self.counters.deliveries += 1;
+        let group = &self.router.groups[index as usize];
+        let version = group.dialect.version;
+        self.tails.prepare(message, version, &mut self.counters.headers_left_out);
+        let websocket =
+            (group.dialect.framing == Framing::WebSocket).then(|| self.tails.opcode(message.body));
+        let mut extra = SmallVec::<[u8; 48]>::new();
+        if group.individual {
+            let subscription = &mut self.router.subscriptions[member.subscription as usize];
+            debug_assert_ne!(subscription.ack, AckMode::Auto, "auto subscriptions share their groups");
+            subscription.deliveries += 1;
+            if version == Version::V1_2 {
+                push_numbers(&mut extra, b"ack:", &[u64::from(member.subscription), subscription.deliveries]);
+            }
+        }
+        let conn = self.conns.member_mut(member.conn);
+        if conn.outbox.bytes() >= self.config.outbox_limit {
+            let policy = self.config.slow_consumer;
+            if !make_room(conn, &mut self.chunks, &mut self.counters, &self.config, 1) {
+                if policy == SlowConsumer::Disconnect {
+                    let key = self.router.subscriptions[member.subscription as usize].conn;
+                    self.too_slow.push(key);
+                }
+                return;
+            }
+        }
+        if conn.dropped > 0 {
+            push_numbers(&mut extra, b"dropped:", &[u64::from(std::mem::take(&mut conn.dropped))]);
+        }
+        let before = conn.outbox.bytes();
+        let (prefix, tail) = (&group.prefix, self.tails.of(version));
+        conn.outbox
+            .append(&mut self.chunks, false, |out| write_message(out, websocket, [prefix, &extra, tail]));
+        self.budget.encoded += conn.outbox.bytes() - before;
+        self.budget.deliveries += 1;
+        let full = conn.outbox.bytes() >= self.config.outbox_limit && conn.full_since_ms.is_none();
+        if full || conn.flush != Flush::Prompt {
+            let key = self.router.subscriptions[member.subscription as usize].conn;
+            if conn.flush != Flush::Prompt {
+                conn.flush = Flush::Prompt;
+                self.dirty.push(key);
+            }
+            if full {
+                self.newly_full.push(key);
+            }
+        }
+    }
+
+    /// Ends the run: its members learn of its frames.
+    pub(crate) fn hand_out(&mut self) {
+        if let Some(run) = self.run.take() {
+            self.hand_to_members(run.group, run.chunk, run.start, run.end);
+        }
+    }
+
+    fn hand_to_members(&mut self, index: GroupIndex, chunk: ChunkId, start: u32, end: u32) {
+        let group = &self.router.groups[index as usize];
+        let frames = self.chunks.frames_in(chunk, start, end);
+        self.counters.deliveries += (frames * group.members.len()) as u64;
+        let wide = group.members.len() > WIDE_GROUP;
+        let limit = self.config.outbox_limit;
+        let mut references = 0;
+        for member in &group.members {
+            let conn = self.conns.member_mut(member.conn);
+            let mut start = start;
+            if conn.outbox.bytes() >= limit || conn.dropped > 0 {
+                let policy = self.config.slow_consumer;
+                let full = conn.outbox.bytes() >= limit;
+                let counters = &mut self.counters;
+                if full && !make_room(conn, &mut self.chunks, counters, &self.config, frames) {
+                    if policy == SlowConsumer::Disconnect {
+                        self.too_slow.push(self.router.subscriptions[member.subscription as usize].conn);
+                    }
+                    continue;
+                }
+                if conn.dropped > 0 {
+                    start = give_notice(conn, &mut self.chunks, chunk, start);
+                }
+            }
+            if start < end {
+                references += u32::from(conn.outbox.push_shared(&mut self.chunks, chunk, start, end));
+            }
+            if conn.flush == Flush::Idle || (conn.flush == Flush::Paced && !wide) {
+                let key = self.router.subscriptions[member.subscription as usize].conn;
+                if wide {
+                    conn.flush = Flush::Paced;
+                    self.paced.push_back(key);
+                } else {
+                    conn.flush = Flush::Prompt;
+                    self.dirty.push(key);
+                }
+            }
+            if conn.outbox.bytes() >= limit && conn.full_since_ms.is_none() {
+                self.newly_full.push(self.router.subscriptions[member.subscription as usize].conn);
+            }
+        }
+        self.chunks.retain(chunk, references);
+    }
+
+    /// Lets go of the chunks that groups append to, once nobody is behind: frames that follow would not merge anyway,
+    /// and a chunk must not be pinned by a quiet group.
+    pub(super) fn close_idle_groups(&mut self) {
+        if !self.paced.is_empty() {
+            return;
+        }
+        for index in self.open_groups.drain(..) {
+            if let Some(chunk) =
+                self.router.groups.get_mut(index as usize).and_then(|group| group.open.take())
+            {
+                self.chunks.release(chunk);
+            }
+        }
+    }
+
+    /// Lets go of one group's chunk, before its members change.
+    pub(super) fn close_group(&mut self, index: GroupIndex) {
+        self.hand_out();
+        if let Some(chunk) = self.router.groups[index as usize].open.take() {
+            self.chunks.release(chunk);
+            self.open_groups.retain(|open| *open != index);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The ordered end: every frame received takes effect, every RECEIPT due is sent, then the connections close.
+//!
+//! 1. Stop accepting and reading; bytes already in the broker are handled, bytes in the kernel are not.
+//! 2. Once nothing is left over here and no RECEIPT waits for another shard, tell the others: no message follows.
+//! 3. Once all others have said so and their batches are routed: flush, WebSocket close 1001, linger.
+//!
+//! Mail keeps its order, so whoever has read `Drained` has read every message before it. When `drain` runs out, what
+//! is left is cut off and counted in the log.
+
+use super::Shard;
+use super::close::GOING_AWAY;
+use super::mailbox::Mail;
+use crate::ids::ShardId;
+use crate::io::conn::Phase;
+use crate::log::Level;
+
+/// How far a shard's ordered end has come.
+#[derive(Debug, Default)]
+pub struct Draining {
+    /// Other shards that send no more messages.
+    finished: u64,
+    announced: bool,
+    closing: bool,
+    deadline_ms: u64,
+}
+
+impl Shard {
+    /// Begins the ordered end.
+    pub(super) fn begin_draining(&mut self) {
+        self.listener = None;
+        if self.draining.as_ref().is_some_and(|draining| draining.deadline_ms > 0) {
+            return;
+        }
+        let drain_ms = u64::try_from(self.config.drain.as_millis()).unwrap_or(u64::MAX);
+        let draining = self.draining.get_or_insert_with(Draining::default);
+        draining.deadline_ms = self.now_ms.saturating_add(drain_ms).max(1);
+        for key in self.conns.keys() {
+            self.queue_for_reading(key);
+        }
+    }
+
+    /// Another shard has sent its last message.
+    pub(super) fn peer_drained(&mut self, shard: ShardId) {
+        // Its Drained may come before this shard's own Drain.
+        let early = self.draining.is_none();
+        self.draining.get_or_insert_with(Draining::default).finished |= shard.bit();
+        if early {
+            self.begin_draining();
+        }
+    }
+
+    /// When patience ends.
+    pub(super) fn draining_deadline_ms(&self) -> Option<u64> {
+        self.draining.as_ref().map(|draining| draining.deadline_ms)
+    }
+
+    /// Takes the next step, if its condition holds.
+    pub(super) fn proceed_draining(&mut self) {
+        let Some(draining) = &self.draining else { return };
+        let (announced, closing, deadline_ms) = (draining.announced, draining.closing, draining.deadline_ms);
+        if self.now_ms >= deadline_ms {
+            return self.cut_off_draining();
+        }
+        if !announced && self.is_quiet() {
+            self.tell_all(Mail::Drained);
+            if let Some(draining) = &mut self.draining {
+                draining.announced = true;
+            }
+        }
+        let others = (0..self.outgoing.len()).map(|at| ShardId(at as u8)).filter(|at| *at != self.id);
+        let all = others.fold(0, |bits, at| bits | at.bit());
+        let Some(draining) = &mut self.draining else { return };
+        let complete = draining.announced && draining.finished & all == all && self.inbound.is_empty();
+        if complete && !closing {
+            draining.closing = true;
+            for key in self.conns.keys() {
+                self.begin_close(key, GOING_AWAY, "the broker is shutting down");
+            }
+        }
+        if complete && self.conns.is_empty() {
+            self.stopped = true;
+        }
+    }
+
+    /// Nothing received is left to be handled, and no RECEIPT waits.
+    fn is_quiet(&self) -> bool {
+        self.inbound.is_empty()
+            && self.conns.iter().all(|(_, conn)| {
+                conn.phase != Phase::Open
+                    || (!conn.backlog && !conn.undrained && conn.parked.is_none() && conn.receipts.is_empty())
+            })
+    }
+
+    fn cut_off_draining(&mut self) {
+        let waiting: Vec<usize> =
+            self.conns.iter().map(|(_, conn)| conn.outbox.bytes()).filter(|bytes| *bytes > 0).collect();
+        let (connections, bytes) = (waiting.len(), waiting.iter().sum::<usize>());
+        self.log(Level::Warn, || {
+            format!("drain ran out: {connections} connections cut off, {bytes} bytes not sent")
+        });
+        self.stopped = true;
+    }
+}

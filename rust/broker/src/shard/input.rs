@@ -1,0 +1,303 @@
+//! Hot path: bytes from a socket to frames, at most one read per connection and turn.
+//!
+//! The bytes of one read are decoded where they lie, in the shard's own buffer. Only what is left of them when the
+//! turn ends, a SEND is parked or a frame is incomplete, is kept in the connection.
+
+use std::io::{self, Read as _};
+use std::mem::take;
+
+use stompica_proto::decode::masked_head;
+use stompica_proto::encode::Offender;
+use stompica_proto::transport::{Sniffed, sniff};
+use stompica_proto::ws::{self, WsEvent};
+use stompica_proto::{Decoded, ProtocolError};
+
+use super::Shard;
+use super::close::NORMAL;
+use crate::command::Flow;
+use crate::ids::ConnKey;
+use crate::io::conn::{Phase, Transport};
+
+/// A frame announced to be longer than this gets its memory as it arrives: an announcement is cheap.
+const RESERVE_MAX: usize = 1 << 20;
+
+impl Shard {
+    /// Looks at what a connection left over, then reads once from its socket.
+    pub(super) fn serve(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.undrained = false;
+        if conn.phase != Phase::Open {
+            self.discard_input(key);
+            return;
+        }
+        if conn.parked.is_some() {
+            return;
+        }
+        if conn.backlog {
+            conn.backlog = false;
+            self.consume(key, &mut []);
+            self.count_input(key);
+        }
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.phase != Phase::Open || conn.parked.is_some() {
+            return;
+        }
+        if conn.backlog {
+            self.queue_for_reading(key);
+        } else if conn.eof || conn.ending || self.draining.is_some() {
+            self.end_if_done(key);
+        } else {
+            self.read(key);
+        }
+    }
+
+    fn read(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let mut buffer = take(&mut self.read_buffer);
+        match conn.stream.read(&mut buffer) {
+            Ok(0) => {
+                conn.eof = true;
+                self.end_if_done(key);
+            }
+            Ok(len) => {
+                conn.read_ms = self.now_ms;
+                if let Some(state) = conn.websocket() {
+                    state.pinged_ms = None;
+                }
+                self.counters.bytes_in += len as u64;
+                self.counters.reads += 1;
+                let Some(conn) = self.conns.get_mut(key) else { return };
+                let drained = len < buffer.len() && !conn.read_to_end;
+                self.consume(key, &mut buffer[..len]);
+                self.count_input(key);
+                if self
+                    .conns
+                    .get(key)
+                    .is_some_and(|conn| !drained || conn.backlog || conn.phase != Phase::Open)
+                {
+                    self.queue_for_reading(key);
+                }
+                self.end_if_done(key);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.queue_for_reading(key),
+            Err(error) => self.drop_connection(key, &error.to_string()),
+        }
+        self.read_buffer = buffer;
+    }
+
+    /// Reads and forgets, so that closing does not reset the connection.
+    fn discard_input(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.eof {
+            return;
+        }
+        match conn.stream.read(&mut self.read_buffer) {
+            Ok(0) => {
+                conn.eof = true;
+                if conn.phase == Phase::Lingering {
+                    self.remove(key);
+                }
+            }
+            Ok(_) => self.queue_for_reading(key),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.queue_for_reading(key),
+            Err(_) => self.remove(key),
+        }
+    }
+
+    fn consume(&mut self, key: ConnKey, bytes: &mut [u8]) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        match conn.transport {
+            Transport::Unknown | Transport::Http => {
+                conn.input.extend_from_slice(bytes);
+                self.detect(key);
+            }
+            Transport::Stomp => self.consume_stomp(key, bytes),
+            Transport::WebSocket(_) => self.consume_websocket(key, bytes),
+        }
+    }
+
+    /// Decides by the first bytes what the connection speaks.
+    fn detect(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let sniffed = match conn.transport {
+            Transport::Http => Sniffed::Http,
+            _ => sniff(&conn.input),
+        };
+        match sniffed {
+            Sniffed::Incomplete => {}
+            Sniffed::Stomp => {
+                conn.transport = Transport::Stomp;
+                if conn.refused {
+                    self.refuse(key);
+                } else {
+                    self.consume_stomp(key, &[]);
+                }
+            }
+            Sniffed::Http => {
+                conn.transport = Transport::Http;
+                if conn.refused {
+                    self.refuse(key);
+                } else {
+                    self.answer_http(key);
+                }
+            }
+            Sniffed::Tls => self.refuse_tls(key),
+        }
+    }
+
+    /// Decodes what the connection kept and then `bytes`; keeps what cannot be dealt with now.
+    pub(super) fn consume_stomp(&mut self, key: ConnKey, bytes: &[u8]) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let mut input = take(&mut conn.input);
+        if input.is_empty() {
+            let consumed = self.decode(key, bytes);
+            if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
+                && consumed < bytes.len()
+            {
+                conn.input.extend_from_slice(&bytes[consumed..]);
+            }
+        } else {
+            input.extend_from_slice(bytes);
+            let consumed = self.decode(key, &input);
+            if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
+                && consumed < input.len()
+            {
+                // A frame that is known to be long gets its space at once, without doubling on the way.
+                let reserved = conn.input.capacity();
+                input.drain(..consumed);
+                input.reserve_exact(reserved.saturating_sub(input.len()));
+                conn.input = input;
+            }
+        }
+    }
+
+    /// Handles whole frames at the start of `input`; returns how many bytes are done with.
+    fn decode(&mut self, key: ConnKey, input: &[u8]) -> usize {
+        let mut spans = take(&mut self.spans);
+        let mut at = 0;
+        while at < input.len() {
+            let Some(conn) = self.conns.get_mut(key) else { break };
+            if conn.phase != Phase::Open || conn.ending {
+                at = input.len();
+                break;
+            }
+            if self.budget.is_exhausted() {
+                conn.backlog = true;
+                break;
+            }
+            match conn.decoder.decode(&input[at..], &mut spans, &self.config.limits) {
+                Ok(Decoded::Frame { frame, consumed }) => {
+                    self.counters.frames_in += 1;
+                    match self.handle(key, &frame) {
+                        Flow::Done => at += consumed,
+                        Flow::Parked => break,
+                    }
+                }
+                Ok(Decoded::Incomplete { consumed, frame_len }) => {
+                    at += consumed;
+                    if let Some(frame_len) = frame_len.filter(|len| *len <= RESERVE_MAX) {
+                        conn.input.reserve_exact(frame_len);
+                    }
+                    break;
+                }
+                Err(error) => {
+                    self.fail_decoding(key, error, &input[at..]);
+                    at = input.len();
+                }
+            }
+        }
+        self.spans = spans;
+        at
+    }
+
+    #[cold]
+    fn fail_decoding(&mut self, key: ConnKey, error: ProtocolError, input: &[u8]) {
+        let head = stompica_proto::decode::offending_head(input);
+        let receipt = head
+            .split(|&byte| byte == b'\n')
+            .skip(1)
+            .find_map(|line| line.strip_prefix(b"receipt:"))
+            .map(|value| value.strip_suffix(b"\r").unwrap_or(value))
+            .filter(|value| {
+                !value.is_empty() && !value.contains(&b'\\') && std::str::from_utf8(value).is_ok()
+            })
+            .map(<[u8]>::to_vec);
+        let offender = Offender { receipt, subscription: None, head: masked_head(head) };
+        self.fail_with(key, error, &offender);
+    }
+
+    pub(super) fn consume_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if !conn.input.is_empty() {
+            self.consume_stomp(key, &[]);
+        }
+        let Some(state) = self.conns.get_mut(key).and_then(|conn| conn.websocket()) else { return };
+        if state.raw.is_empty() {
+            let consumed = self.decode_websocket(key, bytes);
+            self.keep_raw(key, &bytes[consumed..]);
+        } else {
+            let mut raw = take(&mut state.raw);
+            raw.extend_from_slice(bytes);
+            let consumed = self.decode_websocket(key, &mut raw);
+            self.keep_raw(key, &raw[consumed..]);
+        }
+    }
+
+    fn keep_raw(&mut self, key: ConnKey, rest: &[u8]) {
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        if let Some(state) = conn.websocket().filter(|_| !rest.is_empty()) {
+            state.raw = rest.to_vec();
+        }
+    }
+
+    fn decode_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) -> usize {
+        let bytes_max = self.config.limits.ws_message_bytes_max;
+        let mut at = 0;
+        while at < bytes.len() {
+            let Some(conn) = self.conns.get_mut(key) else { break };
+            if conn.phase != Phase::Open {
+                return bytes.len();
+            }
+            if conn.parked.is_some() || conn.backlog {
+                break;
+            }
+            let Some(state) = conn.websocket() else { break };
+            match state.decoder.decode(&mut bytes[at..], bytes_max) {
+                Ok((event, consumed)) => {
+                    self.websocket_event(key, event);
+                    at += consumed;
+                }
+                Err(error) => {
+                    self.counters.errors += 1;
+                    self.begin_close(key, error.close_code, &error.detail);
+                    return bytes.len();
+                }
+            }
+        }
+        at
+    }
+
+    fn websocket_event(&mut self, key: ConnKey, event: WsEvent<'_>) {
+        match event {
+            WsEvent::Data { payload, .. } => {
+                if !payload.is_empty() {
+                    self.consume_stomp(key, payload);
+                }
+            }
+            WsEvent::Ping(payload) => self.websocket_control(key, |out| ws::encode::pong(out, &payload)),
+            WsEvent::Close { code } => self.begin_close(key, code.unwrap_or(NORMAL), ""),
+            WsEvent::Pong(_) | WsEvent::NeedMore => {}
+        }
+    }
+
+    /// Closes a connection that has said its last word, once everything due to it is in its outbox.
+    pub(crate) fn end_if_done(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get(key) else { return };
+        let over = conn.ending || conn.eof;
+        if over && conn.receipts.is_empty() && !conn.backlog && conn.parked.is_none() {
+            self.begin_close(key, NORMAL, "");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What other shards and the handle ask for.
+
+use std::mem::take;
+use std::sync::Arc;
+
+use super::mailbox::{Accepted, Mail};
+use super::{Inbound, Shard};
+use crate::config::Config;
+use crate::handle::ConnectionInfo;
+use crate::ids::ShardId;
+use crate::io::conn::{Conn, Transport};
+use crate::log::Level;
+
+impl Shard {
+    /// Takes all mail; messages are only queued here and routed by [`Shard::route_inbound`].
+    pub(super) fn take_mail(&mut self) {
+        let mut mails = take(&mut self.mails);
+        self.shared.mailboxes[usize::from(self.id.0)].take(&mut mails);
+        for mail in mails.drain(..) {
+            self.read_mail(mail);
+        }
+        self.mails = mails;
+    }
+
+    fn read_mail(&mut self, mail: Mail) {
+        match mail {
+            Mail::Batch(batch) => self.inbound.push_back(Inbound { batch, next: 0 }),
+            Mail::Accepted(accepted) => self.adopt(accepted),
+            Mail::Interest { from, name, interested, reply } => {
+                self.hand_out();
+                self.router.set_interest(&name, from, interested);
+                if let Some((key, token)) = reply {
+                    self.outgoing[usize::from(from.0)].push(Mail::InterestKnown(key, token));
+                }
+                if !interested {
+                    self.retry_parked();
+                }
+            }
+            Mail::InterestKnown(key, token) => self.receipt_answered(key, token),
+            Mail::Full { from, name, full } => {
+                self.router.set_full(&name, from, full);
+                if !full {
+                    self.retry_parked();
+                }
+            }
+            Mail::Room(shard) => self.has_room(shard),
+            Mail::Drained(shard) => self.peer_drained(shard),
+            Mail::Closed => {
+                if let Some(listener) = &mut self.listener {
+                    listener.descriptor_freed();
+                }
+            }
+            Mail::Drain => self.begin_draining(),
+            Mail::Stop => self.stopped = true,
+            Mail::Reload(config) => self.reload(config),
+            // Whoever asked may have given up waiting.
+            Mail::Connections(reply) => _ = reply.send(self.connection_infos()),
+            Mail::Settle(reply) => _ = reply.send((self.is_settled(), self.activity())),
+        }
+    }
+
+    /// Routes messages of other shards, as far as the turn allows.
+    pub(super) fn route_inbound(&mut self) {
+        while !self.budget.is_exhausted()
+            && let Some(Inbound { batch, mut next }) = self.inbound.pop_front()
+        {
+            let mut routed = 0;
+            let mut more = true;
+            while more && !self.budget.is_exhausted() {
+                match batch.next_for(self.id, next) {
+                    None => more = false,
+                    Some((message, behind)) => {
+                        next = behind;
+                        routed += 1;
+                        // The sending shard has checked the name.
+                        if let Ok(destination) = self.router.destination(message.destination) {
+                            self.deliver(&message, destination);
+                        }
+                    }
+                }
+            }
+            self.counters.frames_mailed += routed as u64;
+            self.tell_of_room(routed);
+            if more {
+                self.inbound.push_front(Inbound { batch, next });
+            }
+        }
+    }
+
+    /// Takes over a connection.
+    pub(super) fn adopt(&mut self, accepted: Accepted) {
+        let Accepted { stream, peer, id, refused } = accepted;
+        let key = self.conns.insert(Conn::new(stream, peer, id, refused, self.now_ms));
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let interest = mio::Interest::READABLE | mio::Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(&mut conn.stream, key.token(), interest) {
+            return self.drop_connection(key, &error.to_string());
+        }
+        self.counters.accepted += 1;
+        self.log_conn(Level::Debug, key, || "accepted".to_owned());
+        // Data may have come before the registration: it is told of by the poll all the same.
+        self.rearm(key);
+    }
+
+    fn reload(&mut self, config: Arc<Config>) {
+        self.router.reload(&config);
+        self.config = config;
+        for key in self.conns.keys() {
+            self.rearm(key);
+        }
+        self.retry_parked();
+    }
+
+    fn connection_infos(&self) -> Vec<ConnectionInfo> {
+        self.conns
+            .iter()
+            .map(|(_, conn)| ConnectionInfo {
+                id: conn.id,
+                peer: conn.peer,
+                shard: usize::from(self.id.0),
+                transport: match conn.transport {
+                    Transport::Unknown => "unknown",
+                    Transport::Stomp => "stomp",
+                    Transport::Http => "http",
+                    Transport::WebSocket(_) => "websocket",
+                },
+                version: conn.session.was_connected().then(|| conn.session.version().as_str()),
+                subscriptions: conn.subscriptions.len(),
+                outbox_bytes: conn.outbox.bytes(),
+            })
+            .collect()
+    }
+
+    /// Nothing waits in this shard: no input, no mail, no outbox.
+    fn is_settled(&self) -> bool {
+        self.inbound.is_empty()
+            && self.undrained.is_empty()
+            && self.parked.is_empty()
+            && self.conns.iter().all(|(_, conn)| conn.outbox.is_empty())
+            && self.outgoing.iter().all(Vec::is_empty)
+    }
+
+    /// Grows with everything that is done.
+    fn activity(&self) -> u64 {
+        self.counters.frames_in
+            + self.counters.frames_mailed
+            + self.counters.bytes_in
+            + self.counters.bytes_out
+    }
+
+    /// The shard that keeps what a name needs in one place.
+    #[must_use]
+    pub fn id(&self) -> ShardId {
+        self.id
+    }
+}

@@ -1,0 +1,255 @@
+//! The only door between shards: batches of messages and notes, one wake-up per batch.
+//!
+//! A mailbox never blocks and never fails. It is bounded by its senders: a shard that sees a mailbox over its mark
+//! stops taking SENDs for that shard until the owner says that it is under half again ([`Mail::Room`]).
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mio::Waker;
+use mio::net::TcpStream;
+use stompica_proto::encode::Message;
+
+use crate::config::Config;
+use crate::handle::ConnectionInfo;
+use crate::ids::{ConnKey, ShardId};
+
+/// One accepted socket on its way to the shard that will own it.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The socket, non-blocking.
+    pub stream: TcpStream,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// The connection's number, counted over the whole broker.
+    pub id: u64,
+    /// Accepted only to be told that `max_connections` is reached.
+    pub refused: bool,
+}
+
+/// What one shard, or the handle, tells a shard.
+#[derive(Debug)]
+pub enum Mail {
+    /// Messages for local subscriptions; the bit of the receiver is set in the items that concern it.
+    Batch(Arc<Batch>),
+    /// A new connection.
+    Accepted(Accepted),
+    /// `from` has its first subscription to a name or pattern, or none any more. `reply` is to come back.
+    Interest {
+        /// Who.
+        from: ShardId,
+        /// The name or pattern.
+        name: Arc<[u8]>,
+        /// Whether there is a subscription.
+        interested: bool,
+        /// The connection whose RECEIPT waits for this, and which RECEIPT.
+        reply: Option<(ConnKey, u64)>,
+    },
+    /// An [`Mail::Interest`] with this `reply` is known to one more shard.
+    InterestKnown(ConnKey, u64),
+    /// `from` has a full outbox behind a name or pattern, or none any more.
+    Full {
+        /// Who.
+        from: ShardId,
+        /// The name or pattern.
+        name: Arc<[u8]>,
+        /// Whether there is one.
+        full: bool,
+    },
+    /// The mailbox of `from` is under half of its mark again.
+    Room(ShardId),
+    /// `from` will send no message any more: it is draining.
+    Drained(ShardId),
+    /// A connection was closed somewhere: accept again if descriptors had run out.
+    Closed,
+    /// Begin an ordered shutdown.
+    Drain,
+    /// End now.
+    Stop,
+    /// Take over new settings.
+    Reload(Arc<Config>),
+    /// Report every connection.
+    Connections(Sender<Vec<ConnectionInfo>>),
+    /// Report whether nothing waits here, and a count that grows with all that is done.
+    Settle(Sender<(bool, u64)>),
+}
+
+/// The mail of one shard.
+#[derive(Debug)]
+pub struct Mailbox {
+    mails: Mutex<Vec<Mail>>,
+    waker: Waker,
+    /// Frames in batches that the owner has not routed yet.
+    frames: AtomicUsize,
+}
+
+impl Mailbox {
+    /// An empty mailbox that wakes its owner's poll.
+    #[must_use]
+    pub fn new(waker: Waker) -> Self {
+        Mailbox { mails: Mutex::new(Vec::new()), waker, frames: AtomicUsize::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Mail>> {
+        // A shard that panicked never holds the lock over a state that is half changed.
+        self.mails.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds all of `mails` and empties it; wakes the owner if it had none.
+    pub fn post(&self, mails: &mut Vec<Mail>) {
+        let mut held = self.lock();
+        let wake = held.is_empty();
+        held.append(mails);
+        drop(held);
+        if wake {
+            // Fails only when the poll is gone, and then nobody waits.
+            _ = self.waker.wake();
+        }
+    }
+
+    /// Swaps all mail into `into`, which is empty.
+    pub fn take(&self, into: &mut Vec<Mail>) {
+        std::mem::swap(&mut *self.lock(), into);
+    }
+
+    /// Counts frames that a batch brings. Returns how many wait now.
+    pub fn add_frames(&self, frames: usize) -> usize {
+        self.frames.fetch_add(frames, Ordering::Relaxed) + frames
+    }
+
+    /// Counts frames that were routed. Returns how many wait now.
+    pub fn remove_frames(&self, frames: usize) -> usize {
+        self.frames.fetch_sub(frames, Ordering::Relaxed) - frames
+    }
+}
+
+/// Messages of one turn, for several shards: dead after the turn in which they are read.
+#[derive(Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    items: Vec<Item>,
+    /// The broker's count of bytes held, and what this batch has added to it.
+    counted: Option<(Arc<AtomicI64>, i64)>,
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if let Some((memory, bytes)) = &self.counted {
+            memory.fetch_sub(*bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Item {
+    shards: u64,
+    start: usize,
+    destination_len: u32,
+    id_len: u32,
+    headers_len: u32,
+    body_len: u32,
+    plain: bool,
+}
+
+impl Batch {
+    /// Counts the batch as held until it is dropped.
+    pub fn count_in(&mut self, memory: &Arc<AtomicI64>) {
+        let bytes = i64::try_from(self.held_bytes()).unwrap_or(i64::MAX);
+        memory.fetch_add(bytes, Ordering::Relaxed);
+        self.counted = Some((Arc::clone(memory), bytes));
+    }
+
+    /// Copies a message for the shards whose bits are set.
+    pub fn push(&mut self, message: &Message<'_>, shards: u64) {
+        self.items.push(Item {
+            shards,
+            start: self.bytes.len(),
+            destination_len: message.destination.len() as u32,
+            id_len: message.id.len() as u32,
+            headers_len: message.headers.len() as u32,
+            body_len: message.body.len() as u32,
+            plain: message.plain,
+        });
+        for part in [message.destination, message.id, message.headers, message.body] {
+            self.bytes.extend_from_slice(part);
+        }
+    }
+
+    /// Whether nothing was pushed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// All shards that some message is for.
+    #[must_use]
+    pub fn shards(&self) -> u64 {
+        self.items.iter().fold(0, |shards, item| shards | item.shards)
+    }
+
+    /// How many messages are for one shard.
+    #[must_use]
+    pub fn count_for(&self, shard: ShardId) -> usize {
+        self.items.iter().filter(|item| item.shards & shard.bit() != 0).count()
+    }
+
+    /// The first message for `shard` at or behind place `from`, and the place behind it.
+    #[must_use]
+    pub fn next_for(&self, shard: ShardId, from: usize) -> Option<(Message<'_>, usize)> {
+        let offset = self.items.get(from..)?.iter().position(|item| item.shards & shard.bit() != 0)?;
+        let item = &self.items[from + offset];
+        let mut rest = &self.bytes[item.start..];
+        let mut part = |len: u32| {
+            let (part, behind) = rest.split_at(len as usize);
+            rest = behind;
+            part
+        };
+        let destination = part(item.destination_len);
+        let id = part(item.id_len);
+        let headers = part(item.headers_len);
+        let body = part(item.body_len);
+        Some((Message { destination, id, headers, plain: item.plain, body }, from + offset + 1))
+    }
+
+    /// Bytes of destinations, headers and bodies; ids excluded.
+    #[must_use]
+    pub fn message_bytes(&self) -> usize {
+        self.items.iter().map(|item| (item.destination_len + item.headers_len + item.body_len) as usize).sum()
+    }
+
+    /// Bytes reserved.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.items.capacity() * size_of::<Item>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shard_reads_its_own_messages_in_order() {
+        let mut batch = Batch::default();
+        for (number, shards) in [(1_u8, 0b01), (2, 0b11), (3, 0b10)] {
+            let body = [number];
+            let message =
+                Message { destination: b"/t", id: b"0-0-1", headers: b"a:1\n", plain: true, body: &body };
+            batch.push(&message, shards);
+        }
+        assert_eq!((batch.shards(), batch.count_for(ShardId(0)), batch.count_for(ShardId(2))), (0b11, 2, 0));
+        let mut read = Vec::new();
+        let mut at = 0;
+        while let Some((message, next)) = batch.next_for(ShardId(1), at) {
+            assert_eq!(
+                (message.destination, message.id, message.headers),
+                (&b"/t"[..], &b"0-0-1"[..], &b"a:1\n"[..])
+            );
+            read.push(message.body[0]);
+            at = next;
+        }
+        assert_eq!(read, [2, 3]);
+    }
+}

@@ -1,0 +1,375 @@
+//! One shard: a thread that owns its connections, its subscriptions and everything written to them.
+//!
+//! ```text
+//! poll ─► mail ─► read each ready connection once ─► decode ─► route ─► encode into chunks
+//!                                                              └──────► one batch per turn for other shards
+//!   ◄──────────── flush every dirty connection once ◄── post batch ◄── hand out ranges
+//! ```
+//! In: readiness, mail, the time. Out: bytes on sockets, mail. Owned here: everything below; no locks, no atomics but
+//! the mailboxes and a few counters, once per turn.
+//!
+//! Invariants: a turn ends after [`TURN_ENCODED_MAX`] or [`TURN_DELIVERIES_MAX`], and the rest of the input waits in
+//! its connection; frames are encoded in the order of arrival; before anything else is appended to an outbox, the open
+//! [`deliver::Run`] is handed out; readiness is remembered until a read or write says that the socket is drained.
+
+mod accept;
+mod backpressure;
+mod close;
+mod deadline;
+mod deliver;
+mod drain;
+mod http;
+mod input;
+mod mail;
+pub mod mailbox;
+mod output;
+pub mod timer;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Token};
+use stompica_proto::HeaderSpan;
+
+use self::deliver::{Run, Tails};
+use self::drain::Draining;
+use self::mailbox::{Batch, Mail, Mailbox};
+use self::timer::Timers;
+use crate::chunk::ChunkPool;
+use crate::config::Config;
+use crate::ids::{ConnKey, MessageIds, ShardId};
+use crate::io::conn::Conns;
+use crate::io::listener::Listener;
+use crate::log::{Level, LogQueue};
+use crate::router::Router;
+use crate::router::group::GroupIndex;
+use crate::stats::{Counters, Published};
+
+/// Token of a mailbox's waker.
+pub const WAKER: Token = Token(usize::MAX);
+/// Token of the listening socket.
+pub const LISTENER: Token = Token(usize::MAX - 1);
+/// Bytes read from one connection in one turn.
+const READ_BYTES: usize = 64 << 10;
+/// Bytes encoded in one turn.
+const TURN_ENCODED_MAX: usize = 1 << 20;
+/// Deliveries made in one turn.
+const TURN_DELIVERIES_MAX: usize = 20_000;
+/// Receivers of wide fan-outs that are flushed in one turn, so that others need not wait for all of them.
+const PACED_FLUSHES: usize = 256;
+/// How often a shard that waits for memory looks again.
+const MEMORY_POLL: Duration = Duration::from_millis(10);
+
+/// What all shards of a broker share.
+#[derive(Debug)]
+pub struct Shared {
+    /// One per shard.
+    pub mailboxes: Vec<Mailbox>,
+    /// Bytes held by all shards, against `memory_limit`.
+    pub memory: Arc<AtomicI64>,
+    /// Open connections.
+    pub connections: AtomicUsize,
+    /// Counters, published once per turn; one set per shard.
+    pub published: Vec<Published>,
+    /// Where log records go.
+    pub log: Arc<LogQueue>,
+    /// The broker's start.
+    pub started: Instant,
+}
+
+/// What is left of a turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Budget {
+    encoded: usize,
+    deliveries: usize,
+}
+
+impl Budget {
+    fn is_exhausted(self) -> bool {
+        self.encoded >= TURN_ENCODED_MAX || self.deliveries >= TURN_DELIVERIES_MAX
+    }
+}
+
+/// A batch that is being routed.
+#[derive(Debug)]
+struct Inbound {
+    batch: Arc<Batch>,
+    next: usize,
+}
+
+/// One I/O thread.
+#[derive(Debug)]
+pub struct Shard {
+    id: ShardId,
+    shared: Arc<Shared>,
+    pub(crate) config: Arc<Config>,
+    poll: Poll,
+    listener: Option<Listener>,
+    pub(crate) conns: Conns,
+    /// Hashes subscription ids in the tables of connections.
+    pub(crate) subscription_hasher: foldhash::fast::RandomState,
+    pub(crate) router: Router,
+    chunks: ChunkPool,
+    timers: Timers,
+    pub(crate) ids: MessageIds,
+    pub(crate) counters: Counters,
+    now_ms: u64,
+    budget: Budget,
+    /// Which of mail and sockets goes first, in turns.
+    mail_first: bool,
+    read_buffer: Vec<u8>,
+    spans: Vec<HeaderSpan>,
+    pub(crate) own_headers: Vec<u8>,
+    scratch: Vec<u8>,
+    tails: Tails,
+    /// Connections whose socket may have more to read, or whose input was left by the end of a turn.
+    undrained: VecDeque<ConnKey>,
+    parked: Vec<ConnKey>,
+    dirty: Vec<ConnKey>,
+    paced: VecDeque<ConnKey>,
+    run: Option<Run>,
+    open_groups: Vec<GroupIndex>,
+    newly_full: Vec<ConnKey>,
+    too_slow: Vec<ConnKey>,
+    batch: Batch,
+    outgoing: Vec<Vec<Mail>>,
+    inbound: VecDeque<Inbound>,
+    mails: Vec<Mail>,
+    /// Shards whose mailbox is over its mark.
+    crowded: u64,
+    /// Bytes of incomplete frames and transactions.
+    input_bytes: usize,
+    counted_bytes: i64,
+    memory_is_short: bool,
+    next_outbox_check_ms: u64,
+    next_accept_log_ms: u64,
+    next_token: u64,
+    /// The deep wildcard was explained once.
+    pub(crate) hinted: bool,
+    draining: Option<Draining>,
+    stopped: bool,
+}
+
+impl Shard {
+    /// A shard that is ready to run; only the first one has the listener.
+    #[must_use]
+    pub fn new(
+        id: ShardId,
+        shared: Arc<Shared>,
+        config: Arc<Config>,
+        poll: Poll,
+        listener: Option<Listener>,
+        epoch: &str,
+    ) -> Self {
+        Shard {
+            id,
+            conns: Conns::default(),
+            subscription_hasher: foldhash::fast::RandomState::default(),
+            router: Router::new(&config),
+            chunks: ChunkPool::default(),
+            timers: Timers::default(),
+            ids: MessageIds::new(epoch, id),
+            counters: Counters::default(),
+            now_ms: 0,
+            budget: Budget::default(),
+            mail_first: false,
+            read_buffer: vec![0; READ_BYTES],
+            spans: Vec::new(),
+            own_headers: Vec::new(),
+            scratch: Vec::new(),
+            tails: Tails::default(),
+            undrained: VecDeque::new(),
+            parked: Vec::new(),
+            dirty: Vec::new(),
+            paced: VecDeque::new(),
+            run: None,
+            open_groups: Vec::new(),
+            newly_full: Vec::new(),
+            too_slow: Vec::new(),
+            batch: Batch::default(),
+            outgoing: shared.mailboxes.iter().map(|_| Vec::new()).collect(),
+            inbound: VecDeque::new(),
+            mails: Vec::new(),
+            crowded: 0,
+            input_bytes: 0,
+            counted_bytes: 0,
+            memory_is_short: false,
+            next_outbox_check_ms: 0,
+            next_accept_log_ms: 0,
+            next_token: 0,
+            hinted: false,
+            draining: None,
+            stopped: false,
+            shared,
+            config,
+            poll,
+            listener,
+        }
+    }
+
+    /// Runs until told to stop.
+    ///
+    /// # Errors
+    /// The poll's error, which leaves the shard of no use.
+    pub fn run(mut self) -> std::io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        while !self.stopped {
+            let timeout = self.poll_timeout();
+            match self.poll.poll(&mut events, timeout) {
+                Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return Err(error),
+                _ => self.turn(&events),
+            }
+        }
+        self.end();
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        let work = !self.undrained.is_empty()
+            || !self.dirty.is_empty()
+            || !self.paced.is_empty()
+            || !self.inbound.is_empty()
+            || self.listener.as_ref().is_some_and(Listener::is_ready);
+        if work {
+            return Some(Duration::ZERO);
+        }
+        let now_ms = self.clock_ms();
+        let timer = [self.timers.next_ms(), self.draining_deadline_ms(), self.accept_again_ms()]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms)));
+        let memory = (self.memory_is_short).then_some(MEMORY_POLL);
+        timer.into_iter().chain(memory).min()
+    }
+
+    fn accept_again_ms(&self) -> Option<u64> {
+        self.listener.as_ref().and_then(Listener::retry_at_ms)
+    }
+
+    fn clock_ms(&self) -> u64 {
+        u64::try_from(self.shared.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn turn(&mut self, events: &Events) {
+        self.now_ms = self.clock_ms();
+        self.budget = Budget::default();
+        self.note_readiness(events);
+        self.look_at_memory();
+        self.take_mail();
+        self.mail_first = !self.mail_first;
+        if self.mail_first {
+            self.route_inbound();
+            self.serve_sockets();
+        } else {
+            self.serve_sockets();
+            self.route_inbound();
+        }
+        self.accept();
+        self.meet_deadlines();
+        self.hand_out();
+        self.act_on_outboxes();
+        self.proceed_draining();
+        self.post();
+        self.flush();
+        self.close_idle_groups();
+        self.publish_counters();
+    }
+
+    fn note_readiness(&mut self, events: &Events) {
+        for event in events {
+            match event.token() {
+                WAKER => {}
+                LISTENER => {
+                    if let Some(listener) = &mut self.listener {
+                        listener.set_ready();
+                    }
+                }
+                token => {
+                    let key = ConnKey::from_token(token);
+                    let Some(conn) = self.conns.get_mut(key) else { continue };
+                    if event.is_readable() || event.is_read_closed() || event.is_error() {
+                        conn.read_to_end |= event.is_read_closed() || event.is_error();
+                        self.queue_for_reading(key);
+                    }
+                    if event.is_writable() || event.is_error() {
+                        self.queue_for_flushing(key);
+                    }
+                }
+            }
+        }
+    }
+
+    /// How many shards there are.
+    pub(crate) fn shared_len(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// Remembers that a connection's socket, or its own input, has something to look at.
+    fn queue_for_reading(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && !conn.undrained
+        {
+            conn.undrained = true;
+            self.undrained.push_back(key);
+        }
+    }
+
+    fn serve_sockets(&mut self) {
+        for _ in 0..self.undrained.len() {
+            if self.budget.is_exhausted() {
+                break;
+            }
+            let Some(key) = self.undrained.pop_front() else { break };
+            self.serve(key);
+        }
+    }
+
+    fn publish_counters(&mut self) {
+        let held = self.chunks.held_bytes() + self.input_bytes + self.subscription_bytes();
+        let held = i64::try_from(held).unwrap_or(i64::MAX);
+        if held != self.counted_bytes {
+            self.shared.memory.fetch_add(held - self.counted_bytes, Ordering::Relaxed);
+            self.counted_bytes = held;
+        }
+        self.counters.connections = self.conns.len() as u64;
+        self.counters.subscriptions = self.router.subscriptions.len() as u64;
+        self.counters.destinations = self.router.entries.len() as u64;
+        self.counters.turns += 1;
+        self.shared.published[usize::from(self.id.0)].publish(&self.counters);
+    }
+
+    /// An estimate of what subscriptions and entries occupy.
+    fn subscription_bytes(&self) -> usize {
+        256 * self.router.subscriptions.len() + 256 * self.router.entries.len()
+    }
+
+    pub(crate) fn log(&self, level: Level, text: impl FnOnce() -> String) {
+        if self.shared.log.enabled(level) {
+            self.shared.log.push(level, text(), vec![("shard", self.id.0.to_string())]);
+        }
+    }
+
+    /// Logs something about one connection.
+    pub(crate) fn log_conn(&self, level: Level, key: ConnKey, text: impl FnOnce() -> String) {
+        if !self.shared.log.enabled(level) {
+            return;
+        }
+        let mut fields = vec![("shard", self.id.0.to_string())];
+        if let Some(conn) = self.conns.get(key) {
+            fields.push(("connection", conn.id.to_string()));
+            fields.push(("peer", conn.peer.to_string()));
+        }
+        self.shared.log.push(level, text(), fields);
+    }
+
+    /// Closes what is left.
+    fn end(&mut self) {
+        for key in self.conns.keys() {
+            self.remove(key);
+        }
+        self.shared.memory.fetch_sub(self.counted_bytes, Ordering::Relaxed);
+    }
+}

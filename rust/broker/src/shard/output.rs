@@ -1,0 +1,195 @@
+//! Hot path: frames of one connection alone into its outbox, and outboxes into sockets, once per turn.
+
+use std::mem::take;
+use std::sync::Arc;
+
+use stompica_proto::encode;
+use stompica_proto::ws::{self, Opcode};
+
+use super::mailbox::Mail;
+use super::{PACED_FLUSHES, Shard};
+use crate::ids::{ConnKey, ShardId};
+use crate::io::conn::{Flush, PendingReceipt, Phase};
+use crate::outbox::Flushed;
+use crate::router::group::Framing;
+
+impl Shard {
+    /// Appends a server frame (anything but MESSAGE) to a connection, wrapped as its transport needs.
+    pub(crate) fn control(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
+        let Some(conn) = self.conns.get(key) else { return };
+        if !conn.subscriptions.is_empty() {
+            self.hand_out();
+        }
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        match conn.framing() {
+            Framing::Stomp => conn.outbox.append(&mut self.chunks, true, write),
+            Framing::WebSocket => {
+                if conn.websocket().is_some_and(|state| state.close_sent) {
+                    return;
+                }
+                self.scratch.clear();
+                write(&mut self.scratch);
+                let text = std::str::from_utf8(&self.scratch).is_ok();
+                let (opcode, frame) = (if text { Opcode::Text } else { Opcode::Binary }, &self.scratch);
+                conn.outbox.append(&mut self.chunks, true, |out| {
+                    ws::encode::header(out, opcode, frame.len());
+                    out.extend_from_slice(frame);
+                });
+            }
+        }
+        self.queue_for_flushing(key);
+    }
+
+    /// Appends a WebSocket control frame.
+    pub(super) fn websocket_control(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
+        self.hand_out();
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.websocket().is_some_and(|state| !state.close_sent) {
+            conn.outbox.append(&mut self.chunks, true, write);
+            self.queue_for_flushing(key);
+        }
+    }
+
+    /// Sends a RECEIPT, or keeps it until those before it have left and `waiting` shards have answered. Returns what
+    /// the answers have to name.
+    pub(crate) fn receipt(&mut self, key: ConnKey, id: Option<&[u8]>, waiting: u32) -> u64 {
+        self.next_token += 1;
+        let token = self.next_token;
+        let Some(conn) = self.conns.get_mut(key) else { return token };
+        if conn.receipts.is_empty() && waiting == 0 {
+            if let Some(id) = id {
+                let version = conn.session.version();
+                self.control(key, |out| encode::receipt(out, id, version));
+            }
+        } else if id.is_some() || waiting > 0 {
+            conn.receipts.push_back(PendingReceipt { token, id: id.map(Into::into), waiting });
+        }
+        token
+    }
+
+    /// One more shard has answered.
+    pub(super) fn receipt_answered(&mut self, key: ConnKey, token: u64) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if let Some(receipt) = conn.receipts.iter_mut().find(|receipt| receipt.token == token) {
+            receipt.waiting = receipt.waiting.saturating_sub(1);
+        }
+        while let Some(conn) = self.conns.get_mut(key)
+            && conn.receipts.front().is_some_and(|first| first.waiting == 0)
+        {
+            let version = conn.session.version();
+            if let Some(id) = conn.receipts.pop_front().and_then(|receipt| receipt.id) {
+                self.control(key, |out| encode::receipt(out, &id, version));
+            }
+        }
+        self.end_if_done(key);
+    }
+
+    /// Queues a connection whose outbox has grown, or whose socket takes more again.
+    pub(super) fn queue_for_flushing(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && conn.flush != Flush::Prompt
+        {
+            conn.flush = Flush::Prompt;
+            self.dirty.push(key);
+        }
+    }
+
+    /// Writes to every dirty connection once; of the receivers of wide fan-outs only to some.
+    pub(super) fn flush(&mut self) {
+        for key in take(&mut self.dirty) {
+            self.flush_one(key);
+        }
+        let mut left = PACED_FLUSHES;
+        while left > 0
+            && let Some(key) = self.paced.pop_front()
+        {
+            if self.conns.get(key).is_some_and(|conn| conn.flush == Flush::Paced) {
+                self.flush_one(key);
+                left -= 1;
+            }
+        }
+    }
+
+    fn flush_one(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.flush = Flush::Idle;
+        let before = conn.outbox.bytes();
+        let flushed = conn.outbox.flush(&mut self.chunks, &mut conn.stream);
+        let written = before - conn.outbox.bytes();
+        if written > 0 {
+            conn.written_ms = self.now_ms;
+            self.counters.bytes_out += written as u64;
+            self.counters.writes += 1;
+        }
+        let (phase, full) = (conn.phase, conn.full_since_ms.is_some());
+        match flushed {
+            Err(error) => self.drop_connection(key, &error.to_string()),
+            Ok(Flushed::More) => {
+                conn.flush = Flush::Prompt;
+                self.dirty.push(key);
+            }
+            Ok(Flushed::Drained) if phase == Phase::Closing => self.begin_linger(key),
+            Ok(Flushed::Drained | Flushed::Blocked) => {}
+        }
+        if full {
+            self.note_progress(key);
+        }
+    }
+
+    /// Queues mail for every other shard.
+    pub(crate) fn tell_all(&mut self, mut mail: impl FnMut(ShardId) -> Mail) {
+        for shard in 0..self.outgoing.len() {
+            if shard != usize::from(self.id.0) {
+                self.outgoing[shard].push(mail(self.id));
+            }
+        }
+    }
+
+    /// Keeps a message for the other shards whose bits are set, until the turn ends.
+    pub(crate) fn mail_message(&mut self, message: &encode::Message<'_>, shards: u64) {
+        self.batch.push(message, shards);
+    }
+
+    /// Hands the turn's batch and all other mail over.
+    pub(super) fn post(&mut self) {
+        if !self.batch.is_empty() {
+            let mut batch = take(&mut self.batch);
+            batch.count_in(&self.shared.memory);
+            let batch = Arc::new(batch);
+            let shards = batch.shards();
+            for shard in
+                (0..self.outgoing.len()).map(|at| ShardId(at as u8)).filter(|at| shards & at.bit() != 0)
+            {
+                let mailbox = &self.shared.mailboxes[usize::from(shard.0)];
+                if mailbox.add_frames(batch.count_for(shard)) > self.mailbox_mark() {
+                    self.crowded |= shard.bit();
+                }
+                // Ahead of other mail: whoever reads Drained has read every message.
+                self.outgoing[usize::from(shard.0)].insert(0, Mail::Batch(Arc::clone(&batch)));
+            }
+        }
+        for (mails, mailbox) in self.outgoing.iter_mut().zip(&self.shared.mailboxes) {
+            if !mails.is_empty() {
+                mailbox.post(mails);
+            }
+        }
+    }
+
+    /// Shards whose mailbox this one feeds need to know when it has room again.
+    pub(super) fn tell_of_room(&mut self, routed: usize) {
+        let mark = self.mailbox_mark();
+        let waiting = self.shared.mailboxes[usize::from(self.id.0)].remove_frames(routed);
+        if waiting + routed > mark / 2 && waiting <= mark / 2 {
+            self.tell_all(Mail::Room);
+        }
+    }
+
+    /// Adjusts the count of bytes that connections hold before they are routed.
+    pub(super) fn count_input(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            let bytes = conn.input_bytes();
+            self.input_bytes = self.input_bytes + bytes - conn.counted_bytes;
+            conn.counted_bytes = bytes;
+        }
+    }
+}
