@@ -1,0 +1,34 @@
+"""The command line as a function."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+Result: TypeAlias = subprocess.CompletedProcess[str]
+CommandLine: TypeAlias = Callable[..., Result]
+
+
+@pytest.fixture
+def stompica(tmp_path: Path) -> CommandLine:
+    """Runs `python -m stompica …` to its end, in an empty folder and without STOMPICA_ variables but those given."""
+
+    def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("STOMPICA_")}
+        return subprocess.run(
+            [sys.executable, "-m", "stompica", *arguments],
+            env=inherited | (env or {}),
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+
+    return run

@@ -1,0 +1,133 @@
+"""The command line: help, version, options of both dialects, the first lines, a port in use."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stompica as package
+from stompica import _core
+from tests.api.conftest import CommandLine
+from tests.api.test_settings import effective, refused
+from tests.support.process import BrokerProcess
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_names_every_setting_with_its_default(stompica: CommandLine, option: str) -> None:
+    result = stompica(option)
+    assert (result.returncode, result.stderr) == (0, "")
+    for setting in _core.settings():
+        assert f"  {setting.key}={setting.default}\n" in result.stdout
+    assert max(len(line) for line in result.stdout.splitlines()) <= 120
+
+
+def test_version(stompica: CommandLine) -> None:
+    assert stompica("--version").stdout == f"stompica {package.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["-p", "1"], {"port": 1}),
+        (["-p1"], {"port": 1}),
+        (["-p=1"], {"port": 1}),
+        (["--port", "1"], {"port": 1}),
+        (["--port=1"], {"port": 1}),
+        (["-b", "::1"], {"host": "::1"}),
+        (["--host", "::1"], {"host": "::1"}),
+        (["-q", "memory"], {"store": "memory"}),
+        (["--queuetype=memory"], {"store": "memory"}),
+        (["-s", "x"], {"dir": "x"}),
+        (["--storage", "x", "--working_dir", "."], {"dir": "x", "working_dir": "."}),
+        (["-d"], {"debug": 1}),
+        (["-dp1"], {"debug": 1, "port": 1}),
+        (["--debug", "port=1"], {"debug": 1, "port": 1}),
+        (["--slow-consumer", "disconnect"], {"slow_consumer": "disconnect"}),
+    ],
+)
+def test_options_of_both_dialects(stompica: CommandLine, arguments: list[str], shown: dict[str, object]) -> None:
+    result = effective(stompica("config", *arguments))
+    assert {key: result[key] for key in shown} == shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-z"], "unknown option '-z': the short options are -p -b -q -w -s -d -a -c -C -h"),
+        (["-p"], "setting 'port' (value '', command line): must be a whole number, 0 to 65535"),
+        (["-C"], "setting 'config' (value '', command line): must be a text that is not empty"),
+        (["--prot", "1"], "unknown setting 'prot' (value '1', command line): did you mean 'port'?"),
+        (["-a"], "setting 'auth' (value '1', command line): not built yet in this version; remove it"),
+        (["-c", "5"], "setting 'checkpoint' (value '5', command line): not built yet in this version; remove it"),
+        (["3000"], "'3000' is not a setting: write key=value; 'stompica --help' lists the settings"),
+        (["sevre"], "'sevre' is not a setting: write key=value; 'stompica --help' lists the settings"),
+    ],
+)
+def test_a_bad_option_is_one_line_and_status_2(stompica: CommandLine, arguments: list[str], message: str) -> None:
+    assert refused(stompica(*arguments)) == message
+
+
+def test_a_port_in_use_is_one_line_and_status_1(stompica: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        message = refused(stompica(f"port={port}"), status=1)
+    assert f"port {port}" in message and "in use" in message
+
+
+def test_an_address_of_another_machine_is_one_line_and_status_1(stompica: CommandLine) -> None:
+    message = refused(stompica("port=0", "host=192.0.2.1"), status=1)
+    assert "host '192.0.2.1'" in message
+
+
+def test_the_first_lines_say_version_address_and_limits() -> None:
+    with BrokerProcess(writers=3, max_connections=500) as broker:
+        broker.wait_for_log("raise 'ulimit -n'")
+        lines = [line.split(maxsplit=2)[2] for line in broker.log_text().splitlines()]
+    assert lines[0] == f"stompica {package.__version__}"
+    assert lines[1].startswith(f"listening on 127.0.0.1:{broker.port} ")
+    assert re.match(r"writers=3 max_connections=500 memory_limit=\S+ outbox_limit=32MiB ", lines[2])
+    assert lines[3].startswith("max_connections is 500: ")
+
+
+def test_the_address_is_told_at_every_log_level() -> None:
+    with BrokerProcess(log_level="error") as broker:
+        assert broker.port > 0
+
+
+def test_ipv6_addresses_are_bracketed() -> None:
+    with BrokerProcess(host="::1") as broker:
+        assert broker.host == "[::1]"
+        socket.create_connection(("::1", broker.port)).close()
+
+
+def test_the_soft_descriptor_limit_is_raised() -> None:
+    with BrokerProcess(args=[]) as broker:
+        limits = Path(f"/proc/{broker.pid}/limits").read_text()
+    soft, hard = re.findall(r"Max open files\s+(\d+)\s+(\d+)", limits)[0]
+    assert soft == hard
+
+
+def test_serve_is_the_default_command() -> None:
+    with BrokerProcess(args=["serve"]) as broker:
+        assert broker.port > 0
+
+
+def test_the_console_script_is_the_same_command() -> None:
+    script = shutil.which("stompica", path=str(Path(sys.executable).parent))
+    assert script is not None
+    printed = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, timeout=30)
+    assert printed.stdout == f"stompica {package.__version__}\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    piped = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -m stompica --help | head -1', sys.executable],
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert (piped.returncode, piped.stderr) == (0, "")

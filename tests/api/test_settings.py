@@ -1,0 +1,189 @@
+"""PRODUCT section 1: where settings come from, which one wins, and how a bad one is refused."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+
+from tests.api.conftest import CommandLine, Result
+
+
+def effective(result: Result) -> dict[str, object]:
+    """What `stompica config` printed. Its TOML is `key = value  # source`, where the values are JSON's too."""
+    assert result.returncode == 0, result.stderr
+    rows = (line.rpartition("  # ")[0].partition(" = ") for line in result.stdout.splitlines())
+    return {key: json.loads(value) for key, _, value in rows if not key.startswith("# ")}
+
+
+def sources(result: Result) -> dict[str, str]:
+    """Where each setting of `stompica config` came from."""
+    rows = (line.rpartition("  # ") for line in result.stdout.splitlines())
+    return {setting.split(" = ")[0].removeprefix("# "): source for setting, _, source in rows}
+
+
+def refused(result: Result, status: int = 2) -> str:
+    """The one line on stderr of a command that was refused."""
+    assert result.returncode == status, (result.stdout, result.stderr)
+    assert result.stderr.count("\n") == 1 and result.stderr.startswith("stompica: "), result.stderr
+    assert result.stdout == ""
+    return result.stderr.removeprefix("stompica: ").rstrip("\n")
+
+
+WHOLE = "must be a whole number, "
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("port=70000", f"setting 'port' (value '70000', command line): {WHOLE}0 to 65535"),
+        ("port=-1", f"setting 'port' (value '-1', command line): {WHOLE}0 to 65535"),
+        ("port=http", f"setting 'port' (value 'http', command line): {WHOLE}0 to 65535"),
+        ("port=", f"setting 'port' (value '', command line): {WHOLE}0 to 65535"),
+        ("PORT=1.5", f"setting 'port' (value '1.5', command line): {WHOLE}0 to 65535"),
+        ("writers=0", f"setting 'writers' (value '0', command line): {WHOLE}1 to 64"),
+        ("writers=65", f"setting 'writers' (value '65', command line): {WHOLE}1 to 64"),
+        ("processors=67", f"setting 'processors' (value '67', command line): {WHOLE}0 to 66"),
+        ("max_message_size=16XB", "setting 'max_message_size' (value '16XB', command line): must be a size, 1 to 2GiB"),
+        (
+            "login_timeout=soon",
+            "setting 'login_timeout' (value 'soon', command line): must be a time, 10ms to 1h (a bare number is in s)",
+        ),
+        (
+            "memory_limit=101%",
+            "setting 'memory_limit' (value '101%', command line): "
+            "must be a size from 1MiB, or a share of the memory, 1% to 100%",
+        ),
+        (
+            "slow_consumer=wait",
+            "setting 'slow_consumer' (value 'wait', command line): "
+            "must be block:TIME (100ms to 1h), drop-oldest, drop-newest or disconnect",
+        ),
+        (
+            "heartbeat=10000",
+            "setting 'heartbeat' (value '10000', command line): "
+            "must be two numbers of milliseconds as in 10000,10000, each 0 (none) to 4294967295",
+        ),
+        ("wildcards=x", "setting 'wildcards' (value 'x', command line): must be ancestor or segment"),
+        ("log_level=loud", "setting 'log_level' (value 'loud', command line): must be debug, info, warn or error"),
+        ("debug=maybe", "setting 'debug' (value 'maybe', command line): must be 0 or 1"),
+        ("host=", "setting 'host' (value '', command line): must be a text that is not empty"),
+        (
+            "ws_origins=example.org",
+            "setting 'ws_origins' (value 'example.org', command line): "
+            "must be same-host, or origins separated by commas as in https://example.org:8443",
+        ),
+        ("prot=1", "unknown setting 'prot' (value '1', command line): did you mean 'port'?"),
+        (
+            "max-conections=1",
+            "unknown setting 'max-conections' (value '1', command line): did you mean 'max_connections'?",
+        ),
+        ("colour=red", "unknown setting 'colour' (value 'red', command line): 'stompica --help' lists the settings"),
+        ("=1", "unknown setting '' (value '1', command line): 'stompica --help' lists the settings"),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_status_2(stompica: CommandLine, argument: str, message: str) -> None:
+    assert refused(stompica("port=0", argument)) == message
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["auth=1", "auth=0", "users=.passwd", "tls_cert=a.pem", "tls_key=a.pem", "tls_client_ca=a.pem", "fsync=never",
+     "checkpoint=5", "store=file", "store=sqlite", "queue=dbm", "record=/topic/a", "TTL=1", "ack_timeout=5s",
+     "max_queue_length=5", "prefetch=1"],
+)  # fmt: skip
+def test_a_setting_whose_feature_is_missing_is_refused_by_name(stompica: CommandLine, argument: str) -> None:
+    key, value = argument.split("=")
+    message = refused(stompica("port=0", argument))
+    name = {"queue": "store"}.get(key, key)
+    assert message.startswith(f"setting '{name}' (value '{value}', command line): not built yet in this version")
+
+
+def test_defaults_are_the_documented_ones(stompica: CommandLine) -> None:
+    shown = effective(stompica("config"))
+    assert (shown["port"], shown["host"], shown["slow_consumer"]) == (61613, "127.0.0.1", "block:5s")
+    assert (shown["max_message_size"], shown["outbox_limit"], shown["heartbeat"]) == ("16MiB", "32MiB", "10000,10000")
+    assert set(sources(stompica("config")).values()) == {"default"}
+
+
+def test_the_command_line_wins_over_the_environment_over_the_file(stompica: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text("port = 1\nhost = '::1'\ndrain = 1\nmax_headers = 7\n")
+    result = stompica("config", "port=3", "config=s.toml", env={"STOMPICA_PORT": "2", "STOMPICA_HOST": "127.0.0.2"})
+    shown = effective(result)
+    assert (shown["port"], shown["host"], shown["drain"], shown["max_headers"]) == (3, "127.0.0.2", "1s", 7)
+    came = sources(result)
+    assert (came["port"], came["host"], came["drain"]) == ("command line", "STOMPICA_HOST", "s.toml line 3")
+    assert (came["max_headers"], came["writers"]) == ("s.toml line 4", "default")
+
+
+def test_what_config_prints_can_be_used_as_a_settings_file(stompica: CommandLine, tmp_path: Path) -> None:
+    first = stompica("config", "port=0", "writers=3", "slow_consumer=drop-oldest", "ws_origins=https://a,https://b")
+    (tmp_path / "again.toml").write_text(first.stdout)
+    assert effective(stompica("config", "-C", "again.toml")) == effective(first)
+
+
+@pytest.mark.parametrize(("processors", "writers"), [(1, 1), (2, 1), (3, 1), (4, 2), (66, 64)])
+def test_processors_set_writers(stompica: CommandLine, processors: int, writers: int) -> None:
+    result = stompica("config", f"processors={processors}")
+    assert effective(result)["writers"] == writers
+    assert sources(result)["writers"] == f"processors={processors}, command line"
+
+
+def test_processors_0_is_the_default_of_writers(stompica: CommandLine) -> None:
+    assert effective(stompica("config", "processors=0"))["writers"] == effective(stompica("config"))["writers"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        ("max_message_size=65536", "64KiB"),
+        ("max_message_size=64k", "64KiB"),
+        ("max_message_size=1.5MiB", "1536KiB"),
+        ("MAX_MESSAGE_SIZE=1MB", 1000000),
+        ("login-timeout=2", "2s"),
+        ("login_timeout=2500ms", "2500ms"),
+        ("drain=2m", "2m"),
+        ("max_input_queue_size=1_000", 1000),
+        ("slow_consumer=block:500ms", "block:500ms"),
+        ("heart-beat=0,0", "0,0"),
+        ("debug=true", 1),
+        ("TTL=0", 0),
+    ],
+)
+def test_values_take_units_and_names_take_any_case(stompica: CommandLine, argument: str, shown: object) -> None:
+    key = argument.split("=")[0].lower().replace("-", "_")
+    key = {"heart_beat": "heartbeat", "ttl": "TTL"}.get(key, key)
+    assert effective(stompica("config", argument))[key] == shown
+
+
+def test_debug_implies_the_debug_level(stompica: CommandLine) -> None:
+    assert effective(stompica("config", "-d"))["log_level"] == "debug"
+
+
+def test_max_connections_follows_the_descriptor_limit(stompica: CommandLine) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert effective(stompica("config"))["max_connections"] == hard - 128
+
+
+def test_an_unknown_variable_is_refused(stompica: CommandLine) -> None:
+    message = refused(stompica("config", env={"STOMPICA_POTR": "1"}))
+    assert message == "unknown setting 'POTR' (value '1', STOMPICA_POTR): did you mean 'port'?"
+
+
+def test_variables_of_tests_and_of_service_links_are_not_settings(stompica: CommandLine) -> None:
+    links = {
+        "STOMPICA_TEST_BROKER": "x",
+        "STOMPICA_SERVICE_HOST": "10.0.0.1",
+        "STOMPICA_SERVICE_PORT": "61613",
+        "STOMPICA_PORT": "tcp://10.0.0.1:61613",
+        "STOMPICA_PORT_61613_TCP": "tcp://10.0.0.1:61613",
+    }
+    result = stompica("config", env=links)
+    assert effective(result)["port"] == 61613 and sources(result)["port"] == "default"
+
+
+def test_a_long_or_many_lined_value_still_makes_one_short_line(stompica: CommandLine) -> None:
+    message = refused(stompica("port=" + "9\n" * 5000))
+    assert len(message) < 400
