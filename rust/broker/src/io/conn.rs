@@ -86,15 +86,31 @@ impl Pause {
     }
 }
 
-/// A RECEIPT that waits for its turn, or for other shards.
+/// An answer that waits for its turn, or for other shards.
 #[derive(Debug)]
-pub struct PendingReceipt {
+pub struct PendingAnswer {
     /// Tells this one from others of the connection that wait.
     pub token: u64,
-    /// `receipt-id`, unescaped; `None` where the client asked for none but order matters.
-    pub id: Option<Box<[u8]>>,
+    /// What it is.
+    pub answer: Answer,
     /// Shards that have not answered yet.
     pub waiting: u32,
+}
+
+/// What a connection is told once everything before it was.
+#[derive(Debug)]
+pub enum Answer {
+    /// RECEIPT with this `receipt-id`, unescaped.
+    Receipt(Box<[u8]>),
+    /// ERROR, encoded, and the close that follows it.
+    Error {
+        /// The frame.
+        frame: Vec<u8>,
+        /// The WebSocket close code.
+        close_code: u16,
+        /// The WebSocket close reason.
+        reason: &'static str,
+    },
 }
 
 /// One client.
@@ -132,7 +148,7 @@ pub struct Conn {
     pub eof: bool,
     /// Accepted only to be refused.
     pub refused: bool,
-    /// DISCONNECT was taken: close once the RECEIPTs due are written.
+    /// DISCONNECT was taken, or an ERROR waits: read no more, and close once the answers due are written.
     pub ending: bool,
     /// When and why a SEND was parked.
     pub parked: Option<(u64, Pause)>,
@@ -156,8 +172,8 @@ pub struct Conn {
     pub counted_bytes: usize,
     /// Subscriptions by id.
     pub subscriptions: HashTable<SubscriptionIndex>,
-    /// RECEIPTs that wait.
-    pub receipts: VecDeque<PendingReceipt>,
+    /// Answers that wait, in the order of the frames they answer.
+    pub answers: VecDeque<PendingAnswer>,
     /// Open transactions.
     pub transactions: Option<Box<Transactions>>,
 }
@@ -195,7 +211,7 @@ impl Conn {
             deadline_ms: NEVER,
             counted_bytes: 0,
             subscriptions: HashTable::new(),
-            receipts: VecDeque::new(),
+            answers: VecDeque::new(),
             transactions: None,
         }
     }

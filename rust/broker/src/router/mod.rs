@@ -139,8 +139,8 @@ impl Router {
         let index = match known {
             Some(index) => index,
             None => {
-                destination::require_plain(name)?;
                 Kind::of(name, self.compat).require_topic(name)?;
+                destination::require_plain(name)?;
                 self.forget_unsubscribed();
                 self.remember(name, hash)
             }

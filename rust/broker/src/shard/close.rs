@@ -18,7 +18,7 @@ use stompica_proto::{Command, Frame, ProtocolError, ws};
 use super::Shard;
 use super::mailbox::Mail;
 use crate::ids::ConnKey;
-use crate::io::conn::{Phase, Transport};
+use crate::io::conn::{Answer, PendingAnswer, Phase, Transport};
 use crate::log::Level;
 
 /// Longest wait for the peer to close after the write side was shut.
@@ -40,14 +40,25 @@ impl Shard {
     /// The same for a frame of which only a part is known.
     pub(super) fn fail_with(&mut self, key: ConnKey, error: ProtocolError, offender: &Offender) {
         let Some(conn) = self.conns.get(key) else { return };
-        if conn.phase != Phase::Open {
+        if conn.phase != Phase::Open || conn.ending {
             return;
         }
         let version = conn.session.version();
         self.counters.errors += 1;
         self.log_conn(Level::Info, key, || format!("ERROR {error}"));
-        self.control(key, |out| encode::error(out, &error, offender, version));
-        self.begin_close(key, error.code.websocket_close(), error.code.message());
+        let (close_code, reason) = (error.code.websocket_close(), error.code.message());
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.answers.is_empty() {
+            self.control(key, |out| encode::error(out, &error, offender, version));
+            self.begin_close(key, close_code, reason);
+        } else {
+            // RECEIPTs of earlier frames come first.
+            let mut frame = Vec::new();
+            encode::error(&mut frame, &error, offender, version);
+            let answer = Answer::Error { frame, close_code, reason };
+            conn.answers.push_back(PendingAnswer { token: 0, answer, waiting: 0 });
+            conn.ending = true;
+        }
     }
 
     /// Writes what is due and closes; `close_code` is for WebSocket.
@@ -64,7 +75,7 @@ impl Shard {
         conn.input = Vec::new();
         conn.backlog = false;
         conn.transactions = None;
-        conn.receipts.clear();
+        conn.answers.clear();
         conn.parked = None;
         conn.full_since_ms = None;
         conn.since_ms = now_ms;

@@ -296,7 +296,7 @@ impl Shard {
     pub(crate) fn end_if_done(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get(key) else { return };
         let over = conn.ending || conn.eof;
-        if over && conn.receipts.is_empty() && !conn.backlog && conn.parked.is_none() {
+        if over && conn.answers.is_empty() && !conn.backlog && conn.parked.is_none() {
             self.begin_close(key, NORMAL, "");
         }
     }

@@ -9,7 +9,7 @@ use stompica_proto::ws::{self, Opcode};
 use super::mailbox::Mail;
 use super::{PACED_FLUSHES, Shard};
 use crate::ids::{ConnKey, ShardId};
-use crate::io::conn::{Flush, PendingReceipt, Phase};
+use crate::io::conn::{Answer, Flush, PendingAnswer, Phase};
 use crate::outbox::Flushed;
 use crate::router::group::Framing;
 
@@ -55,14 +55,12 @@ impl Shard {
     pub(crate) fn receipt(&mut self, key: ConnKey, id: Option<&[u8]>, waiting: u32) -> u64 {
         self.next_token += 1;
         let token = self.next_token;
-        let Some(conn) = self.conns.get_mut(key) else { return token };
-        if conn.receipts.is_empty() && waiting == 0 {
-            if let Some(id) = id {
-                let version = conn.session.version();
-                self.control(key, |out| encode::receipt(out, id, version));
-            }
-        } else if id.is_some() || waiting > 0 {
-            conn.receipts.push_back(PendingReceipt { token, id: id.map(Into::into), waiting });
+        let (Some(conn), Some(id)) = (self.conns.get_mut(key), id) else { return token };
+        if conn.answers.is_empty() && waiting == 0 {
+            let version = conn.session.version();
+            self.control(key, |out| encode::receipt(out, id, version));
+        } else {
+            conn.answers.push_back(PendingAnswer { token, answer: Answer::Receipt(id.into()), waiting });
         }
         token
     }
@@ -70,15 +68,20 @@ impl Shard {
     /// One more shard has answered.
     pub(super) fn receipt_answered(&mut self, key: ConnKey, token: u64) {
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if let Some(receipt) = conn.receipts.iter_mut().find(|receipt| receipt.token == token) {
-            receipt.waiting = receipt.waiting.saturating_sub(1);
+        if let Some(pending) = conn.answers.iter_mut().find(|pending| pending.token == token) {
+            pending.waiting = pending.waiting.saturating_sub(1);
         }
         while let Some(conn) = self.conns.get_mut(key)
-            && conn.receipts.front().is_some_and(|first| first.waiting == 0)
+            && conn.answers.front().is_some_and(|first| first.waiting == 0)
         {
             let version = conn.session.version();
-            if let Some(id) = conn.receipts.pop_front().and_then(|receipt| receipt.id) {
-                self.control(key, |out| encode::receipt(out, &id, version));
+            match conn.answers.pop_front().map(|pending| pending.answer) {
+                Some(Answer::Receipt(id)) => self.control(key, |out| encode::receipt(out, &id, version)),
+                Some(Answer::Error { frame, close_code, reason }) => {
+                    self.control(key, |out| out.extend_from_slice(&frame));
+                    self.begin_close(key, close_code, reason);
+                }
+                None => {}
             }
         }
         self.end_if_done(key);
