@@ -105,8 +105,11 @@ def start_broker(writers: int) -> Iterator[StartBroker]:
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Clients]:
-    """Makes raw clients: `client()` is a connected 1.2 session, `client.raw()` a bare connection."""
+def client(broker: BrokerProcess, start_broker: StartBroker) -> Iterator[Clients]:
+    """Makes raw clients: `client()` is a connected 1.2 session, `client.raw()` a bare connection.
+
+    It depends on `start_broker` only to be torn down first: a broker that stops lingers for clients that stay.
+    """
     clients = Clients(broker)
     yield clients
     clients.close()

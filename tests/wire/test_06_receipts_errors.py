@@ -146,13 +146,30 @@ def test_the_failing_frame_gets_no_receipt_but_earlier_ones_do(client: Clients, 
     wire = client(version)
     wire.send(
         frames.send(topic, "x", receipt="1"),
-        frames.subscribe(topic, "0", receipt="2"),
+        frames.begin("t", receipt="2"),
         frames.frame("SEND", ("receipt", "3")),
         frames.send(topic, "x", receipt="4"),
     )
     wire.expect_receipt("1")
     wire.expect_receipt("2")
     wire.expect_error("E-DEST-MISSING", receipt_id="3")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_receipts_that_wait_for_other_shards_come_before_an_error(client: Clients, topic: str, version: str) -> None:
+    """A SUBSCRIBE is known on every shard before its RECEIPT leaves, and RECEIPTs leave in order."""
+    bystander = client()
+    bystander.subscribe(topic)
+    wire = client(version)
+    wire.send(
+        frames.subscribe(f"{topic}/own", "0", receipt="1"),
+        frames.send(topic, "took effect", receipt="2"),
+        frames.frame("SEND", ("receipt", "3")),
+    )
+    wire.expect_receipt("1")
+    wire.expect_receipt("2")
+    wire.expect_error("E-DEST-MISSING", receipt_id="3")
+    bystander.expect_message("took effect")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

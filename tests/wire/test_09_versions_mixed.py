@@ -12,14 +12,12 @@ SENDER = pytest.mark.parametrize("sender", VERSIONS)
 RECEIVER = pytest.mark.parametrize("receiver", VERSIONS)
 
 
-@SENDER
+# CRLF is a line end in 1.2 only.
+@pytest.mark.parametrize(("sender", "eol"), [*((version, b"\n") for version in VERSIONS), ("1.2", b"\r\n")])
 @RECEIVER
-@pytest.mark.parametrize("eol", [b"\n", b"\r\n"], ids=["lf", "crlf"])
 def test_every_version_talks_to_every_other(
     client: Clients, topic: str, sender: str, receiver: str, eol: bytes
 ) -> None:
-    if eol == b"\r\n" and sender != "1.2":
-        pytest.skip("CRLF is a line end in 1.2 only")
     wire, publisher = client(receiver), client(sender)
     wire.subscribe(topic, "s-1")
     headers = [("destination", topic), ("content-type", "text/x"), ("k", "v w"), ("é", "日")]
@@ -68,7 +66,7 @@ def test_a_colon_or_line_feed_in_a_name_is_left_out_for_1_0(
     publisher.send(frames.send(topic, "x", (r"a\cb", "1"), (r"c\nd", "2"), (r"e\\f", "3")))
     message = wire.expect_message("x")
     expected = {"a:b": "1", "c\nd": "2", "e\\f": "3"} if receiver != "1.0" else {"e\\f": "3"}
-    user = {name: value for name, value in message.headers if value in "123"}
+    user = {name: value for name, value in message.headers if name in ("a:b", "c\nd", "e\\f")}
     assert user == expected
 
 

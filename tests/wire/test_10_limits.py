@@ -10,6 +10,7 @@ from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
 
 SMALL = {"max_message_size": 1000, "max_header_size": 200, "max_headers": 10}
 
@@ -207,9 +208,8 @@ def test_a_place_is_free_again_when_a_connection_ends(client: Clients, start_bro
     broker = start_broker(max_connections=2)
     stays = client(to=broker)
     for _ in range(20):
-        wire = client(to=broker)
-        wire.disconnect()
-        wire.close()
+        # Both ends of the last connection may be closed a moment before the broker counts the place as free.
+        assert any(connects(client.raw(broker)) for _ in range(100))
     stays.barrier()
 
 
@@ -259,6 +259,17 @@ def test_a_session_outlives_the_login_timeout(client: Clients, shared_broker: St
     clock = client("1.2", to=shared_broker(heartbeat="100,300"), heart_beat="0,100")
     clock.wait_beats(15)
     wire.barrier()
+
+
+def connects(wire: Wire) -> bool:
+    """Whether a session was given; if so, it is ended again."""
+    wire.send(frames.connect("1.2"))
+    if wire.recv_frame().command == "CONNECTED":
+        wire.disconnect()
+        return True
+    wire.expect_closed()
+    wire.close()
+    return False
 
 
 def _everything(sock: socket.socket) -> bytes:

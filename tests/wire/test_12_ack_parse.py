@@ -11,6 +11,7 @@ from tests.support.parser import Frame
 from tests.support.wire import Wire
 
 MODES = {"1.0": ["client"], "1.1": ["client", "client-individual"], "1.2": ["client", "client-individual"]}
+VERSION_COMMAND = [*((version, "ACK") for version in VERSIONS), *((version, "NACK") for version in ESCAPING)]
 VERSION_MODE = [(version, mode) for version in VERSIONS for mode in MODES[version]]
 
 
@@ -122,14 +123,11 @@ def test_1_0_has_no_nack(client: Clients, topic: str) -> None:
     wire.expect_error("E-COMMAND")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("command", ["ACK", "NACK"])
+@pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
 @pytest.mark.parametrize("id", ["never-issued", "0", "-1", "99999999999999999999999", "é"])
 def test_an_id_that_was_never_issued_is_an_error(
     client: Clients, topic: str, version: str, command: str, id: str
 ) -> None:
-    if (version, command) == ("1.0", "NACK"):
-        pytest.skip("1.0 has no NACK")
     wire = client(version)
     delivered(wire, topic, "client")
     headers = [("id", f"x{id}"), ("message-id", f"x{id}"), ("subscription", "s"), ("receipt", "r")]
