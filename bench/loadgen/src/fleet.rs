@@ -1,0 +1,222 @@
+//! All connections of a run on one thread and one poll: connect, turn after turn, leave.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+
+use crate::conn::{Conn, Progress, State};
+use crate::fault::Fault;
+use crate::inbound::HEADROOM;
+use crate::latency::Latency;
+use crate::plan::Plan;
+use crate::publisher::Publisher;
+use crate::receiver::Receiver;
+use crate::timer::Timer;
+use crate::workload::Transport;
+
+/// Octets read at once.
+const READ_MAX: usize = 256 * 1024;
+/// Connections that are being made at the same time.
+const OPENING_MAX: usize = 128;
+/// A run in which nothing moves for so long is a failed run.
+pub const STALL: Duration = Duration::from_secs(20);
+
+const TIMER: Token = Token(usize::MAX);
+
+/// All connections of a run.
+pub struct Fleet {
+    poll: Poll,
+    events: Events,
+    /// Connections, in the order of the plan's seats.
+    pub conns: Vec<Conn>,
+    /// Publishers, in the order of the plan's feeds.
+    pub publishers: Vec<Publisher>,
+    /// For each publisher the sequence number due on each of its lanes.
+    pub progress: Vec<Vec<u64>>,
+    /// Messages that arrived and were checked, over all lanes.
+    pub delivered: u64,
+    /// Where latencies go, when they are measured.
+    pub latency: Option<Latency>,
+    timer: Option<Timer>,
+    buffer: Vec<u8>,
+    ready: Vec<usize>,
+    is_ready: Vec<bool>,
+}
+
+impl Fleet {
+    /// Makes all connections and waits for every RECEIPT.
+    pub fn open(plan: &Plan, address: SocketAddr, transport: Transport, relay: bool) -> Result<Fleet, Fault> {
+        let mut fleet = Fleet {
+            poll: Poll::new()?,
+            events: Events::with_capacity(1024),
+            conns: Vec::new(),
+            publishers: Vec::new(),
+            progress: plan.lane_counts().into_iter().map(|count| vec![0; count]).collect(),
+            delivered: 0,
+            latency: None,
+            timer: None,
+            buffer: vec![0; HEADROOM + READ_MAX],
+            ready: Vec::new(),
+            is_ready: vec![false; plan.seats.len()],
+        };
+        let mut slots = vec![0; plan.feeds.len()];
+        let mut watch = Watch::new();
+        let mut settled = 0;
+        while settled < plan.seats.len() {
+            while fleet.conns.len() < plan.seats.len() && fleet.conns.len() - settled < OPENING_MAX {
+                let seat = &plan.seats[fleet.conns.len()];
+                let receiver = Receiver::new(plan.lanes(seat, &mut slots, relay), relay);
+                let mut conn = Conn::open(address, transport, &seat.subscriptions, receiver)?;
+                let token = Token(fleet.conns.len());
+                let interest = Interest::READABLE | Interest::WRITABLE;
+                fleet.poll.registry().register(conn.stream(), token, interest)?;
+                fleet.conns.push(conn);
+            }
+            fleet.turn(Some(Duration::from_secs(1)))?;
+            let before = settled;
+            while fleet.conns.get(settled).is_some_and(|conn| conn.state == State::Ready) {
+                settled += 1;
+            }
+            watch
+                .moved(settled > before, || format!("{settled} of {} connections ready", plan.seats.len()))?;
+        }
+        for (seat, conn) in plan.seats.iter().zip(&mut fleet.conns) {
+            conn.mute = seat.mute;
+        }
+        fleet.seat_publishers(plan, transport);
+        Ok(fleet)
+    }
+
+    fn seat_publishers(&mut self, plan: &Plan, transport: Transport) {
+        for (number, feed) in plan.feeds.iter().enumerate() {
+            let seat = plan.seats.iter().position(|seat| seat.publisher == Some(number));
+            let seat = seat.expect("a plan has a seat for each of its publishers");
+            self.publishers.push(Publisher::new(seat, feed.clone(), transport == Transport::Ws));
+        }
+        // A lane of a connection that is never read would hold the window.
+        for conn in self.conns.iter().filter(|conn| conn.mute) {
+            for lane in &conn.receiver.lanes {
+                self.progress[lane.publisher][lane.slot] = u64::MAX;
+            }
+        }
+    }
+
+    /// Wakes the following turns at a fixed interval; returns the moment from which it counts.
+    pub fn tick(&mut self, interval: Duration) -> Result<Instant, Fault> {
+        let (timer, start) = Timer::start(interval)?;
+        self.poll.registry().register(&mut SourceFd(&timer.descriptor()), TIMER, Interest::READABLE)?;
+        self.timer = Some(timer);
+        Ok(start)
+    }
+
+    /// Sequence number due on the slowest lane of a publisher; `None` without lanes.
+    pub fn slowest(&self, publisher: usize) -> Option<u64> {
+        self.progress[publisher].iter().copied().min()
+    }
+
+    /// Waits for events (at most `wait`, for ever if `None`) and reads once from each connection that has something.
+    pub fn turn(&mut self, wait: Option<Duration>) -> Result<(), Fault> {
+        let wait = if self.ready.is_empty() { wait } else { Some(Duration::ZERO) };
+        match self.poll.poll(&mut self.events, wait) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            other => other?,
+        }
+        for event in &self.events {
+            let Token(index) = event.token();
+            if event.token() == TIMER {
+                if let Some(timer) = &self.timer {
+                    timer.acknowledge();
+                }
+                continue;
+            }
+            let conn = &mut self.conns[index];
+            if event.is_writable() {
+                conn.writable()?;
+            }
+            conn.hung_up |= event.is_read_closed() || event.is_error();
+            if event.is_readable() && !conn.mute && !self.is_ready[index] {
+                self.is_ready[index] = true;
+                self.ready.push(index);
+            }
+        }
+        for index in std::mem::take(&mut self.ready) {
+            self.is_ready[index] = false;
+            self.read(index)?;
+        }
+        Ok(())
+    }
+
+    /// Reads once from one connection.
+    pub fn read(&mut self, index: usize) -> Result<Progress, Fault> {
+        let conn = &mut self.conns[index];
+        let before = conn.receiver.delivered;
+        let progress = conn.read(&mut self.buffer)?;
+        if conn.receiver.delivered > before {
+            self.delivered += conn.receiver.delivered - before;
+            let now = self.latency.is_some().then(Instant::now);
+            for lane in &conn.receiver.lanes {
+                let due = &mut self.progress[lane.publisher][lane.slot];
+                if let (Some(latency), Some(now)) = (&mut self.latency, now) {
+                    latency.arrived(*due, lane.due, now);
+                }
+                *due = lane.due;
+            }
+        }
+        match progress {
+            Progress::Closed if !matches!(conn.state, State::Left) => {
+                return Err(Fault::Closed(format!("connection {index} while {:?}", conn.state)));
+            }
+            Progress::Closed => {}
+            // After a hang-up no event tells of what is left: read to the end.
+            Progress::More | Progress::Drained if progress == Progress::More || conn.hung_up => {
+                self.is_ready[index] = true;
+                self.ready.push(index);
+            }
+            _ => {}
+        }
+        Ok(progress)
+    }
+
+    /// Leaves with DISCONNECT on every connection that subscribes, so that a message too many is seen.
+    pub fn leave(&mut self) -> Result<(), Fault> {
+        let leaving: Vec<usize> = (0..self.conns.len())
+            .filter(|&index| !self.conns[index].mute && !self.conns[index].receiver.lanes.is_empty())
+            .collect();
+        for &index in &leaving {
+            self.conns[index].leave()?;
+        }
+        let mut watch = Watch::new();
+        let mut left = 0;
+        while left < leaving.len() {
+            self.turn(Some(Duration::from_secs(1)))?;
+            let before = left;
+            left = leaving.iter().filter(|&&index| self.conns[index].state == State::Left).count();
+            watch.moved(left > before, || "no RECEIPT for DISCONNECT".to_owned())?;
+        }
+        Ok(())
+    }
+}
+
+/// Notices that nothing moves.
+pub struct Watch(Instant);
+
+impl Watch {
+    /// Begins to watch.
+    #[allow(clippy::new_without_default, reason = "it begins now, which is no default")]
+    pub fn new() -> Watch {
+        Watch(Instant::now())
+    }
+
+    /// Tells whether something moved; an error after [`STALL`] without.
+    pub fn moved(&mut self, moved: bool, what: impl Fn() -> String) -> Result<(), Fault> {
+        if moved {
+            self.0 = Instant::now();
+        } else if self.0.elapsed() > STALL {
+            return Err(Fault::Stalled(what()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! One repetition of a workload against one target.
+
+use std::time::{Duration, Instant};
+
+use crate::conn::Progress;
+use crate::fault::Fault;
+use crate::fleet::Fleet;
+use crate::plan::Plan;
+use crate::procfs;
+use crate::result::{Firehose, Idle, Run};
+use crate::round::Round;
+use crate::target::Target;
+use crate::workload::{Kind, Transport, Workload};
+
+/// Rounds run at least so long before they are measured.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// However little CPU it used, a repetition ends after so long.
+const RUN_MAX: Duration = Duration::from_secs(12);
+/// Stretch of a firehose that is left out after a stall, so that what had piled up does not count.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Everything one repetition needs.
+pub struct Setting<'a> {
+    /// What to do.
+    pub workload: &'a Workload,
+    /// Over what.
+    pub transport: Transport,
+    /// Against whom.
+    pub target: &'a Target,
+    /// The target is the ideal relay.
+    pub relay: bool,
+}
+
+/// Runs once; a fault becomes a failed run.
+pub fn run(setting: &Setting<'_>) -> Run {
+    let result = match setting.workload.kind {
+        Kind::Window | Kind::Fanin => setting.rounds(),
+        Kind::Latency => setting.latency(),
+        Kind::Idle => setting.idle(),
+        Kind::Firehose => setting.firehose(),
+    };
+    result.unwrap_or_else(|fault| Run { fault: Some(fault.to_string()), ..Run::default() })
+}
+
+/// CPU of target and generator over a stretch of time.
+struct Meter {
+    pid: Option<u32>,
+    begun: Instant,
+    target_ns: u64,
+    own_ns: u64,
+}
+
+impl Meter {
+    fn start(target: &Target) -> Meter {
+        let target_ns = target.pid.map_or(0, procfs::cpu_ns);
+        Meter { pid: target.pid, target_ns, own_ns: procfs::own_cpu_ns(), begun: Instant::now() }
+    }
+
+    fn target_s(&self) -> Option<f64> {
+        self.pid.map(|pid| procfs::cpu_ns(pid).saturating_sub(self.target_ns) as f64 / 1e9)
+    }
+
+    fn finish(&self, sum: &Round, rounds: u64) -> Run {
+        let own_s = (procfs::own_cpu_ns() - self.own_ns) as f64 / 1e9;
+        let target_s = self.target_s();
+        let seconds = sum.elapsed.as_secs_f64();
+        Run {
+            seconds,
+            rounds,
+            messages: sum.messages,
+            deliveries: sum.deliveries,
+            deliveries_per_s: sum.deliveries as f64 / seconds,
+            target_cpu_s: target_s,
+            cpu_us_per_delivery: target_s.map(|cpu| cpu * 1e6 / sum.deliveries as f64),
+            generator_cpu_s: own_s,
+            generator_share: own_s / self.begun.elapsed().as_secs_f64(),
+            ..Run::default()
+        }
+    }
+}
+
+impl Setting<'_> {
+    fn open(&self, plan: &Plan) -> Result<Fleet, Fault> {
+        Fleet::open(plan, self.target.address, self.transport, self.relay)
+    }
+
+    fn round(&self, fleet: &mut Fleet) -> Result<Round, Fault> {
+        match self.workload.kind {
+            Kind::Fanin => fleet.receipt_round(self.workload.messages),
+            _ => fleet.window_round(self.workload.messages, self.workload.window),
+        }
+    }
+
+    /// Rounds until the target has used the CPU asked for.
+    fn rounds(&self) -> Result<Run, Fault> {
+        let mut fleet = self.open(&Plan::new(self.workload))?;
+        let begun = Instant::now();
+        self.round(&mut fleet)?;
+        while self.workload.min_cpu_s > 0.0 && begun.elapsed() < WARM_UP {
+            self.round(&mut fleet)?;
+        }
+        let meter = Meter::start(self.target);
+        let (mut sum, mut rounds) = (Round::default(), 0);
+        let enough = |elapsed: Duration| {
+            let used = meter.target_s().unwrap_or(elapsed.as_secs_f64());
+            used >= self.workload.min_cpu_s || elapsed > RUN_MAX
+        };
+        while rounds == 0 || !enough(sum.elapsed) {
+            let round = self.round(&mut fleet)?;
+            sum.elapsed += round.elapsed;
+            sum.messages += round.messages;
+            sum.deliveries += round.deliveries;
+            rounds += 1;
+        }
+        let run = meter.finish(&sum, rounds);
+        fleet.leave()?;
+        Ok(run)
+    }
+
+    fn latency(&self) -> Result<Run, Fault> {
+        let mut fleet = self.open(&Plan::new(self.workload))?;
+        let meter = Meter::start(self.target);
+        let round = fleet.rate_round(self.workload.rate, self.workload.seconds)?;
+        let mut run = meter.finish(&round, 1);
+        run.latency = fleet.latency.as_ref().map(crate::latency::Latency::result);
+        fleet.leave()?;
+        Ok(run)
+    }
+
+    fn idle(&self) -> Result<Run, Fault> {
+        let memory = || self.target.pid.map(procfs::memory).unwrap_or_default();
+        let count = self.workload.connections;
+        let gained = |now: u64, before: u64| (now as f64 - before as f64) / count as f64;
+        let before = memory();
+        let begun = Instant::now();
+        let mut fleet = self.open(&Plan::new(self.workload))?;
+        let connect_s = begun.elapsed().as_secs_f64();
+        let connected = memory();
+        let rest = Meter::start(self.target);
+        let until = Instant::now() + Duration::from_secs_f64(self.workload.seconds);
+        while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            fleet.turn(Some(left))?;
+        }
+        let idle_core_share = rest.target_s().unwrap_or_default() / self.workload.seconds;
+        let meter = Meter::start(self.target);
+        let round = fleet.window_round(1, 1)?;
+        let mut run = meter.finish(&round, 1);
+        let after = memory();
+        run.idle = Some(Idle {
+            connections: count,
+            connect_s,
+            user_bytes_per_connection: gained(connected.anonymous, before.anonymous),
+            resident_bytes_per_connection: gained(connected.resident, before.resident),
+            user_bytes_per_connection_after: gained(after.anonymous, before.anonymous),
+            idle_core_share,
+            message_to_all_ms: round.elapsed.as_secs_f64() * 1e3,
+        });
+        fleet.leave()?;
+        Ok(run)
+    }
+
+    fn firehose(&self) -> Result<Run, Fault> {
+        let length = Duration::from_secs_f64(self.workload.seconds);
+        let mut fleet = self.open(&Plan::new(self.workload).without_mute())?;
+        let meter = Meter::start(self.target);
+        let mut alone = Timeline::default();
+        let round = fleet.firehose(length, |now, delivered| alone.seen(now, delivered))?;
+        let mut run = meter.finish(&round, 1);
+        fleet.leave()?;
+        drop(fleet);
+        let plan = Plan::new(self.workload);
+        let mut fleet = self.open(&plan)?;
+        let mut beside = Timeline::default();
+        fleet.firehose(length, |now, delivered| beside.seen(now, delivered))?;
+        let slow = plan.seats.iter().position(|seat| seat.mute).expect("a firehose plan has a mute seat");
+        let slow_ended = drain(&mut fleet, slow)?;
+        let alone_per_s = alone.rate_after_stall();
+        let beside_per_s = beside.rate_after_stall();
+        run.firehose = Some(Firehose {
+            alone_per_s,
+            beside_per_s,
+            ratio: beside_per_s / alone_per_s,
+            longest_stall_alone_ms: alone.longest().1.as_secs_f64() * 1e3,
+            longest_stall_ms: beside.longest().1.as_secs_f64() * 1e3,
+            slow_received: fleet.conns[slow].receiver.delivered,
+            slow_ended,
+        });
+        fleet.leave()?;
+        Ok(run)
+    }
+}
+
+/// Reads what the slow subscriber was sent, and says how that ends; it must end.
+fn drain(fleet: &mut Fleet, slow: usize) -> Result<String, Fault> {
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        match fleet.read(slow) {
+            Err(Fault::Refused(message)) => return Ok(format!("ERROR: {message}")),
+            Err(Fault::Closed(_)) => return Ok("closed without ERROR".to_owned()),
+            Err(Fault::Io(error)) => return Ok(format!("closed without ERROR: {error}")),
+            Err(fault) => return Err(fault),
+            Ok(Progress::Drained) => std::thread::yield_now(),
+            Ok(_) => {}
+        }
+    }
+    Err(Fault::Stalled("the slow subscriber was not disconnected".to_owned()))
+}
+
+/// Deliveries over time.
+#[derive(Default)]
+struct Timeline(Vec<(Instant, u64)>);
+
+impl Timeline {
+    /// Notes how many are delivered; moments without change are not kept.
+    fn seen(&mut self, now: Instant, delivered: u64) {
+        if self.0.last().is_none_or(|last| last.1 != delivered) {
+            self.0.push((now, delivered));
+        }
+    }
+
+    /// Index at which the longest pause ended, and how long it was.
+    fn longest(&self) -> (usize, Duration) {
+        let pauses = self.0.windows(2).map(|pair| pair[1].0.duration_since(pair[0].0));
+        pauses.enumerate().map(|(at, pause)| (at + 1, pause)).max_by_key(|entry| entry.1).unwrap_or_default()
+    }
+
+    /// Deliveries per second after the longest pause, or over all of it if there was hardly any.
+    fn rate_after_stall(&self) -> f64 {
+        let (at, pause) = self.longest();
+        let from = if pause < SETTLE { 0 } else { at };
+        let Some(start) = self.0.get(from).map(|entry| entry.0 + SETTLE) else { return 0.0 };
+        let kept: Vec<_> = self.0.iter().filter(|entry| entry.0 >= start).collect();
+        match (kept.first(), kept.last()) {
+            (Some(first), Some(last)) if last.0 > first.0 => {
+                (last.1 - first.1) as f64 / last.0.duration_since(first.0).as_secs_f64()
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_counts_after_the_longest_pause() {
+        let start = Instant::now();
+        let mut timeline = Timeline::default();
+        for step in 0..1_000_u64 {
+            timeline.seen(start + Duration::from_millis(step), step * 5);
+        }
+        for step in 0..1_000_u64 {
+            timeline.seen(start + Duration::from_millis(3_000 + step), 5_000 + step * 100);
+        }
+        assert!(timeline.longest().1 >= Duration::from_secs(2));
+        assert!((timeline.rate_after_stall() - 100_000.0).abs() < 1.0);
+    }
+}

@@ -1,0 +1,128 @@
+//! STOMP frames as the generator needs them: built for sending, split into a head for checking.
+//!
+//! Written apart from the broker's codec on purpose, so that a mistake there is not repeated here.
+
+use crate::fault::Fault;
+
+/// A head longer than this is a fault of the peer, not a frame that is still arriving.
+pub const HEAD_MAX: usize = 16 * 1024;
+
+/// The head of one frame: command and the headers the checker looks at.
+#[derive(Debug, Default)]
+pub struct Head<'a> {
+    /// First line.
+    pub command: &'a [u8],
+    /// Octet at which the body begins.
+    pub body_at: usize,
+    /// `content-length`, when the frame carries one.
+    pub content_length: Option<usize>,
+    /// Octet at which the line `subscription:ID` begins, and that line.
+    pub subscription: Option<(usize, &'a [u8])>,
+    /// Value of `destination`.
+    pub destination: Option<&'a [u8]>,
+    /// Value of `receipt-id`.
+    pub receipt_id: Option<&'a [u8]>,
+    /// Value of `message` (of an ERROR).
+    pub message: Option<&'a [u8]>,
+}
+
+/// Splits the frame that starts at the first octet; `None`: its head is not complete yet.
+pub fn head(bytes: &[u8]) -> Result<Option<Head<'_>>, Fault> {
+    let mut head = Head::default();
+    let mut at = 0;
+    loop {
+        let Some(length) = memchr::memchr(b'\n', &bytes[at..]) else {
+            return if bytes.len() > HEAD_MAX {
+                Err(Fault::malformed("head too long", bytes))
+            } else {
+                Ok(None)
+            };
+        };
+        let line = &bytes[at..at + length];
+        if at == 0 {
+            head.command = line;
+        } else if line.is_empty() {
+            head.body_at = at + 1;
+            return Ok(Some(head));
+        } else {
+            take_header(&mut head, at, line)?;
+        }
+        at += length + 1;
+    }
+}
+
+fn take_header<'a>(head: &mut Head<'a>, at: usize, line: &'a [u8]) -> Result<(), Fault> {
+    let Some(colon) = memchr::memchr(b':', line) else {
+        return Err(Fault::malformed("header without colon", line));
+    };
+    let value = &line[colon + 1..];
+    match &line[..colon] {
+        b"subscription" if head.subscription.is_none() => head.subscription = Some((at, line)),
+        b"destination" if head.destination.is_none() => head.destination = Some(value),
+        b"content-length" if head.content_length.is_none() => {
+            let digits = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            head.content_length =
+                Some(digits.ok_or_else(|| Fault::malformed("content-length is no number", line))?);
+        }
+        b"receipt-id" => head.receipt_id = Some(value),
+        b"message" => head.message = Some(value),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// CONNECT for STOMP 1.2 without heart-beats.
+pub fn connect() -> Vec<u8> {
+    b"CONNECT\naccept-version:1.2\nhost:localhost\nheart-beat:0,0\n\n\0".to_vec()
+}
+
+/// SUBSCRIBE with a receipt.
+pub fn subscribe(id: &str, destination: &str, receipt: &str) -> Vec<u8> {
+    format!("SUBSCRIBE\nid:{id}\ndestination:{destination}\nreceipt:{receipt}\n\n\0").into_bytes()
+}
+
+/// DISCONNECT with a receipt.
+pub fn disconnect(receipt: &str) -> Vec<u8> {
+    format!("DISCONNECT\nreceipt:{receipt}\n\n\0").into_bytes()
+}
+
+/// SEND with its `content-length` and, when asked, a receipt.
+pub fn send(destination: &str, body: &[u8], receipt: Option<&str>) -> Vec<u8> {
+    let receipt = receipt.map(|id| format!("receipt:{id}\n")).unwrap_or_default();
+    let mut frame =
+        format!("SEND\ndestination:{destination}\ncontent-length:{}\n{receipt}\n", body.len()).into_bytes();
+    frame.extend_from_slice(body);
+    frame.push(0);
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn head_of_a_message_is_split() {
+        let frame =
+            b"MESSAGE\nmessage-id:1:2\nsubscription:sub-7\ndestination:/topic/a\ncontent-length:3\n\nabc\0";
+        let head = head(frame).expect("legal frame").expect("complete head");
+        assert_eq!(head.command, b"MESSAGE");
+        assert_eq!(head.subscription, Some((23, &b"subscription:sub-7"[..])));
+        assert_eq!(head.destination, Some(&b"/topic/a"[..]));
+        assert_eq!(head.content_length, Some(3));
+        assert_eq!(&frame[head.body_at..], b"abc\0");
+    }
+
+    #[test]
+    fn head_cut_anywhere_is_incomplete() {
+        let frame = b"RECEIPT\nreceipt-id:r\n\n\0";
+        for cut in 0..frame.len() - 1 {
+            assert!(head(&frame[..cut]).expect("a prefix is no fault").is_none(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn head_without_colon_or_end_is_a_fault() {
+        assert!(head(b"MESSAGE\nbroken\n\n\0").is_err());
+        assert!(head(&vec![b'x'; HEAD_MAX + 1]).is_err());
+    }
+}

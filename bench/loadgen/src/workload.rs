@@ -1,0 +1,195 @@
+//! Workloads: small TOML files, one each, in `bench/workloads`.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// How a workload is driven and what it measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Rounds of messages under a window: deliveries per second, CPU per delivery.
+    Window,
+    /// A fixed rate: latency percentiles from the intended send time on.
+    Latency,
+    /// Many idle connections: memory each, CPU at rest, then one message to all.
+    Idle,
+    /// Publishers without subscribers, a receipt at the end.
+    Fanin,
+    /// No window, one subscriber that never reads; compared with the same without it.
+    Firehose,
+}
+
+/// What carries STOMP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// STOMP over TCP.
+    Tcp,
+    /// STOMP over WebSocket.
+    Ws,
+}
+
+impl Transport {
+    /// `tcp` or `ws`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Ws => "ws",
+        }
+    }
+}
+
+/// Subscription ids of the connections of one topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ids {
+    /// Every connection numbers its own from `sub-0`, as clients do.
+    Same,
+    /// No two subscriptions share an id.
+    Unique,
+}
+
+/// One workload.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Workload {
+    /// Name on the command line and in results.
+    pub name: String,
+    /// Second name that stands for several workloads.
+    pub group: Option<String>,
+    /// What it is, in one line.
+    pub about: String,
+    /// How it is driven.
+    pub kind: Kind,
+    /// Transports it is measured over.
+    pub transports: Vec<Transport>,
+    /// Publishers, each with a destination of its own: `/topic/bench-0`, ….
+    pub publishers: usize,
+    /// Connections that subscribe, for each publisher.
+    pub connections: usize,
+    /// Subscriptions of each such connection.
+    pub subscriptions: usize,
+    /// Whether ids repeat between connections.
+    pub ids: Ids,
+    /// The publisher's own connection is the one that subscribes.
+    pub joint: bool,
+    /// Subscribe to this pattern instead of the publisher's destination.
+    pub pattern: Option<String>,
+    /// Send to `/topic/0` … in turn, so many of them, instead of one destination.
+    pub spread: usize,
+    /// Octets of a body.
+    pub body: usize,
+    /// Start of each body (at most 8 octets); else `pub-0000` with the publisher's number.
+    pub tag: Option<String>,
+    /// Messages of each publisher in a round.
+    pub messages: u64,
+    /// A publisher is never more than so many messages ahead of its slowest subscription.
+    pub window: u64,
+    /// Messages per second (latency).
+    pub rate: u64,
+    /// Length of a run where time and not messages decide.
+    pub seconds: f64,
+    /// Whether the ideal relay is measured beside it.
+    pub relay: bool,
+    /// Broker CPU a recorded run has at least; 0: one round is a run.
+    pub min_cpu_s: f64,
+}
+
+impl Default for Workload {
+    fn default() -> Workload {
+        Workload {
+            name: String::new(),
+            group: None,
+            about: String::new(),
+            kind: Kind::Window,
+            transports: vec![Transport::Tcp],
+            publishers: 1,
+            connections: 1,
+            subscriptions: 1,
+            ids: Ids::Same,
+            joint: false,
+            pattern: None,
+            spread: 0,
+            body: 117,
+            tag: None,
+            messages: 1,
+            window: 1_000,
+            rate: 1_000,
+            seconds: 5.0,
+            relay: false,
+            min_cpu_s: 1.0,
+        }
+    }
+}
+
+impl Workload {
+    /// A small version for a smoke run; its figures mean nothing.
+    pub fn quick(mut self) -> Workload {
+        self.messages = (self.messages / 10).max(1);
+        self.seconds = (self.seconds / 5.0).max(0.5);
+        self.min_cpu_s = 0.0;
+        if self.connections > 500 {
+            self.connections = 500;
+        }
+        self
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let wrong = |what: &str| Err(format!("workload {}: {what}", self.name));
+        if self.tag.as_ref().is_some_and(|tag| tag.is_empty() || tag.len() > crate::body::TAG_MAX) {
+            return wrong("tag must have 1 to 8 octets");
+        }
+        if self.publishers == 0 || self.messages == 0 || self.window == 0 || self.rate == 0 {
+            return wrong("publishers, messages, window and rate are at least 1");
+        }
+        if self.transports.is_empty() || !(0.1..=600.0).contains(&self.seconds) {
+            return wrong("one transport at least, seconds from 0.1 to 600");
+        }
+        if self.joint && self.connections != 1 {
+            return wrong("a joint connection is one connection");
+        }
+        Ok(())
+    }
+}
+
+/// Reads all workloads of a folder, by name.
+pub fn load(folder: &Path) -> Result<Vec<Workload>, String> {
+    let shown = folder.display();
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("{shown}: {error}"))?;
+    let mut workloads = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| format!("{shown}: {error}"))?.path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let workload: Workload =
+            toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        workload.check()?;
+        if path.file_stem().is_none_or(|stem| stem != workload.name.as_str()) {
+            return Err(format!("{}: its name is {:?}", path.display(), workload.name));
+        }
+        workloads.push(workload);
+    }
+    workloads.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(workloads)
+}
+
+/// Picks workloads by name or group, all if no name is given, in the order of the names.
+pub fn pick(all: &[Workload], names: &[String]) -> Result<Vec<Workload>, String> {
+    if names.is_empty() {
+        return Ok(all.to_vec());
+    }
+    let mut picked = Vec::new();
+    for name in names {
+        let before = picked.len();
+        let matching = |workload: &&Workload| workload.name == *name || workload.group.as_ref() == Some(name);
+        picked.extend(all.iter().filter(matching).cloned());
+        if picked.len() == before {
+            let known: Vec<&str> = all.iter().map(|workload| workload.name.as_str()).collect();
+            return Err(format!("no workload {name:?}; there are {}", known.join(", ")));
+        }
+    }
+    Ok(picked)
+}
