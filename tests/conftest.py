@@ -17,6 +17,11 @@ from tests.support.process import BrokerProcess
 _names = itertools.count()
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are numbered, not spelled: they may be long, or masked at random, and ids must not differ by process."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Nothing may hang: every test without a limit of its own gets one."""
     for item in items:
