@@ -114,7 +114,8 @@ impl Broker {
         Ok(restart)
     }
 
-    /// Takes what was logged since the last call; waits up to `timeout` seconds for a first record. None: the log ended.
+    /// Takes what was logged since the last call; waits up to `timeout` seconds for a first record.
+    /// None: the log has ended.
     fn poll_logs(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<Vec<LogRecord>>> {
         let timeout = seconds(timeout)?;
         let records = py.detach(|| self.log.drain(timeout));

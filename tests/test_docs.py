@@ -1,0 +1,46 @@
+"""The documents say what the broker does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+from stompica import _core
+
+ROOT = Path(__file__).parent.parent
+SETTINGS = {name.lower() for setting in _core.settings() for name in (setting.key, *setting.aliases)}
+
+# Words of the form key=value in the documents that are no settings of the broker.
+OTHERS = {"key"}
+
+
+def test_configuration_md_is_rendered_from_the_table() -> None:
+    """If this fails, run `make docs`."""
+    spec = importlib.util.spec_from_file_location("render", ROOT / "docs" / "render.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == module.render()
+
+
+def test_every_setting_named_in_the_documents_exists() -> None:
+    """`name=value` in code, and command lines that start the broker."""
+    for page in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        if not page.exists():
+            continue
+        text = page.read_text(encoding="utf-8")
+        named = set(re.findall(r"`([A-Za-z_]+)=[^`\s]*`", text))
+        for command in re.findall(
+            r"(?:python -m stompica|^stompica|\$ stompica)((?: [A-Za-z_]+=\S+)+)", text, re.MULTILINE
+        ):
+            named |= set(re.findall(r" ([A-Za-z_]+)=", command))
+        unknown = {name for name in named if name.lower() not in SETTINGS | OTHERS and not name.startswith("STOMPICA_")}
+        assert not unknown, f"{page.name} names settings that do not exist: {sorted(unknown)}"
+
+
+def test_every_setting_is_documented() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    for setting in _core.settings():
+        assert f"| `{setting.key}`" in page
+        assert setting.doc.endswith("."), setting.key
