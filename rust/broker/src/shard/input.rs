@@ -6,7 +6,7 @@
 use std::io::{self, Read as _};
 use std::mem::take;
 
-use stompica_proto::decode::masked_head;
+use stompica_proto::decode::{head_value, masked_head, offending_head};
 use stompica_proto::encode::Offender;
 use stompica_proto::transport::{Sniffed, sniff};
 use stompica_proto::ws::{self, WsEvent};
@@ -214,15 +214,10 @@ impl Shard {
 
     #[cold]
     fn fail_decoding(&mut self, key: ConnKey, error: ProtocolError, input: &[u8]) {
-        let head = stompica_proto::decode::offending_head(input);
-        let receipt = head
-            .split(|&byte| byte == b'\n')
-            .skip(1)
-            .find_map(|line| line.strip_prefix(b"receipt:"))
-            .map(|value| value.strip_suffix(b"\r").unwrap_or(value))
-            .filter(|value| {
-                !value.is_empty() && !value.contains(&b'\\') && std::str::from_utf8(value).is_ok()
-            })
+        let head = offending_head(input);
+        // An escaped value is left out: what is wrong with the frame may be its escapes.
+        let receipt = head_value(head, stompica_proto::header::RECEIPT)
+            .filter(|value| !value.contains(&b'\\'))
             .map(<[u8]>::to_vec);
         let offender = Offender { receipt, subscription: None, head: masked_head(head) };
         self.fail_with(key, error, &offender);
