@@ -1,0 +1,70 @@
+package org.stompica.interop;
+
+import java.lang.reflect.Type;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+
+import org.springframework.messaging.simp.stomp.StompCommand;
+import org.springframework.messaging.simp.stomp.StompFrameHandler;
+import org.springframework.messaging.simp.stomp.StompHeaders;
+import org.springframework.messaging.simp.stomp.StompSession;
+import org.springframework.messaging.simp.stomp.StompSessionHandlerAdapter;
+
+/** Keeps what a session is told, for whoever waits for it. */
+final class Events extends StompSessionHandlerAdapter {
+
+    /** Seconds until what a scenario waits for counts as never coming. */
+    static final long LIMIT_S = 10;
+
+    /** A frame that came. */
+    record Frame(StompHeaders headers, byte[] body) {
+    }
+
+    final BlockingQueue<Frame> messages = new LinkedBlockingQueue<>();
+    final BlockingQueue<Frame> errors = new LinkedBlockingQueue<>();
+    final BlockingQueue<Throwable> failures = new LinkedBlockingQueue<>();
+
+    /** What subscriptions hand their messages to. */
+    final StompFrameHandler toMessages = new StompFrameHandler() {
+        @Override
+        public Type getPayloadType(StompHeaders headers) {
+            return byte[].class;
+        }
+
+        @Override
+        public void handleFrame(StompHeaders headers, Object payload) {
+            messages.add(new Frame(headers, (byte[]) payload));
+        }
+    };
+
+    @Override
+    public Type getPayloadType(StompHeaders headers) {
+        return byte[].class;
+    }
+
+    @Override
+    public void handleFrame(StompHeaders headers, Object payload) {
+        errors.add(new Frame(headers, (byte[]) payload));
+    }
+
+    @Override
+    public void handleException(
+            StompSession session, StompCommand command, StompHeaders headers, byte[] payload, Throwable exception) {
+        failures.add(exception);
+    }
+
+    @Override
+    public void handleTransportError(StompSession session, Throwable exception) {
+        failures.add(exception);
+    }
+
+    /** The next of {@code queue}, already there or to come. */
+    static <T> T next(BlockingQueue<T> queue, String what) throws InterruptedException {
+        T item = queue.poll(LIMIT_S, TimeUnit.SECONDS);
+        if (item == null) {
+            throw new AssertionError("no " + what + " within " + LIMIT_S + " s");
+        }
+        return item;
+    }
+}

@@ -1,0 +1,146 @@
+package org.stompica.interop;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import java.util.Arrays;
+import java.util.Objects;
+import java.util.UUID;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+import org.springframework.messaging.simp.stomp.ConnectionLostException;
+import org.springframework.messaging.simp.stomp.StompHeaders;
+import org.springframework.messaging.simp.stomp.StompSession;
+import org.springframework.util.MimeTypeUtils;
+
+/** What the clients do with the broker, whatever the transport. */
+final class Scenarios {
+
+    /** Milliseconds between heart-beats, each way. */
+    private static final long BEAT_MS = 1000;
+
+    private Scenarios() {
+    }
+
+    /** Connects with heart-beats, subscribes, sends, gets receipts, disconnects. */
+    static void exchange(Connector connector) throws Exception {
+        Events events = new Events();
+        StompSession session = connector.connect(BEAT_MS, events);
+        session.setAutoReceipt(true);
+        String topic = newTopic();
+        StompSession.Subscription subscription = session.subscribe(topic, events.toMessages);
+        await(subscription, "SUBSCRIBE");
+        StompHeaders headers = to(topic);
+        headers.add("colour", "blue");
+        headers.set("content-type", "text/plain;charset=UTF-8");
+        await(session.send(headers, "Grüße, 世界, 🜁".getBytes(UTF_8)), "SEND");
+        Events.Frame message = Events.next(events.messages, "MESSAGE");
+        equal("Grüße, 世界, 🜁", new String(message.body(), UTF_8));
+        equal("blue", message.headers().getFirst("colour"));
+        equal(topic, message.headers().getDestination());
+        equal(subscription.getSubscriptionId(), message.headers().getSubscription());
+        check(message.headers().getMessageId() != null, "the MESSAGE has no message-id");
+        subscription.unsubscribe();
+        await(session.send(to(topic), "nobody listens".getBytes(UTF_8)), "SEND");
+        check(events.messages.isEmpty(), "a MESSAGE came after UNSUBSCRIBE");
+        disconnect(session, events);
+    }
+
+    /** Header values that need escapes arrive as they were. */
+    static void escapes(Connector connector) throws Exception {
+        Events events = new Events();
+        StompSession session = connector.connect(0, events);
+        session.setAutoReceipt(true);
+        String topic = newTopic();
+        await(session.subscribe(topic, events.toMessages), "SUBSCRIBE");
+        StompHeaders headers = to(topic);
+        headers.add("lines", "one\ntwo\r\nthree");
+        headers.add("colon", "a:b:c");
+        headers.add("path", "C:\\dir");
+        session.send(headers, new byte[] {'x'});
+        StompHeaders received = Events.next(events.messages, "MESSAGE").headers();
+        for (String name : new String[] {"lines", "colon", "path"}) {
+            equal(headers.getFirst(name), received.getFirst(name));
+        }
+        disconnect(session, events);
+    }
+
+    /** An idle connection lives by heart-beats of both sides, longer than either would wait for one. */
+    static void heartbeats(Connector connector) throws Exception {
+        Events events = new Events();
+        StompSession session = connector.connect(BEAT_MS, events);
+        session.setAutoReceipt(true);
+        Throwable failure = events.failures.poll(4 * BEAT_MS, TimeUnit.MILLISECONDS);
+        check(failure == null, "the idle session ended: " + failure);
+        await(session.send(to(newTopic()), "still here".getBytes(UTF_8)), "SEND");
+        disconnect(session, events);
+    }
+
+    /** A body of all bytes arrives as it was. */
+    static void binary(Connector connector) throws Exception {
+        Events events = new Events();
+        StompSession session = connector.connect(0, events);
+        session.setAutoReceipt(true);
+        String topic = newTopic();
+        await(session.subscribe(topic, events.toMessages), "SUBSCRIBE");
+        byte[] body = new byte[32 * 1024];
+        for (int index = 0; index < body.length; index++) {
+            body[index] = (byte) index;
+        }
+        StompHeaders headers = to(topic);
+        // Tells the WebSocket client to send a binary message; as text it would replace what is not UTF-8.
+        headers.setContentType(MimeTypeUtils.APPLICATION_OCTET_STREAM);
+        session.send(headers, body);
+        check(Arrays.equals(body, Events.next(events.messages, "MESSAGE").body()), "the body is another one");
+        disconnect(session, events);
+    }
+
+    /** An ERROR says what was wrong and ends the connection. */
+    static void errors(Connector connector) throws Exception {
+        Events events = new Events();
+        StompSession session = connector.connect(0, events);
+        session.send(to(newTopic() + "/*"), "to whom?".getBytes(UTF_8));
+        StompHeaders error = Events.next(events.errors, "ERROR").headers();
+        check(error.getFirst("message") != null, "the ERROR has no message");
+        check(Objects.requireNonNullElse(error.getFirst("code"), "").startsWith("E-"), "the ERROR has no code");
+        Throwable end = Events.next(events.failures, "end of the connection");
+        check(end instanceof ConnectionLostException, "not a lost connection: " + end);
+        check(!session.isConnected(), "the session is still connected");
+    }
+
+    private static void disconnect(StompSession session, Events events) throws InterruptedException {
+        StompHeaders headers = new StompHeaders();
+        headers.setReceipt("bye");
+        session.disconnect(headers);
+        check(!session.isConnected(), "the session is still connected");
+        check(events.errors.isEmpty(), "an ERROR came");
+        check(events.failures.isEmpty(), "the session failed: " + events.failures.peek());
+        check(events.messages.isEmpty(), "a MESSAGE came that nobody awaited");
+    }
+
+    private static void await(StompSession.Receiptable frame, String command) throws InterruptedException {
+        CountDownLatch receipt = new CountDownLatch(1);
+        frame.addReceiptTask(receipt::countDown);
+        check(receipt.await(Events.LIMIT_S, TimeUnit.SECONDS), "no RECEIPT of " + command);
+    }
+
+    private static StompHeaders to(String destination) {
+        StompHeaders headers = new StompHeaders();
+        headers.setDestination(destination);
+        return headers;
+    }
+
+    private static String newTopic() {
+        return "/topic/spring-" + UUID.randomUUID();
+    }
+
+    private static void equal(String expected, String actual) {
+        check(expected.equals(actual), "'" + actual + "' instead of '" + expected + "'");
+    }
+
+    private static void check(boolean condition, String what) {
+        if (!condition) {
+            throw new AssertionError(what);
+        }
+    }
+}

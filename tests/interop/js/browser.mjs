@@ -1,0 +1,74 @@
+// @stomp/stompjs on a page in headless Chromium: `node browser.mjs PORT SCENARIO…`. The scenario `chat=TOPIC` talks on
+// TOPIC with another client; all others are those of stompjs_scenarios.mjs. CHROMIUM names the browser's executable.
+
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { chromium } from 'playwright-core'
+import * as scenarios from './stompjs_scenarios.mjs'
+import { main } from './support.mjs'
+
+const FILES = {
+  '/': ['page.html', 'text/html; charset=utf-8'],
+  '/page.mjs': ['page.mjs', 'text/javascript'],
+  '/stompjs_scenarios.mjs': ['stompjs_scenarios.mjs', 'text/javascript'],
+  '/support.mjs': ['support.mjs', 'text/javascript'],
+  '/stompjs.js': ['node_modules/@stomp/stompjs/bundles/stomp.umd.min.js', 'text/javascript'],
+}
+
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+]
+
+/** Serves the page on a free port of its own, so that its origin differs from the broker's by the port. */
+async function serve() {
+  const server = createServer(async (request, response) => {
+    const [file, type] = FILES[request.url] ?? []
+    if (!file) return response.writeHead(404).end()
+    response.writeHead(200, { 'Content-Type': type }).end(await readFile(join(import.meta.dirname, file)))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return server
+}
+
+/** Calls `use` with a page that has loaded the client; browser, profile and server are gone afterwards. */
+async function withPage(use) {
+  const server = await serve()
+  const profile = await mkdtemp(join(tmpdir(), 'stompica-chromium-'))
+  const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium'
+  const browser = await chromium.launchPersistentContext(profile, { executablePath, headless: true, args: FLAGS })
+  try {
+    const page = await browser.newPage()
+    page.on('pageerror', error => console.error(`page: ${error}`))
+    await page.goto(`http://127.0.0.1:${server.address().port}/`)
+    await page.waitForFunction(() => document.querySelector('#state').textContent === 'ready')
+    return await use(page)
+  } finally {
+    await browser.close()
+    server.close()
+    await rm(profile, { recursive: true, force: true })
+  }
+}
+
+/** The scenario `name`, run by the page. */
+function find(page, name) {
+  const url = port => `ws://127.0.0.1:${port}/stomp`
+  if (name.startsWith('chat=')) {
+    const topic = name.slice('chat='.length)
+    return port => page.evaluate(([url, topic]) => globalThis.chat(url, topic), [url(port), topic])
+  }
+  if (name in scenarios) {
+    return port => page.evaluate(([name, url]) => globalThis.scenario(name, url), [name, url(port)])
+  }
+}
+
+process.exit(await withPage(page => main(name => find(page, name))))

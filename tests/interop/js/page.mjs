@@ -1,0 +1,21 @@
+// What runs inside the browser. `stomp` scenarios are called by name from browser.mjs; `chat` talks to whoever sends.
+
+import * as stompjs from '/stompjs_scenarios.mjs'
+
+const stomp = globalThis.StompJs
+
+globalThis.scenario = (name, url) => stompjs[name]({ stomp, url })
+
+/** Answers every message on `topic`/to-page on `topic`/from-page until one says bye; `ready` is called once it listens. */
+globalThis.chat = async (url, topic) => {
+  const session = await stompjs.Session.open({ stomp, url })
+  await session.subscribe(`${topic}/to-page`)
+  await session.send(`${topic}/from-page`, 'the page is here', { origin: location.origin })
+  for (;;) {
+    const message = await session.messages.next()
+    await session.send(`${topic}/from-page`, `heard: ${message.body}`, { colour: message.headers.colour })
+    if (message.body === 'bye') return session.close()
+  }
+}
+
+document.querySelector('#state').textContent = 'ready'

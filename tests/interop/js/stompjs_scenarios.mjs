@@ -1,0 +1,170 @@
+// What @stomp/stompjs does with the broker: the same in Node and in a browser. Each scenario takes an environment
+// `{ stomp, url }`: the library's exports and the broker's WebSocket address.
+
+import { BEAT_MS, Inbox, check, equal, newTopic, within } from './support.mjs'
+
+/** A connected client with promises for what the library calls back about. */
+export class Session {
+  messages = new Inbox('MESSAGE')
+  beats = new Inbox('heart-beat')
+  errors = new Inbox('ERROR')
+  closes = new Inbox('close of the WebSocket')
+  receipts = 0
+
+  static async open({ stomp, url }, options = {}) {
+    const session = new Session()
+    const connected = new Inbox('CONNECTED')
+    session.client = new stomp.Client({
+      brokerURL: url,
+      reconnectDelay: 0,
+      heartbeatIncoming: 0,
+      heartbeatOutgoing: 0,
+      connectHeaders: { host: 'localhost' },
+      onConnect: frame => connected.put(frame),
+      onStompError: frame => {
+        connected.fail(new Error(frame.headers.message))
+        session.errors.put(frame)
+      },
+      onWebSocketClose: event => {
+        connected.fail(new Error(`closed with ${event.code} ${event.reason}`))
+        session.closes.put(event)
+      },
+      onHeartbeatReceived: () => session.beats.put('beat'),
+      onHeartbeatLost: () => session.beats.fail(new Error('the server missed its heart-beats')),
+      ...options,
+    })
+    session.client.activate()
+    session.connected = (await connected.next()).headers
+    return session
+  }
+
+  /** Calls `act` with the headers to add, and waits for the RECEIPT that they ask for. */
+  receipt(act) {
+    const id = `receipt:${this.receipts++}`
+    const came = new Promise(resolve => this.client.watchForReceipt(id, resolve))
+    act({ receipt: id })
+    return within(came, `RECEIPT ${id}`)
+  }
+
+  async subscribe(destination, headers = {}) {
+    let subscription
+    await this.receipt(receipt => {
+      subscription = this.client.subscribe(destination, message => this.messages.put(message), { ...headers, ...receipt })
+    })
+    return subscription
+  }
+
+  send(destination, body, headers = {}) {
+    return this.receipt(receipt => this.client.publish({ destination, body, headers: { ...headers, ...receipt } }))
+  }
+
+  /** DISCONNECT, its RECEIPT, the WebSocket's close. */
+  async close() {
+    const receipt = new Inbox('RECEIPT of DISCONNECT')
+    this.client.onDisconnect = frame => receipt.put(frame)
+    await within(this.client.deactivate(), 'end of the connection')
+    await receipt.next()
+    check(this.errors.isEmpty, 'an ERROR came')
+    check(this.messages.isEmpty, 'a MESSAGE came that nobody awaited')
+  }
+}
+
+/** Subscribes, sends, gets receipts, disconnects. */
+export async function exchange(environment) {
+  const topic = newTopic()
+  const session = await Session.open(environment)
+  const subscription = await session.subscribe(topic)
+  const headers = { colour: 'blue', path: 'C:\\dir', lines: 'one\ntwo\r\nthree', 'content-type': 'text/plain' }
+  await session.send(topic, 'Grüße, 世界, 🜁', headers)
+  const message = await session.messages.next()
+  equal(message.body, 'Grüße, 世界, 🜁')
+  for (const [name, value] of Object.entries(headers)) equal(message.headers[name], value)
+  equal(message.headers.destination, topic)
+  equal(message.headers.subscription, subscription.id)
+  check(!('receipt' in message.headers), 'the receipt header of the SEND leaked')
+  await session.receipt(receipt => subscription.unsubscribe(receipt))
+  await session.send(topic, 'nobody listens')
+  await session.close()
+}
+
+/** Every version is agreed on, also as the WebSocket's subprotocol. */
+export async function versions(environment) {
+  for (const version of ['1.0', '1.1', '1.2']) {
+    const session = await Session.open(environment, { stompVersions: new environment.stomp.Versions([version]) })
+    equal(session.client.connectedVersion, version)
+    equal(session.client.webSocket.protocol, `v${version.replace('.', '')}.stomp`)
+    await session.close()
+  }
+}
+
+/** An idle connection lives by heart-beats of both sides, longer than either would wait for one. */
+export async function heartbeats(environment) {
+  const session = await Session.open(environment, { heartbeatIncoming: BEAT_MS, heartbeatOutgoing: BEAT_MS })
+  for (let count = 0; count < 4; count++) await session.beats.next()
+  await session.send(newTopic(), 'still here')
+  await session.close()
+}
+
+/** A body of all bytes arrives as it was. */
+export async function binary(environment) {
+  const topic = newTopic()
+  const session = await Session.open(environment)
+  await session.subscribe(topic)
+  const body = Uint8Array.from({ length: 1024 }, (_, index) => index & 255)
+  session.client.publish({ destination: topic, binaryBody: body, headers: { 'content-type': 'application/octet-stream' } })
+  const message = await session.messages.next()
+  equal(Array.from(message.binaryBody), Array.from(body))
+  await session.close()
+}
+
+/** One frame may span many WebSocket messages, and be far larger than any of them. */
+export async function large(environment) {
+  const topic = newTopic()
+  const session = await Session.open(environment, { splitLargeFrames: true })
+  await session.subscribe(topic)
+  const body = 'All work and no play. '.repeat(20_000)
+  await session.send(topic, body)
+  const message = await session.messages.next()
+  check(message.body === body, `${message.body.length} characters instead of ${body.length}, or others`)
+  await session.close()
+}
+
+/** What a transaction sent arrives at COMMIT, in order; ABORT undoes it. */
+export async function transactions(environment) {
+  const topic = newTopic()
+  const session = await Session.open(environment)
+  await session.subscribe(topic)
+  for (const end of ['abort', 'commit']) {
+    const transaction = session.client.begin()
+    for (const body of ['first', 'second']) await session.send(topic, `${body} ${end}`, { transaction: transaction.id })
+    check(session.messages.isEmpty, `a MESSAGE came before ${end}`)
+    transaction[end]()
+  }
+  equal((await session.messages.next()).body, 'first commit')
+  equal((await session.messages.next()).body, 'second commit')
+  await session.close()
+}
+
+/** Many messages arrive completely and in order. */
+export async function order(environment) {
+  const topic = newTopic()
+  const session = await Session.open(environment)
+  await session.subscribe(`${topic}/*`)
+  const count = 2_000
+  for (let number = 0; number < count; number++) {
+    session.client.publish({ destination: `${topic}/${number % 7}`, body: String(number) })
+  }
+  for (let number = 0; number < count; number++) equal((await session.messages.next()).body, String(number))
+  await session.close()
+}
+
+/** An ERROR says what was wrong, then the WebSocket closes with the code for protocol errors. */
+export async function errors(environment) {
+  const session = await Session.open(environment)
+  session.client.publish({ destination: `${newTopic()}/*`, body: 'to whom?', headers: { receipt: 'never' } })
+  const error = await session.errors.next()
+  check(error.headers.message, 'the ERROR has no message')
+  check(error.headers.code.startsWith('E-'), 'the ERROR has no code')
+  equal(error.headers['receipt-id'], 'never')
+  equal((await session.closes.next()).code, 1002)
+}

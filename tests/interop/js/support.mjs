@@ -1,0 +1,86 @@
+// What the client programs share: waiting with a limit, and running scenarios by name.
+
+/** Milliseconds until what a scenario waits for counts as never coming. */
+export const TIMEOUT_MS = 10_000
+
+/** Milliseconds between heart-beats, each way. */
+export const BEAT_MS = 500
+
+/** Fails the scenario, saying `what` went wrong, unless `condition` holds. */
+export function check(condition, what) {
+  if (!condition) throw new Error(what)
+}
+
+/** Fails the scenario unless both are equal as JSON. */
+export function equal(actual, expected) {
+  const [a, e] = [JSON.stringify(actual), JSON.stringify(expected)]
+  check(a === e, `${a} instead of ${e}`)
+}
+
+/** `promise`, or a failure that names `what` was awaited in vain. */
+export function within(promise, what, ms = TIMEOUT_MS) {
+  let timer
+  const limit = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no ${what} within ${ms} ms`)), ms)
+  })
+  return Promise.race([promise, limit]).finally(() => clearTimeout(timer))
+}
+
+/** Things that happen, for whoever awaits the next one: `put` them, await `next`. `fail` ends all waiting. */
+export class Inbox {
+  #items = []
+  #waiting = []
+  #error
+
+  constructor(what) {
+    this.what = what
+  }
+
+  get isEmpty() {
+    return this.#items.length === 0
+  }
+
+  put(item) {
+    const waiting = this.#waiting.shift()
+    if (waiting) waiting.resolve(item)
+    else this.#items.push(item)
+  }
+
+  fail(error) {
+    this.#error = error
+    for (const waiting of this.#waiting.splice(0)) waiting.reject(error)
+  }
+
+  next() {
+    if (!this.isEmpty) return Promise.resolve(this.#items.shift())
+    if (this.#error) return Promise.reject(this.#error)
+    return within(new Promise((resolve, reject) => this.#waiting.push({ resolve, reject })), this.what)
+  }
+}
+
+let topics = 0
+
+/** A topic that no other scenario, program or page uses. */
+export function newTopic() {
+  return `/topic/js-${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}-${topics++}`
+}
+
+/**
+ * Runs the scenarios that the command line names after the broker's port, each called with the port; `find` gives the
+ * one of a name. Prints `PASS name` for each, stops at the first failure and returns the exit status.
+ */
+export async function main(find) {
+  const [port, ...names] = process.argv.slice(2)
+  for (const name of names) {
+    try {
+      const scenario = find(name)
+      check(scenario, 'no such scenario')
+      await scenario(Number(port))
+    } catch (error) {
+      console.error(`FAIL ${name}: ${error.stack ?? error}`)
+      return 1
+    }
+    console.log(`PASS ${name}`)
+  }
+  return 0
+}

@@ -1,0 +1,144 @@
+# frozen_string_literal: true
+
+# The Ruby stomp gem over TCP: `ruby client.rb PORT SCENARIO…`. Prints `PASS name` for each scenario.
+
+require 'securerandom'
+require 'stomp'
+require 'timeout'
+
+# Seconds until what a scenario waits for counts as never coming.
+LIMIT = 10
+
+# Milliseconds between heart-beats, each way.
+BEAT_MS = 500
+
+# Collects each run of the library's heart-beat threads, so that a scenario can wait for them.
+class BeatLog < Stomp::NullLogger
+  attr_reader :checks
+
+  def initialize
+    super
+    @checks = Queue.new
+  end
+
+  def on_hbfire(_parameters, what, _details = {})
+    @checks << what if what == 'receive_fire'
+  end
+end
+
+def check(condition, what)
+  raise what unless condition
+end
+
+def equal(actual, expected)
+  check(actual == expected, "#{actual.inspect} instead of #{expected.inspect}")
+end
+
+def new_topic
+  "/topic/ruby-#{SecureRandom.hex(8)}"
+end
+
+def open_connection(port, version: '1.2', beats: '0,0', **options)
+  headers = { 'accept-version' => version, 'host' => 'localhost', 'heart-beat' => beats }
+  hosts = [{ login: 'guest', passcode: 'guest', host: '127.0.0.1', port: port }]
+  Stomp::Connection.new({ hosts: hosts, reliable: false, connect_headers: headers, **options })
+end
+
+# The next frame, which must be of this command.
+def expect(connection, command)
+  frame = connection.receive
+  equal(frame&.command, command)
+  frame
+end
+
+def expect_receipt(connection, id)
+  equal(expect(connection, 'RECEIPT').headers['receipt-id'], id)
+end
+
+# DISCONNECT, its RECEIPT, and the library's own end of the connection.
+def close(connection)
+  connection.disconnect(receipt: 'bye')
+  equal(connection.disconnect_receipt.headers['receipt-id'], 'bye')
+  check(connection.closed?, 'the connection is still open')
+end
+
+def exchange(port)
+  { '1.0' => { colour: 'blue' },
+    '1.1' => { colour: 'blue:green', lines: "one\ntwo", path: 'C:\\dir' },
+    '1.2' => { colour: 'blue:green', lines: "one\r\ntwo", path: 'C:\\dir' } }.each do |version, headers|
+    topic = new_topic
+    connection = open_connection(port, version: version)
+    equal(connection.protocol, version)
+    connection.subscribe(topic, { receipt: 'subscribed' }, '1')
+    expect_receipt(connection, 'subscribed')
+    connection.publish(topic, 'Grüße, 世界', headers)
+    message = expect(connection, 'MESSAGE')
+    equal(message.body.dup.force_encoding('UTF-8'), 'Grüße, 世界')
+    headers.each { |name, value| equal(message.headers[name.to_s], value) }
+    equal(message.headers['destination'], topic)
+    connection.unsubscribe(topic, { receipt: 'unsubscribed' }, '1')
+    expect_receipt(connection, 'unsubscribed')
+    connection.publish(topic, 'nobody listens', receipt: 'sent')
+    expect_receipt(connection, 'sent')
+    close(connection)
+  end
+end
+
+def heartbeats(port)
+  log = BeatLog.new
+  connection = open_connection(port, beats: "#{BEAT_MS},#{BEAT_MS}", logger: log)
+  5.times { log.checks.pop }
+  check(connection.hbsend_count >= 2, "#{connection.hbsend_count} heart-beats sent")
+  check(connection.hbrecv_count >= 2, "#{connection.hbrecv_count} heart-beats received")
+  connection.publish(new_topic, 'still here', receipt: 'sent')
+  expect_receipt(connection, 'sent')
+  close(connection)
+end
+
+def binary(port)
+  topic = new_topic
+  connection = open_connection(port)
+  connection.subscribe(topic, { receipt: 'subscribed' }, '1')
+  expect_receipt(connection, 'subscribed')
+  body = (0..255).to_a.pack('C*') * 400
+  connection.publish(topic, body, 'content-type': 'application/octet-stream')
+  equal(expect(connection, 'MESSAGE').body.b, body)
+  close(connection)
+end
+
+def transactions(port)
+  topic = new_topic
+  connection = open_connection(port)
+  connection.subscribe(topic, { receipt: 'subscribed' }, '1')
+  expect_receipt(connection, 'subscribed')
+  %w[abort commit].each do |ending|
+    connection.begin(ending)
+    %w[first second].each { |word| connection.publish(topic, "#{word} #{ending}", transaction: ending) }
+    connection.publish(new_topic, 'all taken?', receipt: 'taken')
+    expect_receipt(connection, 'taken')
+    connection.public_send(ending, ending)
+  end
+  equal(expect(connection, 'MESSAGE').body, 'first commit')
+  equal(expect(connection, 'MESSAGE').body, 'second commit')
+  close(connection)
+end
+
+def errors(port)
+  connection = open_connection(port)
+  connection.publish("#{new_topic}/*", 'to whom?', receipt: 'never')
+  error = expect(connection, 'ERROR')
+  check(error.headers['message'], 'the ERROR has no message')
+  check(error.headers['code'].start_with?('E-'), 'the ERROR has no code')
+  equal(error.headers['receipt-id'], 'never')
+  equal(connection.receive, nil)
+  check(connection.closed?, 'the connection is still open')
+end
+
+SCENARIOS = %w[exchange heartbeats binary transactions errors].freeze
+
+port = Integer(ARGV.shift)
+ARGV.each do |name|
+  check(SCENARIOS.include?(name), "no scenario #{name}")
+  Timeout.timeout(LIMIT) { send(name, port) }
+  puts "PASS #{name}"
+end

@@ -1,0 +1,88 @@
+"""Finds the runtimes that the clients need and runs client programs.
+
+A client program takes where the broker listens and the names of scenarios, runs them in that order, prints
+`PASS name` for each and exits with 0; at the first failure it says why on stderr and exits with 1.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+HERE = Path(__file__).parent
+"""The folder of these tests."""
+
+EXAMPLES = HERE.parent.parent / "examples"
+"""The project's examples."""
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+"""The browser; the variable names another one."""
+
+TIMEOUT = 60.0
+"""Seconds until a client program counts as hung. Its own waits are shorter and say what they waited for."""
+
+_PASS = re.compile(r"^PASS (\S+)$", re.MULTILINE)
+
+
+def missing(what: str) -> NoReturn:
+    """Skips the test because `what` is not there; in CI, where nothing may be missing, fails it."""
+    reason = f"{what} is missing: tests/interop/setup.sh installs it"
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def program(name: str) -> str:
+    """The path of an executable."""
+    return shutil.which(name) or missing(name)
+
+
+def installed(path: Path, what: str) -> Path:
+    """`path`, which the installation of `what` creates."""
+    return path if path.exists() else missing(what)
+
+
+def library(command: Sequence[str], what: str) -> None:
+    """Checks by running `command` that the library `what` can be loaded."""
+    if (
+        subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT).returncode
+        != 0
+    ):
+        missing(what)
+
+
+def run(command: Sequence[str | Path], *, timeout: float = TIMEOUT, cwd: Path | None = None) -> str:
+    """What `command` prints on stdout; fails with all it printed unless it exits with 0 in time."""
+    named = " ".join(str(part) if len(str(part)) <= 80 else f"{str(part)[:40]}…" for part in command)
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            cwd=cwd,
+        )
+    except subprocess.TimeoutExpired as late:
+        pytest.fail(f"{named} still runs after {timeout} s:\n{_text(late.stdout)}\n{_text(late.stderr)}", pytrace=False)
+    if done.returncode != 0:
+        pytest.fail(f"{named} exited with {done.returncode}:\n{done.stdout}\n{done.stderr}", pytrace=False)
+    return done.stdout
+
+
+def run_scenarios(command: Sequence[str | Path], scenarios: Sequence[str], *, timeout: float = TIMEOUT) -> None:
+    """Runs a client program through `scenarios` and checks that it says to have passed each."""
+    assert _PASS.findall(run([*command, *scenarios], timeout=timeout)) == list(scenarios)
+
+
+def _text(output: bytes | str | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""

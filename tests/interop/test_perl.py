@@ -1,0 +1,23 @@
+"""Net::Stomp of Perl (Debian: libnet-stomp-perl)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interop import runtimes
+from tests.support.process import BrokerProcess
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def perl() -> str:
+    """Perl, with the library."""
+    found = runtimes.program("perl")
+    runtimes.library([found, "-MNet::Stomp", "-e", "1"], "Perl's library Net::Stomp (libnet-stomp-perl)")
+    return found
+
+
+@pytest.mark.parametrize("scenario", ["exchange", "heartbeats", "binary", "transactions", "errors"])
+def test_perl_net_stomp(broker: BrokerProcess, perl: str, scenario: str) -> None:
+    runtimes.run_scenarios([perl, runtimes.HERE / "perl" / "client.pl", str(broker.port)], [scenario])

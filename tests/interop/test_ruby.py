@@ -1,0 +1,23 @@
+"""The stomp gem of Ruby (Debian: ruby-stomp)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interop import runtimes
+from tests.support.process import BrokerProcess
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def ruby() -> str:
+    """Ruby, with the library."""
+    found = runtimes.program("ruby")
+    runtimes.library([found, "-e", "require 'stomp'"], "Ruby's library stomp (ruby-stomp)")
+    return found
+
+
+@pytest.mark.parametrize("scenario", ["exchange", "heartbeats", "binary", "transactions", "errors"])
+def test_ruby_stomp(broker: BrokerProcess, ruby: str, scenario: str) -> None:
+    runtimes.run_scenarios([ruby, runtimes.HERE / "ruby" / "client.rb", str(broker.port)], [scenario])
