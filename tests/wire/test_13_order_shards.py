@@ -105,6 +105,20 @@ def test_a_receipted_subscription_is_known_on_every_shard(embedded: stompica.Bro
         subscriber.expect_message("x", subscription=topic)
 
 
+def test_a_subscription_gets_nothing_that_had_its_receipt_before(embedded: stompica.Broker, wires: list[Wire]) -> None:
+    """What another shard mailed before a SUBSCRIBE was sent must not be routed to it, though it is still unread."""
+    rows = on_every_shard(embedded, wires)
+    publisher, subscriber = rows[0][0], rows[1][0]
+    subscriber.subscribe("/topic/early/#", "all")
+    for round_ in range(1000):
+        topic = f"/topic/early/{round_}"
+        publisher.send_and_wait(topic, "before")
+        subscriber.send(frames.subscribe(topic, topic, receipt=topic))
+        answers = [subscriber.recv_frame(), subscriber.recv_frame()]
+        got = {(frame.command, frame.header("subscription")) for frame in answers}
+        assert got == {("MESSAGE", "all"), ("RECEIPT", None)}, f"round {round_}: {answers}"
+
+
 @pytest.mark.parametrize("kill", [False, True], ids=["disconnect", "reset"])
 def test_a_connection_s_end_is_known_on_every_shard(embedded: stompica.Broker, wires: list[Wire], kill: bool) -> None:
     rows = on_every_shard(embedded, wires)
