@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import weakref
 from dataclasses import dataclass
@@ -168,6 +167,8 @@ class Broker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        import asyncio  # here, because it takes longer to load than everything else together
+
         await asyncio.to_thread(self.stop)
 
     def __repr__(self) -> str:

@@ -105,12 +105,15 @@ impl Broker {
     /// Applies what a reload can apply of these settings; returns the keys of changed ones that need a restart.
     fn reload(&self, py: Python<'_>, given: Vec<Triple>) -> PyResult<Vec<&'static str>> {
         let wanted = Config::from_map(&entries(given)).map_err(error::config)?;
-        let mut running = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        let restart = config::needing_restart(&running, &wanted);
-        let applied = config::reloaded(&running, &wanted);
-        self.log.set_level(applied.log_level);
-        py.detach(|| self.broker.reload(applied.clone()));
-        *running = applied;
+        // All of it without the GIL: who waits for the lock must not hold what its owner needs to return.
+        let restart = py.detach(|| {
+            let mut running = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+            let restart = config::needing_restart(&running, &wanted);
+            *running = config::reloaded(&running, &wanted);
+            self.log.set_level(running.log_level);
+            self.broker.reload(running.clone());
+            restart
+        });
         Ok(restart)
     }
 
