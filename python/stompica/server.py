@@ -29,11 +29,11 @@ def serve(given: Sequence[Given]) -> None:
     server = _Server(given)
     with server.signals():
         core = _core.Broker.start(collected)
+        server.attach(core)
         dispatcher = logs.Dispatcher(core, logs.stderr_sink(effective["log_format"]))
         try:
             for level, line in greeting(core, effective):
                 core.announce(level, line)
-            server.attach(core)
             core.wait()
             core.announce("info", "stopped")
         finally:
@@ -61,7 +61,7 @@ class _Server:
         self._stops = 0
 
     def attach(self, core: _core.Broker) -> None:
-        """Hands over the started broker; signals that came before take effect now."""
+        """Hands over the started broker; a signal to stop that came before takes effect now."""
         self._core = core
         if self._stops:
             core.drain()
