@@ -21,6 +21,8 @@ pub enum Flow {
     Done,
     /// It has to wait, and all behind it.
     Parked,
+    /// It is to be looked at again in the next turn.
+    Later,
 }
 
 impl Shard {
@@ -28,6 +30,9 @@ impl Shard {
     pub(crate) fn handle(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
         if self.config.log_frames {
             self.log_frame(key, frame);
+        }
+        if frame.command == Command::Subscribe && !self.mail_is_routed(key) {
+            return Flow::Later;
         }
         let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
         let mut own_headers = take(&mut self.own_headers);

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::Shard;
 use super::mailbox::{Accepted, Mail};
+use crate::ids::ConnKey;
 use crate::io::listener::Accept;
 use crate::log::Level;
 
@@ -49,6 +50,21 @@ impl Shard {
                 self.outgoing[shard].push(Mail::Accepted(accepted));
             }
         }
+    }
+
+    /// Whether a connection over the limit has to go; a place may have become free since it came.
+    pub(super) fn stays_refused(&mut self, key: ConnKey) -> bool {
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.refused) else { return false };
+        if self.shared.connections.load(Ordering::Relaxed) >= self.config.max_connections {
+            return true;
+        }
+        conn.refused = false;
+        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        self.counters.refused -= 1;
+        if let Some(listener) = &mut self.listener {
+            listener.refused_closed();
+        }
+        false
     }
 
     fn accept_failed(&mut self, error: &std::io::Error) {

@@ -61,6 +61,7 @@ impl Shard {
             }
             Ok(len) => {
                 conn.read_ms = self.now_ms;
+                conn.read_turn = self.turn;
                 if let Some(state) = conn.websocket() {
                     state.pinged_ms = None;
                 }
@@ -129,7 +130,7 @@ impl Shard {
             Sniffed::Incomplete => {}
             Sniffed::Stomp => {
                 conn.transport = Transport::Stomp;
-                if conn.refused {
+                if self.stays_refused(key) {
                     self.refuse(key);
                 } else {
                     self.consume_stomp(key, &[]);
@@ -137,7 +138,7 @@ impl Shard {
             }
             Sniffed::Http => {
                 conn.transport = Transport::Http;
-                if conn.refused {
+                if self.stays_refused(key) {
                     self.refuse(key);
                 } else {
                     self.answer_http(key);
@@ -193,6 +194,10 @@ impl Shard {
                     match self.handle(key, &frame) {
                         Flow::Done => at += consumed,
                         Flow::Parked => break,
+                        Flow::Later => {
+                            self.leave_for_next_turn(key);
+                            break;
+                        }
                     }
                 }
                 Ok(Decoded::Incomplete { consumed, frame_len }) => {
@@ -210,6 +215,12 @@ impl Shard {
         }
         self.spans = spans;
         at
+    }
+
+    fn leave_for_next_turn(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.backlog = true;
+        }
     }
 
     #[cold]

@@ -7,7 +7,7 @@ use super::mailbox::{Accepted, Mail};
 use super::{Inbound, Shard};
 use crate::config::Config;
 use crate::handle::ConnectionInfo;
-use crate::ids::ShardId;
+use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Conn, Transport};
 use crate::log::Level;
 
@@ -24,7 +24,7 @@ impl Shard {
 
     fn read_mail(&mut self, mail: Mail) {
         match mail {
-            Mail::Batch(batch) => self.inbound.push_back(Inbound { batch, next: 0 }),
+            Mail::Batch(batch) => self.inbound.push_back(Inbound { batch, turn: self.turn, next: 0 }),
             Mail::Accepted(accepted) => self.adopt(accepted),
             Mail::Interest { from, name, interested, reply } => {
                 self.hand_out();
@@ -62,7 +62,7 @@ impl Shard {
     /// Routes messages of other shards, as far as the turn allows.
     pub(super) fn route_inbound(&mut self) {
         while !self.budget.is_exhausted()
-            && let Some(Inbound { batch, mut next }) = self.inbound.pop_front()
+            && let Some(Inbound { batch, turn, mut next }) = self.inbound.pop_front()
         {
             let mut routed = 0;
             let mut more = true;
@@ -82,9 +82,17 @@ impl Shard {
             self.counters.frames_mailed += routed as u64;
             self.tell_of_room(routed);
             if more {
-                self.inbound.push_front(Inbound { batch, next });
+                self.inbound.push_front(Inbound { batch, turn, next });
             }
         }
+    }
+
+    /// Whether every message that was mailed before the connection's last bytes were read has been routed.
+    pub(crate) fn mail_is_routed(&self, key: ConnKey) -> bool {
+        let Some(conn) = self.conns.get(key) else { return true };
+        self.shared_len() == 1
+            || (conn.read_turn < self.turn
+                && self.inbound.front().is_none_or(|first| first.turn > conn.read_turn + 1))
     }
 
     /// Takes over a connection.
