@@ -18,6 +18,6 @@ def ruby() -> str:
     return found
 
 
-@pytest.mark.parametrize("scenario", ["exchange", "heartbeats", "binary", "transactions", "errors"])
+@pytest.mark.parametrize("scenario", ["exchange", "crlf", "heartbeats", "binary", "transactions", "errors"])
 def test_ruby_stomp(broker: BrokerProcess, ruby: str, scenario: str) -> None:
     runtimes.run_scenarios([ruby, runtimes.HERE / "ruby" / "client.rb", str(broker.port)], [scenario])

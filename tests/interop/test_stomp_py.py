@@ -156,6 +156,15 @@ def test_a_wildcard_receives_what_lies_below(broker: BrokerProcess, topic: str, 
         ]
 
 
+def test_a_name_of_no_other_kind_is_a_topic(broker: BrokerProcess, topic: str) -> None:
+    name = topic.removeprefix("/topic/") + ".plain.name"
+    with session("tcp-1.2", broker.port) as client:
+        client.receipt(client.stomp.subscribe, name, id="1")
+        client.stomp.send(name, "hello")
+        message = client.message()
+        assert (message.headers["destination"], message.body) == (name, "hello")
+
+
 def test_every_kind_of_connection_hears_every_other(broker: BrokerProcess, topic: str) -> None:
     clients: list[Session] = []
     try:

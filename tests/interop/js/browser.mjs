@@ -1,12 +1,11 @@
 // @stomp/stompjs on a page in headless Chromium: `node browser.mjs PORT SCENARIO…`. The scenario `chat=TOPIC` talks on
-// TOPIC with another client; all others are those of stompjs_scenarios.mjs. CHROMIUM names the browser's executable.
+// TOPIC with another client; all others are those of stompjs_scenarios.mjs.
 
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { chromium } from 'playwright-core'
+import { withPage } from './chromium.mjs'
 import * as scenarios from './stompjs_scenarios.mjs'
 import { main } from './support.mjs'
 
@@ -18,16 +17,6 @@ const FILES = {
   '/stompjs.js': ['node_modules/@stomp/stompjs/bundles/stomp.umd.min.js', 'text/javascript'],
 }
 
-const FLAGS = [
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-]
-
 /** Serves the page on a free port of its own, so that its origin differs from the broker's by the port. */
 async function serve() {
   const server = createServer(async (request, response) => {
@@ -38,25 +27,6 @@ async function serve() {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   return server
-}
-
-/** Calls `use` with a page that has loaded the client; browser, profile and server are gone afterwards. */
-async function withPage(use) {
-  const server = await serve()
-  const profile = await mkdtemp(join(tmpdir(), 'stompica-chromium-'))
-  const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium'
-  const browser = await chromium.launchPersistentContext(profile, { executablePath, headless: true, args: FLAGS })
-  try {
-    const page = await browser.newPage()
-    page.on('pageerror', error => console.error(`page: ${error}`))
-    await page.goto(`http://127.0.0.1:${server.address().port}/`)
-    await page.waitForFunction(() => document.querySelector('#state').textContent === 'ready')
-    return await use(page)
-  } finally {
-    await browser.close()
-    server.close()
-    await rm(profile, { recursive: true, force: true })
-  }
 }
 
 /** The scenario `name`, run by the page. */
@@ -71,4 +41,9 @@ function find(page, name) {
   }
 }
 
-process.exit(await withPage(page => main(name => find(page, name))))
+const server = await serve()
+const status = await withPage(`http://127.0.0.1:${server.address().port}/`, async page => {
+  await page.waitForFunction(() => document.querySelector('#state').textContent === 'ready')
+  return main(name => find(page, name))
+})
+process.exit(status)

@@ -84,6 +84,18 @@ def exchange(port)
   end
 end
 
+# The STOMP command instead of CONNECT, and lines that end with CR LF, which 1.2 allows.
+def crlf(port)
+  topic = new_topic
+  connection = open_connection(port, stompconn: true, usecrlf: true)
+  connection.subscribe(topic, { receipt: 'subscribed' }, '1')
+  expect_receipt(connection, 'subscribed')
+  connection.publish(topic, "one\r\ntwo", colour: 'blue')
+  message = expect(connection, 'MESSAGE')
+  equal([message.body, message.headers['colour']], ["one\r\ntwo", 'blue'])
+  close(connection)
+end
+
 def heartbeats(port)
   log = BeatLog.new
   connection = open_connection(port, beats: "#{BEAT_MS},#{BEAT_MS}", logger: log)
@@ -134,7 +146,7 @@ def errors(port)
   check(connection.closed?, 'the connection is still open')
 end
 
-SCENARIOS = %w[exchange heartbeats binary transactions errors].freeze
+SCENARIOS = %w[exchange crlf heartbeats binary transactions errors].freeze
 
 port = Integer(ARGV.shift)
 ARGV.each do |name|
