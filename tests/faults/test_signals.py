@@ -76,7 +76,12 @@ def test_under_load_receipts_due_are_sent_and_what_they_promise_was_delivered(
     listener.connect()
     listener.subscribe("/topic/load")
     heard: list[Frame] = []
-    hearing = threading.Thread(target=lambda: heard.extend(listener.frames_until_closed()), daemon=True)
+
+    def hear() -> None:
+        heard.extend(listener.frames_until_closed())
+        listener.close()
+
+    hearing = threading.Thread(target=hear, daemon=True)
     hearing.start()
     publishers = []
     for name in range(4):
@@ -104,7 +109,6 @@ def test_under_load_receipts_due_are_sent_and_what_they_promise_was_delivered(
         assert publisher.others == []
         assert got == list(range(len(got))), "in order, nothing lost"
         assert publisher.receipts == got, "each frame that took effect has its RECEIPT, and no other has"
-    listener.discard()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
@@ -119,8 +123,9 @@ def test_idle_broker_closes_everything_and_exits_0(start_broker: StartBroker, nu
         session.connect()
         session.subscribe("/topic/a")
         broker.signal(number)
-        session.expect_closed()
-        silent.expect_closed()
+        for wire in (session, silent):
+            wire.expect_closed()
+            wire.close()
         websocket.expect_close(1001)
         bare.expect_close(1001)
         assert broker.wait() == 0
@@ -150,8 +155,10 @@ def test_drain_waits_for_a_reader_and_loses_nothing(start_broker: StartBroker) -
     with slow, publisher:
         broker.terminate()
         publisher.expect_closed()
+        publisher.close()
         assert broker.alive
         seen = slow.frames_until_closed()
+        slow.close()
         assert [int(frame.body[:8]) for frame in seen] == list(range(2000))
         assert broker.wait() == 0
 
@@ -185,5 +192,7 @@ def test_new_connections_are_refused_while_draining(start_broker: StartBroker) -
     with slow, publisher:
         broker.terminate()
         eventually(lambda: refuses(broker), "nobody accepts any more")
-        slow.frames_until_closed()
+        for wire in (publisher, slow):
+            wire.frames_until_closed()
+            wire.close()
         assert broker.wait() == 0

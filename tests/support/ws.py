@@ -358,6 +358,7 @@ class WebSocket(Wire):
         if not self._close_sent:
             self.send_frame(CLOSE, frame.payload[:2])
         self.stream.expect_eof()
+        self.sock.close()
 
     def receive_some(self, timeout: float | None = None) -> bool:
         """Reads one message; `False` at the server's Close, which must be followed by EOF."""

@@ -11,8 +11,8 @@ from tests.support.clients import StartBroker
 from tests.support.process import BrokerProcess
 from tests.support.ws import CONTINUATION, PING, PONG, TEXT, WebSocket
 
-INTERVAL_MS = 250
-ROUNDS = 5
+INTERVAL_MS = 200
+ROUNDS = 4
 """Beats to wait for: well over the tolerance of two intervals."""
 
 
