@@ -113,11 +113,14 @@ enum Message {
 }
 
 /// A whole header of a client's frame.
+#[derive(Clone, Copy)]
 struct Head {
-    header: FrameHeader,
+    opcode: OpCode,
+    is_final: bool,
     payload_len: u64,
-    /// The payload of a control frame that was cut, still masked.
-    held_payload: Option<Vec<u8>>,
+    mask: [u8; 4],
+    /// Bytes of the header itself.
+    len: usize,
 }
 
 impl WsDecoder {
@@ -150,6 +153,7 @@ impl WsDecoder {
         result
     }
 
+    #[inline]
     fn next_event<'a>(
         &mut self,
         input: &'a mut [u8],
@@ -157,13 +161,36 @@ impl WsDecoder {
     ) -> Result<(WsEvent<'a>, usize), WsError> {
         let mut at = 0;
         while self.remaining == 0 {
-            let Some(head) = self.next_head(input, &mut at)? else {
-                return Ok((WsEvent::NeedMore, input.len()));
+            let head = if self.held.is_empty() {
+                let rest = input.get(at..).unwrap_or_default();
+                if rest.len() < unit_len(rest)? {
+                    self.held.extend_from_slice(rest);
+                    return Ok((WsEvent::NeedMore, input.len()));
+                }
+                let head = parse(rest)?;
+                at += head.len;
+                if let OpCode::Control(control) = head.opcode {
+                    let consumed = at + head.payload_len as usize;
+                    let payload = input.get_mut(at..consumed).unwrap_or_default();
+                    unmask(payload, head.mask);
+                    return Ok((control_event(control, Cow::Borrowed(payload))?, consumed));
+                }
+                head
+            } else {
+                let Some(taken) = self.top_up(input.get(at..).unwrap_or_default())? else {
+                    return Ok((WsEvent::NeedMore, input.len()));
+                };
+                at += taken;
+                let head = parse(&self.held)?;
+                let mut held = std::mem::take(&mut self.held);
+                if let OpCode::Control(control) = head.opcode {
+                    let mut payload = held.split_off(head.len);
+                    unmask(&mut payload, head.mask);
+                    return Ok((control_event(control, Cow::Owned(payload))?, at));
+                }
+                head
             };
-            if let OpCode::Control(control) = head.header.opcode {
-                return control_event(control, head, input, at);
-            }
-            self.start_frame(&head, max_message_bytes)?;
+            self.start_frame(head, max_message_bytes)?;
             if self.is_final {
                 break;
             }
@@ -171,41 +198,30 @@ impl WsDecoder {
         self.take_payload(input, at)
     }
 
-    /// The next header, for a control frame once its payload is there too. Moves `at` behind the header, and behind
-    /// the payload if that is in the head; `None` when the input, all of it, was not enough.
-    fn next_head(&mut self, input: &[u8], at: &mut usize) -> Result<Option<Head>, WsError> {
-        let rest = input.get(*at..).unwrap_or_default();
-        if self.held.is_empty() {
-            if rest.len() < unit_len(rest)? {
-                self.held.extend_from_slice(rest);
-                return Ok(None);
-            }
-            let (head, len) = parse(rest)?;
-            *at += len;
-            return Ok(Some(head));
-        }
+    /// Adds bytes of the input to the held ones, until these are a whole header, for a control frame with its
+    /// payload. Returns how many it took, `None` if all of them were not enough.
+    #[cold]
+    fn top_up(&mut self, input: &[u8]) -> Result<Option<usize>, WsError> {
+        let mut taken = 0;
         loop {
             let missing = unit_len(&self.held)?.saturating_sub(self.held.len());
             if missing == 0 {
-                break;
+                return Ok(Some(taken));
             }
-            let rest = input.get(*at..).unwrap_or_default();
+            let rest = input.get(taken..).unwrap_or_default();
             if rest.is_empty() {
                 return Ok(None);
             }
             let piece = &rest[..missing.min(rest.len())];
             self.held.extend_from_slice(piece);
-            *at += piece.len();
+            taken += piece.len();
         }
-        let (mut head, len) = parse(&self.held)?;
-        let mut held = std::mem::take(&mut self.held);
-        head.held_payload = Some(held.split_off(len));
-        Ok(Some(head))
     }
 
     /// Checks the header of a data frame against the message so far and the limit.
-    fn start_frame(&mut self, head: &Head, max_message_bytes: usize) -> Result<(), WsError> {
-        let OpCode::Data(data) = head.header.opcode else { return Err(reserved_opcode()) };
+    #[inline]
+    fn start_frame(&mut self, head: Head, max_message_bytes: usize) -> Result<(), WsError> {
+        let OpCode::Data(data) = head.opcode else { return Err(reserved_opcode()) };
         self.message = match (data, self.message) {
             (Data::Continue, Message::None) => {
                 return Err(WsError::new(PROTOCOL, "continuation frame without a message"));
@@ -222,8 +238,8 @@ impl WsDecoder {
             return Err(WsError::new(TOO_BIG, detail));
         }
         self.remaining = head.payload_len;
-        self.is_final = head.header.is_final;
-        self.mask = head.header.mask.unwrap_or_default();
+        self.is_final = head.is_final;
+        self.mask = head.mask;
         Ok(())
     }
 
@@ -279,25 +295,43 @@ fn unit_len(bytes: &[u8]) -> Result<usize, WsError> {
     }
 }
 
-/// Parses the header that begins `bytes`, which [`unit_len`] has found to be whole; tells its length.
+/// Parses the header that begins `bytes`, which [`unit_len`] has found to be whole.
 #[inline]
-fn parse(bytes: &[u8]) -> Result<(Head, usize), WsError> {
-    let mut cursor = Cursor::new(bytes);
-    let parsed = FrameHeader::parse(&mut cursor);
-    let Ok(Some((header, payload_len))) = parsed else { return Err(reserved_opcode()) };
-    let len = cursor.position() as usize;
-    let least = match len {
-        14 => 0x1_0000,
-        8 => 126,
-        _ => 0,
+fn parse(bytes: &[u8]) -> Result<Head, WsError> {
+    // Hot path: the shapes of nearly all frames, without the reader and the tracing of the general parser.
+    let (payload_len, mask, len) = match *bytes {
+        [_, second @ 0x80..=0xfd, a, b, c, d, ..] => (u64::from(second & 0x7f), [a, b, c, d], 6),
+        [_, 0xfe, high, low, a, b, c, d, ..] => (u64::from(u16::from_be_bytes([high, low])), [a, b, c, d], 8),
+        _ => return parse_long(bytes),
     };
-    if payload_len < least {
-        return Err(WsError::new(PROTOCOL, "payload length is not in its shortest form"));
+    if len == 8 && payload_len < 126 {
+        return Err(not_shortest());
+    }
+    let first = bytes.first().copied().unwrap_or_default();
+    Ok(Head { opcode: OpCode::from(first & 0x0f), is_final: first & 0x80 != 0, payload_len, mask, len })
+}
+
+/// Parses a header with a length of 64 bits.
+#[cold]
+fn parse_long(bytes: &[u8]) -> Result<Head, WsError> {
+    let mut cursor = Cursor::new(bytes);
+    let Ok(Some((header, payload_len))) = FrameHeader::parse(&mut cursor) else {
+        return Err(reserved_opcode());
+    };
+    if payload_len <= u64::from(u16::MAX) {
+        return Err(not_shortest());
     }
     if payload_len >> 63 != 0 {
         return Err(WsError::new(PROTOCOL, "payload length has its highest bit set"));
     }
-    Ok((Head { header, payload_len, held_payload: None }, len))
+    let FrameHeader { opcode, is_final, mask, .. } = header;
+    let mask = mask.unwrap_or_default();
+    Ok(Head { opcode, is_final, payload_len, mask, len: cursor.position() as usize })
+}
+
+#[cold]
+fn not_shortest() -> WsError {
+    WsError::new(PROTOCOL, "payload length is not in its shortest form")
 }
 
 #[cold]
@@ -305,34 +339,15 @@ fn reserved_opcode() -> WsError {
     WsError::new(PROTOCOL, "reserved opcode")
 }
 
-/// The event of a control frame, whose payload is in the head or begins at `at`.
+/// The event of a control frame with this payload.
 #[cold]
-fn control_event(
-    control: Control,
-    mut head: Head,
-    input: &mut [u8],
-    at: usize,
-) -> Result<(WsEvent<'_>, usize), WsError> {
-    let key = head.header.mask.unwrap_or_default();
-    let (payload, consumed) = match head.held_payload.take() {
-        Some(mut payload) => {
-            unmask(&mut payload, key);
-            (Cow::Owned(payload), at)
-        }
-        None => {
-            let consumed = at + head.payload_len as usize;
-            let payload = input.get_mut(at..consumed).unwrap_or_default();
-            unmask(payload, key);
-            (Cow::Borrowed(&*payload), consumed)
-        }
-    };
-    let event = match control {
-        Control::Ping => WsEvent::Ping(payload),
-        Control::Pong => WsEvent::Pong(payload),
-        Control::Close => WsEvent::Close { code: close_code(&payload)? },
-        Control::Reserved(_) => return Err(reserved_opcode()),
-    };
-    Ok((event, consumed))
+fn control_event(control: Control, payload: Cow<'_, [u8]>) -> Result<WsEvent<'_>, WsError> {
+    match control {
+        Control::Ping => Ok(WsEvent::Ping(payload)),
+        Control::Pong => Ok(WsEvent::Pong(payload)),
+        Control::Close => Ok(WsEvent::Close { code: close_code(&payload)? }),
+        Control::Reserved(_) => Err(reserved_opcode()),
+    }
 }
 
 /// Checks the payload of a Close (RFC 6455, 5.5.1 and 7.4).

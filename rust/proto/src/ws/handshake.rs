@@ -36,17 +36,19 @@ pub struct Refusal {
     pub reason: &'static str,
     /// Headers of the response beyond the usual ones.
     pub headers: &'static [(&'static str, &'static str)],
+    /// The request was a HEAD, whose response has no body.
+    head_only: bool,
 }
 
 impl Refusal {
     const fn new(status: u16, reason: &'static str) -> Self {
-        Refusal { status, reason, headers: &[] }
+        Refusal { status, reason, headers: &[], head_only: false }
     }
 
     /// The response to send before the close.
     #[must_use]
     pub fn response(&self) -> Vec<u8> {
-        response(self.status, self.headers, format!("{}\n", self.reason).as_bytes(), false)
+        response(self.status, self.headers, format!("{}\n", self.reason).as_bytes(), self.head_only)
     }
 }
 
@@ -61,8 +63,8 @@ impl Refusal {
 /// The first rule that is not held, in the order of RFC 6455, 4.2.1.
 pub fn upgrade(request: &Request<'_>, origins: Option<&[String]>) -> Result<Upgrade, Refusal> {
     if request.method != "GET" {
-        let headers = &[("Allow", "GET")];
-        return Err(Refusal { headers, ..Refusal::new(405, "a WebSocket is opened by GET") });
+        let (headers, head_only) = (&[("Allow", "GET")], request.method == "HEAD");
+        return Err(Refusal { headers, head_only, ..Refusal::new(405, "a WebSocket is opened by GET") });
     }
     if request.minor_version == 0 {
         return Err(Refusal::new(400, "a WebSocket is opened with HTTP/1.1"));

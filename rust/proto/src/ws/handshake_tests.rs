@@ -63,6 +63,13 @@ fn each_missing_part_is_refused() {
 }
 
 #[test]
+fn the_refusal_of_head_has_no_body() {
+    let refusal = |line: &str| answer(line, &LINES, None).expect_err("refused").response();
+    assert!(refusal("POST / HTTP/1.1").ends_with(b"GET\n"));
+    assert!(refusal("HEAD / HTTP/1.1").ends_with(b"\r\n\r\n"));
+}
+
+#[test]
 fn the_key_is_16_bytes_in_base64() {
     for key in
         ["", "abc", "dGhlIHNhbXBsZSBub25jZQ", "dGhlIHNhbXBsZSBub25jZQAA", "dGhlIHNhbXBsZSBub25j ZQ==", "AAAA"]
