@@ -40,8 +40,14 @@ test: setup test-rust build test-python
 test-rust:
 	cargo test --workspace --quiet
 
+# The faults have the machine to themselves: they fill memory, descriptors and cores, and watch who stalls.
 test-python:
+ifeq ($(PYTEST),)
+	$(BIN)/python -m pytest --quiet --durations=10 --numprocesses 2 --ignore tests/faults
+	$(BIN)/python -m pytest --quiet --durations=10 tests/faults
+else
 	$(BIN)/python -m pytest $(PYTEST)
+endif
 
 lint: $(VENV)/.dev
 	cargo fmt --all --check
