@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+/// Latencies above ten minutes are recorded as that.
+const HIGHEST_NS: u64 = 600_000_000_000;
+
 /// Collects the latencies of one publisher's messages.
 pub struct Latency {
     start: Instant,
@@ -20,7 +23,7 @@ pub struct Latency {
 impl Latency {
     /// Message `n` is meant to leave at `start + (n + 1) * interval`; those before `first` are not recorded.
     pub fn new(start: Instant, interval: Duration, first: u64) -> Latency {
-        let histogram = || Histogram::new(2).expect("two digits are allowed");
+        let histogram = || Histogram::new_with_bounds(1, HIGHEST_NS, 2).expect("bounds and digits are legal");
         Latency {
             start,
             interval,
