@@ -24,6 +24,7 @@ def serve(given: Sequence[Given]) -> None:
     Raises ConfigError, StartError, or BrokerFailed after a panic in a broker thread.
     """
     _core.raise_descriptor_limit()
+    _core.avoid_huge_pages()
     collected = settings.collect(given)
     effective = {key: value for key, value, _ in settings.check(collected)}
     server = _Server(given)

@@ -15,8 +15,6 @@ use crate::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
 const IOVECS_MAX: usize = 512;
 /// A run of frames this short is copied rather than referred to, where it cannot merge (measured, DESIGN.md).
 const COPY_BYTES_MAX: u32 = 256;
-/// Capacity of the range list that an idle outbox keeps.
-const IDLE_RANGES_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Range {
@@ -171,9 +169,8 @@ impl Outbox {
         if let Some(chunk) = self.private.take() {
             pool.release(chunk);
         }
-        if self.ranges.capacity() > IDLE_RANGES_MAX {
-            self.ranges = VecDeque::new();
-        }
+        // An idle connection keeps no list: ten thousand of them are more than one allocation a write is worth.
+        self.ranges = VecDeque::new();
     }
 
     /// The socket is blocked and this may last: hold no more memory than the bytes that wait.

@@ -22,5 +22,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(settings::check, module)?)?;
     module.add_function(wrap_pyfunction!(settings::parse_file, module)?)?;
     module.add_function(wrap_pyfunction!(settings::raise_descriptor_limit, module)?)?;
+    module.add_function(wrap_pyfunction!(settings::avoid_huge_pages, module)?)?;
     Ok(())
 }

@@ -73,6 +73,12 @@ pub(crate) fn raise_descriptor_limit() -> u64 {
     config::raise_descriptor_limit()
 }
 
+/// Keeps the kernel from backing this process's memory with huge pages; for a process that is the broker.
+#[pyfunction]
+pub(crate) fn avoid_huge_pages() {
+    config::avoid_huge_pages();
+}
+
 pub(crate) fn entries(given: Vec<Triple>) -> Vec<Given> {
     given.into_iter().map(|(key, value, source)| Given { key, value, source }).collect()
 }

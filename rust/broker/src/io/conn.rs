@@ -250,7 +250,8 @@ impl Conn {
 /// All connections of one shard.
 #[derive(Debug, Default)]
 pub struct Conns {
-    slots: Slab<Conn>,
+    /// Boxed, so that a growing table moves pointers and leaves no large holes behind.
+    slots: Slab<Box<Conn>>,
     /// Generation of the next owner of any slot; grows with every connection.
     generation: u32,
 }
@@ -260,18 +261,21 @@ impl Conns {
     pub fn insert(&mut self, mut conn: Conn) -> ConnKey {
         self.generation = self.generation.wrapping_add(1);
         conn.generation = self.generation;
-        ConnKey { index: self.slots.insert(conn) as u32, generation: self.generation }
+        ConnKey { index: self.slots.insert(Box::new(conn)) as u32, generation: self.generation }
     }
 
     /// The connection, unless it is gone.
     #[must_use]
     pub fn get(&self, key: ConnKey) -> Option<&Conn> {
-        self.slots.get(key.index as usize).filter(|conn| conn.generation == key.generation)
+        self.slots.get(key.index as usize).filter(|conn| conn.generation == key.generation).map(Box::as_ref)
     }
 
     /// The connection, unless it is gone.
     pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut Conn> {
-        self.slots.get_mut(key.index as usize).filter(|conn| conn.generation == key.generation)
+        self.slots
+            .get_mut(key.index as usize)
+            .filter(|conn| conn.generation == key.generation)
+            .map(Box::as_mut)
     }
 
     /// The connection of a live subscription, which never outlives it.
@@ -280,7 +284,7 @@ impl Conns {
     }
 
     /// Takes the connection out.
-    pub fn remove(&mut self, key: ConnKey) -> Option<Conn> {
+    pub fn remove(&mut self, key: ConnKey) -> Option<Box<Conn>> {
         self.get(key)?;
         Some(self.slots.remove(key.index as usize))
     }
@@ -301,7 +305,7 @@ impl Conns {
     pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &Conn)> {
         self.slots
             .iter()
-            .map(|(index, conn)| (ConnKey { index: index as u32, generation: conn.generation }, conn))
+            .map(|(index, conn)| (ConnKey { index: index as u32, generation: conn.generation }, &**conn))
     }
 
     /// The keys of all of them.

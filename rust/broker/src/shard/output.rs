@@ -1,5 +1,6 @@
 //! Hot path: frames of one connection alone into its outbox, and outboxes into sockets, once per turn.
 
+use std::collections::VecDeque;
 use std::mem::take;
 use std::sync::Arc;
 
@@ -83,6 +84,9 @@ impl Shard {
                 }
                 None => {}
             }
+        }
+        if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.answers.is_empty()) {
+            conn.answers = VecDeque::new();
         }
         self.end_if_done(key);
     }
