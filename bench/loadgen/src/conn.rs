@@ -141,6 +141,11 @@ impl Conn {
         self.written < self.out.len()
     }
 
+    /// Whether the last byte that came ended a frame.
+    pub fn is_between_frames(&self) -> bool {
+        self.inbound.is_between_frames() && self.receiver.is_between_frames()
+    }
+
     /// Writes what the socket takes.
     pub fn flush(&mut self) -> Result<(), Fault> {
         while self.written < self.out.len() {

@@ -170,6 +170,7 @@ impl Fleet {
                 return Err(Fault::Closed(format!("connection {index} while {:?}", conn.state)));
             }
             Progress::Closed => {}
+            _ if conn.mute => {}
             // After a hang-up no event tells of what is left: read to the end.
             Progress::More | Progress::Drained if progress == Progress::More || conn.hung_up => {
                 self.is_ready[index] = true;

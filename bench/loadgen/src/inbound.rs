@@ -55,6 +55,11 @@ impl Inbound {
         self.ws.as_ref().is_some_and(|ws| !ws.pongs.is_empty())
     }
 
+    /// Whether nothing is left over of a frame.
+    pub fn is_between_frames(&self) -> bool {
+        self.carry.is_empty() && self.ws.as_ref().is_none_or(|ws| ws.left == 0 && ws.raw.is_empty())
+    }
+
     /// Hands `buffer[from..to]` to the receiver; `from` is at least [`HEADROOM`].
     pub fn take(
         &mut self,

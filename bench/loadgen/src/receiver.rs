@@ -152,6 +152,11 @@ impl Receiver {
         Receiver { lanes, delivered: 0, control: Vec::new(), magic, last: 0, expected: 0, open: None }
     }
 
+    /// Whether no large body is open.
+    pub fn is_between_frames(&self) -> bool {
+        self.open.is_none()
+    }
+
     /// Takes bytes and returns how many were used; the rest belongs to a frame that is not complete and must be
     /// given again, with more behind it. Errors are final.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<usize, Fault> {

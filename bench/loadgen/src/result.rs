@@ -118,7 +118,7 @@ pub struct Idle {
 /// Firehose with and without a subscriber that never reads.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Firehose {
-    /// Deliveries per second to the others, without it.
+    /// Deliveries per second to the others, without it; like the next, over the second half of the time.
     pub alone_per_s: f64,
     /// Deliveries per second to the others, after it was disconnected.
     pub beside_per_s: f64,

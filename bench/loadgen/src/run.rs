@@ -16,9 +16,6 @@ use crate::workload::{Kind, Transport, Workload};
 const WARM_UP: Duration = Duration::from_millis(300);
 /// However little CPU it used, a repetition ends after so long.
 const RUN_MAX: Duration = Duration::from_secs(12);
-/// Stretch of a firehose that is left out after a stall, so that what had piled up does not count.
-const SETTLE: Duration = Duration::from_millis(200);
-
 /// Everything one repetition needs.
 pub struct Setting<'a> {
     /// What to do.
@@ -174,14 +171,14 @@ impl Setting<'_> {
         fleet.firehose(length, |now, delivered| beside.seen(now, delivered))?;
         let slow = plan.seats.iter().position(|seat| seat.mute).expect("a firehose plan has a mute seat");
         let slow_ended = drain(&mut fleet, slow)?;
-        let alone_per_s = alone.rate_after_stall();
-        let beside_per_s = beside.rate_after_stall();
+        let alone_per_s = alone.rate_in_second_half(length);
+        let beside_per_s = beside.rate_in_second_half(length);
         run.firehose = Some(Firehose {
             alone_per_s,
             beside_per_s,
             ratio: beside_per_s / alone_per_s,
-            longest_stall_alone_ms: alone.longest().1.as_secs_f64() * 1e3,
-            longest_stall_ms: beside.longest().1.as_secs_f64() * 1e3,
+            longest_stall_alone_ms: alone.longest_pause().as_secs_f64() * 1e3,
+            longest_stall_ms: beside.longest_pause().as_secs_f64() * 1e3,
             slow_received: fleet.conns[slow].receiver.delivered,
             slow_ended,
         });
@@ -196,7 +193,10 @@ fn drain(fleet: &mut Fleet, slow: usize) -> Result<String, Fault> {
     while Instant::now() < until {
         match fleet.read(slow) {
             Err(Fault::Refused(message)) => return Ok(format!("ERROR: {message}")),
-            Err(Fault::Closed(_)) => return Ok("closed without ERROR".to_owned()),
+            Err(Fault::Closed(_)) if fleet.conns[slow].is_between_frames() => {
+                return Ok("closed without ERROR".to_owned());
+            }
+            Err(Fault::Closed(_)) => return Ok("closed within a frame".to_owned()),
             Err(Fault::Io(error)) => return Ok(format!("closed without ERROR: {error}")),
             Err(fault) => return Err(fault),
             Ok(Progress::Drained) => std::thread::yield_now(),
@@ -218,18 +218,20 @@ impl Timeline {
         }
     }
 
-    /// Index at which the longest pause ended, and how long it was.
-    fn longest(&self) -> (usize, Duration) {
+    /// Longest time without a delivery.
+    fn longest_pause(&self) -> Duration {
         let pauses = self.0.windows(2).map(|pair| pair[1].0.duration_since(pair[0].0));
-        pauses.enumerate().map(|(at, pause)| (at + 1, pause)).max_by_key(|entry| entry.1).unwrap_or_default()
+        pauses.max().unwrap_or_default()
     }
 
-    /// Deliveries per second after the longest pause, or over all of it if there was hardly any.
-    fn rate_after_stall(&self) -> f64 {
-        let (at, pause) = self.longest();
-        let from = if pause < SETTLE { 0 } else { at };
-        let Some(start) = self.0.get(from).map(|entry| entry.0 + SETTLE) else { return 0.0 };
-        let kept: Vec<_> = self.0.iter().filter(|entry| entry.0 >= start).collect();
+    /// Deliveries per second from half of `length` to its end.
+    fn rate_in_second_half(&self, length: Duration) -> f64 {
+        let Some(start) = self.0.first().map(|entry| entry.0) else { return 0.0 };
+        let half = |entry: &&(Instant, u64)| {
+            let at = entry.0.duration_since(start);
+            at >= length / 2 && at <= length
+        };
+        let kept: Vec<_> = self.0.iter().filter(half).collect();
         match (kept.first(), kept.last()) {
             (Some(first), Some(last)) if last.0 > first.0 => {
                 (last.1 - first.1) as f64 / last.0.duration_since(first.0).as_secs_f64()
@@ -244,16 +246,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_counts_after_the_longest_pause() {
+    fn the_rate_counts_in_the_second_half_and_pauses_are_seen() {
         let start = Instant::now();
         let mut timeline = Timeline::default();
         for step in 0..1_000_u64 {
             timeline.seen(start + Duration::from_millis(step), step * 5);
         }
-        for step in 0..1_000_u64 {
+        for step in 0..5_000_u64 {
             timeline.seen(start + Duration::from_millis(3_000 + step), 5_000 + step * 100);
         }
-        assert!(timeline.longest().1 >= Duration::from_secs(2));
-        assert!((timeline.rate_after_stall() - 100_000.0).abs() < 1.0);
+        assert!(timeline.longest_pause() >= Duration::from_secs(2));
+        assert!((timeline.rate_in_second_half(Duration::from_secs(7)) - 100_000.0).abs() < 1.0);
     }
 }
