@@ -182,9 +182,13 @@ impl Outbox {
         let used = (first.end - first.start) as usize;
         let pinned = pool.len(first.chunk);
         if Some(first.chunk) != self.private && pinned >= CHUNK_BYTES / 4 && used < pinned / 4 {
+            // From the start of the frame in writing: at offset 0 of a chunk a whole frame must begin, or a cut
+            // would take the rest of this one.
             let copy = pool.open();
-            let (start, end) = pool.copy(first.chunk, first.start, first.end, copy);
+            let frame_start = pool.frame_start_before(first.chunk, first.start);
+            let (start, end) = pool.copy(first.chunk, frame_start, first.end, copy);
             pool.release(first.chunk);
+            let start = start + first.start - frame_start;
             self.ranges[0] = Range { chunk: copy, start, end, control: first.control };
         }
     }

@@ -142,6 +142,26 @@ fn dropping_the_oldest_spares_control_frames_and_the_frame_in_writing() {
 }
 
 #[test]
+fn a_cut_keeps_the_rest_of_a_frame_that_was_copied_out_of_a_large_chunk() {
+    let mut pool = ChunkPool::default();
+    let mut outboxes = [Outbox::default()];
+    let chunk = pool.open();
+    for byte in 0..100 {
+        share(&mut outboxes, &mut pool, chunk, &frame(byte, 640));
+    }
+    pool.release(chunk);
+    let [outbox] = &mut outboxes;
+    let mut socket = Socket::with_room(98 * 640 + 7);
+    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
+    assert_eq!(outbox.cut_unsent(&mut pool), 1);
+    outbox.append(&mut pool, true, |out| out.extend_from_slice(b"ERROR"));
+    socket.room = 1000;
+    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
+    assert_eq!(socket.taken[98 * 640..], [frame(98, 640), b"ERROR".to_vec()].concat());
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
 fn a_lagging_outbox_does_not_pin_a_large_chunk() {
     let mut pool = ChunkPool::default();
     let mut outboxes = [Outbox::default()];
