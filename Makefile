@@ -43,8 +43,10 @@ test-rust:
 # The faults have the machine to themselves: they fill memory, descriptors and cores, and watch who stalls.
 test-python:
 ifeq ($(PYTEST),)
-	$(BIN)/python -m pytest --quiet --durations=10 --numprocesses 2 --ignore tests/faults
-	$(BIN)/python -m pytest --quiet --durations=10 tests/faults
+	status=0; \
+	$(BIN)/python -m pytest --quiet --durations=10 --numprocesses 2 --ignore tests/faults || status=1; \
+	$(BIN)/python -m pytest --quiet --durations=10 tests/faults || status=1; \
+	exit $$status
 else
 	$(BIN)/python -m pytest $(PYTEST)
 endif
