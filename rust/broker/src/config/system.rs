@@ -1,6 +1,7 @@
 //! What the machine offers: cores, descriptors, memory. Defaults that depend on it are computed here.
 
 use std::fs;
+use std::path::Path;
 
 /// Descriptors kept back from `max_connections` for everything that is not a client.
 const RESERVED_DESCRIPTORS: u64 = 128;
@@ -70,27 +71,20 @@ fn ram() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The tightest memory limit of this process's cgroup and its parents: version 2, else version 1.
+/// The memory limit of this process's cgroup: version 2, else version 1.
 fn cgroup_limit() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let paths = |root: &str, file: &str, own: &str| -> Option<u64> {
-        let mut path = own.trim_end_matches('/');
-        let mut least = None;
-        loop {
-            let text = fs::read_to_string(format!("{root}{path}/{file}")).unwrap_or_default();
-            if let Ok(limit) = text.trim().parse::<u64>() {
-                least = Some(least.map_or(limit, |least: u64| least.min(limit)));
-            }
-            match path.rfind('/') {
-                Some(cut) => path = &path[..cut],
-                None => return least,
-            }
-        }
-    };
     let v2 = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
     let v1 = own.lines().find_map(|line| line.split_once(":memory:").map(|(_, path)| path)).unwrap_or("/");
-    paths("/sys/fs/cgroup", "memory.max", v2)
-        .or_else(|| paths("/sys/fs/cgroup/memory", "memory.limit_in_bytes", v1))
+    tightest("/sys/fs/cgroup", v2, "memory.max")
+        .or_else(|| tightest("/sys/fs/cgroup/memory", v1, "memory.limit_in_bytes"))
+}
+
+/// The least number in `file` in the group's folder and those above it, up to `root`; `max` stands for none.
+fn tightest(root: &str, group: &str, file: &str) -> Option<u64> {
+    let group = format!("{root}{}", group.trim_end_matches('/'));
+    let folders = Path::new(&group).ancestors().take_while(|folder| folder.starts_with(root));
+    folders.filter_map(|folder| fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()).min()
 }
 
 #[cfg(test)]
@@ -103,6 +97,21 @@ mod tests {
         assert!(default_max_connections() >= 1);
         assert!(memory_share(60) > 0);
         assert!(memory_share(60) < memory_share(100));
+    }
+
+    #[test]
+    fn the_tightest_group_above_a_process_counts() {
+        let root = std::env::temp_dir().join(format!("stompica-cgroup-{}", std::process::id()));
+        let group = root.join("outer/inner");
+        fs::create_dir_all(&group).expect("a temporary folder");
+        for (folder, limit) in [(&root, "900"), (&root.join("outer"), "500\n"), (&group, "max\n")] {
+            fs::write(folder.join("memory.max"), limit).expect("a temporary file");
+        }
+        let root_text = root.to_str().expect("an ASCII path");
+        assert_eq!(tightest(root_text, "/outer/inner", "memory.max"), Some(500));
+        assert_eq!(tightest(root_text, "/", "memory.max"), Some(900));
+        assert_eq!(tightest(root_text, "/outer", "other"), None);
+        fs::remove_dir_all(&root).expect("our own folder");
     }
 
     #[test]
