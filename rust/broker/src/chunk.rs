@@ -145,13 +145,6 @@ impl ChunkPool {
         ends.get(ends.partition_point(|&end| end < offset)).copied().unwrap_or(offset)
     }
 
-    /// Where the frame starts that holds the byte at `offset`.
-    #[must_use]
-    pub fn frame_start_before(&self, id: ChunkId, offset: u32) -> u32 {
-        let ends = &self.chunks[id.0 as usize].frame_ends;
-        ends.partition_point(|&end| end <= offset).checked_sub(1).map_or(0, |at| ends[at])
-    }
-
     /// Where the frame that starts at `start` ends.
     #[must_use]
     pub fn frame_end_after(&self, id: ChunkId, start: u32) -> u32 {
@@ -211,8 +204,6 @@ mod tests {
         }
         let boundaries: Vec<u32> = (0..=6).map(|offset| pool.boundary_at_or_after(id, offset)).collect();
         assert_eq!(boundaries, [0, 2, 2, 5, 5, 5, 6]);
-        let starts: Vec<u32> = (0..=6).map(|offset| pool.frame_start_before(id, offset)).collect();
-        assert_eq!(starts, [0, 0, 2, 2, 2, 5, 6]);
         assert_eq!(pool.frame_end_after(id, 0), 2);
         assert_eq!(pool.frame_end_after(id, 2), 5);
         assert_eq!(pool.frames_in(id, 0, 6), 3);

@@ -181,14 +181,17 @@ impl Outbox {
         let Some(&first) = self.ranges.front() else { return };
         let used = (first.end - first.start) as usize;
         let pinned = pool.len(first.chunk);
-        if Some(first.chunk) != self.private && pinned >= CHUNK_BYTES / 4 && used < pinned / 4 {
-            // From the start of the frame in writing: at offset 0 of a chunk a whole frame must begin, or a cut
-            // would take the rest of this one.
+        if Some(first.chunk) != self.private
+            && first.start > 0
+            && pinned >= CHUNK_BYTES / 4
+            && used < pinned / 4
+        {
             let copy = pool.open();
-            let frame_start = pool.frame_start_before(first.chunk, first.start);
-            let (start, end) = pool.copy(first.chunk, frame_start, first.end, copy);
+            // With the byte in front of it: at offset 0 of a chunk a whole frame begins, and a cut would take the
+            // rest of this one for that.
+            let (before, end) = pool.copy(first.chunk, first.start - 1, first.end, copy);
             pool.release(first.chunk);
-            let start = start + first.start - frame_start;
+            let start = before + 1;
             self.ranges[0] = Range { chunk: copy, start, end, control: first.control };
         }
     }

@@ -39,8 +39,17 @@ pub(super) fn make_room(
     config: &Config,
     frames: usize,
 ) -> bool {
+    if matches!(config.slow_consumer, SlowConsumer::Block(_)) {
+        return true;
+    }
+    // A turn may fill an outbox that its socket would take at once; only what is still full then is slow. An error
+    // will be met again when the connection is flushed.
+    let outbox = &mut conn.outbox;
+    if outbox.flush(chunks, &mut conn.stream).is_ok() && outbox.bytes() < config.outbox_limit {
+        return true;
+    }
     let (dropped, room) = match config.slow_consumer {
-        SlowConsumer::Block(_) => return true,
+        SlowConsumer::Block(_) => (0, true),
         SlowConsumer::Disconnect => return false,
         SlowConsumer::DropNewest => (frames, false),
         SlowConsumer::DropOldest => {
@@ -117,7 +126,7 @@ impl Shard {
         }
     }
 
-    /// Acts on the outboxes that this turn filled.
+    /// Acts on the outboxes that this turn filled, and that flushing did not relieve.
     pub(super) fn act_on_outboxes(&mut self) {
         for key in std::mem::take(&mut self.newly_full) {
             self.mark_full(key);
@@ -132,7 +141,8 @@ impl Shard {
         let now_ms = self.now_ms;
         let blocks = matches!(self.config.slow_consumer, SlowConsumer::Block(_));
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if !blocks || conn.full_since_ms.is_some() || conn.phase != Phase::Open {
+        let full = conn.outbox.bytes() >= self.config.outbox_limit || self.memory_is_short;
+        if !blocks || !full || conn.full_since_ms.is_some() || conn.phase != Phase::Open {
             return;
         }
         conn.full_since_ms = Some(now_ms);

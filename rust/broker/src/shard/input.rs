@@ -16,10 +16,20 @@ use super::Shard;
 use super::close::NORMAL;
 use crate::command::Flow;
 use crate::ids::ConnKey;
-use crate::io::conn::{Phase, Transport};
+use crate::io::conn::{Pause, Phase, Transport};
 
 /// A frame announced to be longer than this gets its memory as it arrives: an announcement is cheap.
 const RESERVE_MAX: usize = 1 << 20;
+/// While memory is short, no more than this is read of a frame that is not complete.
+const UNFINISHED_MAX: usize = 64 << 10;
+
+/// How far a piece of input was decoded.
+struct Decoding {
+    /// Bytes that are done with.
+    consumed: usize,
+    /// Length of the frame that is not complete, where it is known and worth reserving; else 0.
+    frame_len: usize,
+}
 
 impl Shard {
     /// Looks at what a connection left over, then reads once from its socket.
@@ -46,6 +56,9 @@ impl Shard {
             self.queue_for_reading(key);
         } else if conn.eof || conn.ending || self.draining.is_some() {
             self.end_if_done(key);
+        } else if self.memory_is_short && conn.input.len() >= UNFINISHED_MAX {
+            // The SEND that is arriving would have to wait; it may as well wait in the kernel.
+            self.park(key, Pause::Memory);
         } else {
             self.read(key);
         }
@@ -153,31 +166,30 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let mut input = take(&mut conn.input);
         if input.is_empty() {
-            let consumed = self.decode(key, bytes);
+            let Decoding { consumed, frame_len } = self.decode(key, bytes);
             if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
                 && consumed < bytes.len()
             {
+                conn.input.reserve_exact(frame_len);
                 conn.input.extend_from_slice(&bytes[consumed..]);
             }
         } else {
             input.extend_from_slice(bytes);
-            let consumed = self.decode(key, &input);
+            let Decoding { consumed, frame_len } = self.decode(key, &input);
             if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
                 && consumed < input.len()
             {
-                // A frame that is known to be long gets its space at once, without doubling on the way.
-                let reserved = conn.input.capacity();
                 input.drain(..consumed);
-                input.reserve_exact(reserved.saturating_sub(input.len()));
+                input.reserve_exact(frame_len.saturating_sub(input.len()));
                 conn.input = input;
             }
         }
     }
 
-    /// Handles whole frames at the start of `input`; returns how many bytes are done with.
-    fn decode(&mut self, key: ConnKey, input: &[u8]) -> usize {
+    /// Handles whole frames at the start of `input`.
+    fn decode(&mut self, key: ConnKey, input: &[u8]) -> Decoding {
         let mut spans = take(&mut self.spans);
-        let mut at = 0;
+        let (mut at, mut reserve) = (0, 0);
         while at < input.len() {
             let Some(conn) = self.conns.get_mut(key) else { break };
             if conn.phase != Phase::Open || conn.ending {
@@ -202,9 +214,7 @@ impl Shard {
                 }
                 Ok(Decoded::Incomplete { consumed, frame_len }) => {
                     at += consumed;
-                    if let Some(frame_len) = frame_len.filter(|len| *len <= RESERVE_MAX) {
-                        conn.input.reserve_exact(frame_len);
-                    }
+                    reserve = frame_len.filter(|len| *len <= RESERVE_MAX).unwrap_or(0);
                     break;
                 }
                 Err(error) => {
@@ -214,7 +224,7 @@ impl Shard {
             }
         }
         self.spans = spans;
-        at
+        Decoding { consumed: at, frame_len: reserve }
     }
 
     fn leave_for_next_turn(&mut self, key: ConnKey) {
@@ -293,7 +303,13 @@ impl Shard {
                 }
             }
             WsEvent::Ping(payload) => self.websocket_control(key, |out| ws::encode::pong(out, &payload)),
-            WsEvent::Close { code } => self.begin_close(key, code.unwrap_or(NORMAL), ""),
+            WsEvent::Close { code } => {
+                self.begin_close(key, code.unwrap_or(NORMAL), "");
+                // The peer has said its last word too, so there is nothing to linger for (RFC 6455, 7.1.1).
+                if let Some(conn) = self.conns.get_mut(key) {
+                    conn.eof = true;
+                }
+            }
             WsEvent::Pong(_) | WsEvent::NeedMore => {}
         }
     }

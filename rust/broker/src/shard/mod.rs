@@ -270,10 +270,11 @@ impl Shard {
         self.accept();
         self.meet_deadlines();
         self.hand_out();
-        self.act_on_outboxes();
         self.proceed_draining();
         self.post();
         self.flush();
+        self.act_on_outboxes();
+        self.post();
         self.close_idle_groups();
         self.publish_counters();
     }
