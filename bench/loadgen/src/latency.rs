@@ -40,6 +40,11 @@ impl Latency {
         u64::try_from(elapsed / self.interval.as_nanos()).expect("not that long")
     }
 
+    /// The moment at which a message is meant to be sent.
+    pub fn intended(&self, sequence: u64) -> Instant {
+        self.start + self.interval * u32::try_from(sequence + 1).expect("a run is short")
+    }
+
     /// The next message is being written.
     pub fn writing(&mut self, now: Instant) {
         self.written.push(now.saturating_duration_since(self.start));

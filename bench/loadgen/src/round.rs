@@ -11,6 +11,8 @@ use crate::publisher::SEQUENCE_END;
 const WRITE_MAX: usize = 256 * 1024;
 /// Octets a publisher writes in a turn, so that readers get theirs.
 const TURN_MAX: usize = 1024 * 1024;
+/// A paced message is awaited busily for so long before its moment: a sleeping thread would send it late.
+const LEAD: Duration = Duration::from_micros(200);
 /// No event for so long: look whether the run stalled.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -84,13 +86,17 @@ impl Fleet {
         let interval = Duration::from_nanos(1_000_000_000 / rate);
         let total = (rate as f64 * seconds) as u64;
         let begun = Instant::now();
-        let start = self.tick(interval)?;
+        let start = self.tick(interval)? + LEAD;
         self.latency = Some(Latency::new(start, interval, total / 10));
         self.set_goals(total)?;
         let mut watch = Watch::new();
         while !self.is_done(0) {
             let delivered = self.delivered;
-            self.turn(Some(PATIENCE))?;
+            let busy = self.latency.as_ref().is_some_and(|latency| {
+                let next = self.publishers[0].next;
+                next < total && latency.intended(next) < Instant::now() + LEAD
+            });
+            self.turn(Some(if busy { Duration::ZERO } else { PATIENCE }))?;
             self.send_due(total)?;
             watch.moved(self.delivered > delivered, || self.where_it_stands())?;
         }
