@@ -71,8 +71,7 @@ soak: setup build
 	$(BIN)/python -m pytest tests/soak -m soak $(PYTEST)
 
 bench: build
-	cargo build --release --package stompica-loadgen
-	target/release/stompica-loadgen $(BENCH)
+	bench/run $(BENCH)
 
 wheel: $(BIN)/maturin
 	$(BIN)/maturin build --release --out dist
