@@ -44,10 +44,19 @@ pub fn message_prefix(out: &mut Vec<u8>, subscription: Option<&[u8]>, version: V
     }
 }
 
-/// Appends everything of a MESSAGE that follows the prefix. Returns how many of the sender's headers `version` cannot
-/// carry and were left out.
+/// Appends everything of a MESSAGE that follows the prefix: head, body and NUL. Returns how many of the sender's headers
+/// `version` cannot carry and were left out.
 pub fn message_tail(out: &mut Vec<u8>, message: &Message<'_>, version: Version) -> usize {
-    out.reserve(message.destination.len() + message.headers.len() + message.body.len() + 96);
+    let left_out = message_head(out, message, version);
+    out.extend_from_slice(message.body);
+    out.push(0);
+    left_out
+}
+
+/// Appends the rest of a MESSAGE's head, up to and including the blank line. Returns how many of the sender's headers
+/// `version` cannot carry and were left out.
+pub fn message_head(out: &mut Vec<u8>, message: &Message<'_>, version: Version) -> usize {
+    out.reserve(message.destination.len() + message.headers.len() + 96);
     out.extend_from_slice(b"message-id:");
     out.extend_from_slice(message.id);
     out.extend_from_slice(b"\ndestination:");
@@ -64,8 +73,6 @@ pub fn message_tail(out: &mut Vec<u8>, message: &Message<'_>, version: Version) 
     out.extend_from_slice(b"content-length:");
     decimal(out, message.body.len() as u64);
     out.extend_from_slice(b"\n\n");
-    out.extend_from_slice(message.body);
-    out.push(0);
     left_out
 }
 

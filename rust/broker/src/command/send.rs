@@ -5,9 +5,13 @@ use stompica_proto::{Frame, ProtocolError, header};
 
 use super::Flow;
 use crate::ids::ConnKey;
+use crate::io::conn::Pause;
 use crate::router::DestinationIndex;
 use crate::shard::Shard;
 use smallvec::SmallVec;
+
+/// A body of this size is weighed against `memory_limit` by itself; smaller ones once per turn, together.
+const LARGE_BODY: usize = 64 << 10;
 
 /// A SEND as the session has read it.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +43,12 @@ impl Shard {
             self.keep_for_commit(key, transaction, &message)?;
         } else {
             let shards = self.router.remote(destination);
-            if let Some(pause) = self.pause_for(destination, shards) {
+            let large = sent.body.len() >= LARGE_BODY;
+            let mut pause = self.pause_for(destination, shards);
+            if large && pause.is_none() && !self.has_memory_for(sent.body.len(), shards) {
+                pause = Some(Pause::Memory);
+            }
+            if let Some(pause) = pause {
                 self.park(key, pause);
                 return Ok(Flow::Parked);
             }
@@ -49,6 +58,9 @@ impl Shard {
             let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
             message.id = &id;
             self.publish(&message, destination, shards);
+            if large {
+                self.count_memory();
+            }
         }
         let receipt = frame.header(header::RECEIPT);
         if receipt.is_some() {

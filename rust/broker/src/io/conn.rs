@@ -72,6 +72,8 @@ pub enum Pause {
     Memory,
     /// Another shard's mailbox is over its mark.
     Mailbox,
+    /// `memory_limit` is near, and the SEND has not arrived in full.
+    Arriving,
 }
 
 impl Pause {
@@ -80,7 +82,7 @@ impl Pause {
     pub fn as_str(self) -> &'static str {
         match self {
             Pause::SlowConsumer => "a receiver's outbox is full",
-            Pause::Memory => "memory_limit is near",
+            Pause::Memory | Pause::Arriving => "memory_limit is near",
             Pause::Mailbox => "max_input_queue_size is reached",
         }
     }

@@ -101,6 +101,18 @@ impl Shard {
         }
     }
 
+    /// Whether a large message fits below `memory_limit` now: each interested shard will hold a copy. Where little is
+    /// held it is let through in any case, or it would wait for ever.
+    pub(crate) fn has_memory_for(&mut self, message_bytes: usize, shards: u64) -> bool {
+        let copies = i64::from(shards.count_ones()) + 2;
+        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
+        let held = self.shared.memory.load(Ordering::Relaxed);
+        let wanted = i64::try_from(message_bytes).unwrap_or(i64::MAX).saturating_mul(copies);
+        let fits = held < limit / 4 || held.saturating_add(wanted) < limit / 10 * 9;
+        self.memory_is_short |= !fits; // so that it is looked at again soon
+        fits
+    }
+
     /// Leaves a connection's SEND, and all behind it, unread until something gives.
     pub(crate) fn park(&mut self, key: ConnKey, pause: Pause) {
         let now_ms = self.now_ms;

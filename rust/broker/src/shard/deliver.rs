@@ -13,7 +13,7 @@ use stompica_proto::ws::{self, Opcode};
 
 use super::Shard;
 use super::backpressure::{give_notice, make_room};
-use crate::chunk::ChunkId;
+use crate::chunk::{CHUNK_BYTES, ChunkId};
 use crate::config::SlowConsumer;
 use crate::io::conn::Flush;
 use crate::router::DestinationIndex;
@@ -30,6 +30,9 @@ pub struct Run {
     start: u32,
     end: u32,
 }
+
+/// A body up to this size is part of the tail; a larger one is copied from the message to each group, once.
+const TAIL_BODY_MAX: usize = 1024;
 
 /// One message's tails, each encoded when the first group of its version asks.
 #[derive(Debug, Default)]
@@ -50,13 +53,20 @@ impl Tails {
         let at = version as usize;
         if !self.ready[at] {
             self.ready[at] = true;
-            self.tails[at].clear();
-            *left_out += encode::message_tail(&mut self.tails[at], message, version) as u64;
+            let tail = &mut self.tails[at];
+            tail.clear();
+            *left_out += if message.body.len() <= TAIL_BODY_MAX {
+                encode::message_tail(tail, message, version)
+            } else {
+                encode::message_head(tail, message, version)
+            } as u64;
         }
     }
 
-    fn of(&self, version: Version) -> &[u8] {
-        &self.tails[version as usize]
+    /// The tail, and what is to follow it.
+    fn of<'a>(&'a self, message: &Message<'a>, version: Version) -> [&'a [u8]; 3] {
+        let tail = &self.tails[version as usize][..];
+        if message.body.len() <= TAIL_BODY_MAX { [tail, b"", b""] } else { [tail, message.body, b"\0"] }
     }
 
     fn opcode(&mut self, body: &[u8]) -> Opcode {
@@ -65,15 +75,28 @@ impl Tails {
     }
 }
 
-/// Appends one MESSAGE; `framing` and its opcode wrap it.
-fn write_message(out: &mut Vec<u8>, websocket: Option<Opcode>, parts: [&[u8]; 3]) {
-    let len = parts.iter().map(|part| part.len()).sum();
+/// Appends one MESSAGE: the group's prefix, headers of this delivery alone, the tail; in a WebSocket frame, if there
+/// is an opcode.
+fn write_message(
+    out: &mut Vec<u8>,
+    websocket: Option<Opcode>,
+    prefix: &[u8],
+    extra: &[u8],
+    [tail, body, end]: [&[u8]; 3],
+) {
+    let len = prefix.len() + extra.len() + tail.len() + body.len() + end.len();
     if let Some(opcode) = websocket {
         ws::encode::header(out, opcode, len);
     }
-    out.reserve(len);
-    for part in parts {
-        out.extend_from_slice(part);
+    if len >= CHUNK_BYTES {
+        out.reserve_exact(len); // the chunk takes nothing after it
+    } else {
+        out.reserve(len);
+    }
+    for part in [prefix, extra, tail, body, end] {
+        if !part.is_empty() {
+            out.extend_from_slice(part);
+        }
     }
 }
 
@@ -157,9 +180,9 @@ impl Shard {
         self.tails.prepare(message, group.dialect.version, &mut self.counters.headers_left_out);
         let websocket =
             (group.dialect.framing == Framing::WebSocket).then(|| self.tails.opcode(message.body));
-        let tail = self.tails.of(group.dialect.version);
+        let tail = self.tails.of(message, group.dialect.version);
         let (start, end) =
-            self.chunks.append(chunk, |out| write_message(out, websocket, [&group.prefix, b"", tail]));
+            self.chunks.append(chunk, |out| write_message(out, websocket, &group.prefix, b"", tail));
         self.budget.encoded += (end - start) as usize;
         self.budget.deliveries += group.members.len();
         (chunk, start, end)
@@ -197,9 +220,9 @@ impl Shard {
             push_numbers(&mut extra, b"dropped:", &[u64::from(std::mem::take(&mut conn.dropped))]);
         }
         let before = conn.outbox.bytes();
-        let (prefix, tail) = (&group.prefix, self.tails.of(version));
+        let (prefix, tail) = (&group.prefix, self.tails.of(message, version));
         conn.outbox
-            .append(&mut self.chunks, false, |out| write_message(out, websocket, [prefix, &extra, tail]));
+            .append(&mut self.chunks, false, |out| write_message(out, websocket, prefix, &extra, tail));
         self.budget.encoded += conn.outbox.bytes() - before;
         self.budget.deliveries += 1;
         let full = conn.outbox.bytes() >= self.config.outbox_limit && conn.full_since_ms.is_none();

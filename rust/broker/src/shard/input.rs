@@ -12,13 +12,13 @@ use stompica_proto::transport::{Sniffed, sniff};
 use stompica_proto::ws::{self, WsEvent};
 use stompica_proto::{Decoded, ProtocolError};
 
-use super::Shard;
 use super::close::NORMAL;
+use super::{READ_BYTES, Shard};
 use crate::command::Flow;
 use crate::ids::ConnKey;
 use crate::io::conn::{Pause, Phase, Transport};
 
-/// A frame announced to be longer than this gets its memory as it arrives: an announcement is cheap.
+/// A frame announced to be longer than this gets its memory as it arrives.
 const RESERVE_MAX: usize = 1 << 20;
 /// While memory is short, no more than this is read of a frame that is not complete.
 const UNFINISHED_MAX: usize = 64 << 10;
@@ -27,8 +27,17 @@ const UNFINISHED_MAX: usize = 64 << 10;
 struct Decoding {
     /// Bytes that are done with.
     consumed: usize,
-    /// Length of the frame that is not complete, where it is known and worth reserving; else 0.
+    /// Length of the frame that is not complete, where it is known; else 0.
     frame_len: usize,
+}
+
+/// Makes room for the next read of a frame whose length is known: for all of it, unless that is long; then twice what
+/// has come, since an announcement is cheap.
+fn reserve(input: &mut Vec<u8>, frame_len: usize) {
+    if input.capacity() - input.len() < READ_BYTES {
+        let wanted = frame_len.min(RESERVE_MAX.max(2 * input.len()));
+        input.reserve_exact(wanted.saturating_sub(input.len()));
+    }
 }
 
 impl Shard {
@@ -40,8 +49,10 @@ impl Shard {
             self.discard_input(key);
             return;
         }
-        if conn.parked.is_some() {
-            return;
+        match conn.parked {
+            Some((_, Pause::Arriving)) if conn.read_to_end => conn.parked = None,
+            Some(_) => return,
+            None => {}
         }
         if conn.backlog {
             conn.backlog = false;
@@ -57,10 +68,29 @@ impl Shard {
         } else if conn.eof || conn.ending || self.draining.is_some() {
             self.end_if_done(key);
         } else if self.memory_is_short && conn.input.len() >= UNFINISHED_MAX {
-            // The SEND that is arriving would have to wait; it may as well wait in the kernel.
-            self.park(key, Pause::Memory);
+            if conn.read_to_end {
+                self.read_to_end(key);
+            } else {
+                // The SEND that is arriving would have to wait; it may as well wait in the kernel.
+                self.park(key, Pause::Arriving);
+            }
         } else {
             self.read(key);
+        }
+    }
+
+    /// The peer has said all it had to say: reads it at one go, since a frame that stays incomplete is forgotten then.
+    fn read_to_end(&mut self, key: ConnKey) {
+        while self
+            .conns
+            .get(key)
+            .is_some_and(|conn| conn.phase == Phase::Open && !conn.eof && conn.parked.is_none())
+        {
+            let read_before = self.counters.reads;
+            self.read(key);
+            if self.counters.reads == read_before {
+                break;
+            }
         }
     }
 
@@ -170,7 +200,7 @@ impl Shard {
             if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
                 && consumed < bytes.len()
             {
-                conn.input.reserve_exact(frame_len);
+                reserve(&mut conn.input, frame_len);
                 conn.input.extend_from_slice(&bytes[consumed..]);
             }
         } else {
@@ -180,7 +210,7 @@ impl Shard {
                 && consumed < input.len()
             {
                 input.drain(..consumed);
-                input.reserve_exact(frame_len.saturating_sub(input.len()));
+                reserve(&mut input, frame_len);
                 conn.input = input;
             }
         }
@@ -189,7 +219,7 @@ impl Shard {
     /// Handles whole frames at the start of `input`.
     fn decode(&mut self, key: ConnKey, input: &[u8]) -> Decoding {
         let mut spans = take(&mut self.spans);
-        let (mut at, mut reserve) = (0, 0);
+        let (mut at, mut announced) = (0, 0);
         while at < input.len() {
             let Some(conn) = self.conns.get_mut(key) else { break };
             if conn.phase != Phase::Open || conn.ending {
@@ -214,7 +244,7 @@ impl Shard {
                 }
                 Ok(Decoded::Incomplete { consumed, frame_len }) => {
                     at += consumed;
-                    reserve = frame_len.filter(|len| *len <= RESERVE_MAX).unwrap_or(0);
+                    announced = frame_len.unwrap_or(0);
                     break;
                 }
                 Err(error) => {
@@ -224,7 +254,7 @@ impl Shard {
             }
         }
         self.spans = spans;
-        Decoding { consumed: at, frame_len: reserve }
+        Decoding { consumed: at, frame_len: announced }
     }
 
     fn leave_for_next_turn(&mut self, key: ConnKey) {

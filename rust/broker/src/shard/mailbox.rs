@@ -125,6 +125,9 @@ impl Mailbox {
     }
 }
 
+/// A body of this size is not worth growing a batch by doubling.
+const LARGE_BODY: usize = 256 << 10;
+
 /// Messages of one turn, for several shards: dead after the turn in which they are read.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -172,6 +175,10 @@ impl Batch {
             body_len: message.body.len() as u32,
             plain: message.plain,
         });
+        if message.body.len() > LARGE_BODY {
+            self.bytes
+                .reserve_exact(message.body.len() + message.headers.len() + message.destination.len() + 64);
+        }
         for part in [message.destination, message.id, message.headers, message.body] {
             self.bytes.extend_from_slice(part);
         }

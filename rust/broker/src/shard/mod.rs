@@ -328,13 +328,18 @@ impl Shard {
         }
     }
 
-    fn publish_counters(&mut self) {
+    /// Brings what this shard holds into the broker's count.
+    pub(crate) fn count_memory(&mut self) {
         let held = self.chunks.held_bytes() + self.input_bytes + self.subscription_bytes();
         let held = i64::try_from(held).unwrap_or(i64::MAX);
         if held != self.counted_bytes {
             self.shared.memory.fetch_add(held - self.counted_bytes, Ordering::Relaxed);
             self.counted_bytes = held;
         }
+    }
+
+    fn publish_counters(&mut self) {
+        self.count_memory();
         self.counters.connections = self.conns.len() as u64;
         self.counters.subscriptions = self.router.subscriptions.len() as u64;
         self.counters.destinations = self.router.entries.len() as u64;
