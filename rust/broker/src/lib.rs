@@ -21,6 +21,7 @@ mod handle;
 mod ids;
 mod io;
 pub mod log;
+mod notice;
 mod outbox;
 mod router;
 mod shard;

@@ -10,6 +10,7 @@ use std::io::{self, IoSlice, Write};
 use smallvec::SmallVec;
 
 use crate::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
+use crate::notice::with_notice;
 
 /// Elements of one `writev`; the kernel takes 1024.
 const IOVECS_MAX: usize = 512;
@@ -42,6 +43,18 @@ pub struct Outbox {
     ranges: VecDeque<Range>,
     private: Option<ChunkId>,
     bytes: usize,
+    /// Messages dropped from the front, which the next one is to tell of.
+    gap: u32,
+    /// The frame that tells of an earlier gap, while it waits.
+    notice: Option<Notice>,
+}
+
+/// A MESSAGE that carries the `dropped` header.
+#[derive(Clone, Copy, Debug)]
+struct Notice {
+    chunk: ChunkId,
+    start: u32,
+    count: u32,
 }
 
 impl Outbox {
@@ -119,6 +132,9 @@ impl Outbox {
         if self.bytes == 0 {
             return Ok(Flushed::Drained);
         }
+        if self.gap > 0 {
+            self.tell_of_gap(pool);
+        }
         let offered = self.ranges.len().min(IOVECS_MAX);
         let wanted: usize;
         let written = {
@@ -160,6 +176,8 @@ impl Outbox {
                 return;
             }
             written -= len;
+            let gone = (first.chunk, first.end);
+            self.notice.take_if(|notice| notice.chunk == gone.0 && notice.start < gone.1);
             pool.release(first.chunk);
             self.ranges.pop_front();
         }
@@ -169,6 +187,7 @@ impl Outbox {
         if let Some(chunk) = self.private.take() {
             pool.release(chunk);
         }
+        self.notice = None;
         // An idle connection keeps no list: ten thousand of them are more than one allocation a write is worth.
         self.ranges = VecDeque::new();
     }
@@ -221,40 +240,78 @@ impl Outbox {
     }
 
     /// Drops the oldest whole MESSAGE frames of which no byte was written, until at most `bytes` wait. Returns how
-    /// many frames went; control frames stay.
+    /// many frames went; control frames stay. The next MESSAGE will tell.
     pub fn drop_oldest(&mut self, pool: &mut ChunkPool, bytes: usize) -> usize {
         let mut dropped = 0;
         let mut at = 0;
-        while self.bytes > bytes && at < self.ranges.len() {
+        while self.bytes > bytes
+            && let Some(next) = self.next_message(pool, at)
+        {
+            at = next;
             let range = self.ranges[at];
-            let start = pool.boundary_at_or_after(range.chunk, range.start).min(range.end);
-            if range.control || start == range.end {
-                at += 1;
-                continue;
-            }
-            if start > range.start {
-                // The rest of a frame in writing stays, as a range of its own.
-                pool.retain(range.chunk, 1);
-                self.ranges[at].start = start;
-                self.ranges.insert(at, Range { end: start, ..range });
-                at += 1;
-                continue;
-            }
             let mut cut = range.start;
             while self.bytes > bytes && cut < range.end {
                 let end = pool.frame_end_after(range.chunk, cut).min(range.end);
                 self.bytes -= (end - cut) as usize;
+                let told = self.notice.take_if(|notice| notice.chunk == range.chunk && notice.start == cut);
+                self.gap = self.gap.saturating_add(1 + told.map_or(0, |notice| notice.count));
                 cut = end;
                 dropped += 1;
             }
-            if cut == range.end {
-                pool.release(range.chunk);
-                self.ranges.remove(at);
-            } else {
-                self.ranges[at].start = cut;
-            }
+            self.shorten(pool, at, cut);
         }
         dropped
+    }
+
+    /// Puts the `dropped` header on the first MESSAGE of which no byte was written.
+    fn tell_of_gap(&mut self, pool: &mut ChunkPool) {
+        let Some(at) = self.next_message(pool, 0) else { return };
+        let range = self.ranges[at];
+        let frame_end = pool.frame_end_after(range.chunk, range.start).min(range.end);
+        let told = self.notice.take_if(|notice| notice.chunk == range.chunk && notice.start == range.start);
+        if told.is_some() {
+            self.notice = told; // it tells of what came before it; the gap behind it is for the next one
+            return;
+        }
+        let count = std::mem::take(&mut self.gap);
+        let copy = with_notice(pool.bytes(range.chunk, range.start, frame_end), count);
+        let private = self.private_chunk(pool);
+        let (start, end) = pool.append(private, |out| out.extend_from_slice(&copy));
+        pool.retain(private, 1);
+        self.bytes = self.bytes + copy.len() - (frame_end - range.start) as usize;
+        self.shorten(pool, at, frame_end);
+        self.ranges.insert(at, Range { chunk: private, start, end, control: false });
+        self.notice = Some(Notice { chunk: private, start, count });
+    }
+
+    /// The place, at or behind `at`, of a range that begins with a whole MESSAGE; splits off the rest of a frame in
+    /// writing where one comes first.
+    fn next_message(&mut self, pool: &mut ChunkPool, mut at: usize) -> Option<usize> {
+        loop {
+            let range = *self.ranges.get(at)?;
+            let start = pool.boundary_at_or_after(range.chunk, range.start).min(range.end);
+            if range.control || start == range.end {
+                at += 1;
+            } else if start > range.start {
+                pool.retain(range.chunk, 1);
+                self.ranges[at].start = start;
+                self.ranges.insert(at, Range { end: start, ..range });
+                at += 1;
+            } else {
+                return Some(at);
+            }
+        }
+    }
+
+    /// Lets a range begin later, or go if nothing is left of it.
+    fn shorten(&mut self, pool: &mut ChunkPool, at: usize, start: u32) {
+        let range = self.ranges[at];
+        if start == range.end {
+            pool.release(range.chunk);
+            self.ranges.remove(at);
+        } else {
+            self.ranges[at].start = start;
+        }
     }
 
     fn discard(&mut self, pool: &mut ChunkPool, range: Range) -> usize {

@@ -137,7 +137,27 @@ fn dropping_the_oldest_spares_control_frames_and_the_frame_in_writing() {
     assert_eq!(outbox.drop_oldest(&mut pool, 510), 2);
     socket.room = 10_000;
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
-    assert_eq!(socket.taken, [frame(0, 300), b"RECEIPT".to_vec(), frame(3, 300)].concat());
+    let told = [&frame(3, 300)[..8], b"dropped:2\n", &frame(3, 300)[8..]].concat();
+    assert_eq!(socket.taken, [frame(0, 300), b"RECEIPT".to_vec(), told].concat());
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn what_was_dropped_is_told_once_even_if_the_telling_frame_is_dropped_too() {
+    let mut pool = ChunkPool::default();
+    let mut outbox = Outbox::default();
+    append(&mut outbox, &mut pool, &frame(0, 300));
+    let mut socket = Socket::with_room(100);
+    outbox.flush(&mut pool, &mut socket).expect("short write");
+    for byte in 1..20 {
+        append(&mut outbox, &mut pool, &frame(byte, 300));
+        outbox.drop_oldest(&mut pool, 600);
+        outbox.flush(&mut pool, &mut socket).expect("would block");
+    }
+    socket.room = 10_000;
+    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
+    let told = [&frame(19, 300)[..8], b"dropped:18\n", &frame(19, 300)[8..]].concat();
+    assert_eq!(socket.taken, [frame(0, 300), told].concat());
     assert_eq!(pool.in_use(), 0);
 }
 

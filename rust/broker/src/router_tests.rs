@@ -5,6 +5,7 @@ use stompica_proto::Version;
 
 use super::group::Framing;
 use super::*;
+use crate::ids::ShardId;
 
 fn dialect(number: u8) -> Dialect {
     let framing = if number & 1 == 0 { Framing::Stomp } else { Framing::WebSocket };

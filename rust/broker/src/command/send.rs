@@ -5,13 +5,9 @@ use stompica_proto::{Frame, ProtocolError, header};
 
 use super::Flow;
 use crate::ids::ConnKey;
-use crate::io::conn::Pause;
 use crate::router::DestinationIndex;
 use crate::shard::Shard;
 use smallvec::SmallVec;
-
-/// A body of this size is weighed against `memory_limit` by itself; smaller ones once per turn, together.
-const LARGE_BODY: usize = 64 << 10;
 
 /// A SEND as the session has read it.
 #[derive(Clone, Copy, Debug)]
@@ -43,12 +39,7 @@ impl Shard {
             self.keep_for_commit(key, transaction, &message)?;
         } else {
             let shards = self.router.remote(destination);
-            let large = sent.body.len() >= LARGE_BODY;
-            let mut pause = self.pause_for(destination, shards);
-            if large && pause.is_none() && !self.has_memory_for(sent.body.len(), shards) {
-                pause = Some(Pause::Memory);
-            }
-            if let Some(pause) = pause {
+            if let Some(pause) = self.pause_for(destination, shards, sent.body.len()) {
                 self.park(key, pause);
                 return Ok(Flow::Parked);
             }
@@ -58,9 +49,6 @@ impl Shard {
             let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
             message.id = &id;
             self.publish(&message, destination, shards);
-            if large {
-                self.count_memory();
-            }
         }
         let receipt = frame.header(header::RECEIPT);
         if receipt.is_some() {

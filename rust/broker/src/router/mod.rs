@@ -14,6 +14,7 @@
 
 pub mod destination;
 pub mod group;
+mod interest;
 pub mod tree;
 
 use std::hash::BuildHasher as _;
@@ -29,7 +30,7 @@ use self::destination::{Kind, Pattern};
 use self::group::{Dialect, Group, GroupIndex, Member, Subscription, SubscriptionIndex};
 use self::tree::{EntryIndex, Tree};
 use crate::config::{Compat, Config, Wildcards};
-use crate::ids::{ConnKey, ShardId};
+use crate::ids::ConnKey;
 
 /// Index of a [`Destination`] in its router; stands until the next call that adds or removes anything.
 pub type DestinationIndex = u32;
@@ -387,35 +388,6 @@ impl Router {
             self.patterns.remove(&entry.name);
             self.generation += 1;
         }
-    }
-
-    /// Notes whether another shard has subscriptions to a name or pattern.
-    pub fn set_interest(&mut self, name: &[u8], shard: ShardId, interested: bool) {
-        // The other shard has parsed the name, so neither step can fail here.
-        let Ok(known) = self.entry(name) else { return };
-        if interested {
-            let Ok(entry) = known.map_or_else(|| self.add_entry(name), Ok) else { return };
-            self.entries[entry as usize].remote |= shard.bit();
-        } else if let Some(entry) = known {
-            self.entries[entry as usize].remote &= !shard.bit();
-            self.entries[entry as usize].full_remote &= !shard.bit();
-            self.remove_entry_if_unused(entry);
-        }
-    }
-
-    /// Notes whether another shard has a full outbox behind a name or pattern.
-    pub fn set_full(&mut self, name: &[u8], shard: ShardId, full: bool) {
-        if let Ok(Some(entry)) = self.entry(name) {
-            let entry = &mut self.entries[entry as usize];
-            entry.full_remote =
-                if full { entry.full_remote | shard.bit() } else { entry.full_remote & !shard.bit() };
-        }
-    }
-
-    /// The name or pattern of an entry.
-    #[must_use]
-    pub fn entry_name(&self, entry: EntryIndex) -> &[u8] {
-        &self.entries[entry as usize].name
     }
 }
 

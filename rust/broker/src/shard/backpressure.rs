@@ -13,7 +13,6 @@ use std::sync::atomic::Ordering;
 
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
-use stompica_proto::ws::{self, Opcode};
 
 use super::Shard;
 use super::mailbox::Mail;
@@ -22,12 +21,14 @@ use crate::config::{Config, SlowConsumer};
 use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Conn, Pause, Phase};
 use crate::log::Level;
+use crate::notice::with_notice;
 use crate::router::DestinationIndex;
-use crate::router::group::Framing;
 use crate::stats::Counters;
 
 /// A consumer behind a full outbox that takes no byte for this long is gone.
 const STUCK_MS: u64 = 1000;
+/// A body of this size is weighed against `memory_limit` by itself; smaller ones once per turn, together.
+const LARGE_BODY: usize = 64 << 10;
 /// How often the outboxes are compared while memory is short.
 const OUTBOX_CHECK_MS: u64 = 100;
 
@@ -48,49 +49,39 @@ pub(super) fn make_room(
     if outbox.flush(chunks, &mut conn.stream).is_ok() && outbox.bytes() < config.outbox_limit {
         return true;
     }
-    let (dropped, room) = match config.slow_consumer {
-        SlowConsumer::Block(_) => (0, true),
-        SlowConsumer::Disconnect => return false,
-        SlowConsumer::DropNewest => (frames, false),
-        SlowConsumer::DropOldest => {
-            (conn.outbox.drop_oldest(chunks, config.outbox_limit.saturating_sub(1)), true)
+    match config.slow_consumer {
+        SlowConsumer::Block(_) => true,
+        SlowConsumer::Disconnect => false,
+        SlowConsumer::DropNewest => {
+            conn.dropped = conn.dropped.saturating_add(frames as u32);
+            counters.dropped += frames as u64;
+            false
         }
-    };
-    conn.dropped = conn.dropped.saturating_add(dropped as u32);
-    counters.dropped += dropped as u64;
-    room
+        SlowConsumer::DropOldest => {
+            counters.dropped += outbox.drop_oldest(chunks, config.outbox_limit.saturating_sub(1)) as u64;
+            true
+        }
+    }
 }
 
 /// Copies the frame at `start` of a shared chunk for this connection alone, with a header that tells how many
 /// messages were left out before it. Returns where the next frame starts.
 pub(super) fn give_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId, start: u32) -> u32 {
     let end = chunks.frame_end_after(chunk, start);
-    let notice = format!("dropped:{}\n", std::mem::take(&mut conn.dropped));
-    let frame = chunks.bytes(chunk, start, end);
-    let header_len = match (conn.framing(), frame.get(1)) {
-        (Framing::Stomp, _) | (_, None) => 0,
-        (Framing::WebSocket, Some(126)) => 4,
-        (Framing::WebSocket, Some(127)) => 10,
-        (Framing::WebSocket, Some(_)) => 2,
-    };
-    let stomp = &frame[header_len..];
-    let (command, rest) = stomp.split_at(stomp.len().min(b"MESSAGE\n".len()));
-    let mut copy = Vec::with_capacity(frame.len() + notice.len() + 10);
-    if header_len > 0 {
-        let opcode = if frame[0] & 0x0f == 1 { Opcode::Text } else { Opcode::Binary };
-        ws::encode::header(&mut copy, opcode, stomp.len() + notice.len());
-    }
-    for part in [command, notice.as_bytes(), rest] {
-        copy.extend_from_slice(part);
-    }
+    let copy = with_notice(chunks.bytes(chunk, start, end), std::mem::take(&mut conn.dropped));
     conn.outbox.append(chunks, false, |out| out.extend_from_slice(&copy));
     end
 }
 
 impl Shard {
     /// Why a SEND to this destination has to wait, if it has to.
-    pub(crate) fn pause_for(&self, destination: DestinationIndex, shards: u64) -> Option<Pause> {
-        if self.memory_is_short {
+    pub(crate) fn pause_for(
+        &mut self,
+        destination: DestinationIndex,
+        shards: u64,
+        bytes: usize,
+    ) -> Option<Pause> {
+        if self.memory_is_short || (bytes >= LARGE_BODY && !self.has_memory_for(bytes, shards)) {
             Some(Pause::Memory)
         } else if shards & self.crowded != 0 {
             Some(Pause::Mailbox)
@@ -103,7 +94,8 @@ impl Shard {
 
     /// Whether a large message fits below `memory_limit` now: each interested shard will hold a copy. Where little is
     /// held it is let through in any case, or it would wait for ever.
-    pub(crate) fn has_memory_for(&mut self, message_bytes: usize, shards: u64) -> bool {
+    fn has_memory_for(&mut self, message_bytes: usize, shards: u64) -> bool {
+        self.count_memory();
         let copies = i64::from(shards.count_ones()) + 2;
         let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
         let held = self.shared.memory.load(Ordering::Relaxed);
@@ -266,7 +258,6 @@ impl Shard {
                 SlowConsumer::DropOldest | SlowConsumer::DropNewest => {
                     if let Some(conn) = self.conns.get_mut(key) {
                         let dropped = conn.outbox.drop_oldest(&mut self.chunks, largest / 2);
-                        conn.dropped = conn.dropped.saturating_add(dropped as u32);
                         self.counters.dropped += dropped as u64;
                     }
                 }

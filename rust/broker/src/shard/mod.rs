@@ -329,7 +329,7 @@ impl Shard {
     }
 
     /// Brings what this shard holds into the broker's count.
-    pub(crate) fn count_memory(&mut self) {
+    fn count_memory(&mut self) {
         let held = self.chunks.held_bytes() + self.input_bytes + self.subscription_bytes();
         let held = i64::try_from(held).unwrap_or(i64::MAX);
         if held != self.counted_bytes {
