@@ -1,0 +1,233 @@
+//! The session's table, state by state, and what passes from a SEND to a MESSAGE of any version.
+
+use std::borrow::Cow;
+
+use proptest::prelude::*;
+use stompica_proto::encode::{self, Message};
+use stompica_proto::error::Code;
+use stompica_proto::escape::{can_carry, escape_into, unescape};
+use stompica_proto::session::{AckMode, Request, Session};
+use stompica_proto::{Command, Decoded, Decoder, Limits, ProtocolError, Version};
+
+/// One connection: a decoder and a session, fed whole frames.
+struct Dialogue {
+    decoder: Decoder,
+    session: Session,
+    own_headers: Vec<u8>,
+}
+
+impl Dialogue {
+    fn new() -> Self {
+        Dialogue { decoder: Decoder::new(), session: Session::new(), own_headers: Vec::new() }
+    }
+
+    fn connected(version: &str) -> Self {
+        let mut dialogue = Dialogue::new();
+        let connect = format!("CONNECT\naccept-version:{version}\nhost:x\n\n\0");
+        dialogue.say(connect.as_bytes(), |request| assert!(matches!(request, Ok(Request::Connect))));
+        dialogue
+    }
+
+    /// Feeds one frame and looks at what the session makes of it.
+    fn say<T>(&mut self, bytes: &[u8], look: impl FnOnce(Result<Request<'_>, ProtocolError>) -> T) -> T {
+        let mut spans = Vec::new();
+        let decoded =
+            self.decoder.decode(bytes, &mut spans, &Limits::default()).expect("a well-formed frame");
+        let Decoded::Frame { frame, consumed } = decoded else { panic!("an incomplete frame: {bytes:?}") };
+        assert_eq!(consumed, bytes.len());
+        let request = self.session.handle(&frame, (10_000, 10_000), &mut self.own_headers);
+        if matches!(request, Ok(Request::Connect)) {
+            self.decoder.connected(self.session.version());
+        }
+        look(request)
+    }
+
+    fn code(&mut self, bytes: &[u8]) -> Option<Code> {
+        self.say(bytes, |request| request.err().map(|error| error.code))
+    }
+}
+
+#[test]
+fn nothing_but_connect_is_taken_first() {
+    for frame in [
+        "SEND\ndestination:/t\n\n\0",
+        "SUBSCRIBE\nid:0\ndestination:/t\n\n\0",
+        "DISCONNECT\n\n\0",
+        "BEGIN\ntransaction:1\n\n\0",
+    ] {
+        assert_eq!(Dialogue::new().code(frame.as_bytes()), Some(Code::NotConnected), "{frame}"); // PROTOCOL 10
+    }
+    assert_eq!(Dialogue::new().code(b"DIAG\n\nsession\0"), Some(Code::NotSupported));
+}
+
+#[test]
+fn connect_is_taken_once_and_nothing_follows_disconnect() {
+    let mut dialogue = Dialogue::connected("1.2");
+    assert_eq!(dialogue.code(b"STOMP\naccept-version:1.2\nhost:x\n\n\0"), Some(Code::Connected));
+    let mut dialogue = Dialogue::connected("1.1");
+    assert!(dialogue.say(b"DISCONNECT\n\n\0", |request| matches!(request, Ok(Request::Disconnect))));
+    assert!(!dialogue.session.is_connected() && dialogue.session.was_connected());
+    assert_eq!(dialogue.code(b"SEND\ndestination:/t\n\n\0"), Some(Code::NotConnected));
+}
+
+#[test]
+fn versions_and_heart_beats_are_agreed_on() {
+    let mut dialogue = Dialogue::new();
+    assert_eq!(dialogue.code(b"CONNECT\naccept-version:2.0,3.1\n\n\0"), Some(Code::Version)); // PROTOCOL 6
+    let mut dialogue = Dialogue::new();
+    assert_eq!(dialogue.code(b"CONNECT\naccept-version:1.0,1.1\nheart-beat:500,20000\n\n\0"), None);
+    assert_eq!(dialogue.session.version(), Version::V1_1);
+    let beats = dialogue.session.heartbeat();
+    assert_eq!((beats.receive_ms, beats.send_ms), (10_000, 20_000)); // PROTOCOL 17
+    let mut dialogue = Dialogue::new();
+    assert_eq!(dialogue.code(b"CONNECT\nheart-beat:500,500\n\n\0"), None);
+    let beats = dialogue.session.heartbeat();
+    assert_eq!((beats.receive_ms, beats.send_ms), (0, 0)); // PROTOCOL 22
+    let mut dialogue = Dialogue::new();
+    assert_eq!(
+        dialogue.code(b"CONNECT\naccept-version:1.2\nheart-beat:a,b\n\n\0"),
+        Some(Code::HeartBeatHeader)
+    );
+}
+
+#[test]
+fn required_headers_are_required() {
+    for (version, frame, code) in [
+        ("1.2", "SEND\n\nx\0", Code::DestinationMissing),
+        ("1.2", "SEND\ndestination:\n\nx\0", Code::DestinationMissing),
+        ("1.2", "SUBSCRIBE\nid:0\n\n\0", Code::DestinationMissing),
+        ("1.1", "SUBSCRIBE\ndestination:/t\n\n\0", Code::IdMissing),
+        ("1.2", "UNSUBSCRIBE\n\n\0", Code::IdMissing),
+        ("1.0", "UNSUBSCRIBE\n\n\0", Code::IdMissing),
+        ("1.2", "ACK\nmessage-id:1\n\n\0", Code::IdMissing),
+        ("1.1", "ACK\nid:1\n\n\0", Code::IdMissing),
+        ("1.1", "ACK\nmessage-id:1\n\n\0", Code::IdMissing),
+        ("1.0", "NACK\nmessage-id:1\n\n\0", Code::Command),
+        ("1.2", "BEGIN\n\n\0", Code::TransactionMissing),
+        ("1.2", "COMMIT\ntransaction:\n\n\0", Code::TransactionMissing),
+        ("1.0", "SUBSCRIBE\ndestination:/t\nack:client-individual\n\n\0", Code::AckMode),
+        ("1.2", "SUBSCRIBE\nid:0\ndestination:/t\nack:none\n\n\0", Code::AckMode),
+    ] {
+        assert_eq!(Dialogue::connected(version).code(frame.as_bytes()), Some(code), "{version} {frame}");
+    }
+}
+
+#[test]
+fn requests_carry_what_the_frame_says() {
+    let mut dialogue = Dialogue::connected("1.2");
+    dialogue.say(b"SUBSCRIBE\nid:a\\cb\ndestination:/t\nack:client\nid:c\n\n\0", |request| {
+        let Ok(Request::Subscribe { id, destination, ack }) = request else { panic!("{request:?}") };
+        assert_eq!((id.as_deref(), &*destination, ack), (Some(&b"a:b"[..]), &b"/t"[..], AckMode::Client));
+    });
+    dialogue.say(b"NACK\nid:7\ntransaction:t\n\n\0", |request| {
+        let Ok(Request::Ack { id, accept, transaction, .. }) = request else { panic!("{request:?}") };
+        assert_eq!((&*id, accept, transaction.as_deref()), (&b"7"[..], false, Some(&b"t"[..])));
+    });
+    dialogue.say(b"ABORT\ntransaction:t\n\n\0", |request| {
+        assert!(matches!(request, Ok(Request::Transaction { command: Command::Abort, .. })));
+    });
+    let mut old = Dialogue::connected("1.0");
+    old.say(b"SUBSCRIBE\ndestination:  /t\n\n\0", |request| {
+        let Ok(Request::Subscribe { id, destination, .. }) = request else { panic!("{request:?}") };
+        assert_eq!((id, &*destination), (None, &b"/t"[..]), "1.0 values lose leading spaces"); // PROTOCOL 41
+    });
+}
+
+/// Header lines of a MESSAGE, read the plain way: split at LF and the first colon, unescaped.
+fn read(head: &[u8], version: Version) -> Vec<(Vec<u8>, Vec<u8>)> {
+    head.split(|&byte| byte == b'\n')
+        .take_while(|line| !line.is_empty())
+        .map(|line| {
+            let colon = line.iter().position(|&byte| byte == b':').expect("a header line has a colon");
+            let read = |part| unescape(part, version).into_owned();
+            (read(&line[..colon]), read(&line[colon + 1..]))
+        })
+        .collect()
+}
+
+fn version() -> impl Strategy<Value = Version> {
+    prop::sample::select(Version::ALL.to_vec())
+}
+
+fn name() -> impl Strategy<Value = String> {
+    "[a-z:\\\\é\n]{1,6}"
+        .prop_filter("the broker's own", |name| !stompica_proto::header::is_server_owned(name.as_bytes()))
+}
+
+proptest! {
+    #[test]
+    fn a_senders_headers_reach_a_receiver_of_any_version(
+        sender in version(),
+        receiver in version(),
+        headers in prop::collection::vec((name(), "[a-z :\\\\é\r\n]{0,8}"), 0..6),
+        body in prop::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let carried: Vec<&(String, String)> = headers
+            .iter()
+            .filter(|(name, value)| can_carry(name.as_bytes(), value.as_bytes(), sender))
+            .filter(|(_, value)| sender != Version::V1_0 || !value.starts_with(' '))
+            .collect();
+        let mut frame = b"SEND\ndestination:/t\nreceipt:r\ntransaction:x\nmessage-id:forged\n".to_vec();
+        for (name, value) in &carried {
+            escape_into(&mut frame, name.as_bytes(), sender);
+            frame.push(b':');
+            escape_into(&mut frame, value.as_bytes(), sender);
+            frame.push(b'\n');
+        }
+        frame.extend_from_slice(format!("content-length:{}\n\n", body.len()).as_bytes());
+        frame.extend_from_slice(&body);
+        frame.push(0);
+
+        let mut dialogue = Dialogue::connected(sender.as_str());
+        let plain = dialogue.say(&frame, |request| match request {
+            Ok(Request::Send { plain, body: seen, .. }) => {
+                assert_eq!(seen, body);
+                plain
+            }
+            other => panic!("{other:?}"),
+        });
+        let message =
+            Message { destination: b"/t", id: b"1", headers: &dialogue.own_headers, plain, body: &body };
+        let mut out = Vec::new();
+        let left_out = encode::message_tail(&mut out, &message, receiver);
+
+        let expected: Vec<(Vec<u8>, Vec<u8>)> = carried
+            .iter()
+            .filter(|(name, value)| can_carry(name.as_bytes(), value.as_bytes(), receiver))
+            .map(|(name, value)| (name.clone().into_bytes(), value.clone().into_bytes()))
+            .collect();
+        prop_assert_eq!(left_out, carried.len() - expected.len());
+        let read = read(&out, receiver);
+        prop_assert_eq!(&read[..2], &[(b"message-id".to_vec(), b"1".to_vec()), (b"destination".to_vec(), b"/t".to_vec())]);
+        let (length, own) = read[2..].split_last().expect("content-length comes last");
+        prop_assert_eq!(own, expected);
+        prop_assert_eq!(length, &(b"content-length".to_vec(), body.len().to_string().into_bytes()));
+        prop_assert!(out.ends_with(&[&b"\n\n"[..], &body, b"\0"].concat()));
+    }
+
+    #[test]
+    fn no_frame_makes_the_session_panic(
+        frames in prop::collection::vec(
+            (prop::sample::select(vec!["CONNECT", "STOMP", "SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT", "DIAG"]),
+             prop::collection::vec((prop::sample::select(vec!["id", "destination", "ack", "transaction", "accept-version", "heart-beat", "message-id", "subscription", "x"]), "[a-z0-9.,]{0,5}"), 0..5)),
+            1..12,
+        ),
+    ) {
+        let mut dialogue = Dialogue::new();
+        for (command, headers) in frames {
+            let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+            let before = dialogue.session.was_connected();
+            let accepted = dialogue.say(format!("{command}\n{lines}\n\0").as_bytes(), |request| request.is_ok());
+            prop_assert!(before || !accepted || matches!(command, "CONNECT" | "STOMP"));
+        }
+    }
+}
+
+/// Keeps the borrowed case borrowed: the short way of SEND.
+#[test]
+fn a_plain_destination_is_not_copied() {
+    let mut dialogue = Dialogue::connected("1.2");
+    dialogue.say(b"SEND\ndestination:/t\n\nx\0", |request| {
+        assert!(matches!(request, Ok(Request::Send { destination: Cow::Borrowed(_), plain: true, .. })));
+    });
+}
