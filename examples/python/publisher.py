@@ -6,6 +6,7 @@ python publisher.py --port 61613 --destination /topic/demo --count 10
 from __future__ import annotations
 
 import argparse
+import contextlib
 import queue
 
 import stomp
@@ -40,10 +41,12 @@ def main() -> None:
     connection.set_listener("answers", answers)
     connection.connect(wait=True)
 
-    for number in range(1, options.count + 1):
-        # The RECEIPT of the last SEND also says that all before it were taken.
-        receipt = {"receipt": "last"} if number == options.count else {}
-        connection.send(options.destination, f"message {number}", content_type="text/plain", headers=receipt)
+    # When the broker refuses a SEND it says so in an ERROR and closes, so that the next send may fail here.
+    with contextlib.suppress(stomp.exception.NotConnectedException, OSError):
+        for number in range(1, options.count + 1):
+            # The RECEIPT of the last SEND also says that all before it were taken.
+            receipt = {"receipt": "last"} if number == options.count else {}
+            connection.send(options.destination, f"message {number}", content_type="text/plain", headers=receipt)
 
     answer = answers.frames.get(timeout=10)
     if answer is None or answer.cmd != "RECEIPT":

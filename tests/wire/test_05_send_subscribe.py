@@ -314,3 +314,27 @@ def test_bodies_of_every_size_reach_many_subscribers(client: Clients, topic: str
     for wire in wires:
         for _ in range(3):
             wire.expect_message(body)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("durable", "true"),
+        ("activemq.subscriptionName", "me"),
+        ("durable-subscription-name", "me"),
+        ("replay-from", "first"),
+        ("x-stream-offset", "first"),
+        ("selector", "a = 1"),
+        ("exclusive", "true"),
+    ],
+)
+def test_what_a_subscription_cannot_keep_yet_is_refused(client: Clients, topic: str, header: tuple[str, str]) -> None:
+    wire = client("1.2")
+    wire.send(frames.subscribe(topic, "0", header))
+    wire.expect_error("E-NOT-SUPPORTED")
+
+
+def test_a_subscription_that_declines_durability_is_taken(client: Clients, topic: str) -> None:
+    wire = client("1.2")
+    wire.send(frames.subscribe(topic, "0", ("durable", "false"), receipt="r"))
+    wire.expect_receipt("r")

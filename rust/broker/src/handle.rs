@@ -239,6 +239,9 @@ impl Broker {
         deadline: Instant,
         question: impl Fn(std::sync::mpsc::Sender<T>) -> Mail,
     ) -> Option<Vec<T>> {
+        if self.lifetime.lock().shards < self.shared.mailboxes.len() {
+            return None; // it is ending: not everybody would answer
+        }
         let (reply, answers) = channel();
         self.tell_all(|| question(reply.clone()));
         drop(reply);

@@ -70,6 +70,12 @@ impl Outbox {
         self.bytes == 0
     }
 
+    /// Whether anything but MESSAGEs waits.
+    #[must_use]
+    pub fn has_control(&self) -> bool {
+        self.ranges.iter().any(|range| range.control)
+    }
+
     /// Adds a range of a shared chunk. Returns whether it needs a new reference to the chunk, which the caller adds
     /// (once for a whole group).
     #[must_use]

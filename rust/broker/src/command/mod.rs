@@ -69,6 +69,7 @@ impl Shard {
             Request::Connect => self.connect(key),
             Request::Send { .. } => {} // handled by the caller, on the short way
             Request::Subscribe { id, destination, ack } => {
+                subscribe::refuse_unbuilt(frame)?;
                 return self.subscribe(key, id.as_deref(), &destination, ack, receipt);
             }
             Request::Unsubscribe { id, destination } => {

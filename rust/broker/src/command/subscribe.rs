@@ -3,9 +3,9 @@
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
-use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
+use stompica_proto::{Frame, ProtocolError};
 
 use crate::config::Wildcards;
 use crate::ids::ConnKey;
@@ -14,6 +14,33 @@ use crate::router::InterestChange;
 use crate::router::group::{Dialect, SubscriptionIndex};
 use crate::shard::Shard;
 use crate::shard::mailbox::Mail;
+
+/// Headers of SUBSCRIBE that promise what this version cannot keep. They are refused rather than passed over: whoever
+/// asks for a durable subscription must not lose messages without knowing.
+const UNBUILT: [&[u8]; 7] = [
+    b"durable",
+    b"activemq.subscriptionName",
+    b"durable-subscription-name",
+    b"replay-from",
+    b"x-stream-offset",
+    b"selector",
+    b"exclusive",
+];
+
+/// Refuses a SUBSCRIBE that asks for what is not built yet.
+///
+/// # Errors
+/// `E-NOT-SUPPORTED`, naming the header.
+pub(super) fn refuse_unbuilt(frame: &Frame<'_>) -> Result<(), ProtocolError> {
+    let asked = UNBUILT.into_iter().find(|name| frame.raw(name).is_some_and(|value| value != b"false"));
+    asked.map_or(Ok(()), |name| {
+        let text = format!(
+            "header '{}': not built yet in this version; leave it out",
+            String::from_utf8_lossy(name)
+        );
+        Err(ProtocolError::new(Code::NotSupported, text))
+    })
+}
 
 impl Shard {
     /// Adds a subscription. It is live for the next frame of this connection; its RECEIPT leaves when every shard

@@ -43,10 +43,11 @@ pub(super) fn make_room(
     if matches!(config.slow_consumer, SlowConsumer::Block(_)) {
         return true;
     }
-    // A turn may fill an outbox that its socket would take at once; only what is still full then is slow. An error
-    // will be met again when the connection is flushed.
+    // A turn may fill an outbox that its socket would take at once; only what is still full then is slow. A RECEIPT
+    // must not leave before the turn's batch is posted, though. An error will be met again at the regular flush.
     let outbox = &mut conn.outbox;
-    if outbox.flush(chunks, &mut conn.stream).is_ok() && outbox.bytes() < config.outbox_limit {
+    let early = !outbox.has_control() && outbox.flush(chunks, &mut conn.stream).is_ok();
+    if early && outbox.bytes() < config.outbox_limit {
         return true;
     }
     match config.slow_consumer {
@@ -155,9 +156,8 @@ impl Shard {
         self.counters.full_outboxes += 1;
         self.change_full(key, true);
         self.rearm(key);
-        self.log_conn(Level::Info, key, || {
-            format!("slow consumer: {bytes} bytes wait, its publishers pause")
-        });
+        // Not louder: a consumer at the limit of its speed comes here again and again.
+        self.log_conn(Level::Debug, key, || format!("outbox full: {bytes} bytes wait, its publishers pause"));
     }
 
     /// Publishers may go on once a full outbox is under half.

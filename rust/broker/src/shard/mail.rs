@@ -3,6 +3,7 @@
 use std::mem::take;
 use std::sync::Arc;
 
+use super::close::GOING_AWAY;
 use super::mailbox::{Accepted, Mail};
 use super::{Inbound, Shard};
 use crate::config::Config;
@@ -108,6 +109,9 @@ impl Shard {
         self.log_conn(Level::Debug, key, || "accepted".to_owned());
         // Data may have come before the registration: it is told of by the poll all the same.
         self.rearm(key);
+        if self.draining.is_some() {
+            self.begin_close(key, GOING_AWAY, "");
+        }
     }
 
     fn reload(&mut self, config: Arc<Config>) {
