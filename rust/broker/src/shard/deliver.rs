@@ -289,19 +289,19 @@ impl Shard {
         self.chunks.retain(chunk, references);
     }
 
-    /// Lets go of the chunks that groups append to, once nobody is behind: frames that follow would not merge anyway,
-    /// and a chunk must not be pinned by a quiet group.
+    /// Lets go of the chunks that groups append to, so that a quiet group pins none. Wide groups keep theirs while some
+    /// of their members wait to be flushed: what follows merges with what waits.
     pub(super) fn close_idle_groups(&mut self) {
-        if !self.paced.is_empty() {
-            return;
-        }
-        for index in self.open_groups.drain(..) {
-            if let Some(chunk) =
-                self.router.groups.get_mut(index as usize).and_then(|group| group.open.take())
-            {
-                self.chunks.release(chunk);
+        let keep_wide = !self.paced.is_empty();
+        let (groups, chunks) = (&mut self.router.groups, &mut self.chunks);
+        self.open_groups.retain(|index| {
+            let Some(group) = groups.get_mut(*index as usize) else { return false };
+            let keep = keep_wide && group.members.len() > WIDE_GROUP;
+            if !keep && let Some(chunk) = group.open.take() {
+                chunks.release(chunk);
             }
-        }
+            keep
+        });
     }
 
     /// Lets go of one group's chunk, before its members change.
