@@ -64,8 +64,11 @@ format: $(VENV)/.dev
 # One minute a target, from the stored corpus; needs a nightly toolchain and cargo-fuzz. make fuzz FUZZ_SECONDS=600
 FUZZ_SECONDS ?= 60
 fuzz:
-	cd rust && for target in $$(cargo +nightly fuzz list); do \
-	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+	command -v cargo-fuzz > /dev/null || cargo install --locked cargo-fuzz
+	set -e; for target in $$(cargo +nightly fuzz list --fuzz-dir rust/fuzz); do \
+	  mkdir -p rust/fuzz/found/$$target; \
+	  cargo +nightly fuzz run --fuzz-dir rust/fuzz $$target rust/fuzz/found/$$target rust/fuzz/corpus/$$target -- \
+	    -max_total_time=$(FUZZ_SECONDS); done
 
 soak: setup build
 	$(BIN)/python -m pytest tests/soak -m soak $(PYTEST)
