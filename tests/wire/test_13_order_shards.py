@@ -9,7 +9,7 @@ import pytest
 
 import stompica
 from tests.support import frames
-from tests.support.clients import Clients
+from tests.support.clients import Clients, StartBroker
 from tests.support.frames import VERSIONS
 from tests.support.wire import Wire
 
@@ -191,3 +191,19 @@ def test_a_subscriber_that_reads_late_loses_nothing(client: Clients, topic: str)
     for number in range(8000):
         assert wire.expect_message().text.startswith(f"{number:06d}x")
     wire.barrier(publisher)
+
+
+def test_a_mailbox_over_its_mark_holds_publishers_back_and_loses_nothing(
+    client: Clients, start_broker: StartBroker, topic: str
+) -> None:
+    """One frame a mailbox: every turn of the publisher's shard has to wait until the others have room again."""
+    broker = start_broker(writers=4, max_input_queue_size=4)
+    subscribers = [client(to=broker, timeout=20) for _ in range(4)]
+    for wire in subscribers:
+        wire.subscribe(topic)
+    publisher = client(to=broker, timeout=20)
+    publisher.send(*(frames.send(topic, str(number)) for number in range(5000)), frames.begin("t", receipt="r"))
+    for wire in subscribers:
+        for number in range(5000):
+            wire.expect_message(str(number))
+    publisher.expect_receipt("r")

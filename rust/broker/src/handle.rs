@@ -291,3 +291,21 @@ fn supervise(shard: Shard, at: usize, shared: &Shared, lifetime: &Lifetime) {
     running.failure = running.failure.take().or(failure);
     lifetime.changed.notify_all();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_one_shard_ends_the_broker_and_is_told() {
+        let config = Config { port: 0, writers: 3, ..Config::default() };
+        let log = LogQueue::new(100, Level::Info);
+        let broker = Broker::start(config, Arc::clone(&log)).expect("a free port");
+        broker.shared.mailboxes[1].post(&mut vec![Mail::Panic]);
+        let ended = broker.wait(Some(Duration::from_secs(10))).expect("all shards end");
+        let failure = ended.expect_err("it did not end in order");
+        assert_eq!(failure, "shard 1 panicked (a bug in stompica): as the test asked");
+        assert!(log.drain(Duration::ZERO).iter().any(|record| record.text == failure));
+        assert!(broker.connections().is_empty() && !broker.settle(Duration::from_secs(1)));
+    }
+}

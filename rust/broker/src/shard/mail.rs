@@ -54,6 +54,8 @@ impl Shard {
             Mail::Drain => self.begin_draining(),
             Mail::Stop => self.stopped = true,
             Mail::Reload(config) => self.reload(config),
+            #[cfg(test)]
+            Mail::Panic => panic!("as the test asked"),
             // Whoever asked may have given up waiting.
             Mail::Connections(reply) => _ = reply.send(self.connection_infos()),
             Mail::Settle(reply) => _ = reply.send((self.is_settled(), self.activity())),

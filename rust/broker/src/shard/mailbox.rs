@@ -72,6 +72,9 @@ pub enum Mail {
     Reload(Arc<Config>),
     /// Report every connection.
     Connections(Sender<Vec<ConnectionInfo>>),
+    /// Panic, to see what becomes of the others.
+    #[cfg(test)]
+    Panic,
     /// Report whether nothing waits here, and a count that grows with all that is done.
     Settle(Sender<(bool, u64)>),
 }
