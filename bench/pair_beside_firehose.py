@@ -1,0 +1,75 @@
+"""Round trips of a pair of connections while a firehose into 5,000 subscribers fills the broker.
+
+.venv/bin/python bench/pair_beside_firehose.py [writers=2 …]
+
+Prints one JSON line with percentiles in milliseconds; exit status 1 where the p99 exceeds 20 ms. The firehose and its
+readers are the load generator, which has to be built: cargo build --release -p stompica-loadgen
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+P99_MS_MAX = 20.0
+WARM_UP_S = 4.0
+PAUSE_S = 0.002
+
+
+def connected(port: int, first: bytes = b"") -> socket.socket:
+    """A STOMP connection that has its CONNECTED, and the answer to `first`."""
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for frame in (b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:0,0\n\n\0", first):
+        if frame:
+            sock.sendall(frame)
+            sock.recv(4096)
+    return sock
+
+
+def round_trips_ms(port: int, firehose: subprocess.Popen[str]) -> list[float]:
+    """Sorted times from SEND to MESSAGE while the firehose runs."""
+    with connected(port) as near, connected(port, b"SUBSCRIBE\nid:0\ndestination:/topic/pair\nreceipt:r\n\n\0") as far:
+        times = []
+        while firehose.poll() is None:
+            began = time.perf_counter()
+            near.sendall(b"SEND\ndestination:/topic/pair\n\nhello\0")
+            far.recv(4096)
+            times.append(1000 * (time.perf_counter() - began))
+            time.sleep(PAUSE_S)
+    return sorted(times)
+
+
+def main() -> int:
+    command = [sys.executable, "-m", "stompica", "port=0", *sys.argv[1:]]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as broker:
+        assert broker.stderr is not None
+        found = None
+        while found is None:
+            found = re.search(r"listening on 127\.0\.0\.1:(\d+)", broker.stderr.readline())
+        port = int(found[1])
+        load = [ROOT / "target/release/stompica-loadgen", "run", "fanout-5000", "--transport", "tcp", "--runs", "5"]
+        load += ["--no-relay", "--connect", f"127.0.0.1:{port}", "--pid", str(broker.pid), "--out", "-"]
+        with subprocess.Popen(load, cwd=ROOT, stdout=subprocess.PIPE, text=True) as firehose:
+            time.sleep(WARM_UP_S)
+            times = round_trips_ms(port, firehose)
+            assert firehose.stdout is not None
+            table = firehose.stdout.read()
+        broker.terminate()
+    at = {
+        name: round(times[int(len(times) * share)], 2)
+        for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
+    }
+    rate = re.search(r"fanout-5000 +\| tcp +\| \S+ +\| ([^|]+?) +\|", table)
+    print(json.dumps({"settings": sys.argv[1:], "round_trips": len(times), "ms": at, "firehose": rate and rate[1]}))
+    return int(at["p99"] > P99_MS_MAX)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
