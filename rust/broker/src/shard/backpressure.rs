@@ -172,7 +172,7 @@ impl Shard {
     }
 
     /// Tells every entry behind a connection, here and on other shards, that it is full or no longer so.
-    pub(super) fn change_full(&mut self, key: ConnKey, full: bool) {
+    fn change_full(&mut self, key: ConnKey, full: bool) {
         let Some(conn) = self.conns.get(key) else { return };
         let subscriptions: Vec<u32> = conn.subscriptions.iter().copied().collect();
         for index in subscriptions {

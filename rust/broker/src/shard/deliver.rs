@@ -15,6 +15,7 @@ use super::Shard;
 use super::backpressure::{give_notice, make_room};
 use crate::chunk::{CHUNK_BYTES, ChunkId};
 use crate::config::SlowConsumer;
+use crate::ids::ConnKey;
 use crate::io::conn::Flush;
 use crate::router::DestinationIndex;
 use crate::router::group::{Framing, GroupIndex, Member};
@@ -206,15 +207,15 @@ impl Shard {
             }
         }
         let conn = self.conns.member_mut(member.conn);
-        if conn.outbox.bytes() >= self.config.outbox_limit {
-            let policy = self.config.slow_consumer;
-            if !make_room(conn, &mut self.chunks, &mut self.counters, &self.config, 1) {
-                if policy == SlowConsumer::Disconnect {
-                    let key = self.router.subscriptions[member.subscription as usize].conn;
-                    self.too_slow.push(key);
-                }
-                return;
+        let key = ConnKey { index: member.conn, generation: conn.generation };
+        let limit = self.config.outbox_limit;
+        if conn.outbox.bytes() >= limit
+            && !make_room(conn, &mut self.chunks, &mut self.counters, &self.config, 1)
+        {
+            if self.config.slow_consumer == SlowConsumer::Disconnect {
+                self.too_slow.push(key);
             }
+            return;
         }
         if conn.dropped > 0 {
             push_numbers(&mut extra, b"dropped:", &[u64::from(std::mem::take(&mut conn.dropped))]);
@@ -225,16 +226,12 @@ impl Shard {
             .append(&mut self.chunks, false, |out| write_message(out, websocket, prefix, &extra, tail));
         self.budget.encoded += conn.outbox.bytes() - before;
         self.budget.deliveries += 1;
-        let full = conn.outbox.bytes() >= self.config.outbox_limit && conn.full_since_ms.is_none();
-        if full || conn.flush != Flush::Prompt {
-            let key = self.router.subscriptions[member.subscription as usize].conn;
-            if conn.flush != Flush::Prompt {
-                conn.flush = Flush::Prompt;
-                self.dirty.push(key);
-            }
-            if full {
-                self.newly_full.push(key);
-            }
+        if conn.flush != Flush::Prompt {
+            conn.flush = Flush::Prompt;
+            self.dirty.push(key);
+        }
+        if conn.outbox.bytes() >= limit && conn.full_since_ms.is_none() {
+            self.newly_full.push(key);
         }
     }
 
@@ -254,26 +251,23 @@ impl Shard {
         let mut references = 0;
         for member in &group.members {
             let conn = self.conns.member_mut(member.conn);
+            let key = ConnKey { index: member.conn, generation: conn.generation };
             let mut start = start;
-            if conn.outbox.bytes() >= limit || conn.dropped > 0 {
-                let policy = self.config.slow_consumer;
-                let full = conn.outbox.bytes() >= limit;
-                let counters = &mut self.counters;
-                if full && !make_room(conn, &mut self.chunks, counters, &self.config, frames) {
-                    if policy == SlowConsumer::Disconnect {
-                        self.too_slow.push(self.router.subscriptions[member.subscription as usize].conn);
-                    }
-                    continue;
+            if conn.outbox.bytes() >= limit
+                && !make_room(conn, &mut self.chunks, &mut self.counters, &self.config, frames)
+            {
+                if self.config.slow_consumer == SlowConsumer::Disconnect {
+                    self.too_slow.push(key);
                 }
-                if conn.dropped > 0 {
-                    start = give_notice(conn, &mut self.chunks, chunk, start);
-                }
+                continue;
+            }
+            if conn.dropped > 0 {
+                start = give_notice(conn, &mut self.chunks, chunk, start);
             }
             if start < end {
                 references += u32::from(conn.outbox.push_shared(&mut self.chunks, chunk, start, end));
             }
             if conn.flush == Flush::Idle || (conn.flush == Flush::Paced && !wide) {
-                let key = self.router.subscriptions[member.subscription as usize].conn;
                 if wide {
                     conn.flush = Flush::Paced;
                     self.paced.push_back(key);
@@ -283,7 +277,7 @@ impl Shard {
                 }
             }
             if conn.outbox.bytes() >= limit && conn.full_since_ms.is_none() {
-                self.newly_full.push(self.router.subscriptions[member.subscription as usize].conn);
+                self.newly_full.push(key);
             }
         }
         self.chunks.retain(chunk, references);
