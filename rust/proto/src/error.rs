@@ -56,6 +56,8 @@ codes! {
     Version = "E-VERSION", "no common protocol version", 1002;
     /// A heart-beat header that is not two numbers.
     HeartBeatHeader = "E-HEART-BEAT", "bad heart-beat header", 1002;
+    /// A header that the broker acts on has a value that it cannot have.
+    HeaderValue = "E-VALUE", "bad header value", 1002;
     /// No CONNECT within `login_timeout`.
     LoginTimeout = "E-LOGIN-TIMEOUT", "login timed out", 1008;
     /// No byte within twice the agreed heart-beat.
@@ -66,12 +68,24 @@ codes! {
     DestinationInvalid = "E-DEST-INVALID", "invalid destination", 1002;
     /// A SEND to a wildcard.
     DestinationWildcard = "E-DEST-WILDCARD", "wildcard not allowed in SEND", 1002;
+    /// A SUBSCRIBE to another connection's temporary destination.
+    TemporaryOwner = "E-TEMP-OWNER", "temporary destination of another connection", 1008;
+    /// A SEND to a temporary destination of one's own that does not exist.
+    TemporaryUnknown = "E-TEMP-UNKNOWN", "no such temporary destination", 1002;
+    /// A SEND to a destination that only the broker writes to.
+    ReadOnly = "E-READ-ONLY", "destination is read-only", 1008;
+    /// A destination that this client may not use.
+    Forbidden = "E-FORBIDDEN", "not allowed", 1008;
     /// A required `id` is missing.
     IdMissing = "E-ID-MISSING", "id missing", 1002;
     /// A SUBSCRIBE with an id that is in use.
     SubscriptionDuplicate = "E-SUB-DUPLICATE", "subscription id in use", 1002;
     /// An UNSUBSCRIBE of what is not subscribed.
     SubscriptionUnknown = "E-SUB-UNKNOWN", "no such subscription", 1002;
+    /// A second active holder of a durable subscription that has one only.
+    DurableInUse = "E-DURABLE-IN-USE", "durable subscription in use", 1008;
+    /// A durable subscription that exists with another destination.
+    DurableOther = "E-DURABLE-OTHER", "durable subscription has another destination", 1002;
     /// An `ack` mode that the version does not have.
     AckMode = "E-ACK-MODE", "unknown ack mode", 1002;
     /// An ACK or NACK of what was not delivered here, or was acknowledged before.
@@ -84,12 +98,18 @@ codes! {
     TransactionOpen = "E-TX-OPEN", "transaction already open", 1002;
     /// More open transactions than `max_transactions`.
     TransactionCount = "E-TX-COUNT", "too many transactions", 1008;
+    /// COMMIT with an ACK or NACK whose delivery was taken back meanwhile.
+    TransactionLost = "E-TX-LOST", "transaction lost a delivery", 1002;
     /// A kind of destination or a command that is not built yet.
     NotSupported = "E-NOT-SUPPORTED", "not supported", 1008;
     /// More subscriptions than `max_subscriptions`.
     SubscriptionCount = "E-SUB-COUNT", "too many subscriptions", 1008;
     /// More destinations than `max_destinations`.
     DestinationCount = "E-DEST-COUNT", "too many destinations", 1013;
+    /// More retained messages than `max_retained`.
+    RetainedCount = "E-RETAINED-COUNT", "too many retained messages", 1013;
+    /// A queue would hold more than `max_queue_length` messages or `max_queue_bytes`.
+    QueueFull = "E-QUEUE-FULL", "queue full", 1013;
     /// More connections than `max_connections`.
     Connections = "E-CONNECTIONS", "too many connections", 1013;
     /// Backpressure held a SEND longer than `publish_timeout`.

@@ -4,22 +4,74 @@
 pub const ACCEPT_VERSION: &[u8] = b"accept-version";
 /// `ack` of SUBSCRIBE and, in 1.2, of MESSAGE.
 pub const ACK: &[u8] = b"ack";
+/// `activemq.prefetchSize` of SUBSCRIBE: ActiveMQ's [`PREFETCH_COUNT`].
+pub const ACTIVEMQ_PREFETCH_SIZE: &[u8] = b"activemq.prefetchSize";
+/// `activemq.subscriptionName` of SUBSCRIBE and UNSUBSCRIBE: ActiveMQ's name of a durable subscription.
+pub const ACTIVEMQ_SUBSCRIPTION_NAME: &[u8] = b"activemq.subscriptionName";
+/// `client-id` of CONNECT: whose durable subscriptions these are.
+pub const CLIENT_ID: &[u8] = b"client-id";
+/// `consumer-window-size` of SUBSCRIBE: Artemis's bound of what is unacknowledged, bytes.
+pub const CONSUMER_WINDOW_SIZE: &[u8] = b"consumer-window-size";
 /// `content-length`: octets of the body.
 pub const CONTENT_LENGTH: &[u8] = b"content-length";
+/// `credit` of SUBSCRIBE: deliveries and, behind a comma, bytes that may be unacknowledged.
+pub const CREDIT: &[u8] = b"credit";
+/// `dead-letter-reason` of a MESSAGE from a dead-letter queue.
+pub const DEAD_LETTER_REASON: &[u8] = b"dead-letter-reason";
+/// `delivery-count` of MESSAGE: the number of this delivery, from the second on.
+pub const DELIVERY_COUNT: &[u8] = b"delivery-count";
 /// `destination` of SEND, SUBSCRIBE and MESSAGE.
 pub const DESTINATION: &[u8] = b"destination";
+/// `dropped` of MESSAGE: how many before it the slow consumer lost.
+pub const DROPPED: &[u8] = b"dropped";
+/// `durable` of SUBSCRIBE and UNSUBSCRIBE: RabbitMQ's durable subscription, named by its `id`.
+pub const DURABLE: &[u8] = b"durable";
+/// `durable-subscription-name` of SUBSCRIBE and UNSUBSCRIBE: Artemis's name of a durable subscription.
+pub const DURABLE_SUBSCRIPTION_NAME: &[u8] = b"durable-subscription-name";
+/// `expiration` of SEND: milliseconds from arrival; RabbitMQ's name.
+pub const EXPIRATION: &[u8] = b"expiration";
+/// `expires` of SEND: milliseconds since 1970; ActiveMQ's name.
+pub const EXPIRES: &[u8] = b"expires";
 /// `heart-beat` of CONNECT and CONNECTED.
 pub const HEART_BEAT: &[u8] = b"heart-beat";
 /// `id` of SUBSCRIBE, UNSUBSCRIBE and, in 1.2, of ACK and NACK.
 pub const ID: &[u8] = b"id";
+/// `login` of CONNECT.
+pub const LOGIN: &[u8] = b"login";
+/// `max-deliveries` of SUBSCRIBE: deliveries that may fail before a message is dead-lettered.
+pub const MAX_DELIVERIES: &[u8] = b"max-deliveries";
+/// `max-exceptions` of SEND: stompserver's `max-deliveries` of one message.
+pub const MAX_EXCEPTIONS: &[u8] = b"max-exceptions";
 /// `message-id` of MESSAGE and, up to 1.1, of ACK and NACK.
 pub const MESSAGE_ID: &[u8] = b"message-id";
+/// `original-destination` of a MESSAGE from a dead-letter queue.
+pub const ORIGINAL_DESTINATION: &[u8] = b"original-destination";
+/// `persistent` of SEND: its RECEIPT means stored.
+pub const PERSISTENT: &[u8] = b"persistent";
+/// `prefetch` of SUBSCRIBE: another name of [`PREFETCH_COUNT`].
+pub const PREFETCH: &[u8] = b"prefetch";
+/// `prefetch-count` of SUBSCRIBE: deliveries that may be unacknowledged; RabbitMQ's name.
+pub const PREFETCH_COUNT: &[u8] = b"prefetch-count";
 /// `receipt`: asks for a RECEIPT.
 pub const RECEIPT: &[u8] = b"receipt";
+/// `redelivered` of MESSAGE: an earlier delivery failed or was lost.
+pub const REDELIVERED: &[u8] = b"redelivered";
+/// `redelivery-delay` of SUBSCRIBE: wait before the first redelivery.
+pub const REDELIVERY_DELAY: &[u8] = b"redelivery-delay";
+/// `reply-to` of SEND and MESSAGE: where the answer goes.
+pub const REPLY_TO: &[u8] = b"reply-to";
+/// `retain` of SEND: the message becomes its topic's last value, or removes it.
+pub const RETAIN: &[u8] = b"retain";
+/// `retained` of MESSAGE: the last value, sent before the subscription was made.
+pub const RETAINED: &[u8] = b"retained";
+/// `slow-consumer` of SUBSCRIBE: the setting `slow_consumer` for this subscription.
+pub const SLOW_CONSUMER: &[u8] = b"slow-consumer";
 /// `subscription` of MESSAGE and, in 1.1, of ACK and NACK.
 pub const SUBSCRIPTION: &[u8] = b"subscription";
 /// `transaction` of BEGIN, COMMIT, ABORT, SEND, ACK, NACK.
 pub const TRANSACTION: &[u8] = b"transaction";
+/// `ttl` of SEND: milliseconds from arrival.
+pub const TTL: &[u8] = b"ttl";
 
 /// Whether a SEND's header is the server's own on MESSAGE, or meant for the server alone: such a header is never
 /// passed on, so that a sender can neither forge nor shadow what the server says.
@@ -27,19 +79,36 @@ pub const TRANSACTION: &[u8] = b"transaction";
 pub fn is_server_owned(name: &[u8]) -> bool {
     match name.len() {
         3 => name == ACK,
-        7 => name == RECEIPT || name == b"dropped",
-        8 => name == b"retained",
+        7 => name == RECEIPT || name == DROPPED,
+        8 => name == RETAINED,
         10 => name == MESSAGE_ID,
-        11 => name == DESTINATION || name == TRANSACTION || name == b"redelivered",
+        11 => name == DESTINATION || name == TRANSACTION || name == REDELIVERED,
         12 => name == SUBSCRIPTION,
-        14 => name == CONTENT_LENGTH || name == b"delivery-count",
+        14 => name == CONTENT_LENGTH || name == DELIVERY_COUNT,
+        18 => name == DEAD_LETTER_REASON,
+        20 => name == ORIGINAL_DESTINATION,
+        _ => false,
+    }
+}
+
+/// Whether a SEND's header asks something of the broker (PRODUCT.md section 7). It is passed on to the receivers all
+/// the same.
+#[must_use]
+pub fn is_option(name: &[u8]) -> bool {
+    match name.len() {
+        3 => name == TTL,
+        6 => name == RETAIN,
+        7 => name == EXPIRES,
+        8 => name == REPLY_TO,
+        10 => name == EXPIRATION || name == PERSISTENT,
+        14 => name == MAX_EXCEPTIONS,
         _ => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_server_owned;
+    use super::{is_option, is_server_owned};
 
     // PROTOCOL 62, 64
     #[test]
@@ -56,6 +125,8 @@ mod tests {
             "subscription",
             "content-length",
             "delivery-count",
+            "dead-letter-reason",
+            "original-destination",
         ] {
             assert!(is_server_owned(name.as_bytes()), "{name}");
         }
@@ -63,6 +134,19 @@ mod tests {
             ["", "id", "content-type", "Destination", "destinations", "priority", "receipt-id", "reply-to"]
         {
             assert!(!is_server_owned(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_send_may_ask_of_the_broker_is_known_and_passed_on() {
+        for name in ["expires", "expiration", "ttl", "persistent", "retain", "reply-to", "max-exceptions"] {
+            assert!(is_option(name.as_bytes()), "{name}");
+            assert!(!is_server_owned(name.as_bytes()), "{name}");
+        }
+        for name in
+            ["", "TTL", "priority", "expired", "retained", "reply_to", "persistence", "receipt", "ack"]
+        {
+            assert!(!is_option(name.as_bytes()), "{name}");
         }
     }
 }

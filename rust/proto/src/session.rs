@@ -33,7 +33,12 @@ pub enum AckMode {
 #[derive(Debug)]
 pub enum Request<'a> {
     /// CONNECT or STOMP; the session is connected now: answer CONNECTED.
-    Connect,
+    Connect {
+        /// Who the client says it is; as on the wire, for CONNECT is never escaped.
+        login: Option<Cow<'a, [u8]>>,
+        /// The name under which ActiveMQ's clients keep their durable subscriptions; as on the wire.
+        client_id: Option<Cow<'a, [u8]>>,
+    },
     /// SEND; the sender's own headers are in the buffer that was passed to [`Session::handle`].
     Send {
         /// Unescaped, not empty.
@@ -42,6 +47,8 @@ pub enum Request<'a> {
         transaction: Option<Cow<'a, [u8]>>,
         /// Destination and own headers read the same in every version.
         plain: bool,
+        /// Some header asks something of the broker ([`header::is_option`]).
+        options: bool,
         /// The body.
         body: &'a [u8],
     },
@@ -191,25 +198,31 @@ impl Session {
         }
         self.version = version;
         self.state = State::Connected;
-        Ok(Request::Connect)
+        Ok(Request::Connect {
+            login: frame.raw(header::LOGIN).map(Cow::Borrowed),
+            client_id: frame.raw(header::CLIENT_ID).map(Cow::Borrowed),
+        })
     }
 
     fn send<'a>(&self, frame: &Frame<'a>, own_headers: &mut Vec<u8>) -> Result<Request<'a>, ProtocolError> {
         own_headers.clear();
         let mut destination = None;
         let mut transaction = None;
+        let mut options = false;
         for (name, value) in frame.raw_headers() {
             match name {
                 header::DESTINATION => _ = destination.get_or_insert(value),
                 header::TRANSACTION => _ = transaction.get_or_insert(value),
                 _ if header::is_server_owned(name) => {}
                 _ if frame.plain => {
+                    options |= header::is_option(name);
                     own_headers.extend_from_slice(name);
                     own_headers.push(b':');
                     own_headers.extend_from_slice(value);
                     own_headers.push(b'\n');
                 }
                 _ => {
+                    options |= header::is_option(name);
                     escape_into(own_headers, &frame.name(name), Version::V1_2);
                     own_headers.push(b':');
                     escape_into(own_headers, &frame.value(value), Version::V1_2);
@@ -223,6 +236,7 @@ impl Session {
                 .ok_or_else(|| missing(frame, header::DESTINATION, Code::DestinationMissing))?,
             transaction: transaction.map(|raw| frame.value(raw)),
             plain: frame.plain,
+            options,
             body: frame.body,
         })
     }

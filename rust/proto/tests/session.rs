@@ -24,7 +24,7 @@ impl Dialogue {
     fn connected(version: &str) -> Self {
         let mut dialogue = Dialogue::new();
         let connect = format!("CONNECT\naccept-version:{version}\nhost:x\n\n\0");
-        dialogue.say(connect.as_bytes(), |request| assert!(matches!(request, Ok(Request::Connect))));
+        dialogue.say(connect.as_bytes(), |request| assert!(matches!(request, Ok(Request::Connect { .. }))));
         dialogue
     }
 
@@ -36,7 +36,7 @@ impl Dialogue {
         let Decoded::Frame { frame, consumed } = decoded else { panic!("an incomplete frame: {bytes:?}") };
         assert_eq!(consumed, bytes.len());
         let request = self.session.handle(&frame, (10_000, 10_000), &mut self.own_headers);
-        if matches!(request, Ok(Request::Connect)) {
+        if matches!(request, Ok(Request::Connect { .. })) {
             self.decoder.connected(self.session.version());
         }
         look(request)
@@ -131,6 +131,33 @@ fn requests_carry_what_the_frame_says() {
         let Ok(Request::Subscribe { id, destination, .. }) = request else { panic!("{request:?}") };
         assert_eq!((id, &*destination), (None, &b"/t"[..]), "1.0 values lose leading spaces"); // PROTOCOL 41
     });
+}
+
+#[test]
+fn connect_tells_login_and_client_id_as_they_are_on_the_wire() {
+    let connect = b"CONNECT\naccept-version:1.2\nhost:x\nlogin: a\\cb\nclient-id:c:1\nlogin:second\n\n\0";
+    Dialogue::new().say(connect, |request| {
+        let Ok(Request::Connect { login, client_id }) = request else { panic!("{request:?}") };
+        assert_eq!((login.as_deref(), client_id.as_deref()), (Some(&b" a\\cb"[..]), Some(&b"c:1"[..])));
+    });
+    Dialogue::new().say(b"STOMP\naccept-version:1.2\nhost:x\n\n\0", |request| {
+        assert!(matches!(request, Ok(Request::Connect { login: None, client_id: None })));
+    });
+}
+
+#[test]
+fn a_send_that_asks_something_of_the_broker_says_so_and_keeps_its_headers() {
+    let mut dialogue = Dialogue::connected("1.2");
+    for (lines, expected) in [("", false), ("priority:4\n", false), ("x:a\\cb\n", false), ("ttl:5\n", true)] {
+        for more in ["", "y:a\\cb\n"] {
+            let frame = format!("SEND\ndestination:/t\n{lines}{more}\nx\0");
+            dialogue.say(frame.as_bytes(), |request| {
+                let Ok(Request::Send { options, .. }) = request else { panic!("{request:?}") };
+                assert_eq!(options, expected, "{frame}");
+            });
+            assert_eq!(dialogue.own_headers, format!("{lines}{more}").as_bytes());
+        }
+    }
 }
 
 /// Header lines of a MESSAGE, read the plain way: split at LF and the first colon, unescaped.

@@ -37,7 +37,7 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
         let mut own_headers = take(&mut self.own_headers);
         let flow = match conn.session.handle(frame, self.config.heartbeat_ms, &mut own_headers) {
-            Ok(Request::Send { destination, transaction, plain, body }) => {
+            Ok(Request::Send { destination, transaction, plain, options: _, body }) => {
                 let sent = send::Sent {
                     destination: &destination,
                     transaction: transaction.as_deref(),
@@ -66,7 +66,7 @@ impl Shard {
         let receipt = frame.header(header::RECEIPT);
         let receipt = receipt.as_deref();
         match request {
-            Request::Connect => self.connect(key),
+            Request::Connect { .. } => self.connect(key),
             Request::Send { .. } => {} // handled by the caller, on the short way
             Request::Subscribe { id, destination, ack } => {
                 subscribe::refuse_unbuilt(frame)?;
