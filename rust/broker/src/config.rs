@@ -18,6 +18,9 @@ pub use system::{avoid_huge_pages, descriptor_limit, raise_descriptor_limit};
 pub use table::{Landed, Setting, settings};
 pub use value::{Kind, Unit};
 
+pub(crate) use load::quoted;
+pub(crate) use value::Field;
+
 /// What a `*` at the end of a pattern matches; setting `wildcards`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wildcards {

@@ -22,6 +22,7 @@ mod ids;
 mod io;
 pub mod log;
 mod notice;
+pub mod options;
 mod outbox;
 mod router;
 mod shard;

@@ -190,7 +190,7 @@ fn is_default(setting: &Setting, text: &str, config: &Config) -> bool {
 }
 
 /// A text from outside between quotes, on one line and of bounded length.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     const SHOWN: usize = 80;
     let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     let rest = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };

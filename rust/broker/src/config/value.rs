@@ -107,8 +107,8 @@ fn alternatives(words: &[&str]) -> String {
     }
 }
 
-/// A field of `Config` that a setting can fill.
-pub(super) trait Field {
+/// A field of `Config` that a setting can fill, or what a header asks for in the setting's words.
+pub(crate) trait Field {
     /// Takes the value from text; false (and unchanged) where `kind` does not allow it.
     fn accept(&mut self, kind: &Kind, text: &str) -> bool;
     /// Renders the value so that `accept` takes it back.
