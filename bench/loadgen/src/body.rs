@@ -51,6 +51,13 @@ impl Body {
         &self.template
     }
 
+    /// The body with this sequence number.
+    pub fn numbered(&self, sequence: u64) -> Vec<u8> {
+        let mut body = self.template.clone();
+        body[self.tag_len..self.prefix()].copy_from_slice(&digits(sequence));
+        body
+    }
+
     /// Sequence number of a body of which at least `prefix()` octets are given; `None`: not this publisher's.
     #[inline]
     pub fn sequence(&self, body: &[u8]) -> Option<u64> {

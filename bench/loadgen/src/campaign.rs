@@ -11,7 +11,7 @@ use crate::result::{FORMAT, Median, Record, Relay, Run};
 use crate::run::{Setting, run};
 use crate::table;
 use crate::target::Target;
-use crate::workload::{Kind, Transport, Workload};
+use crate::workload::{Transport, Workload};
 
 /// Runs everything; true: no repetition failed.
 pub fn campaign(options: &Options, workloads: &[Workload]) -> Result<bool, String> {
@@ -84,7 +84,7 @@ impl Variant {
                 continue;
             }
             // Memory is compared with a broker that never had a connection.
-            if workload.kind == Kind::Idle {
+            if workload.kind.needs_fresh_broker() {
                 broker = None;
             }
             let target = match broker.take() {

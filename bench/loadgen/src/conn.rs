@@ -7,7 +7,7 @@ use mio::net::TcpStream;
 
 use crate::fault::Fault;
 use crate::inbound::{HEADROOM, Inbound};
-use crate::receiver::{Control, Receiver};
+use crate::receiver::{Control, Receiver, Share};
 use crate::workload::Transport;
 use crate::{stomp, ws};
 
@@ -65,17 +65,18 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// Begins to connect. `subscriptions` are ids and destinations.
+    /// Begins to connect. `subscriptions` are ids and destinations, `headers` further lines of every SUBSCRIBE.
     pub fn open(
         address: SocketAddr,
         transport: Transport,
         subscriptions: &[(String, String, usize)],
+        headers: &str,
         receiver: Receiver,
     ) -> Result<Conn, Fault> {
         let stream = TcpStream::connect(address)?;
         let mut subscribe = Vec::new();
         for (id, destination, _) in subscriptions {
-            let frame = stomp::subscribe(id, destination, &format!("sub {id}"));
+            let frame = stomp::subscribe(id, destination, headers, &format!("sub {id}"));
             subscribe.extend(wrap(transport, frame));
         }
         Ok(Conn {
@@ -185,6 +186,10 @@ impl Conn {
             self.upgrade(&buffer[HEADROOM..HEADROOM + size])?;
         } else {
             self.inbound.take(buffer, HEADROOM, HEADROOM + size, &mut self.receiver)?;
+        }
+        if let Some(acks) = self.receiver.share.as_mut().and_then(Share::acks) {
+            self.out.append(acks);
+            self.flush()?;
         }
         if !self.receiver.control.is_empty() {
             self.control()?;

@@ -23,6 +23,24 @@ pub enum Fault {
         /// Sequence number that came.
         got: u64,
     },
+    /// A message of a work queue that came before, or was never sent.
+    Doubled {
+        /// Subscription header line.
+        subscription: String,
+        /// Who sent it.
+        publisher: usize,
+        /// Its sequence number.
+        sequence: u64,
+    },
+    /// A message of a work queue that came to no consumer, although all of them had later ones.
+    Lost {
+        /// Who sent it.
+        publisher: usize,
+        /// Its sequence number.
+        sequence: u64,
+    },
+    /// A message is in a work queue although all were consumed and acknowledged.
+    LeftOver(String),
     /// Body, destination or publisher tag are not what was sent.
     Altered(String),
     /// Bytes that are no STOMP or WebSocket frame, or none that may come here.
@@ -57,6 +75,16 @@ impl fmt::Display for Fault {
                     "message doubled or out of order on {subscription}: expected {expected}, got {got}"
                 )
             }
+            Fault::Doubled { subscription, publisher, sequence } => {
+                write!(
+                    out,
+                    "message doubled or never sent: {sequence} of publisher {publisher} on {subscription}"
+                )
+            }
+            Fault::Lost { publisher, sequence } => {
+                write!(out, "message lost: {sequence} of publisher {publisher}")
+            }
+            Fault::LeftOver(what) => write!(out, "not empty after the last ACK: {what}"),
             Fault::Altered(what) => write!(out, "message altered: {what}"),
             Fault::Malformed(what) => write!(out, "malformed: {what}"),
             Fault::Refused(what) => write!(out, "ERROR from the broker: {what}"),

@@ -1,7 +1,9 @@
 //! All connections of a run on one thread and one poll: connect, turn after turn, leave.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
@@ -11,9 +13,9 @@ use crate::conn::{Conn, Progress, State};
 use crate::fault::Fault;
 use crate::inbound::HEADROOM;
 use crate::latency::Latency;
+use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::publisher::Publisher;
-use crate::receiver::Receiver;
 use crate::timer::Timer;
 use crate::workload::Transport;
 
@@ -34,8 +36,10 @@ pub struct Fleet {
     pub conns: Vec<Conn>,
     /// Publishers, in the order of the plan's feeds.
     pub publishers: Vec<Publisher>,
-    /// For each publisher the sequence number due on each of its lanes.
+    /// For each publisher the sequence number due on each of its lanes; of a work queue, how many arrived.
     pub progress: Vec<Vec<u64>>,
+    /// Which messages of a work queue arrived.
+    pub ledger: Option<Rc<RefCell<Ledger>>>,
     /// Messages that arrived and were checked, over all lanes.
     pub delivered: u64,
     /// Where latencies go, when they are measured.
@@ -55,6 +59,7 @@ impl Fleet {
             conns: Vec::new(),
             publishers: Vec::new(),
             progress: plan.lane_counts().into_iter().map(|count| vec![0; count]).collect(),
+            ledger: plan.ledger.clone(),
             delivered: 0,
             latency: None,
             timer: None,
@@ -68,8 +73,8 @@ impl Fleet {
         while settled < plan.seats.len() {
             while fleet.conns.len() < plan.seats.len() && fleet.conns.len() - settled < OPENING_MAX {
                 let seat = &plan.seats[fleet.conns.len()];
-                let receiver = Receiver::new(plan.lanes(seat, &mut slots, relay), relay);
-                let mut conn = Conn::open(address, transport, &seat.subscriptions, receiver)?;
+                let receiver = plan.receiver(seat, &mut slots, transport, relay);
+                let mut conn = Conn::open(address, transport, &seat.subscriptions, &plan.headers, receiver)?;
                 let token = Token(fleet.conns.len());
                 let interest = Interest::READABLE | Interest::WRITABLE;
                 fleet.poll.registry().register(conn.stream(), token, interest)?;
@@ -92,8 +97,9 @@ impl Fleet {
 
     fn seat_publishers(&mut self, plan: &Plan, transport: Transport) {
         for (number, feed) in plan.feeds.iter().enumerate() {
-            let seat = plan.seats.iter().position(|seat| seat.publisher == Some(number));
-            let seat = seat.expect("a plan has a seat for each of its publishers");
+            let Some(seat) = plan.seats.iter().position(|seat| seat.publisher == Some(number)) else {
+                continue;
+            };
             self.publishers.push(Publisher::new(seat, feed.clone(), transport == Transport::Ws));
         }
         // A lane of a connection that is never read would hold the window.
@@ -115,6 +121,21 @@ impl Fleet {
     /// Sequence number due on the slowest lane of a publisher; `None` without lanes.
     pub fn slowest(&self, publisher: usize) -> Option<u64> {
         self.progress[publisher].iter().copied().min()
+    }
+
+    /// Fails if a message of a work queue cannot come any more: it arrived nowhere, and every consumer has had later
+    /// ones of its publisher.
+    pub fn find_lost(&self) -> Result<(), Fault> {
+        let Some(ledger) = &self.ledger else { return Ok(()) };
+        for publisher in 0..self.publishers.len() {
+            let shares = self.conns.iter().filter_map(|conn| conn.receiver.share.as_ref());
+            let passed = shares.map(|share| share.next(publisher)).min().unwrap_or_default();
+            let missing = ledger.borrow_mut().first_missing(publisher);
+            if let Some(sequence) = missing.filter(|&missing| missing < passed) {
+                return Err(Fault::Lost { publisher, sequence });
+            }
+        }
+        Ok(())
     }
 
     /// Waits for events (at most `wait`, for ever if `None`) and reads once from each connection that has something.
@@ -164,6 +185,12 @@ impl Fleet {
                 }
                 *due = lane.due;
             }
+            if let Some(ledger) = &self.ledger {
+                let ledger = ledger.borrow();
+                for (publisher, progress) in self.progress.iter_mut().enumerate() {
+                    progress[0] = ledger.arrived(publisher);
+                }
+            }
         }
         match progress {
             Progress::Closed if !matches!(conn.state, State::Left) => {
@@ -184,7 +211,7 @@ impl Fleet {
     /// Leaves with DISCONNECT on every connection that subscribes, so that a message too many is seen.
     pub fn leave(&mut self) -> Result<(), Fault> {
         let leaving: Vec<usize> = (0..self.conns.len())
-            .filter(|&index| !self.conns[index].mute && !self.conns[index].receiver.lanes.is_empty())
+            .filter(|&index| !self.conns[index].mute && self.conns[index].receiver.subscribes())
             .collect();
         for &index in &leaving {
             self.conns[index].leave()?;

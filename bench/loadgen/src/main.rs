@@ -13,6 +13,7 @@ mod fault;
 mod fleet;
 mod inbound;
 mod latency;
+mod ledger;
 mod machine;
 mod plan;
 mod procfs;

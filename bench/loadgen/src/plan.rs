@@ -1,10 +1,12 @@
 //! Who connects, subscribes to what, and publishes what: a workload turned into connections.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::body::Body;
-use crate::receiver::{Feed, Lane};
-use crate::workload::{Ids, Kind, Workload};
+use crate::ledger::Ledger;
+use crate::receiver::{Acks, Feed, Lane, Receiver, Share};
+use crate::workload::{Ack, Ids, Kind, Transport, Workload};
 
 /// One connection to make.
 #[derive(Debug)]
@@ -24,6 +26,11 @@ pub struct Plan {
     pub seats: Vec<Seat>,
     /// What each publisher sends.
     pub feeds: Vec<Rc<Feed>>,
+    /// Which messages arrived, where connections are consumers of one work queue.
+    pub ledger: Option<Rc<RefCell<Ledger>>>,
+    /// Further header lines of every SUBSCRIBE.
+    pub headers: String,
+    ack: Ack,
 }
 
 impl Plan {
@@ -31,11 +38,17 @@ impl Plan {
     pub fn new(workload: &Workload) -> Plan {
         let feeds: Vec<_> =
             (0..workload.publishers).map(|publisher| Rc::new(feed(workload, publisher))).collect();
+        let queue = workload.kind == Kind::Queue;
         let mut seats = Vec::new();
-        let per_publisher = if workload.kind == Kind::Fanin { 0 } else { workload.connections };
         for (publisher, feed) in feeds.iter().enumerate() {
+            let connections = match workload.kind {
+                Kind::Fanin => 0,
+                // The consumers are nobody's in particular.
+                Kind::Queue if publisher > 0 => 0,
+                _ => workload.connections,
+            };
             let target = workload.pattern.as_ref().unwrap_or(&feed.destinations[0]);
-            for connection in 0..per_publisher {
+            for connection in 0..connections {
                 let first = match workload.ids {
                     Ids::Same => 0,
                     Ids::Unique => seats.len() * workload.subscriptions,
@@ -52,7 +65,20 @@ impl Plan {
             let publisher = |number| Seat { subscriptions: Vec::new(), publisher: Some(number), mute: false };
             seats.extend((0..workload.publishers).map(publisher));
         }
-        Plan { seats, feeds }
+        let ledger = queue.then(|| Rc::new(RefCell::new(Ledger::new(workload.publishers))));
+        Plan { seats, feeds, ledger, headers: headers(workload), ack: workload.ack }
+    }
+
+    /// Only those that publish.
+    pub fn publishers_only(mut self) -> Plan {
+        self.seats.retain(|seat| seat.publisher.is_some());
+        self
+    }
+
+    /// Only those that subscribe, and nobody publishes.
+    pub fn subscribers_only(mut self) -> Plan {
+        self.seats.retain(|seat| !seat.subscriptions.is_empty());
+        self
     }
 
     /// The same without the connections that never read.
@@ -61,8 +87,11 @@ impl Plan {
         self
     }
 
-    /// Lanes of each publisher.
+    /// Lanes of each publisher; of a work queue one, which stands for all consumers.
     pub fn lane_counts(&self) -> Vec<usize> {
+        if self.ledger.is_some() {
+            return vec![1; self.feeds.len()];
+        }
         let mut counts = vec![0; self.feeds.len()];
         for (_, _, publisher) in self.seats.iter().flat_map(|seat| &seat.subscriptions) {
             counts[*publisher] += 1;
@@ -70,8 +99,19 @@ impl Plan {
         counts
     }
 
+    /// What checks the messages of a seat; `slots` counts the lanes given out for each publisher.
+    pub fn receiver(&self, seat: &Seat, slots: &mut [usize], transport: Transport, relay: bool) -> Receiver {
+        let (Some(ledger), Some((id, ..))) = (&self.ledger, seat.subscriptions.first()) else {
+            return Receiver::new(self.lanes(seat, slots, relay), relay);
+        };
+        let id = (!relay).then_some(id.as_str());
+        let sole = self.seats.iter().filter(|seat| !seat.subscriptions.is_empty()).count() == 1;
+        let acks = (self.ack == Ack::ClientIndividual).then(|| Acks::new(transport == Transport::Ws));
+        Receiver::consumer(Share::new(id, &self.feeds, Rc::clone(ledger), sole, acks), relay)
+    }
+
     /// The lanes of a seat, each with its place among its publisher's; `slots` counts those given out.
-    pub fn lanes(&self, seat: &Seat, slots: &mut [usize], relay: bool) -> Vec<Lane> {
+    fn lanes(&self, seat: &Seat, slots: &mut [usize], relay: bool) -> Vec<Lane> {
         let lane = |(id, _, publisher): &(String, String, usize)| {
             let slot = slots[*publisher];
             slots[*publisher] += 1;
@@ -85,8 +125,20 @@ impl Plan {
 fn feed(workload: &Workload, publisher: usize) -> Feed {
     let tag = workload.tag.clone().unwrap_or_else(|| format!("pub-{publisher:04}"));
     let destinations = match workload.spread {
+        _ if matches!(workload.kind, Kind::Queue | Kind::Backlog) => vec!["/queue/bench".to_owned()],
         0 => vec![format!("/topic/bench-{publisher}")],
         count => (0..count).map(|number| format!("/topic/{number}")).collect(),
     };
     Feed { body: Body::new(&tag, workload.body), destinations }
+}
+
+fn headers(workload: &Workload) -> String {
+    let mut headers = String::new();
+    if workload.ack == Ack::ClientIndividual {
+        headers.push_str("ack:client-individual\n");
+    }
+    if workload.prefetch > 0 {
+        headers.push_str(&format!("prefetch-count:{}\n", workload.prefetch));
+    }
+    headers
 }

@@ -4,13 +4,17 @@
 //! look like the last one of its lane: same length, body at the same place. If the octets that say so are there
 //! (command, subscription, end of head, publisher's tag, sequence number, final NUL) it is taken without being
 //! parsed; otherwise, and for every 64th message of a lane, the head is parsed and the whole body compared.
-//! Budget: 10 ns and no allocation a message.
+//! Budget: 10 ns and no allocation a message. Consumers of a work queue have a [`Share`] instead of lanes.
+
+mod share;
 
 use std::rc::Rc;
 
 use crate::body::Body;
 use crate::fault::Fault;
 use crate::stomp::{self, Head};
+
+pub use share::{Acks, Share};
 
 /// Bodies from this size on are checked as they arrive instead of being collected first.
 pub const STREAM_MIN: usize = 4096;
@@ -135,6 +139,8 @@ pub struct Receiver {
     pub lanes: Vec<Lane>,
     /// Messages checked so far.
     pub delivered: u64,
+    /// What it gets of a work queue, if it consumes one; then it has no lanes.
+    pub share: Option<Share>,
     /// Frames other than MESSAGE, for the owner to take.
     pub control: Vec<Control>,
     /// First eight octets of a message: of MESSAGE, or of the relay's SEND.
@@ -149,7 +155,18 @@ impl Receiver {
     /// A receiver for a broker (`MESSAGE`) or, with `relay`, for the ideal relay (`SEND`).
     pub fn new(lanes: Vec<Lane>, relay: bool) -> Receiver {
         let magic = u64::from_le_bytes(if relay { *b"SEND\ndes" } else { *b"MESSAGE\n" });
-        Receiver { lanes, delivered: 0, control: Vec::new(), magic, last: 0, expected: 0, open: None }
+        let control = Vec::new();
+        Receiver { lanes, delivered: 0, share: None, control, magic, last: 0, expected: 0, open: None }
+    }
+
+    /// A receiver for a consumer of a work queue.
+    pub fn consumer(share: Share, relay: bool) -> Receiver {
+        Receiver { share: Some(share), ..Receiver::new(Vec::new(), relay) }
+    }
+
+    /// Whether messages may come.
+    pub fn subscribes(&self) -> bool {
+        self.share.is_some() || !self.lanes.is_empty()
     }
 
     /// Whether no large body is open.
@@ -160,6 +177,9 @@ impl Receiver {
     /// Takes bytes and returns how many were used; the rest belongs to a frame that is not complete and must be
     /// given again, with more behind it. Errors are final.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        if self.share.is_some() {
+            return self.feed_share(bytes);
+        }
         let mut at = 0;
         if self.open.is_some() {
             at = self.feed_open(bytes)?;
@@ -177,6 +197,25 @@ impl Receiver {
                 continue;
             }
             match self.parse(rest)? {
+                0 => break,
+                used => at += used,
+            }
+        }
+        Ok(at)
+    }
+
+    /// The same for a consumer of a work queue.
+    fn feed_share(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let Some(share) = &mut self.share else { break };
+            let (octets, messages) = share.take_alike(&bytes[at..], self.magic)?;
+            at += octets;
+            self.delivered += messages;
+            if at == bytes.len() {
+                break;
+            }
+            match self.parse(&bytes[at..])? {
                 0 => break,
                 used => at += used,
             }
@@ -217,6 +256,11 @@ impl Receiver {
     }
 
     fn message(&mut self, head: &Head<'_>, bytes: &[u8]) -> Result<usize, Fault> {
+        if let Some(share) = &mut self.share {
+            let used = share.take(head, bytes)?;
+            self.delivered += u64::from(used > 0);
+            return Ok(used);
+        }
         let index = self.lane_of(head, bytes)?;
         let lane = &mut self.lanes[index];
         let body = &bytes[head.body_at..];

@@ -91,6 +91,12 @@ pub struct Run {
     /// Figures of idle connections.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub idle: Option<Idle>,
+    /// Who got how much of a work queue.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub shares: Option<Shares>,
+    /// Figures of queues at rest.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub held: Option<Held>,
     /// Figures of the firehose beside a subscriber that never reads.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub firehose: Option<Firehose>,
@@ -113,6 +119,39 @@ pub struct Idle {
     pub idle_core_share: f64,
     /// From one SEND to its last delivery.
     pub message_to_all_ms: f64,
+}
+
+/// Who got how much of a work queue.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Shares {
+    /// Messages of each consumer, warm-up included.
+    pub consumed: Vec<u64>,
+}
+
+impl Shares {
+    /// Messages of the consumer that had least, by those of the one that had most.
+    pub fn least_by_most(&self) -> f64 {
+        let least = self.consumed.iter().min().copied().unwrap_or_default();
+        let most = self.consumed.iter().max().copied().unwrap_or_default();
+        least as f64 / most.max(1) as f64
+    }
+}
+
+/// Queued messages, or queues without messages.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Held {
+    /// How many.
+    pub count: u64,
+    /// Octets of the SEND frame of each message; 0 for queues.
+    pub frame_bytes: f64,
+    /// Resident memory the broker gained for each.
+    pub resident_bytes_each: f64,
+    /// Anonymous memory the broker gained for each.
+    pub user_bytes_each: f64,
+    /// `resident_bytes_each` without `frame_bytes`.
+    pub resident_bytes_each_over_frame: f64,
+    /// Resident memory that was left for each after all messages were consumed.
+    pub resident_bytes_each_after: f64,
 }
 
 /// Firehose with and without a subscriber that never reads.

@@ -44,7 +44,11 @@ impl Fleet {
                 break;
             }
             self.turn(Some(if more { Duration::ZERO } else { PATIENCE }))?;
-            watch.moved(more || self.delivered > delivered, || self.where_it_stands())?;
+            let moved = more || self.delivered > delivered;
+            if !moved {
+                self.find_lost()?;
+            }
+            watch.moved(moved, || self.where_it_stands())?;
         }
         let messages = messages * self.publishers.len() as u64;
         Ok(Round { elapsed: start.elapsed(), messages, deliveries: self.delivered - before })
@@ -79,6 +83,17 @@ impl Fleet {
         }
         let messages = messages * self.publishers.len() as u64;
         Ok(Round { elapsed: start.elapsed(), messages, deliveries: messages })
+    }
+
+    /// Waits until so many messages have arrived.
+    pub fn take_all(&mut self, messages: u64) -> Result<(), Fault> {
+        let mut watch = Watch::new();
+        while self.delivered < messages {
+            let delivered = self.delivered;
+            self.turn(Some(PATIENCE))?;
+            watch.moved(self.delivered > delivered, || format!("{delivered} of {messages} messages came"))?;
+        }
+        Ok(())
     }
 
     /// Sends at a fixed rate for `seconds`; the first tenth is warm-up. Needs one publisher that is at message 0.
@@ -143,10 +158,13 @@ impl Fleet {
     }
 
     fn set_goals(&mut self, messages: u64) -> Result<(), Fault> {
-        for publisher in &mut self.publishers {
+        for (number, publisher) in self.publishers.iter_mut().enumerate() {
             publisher.goal = publisher.next + messages;
             if publisher.goal >= SEQUENCE_END {
                 return Err(Fault::Stalled("sequence numbers are used up: make the run shorter".to_owned()));
+            }
+            if let Some(ledger) = &self.ledger {
+                ledger.borrow_mut().expect(number, publisher.goal);
             }
         }
         Ok(())
@@ -203,8 +221,10 @@ impl Fleet {
     fn where_it_stands(&self) -> String {
         let one = |(number, publisher): (usize, &crate::publisher::Publisher)| {
             let slowest = self.slowest(number);
+            let missing = self.ledger.as_ref().and_then(|ledger| ledger.borrow_mut().first_missing(number));
+            let missing = missing.map(|missing| format!(", {missing} is missing")).unwrap_or_default();
             format!(
-                "publisher {number} sent {} of {}, slowest lane at {slowest:?}",
+                "publisher {number} sent {} of {}, slowest lane at {slowest:?}{missing}",
                 publisher.next, publisher.goal
             )
         };

@@ -1,5 +1,8 @@
 //! One repetition of a workload against one target.
 
+mod dialogue;
+mod memory;
+
 use std::time::{Duration, Instant};
 
 use crate::conn::Progress;
@@ -7,7 +10,7 @@ use crate::fault::Fault;
 use crate::fleet::Fleet;
 use crate::plan::Plan;
 use crate::procfs;
-use crate::result::{Firehose, Idle, Run};
+use crate::result::{Firehose, Idle, Run, Shares};
 use crate::round::Round;
 use crate::target::Target;
 use crate::workload::{Kind, Transport, Workload};
@@ -31,9 +34,11 @@ pub struct Setting<'a> {
 /// Runs once; a fault becomes a failed run.
 pub fn run(setting: &Setting<'_>) -> Run {
     let result = match setting.workload.kind {
-        Kind::Window | Kind::Fanin => setting.rounds(),
+        Kind::Window | Kind::Fanin | Kind::Queue => setting.rounds(),
         Kind::Latency => setting.latency(),
         Kind::Idle => setting.idle(),
+        Kind::Backlog => setting.backlog(),
+        Kind::Queues => setting.queues(),
         Kind::Firehose => setting.firehose(),
     };
     result.unwrap_or_else(|fault| Run { fault: Some(fault.to_string()), ..Run::default() })
@@ -109,9 +114,20 @@ impl Setting<'_> {
             sum.deliveries += round.deliveries;
             rounds += 1;
         }
-        let run = meter.finish(&sum, rounds);
+        let mut run = meter.finish(&sum, rounds);
         fleet.leave()?;
+        if self.workload.kind == Kind::Queue {
+            let shares = fleet.conns.iter().filter_map(|conn| conn.receiver.share.as_ref());
+            run.shares = Some(Shares { consumed: shares.map(|share| share.taken).collect() });
+            self.nothing_is_left()?;
+        }
         Ok(run)
+    }
+
+    /// A new consumer gets nothing: every ACK took effect.
+    fn nothing_is_left(&self) -> Result<(), Fault> {
+        let looks = || self.open(&Plan::new(self.workload).subscribers_only())?.leave();
+        looks().map_err(|fault| Fault::LeftOver(fault.to_string()))
     }
 
     fn latency(&self) -> Result<Run, Fault> {
@@ -125,14 +141,13 @@ impl Setting<'_> {
     }
 
     fn idle(&self) -> Result<Run, Fault> {
-        let memory = || self.target.pid.map(procfs::memory).unwrap_or_default();
         let count = self.workload.connections;
         let gained = |now: u64, before: u64| (now as f64 - before as f64) / count as f64;
-        let before = memory();
+        let before = self.memory();
         let begun = Instant::now();
         let mut fleet = self.open(&Plan::new(self.workload))?;
         let connect_s = begun.elapsed().as_secs_f64();
-        let connected = memory();
+        let connected = self.memory();
         let rest = Meter::start(self.target);
         let until = Instant::now() + Duration::from_secs_f64(self.workload.seconds);
         while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
@@ -142,7 +157,7 @@ impl Setting<'_> {
         let meter = Meter::start(self.target);
         let round = fleet.window_round(1, 1)?;
         let mut run = meter.finish(&round, 1);
-        let after = memory();
+        let after = self.memory();
         run.idle = Some(Idle {
             connections: count,
             connect_s,

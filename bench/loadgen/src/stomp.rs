@@ -18,6 +18,8 @@ pub struct Head<'a> {
     pub content_length: Option<usize>,
     /// Octet at which the line `subscription:ID` begins, and that line.
     pub subscription: Option<(usize, &'a [u8])>,
+    /// Octet at which the value of `ack` begins, and that value, escaped as it is.
+    pub ack: Option<(usize, &'a [u8])>,
     /// Value of `destination`.
     pub destination: Option<&'a [u8]>,
     /// Value of `receipt-id`.
@@ -58,6 +60,7 @@ fn take_header<'a>(head: &mut Head<'a>, at: usize, line: &'a [u8]) -> Result<(),
     let value = &line[colon + 1..];
     match &line[..colon] {
         b"subscription" if head.subscription.is_none() => head.subscription = Some((at, line)),
+        b"ack" if head.ack.is_none() => head.ack = Some((at + colon + 1, value)),
         b"destination" if head.destination.is_none() => head.destination = Some(value),
         b"content-length" if head.content_length.is_none() => {
             let digits = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
@@ -76,9 +79,14 @@ pub fn connect() -> Vec<u8> {
     b"CONNECT\naccept-version:1.2\nhost:localhost\nheart-beat:0,0\n\n\0".to_vec()
 }
 
-/// SUBSCRIBE with a receipt.
-pub fn subscribe(id: &str, destination: &str, receipt: &str) -> Vec<u8> {
-    format!("SUBSCRIBE\nid:{id}\ndestination:{destination}\nreceipt:{receipt}\n\n\0").into_bytes()
+/// SUBSCRIBE with a receipt; `headers` are further header lines, each with its end.
+pub fn subscribe(id: &str, destination: &str, headers: &str, receipt: &str) -> Vec<u8> {
+    format!("SUBSCRIBE\nid:{id}\ndestination:{destination}\n{headers}receipt:{receipt}\n\n\0").into_bytes()
+}
+
+/// UNSUBSCRIBE with a receipt.
+pub fn unsubscribe(id: &str, receipt: &str) -> Vec<u8> {
+    format!("UNSUBSCRIBE\nid:{id}\nreceipt:{receipt}\n\n\0").into_bytes()
 }
 
 /// DISCONNECT with a receipt.
@@ -103,10 +111,11 @@ mod tests {
     #[test]
     fn head_of_a_message_is_split() {
         let frame =
-            b"MESSAGE\nmessage-id:1:2\nsubscription:sub-7\ndestination:/topic/a\ncontent-length:3\n\nabc\0";
+            b"MESSAGE\nmessage-id:1:2\nsubscription:sub-7\nack:9\ndestination:/topic/a\ncontent-length:3\n\nabc\0";
         let head = head(frame).expect("legal frame").expect("complete head");
         assert_eq!(head.command, b"MESSAGE");
         assert_eq!(head.subscription, Some((23, &b"subscription:sub-7"[..])));
+        assert_eq!(head.ack, Some((46, &b"9"[..])));
         assert_eq!(head.destination, Some(&b"/topic/a"[..]));
         assert_eq!(head.content_length, Some(3));
         assert_eq!(&frame[head.body_at..], b"abc\0");

@@ -1,5 +1,7 @@
 //! Readable tables, for the terminal and for documents alike (Markdown).
 
+mod queues;
+
 use std::fmt::Write;
 
 use crate::result::{GENERATOR_BUSY, Median, Record, Run, median};
@@ -26,6 +28,8 @@ pub fn tables(records: &[Record]) -> String {
     };
     let parts = [
         throughput(&of(&[Kind::Window, Kind::Fanin])),
+        queues::speed(&of(&[Kind::Queue])),
+        queues::memory(&of(&[Kind::Backlog, Kind::Queues])),
         latency(&of(&[Kind::Latency])),
         idle(&of(&[Kind::Idle])),
         firehose(&of(&[Kind::Firehose])),
@@ -237,7 +241,7 @@ fn mebibytes(record: &Record) -> String {
 fn runs(record: &Record) -> String {
     let short = |median: &Median| {
         median.least_target_cpu_s.is_some_and(|least| least < record.workload.min_cpu_s)
-            && matches!(record.workload.kind, Kind::Window | Kind::Fanin)
+            && matches!(record.workload.kind, Kind::Window | Kind::Fanin | Kind::Queue)
     };
     let mark = if record.median.as_ref().is_some_and(short) { " (short)" } else { "" };
     format!("{}{mark}", record.runs.len())

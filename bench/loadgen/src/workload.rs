@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::receiver::STREAM_MIN;
+
 /// How a workload is driven and what it measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -16,8 +18,31 @@ pub enum Kind {
     Idle,
     /// Publishers without subscribers, a receipt at the end.
     Fanin,
+    /// One work queue, its producers under a window: messages per second, CPU per message.
+    Queue,
+    /// A queue without consumers: memory of each message.
+    Backlog,
+    /// Many queues that are empty: memory of each.
+    Queues,
     /// No window, one subscriber that never reads; compared with the same without it.
     Firehose,
+}
+
+impl Kind {
+    /// Its memory is compared with that of a broker that never had a connection.
+    pub fn needs_fresh_broker(self) -> bool {
+        matches!(self, Kind::Idle | Kind::Backlog | Kind::Queues)
+    }
+}
+
+/// How consumers of a work queue acknowledge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ack {
+    /// Not at all.
+    Auto,
+    /// One ACK for each message.
+    ClientIndividual,
 }
 
 /// What carries STOMP.
@@ -64,9 +89,9 @@ pub struct Workload {
     pub kind: Kind,
     /// Transports it is measured over.
     pub transports: Vec<Transport>,
-    /// Publishers, each with a destination of its own: `/topic/bench-0`, ….
+    /// Publishers, each with a destination of its own: `/topic/bench-0`, …; of a work queue, its producers.
     pub publishers: usize,
-    /// Connections that subscribe, for each publisher.
+    /// Connections that subscribe, for each publisher; of a work queue, its consumers.
     pub connections: usize,
     /// Subscriptions of each such connection.
     pub subscriptions: usize,
@@ -82,9 +107,14 @@ pub struct Workload {
     pub body: usize,
     /// Start of each body (at most 8 octets); else `pub-0000` with the publisher's number.
     pub tag: Option<String>,
-    /// Messages of each publisher in a round.
+    /// How consumers of a work queue acknowledge.
+    pub ack: Ack,
+    /// `prefetch-count` of their SUBSCRIBE; 0: without that header.
+    pub prefetch: u64,
+    /// Messages of each publisher in a round; of `queues`, how many of these.
     pub messages: u64,
-    /// A publisher is never more than so many messages ahead of its slowest subscription.
+    /// A publisher is never more than so many messages ahead of its slowest subscription; of a work queue,
+    /// ahead of what all consumers together had of it.
     pub window: u64,
     /// Messages per second (latency).
     pub rate: u64,
@@ -94,6 +124,20 @@ pub struct Workload {
     pub relay: bool,
     /// Broker CPU a recorded run has at least; 0: one round is a run.
     pub min_cpu_s: f64,
+    /// What it is to reach with default settings; shown beside the figure.
+    pub wanted: Wanted,
+}
+
+/// Figures to be reached.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Wanted {
+    /// Deliveries per second, at least.
+    pub per_s: Option<f64>,
+    /// CPU for each delivery, at most, µs.
+    pub cpu_us: Option<f64>,
+    /// Memory of each message (beside its frame) or queue, at most.
+    pub bytes: Option<f64>,
 }
 
 impl Default for Workload {
@@ -113,12 +157,15 @@ impl Default for Workload {
             spread: 0,
             body: 117,
             tag: None,
+            ack: Ack::Auto,
+            prefetch: 0,
             messages: 1,
             window: 1_000,
             rate: 1_000,
             seconds: 5.0,
             relay: false,
             min_cpu_s: 1.0,
+            wanted: Wanted::default(),
         }
     }
 }
@@ -148,6 +195,35 @@ impl Workload {
         }
         if self.joint && self.connections != 1 {
             return wrong("a joint connection is one connection");
+        }
+        self.check_queue().or_else(|what| wrong(&what))
+    }
+
+    fn check_queue(&self) -> Result<(), String> {
+        let one_queue = matches!(self.kind, Kind::Queue | Kind::Backlog);
+        if one_queue && (self.joint || self.pattern.is_some() || self.spread > 0 || self.subscriptions != 1) {
+            return Err(
+                "a queue has no joint connection, pattern or spread, and one subscription each".to_owned()
+            );
+        }
+        if self.kind == Kind::Queue && self.body >= STREAM_MIN {
+            return Err(format!("bodies of a queue are smaller than {STREAM_MIN}"));
+        }
+        if self.kind != Kind::Queue && (self.ack != Ack::Auto || self.prefetch > 0) {
+            return Err("ack and prefetch are for kind = \"queue\"".to_owned());
+        }
+        // Less would leave consumers without messages while producers wait for consumption.
+        let credit = self.prefetch * self.connections as u64;
+        if self.ack == Ack::ClientIndividual && self.window * self.publishers as u64 <= 2 * credit {
+            return Err("all windows together are more than twice the prefetch of all consumers".to_owned());
+        }
+        if matches!(self.kind, Kind::Backlog | Kind::Queues)
+            && (self.publishers != 1 || self.connections != 1)
+        {
+            return Err("memory is measured with one publisher and one connection".to_owned());
+        }
+        if self.kind == Kind::Queues && self.transports != [Transport::Tcp] {
+            return Err("queues are made over TCP".to_owned());
         }
         Ok(())
     }

@@ -69,7 +69,8 @@ pub fn write_header(out: &mut Vec<u8>, opcode: u8, payload: usize, mask: Option<
 pub fn mask(bytes: &mut [u8], key: [u8; 4], phase: usize) {
     let mut turned = key;
     turned.rotate_left(phase % 4);
-    let word = u64::from_ne_bytes([turned, turned].concat().try_into().expect("two keys are eight octets"));
+    let word = u64::from(u32::from_ne_bytes(turned));
+    let word = word << 32 | word;
     let mut words = bytes.chunks_exact_mut(8);
     for part in &mut words {
         let value = u64::from_ne_bytes(part.try_into().expect("chunks of eight")) ^ word;

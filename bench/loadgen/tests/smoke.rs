@@ -87,6 +87,17 @@ fn idle_connections_are_counted_and_all_get_the_message() {
 }
 
 #[test]
+fn one_consumer_of_a_queue_gets_every_message() {
+    let workload = "name = 'queue'\nkind = 'queue'\ntransports = ['tcp', 'ws']\nmessages = 2_000\nwindow = 100\nrelay = true\nmin_cpu_s = 0.0";
+    let folder = Folder::with("queue", workload);
+    assert_success(&folder.run(&["--runs", "1"]));
+    for line in folder.results() {
+        let run = &line["runs"][0];
+        assert_eq!((&run["deliveries"], &run["shares"]["consumed"][0]), (&2_000.into(), &4_000.into()));
+    }
+}
+
+#[test]
 fn unknown_workloads_are_named() {
     let folder = Folder::with("fan", "name = 'fan'\nrelay = true");
     let output = folder.run(&["fam"]);
@@ -104,6 +115,11 @@ fn the_workloads_of_this_tree_are_valid() {
     assert_success(&output);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     for name in ["fanout-75", "headline", "mux-75", "fanout-75-unique", "fanout-5000", "pairs-8", "pair-1"] {
+        assert!(text.contains(name), "{name}");
+    }
+    for name in
+        ["queue-1x1 ", "queue-1x1-auto", "queue-4x4 ", "queue-4x4-auto", "queue-backlog", "queues-100000"]
+    {
         assert!(text.contains(name), "{name}");
     }
 }

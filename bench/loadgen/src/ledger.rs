@@ -1,0 +1,101 @@
+//! Hot path: which messages of a work queue have arrived, over all its consumers.
+//!
+//! One bit a message: set twice, it was doubled; not set in the end, it is lost.
+
+/// What one publisher sent and what of it arrived.
+#[derive(Debug, Default)]
+struct Sent {
+    /// One bit for each message that may have been sent; set: it arrived.
+    bits: Vec<u64>,
+    /// Sequence number before which messages may have been sent.
+    end: u64,
+    arrived: u64,
+    /// Words of `bits` before this one are all set.
+    full: usize,
+}
+
+/// All publishers of a work queue.
+#[derive(Debug)]
+pub struct Ledger(Vec<Sent>);
+
+impl Ledger {
+    /// A ledger in which nothing was sent yet.
+    pub fn new(publishers: usize) -> Ledger {
+        Ledger((0..publishers).map(|_| Sent::default()).collect())
+    }
+
+    /// Makes room for the messages of a publisher before `end`.
+    pub fn expect(&mut self, publisher: usize, end: u64) {
+        let sent = &mut self.0[publisher];
+        sent.end = end;
+        sent.bits.resize(usize::try_from(end.div_ceil(64)).expect("64-bit"), 0);
+    }
+
+    /// Notes an arrival; false: it arrived before, or was never sent.
+    #[inline]
+    pub fn note(&mut self, publisher: usize, sequence: u64) -> bool {
+        let sent = &mut self.0[publisher];
+        let Some(word) = sent.bits.get_mut((sequence / 64) as usize) else { return false };
+        let bit = 1 << (sequence % 64);
+        if *word & bit != 0 || sequence >= sent.end {
+            return false;
+        }
+        *word |= bit;
+        sent.arrived += 1;
+        true
+    }
+
+    /// How many messages of a publisher have arrived.
+    #[inline]
+    pub fn arrived(&self, publisher: usize) -> u64 {
+        self.0[publisher].arrived
+    }
+
+    /// The first message of a publisher that has not arrived.
+    pub fn first_missing(&mut self, publisher: usize) -> Option<u64> {
+        let sent = &mut self.0[publisher];
+        while sent.bits.get(sent.full) == Some(&u64::MAX) {
+            sent.full += 1;
+        }
+        let word = sent.bits.get(sent.full)?;
+        let missing = sent.full as u64 * 64 + u64::from(word.trailing_ones());
+        (missing < sent.end).then_some(missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_message_is_noted_once_in_any_order() {
+        let mut ledger = Ledger::new(2);
+        ledger.expect(1, 130);
+        for sequence in (0..130).rev() {
+            assert!(ledger.note(1, sequence));
+            assert!(!ledger.note(1, sequence), "{sequence} again");
+        }
+        assert_eq!((ledger.arrived(0), ledger.arrived(1)), (0, 130));
+        assert_eq!(ledger.first_missing(1), None);
+        assert!(!ledger.note(1, 130) && !ledger.note(1, 191) && !ledger.note(1, 99_999_999), "never sent");
+        assert!(!ledger.note(0, 0), "never sent");
+    }
+
+    #[test]
+    fn what_is_missing_is_known() {
+        for missing in [0, 1, 63, 64, 127, 128, 129] {
+            let mut ledger = Ledger::new(1);
+            ledger.expect(0, 60);
+            ledger.expect(0, 130);
+            for sequence in (0..130).filter(|&sequence| sequence != missing) {
+                ledger.note(0, sequence);
+            }
+            assert_eq!(ledger.first_missing(0), Some(missing));
+            assert_eq!(ledger.arrived(0), 129);
+            ledger.note(0, missing);
+            assert_eq!(ledger.first_missing(0), None);
+            ledger.expect(0, 131);
+            assert_eq!(ledger.first_missing(0), Some(130));
+        }
+    }
+}
