@@ -40,7 +40,10 @@ def test_anything_but_five_whole_numbers_is_a_type_error(numbers: tuple[int, ...
     [
         ((4, 70000, 0, 0, 0), "setting 'port' (value '70000', argument of run): must be a whole number, 0 to 65535"),
         ((-1, 0, 0, 0, 0), "setting 'processors' (value '-1', argument of run): must be a whole number, 0 to 66"),
-        ((0, 0, 0, 0, 5), "setting 'TTL' (value '5', argument of run): not built yet in this version; only 0 is"),
+        (
+            (0, 0, 0, 0, -5),
+            "setting 'TTL' (value '-5', argument of run): must be a time, 0 to 365d (a bare number is in ms)",
+        ),
     ],
 )
 def test_a_number_out_of_range_is_a_config_error(numbers: tuple[int, ...], message: str) -> None:

@@ -91,8 +91,7 @@ def test_a_bad_setting_is_one_line_and_status_2(stompica: CommandLine, argument:
 @pytest.mark.parametrize(
     "argument",
     ["auth=1", "auth=0", "users=.passwd", "tls_cert=a.pem", "tls_key=a.pem", "tls_client_ca=a.pem", "fsync=never",
-     "checkpoint=5", "store=file", "store=sqlite", "queue=dbm", "record=/topic/a", "TTL=1", "ack_timeout=5s",
-     "max_queue_length=5", "prefetch=1"],
+     "checkpoint=5", "store=file", "store=sqlite", "queue=dbm", "record=/topic/a"],
 )  # fmt: skip
 def test_a_setting_whose_feature_is_missing_is_refused_by_name(stompica: CommandLine, argument: str) -> None:
     key, value = argument.split("=")
@@ -150,6 +149,17 @@ def test_processors_0_is_the_default_of_writers(stompica: CommandLine) -> None:
         ("heart-beat=0,0", "0,0"),
         ("debug=true", 1),
         ("TTL=0", 0),
+        ("ttl=60000", "1m"),
+        ("ack_timeout=5s", "5s"),
+        ("max_retained=0", 0),
+        ("max_queue_length=5", 5),
+        ("max_queue_length=unlimited", "unlimited"),
+        ("max_queue_bytes=1MiB", "1MiB"),
+        ("max_stale_queue_size=7", 7),
+        ("queue_idle_expiry=90", "90s"),
+        ("max_deliveries=3", 3),
+        ("redelivery_delay=250", "250ms"),
+        ("prefetch=1", 1),
     ],
 )
 def test_values_take_units_and_names_take_any_case(stompica: CommandLine, argument: str, shown: object) -> None:

@@ -307,8 +307,31 @@ mod tests {
             error("store", "dbm"),
             "setting 'store' (value 'dbm', command line): not built yet in this version; only memory is"
         );
-        assert!(error("TTL", "5").contains("not built yet"));
-        assert!(Config::from_map(&given(&[("store", "memory"), ("ttl", "0"), ("prefetch", "1000")])).is_ok());
+        assert!(error("record", "/topic/a").contains("not built yet"));
+        assert!(Config::from_map(&given(&[("store", "memory"), ("record", "none")])).is_ok());
+    }
+
+    #[test]
+    fn the_settings_of_queues_and_waiting_messages_are_taken() {
+        let settings = [
+            ("TTL", "60000"),
+            ("max_stale_queue_size", "7"),
+            ("max_retained", "8"),
+            ("ack_timeout", "5s"),
+            ("max_queue_length", "9"),
+            ("max_queue_bytes", "1MiB"),
+            ("queue_idle_expiry", "1m"),
+            ("max_deliveries", "3"),
+            ("redelivery_delay", "0"),
+            ("prefetch", "10"),
+        ];
+        let config = Config::from_map(&given(&settings)).expect("valid");
+        assert_eq!((config.ttl_ms, config.max_stale_queue_size, config.max_retained), (60_000, 7, 8));
+        assert_eq!((config.ack_timeout_ms, config.max_deliveries, config.prefetch), (5_000, 3, 10));
+        assert_eq!((config.max_queue_length, config.max_queue_bytes), (9, 1 << 20));
+        assert_eq!((config.queue_idle_expiry.as_secs(), config.redelivery_delay.as_millis()), (60, 0));
+        assert!(error("prefetch", "0").contains("must be a whole number, 1 to"));
+        assert!(error("max_queue_length", "0").contains("must be a whole number from 1, or unlimited"));
     }
 
     #[test]

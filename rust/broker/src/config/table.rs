@@ -179,19 +179,19 @@ static TABLE: &[Setting] = &[
     setting(DESTINATIONS, "compat", Kind::Choice(&["none", "stompica"]), "none", "stompica: the ancestor's rules; no /queue/ kind, every destination but #… is pub-sub, * matches by prefix wherever it stands.")
         .fixed().fills(|c| &mut c.compat),
     setting(DESTINATIONS, "max_destinations", integer(1, COUNT_MAX), "1000000", "Destinations with state; who would create one more gets ERROR.").fills(|c| &mut c.max_destinations),
-    setting(DESTINATIONS, "max_retained", integer(0, COUNT_MAX), "100000", "Retained messages; who would create one more gets ERROR.").default_only().fills(|c| &mut c.max_retained),
-    setting(DESTINATIONS, "TTL", millis(0, 365 * DAY_MS), "0", "How long a message may wait without subscriber; 0: not at all.").default_only().fills(|c| &mut c.ttl_ms),
+    setting(DESTINATIONS, "max_retained", integer(0, COUNT_MAX), "100000", "Retained messages; who would create one more gets ERROR.").fills(|c| &mut c.max_retained),
+    setting(DESTINATIONS, "TTL", millis(0, 365 * DAY_MS), "0", "How long a message may wait without subscriber; 0: not at all.").fills(|c| &mut c.ttl_ms),
     setting(DESTINATIONS, "max_stale_queue_size", integer(1, COUNT_MAX), "1000000", "Messages held for destinations without subscriber while TTL > 0; when full, the oldest goes, counted.")
         .fixed().fills(|c| &mut c.max_stale_queue_size),
     setting(DESTINATIONS, "record", Kind::Text, "none", "Destinations whose history is kept.").fixed().default_only(),
 
-    setting(QUEUES, "ack_timeout", millis(0, 365 * DAY_MS), "0", "Until an unacknowledged delivery is taken back and delivered again; 0: never.").default_only().fills(|c| &mut c.ack_timeout_ms),
-    setting(QUEUES, "max_queue_length", Kind::Count, "unlimited", "Messages in one queue; above it ERROR to the sender.").default_only().fills(|c| &mut c.max_queue_length),
-    setting(QUEUES, "max_queue_bytes", Kind::SizeOrUnlimited, "unlimited", "Bytes in one queue; above it ERROR to the sender.").default_only().fills(|c| &mut c.max_queue_bytes),
-    setting(QUEUES, "queue_idle_expiry", seconds(1, 365 * DAY_MS), "5m", "After which an empty queue without consumers is forgotten.").default_only().fills(|c| &mut c.queue_idle_expiry),
-    setting(QUEUES, "max_deliveries", integer(1, COUNT_MAX), "10", "Deliveries of one message before it goes to the dead-letter queue.").default_only().fills(|c| &mut c.max_deliveries),
-    setting(QUEUES, "redelivery_delay", millis(0, DAY_MS), "100ms", "Wait before the first redelivery; it doubles up to 10 s.").default_only().fills(|c| &mut c.redelivery_delay),
-    setting(QUEUES, "prefetch", integer(1, COUNT_MAX), "1000", "Unacknowledged deliveries a subscription may hold.").default_only().fills(|c| &mut c.prefetch),
+    setting(QUEUES, "ack_timeout", millis(0, 365 * DAY_MS), "0", "Until an unacknowledged delivery is taken back and delivered again; 0: never.").fills(|c| &mut c.ack_timeout_ms),
+    setting(QUEUES, "max_queue_length", Kind::Count, "unlimited", "Messages in one queue; above it ERROR to the sender.").fills(|c| &mut c.max_queue_length),
+    setting(QUEUES, "max_queue_bytes", Kind::SizeOrUnlimited, "unlimited", "Bytes in one queue; above it ERROR to the sender.").fills(|c| &mut c.max_queue_bytes),
+    setting(QUEUES, "queue_idle_expiry", seconds(1, 365 * DAY_MS), "5m", "After which an empty queue without consumers is forgotten.").fills(|c| &mut c.queue_idle_expiry),
+    setting(QUEUES, "max_deliveries", integer(1, COUNT_MAX), "10", "Deliveries of one message before it goes to the dead-letter queue.").fills(|c| &mut c.max_deliveries),
+    setting(QUEUES, "redelivery_delay", millis(0, DAY_MS), "100ms", "Wait before the first redelivery; it doubles up to 10 s.").fills(|c| &mut c.redelivery_delay),
+    setting(QUEUES, "prefetch", integer(1, COUNT_MAX), "1000", "Unacknowledged deliveries a subscription may hold.").fills(|c| &mut c.prefetch),
 
     setting(STORE, "config", Kind::Text, "none", "File of settings: TOML, or stompserver's YAML. Read only when named; the environment and the command line win over it.").fixed(),
     setting(STORE, "working_dir", Kind::Text, ".", "Folder that relative names start from.").fixed(),
