@@ -1,0 +1,1 @@
+"""Work queues against a reference model: random interleavings, every delivery judged."""
