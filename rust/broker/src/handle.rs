@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::ids::{self, ShardId};
 use crate::io::listener::Listener;
 use crate::log::{Level, LogQueue};
+use crate::queue::stale::StaleCounts;
 use crate::shard::mailbox::{Mail, Mailbox};
 use crate::shard::{LISTENER, Shard, Shared, WAKER};
 use crate::stats::{self, Published};
@@ -116,6 +117,10 @@ impl Broker {
             mailboxes,
             memory: Arc::new(AtomicI64::new(0)),
             connections: AtomicUsize::new(0),
+            queues: AtomicUsize::new(0),
+            stale: Arc::new(StaleCounts::new(writers)),
+            retained: Arc::default(),
+            hasher: foldhash::fast::RandomState::default(),
             published: (0..writers).map(|_| Published::default()).collect(),
             log,
             started: Instant::now(),

@@ -1,10 +1,10 @@
 //! What clients ask of the broker by headers of SEND, SUBSCRIBE and UNSUBSCRIBE, checked.
 //!
-//! Pure: no state, no clock. A header that the broker acts on either has a value it can act on or is refused by
+//! Pure: no state, and but for [`options_in`] no clock. A header that the broker acts on either has a value it can act on or is refused by
 //! `E-VALUE`; it is never passed over. Of a header that is repeated the first counts.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
@@ -62,6 +62,35 @@ pub fn send_options(frame: &Frame<'_>, now_ms: u64, wall_ms: u64) -> Result<Send
         max_exceptions: max_exceptions.and_then(|count| u16::try_from(count).ok()).unwrap_or(0),
         reply_to: frame.header(header::REPLY_TO).filter(|value| !value.is_empty()).map(boxed),
     })
+}
+
+/// What the header lines of a message ask for, in 1.2's escapes: for a copy whose SEND was checked by [`send_options`],
+/// maybe on another shard. Only what concerns a copy in a queue is read.
+#[must_use]
+pub fn options_in(headers: &[u8], now_ms: u64) -> SendOptions {
+    let mut options = SendOptions::default();
+    let mut left_ms = u64::MAX;
+    for line in headers.split(|byte| *byte == b'\n') {
+        let Some(colon) = memchr::memchr(b':', line) else { continue };
+        let (name, value) = (&line[..colon], &line[colon + 1..]);
+        let number = || std::str::from_utf8(value).ok().and_then(|value| value.parse::<u64>().ok());
+        match name {
+            header::EXPIRES => {
+                let wall_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+                let at_ms = number().filter(|at_ms| *at_ms > 0).unwrap_or(u64::MAX);
+                left_ms = left_ms.min(at_ms.saturating_sub(u64::try_from(wall_ms).unwrap_or(u64::MAX)));
+            }
+            header::EXPIRATION | header::TTL => left_ms = left_ms.min(number().unwrap_or(u64::MAX)),
+            header::MAX_EXCEPTIONS => {
+                options.max_exceptions = number().and_then(|count| u16::try_from(count).ok()).unwrap_or(0);
+            }
+            header::PERSISTENT => options.persistent = value.eq_ignore_ascii_case(b"true"),
+            _ => {}
+        }
+    }
+    let lives = left_ms > u64::MAX / 2; // no header, or one far beyond any clock
+    options.expires_ms = if lives { 0 } else { now_ms.saturating_add(left_ms).max(1) };
+    options
 }
 
 /// A durable subscription by its name, which is unique within its login or client-id.

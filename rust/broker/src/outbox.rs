@@ -47,6 +47,10 @@ pub struct Outbox {
     gap: u32,
     /// The frame that tells of an earlier gap, while it waits.
     notice: Option<Notice>,
+    /// Bytes that ever left the list of ranges.
+    written: u64,
+    /// Ends of frames whose way is followed, as positions in all that was ever appended; ascending.
+    marks: VecDeque<u64>,
 }
 
 /// A MESSAGE that carries the `dropped` header.
@@ -104,6 +108,47 @@ impl Outbox {
         let (start, end) = pool.append(chunk, write);
         self.bytes += (end - start) as usize;
         self.push_private(pool, chunk, start, end, control);
+    }
+
+    /// Follows what was appended last: it is reported by [`Outbox::take_passed`] once the socket has taken it.
+    pub fn mark(&mut self) {
+        self.marks.push_back(self.written + self.bytes as u64);
+    }
+
+    /// Lets the last mark follow what was appended since, too.
+    pub fn move_last_mark(&mut self) {
+        if let Some(last) = self.marks.back_mut() {
+            *last = self.written + self.bytes as u64;
+        }
+    }
+
+    /// How many marks the socket has passed since the last call; the oldest ones.
+    pub fn take_passed(&mut self) -> usize {
+        let passed = self.marks.iter().take_while(|mark| **mark <= self.written).count();
+        self.marks.drain(..passed);
+        passed
+    }
+
+    /// How many marks stand behind all that still waits: their frames were cut. The newest ones.
+    pub fn take_cut(&mut self) -> usize {
+        let end = self.written + self.bytes as u64;
+        let kept = self.marks.iter().take_while(|mark| **mark <= end).count();
+        let cut = self.marks.len() - kept;
+        self.marks.truncate(kept);
+        cut
+    }
+
+    /// What stands in front of a range, as a position.
+    fn position(&self, at: usize) -> u64 {
+        let before: u64 = self.ranges.iter().take(at).map(|range| u64::from(range.end - range.start)).sum();
+        self.written + before
+    }
+
+    /// Bytes were put in (or, negative, taken out) behind a position.
+    fn shift_marks(&mut self, position: u64, bytes: i64) {
+        for mark in self.marks.iter_mut().filter(|mark| **mark > position) {
+            *mark = mark.saturating_add_signed(bytes);
+        }
     }
 
     fn private_chunk(&mut self, pool: &mut ChunkPool) -> ChunkId {
@@ -175,6 +220,7 @@ impl Outbox {
 
     fn advance(&mut self, pool: &mut ChunkPool, mut written: usize) {
         self.bytes -= written;
+        self.written += written as u64;
         while let Some(first) = self.ranges.front_mut() {
             let len = (first.end - first.start) as usize;
             if written < len {
@@ -194,6 +240,9 @@ impl Outbox {
             pool.release(chunk);
         }
         self.notice = None;
+        if self.marks.is_empty() {
+            self.marks = VecDeque::new();
+        }
         // An idle connection keeps no list: ten thousand of them are more than one allocation a write is worth.
         self.ranges = VecDeque::new();
     }
@@ -256,6 +305,7 @@ impl Outbox {
             at = next;
             let range = self.ranges[at];
             let mut cut = range.start;
+            let position = self.position(at);
             while self.bytes > bytes && cut < range.end {
                 let end = pool.frame_end_after(range.chunk, cut).min(range.end);
                 self.bytes -= (end - cut) as usize;
@@ -264,6 +314,7 @@ impl Outbox {
                 cut = end;
                 dropped += 1;
             }
+            self.shift_marks(position, -i64::from(cut - range.start));
             self.shorten(pool, at, cut);
         }
         dropped
@@ -284,7 +335,9 @@ impl Outbox {
         let private = self.private_chunk(pool);
         let (start, end) = pool.append(private, |out| out.extend_from_slice(&copy));
         pool.retain(private, 1);
-        self.bytes = self.bytes + copy.len() - (frame_end - range.start) as usize;
+        let grown = copy.len() as i64 - i64::from(frame_end - range.start);
+        self.shift_marks(self.position(at), grown);
+        self.bytes = self.bytes.saturating_add_signed(grown as isize);
         self.shorten(pool, at, frame_end);
         self.ranges.insert(at, Range { chunk: private, start, end, control: false });
         self.notice = Some(Notice { chunk: private, start, count });

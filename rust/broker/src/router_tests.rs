@@ -6,6 +6,7 @@ use stompica_proto::Version;
 use super::group::Framing;
 use super::*;
 use crate::ids::ShardId;
+use crate::keyed::Key;
 
 fn dialect(number: u8) -> Dialect {
     let framing = if number & 1 == 0 { Framing::Stomp } else { Framing::WebSocket };
@@ -30,12 +31,16 @@ fn receivers(router: &mut Router, name: &str) -> Vec<SubscriptionIndex> {
     found
 }
 
+fn router() -> Router {
+    Router::new(&Config::default(), foldhash::fast::RandomState::default())
+}
+
 proptest! {
     #[test]
     fn the_router_agrees_with_a_list(
         steps in prop::collection::vec((0..3_u8, "(/[ab]){1,2}(/[*>#]|/a\\*)?", 0..6_u8, 0..3_u8, any::<prop::sample::Index>()), 1..60),
     ) {
-        let mut router = Router::new(&Config::default());
+        let mut router = router();
         let mut live: Vec<(SubscriptionIndex, String)> = Vec::new();
         for (step, name, kind, id, pick) in steps {
             if step == 0 && !live.is_empty() {
@@ -44,10 +49,10 @@ proptest! {
                 prop_assert_eq!(router.unsubscribe(index).1.is_none(), others);
             } else {
                 let id = format!("{id}");
-                let ack = if kind == 5 { AckMode::Client } else { AckMode::Auto };
-                let (index, change) = router
-                    .subscribe(name.as_bytes(), key(0), Some(id.as_bytes()), ack, dialect(kind))
-                    .expect("a legal name");
+                let sink = (kind == 5).then_some(Key { index: 0, generation: 0 });
+                let who = (key(0), Some(id.as_bytes()), AckMode::Auto);
+                let (Key { index, .. }, change) =
+                    router.subscribe(name.as_bytes(), who, dialect(kind), sink, 0).expect("a legal name");
                 let first = !live.iter().any(|(_, other)| *other == name);
                 prop_assert_eq!(change == InterestChange::Changed, first);
                 live.push((index, name));
@@ -76,25 +81,40 @@ proptest! {
 }
 
 #[test]
-fn equal_subscriptions_share_a_group_and_client_acks_do_not() {
-    let mut router = Router::new(&Config::default());
-    let mut add = |id: &[u8], ack, number| {
-        let (index, _) = router.subscribe(b"/t", key(0), Some(id), ack, dialect(number)).expect("a topic");
-        router.subscriptions[index as usize].group
+fn equal_subscriptions_share_a_group_and_those_with_a_queue_do_not() {
+    let mut router = router();
+    let mut add = |id: &[u8], sink, number| {
+        let who = (key(0), Some(id), AckMode::Auto);
+        let (found, _) = router.subscribe(b"/t", who, dialect(number), sink, 0).expect("a topic");
+        match router.subscriptions[found.index as usize].place {
+            Place::Topic { group, .. } => group,
+            Place::Queue => panic!("a topic's"),
+        }
     };
-    let first = add(b"0", AckMode::Auto, 4);
-    assert_eq!(add(b"0", AckMode::Auto, 4), first);
-    assert_ne!(add(b"1", AckMode::Auto, 4), first, "another id");
-    assert_ne!(add(b"0", AckMode::Auto, 5), first, "another framing");
-    assert_ne!(add(b"0", AckMode::Auto, 2), first, "another version");
-    let individual = add(b"0", AckMode::Client, 4);
-    assert_ne!(individual, first);
-    assert_ne!(add(b"0", AckMode::Client, 4), individual);
+    let queue = Some(Key { index: 0, generation: 0 });
+    let first = add(b"0", None, 4);
+    assert_eq!(add(b"0", None, 4), first);
+    assert_ne!(add(b"1", None, 4), first, "another id");
+    assert_ne!(add(b"0", None, 5), first, "another framing");
+    assert_ne!(add(b"0", None, 2), first, "another version");
+    let own = add(b"0", queue, 4);
+    assert_ne!(own, first);
+    assert_ne!(add(b"0", queue, 4), own);
+}
+
+#[test]
+fn a_subscription_that_is_gone_is_not_found_in_its_slot() {
+    let mut router = router();
+    let first = router.subscribe_queue(key(0), b"0", AckMode::Client);
+    router.unsubscribe(first.index);
+    let second = router.subscribe_queue(key(0), b"0", AckMode::Client);
+    assert_eq!(first.index, second.index);
+    assert!(router.subscription_mut(first).is_none() && router.subscription_mut(second).is_some());
 }
 
 #[test]
 fn interest_of_other_shards_is_part_of_a_destination() {
-    let mut router = Router::new(&Config::default());
+    let mut router = router();
     router.set_interest(b"/t/*", ShardId(3), true);
     router.set_interest(b"/t/a", ShardId(1), true);
     let destination = router.destination(b"/t/a").expect("a topic");
@@ -111,7 +131,7 @@ fn interest_of_other_shards_is_part_of_a_destination() {
 
 #[test]
 fn names_without_subscription_are_remembered_within_a_bound() {
-    let mut router = Router::new(&Config::default());
+    let mut router = router();
     for number in 0..CACHED_MAX + 10 {
         router.destination(format!("/t/{number}").as_bytes()).expect("a topic");
     }
@@ -120,9 +140,16 @@ fn names_without_subscription_are_remembered_within_a_bound() {
 
 #[test]
 fn destinations_are_counted_against_their_limit() {
-    let mut router = Router::new(&Config { max_destinations: 1, ..Config::default() });
-    router.subscribe(b"/a", key(0), None, AckMode::Auto, dialect(0)).expect("the first");
-    router.subscribe(b"/a", key(1), None, AckMode::Auto, dialect(0)).expect("the same again");
-    let error = router.subscribe(b"/b", key(0), None, AckMode::Auto, dialect(0)).expect_err("one more");
-    assert_eq!(error.code, Code::DestinationCount);
+    let mut router = Router::new(
+        &Config { max_destinations: 1, ..Config::default() },
+        foldhash::fast::RandomState::default(),
+    );
+    let mut add = |name: &[u8], queues| {
+        router
+            .subscribe(name, (key(0), None, AckMode::Auto), dialect(0), None, queues)
+            .map(|(found, _)| found)
+    };
+    add(b"/a", 0).expect("the first");
+    add(b"/a", 1).expect("the same again");
+    assert_eq!(add(b"/b", 0).expect_err("one more").code, Code::DestinationCount);
 }

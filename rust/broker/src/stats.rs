@@ -56,6 +56,32 @@ counters! {
     frames_mailed,
     /// Messages handed to subscriptions.
     deliveries,
+    /// Queues with a name, durable subscriptions included.
+    queues,
+    /// Messages put into queues.
+    enqueued,
+    /// Messages of queues that were consumed.
+    dequeued,
+    /// Deliveries of messages that had been delivered before.
+    redelivered,
+    /// Messages moved to dead-letter queues.
+    dead_lettered,
+    /// Messages of queues whose time was over.
+    queue_expired,
+    /// Messages of queues dropped: dead already, or with their queue.
+    queue_dropped,
+    /// Deliveries acknowledged by ACK.
+    acked,
+    /// Deliveries refused by NACK.
+    nacked,
+    /// Deliveries taken back by `ack_timeout`.
+    timed_out,
+    /// Messages held for want of a subscriber (`TTL`).
+    stale,
+    /// Other messages whose time was over.
+    expired,
+    /// Messages that found nobody and were not held.
+    unmatched,
     /// Messages left out by `drop-oldest` and `drop-newest`.
     dropped,
     /// Headers left out because the receiver's version cannot carry them.

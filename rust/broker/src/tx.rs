@@ -1,15 +1,72 @@
-//! Transactions of one connection: SENDs that wait for COMMIT (STOMP 1.2, "BEGIN").
+//! Transactions of one connection: SENDs, ACKs and NACKs that wait for COMMIT (STOMP 1.2, "BEGIN").
 
 use stompica_proto::ProtocolError;
-use stompica_proto::encode::Message;
+use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 
-use crate::shard::mailbox::Batch;
+use crate::ids::ShardId;
+use crate::options::Retain;
+use crate::queue::SubscriptionKey;
+use crate::queue::stored::Stored;
+
+/// What `max_transaction_size` counts for an ACK or NACK.
+const ACK_BYTES: usize = 64;
+
+/// One frame of a transaction.
+#[derive(Debug)]
+pub enum Operation {
+    /// SEND.
+    Send(Stored, Option<Retain>),
+    /// ACK (`accept`) or NACK of a delivery.
+    Ack {
+        /// The subscription.
+        subscription: SubscriptionKey,
+        /// The delivery.
+        number: u64,
+        /// ACK, not NACK.
+        accept: bool,
+    },
+}
+
+impl Operation {
+    fn bytes(&self) -> usize {
+        match self {
+            Operation::Send(stored, _) => stored.size(),
+            Operation::Ack { .. } => ACK_BYTES,
+        }
+    }
+}
+
+/// A COMMIT between the question to the homes of its queues and their answers.
+#[derive(Debug)]
+pub struct Commit {
+    /// What is to be done.
+    pub operations: Vec<Operation>,
+    /// Names the preparation.
+    pub token: u64,
+    /// The RECEIPT asked for.
+    pub receipt: Option<Box<[u8]>>,
+    /// Homes that are asked, this shard's own excepted.
+    pub homes: Vec<ShardId>,
+    /// Homes that have not answered.
+    pub waiting: usize,
+    /// The first refusal.
+    pub refusal: Option<ProtocolError>,
+    /// The COMMIT, for the ERROR.
+    pub offender: Offender,
+}
+
+#[derive(Debug)]
+struct Open {
+    id: Box<[u8]>,
+    operations: Vec<Operation>,
+    bytes: usize,
+}
 
 /// The open transactions of a connection.
 #[derive(Debug, Default)]
 pub struct Transactions {
-    open: Vec<(Box<[u8]>, Batch)>,
+    open: Vec<Open>,
     bytes: usize,
 }
 
@@ -19,77 +76,78 @@ impl Transactions {
     /// # Errors
     /// `E-TX-OPEN` if it is open, `E-TX-COUNT` over the limit.
     pub fn begin(&mut self, id: &[u8], open_max: usize) -> Result<(), ProtocolError> {
-        if self.find(id).is_some() {
+        if self.find(id).is_ok() {
             return Err(error(Code::TransactionOpen, id, "is open already"));
         }
         if self.open.len() >= open_max {
-            return Err(error(
-                Code::TransactionCount,
-                id,
-                &format!("is one more than max_transactions={open_max}"),
-            ));
+            let what = format!("is one more than max_transactions={open_max}");
+            return Err(error(Code::TransactionCount, id, &what));
         }
-        self.open.push((id.into(), Batch::default()));
+        self.open.push(Open { id: id.into(), operations: Vec::new(), bytes: 0 });
         Ok(())
     }
 
-    /// Keeps a copy of a SEND until COMMIT.
+    /// Keeps a frame until COMMIT.
     ///
     /// # Errors
     /// `E-TX-UNKNOWN`, or `E-TX-COUNT` when the open transactions hold more than `bytes_max`.
-    pub fn add(&mut self, id: &[u8], message: &Message<'_>, bytes_max: usize) -> Result<(), ProtocolError> {
-        let Some(at) = self.find(id) else { return Err(error(Code::TransactionUnknown, id, "is not open")) };
-        let bytes = message.destination.len() + message.headers.len() + message.body.len();
+    pub fn add(&mut self, id: &[u8], operation: Operation, bytes_max: usize) -> Result<(), ProtocolError> {
+        let at = self.find(id)?;
+        let bytes = operation.bytes();
         if self.bytes + bytes > bytes_max {
-            return Err(error(
-                Code::TransactionCount,
-                id,
-                &format!("exceeds max_transaction_size={bytes_max}"),
-            ));
+            let what = format!("exceeds max_transaction_size={bytes_max}");
+            return Err(error(Code::TransactionCount, id, &what));
         }
         self.bytes += bytes;
-        self.open[at].1.push(message, 1);
+        self.open[at].bytes += bytes;
+        self.open[at].operations.push(operation);
         Ok(())
     }
 
-    /// Ends a transaction, for COMMIT or ABORT; returns what was sent in it.
+    /// What is to be done at COMMIT.
     ///
     /// # Errors
     /// `E-TX-UNKNOWN`.
-    pub fn end(&mut self, id: &[u8]) -> Result<Batch, ProtocolError> {
-        let Some(at) = self.find(id) else { return Err(error(Code::TransactionUnknown, id, "is not open")) };
-        let batch = self.open.remove(at).1;
-        self.bytes -= batch.message_bytes();
-        Ok(batch)
+    pub fn operations(&self, id: &[u8]) -> Result<&[Operation], ProtocolError> {
+        Ok(&self.open[self.find(id)?].operations)
     }
 
-    /// Whether a transaction is open.
-    #[must_use]
-    pub fn is_open(&self, id: &[u8]) -> bool {
-        self.find(id).is_some()
+    /// Ends a transaction, for COMMIT or ABORT; returns what was kept in it.
+    ///
+    /// # Errors
+    /// `E-TX-UNKNOWN`.
+    pub fn end(&mut self, id: &[u8]) -> Result<Vec<Operation>, ProtocolError> {
+        let ended = self.open.remove(self.find(id)?);
+        self.bytes -= ended.bytes;
+        Ok(ended.operations)
     }
 
-    fn find(&self, id: &[u8]) -> Option<usize> {
-        self.open.iter().position(|(open, _)| **open == *id)
+    fn find(&self, id: &[u8]) -> Result<usize, ProtocolError> {
+        let found = self.open.iter().position(|open| *open.id == *id);
+        found.ok_or_else(|| error(Code::TransactionUnknown, id, "is not open"))
     }
 
-    /// Bytes reserved by all of them.
+    /// Bytes reserved by all of them; the messages count for themselves.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.open.iter().map(|(_, batch)| batch.held_bytes()).sum()
+        self.open.iter().map(|open| open.operations.capacity() * size_of::<Operation>()).sum()
     }
 }
 
+#[cold]
 fn error(code: Code, id: &[u8], what: &str) -> ProtocolError {
     ProtocolError::new(code, format!("transaction '{}' {what}", String::from_utf8_lossy(id)))
 }
 
 #[cfg(test)]
 mod tests {
+    use stompica_proto::encode::Message;
+
     use super::*;
 
-    fn message(body: &[u8]) -> Message<'_> {
-        Message { destination: b"/t", id: b"", headers: b"", plain: true, body }
+    fn send(body: &[u8]) -> Operation {
+        let message = Message { destination: b"/t", id: b"", headers: b"", plain: true, body };
+        Operation::Send(Stored::new(&message), None)
     }
 
     #[test]
@@ -99,14 +157,13 @@ mod tests {
         assert_eq!(transactions.begin(b"a", 2).expect_err("twice").code, Code::TransactionOpen);
         transactions.begin(b"b", 2).expect("the second");
         assert_eq!(transactions.begin(b"c", 2).expect_err("over the limit").code, Code::TransactionCount);
-        transactions.add(b"a", &message(b"12345678"), 12).expect("within the limit");
-        assert_eq!(
-            transactions.add(b"b", &message(b"1"), 12).expect_err("over").code,
-            Code::TransactionCount
-        );
-        assert_eq!(transactions.end(b"a").expect("open").count_for(crate::ids::ShardId(0)), 1);
+        transactions.add(b"a", send(b"12345678"), 12).expect("within the limit");
+        let over = transactions.add(b"b", send(b"1"), 12).expect_err("over");
+        assert_eq!(over.code, Code::TransactionCount);
+        assert_eq!(transactions.operations(b"a").expect("open").len(), 1);
+        assert_eq!(transactions.end(b"a").expect("open").len(), 1);
         assert_eq!(transactions.end(b"a").expect_err("ended").code, Code::TransactionUnknown);
-        transactions.add(b"b", &message(b"12345678"), 12).expect("the space is free again");
+        transactions.add(b"b", send(b"12345678"), 12).expect("the space is free again");
         transactions.begin(b"a", 2).expect("an id may be used again");
     }
 }

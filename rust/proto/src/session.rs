@@ -250,14 +250,11 @@ impl Session {
         let ack = match frame.header(header::ACK).as_deref() {
             None | Some(b"auto") => AckMode::Auto,
             Some(b"client") => AckMode::Client,
-            Some(b"client-individual") if self.version > Version::V1_0 => AckMode::ClientIndividual,
+            // STOMP 1.0 does not know it, but its clients use it, and brokers take it.
+            Some(b"client-individual") => AckMode::ClientIndividual,
             Some(other) => {
-                let modes = if self.version > Version::V1_0 {
-                    "auto, client, client-individual"
-                } else {
-                    "auto, client"
-                };
-                let text = format!("ack '{}' is none of {modes}", String::from_utf8_lossy(other));
+                let other = String::from_utf8_lossy(other);
+                let text = format!("ack '{other}' is none of auto, client, client-individual");
                 return Err(ProtocolError::new(Code::AckMode, text));
             }
         };

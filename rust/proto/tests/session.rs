@@ -105,7 +105,6 @@ fn required_headers_are_required() {
         ("1.0", "NACK\nmessage-id:1\n\n\0", Code::Command),
         ("1.2", "BEGIN\n\n\0", Code::TransactionMissing),
         ("1.2", "COMMIT\ntransaction:\n\n\0", Code::TransactionMissing),
-        ("1.0", "SUBSCRIBE\ndestination:/t\nack:client-individual\n\n\0", Code::AckMode),
         ("1.2", "SUBSCRIBE\nid:0\ndestination:/t\nack:none\n\n\0", Code::AckMode),
     ] {
         assert_eq!(Dialogue::connected(version).code(frame.as_bytes()), Some(code), "{version} {frame}");

@@ -1,17 +1,19 @@
 //! What each client frame does: from a request of the session to the router and back to a RECEIPT.
 
+mod ack;
 mod send;
 mod subscribe;
+mod temporary;
 mod transaction;
 
 use std::mem::take;
 
-use stompica_proto::error::Code;
 use stompica_proto::session::Request;
 use stompica_proto::{Command, Frame, ProtocolError, Version, encode, header};
 
-use crate::ids::{self, ConnKey};
+use crate::ids::{self, ConnKey, ShardId};
 use crate::log::Level;
+use crate::queue::mail::{Asker, QueueMail};
 use crate::shard::Shard;
 
 /// What became of a frame.
@@ -23,6 +25,8 @@ pub enum Flow {
     Parked,
     /// It is to be looked at again in the next turn.
     Later,
+    /// It is done with, but all behind it has to wait.
+    Waiting,
 }
 
 impl Shard {
@@ -37,16 +41,17 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
         let mut own_headers = take(&mut self.own_headers);
         let flow = match conn.session.handle(frame, self.config.heartbeat_ms, &mut own_headers) {
-            Ok(Request::Send { destination, transaction, plain, options: _, body }) => {
+            Ok(Request::Send { destination, transaction, plain, options, body }) => {
                 let sent = send::Sent {
                     destination: &destination,
                     transaction: transaction.as_deref(),
-                    headers: &own_headers,
                     plain,
+                    options,
                     body,
                 };
-                self.send(key, frame, &sent)
+                self.send(key, frame, &sent, &mut own_headers)
             }
+            Ok(Request::Transaction { command: Command::Commit, id }) => self.commit(key, &id, frame),
             Ok(request) => self.handle_other(key, frame, request).map(|()| Flow::Done),
             Err(error) => Err(error),
         };
@@ -66,33 +71,31 @@ impl Shard {
         let receipt = frame.header(header::RECEIPT);
         let receipt = receipt.as_deref();
         match request {
-            Request::Connect { .. } => self.connect(key),
+            Request::Connect { login, client_id } => {
+                self.connect(key, login.as_deref(), client_id.as_deref())
+            }
             Request::Send { .. } => {} // handled by the caller, on the short way
             Request::Subscribe { id, destination, ack } => {
-                subscribe::refuse_unbuilt(frame)?;
-                return self.subscribe(key, id.as_deref(), &destination, ack, receipt);
+                let wanted = subscribe::Wanted { frame, id: id.as_deref(), destination: &destination, ack };
+                return self.subscribe(key, &wanted, receipt);
             }
             Request::Unsubscribe { id, destination } => {
-                self.unsubscribe(key, id.or(destination).as_deref().unwrap_or_default())?;
-                self.receipt(key, receipt, 0);
+                let name = id.as_deref().or(destination.as_deref()).unwrap_or_default();
+                return self.unsubscribe(key, frame, name, receipt);
             }
-            Request::Ack { id, subscription, accept: _, transaction } => {
-                self.check_ack(key, &id, subscription.as_deref())?;
-                if let Some(transaction) = transaction {
-                    self.require_transaction(key, &transaction)?;
-                }
+            Request::Ack { id, subscription, accept, transaction } => {
+                self.ack(key, &id, subscription.as_deref(), accept, transaction.as_deref())?;
                 self.receipt(key, receipt, 0);
             }
             Request::Transaction { command, id } => {
                 match command {
                     Command::Begin => self.begin(key, &id)?,
-                    Command::Commit => self.commit(key, &id)?,
-                    _ => self.abort(key, &id)?,
+                    _ => self.abort(key, &id)?, // COMMIT is handled by the caller
                 }
                 self.receipt(key, receipt, 0);
             }
             Request::Disconnect => {
-                self.receipt(key, receipt, 0);
+                self.receipt_of_disconnect(key, receipt);
                 if let Some(conn) = self.conns.get_mut(key) {
                     conn.ending = true;
                 }
@@ -102,48 +105,33 @@ impl Shard {
         Ok(())
     }
 
-    fn connect(&mut self, key: ConnKey) {
+    /// The RECEIPT of DISCONNECT says that all earlier frames took effect: also messages that are on their way to queues
+    /// of other shards.
+    fn receipt_of_disconnect(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
+        let Some(conn) = self.conns.get(key) else { return };
+        let sent_to = if receipt.is_some() { conn.sent_to } else { 0 };
+        let token = self.receipt(key, receipt, sent_to.count_ones());
+        for shard in (0..self.shared_len()).map(|at| ShardId(at as u8)).filter(|at| sent_to & at.bit() != 0) {
+            self.tell(shard, QueueMail::Echo(Asker { shard: self.id(), conn: key, token }));
+        }
+    }
+
+    fn connect(&mut self, key: ConnKey, login: Option<&[u8]>, client_id: Option<&[u8]>) {
         let offer_ms = self.config.heartbeat_ms;
         let ids = self.config.ids;
         let Some(conn) = self.conns.get_mut(key) else { return };
         let version = conn.session.version();
         conn.decoder.connected(version);
+        if login.is_some() || client_id.is_some() {
+            let scope = [login.unwrap_or_default(), b"\n", client_id.unwrap_or_default()].concat();
+            conn.scope = Some(scope.into());
+        }
         let offer_ms = if version == Version::V1_0 { (0, 0) } else { offer_ms };
         let session = ids::session_id(ids, conn.id);
         self.counters.sessions += 1;
         self.log_conn(Level::Debug, key, || format!("connected, STOMP {}", version.as_str()));
         self.control(key, |out| encode::connected(out, version, &session, offer_ms));
         self.rearm(key);
-    }
-
-    /// Whether a delivery with this id can have been made on this connection.
-    fn check_ack(&self, key: ConnKey, id: &[u8], subscription: Option<&[u8]>) -> Result<(), ProtocolError> {
-        let Some(conn) = self.conns.get(key) else { return Ok(()) };
-        let known = match conn.session.version() {
-            Version::V1_2 => self.is_ack_id(key, id),
-            Version::V1_1 => {
-                subscription.is_some_and(|name| self.find_subscription(key, name).is_some())
-                    && self.ids.is_of_this_run(id)
-            }
-            Version::V1_0 => self.ids.is_of_this_run(id),
-        };
-        if known {
-            return Ok(());
-        }
-        let text = format!("'{}' was not delivered on this connection", String::from_utf8_lossy(id));
-        Err(ProtocolError::new(Code::AckUnknown, text))
-    }
-
-    /// Whether `id` is the `ack` of a delivery: the subscription's index, `-`, and a count it has reached.
-    fn is_ack_id(&self, key: ConnKey, id: &[u8]) -> bool {
-        let Some((index, count)) = std::str::from_utf8(id).ok().and_then(|text| text.split_once('-')) else {
-            return false;
-        };
-        let (Ok(index), Ok(count)) = (index.parse::<u32>(), count.parse::<u64>()) else { return false };
-        self.router
-            .subscriptions
-            .get(index as usize)
-            .is_some_and(|found| found.conn == key && (1..=found.deliveries).contains(&count))
     }
 
     #[cold]

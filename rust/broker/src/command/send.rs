@@ -1,68 +1,213 @@
-//! Hot path: SEND to a topic.
+//! Hot path: SEND (STOMP 1.2, "SEND").
+//!
+//! A message to a topic goes straight to its subscriptions. Any other is copied once, at its exact size, and moves to
+//! the home of its queue.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use smallvec::SmallVec;
 use stompica_proto::encode::Message;
+use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
 
 use super::Flow;
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, ShardId};
+use crate::log::Level;
+use crate::options::{self, Retain, SendOptions};
+use crate::queue::mail::{Asker, QueueMail};
+use crate::queue::stored::Stored;
 use crate::router::DestinationIndex;
+use crate::router::destination::Kind;
 use crate::shard::Shard;
-use smallvec::SmallVec;
+use crate::tx::Operation;
 
 /// A SEND as the session has read it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent<'a> {
     pub destination: &'a [u8],
     pub transaction: Option<&'a [u8]>,
-    pub headers: &'a [u8],
     pub plain: bool,
+    pub options: bool,
     pub body: &'a [u8],
 }
 
 impl Shard {
-    /// Publishes a message, or keeps it for COMMIT.
+    /// Publishes a message, or keeps it for COMMIT. `headers` are the sender's own.
     pub(super) fn send(
         &mut self,
         key: ConnKey,
         frame: &Frame<'_>,
         sent: &Sent<'_>,
+        headers: &mut Vec<u8>,
     ) -> Result<Flow, ProtocolError> {
-        let destination = self.router.destination(sent.destination)?;
-        let mut message = Message {
-            destination: sent.destination,
-            id: b"",
-            headers: sent.headers,
-            plain: sent.plain,
-            body: sent.body,
+        let name = self.name_to_send_to(key, sent.destination)?;
+        let destination = self.router.destination(&name)?;
+        let known = self.router.known(destination);
+        let (kind, home) = (known.kind, known.home);
+        let options = match sent.options {
+            true => self.send_options(key, frame, kind, headers)?,
+            false => SendOptions::default(),
         };
-        if let Some(transaction) = sent.transaction {
-            self.keep_for_commit(key, transaction, &message)?;
-        } else {
-            let shards = self.router.remote(destination);
-            if let Some(pause) = self.pause_for(destination, shards, sent.body.len()) {
-                self.park(key, pause);
-                return Ok(Flow::Parked);
-            }
-            if let Some(conn) = self.conns.get_mut(key) {
-                conn.waits_since_ms = None;
-            }
-            let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
-            message.id = &id;
-            self.publish(&message, destination, shards);
+        if kind == Kind::Monitor {
+            return Err(ProtocolError::new(
+                Code::ReadOnly,
+                "'/queue/monitor' is written by the broker alone",
+            ));
         }
+        let mut message =
+            Message { destination: &name, id: b"", headers, plain: sent.plain, body: sent.body };
         let receipt = frame.header(header::RECEIPT);
-        if receipt.is_some() {
-            self.receipt(key, receipt.as_deref(), 0);
+        if let Some(transaction) = sent.transaction {
+            self.require_transaction(key, transaction)?;
+            let id = self.next_id();
+            message.id = &id;
+            let operation = Operation::Send(Stored::with_options(&message, &options), options.retain);
+            self.keep_for_commit(key, transaction, operation)?;
+            if receipt.is_some() {
+                self.receipt(key, receipt.as_deref(), 0);
+            }
+            return Ok(Flow::Done);
         }
+        let shards = match kind.is_topic() {
+            true => self.router.remote(destination),
+            false => home.bit() & !self.id().bit(),
+        };
+        if let Some(pause) = self.pause_for(key, destination, shards, sent.body.len()) {
+            self.park(key, pause);
+            return Ok(Flow::Parked);
+        }
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.waits_since_ms = None;
+        }
+        let id = self.next_id();
+        message.id = &id;
+        if options.retain == Some(Retain::Set) && self.is_full_of_retained() {
+            // Its home has to say whether this is a new value of a known topic; nothing takes effect before.
+            let operation = Operation::Send(Stored::with_options(&message, &options), options.retain);
+            return self.commit_operations(key, vec![operation], frame);
+        }
+        if kind.is_topic() {
+            self.send_to_topic(key, &message, destination, home, shards, &options, receipt.as_deref());
+            return Ok(Flow::Done);
+        }
+        self.send_to_queue(key, Stored::with_options(&message, &options), home, receipt.as_deref())?;
         Ok(Flow::Done)
     }
 
+    fn next_id(&mut self) -> SmallVec<[u8; 40]> {
+        SmallVec::from_slice(self.ids.next_id())
+    }
+
+    /// Reads what the message's headers ask for, and does what has to be done about them before it is sent.
+    fn send_options(
+        &mut self,
+        key: ConnKey,
+        frame: &Frame<'_>,
+        kind: Kind,
+        headers: &mut Vec<u8>,
+    ) -> Result<SendOptions, ProtocolError> {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+        let options = options::send_options(frame, self.now_ms(), wall_ms)?;
+        if options.retain.is_some() && kind != Kind::Topic {
+            let value = frame.header(header::RETAIN).unwrap_or_default();
+            return Err(options::bad_value(
+                header::RETAIN,
+                &value,
+                "left out where the destination is no topic",
+            ));
+        }
+        if let Some(reply_to) = &options.reply_to {
+            self.rewrite_reply_to(key, reply_to, headers)?;
+        }
+        if options.persistent && !self.warned_of_memory {
+            self.warned_of_memory = true;
+            self.log(Level::Warn, || {
+                "persistent:true was asked for; with store=memory a RECEIPT means accepted, not stored"
+                    .to_owned()
+            });
+        }
+        Ok(options)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a message and where it goes")]
+    fn send_to_topic(
+        &mut self,
+        key: ConnKey,
+        message: &Message<'_>,
+        destination: DestinationIndex,
+        home: ShardId,
+        shards: u64,
+        options: &SendOptions,
+        receipt: Option<&[u8]>,
+    ) {
+        let expired = options.expires_ms != 0 && options.expires_ms <= self.now_ms();
+        if expired {
+            self.counters.expired += 1;
+        } else {
+            self.publish(message, destination, shards);
+            if self.config.ttl_ms > 0 && self.router.entry_count(destination) == 0 {
+                self.hold_or_drop(home, Stored::with_options(message, options));
+            }
+        }
+        let Some(retain) = options.retain else {
+            if receipt.is_some() {
+                self.receipt(key, receipt, 0);
+            }
+            return;
+        };
+        let waiting = u32::from(home != self.id());
+        let token = self.receipt(key, receipt, waiting);
+        let asker = Asker { shard: self.id(), conn: key, token: if receipt.is_some() { token } else { 0 } };
+        let set = retain == Retain::Set && !expired;
+        self.tell(home, QueueMail::Retain(Stored::with_options(message, options), set, Some(asker)));
+    }
+
+    fn send_to_queue(
+        &mut self,
+        key: ConnKey,
+        stored: Stored,
+        home: ShardId,
+        receipt: Option<&[u8]>,
+    ) -> Result<(), ProtocolError> {
+        self.counters.messages_in += 1;
+        if home == self.id() {
+            self.enqueue_here(stored).map_err(|(error, _)| error)?;
+            if receipt.is_some() {
+                self.receipt(key, receipt, 0);
+            }
+            return Ok(());
+        }
+        let token = match receipt {
+            Some(_) => self.receipt(key, receipt, 1),
+            None => 0,
+        };
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.sent_to |= home.bit();
+        }
+        self.tell(home, QueueMail::Enqueue(stored, Some(Asker { shard: self.id(), conn: key, token })));
+        Ok(())
+    }
+
     /// Gives a message to the local subscriptions and to the other shards that have some.
-    pub(super) fn publish(&mut self, message: &Message<'_>, destination: DestinationIndex, shards: u64) {
+    pub(crate) fn publish(&mut self, message: &Message<'_>, destination: DestinationIndex, shards: u64) {
         self.counters.messages_in += 1;
         if shards != 0 {
             self.mail_message(message, shards);
         }
         self.deliver(message, destination);
+    }
+
+    /// Publishes a message of a transaction to its topic.
+    pub(crate) fn publish_stored(&mut self, stored: Stored, destination: DestinationIndex, home: ShardId) {
+        if stored.is_expired(self.now_ms()) {
+            self.counters.expired += 1;
+            return;
+        }
+        let shards = self.router.remote(destination);
+        self.publish(&stored.message(), destination, shards);
+        if self.config.ttl_ms > 0 && self.router.entry_count(destination) == 0 {
+            self.hold_or_drop(home, stored);
+        }
     }
 }

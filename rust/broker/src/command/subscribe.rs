@@ -1,104 +1,335 @@
-//! SUBSCRIBE and UNSUBSCRIBE.
+//! SUBSCRIBE and UNSUBSCRIBE (STOMP 1.2, "SUBSCRIBE").
+//!
+//! A subscription to a topic is a member of a group, and gets what is encoded for all of them. One that acknowledges
+//! has a queue of its own between the topic and itself; a durable one has its queue at a home of its own; one to
+//! queues is a consumer at their homes. RECEIPT leaves when all who have to know know.
 
 use std::hash::BuildHasher as _;
-use std::sync::Arc;
 
+use stompica_proto::encode::{self, Offender};
 use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 use stompica_proto::{Frame, ProtocolError};
 
 use crate::config::Wildcards;
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
+use crate::options::{self, SubscribeOptions};
+use crate::queue::mail::{Asker, Attach, QueueMail, Source};
+use crate::queue::parts::Credit;
+use crate::queue::unacked::Unacked;
+use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::router::InterestChange;
+use crate::router::destination::Kind;
 use crate::router::group::{Dialect, SubscriptionIndex};
+use crate::router::receiver::{Feed, Lending, Receiver};
 use crate::shard::Shard;
-use crate::shard::mailbox::Mail;
 
-/// Headers of SUBSCRIBE that promise what this version cannot keep. They are refused rather than passed over: whoever
-/// asks for a durable subscription must not lose messages without knowing.
-const UNBUILT: [&[u8]; 7] = [
-    b"durable",
-    b"activemq.subscriptionName",
-    b"durable-subscription-name",
-    b"replay-from",
-    b"x-stream-offset",
-    b"selector",
-    b"exclusive",
-];
+/// Headers of SUBSCRIBE that promise what this version cannot keep. They are refused rather than passed over.
+const UNBUILT: [&[u8]; 4] = [b"replay-from", b"x-stream-offset", b"selector", b"exclusive"];
+/// Bytes that may wait in a consumer's outbox before it is sent more.
+const WINDOW_BYTES: i64 = 256 << 10;
+/// Messages on loan to the homes of a pattern's queues, where the subscription itself sets no limit.
+const LENT_MESSAGES: i64 = 256;
+
+/// A SUBSCRIBE as the session has read it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub frame: &'a Frame<'a>,
+    pub id: Option<&'a [u8]>,
+    pub destination: &'a [u8],
+    pub ack: AckMode,
+}
+
+impl<'a> Wanted<'a> {
+    /// The name under which the connection knows the subscription.
+    fn name(&self) -> &'a [u8] {
+        self.id.unwrap_or(self.destination)
+    }
+}
 
 /// Refuses a SUBSCRIBE that asks for what is not built yet.
 ///
 /// # Errors
 /// `E-NOT-SUPPORTED`, naming the header.
-pub(super) fn refuse_unbuilt(frame: &Frame<'_>) -> Result<(), ProtocolError> {
+fn refuse_unbuilt(frame: &Frame<'_>) -> Result<(), ProtocolError> {
     let asked = UNBUILT.into_iter().find(|name| frame.raw(name).is_some_and(|value| value != b"false"));
     asked.map_or(Ok(()), |name| {
-        let text = format!(
-            "header '{}': not built yet in this version; leave it out",
-            String::from_utf8_lossy(name)
-        );
+        let name = String::from_utf8_lossy(name);
+        let text = format!("header '{name}': not built yet in this version; leave it out");
         Err(ProtocolError::new(Code::NotSupported, text))
     })
 }
 
 impl Shard {
-    /// Adds a subscription. It is live for the next frame of this connection; its RECEIPT leaves when every shard
-    /// knows of it.
+    /// Adds a subscription. It is live for the next frame of this connection.
     pub(super) fn subscribe(
         &mut self,
         key: ConnKey,
-        id: Option<&[u8]>,
-        destination: &[u8],
-        ack: AckMode,
+        wanted: &Wanted<'_>,
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
-        let name = id.unwrap_or(destination);
+        refuse_unbuilt(wanted.frame)?;
+        let options = options::subscribe_options(wanted.frame, wanted.id)?;
+        self.check_subscription(key, wanted.name())?;
+        let destination = self.name_to_subscribe_to(key, wanted.destination)?;
+        let kind = self.router.kind(&destination);
+        kind.require_built(&destination)?;
+        if kind == Kind::Monitor {
+            self.require_local(key)?;
+        }
+        self.router.parse(&destination)?;
+        match (&options.durable, kind) {
+            (Some(durable), Kind::Topic) => {
+                let name = self.durable_name(key, &durable.name);
+                let source =
+                    Source::Durable { name, topic: destination.as_ref().into(), shared: durable.shared };
+                self.subscribe_queue(key, wanted, &options, source, receipt)?;
+            }
+            (_, Kind::Topic | Kind::TemporaryTopic | Kind::Monitor | Kind::Diagnostics) => {
+                self.subscribe_topic(key, &destination, wanted, &options, receipt)?;
+            }
+            (_, Kind::Queue) => {
+                self.subscribe_named(key, &destination, QueueKind::Work, wanted, &options, receipt)?
+            }
+            (_, Kind::WorkerTopic) => {
+                self.subscribe_named(key, &destination, QueueKind::Worker, wanted, &options, receipt)?;
+            }
+            (_, Kind::TemporaryQueue) => {
+                self.subscribe_named(key, &destination, QueueKind::Temporary, wanted, &options, receipt)?;
+            }
+        }
+        self.hint_at_deep_wildcard(&destination);
+        Ok(())
+    }
+
+    fn check_subscription(&self, key: ConnKey, name: &[u8]) -> Result<(), ProtocolError> {
         if self.find_subscription(key, name).is_some() {
             let text = format!("'{}' is in use on this connection", String::from_utf8_lossy(name));
             return Err(ProtocolError::new(Code::SubscriptionDuplicate, text));
         }
         let subscriptions_max = self.config.max_subscriptions;
-        let Some(conn) = self.conns.get(key) else { return Ok(()) };
-        if conn.subscriptions.len() >= subscriptions_max {
+        if self.conns.get(key).is_some_and(|conn| conn.subscriptions.len() >= subscriptions_max) {
             let text = format!("max_subscriptions is {subscriptions_max}");
             return Err(ProtocolError::new(Code::SubscriptionCount, text));
-        }
-        let dialect = Dialect { framing: conn.framing(), version: conn.session.version() };
-        let full = conn.full_since_ms.is_some();
-        // Frames that were encoded before belong to those who were members before.
-        self.hand_out();
-        let (index, change) = self.router.subscribe(destination, key, id, ack, dialect)?;
-        let hash = self.subscription_hash(name);
-        let (subscriptions, hasher) = (&self.router.subscriptions, &self.subscription_hasher);
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.subscriptions
-                .insert_unique(hash, index, |&at| hasher.hash_one(&*subscriptions[at as usize].id));
-        }
-        if full {
-            self.change_full_of(index, true);
-        }
-        self.hint_at_deep_wildcard(destination);
-        let others = self.shared_len() - 1;
-        // Where nobody waits for the answer, the news is enough, and only the first subscription is news. A RECEIPT
-        // asks everybody even so: the news of an earlier subscription may still be on its way.
-        let waiting = if receipt.is_some() { others as u32 } else { 0 };
-        let token = self.receipt(key, receipt, waiting);
-        if others > 0 && (waiting > 0 || change == InterestChange::Changed) {
-            let reply = (waiting > 0).then_some((key, token));
-            let name: Arc<[u8]> = destination.into();
-            self.tell_all(|from| Mail::Interest { from, name: Arc::clone(&name), interested: true, reply });
         }
         Ok(())
     }
 
-    /// Removes a subscription, by its id or, for 1.0, by its destination.
-    pub(super) fn unsubscribe(&mut self, key: ConnKey, name: &[u8]) -> Result<(), ProtocolError> {
-        let index = self.find_subscription(key, name).or_else(|| self.find_by_destination(key, name));
-        let Some(index) = index else {
-            let text = format!("'{}' is no subscription of this connection", String::from_utf8_lossy(name));
-            return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
+    /// What shows the state of the broker is for peers on the same machine, as long as nobody has to log in.
+    fn require_local(&self, key: ConnKey) -> Result<(), ProtocolError> {
+        match self.conns.get(key).is_none_or(|conn| conn.peer.ip().to_canonical().is_loopback()) {
+            true => Ok(()),
+            false => {
+                Err(ProtocolError::new(Code::Forbidden, "diagnostics are for peers on the loopback address"))
+            }
+        }
+    }
+
+    /// The name of a durable subscription, which counts within the connection's login and client-id.
+    fn durable_name(&self, key: ConnKey, name: &[u8]) -> Box<[u8]> {
+        let scope = self.conns.get(key).and_then(|conn| conn.scope.as_deref());
+        [b"durable\n", scope.unwrap_or_default(), b"\n", name].concat().into()
+    }
+
+    fn dialect(&self, key: ConnKey) -> Option<Dialect> {
+        let conn = self.conns.get(key)?;
+        Some(Dialect { framing: conn.framing(), version: conn.session.version() })
+    }
+
+    fn list_subscription(&mut self, key: ConnKey, name: &[u8], index: SubscriptionIndex) {
+        let hash = self.subscription_hash(name);
+        let (subscriptions, hasher) = (&self.router.subscriptions, &self.subscription_hasher);
+        if let Some(conn) = self.conns.get_mut(key) {
+            let rehash = |&at: &SubscriptionIndex| hasher.hash_one(&*subscriptions[at as usize].id);
+            conn.subscriptions.insert_unique(hash, index, rehash);
+        }
+    }
+
+    fn subscribe_topic(
+        &mut self,
+        key: ConnKey,
+        destination: &[u8],
+        wanted: &Wanted<'_>,
+        options: &SubscribeOptions,
+        receipt: Option<&[u8]>,
+    ) -> Result<(), ProtocolError> {
+        let Some(dialect) = self.dialect(key) else { return Ok(()) };
+        let full = self.conns.get(key).is_some_and(|conn| conn.full_since_ms.is_some());
+        let has_queue = wanted.ack != AckMode::Auto || self.router.kind(destination) == Kind::TemporaryTopic;
+        let own_queue = has_queue.then(|| self.home.create(destination, QueueKind::Private));
+        // Frames that were encoded before belong to those who were members before.
+        self.hand_out();
+        let queues = self.queues_everywhere();
+        let who = (key, wanted.id, wanted.ack);
+        let (found, change) = match self.router.subscribe(destination, who, dialect, own_queue, queues) {
+            Ok(done) => done,
+            Err(error) => {
+                own_queue.into_iter().for_each(|queue| self.home.delete(queue));
+                return Err(error);
+            }
         };
+        self.list_subscription(key, wanted.id.unwrap_or(destination), found.index);
+        if let Some(queue) = own_queue {
+            let credit = self.add_receiver(key, found, wanted, options, Feed::One(self.id()), Some(queue));
+            self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit);
+        }
+        if full {
+            self.change_full_of(found.index, true);
+        }
+        let others = self.shared_len() - 1;
+        // Where nobody waits for the answer, the news is enough, and only the first subscription is news. A RECEIPT
+        // asks everybody even so: the news of an earlier subscription may still be on its way.
+        let waiting = if receipt.is_some() { others as u32 } else { 0 };
+        let backlog = self.may_have_backlog().then_some(found);
+        if backlog.is_some() {
+            self.send_backlog(destination, self.id(), found);
+        }
+        let token = self.receipt(key, receipt, waiting);
+        if others > 0 && (waiting > 0 || change == InterestChange::Changed || backlog.is_some()) {
+            let asker = Asker { shard: self.id(), conn: key, token };
+            self.tell_interest(destination, true, (waiting > 0).then_some(asker), backlog);
+        }
+        Ok(())
+    }
+
+    fn subscribe_named(
+        &mut self,
+        key: ConnKey,
+        destination: &[u8],
+        kind: QueueKind,
+        wanted: &Wanted<'_>,
+        options: &SubscribeOptions,
+        receipt: Option<&[u8]>,
+    ) -> Result<(), ProtocolError> {
+        let source = match self.router.parse(destination)? {
+            Some(_) => Source::Pattern(destination.into()),
+            None => Source::Queue(destination.into(), kind),
+        };
+        self.subscribe_queue(key, wanted, options, source, receipt)
+    }
+
+    /// Adds a consumer, and tells the homes of what it consumes.
+    fn subscribe_queue(
+        &mut self,
+        key: ConnKey,
+        wanted: &Wanted<'_>,
+        options: &SubscribeOptions,
+        source: Source,
+        receipt: Option<&[u8]>,
+    ) -> Result<(), ProtocolError> {
+        let (feed, waiting) = match &source {
+            Source::Queue(name, QueueKind::Temporary) => (Feed::One(self.home_of_temporary(name)), 1),
+            Source::Queue(name, _) => (Feed::One(self.router.home(name)), 1),
+            Source::Durable { name, .. } => (Feed::One(self.durable_home(name)), self.durable_answers()),
+            Source::Pattern(_) => (Feed::All, self.shared_len() as u32),
+        };
+        let found = self.router.subscribe_queue(key, wanted.name(), wanted.ack);
+        self.list_subscription(key, wanted.name(), found.index);
+        let credit = self.add_receiver(key, found, wanted, options, feed, None);
+        let subscriber = Subscriber { shard: self.id(), key: found };
+        let token = self.receipt(key, receipt, waiting);
+        let asker = Asker { shard: self.id(), conn: key, token: if receipt.is_some() { token } else { 0 } };
+        match (feed, source) {
+            (Feed::One(home), source) => {
+                let offender = crate::shard::describe(wanted.frame);
+                let attach = Attach { subscriber, source, credit, asker, offender };
+                self.tell(home, QueueMail::Attach(Box::new(attach)));
+            }
+            (Feed::All, Source::Pattern(pattern)) => self.tell_everyone(|| {
+                let (source, offender) = (Source::Pattern(pattern.clone()), Offender::default()); // it is not refused
+                QueueMail::Attach(Box::new(Attach { subscriber, source, credit, asker, offender }))
+            }),
+            (Feed::All, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Gives a subscription what it needs as a consumer. Returns its credit at the home of its one queue.
+    fn add_receiver(
+        &mut self,
+        key: ConnKey,
+        subscription: SubscriptionKey,
+        wanted: &Wanted<'_>,
+        options: &SubscribeOptions,
+        feed: Feed,
+        own_queue: Option<QueueKey>,
+    ) -> Credit {
+        let Some(dialect) = self.dialect(key) else { return Credit::default() };
+        let mut prefix = Vec::new();
+        encode::message_prefix(&mut prefix, wanted.id, dialect.version);
+        let messages = match (wanted.ack, options.prefetch.unwrap_or(self.config.prefetch)) {
+            (AckMode::Auto, _) | (_, 0) => Credit::UNLIMITED,
+            (_, prefetch) => i64::from(prefetch),
+        };
+        let window = options.window_bytes.filter(|_| wanted.ack != AckMode::Auto);
+        let bytes = window.map_or(WINDOW_BYTES, |bytes| i64::try_from(bytes).unwrap_or(Credit::UNLIMITED));
+        let mut credit = Credit { messages, bytes };
+        let lending = (feed == Feed::All).then(|| {
+            let all = if messages == Credit::UNLIMITED { LENT_MESSAGES } else { messages };
+            let homes = self.shared_len() as i64;
+            credit = Credit { messages: all / homes, bytes };
+            Lending { available: all % homes, ..Lending::default() }
+        });
+        let receiver = Receiver {
+            destination: wanted.destination.into(),
+            feed,
+            own_queue,
+            dialect,
+            prefix: prefix.into(),
+            number: self.router.number_floor(),
+            unacked: Unacked::default(),
+            bytes_on_ack: window.is_some(),
+            lending,
+            deliveries_max: options.max_deliveries.unwrap_or(u32::MAX),
+            delay_ms: options.redelivery_delay.map_or(0, |delay| delay.as_millis() as u64),
+            armed: false,
+        };
+        if let Some(found) = self.router.subscription_mut(subscription) {
+            found.receiver = Some(Box::new(receiver));
+        }
+        credit
+    }
+
+    fn home_of_temporary(&self, name: &[u8]) -> ShardId {
+        crate::router::destination::home_in(name, Kind::TemporaryQueue, self.shared_len())
+            .unwrap_or_else(|| self.id())
+    }
+
+    /// Removes a subscription, by its id or, for 1.0, by its destination. A durable one, named as such, ends.
+    pub(super) fn unsubscribe(
+        &mut self,
+        key: ConnKey,
+        frame: &Frame<'_>,
+        name: &[u8],
+        receipt: Option<&[u8]>,
+    ) -> Result<(), ProtocolError> {
+        let durable = options::durable_of(frame, Some(name))?;
+        let index = self.find_subscription(key, name).or_else(|| self.find_by_destination(key, name));
+        match index {
+            Some(index) => self.leave(key, index),
+            None if durable.is_some() => {}
+            None => {
+                let name = String::from_utf8_lossy(name);
+                let text = format!("'{name}' is no subscription of this connection");
+                return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
+            }
+        }
+        let Some(durable) = durable else {
+            self.receipt(key, receipt, 0);
+            return Ok(());
+        };
+        let name = self.durable_name(key, &durable.name);
+        let home = self.durable_home(&name);
+        let token = self.receipt(key, receipt, 1);
+        let asker = Asker { shard: self.id(), conn: key, token: if receipt.is_some() { token } else { 0 } };
+        let offender: Offender = crate::shard::describe(frame);
+        self.tell(home, QueueMail::EndDurable(name, asker, Box::new(offender)));
+        Ok(())
+    }
+
+    /// Removes a subscription of a connection that stays.
+    fn leave(&mut self, key: ConnKey, index: SubscriptionIndex) {
         let hash = self.subscription_hash(&self.router.subscriptions[index as usize].id);
         let mut full = false;
         if let Some(conn) = self.conns.get_mut(key) {
@@ -108,7 +339,6 @@ impl Shard {
             }
         }
         self.remove_subscription(index, full);
-        Ok(())
     }
 
     /// A connection's subscription by its id.
@@ -123,7 +353,11 @@ impl Shard {
         let conn =
             self.conns.get(key).filter(|conn| conn.session.version() == stompica_proto::Version::V1_0)?;
         let named = |at: &SubscriptionIndex| {
-            self.router.entry_name(self.router.subscriptions[*at as usize].entry) == name
+            let found = &self.router.subscriptions[*at as usize];
+            match (&found.receiver, found.entry()) {
+                (Some(receiver), _) => *receiver.destination == *name,
+                (None, entry) => entry.is_some_and(|entry| self.router.entry_name(entry) == name),
+            }
         };
         conn.subscriptions.iter().copied().find(|at| named(at))
     }

@@ -10,10 +10,11 @@ use stompica_proto::ws::WsDecoder;
 use stompica_proto::{Decoder, session::Session};
 
 use crate::ids::ConnKey;
+use crate::io::flight::Flight;
 use crate::outbox::Outbox;
 use crate::router::group::{Framing, SubscriptionIndex};
 use crate::shard::timer::NEVER;
-use crate::tx::Transactions;
+use crate::tx::{Commit, Transactions};
 
 /// What the connection speaks.
 #[derive(Debug)]
@@ -74,6 +75,8 @@ pub enum Pause {
     Mailbox,
     /// `memory_limit` is near, and the SEND has not arrived in full.
     Arriving,
+    /// A COMMIT waits for the homes of its queues.
+    Commit,
 }
 
 impl Pause {
@@ -84,6 +87,7 @@ impl Pause {
             Pause::SlowConsumer => "a receiver's outbox is full",
             Pause::Memory | Pause::Arriving => "memory_limit is near",
             Pause::Mailbox => "max_input_queue_size is reached",
+            Pause::Commit => "a COMMIT waits for the homes of its queues",
         }
     }
 }
@@ -180,6 +184,25 @@ pub struct Conn {
     pub answers: VecDeque<PendingAnswer>,
     /// Open transactions.
     pub transactions: Option<Box<Transactions>>,
+    /// A COMMIT that waits for the homes of its queues.
+    pub committing: Option<Box<Commit>>,
+    /// What it has of queues.
+    pub flight: Option<Box<Flight>>,
+    /// Other shards that were sent messages for queues.
+    pub sent_to: u64,
+    /// Login and client-id, within which the names of durable subscriptions count.
+    pub scope: Option<Box<[u8]>>,
+    /// Its temporary destinations.
+    pub temporary: Option<Box<Temporary>>,
+}
+
+/// The temporary destinations of one connection.
+#[derive(Debug)]
+pub struct Temporary {
+    /// Part of their full names.
+    pub secret: String,
+    /// Their names as the owner uses them.
+    pub names: hashbrown::HashSet<Box<[u8]>, foldhash::fast::RandomState>,
 }
 
 impl Conn {
@@ -218,6 +241,11 @@ impl Conn {
             subscriptions: HashTable::new(),
             answers: VecDeque::new(),
             transactions: None,
+            committing: None,
+            flight: None,
+            sent_to: 0,
+            scope: None,
+            temporary: None,
         }
     }
 
@@ -245,7 +273,8 @@ impl Conn {
             Transport::WebSocket(state) => state.raw.capacity(),
             _ => 0,
         };
-        self.input.capacity() + raw + self.transactions.as_ref().map_or(0, |open| open.held_bytes())
+        let flight = self.flight.as_ref().map_or(0, |flight| flight.held_bytes());
+        self.input.capacity() + raw + flight + self.transactions.as_ref().map_or(0, |open| open.held_bytes())
     }
 }
 

@@ -8,6 +8,7 @@ use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
 use crate::config::{Compat, Wildcards};
+use crate::ids::ShardId;
 
 /// What a destination does with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +19,12 @@ pub enum Kind {
     Queue,
     /// To one matching subscription, not held.
     WorkerTopic,
-    /// Private to a connection.
-    Temporary,
+    /// A queue that is private to a connection.
+    TemporaryQueue,
+    /// A topic that is private to a connection.
+    TemporaryTopic,
+    /// The status text.
+    Monitor,
     /// The broker's own diagnostics.
     Diagnostics,
 }
@@ -32,10 +37,14 @@ impl Kind {
             Some(b'#') => Kind::WorkerTopic,
             Some(b'D') if name.starts_with(b"DIAG") => Kind::Diagnostics,
             Some(b'/') if compat == Compat::None => {
-                if name.starts_with(b"/queue/") {
+                if name == MONITOR {
+                    Kind::Monitor
+                } else if name.starts_with(b"/queue/") {
                     Kind::Queue
-                } else if name.starts_with(b"/temp-queue/") || name.starts_with(b"/temp-topic/") {
-                    Kind::Temporary
+                } else if name.starts_with(TEMPORARY_QUEUE) {
+                    Kind::TemporaryQueue
+                } else if name.starts_with(TEMPORARY_TOPIC) {
+                    Kind::TemporaryTopic
                 } else {
                     Kind::Topic
                 }
@@ -44,21 +53,52 @@ impl Kind {
         }
     }
 
-    /// Refuses the kinds that this version does not have yet.
+    /// Whether messages go to every matching subscription.
+    #[must_use]
+    pub fn is_topic(self) -> bool {
+        matches!(self, Kind::Topic | Kind::TemporaryTopic | Kind::Monitor)
+    }
+
+    /// Refuses the kind that this version does not have yet.
     ///
     /// # Errors
-    /// `E-NOT-SUPPORTED` for anything but a topic.
-    pub fn require_topic(self, name: &[u8]) -> Result<(), ProtocolError> {
-        let kind = match self {
-            Kind::Topic => return Ok(()),
-            Kind::Queue => "work queues (/queue/…)",
-            Kind::WorkerTopic => "worker topics (#…)",
-            Kind::Temporary => "temporary destinations",
-            Kind::Diagnostics => "diagnostics (DIAG…)",
-        };
-        let text = format!("'{}': {kind} are not built yet in this version", String::from_utf8_lossy(name));
+    /// `E-NOT-SUPPORTED` for diagnostics.
+    pub fn require_built(self, name: &[u8]) -> Result<(), ProtocolError> {
+        if self != Kind::Diagnostics {
+            return Ok(());
+        }
+        let name = String::from_utf8_lossy(name);
+        let text = format!("'{name}': diagnostics (DIAG…) are not built yet in this version");
         Err(ProtocolError::new(Code::NotSupported, text))
     }
+}
+
+/// Where the status text of all queues goes.
+pub const MONITOR: &[u8] = b"/queue/monitor";
+/// What the names of temporary queues begin with.
+pub const TEMPORARY_QUEUE: &[u8] = b"/temp-queue/";
+/// What the names of temporary topics begin with.
+pub const TEMPORARY_TOPIC: &[u8] = b"/temp-topic/";
+/// Length of the secret in the full name of a temporary destination: hexadecimal digits, the first two of them the
+/// shard of its owner, which is its home.
+pub const SECRET_LEN: usize = 32;
+
+/// The secret in the full name of a temporary destination; `None` for a name as its owner uses it.
+#[must_use]
+pub fn secret_of(name: &[u8]) -> Option<&[u8]> {
+    let rest = name.strip_prefix(TEMPORARY_QUEUE).or_else(|| name.strip_prefix(TEMPORARY_TOPIC))?;
+    let (secret, rest) = rest.split_at_checked(SECRET_LEN)?;
+    (rest.first() == Some(&b'/') && secret.iter().all(u8::is_ascii_hexdigit)).then_some(secret)
+}
+
+/// The home that a name itself names: that of a temporary queue.
+#[must_use]
+pub fn home_in(name: &[u8], kind: Kind, shards: usize) -> Option<ShardId> {
+    if kind != Kind::TemporaryQueue {
+        return None;
+    }
+    let digits = std::str::from_utf8(&secret_of(name)?[..2]).ok()?;
+    u8::from_str_radix(digits, 16).ok().map(|shard| ShardId((usize::from(shard) % shards) as u8))
 }
 
 /// Refuses a SEND to a wildcard: `*` anywhere, or `>`, `**`, `#` as the last segment.
@@ -149,9 +189,8 @@ impl<'a> Pattern<'a> {
         Ok(Some(Pattern { segments, prefix, tail }))
     }
 
-    /// Whether `name` matches, by walking both: what the router's tree, which looks at all patterns at once, is tested
-    /// against.
-    #[cfg(test)]
+    /// Whether `name` matches, by walking both. The router's tree looks at all patterns at once and is tested against
+    /// this.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         let mut rest = name;
@@ -294,7 +333,7 @@ mod tests {
             ("/queue/a", Kind::Queue),
             ("/queues", Kind::Topic),
             ("#a", Kind::WorkerTopic),
-            ("/temp-queue/a", Kind::Temporary),
+            ("/temp-queue/a", Kind::TemporaryQueue),
             ("DIAG", Kind::Diagnostics),
             ("DIAG/x", Kind::Diagnostics),
             ("*", Kind::Topic),

@@ -4,8 +4,10 @@ use stompica_proto::Version;
 use stompica_proto::encode;
 use stompica_proto::session::AckMode;
 
+use super::receiver::Receiver;
 use crate::chunk::ChunkId;
 use crate::ids::ConnKey;
+use crate::queue::QueueKey;
 
 /// Index of a [`Subscription`] in its router.
 pub type SubscriptionIndex = u32;
@@ -35,18 +37,43 @@ pub struct Dialect {
 pub struct Subscription {
     /// Who subscribed.
     pub conn: ConnKey,
-    /// What to: the router's entry for the name or pattern.
-    pub entry: u32,
-    /// The group it is a member of.
-    pub group: GroupIndex,
-    /// Its place among the group's members.
-    pub member: u32,
+    /// Guards the slot's next owner.
+    pub generation: u32,
+    /// Where its messages come from.
+    pub place: Place,
     /// The id as the client knows it, unescaped; in 1.0 the destination where the client gave none.
     pub id: Box<[u8]>,
     /// How it acknowledges.
     pub ack: AckMode,
-    /// Deliveries so far, for the `ack` ids of client modes.
-    pub deliveries: u64,
+    /// What it needs as the consumer of a queue.
+    pub receiver: Option<Box<Receiver>>,
+}
+
+impl Subscription {
+    /// The entry, if it is a topic's.
+    #[must_use]
+    pub fn entry(&self) -> Option<u32> {
+        match self.place {
+            Place::Topic { entry, .. } => Some(entry),
+            Place::Queue => None,
+        }
+    }
+}
+
+/// Where a subscription's messages come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A topic, or a pattern of topics.
+    Topic {
+        /// The router's entry for it.
+        entry: u32,
+        /// The group it is a member of.
+        group: GroupIndex,
+        /// Its place among the group's members.
+        member: u32,
+    },
+    /// Queues: their homes send deliveries.
+    Queue,
 }
 
 /// A subscription as a group sees it.
@@ -67,8 +94,8 @@ pub struct Group {
     pub slot: u32,
     /// How its members are written to.
     pub dialect: Dialect,
-    /// Deliveries carry an `ack` id of their own, so the group has one member only.
-    pub individual: bool,
+    /// The queue that its one member consumes: messages go there, not to an outbox.
+    pub sink: Option<QueueKey>,
     /// The subscription id its members share; `None` for 1.0 subscriptions without one.
     pub id: Option<Box<[u8]>>,
     /// `MESSAGE` and `subscription`, encoded.
@@ -82,14 +109,14 @@ pub struct Group {
 impl Group {
     /// A group without members yet.
     #[must_use]
-    pub fn new(entry: u32, slot: u32, dialect: Dialect, id: Option<&[u8]>, individual: bool) -> Self {
+    pub fn new(entry: u32, slot: u32, dialect: Dialect, id: Option<&[u8]>, sink: Option<QueueKey>) -> Self {
         let mut prefix = Vec::new();
         encode::message_prefix(&mut prefix, id, dialect.version);
         Group {
             entry,
             slot,
             dialect,
-            individual,
+            sink,
             id: id.map(Into::into),
             prefix: prefix.into_boxed_slice(),
             members: Vec::new(),

@@ -28,6 +28,12 @@ impl Router {
         }
     }
 
+    /// Whether anybody subscribes to a plain name, here or on another shard.
+    #[must_use]
+    pub fn has_entry(&self, name: &[u8]) -> bool {
+        matches!(self.entry(name), Ok(Some(_)))
+    }
+
     /// The name or pattern of an entry.
     #[must_use]
     pub fn entry_name(&self, entry: EntryIndex) -> &[u8] {

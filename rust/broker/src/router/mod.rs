@@ -15,6 +15,7 @@
 pub mod destination;
 pub mod group;
 mod interest;
+pub mod receiver;
 pub mod tree;
 
 use std::hash::BuildHasher as _;
@@ -27,10 +28,13 @@ use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 
 use self::destination::{Kind, Pattern};
-use self::group::{Dialect, Group, GroupIndex, Member, Subscription, SubscriptionIndex};
+use self::group::{Dialect, Group, GroupIndex, Member, Place, Subscription, SubscriptionIndex};
+use self::receiver::Receiver;
 use self::tree::{EntryIndex, Tree};
 use crate::config::{Compat, Config, Wildcards};
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, ShardId};
+use crate::queue::home::home_of;
+use crate::queue::{QueueKey, SubscriptionKey};
 
 /// Index of a [`Destination`] in its router; stands until the next call that adds or removes anything.
 pub type DestinationIndex = u32;
@@ -41,6 +45,12 @@ const CACHED_MAX: usize = 65_536;
 #[derive(Debug)]
 pub struct Destination {
     name: Box<[u8]>,
+    /// What it does with a message.
+    pub kind: Kind,
+    /// The shard that keeps what it needs in one place.
+    pub home: ShardId,
+    /// Its queue, if this shard was its home when last looked at.
+    pub queue: Option<QueueKey>,
     exact: Option<EntryIndex>,
     wild: SmallVec<[EntryIndex; 2]>,
     generation: u64,
@@ -89,18 +99,23 @@ pub struct Router {
     group_index: HashTable<GroupIndex>,
     /// The local subscriptions.
     pub subscriptions: Slab<Subscription>,
+    /// Subscriptions that were ever added.
+    generation_of_subscriptions: u32,
+    /// Delivery numbers up to this one may have been used by subscriptions that are gone.
+    number_floor: u64,
     found: Vec<EntryIndex>,
     wildcards: Wildcards,
     compat: Compat,
+    shards: usize,
     entries_max: usize,
 }
 
 impl Router {
-    /// A router without subscriptions.
+    /// A router without subscriptions; `hasher` is the same on all shards.
     #[must_use]
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &Config, hasher: foldhash::fast::RandomState) -> Self {
         Router {
-            hasher: foldhash::fast::RandomState::default(),
+            hasher,
             names: HashTable::new(),
             destinations: Slab::new(),
             cached: 0,
@@ -112,9 +127,12 @@ impl Router {
             groups: Slab::new(),
             group_index: HashTable::new(),
             subscriptions: Slab::new(),
+            generation_of_subscriptions: 0,
+            number_floor: 0,
             found: Vec::new(),
             wildcards: config.wildcards,
             compat: config.compat,
+            shards: config.writers,
             entries_max: config.max_destinations,
         }
     }
@@ -127,7 +145,7 @@ impl Router {
     /// The destination a SEND names, with all its entries found.
     ///
     /// # Errors
-    /// `E-DEST-WILDCARD` or `E-NOT-SUPPORTED`; only names that passed are remembered.
+    /// `E-DEST-WILDCARD`, `E-READ-ONLY` or `E-NOT-SUPPORTED`; only names that passed are remembered.
     pub fn destination(&mut self, name: &[u8]) -> Result<DestinationIndex, ProtocolError> {
         if let Some(last) = self.last {
             let destination = &self.destinations[last as usize];
@@ -140,7 +158,7 @@ impl Router {
         let index = match known {
             Some(index) => index,
             None => {
-                Kind::of(name, self.compat).require_topic(name)?;
+                Kind::of(name, self.compat).require_built(name)?;
                 destination::require_plain(name)?;
                 self.forget_unsubscribed();
                 self.remember(name, hash)
@@ -154,8 +172,13 @@ impl Router {
     }
 
     fn remember(&mut self, name: &[u8], hash: u64) -> DestinationIndex {
+        let kind = Kind::of(name, self.compat);
+        let home = destination::home_in(name, kind, self.shards);
         let index = self.destinations.insert(Destination {
             name: name.into(),
+            kind,
+            home: home.unwrap_or_else(|| home_of(hash, self.shards)),
+            queue: None,
             exact: None,
             wild: SmallVec::new(),
             generation: u64::MAX,
@@ -170,6 +193,9 @@ impl Router {
         let destination = &mut self.destinations[index as usize];
         self.found.clear();
         self.tree.matching(&destination.name, &mut self.found);
+        let (kind, entries, compat) = (destination.kind, &self.entries, self.compat);
+        // A pattern matches its own kind only: nobody listens in on temporary topics.
+        self.found.retain(|at| Kind::of(&entries[*at as usize].name, compat) == kind);
         destination.wild = SmallVec::from_slice(&self.found);
         destination.generation = self.generation;
     }
@@ -194,6 +220,31 @@ impl Router {
         }
         self.cached -= 1;
         self.last = None;
+    }
+
+    /// A destination that [`Router::destination`] has found.
+    pub fn known(&mut self, destination: DestinationIndex) -> &mut Destination {
+        &mut self.destinations[destination as usize]
+    }
+
+    /// What a name or pattern is.
+    #[must_use]
+    pub fn kind(&self, name: &[u8]) -> Kind {
+        Kind::of(name, self.compat)
+    }
+
+    /// A pattern, taken apart; `None` for a plain name.
+    ///
+    /// # Errors
+    /// `E-DEST-INVALID`.
+    pub fn parse<'a>(&self, name: &'a [u8]) -> Result<Option<Pattern<'a>>, ProtocolError> {
+        Pattern::parse(name, self.wildcards, self.compat)
+    }
+
+    /// The shard that is home to a name.
+    #[must_use]
+    pub fn home(&self, name: &[u8]) -> ShardId {
+        home_of(self.hasher.hash_one(name), self.shards)
     }
 
     /// How many entries a destination has.
@@ -230,74 +281,111 @@ impl Router {
         })
     }
 
-    /// Adds a subscription.
+    /// Adds a subscription to a topic or a pattern of topics. With a `sink`, its messages go into that queue. `queues`
+    /// count against `max_destinations` as well.
     ///
     /// # Errors
-    /// `E-DEST-INVALID`, `E-NOT-SUPPORTED`, `E-DEST-COUNT`; nothing has changed then.
+    /// `E-DEST-INVALID`, `E-DEST-COUNT`; nothing has changed then.
     pub fn subscribe(
         &mut self,
         name: &[u8],
-        conn: ConnKey,
-        id: Option<&[u8]>,
-        ack: AckMode,
+        (conn, id, ack): (ConnKey, Option<&[u8]>, AckMode),
         dialect: Dialect,
-    ) -> Result<(SubscriptionIndex, InterestChange), ProtocolError> {
-        Kind::of(name, self.compat).require_topic(name)?;
+        sink: Option<QueueKey>,
+        queues: usize,
+    ) -> Result<(SubscriptionKey, InterestChange), ProtocolError> {
         let entry = match self.entry(name)? {
             Some(entry) => entry,
-            None if self.entries.len() >= self.entries_max => {
-                let text = format!("max_destinations is {}", self.entries_max);
-                return Err(ProtocolError::new(Code::DestinationCount, text));
-            }
+            None if self.entries.len() + queues >= self.entries_max => return Err(self.too_many()),
             None => self.add_entry(name)?,
         };
-        let individual = ack != AckMode::Auto;
-        let group = self.group(entry, dialect, id, individual);
+        let group = self.group(entry, dialect, id, sink);
         let member = self.groups[group as usize].members.len() as u32;
-        let index = self.subscriptions.insert(Subscription {
-            conn,
-            entry,
-            group,
-            member,
-            id: id.unwrap_or(name).into(),
-            ack,
-            deliveries: 0,
-        }) as SubscriptionIndex;
-        self.groups[group as usize].members.push(Member { conn: conn.index, subscription: index });
+        let key = self.add_subscription(conn, id.unwrap_or(name), ack, Place::Topic { entry, group, member });
+        self.groups[group as usize].members.push(Member { conn: conn.index, subscription: key.index });
         let entry = &mut self.entries[entry as usize];
         entry.local += 1;
-        Ok((index, if entry.local == 1 { InterestChange::Changed } else { InterestChange::None }))
+        Ok((key, if entry.local == 1 { InterestChange::Changed } else { InterestChange::None }))
+    }
+
+    /// The error for one destination more than `max_destinations`.
+    #[must_use]
+    pub fn too_many(&self) -> ProtocolError {
+        ProtocolError::new(Code::DestinationCount, format!("max_destinations is {}", self.entries_max))
+    }
+
+    /// Whether one more queue would exceed `max_destinations`.
+    #[must_use]
+    pub fn is_at_limit(&self, queues: usize) -> bool {
+        self.entries.len() + queues >= self.entries_max
+    }
+
+    /// Adds a subscription to queues.
+    pub fn subscribe_queue(&mut self, conn: ConnKey, id: &[u8], ack: AckMode) -> SubscriptionKey {
+        self.add_subscription(conn, id, ack, Place::Queue)
+    }
+
+    fn add_subscription(&mut self, conn: ConnKey, id: &[u8], ack: AckMode, place: Place) -> SubscriptionKey {
+        self.generation_of_subscriptions = self.generation_of_subscriptions.wrapping_add(1);
+        let generation = self.generation_of_subscriptions;
+        let subscription = Subscription { conn, generation, place, id: id.into(), ack, receiver: None };
+        SubscriptionKey { index: self.subscriptions.insert(subscription) as u32, generation }
+    }
+
+    /// A subscription, unless it is gone.
+    pub fn subscription_mut(&mut self, key: SubscriptionKey) -> Option<&mut Subscription> {
+        self.subscriptions.get_mut(key.index as usize).filter(|found| found.generation == key.generation)
+    }
+
+    /// A number that no delivery had before.
+    #[must_use]
+    pub fn number_floor(&self) -> u64 {
+        self.number_floor
+    }
+
+    /// The receiver of a subscription, if it consumes queues.
+    pub fn receiver_mut(&mut self, index: SubscriptionIndex) -> Option<&mut Receiver> {
+        self.subscriptions.get_mut(index as usize)?.receiver.as_deref_mut()
     }
 
     /// Removes a subscription; returns the entry's name where it was the shard's last one. The group must have no
     /// open chunk of which frames are still to be handed out.
     pub fn unsubscribe(&mut self, index: SubscriptionIndex) -> (Subscription, Option<Box<[u8]>>) {
         let subscription = self.subscriptions.remove(index as usize);
-        let group = &mut self.groups[subscription.group as usize];
-        group.members.swap_remove(subscription.member as usize);
-        if let Some(moved) = group.members.get(subscription.member as usize) {
-            self.subscriptions[moved.subscription as usize].member = subscription.member;
+        if let Some(receiver) = &subscription.receiver {
+            self.number_floor = self.number_floor.max(receiver.number);
         }
+        let Place::Topic { entry: entry_index, group: group_index, member } = subscription.place else {
+            return (subscription, None);
+        };
+        let group = &mut self.groups[group_index as usize];
+        group.members.swap_remove(member as usize);
+        let moved = group.members.get(member as usize).map(|moved| moved.subscription);
         if group.members.is_empty() {
-            self.remove_group(subscription.group);
+            self.remove_group(group_index);
         }
-        let entry = &mut self.entries[subscription.entry as usize];
+        if let Some(Place::Topic { member: place, .. }) =
+            moved.map(|moved| &mut self.subscriptions[moved as usize].place)
+        {
+            *place = member;
+        }
+        let entry = &mut self.entries[entry_index as usize];
         entry.local -= 1;
         let last = (entry.local == 0).then(|| entry.name.clone());
-        self.remove_entry_if_unused(subscription.entry);
+        self.remove_entry_if_unused(entry_index);
         (subscription, last)
     }
 
-    /// The group that a new subscription of this kind joins; groups with an `ack` id per delivery stay alone.
+    /// The group that a new subscription of this kind joins; one with a queue of its own stays alone.
     fn group(
         &mut self,
         entry: EntryIndex,
         dialect: Dialect,
         id: Option<&[u8]>,
-        individual: bool,
+        sink: Option<QueueKey>,
     ) -> GroupIndex {
         let hash = self.hasher.hash_one((entry, dialect, id));
-        if !individual {
+        if sink.is_none() {
             let known = self.group_index.find(hash, |&at| {
                 let group = &self.groups[at as usize];
                 group.entry == entry && group.dialect == dialect && group.id.as_deref() == id
@@ -307,9 +395,9 @@ impl Router {
             }
         }
         let slot = self.entries[entry as usize].groups.len() as u32;
-        let index = self.groups.insert(Group::new(entry, slot, dialect, id, individual)) as GroupIndex;
+        let index = self.groups.insert(Group::new(entry, slot, dialect, id, sink)) as GroupIndex;
         self.entries[entry as usize].groups.push(index);
-        if !individual {
+        if sink.is_none() {
             let (groups, hasher) = (&self.groups, &self.hasher);
             self.group_index.insert_unique(hash, index, |&at| {
                 let group = &groups[at as usize];

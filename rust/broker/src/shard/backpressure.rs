@@ -12,6 +12,7 @@
 use std::sync::atomic::Ordering;
 
 use stompica_proto::ProtocolError;
+use stompica_proto::encode::Message;
 use stompica_proto::error::Code;
 
 use super::Shard;
@@ -22,7 +23,12 @@ use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Conn, Pause, Phase};
 use crate::log::Level;
 use crate::notice::with_notice;
+use crate::options;
+use crate::queue::QueueKey;
+use crate::queue::parts::Queue;
+use crate::queue::stored::Stored;
 use crate::router::DestinationIndex;
+use crate::router::group::Member;
 use crate::stats::Counters;
 
 /// A consumer behind a full outbox that takes no byte for this long is gone.
@@ -78,11 +84,13 @@ impl Shard {
     /// Why a SEND to this destination has to wait, if it has to.
     pub(crate) fn pause_for(
         &mut self,
+        key: ConnKey,
         destination: DestinationIndex,
         shards: u64,
         bytes: usize,
     ) -> Option<Pause> {
-        if self.memory_is_short || (bytes >= LARGE_BODY && !self.has_memory_for(bytes, shards)) {
+        let short = self.memory_is_short || (bytes >= LARGE_BODY && !self.has_memory_for(bytes, shards));
+        if short && !self.may_exceed(key) {
             Some(Pause::Memory)
         } else if shards & self.crowded != 0 {
             Some(Pause::Mailbox)
@@ -90,6 +98,58 @@ impl Shard {
             Some(Pause::SlowConsumer)
         } else {
             None
+        }
+    }
+
+    /// Whether a connection may send although memory is short: it holds deliveries, and what it sends may be what lets
+    /// it acknowledge them.
+    fn may_exceed(&self, key: ConnKey) -> bool {
+        let holds =
+            self.conns.get(key).and_then(|conn| conn.flight.as_ref()).is_some_and(|it| it.unacked > 0);
+        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
+        holds && self.shared.memory.load(Ordering::Relaxed) < limit / 100 * 95
+    }
+
+    /// Bytes that wait for a connection: in its outbox, and in queues of its subscriptions to topics.
+    fn waiting_bytes(&self, key: ConnKey) -> usize {
+        let Some(conn) = self.conns.get(key) else { return 0 };
+        let queued = conn.subscriptions.iter().filter_map(|index| {
+            let queue = self.router.subscriptions[*index as usize].receiver.as_ref()?.own_queue?;
+            self.home.queue(queue).map(Queue::waiting_bytes)
+        });
+        conn.outbox.bytes() + queued.sum::<usize>()
+    }
+
+    /// Puts a message to a topic into the queue of one subscription. The queue of one that acknowledges counts as a part
+    /// of its connection's outbox.
+    pub(super) fn deliver_to_queue(&mut self, message: &Message<'_>, queue: QueueKey, member: Member) {
+        let stored = Stored::with_options(message, &options::options_in(message.headers, self.now_ms));
+        if member.conn == ConnKey::NONE.index {
+            return self.home.enqueue(queue, stored); // a durable subscription
+        }
+        let waiting = self.home.queue(queue).map_or(0, Queue::waiting_bytes);
+        let limit = self.config.outbox_limit;
+        let conn = self.conns.member_mut(member.conn);
+        let key = ConnKey { index: member.conn, generation: conn.generation };
+        if waiting >= limit {
+            match self.config.slow_consumer {
+                SlowConsumer::Block(_) => {}
+                SlowConsumer::Disconnect => return self.too_slow.push(key),
+                policy => {
+                    conn.dropped = conn.dropped.saturating_add(1);
+                    self.counters.dropped += 1;
+                    if policy == SlowConsumer::DropNewest {
+                        return;
+                    }
+                    self.home.drop_first(queue);
+                }
+            }
+        }
+        self.home.enqueue(queue, stored);
+        self.dispatch_at_once(queue);
+        let conn = self.conns.member_mut(member.conn);
+        if conn.full_since_ms.is_none() && waiting + conn.outbox.bytes() >= limit {
+            self.newly_full.push(key);
         }
     }
 
@@ -119,6 +179,18 @@ impl Shard {
         self.rearm(key);
     }
 
+    /// Reads a connection on whose COMMIT has been decided.
+    pub(super) fn unpark(&mut self, key: ConnKey) {
+        let now_ms = self.now_ms;
+        if let Some(conn) = self.conns.get_mut(key)
+            && conn.parked.take().is_some()
+        {
+            conn.backlog = true;
+            conn.read_ms = now_ms;
+            self.queue_for_reading(key);
+        }
+    }
+
     /// Lets every parked connection try its SEND again.
     pub(super) fn retry_parked(&mut self) {
         for key in std::mem::take(&mut self.parked) {
@@ -145,14 +217,15 @@ impl Shard {
     fn mark_full(&mut self, key: ConnKey) {
         let now_ms = self.now_ms;
         let blocks = matches!(self.config.slow_consumer, SlowConsumer::Block(_));
+        let waiting = self.waiting_bytes(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
-        let full = conn.outbox.bytes() >= self.config.outbox_limit || self.memory_is_short;
+        let full = waiting >= self.config.outbox_limit || self.memory_is_short;
         if !blocks || !full || conn.full_since_ms.is_some() || conn.phase != Phase::Open {
             return;
         }
         conn.full_since_ms = Some(now_ms);
         conn.stuck_since_ms = now_ms;
-        let bytes = conn.outbox.bytes();
+        let bytes = waiting;
         self.counters.full_outboxes += 1;
         self.change_full(key, true);
         self.rearm(key);
@@ -163,8 +236,9 @@ impl Shard {
     /// Publishers may go on once a full outbox is under half.
     pub(super) fn note_progress(&mut self, key: ConnKey) {
         let limit = self.config.outbox_limit;
+        let waiting = self.waiting_bytes(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.full_since_ms.is_some() && conn.outbox.bytes() < limit / 2 {
+        if conn.full_since_ms.is_some() && waiting < limit / 2 {
             conn.full_since_ms = None;
             self.change_full(key, false);
             self.retry_parked();
@@ -182,7 +256,7 @@ impl Shard {
 
     /// The same for one subscription.
     pub(crate) fn change_full_of(&mut self, subscription: u32, full: bool) {
-        let index = self.router.subscriptions[subscription as usize].entry;
+        let Some(index) = self.router.subscriptions[subscription as usize].entry() else { return };
         let entry = &mut self.router.entries[index as usize];
         entry.full_local = if full { entry.full_local + 1 } else { entry.full_local - 1 };
         if entry.full_local == u32::from(full) {
@@ -210,6 +284,13 @@ impl Shard {
         self.forget_subscriptions(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
         let frames = conn.outbox.cut_unsent(&mut self.chunks);
+        let cut = conn.outbox.take_cut();
+        if let Some(mut flight) = conn.flight.take() {
+            self.give_back_unwritten(&mut flight, Some(cut));
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.flight = Some(flight);
+            }
+        }
         self.counters.slow_consumers += 1;
         self.log_conn(Level::Warn, key, || {
             format!("slow consumer cut off: {bytes} bytes waited, {frames} frames are lost to it")

@@ -8,7 +8,6 @@
 //! (STOMP 1.2, "Connection Lingering").
 
 use std::net::Shutdown;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stompica_proto::decode::masked_head;
@@ -20,6 +19,12 @@ use super::mailbox::Mail;
 use crate::ids::ConnKey;
 use crate::io::conn::{Answer, PendingAnswer, Phase, Transport};
 use crate::log::Level;
+use crate::queue::mail::QueueMail;
+use crate::queue::parts::GivenBack;
+use crate::queue::unacked::Taken;
+use crate::queue::{Subscriber, SubscriptionKey};
+use crate::router::group::Place;
+use crate::router::receiver::{Feed, Receiver};
 
 /// Longest wait for the peer to close after the write side was shut.
 pub(super) const LINGER_MS: u64 = 2000;
@@ -67,7 +72,9 @@ impl Shard {
         if conn.phase != Phase::Open {
             return;
         }
+        self.abandon_commit(key);
         self.forget_subscriptions(key);
+        self.forget_temporary(key);
         self.close_websocket(key, close_code, reason);
         let now_ms = self.now_ms;
         let Some(conn) = self.conns.get_mut(key) else { return };
@@ -118,9 +125,14 @@ impl Shard {
 
     /// Takes a connection out, with all that belongs to it.
     pub(super) fn remove(&mut self, key: ConnKey) {
+        self.abandon_commit(key);
         self.forget_subscriptions(key);
+        self.forget_temporary(key);
         let Some(mut conn) = self.conns.remove(key) else { return };
         conn.outbox.clear(&mut self.chunks);
+        if let Some(flight) = &mut conn.flight {
+            self.give_back_unwritten(flight, None);
+        }
         self.input_bytes -= conn.counted_bytes;
         // The poll forgets the socket when it is closed; an error here means that it was never registered.
         _ = self.poll.registry().deregister(&mut conn.stream);
@@ -156,26 +168,50 @@ impl Shard {
         }
     }
 
-    /// Removes one subscription from the router; the connection's own list is the caller's.
-    pub(crate) fn remove_subscription(&mut self, subscription: u32, full: bool) {
-        self.close_group(self.router.subscriptions[subscription as usize].group);
-        if full {
-            self.change_full_of(subscription, false);
+    /// Removes one subscription from the router; the connection's own list is the caller's. What it has not acknowledged
+    /// goes back to its queues.
+    pub(crate) fn remove_subscription(&mut self, index: u32, full: bool) {
+        let found = &mut self.router.subscriptions[index as usize];
+        let (conn, generation, place) = (found.conn, found.generation, found.place);
+        let taken = found.receiver.as_mut().map(|receiver| receiver.unacked.take_all()).unwrap_or_default();
+        if let Place::Topic { group, .. } = place {
+            self.close_group(group);
+            if full {
+                self.change_full_of(index, false);
+            }
         }
-        if let (_, Some(name)) = self.router.unsubscribe(subscription) {
-            let name: Arc<[u8]> = name.into();
-            self.tell_all(|from| Mail::Interest {
-                from,
-                name: Arc::clone(&name),
-                interested: false,
-                reply: None,
-            });
+        self.remember_taken_back(conn, index, &taken);
+        if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
+            flight.unacked -= taken.len();
+        }
+        let (subscription, last) = self.router.unsubscribe(index);
+        if let Some(receiver) = subscription.receiver {
+            let subscriber = Subscriber { shard: self.id, key: SubscriptionKey { index, generation } };
+            self.detach(&receiver, subscriber, taken);
+        }
+        if let Some(name) = last {
+            self.tell_interest(&name, false, None, None);
+        }
+    }
+
+    fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber, taken: Vec<Taken>) {
+        if let Some(queue) = receiver.own_queue {
+            self.home.detach(subscriber);
+            self.home.delete(queue);
+            return;
+        }
+        match receiver.feed {
+            Feed::One(home) => self.tell(home, QueueMail::Detach(subscriber)),
+            Feed::All => self.tell_everyone(|| QueueMail::Detach(subscriber)),
+        }
+        for Taken { origin, stored, .. } in taken {
+            self.tell(origin.home, QueueMail::GiveBack(origin, stored, GivenBack::Lost));
         }
     }
 }
 
 /// What an ERROR tells about the frame that caused it.
-fn describe(frame: &Frame<'_>) -> Offender {
+pub(crate) fn describe(frame: &Frame<'_>) -> Offender {
     let receipt = frame.header(stompica_proto::header::RECEIPT).map(|value| value.into_owned());
     let name = match frame.command {
         Command::Subscribe | Command::Unsubscribe => stompica_proto::header::ID,

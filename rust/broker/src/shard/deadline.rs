@@ -1,13 +1,14 @@
-//! What is due when: heart-beats, log-in, slow consumers, parked SENDs, the end of a linger.
+//! What is due when: heart-beats, log-in, slow consumers, parked SENDs, the end of a linger, late acknowledgements.
 
 use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, ws};
 
 use super::Shard;
 use super::close::{CLOSING_STALL_MS, LINGER_MS};
-use super::timer::NEVER;
+use super::timer::{Due, NEVER};
 use crate::ids::ConnKey;
 use crate::io::conn::{Conn, Pause, Phase, Transport};
+use crate::queue::SubscriptionKey;
 
 /// A refused connection has this long to show whether it speaks HTTP.
 const REFUSAL_MS: u64 = 1000;
@@ -21,15 +22,53 @@ fn millis(duration: std::time::Duration) -> u64 {
 impl Shard {
     /// Acts on every deadline that has passed.
     pub(super) fn meet_deadlines(&mut self) {
-        while let Some((at_ms, key)) = self.timers.pop_due(self.now_ms) {
-            let Some(conn) = self.conns.get_mut(key) else { continue };
-            if conn.deadline_ms != at_ms {
-                continue; // an earlier one was set since
+        while let Some((at_ms, due)) = self.timers.pop_due(self.now_ms) {
+            match due {
+                Due::Conn(key) => self.meet_conn(at_ms, key),
+                Due::Queue(key) => self.home.meet(key),
+                Due::Subscription(key) => self.meet_ack_timeout(key),
+                Due::Waiting => self.expire_waiting(),
+                Due::Monitor => self.begin_monitor(),
             }
-            conn.deadline_ms = NEVER;
-            self.meet(key);
-            self.rearm(key);
         }
+    }
+
+    fn meet_conn(&mut self, at_ms: u64, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.deadline_ms != at_ms {
+            return; // an earlier one was set since
+        }
+        conn.deadline_ms = NEVER;
+        self.meet(key);
+        self.rearm(key);
+    }
+
+    /// Takes deliveries back that were not acknowledged within `ack_timeout`.
+    fn meet_ack_timeout(&mut self, key: SubscriptionKey) {
+        let (now_ms, timeout_ms) = (self.now_ms, self.config.ack_timeout_ms);
+        let Some(found) = self.router.subscription_mut(key) else { return };
+        let Some(receiver) = found.receiver.as_deref_mut() else { return };
+        let conn = found.conn;
+        receiver.armed = false;
+        if timeout_ms == 0 {
+            return; // a reload has ended it
+        }
+        let mut late = Vec::new();
+        while let Some((number, delivered_ms)) = receiver.unacked.oldest() {
+            let at_ms = delivered_ms.saturating_add(timeout_ms);
+            if at_ms > now_ms {
+                receiver.armed = true;
+                self.timers.add(at_ms, Due::Subscription(key));
+                break;
+            }
+            late.extend(receiver.unacked.take(number));
+        }
+        self.counters.timed_out += late.len() as u64;
+        self.remember_taken_back(conn, key.index, &late);
+        if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
+            flight.unacked -= late.len();
+        }
+        self.give_back_failed(key.index, late);
     }
 
     /// Puts a connection's next deadline into the timers, unless an earlier one is there.
@@ -37,7 +76,7 @@ impl Shard {
         let Some(conn) = self.conns.get(key) else { return };
         let next_ms = self.next_deadline(conn);
         if next_ms < conn.deadline_ms {
-            self.timers.add(next_ms, key);
+            self.timers.add(next_ms, Due::Conn(key));
             if let Some(conn) = self.conns.get_mut(key) {
                 conn.deadline_ms = next_ms;
             }

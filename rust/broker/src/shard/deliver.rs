@@ -8,7 +8,6 @@
 use smallvec::SmallVec;
 use stompica_proto::Version;
 use stompica_proto::encode::{self, Message};
-use stompica_proto::session::AckMode;
 use stompica_proto::ws::{self, Opcode};
 
 use super::Shard;
@@ -45,7 +44,7 @@ pub struct Tails {
 }
 
 impl Tails {
-    fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.ready = [false; 3];
         self.text = None;
     }
@@ -102,7 +101,7 @@ fn write_message(
 }
 
 /// Appends a header line whose value is numbers with `-` between them.
-fn push_numbers(out: &mut SmallVec<[u8; 48]>, name: &[u8], numbers: &[u64]) {
+pub(super) fn push_numbers(out: &mut SmallVec<[u8; 48]>, name: &[u8], numbers: &[u64]) {
     out.extend_from_slice(name);
     for (at, number) in numbers.iter().enumerate() {
         if at > 0 {
@@ -150,7 +149,10 @@ impl Shard {
 
     fn deliver_to_group(&mut self, message: &Message<'_>, index: GroupIndex) {
         let group = &self.router.groups[index as usize];
-        if let [member] = group.members[..] {
+        if let (Some(queue), [member]) = (group.sink, &group.members[..]) {
+            let member = *member;
+            self.deliver_to_queue(message, queue, member);
+        } else if let [member] = group.members[..] {
             self.deliver_to_one(message, index, member);
         } else {
             let (chunk, start, end) = self.encode_shared(message, index);
@@ -189,8 +191,8 @@ impl Shard {
         (chunk, start, end)
     }
 
-    /// Encodes for the only member of a group, in place.
-    fn deliver_to_one(&mut self, message: &Message<'_>, index: GroupIndex, member: Member) {
+    /// Encodes for one member of a group alone, in place.
+    pub(super) fn deliver_to_one(&mut self, message: &Message<'_>, index: GroupIndex, member: Member) {
         self.counters.deliveries += 1;
         let group = &self.router.groups[index as usize];
         let version = group.dialect.version;
@@ -198,14 +200,6 @@ impl Shard {
         let websocket =
             (group.dialect.framing == Framing::WebSocket).then(|| self.tails.opcode(message.body));
         let mut extra = SmallVec::<[u8; 48]>::new();
-        if group.individual {
-            let subscription = &mut self.router.subscriptions[member.subscription as usize];
-            debug_assert_ne!(subscription.ack, AckMode::Auto, "auto subscriptions share their groups");
-            subscription.deliveries += 1;
-            if version == Version::V1_2 {
-                push_numbers(&mut extra, b"ack:", &[u64::from(member.subscription), subscription.deliveries]);
-            }
-        }
         let conn = self.conns.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.generation };
         let limit = self.config.outbox_limit;

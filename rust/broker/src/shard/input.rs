@@ -236,6 +236,10 @@ impl Shard {
                     match self.handle(key, &frame) {
                         Flow::Done => at += consumed,
                         Flow::Parked => break,
+                        Flow::Waiting => {
+                            at += consumed;
+                            break;
+                        }
                         Flow::Later => {
                             self.leave_for_next_turn(key);
                             break;

@@ -11,6 +11,7 @@ use crate::handle::ConnectionInfo;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Conn, Transport};
 use crate::log::Level;
+use crate::queue::mail::{Asker, QueueMail};
 
 impl Shard {
     /// Takes all mail; messages are only queued here and routed by [`Shard::route_inbound`].
@@ -27,17 +28,26 @@ impl Shard {
         match mail {
             Mail::Batch(batch) => self.inbound.push_back(Inbound { batch, turn: self.turn, next: 0 }),
             Mail::Accepted(accepted) => self.adopt(accepted),
-            Mail::Interest { from, name, interested, reply } => {
+            Mail::Interest { from, name, interested, reply, backlog } => {
                 self.hand_out();
                 self.router.set_interest(&name, from, interested);
-                if let Some((key, token)) = reply {
-                    self.outgoing[usize::from(from.0)].push(Mail::InterestKnown(key, token));
+                if let Some(subscription) = backlog {
+                    self.send_backlog(&name, from, subscription);
+                }
+                if let Some(Asker { shard, conn, token }) = reply {
+                    self.tell(shard, QueueMail::Applied(conn, token));
                 }
                 if !interested {
                     self.retry_parked();
                 }
             }
-            Mail::InterestKnown(key, token) => self.receipt_answered(key, token),
+            Mail::Queue(from, mails) => {
+                let frames = mails.iter().filter(|mail| mail.is_frame()).count();
+                for mail in mails {
+                    self.read_queue_mail(from, mail);
+                }
+                self.tell_of_room(frames);
+            }
             Mail::Full { from, name, full } => {
                 self.router.set_full(&name, from, full);
                 if !full {
@@ -69,7 +79,7 @@ impl Shard {
         {
             let mut routed = 0;
             let mut more = true;
-            while more && !self.budget.is_exhausted() {
+            while more && (!self.budget.is_exhausted() || batch.is_joined_at(next)) {
                 match batch.next_for(self.id, next) {
                     None => more = false,
                     Some((message, behind)) => {
@@ -118,6 +128,7 @@ impl Shard {
 
     fn reload(&mut self, config: Arc<Config>) {
         self.router.reload(&config);
+        self.home.reload(&config);
         self.config = config;
         for key in self.conns.keys() {
             self.rearm(key);
@@ -152,6 +163,8 @@ impl Shard {
             && self.parked.is_empty()
             && self.conns.iter().all(|(_, conn)| conn.outbox.is_empty())
             && self.outgoing.iter().all(Vec::is_empty)
+            && self.queue_out.iter().all(Vec::is_empty)
+            && !self.home.has_work()
     }
 
     /// Grows with everything that is done.

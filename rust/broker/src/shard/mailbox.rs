@@ -14,7 +14,9 @@ use stompica_proto::encode::Message;
 
 use crate::config::Config;
 use crate::handle::ConnectionInfo;
-use crate::ids::{ConnKey, ShardId};
+use crate::ids::ShardId;
+use crate::queue::SubscriptionKey;
+use crate::queue::mail::{Asker, QueueMail};
 
 /// One accepted socket on its way to the shard that will own it.
 #[derive(Debug)]
@@ -44,11 +46,13 @@ pub enum Mail {
         name: Arc<[u8]>,
         /// Whether there is a subscription.
         interested: bool,
-        /// The connection whose RECEIPT waits for this, and which RECEIPT.
-        reply: Option<(ConnKey, u64)>,
+        /// Whose RECEIPT waits for this.
+        reply: Option<Asker>,
+        /// The new subscription, if it is to get stale and retained messages.
+        backlog: Option<SubscriptionKey>,
     },
-    /// An [`Mail::Interest`] with this `reply` is known to one more shard.
-    InterestKnown(ConnKey, u64),
+    /// About queues, from this shard.
+    Queue(ShardId, Vec<QueueMail>),
     /// `from` has a full outbox behind a name or pattern, or none any more.
     Full {
         /// Who.
@@ -136,6 +140,8 @@ const LARGE_BODY: usize = 256 << 10;
 pub struct Batch {
     bytes: Vec<u8>,
     items: Vec<Item>,
+    /// Messages that are pushed belong together.
+    joining: bool,
     /// The broker's count of bytes held, and what this batch has added to it.
     counted: Option<(Arc<AtomicI64>, i64)>,
 }
@@ -157,6 +163,8 @@ struct Item {
     headers_len: u32,
     body_len: u32,
     plain: bool,
+    /// It belongs to a transaction, as its neighbours do.
+    joined: bool,
 }
 
 impl Batch {
@@ -177,6 +185,7 @@ impl Batch {
             headers_len: message.headers.len() as u32,
             body_len: message.body.len() as u32,
             plain: message.plain,
+            joined: self.joining,
         });
         if message.body.len() > LARGE_BODY {
             self.bytes
@@ -185,6 +194,17 @@ impl Batch {
         for part in [message.destination, message.id, message.headers, message.body] {
             self.bytes.extend_from_slice(part);
         }
+    }
+
+    /// Marks what is pushed from now on as belonging together, or no more.
+    pub fn join(&mut self, joining: bool) {
+        self.joining = joining;
+    }
+
+    /// Whether the message behind a place belongs to the one in front of it.
+    #[must_use]
+    pub fn is_joined_at(&self, place: usize) -> bool {
+        place > 0 && [place - 1, place].iter().all(|at| self.items.get(*at).is_some_and(|item| item.joined))
     }
 
     /// Whether nothing was pushed.
@@ -221,12 +241,6 @@ impl Batch {
         let headers = part(item.headers_len);
         let body = part(item.body_len);
         Some((Message { destination, id, headers, plain: item.plain, body }, from + offset + 1))
-    }
-
-    /// Bytes of destinations, headers and bodies; ids excluded.
-    #[must_use]
-    pub fn message_bytes(&self) -> usize {
-        self.items.iter().map(|item| (item.destination_len + item.headers_len + item.body_len) as usize).sum()
     }
 
     /// Bytes reserved.

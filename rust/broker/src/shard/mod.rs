@@ -13,8 +13,11 @@
 //! [`deliver::Run`] is handed out; readiness is remembered until a read or write says that the socket is drained.
 
 mod accept;
+mod attach;
+mod backlog;
 mod backpressure;
 mod close;
+mod commit;
 mod deadline;
 mod deliver;
 mod drain;
@@ -22,10 +25,13 @@ mod http;
 mod input;
 mod mail;
 pub mod mailbox;
+mod monitor;
 mod output;
+mod queues;
+mod receive;
 pub mod timer;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -33,9 +39,13 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token};
 use stompica_proto::HeaderSpan;
 
+use self::attach::Binding;
+pub(crate) use self::close::describe;
+use self::commit::Prepared;
 use self::deliver::{Run, Tails};
 use self::drain::Draining;
 use self::mailbox::{Batch, Mail, Mailbox};
+use self::monitor::Monitor;
 use self::timer::Timers;
 use crate::chunk::ChunkPool;
 use crate::config::Config;
@@ -43,6 +53,12 @@ use crate::ids::{ConnKey, MessageIds, ShardId};
 use crate::io::conn::Conns;
 use crate::io::listener::Listener;
 use crate::log::{Level, LogQueue};
+use crate::queue::QueueKey;
+use crate::queue::home::Home;
+use crate::queue::mail::{Need, QueueMail};
+use crate::queue::retained::Retained;
+use crate::queue::stale::{Stale, StaleCounts};
+use crate::queue::stored;
 use crate::router::Router;
 use crate::router::group::GroupIndex;
 use crate::stats::{Counters, Published};
@@ -71,6 +87,14 @@ pub struct Shared {
     pub memory: Arc<AtomicI64>,
     /// Open connections.
     pub connections: AtomicUsize,
+    /// Queues with a name.
+    pub queues: AtomicUsize,
+    /// Stale messages held.
+    pub stale: Arc<StaleCounts>,
+    /// Last values held.
+    pub retained: Arc<AtomicUsize>,
+    /// Hashes destinations, the same on all shards: it chooses their homes.
+    pub hasher: foldhash::fast::RandomState,
     /// Counters, published once per turn; one set per shard.
     pub published: Vec<Published>,
     /// Where log records go.
@@ -113,6 +137,19 @@ pub struct Shard {
     /// Hashes subscription ids in the tables of connections.
     pub(crate) subscription_hasher: foldhash::fast::RandomState,
     pub(crate) router: Router,
+    /// The queues that have their home here.
+    pub(crate) home: Home,
+    stale: Stale,
+    retained: Retained,
+    /// When the first stale or retained message expires, as far as the timers know.
+    waiting_deadline_ms: u64,
+    /// Topics that feed the queues of durable subscriptions.
+    bindings: HashMap<QueueKey, Binding>,
+    /// Room that is kept for transactions.
+    prepared: HashMap<Prepared, Vec<Need>>,
+    monitor: Monitor,
+    queue_out: Vec<Vec<QueueMail>>,
+    counted_queues: usize,
     chunks: ChunkPool,
     timers: Timers,
     pub(crate) ids: MessageIds,
@@ -150,6 +187,8 @@ pub struct Shard {
     next_token: u64,
     /// The deep wildcard was explained once.
     pub(crate) hinted: bool,
+    /// It was said once that nothing is stored on disk.
+    pub(crate) warned_of_memory: bool,
     draining: Option<Draining>,
     stopped: bool,
 }
@@ -169,7 +208,16 @@ impl Shard {
             id,
             conns: Conns::default(),
             subscription_hasher: foldhash::fast::RandomState::default(),
-            router: Router::new(&config),
+            router: Router::new(&config, shared.hasher.clone()),
+            home: Home::new(&config, shared.hasher.clone()),
+            stale: Stale::new(id, Arc::clone(&shared.stale)),
+            retained: Retained::new(Arc::clone(&shared.retained)),
+            waiting_deadline_ms: u64::MAX,
+            bindings: HashMap::new(),
+            prepared: HashMap::new(),
+            monitor: Monitor::default(),
+            queue_out: shared.mailboxes.iter().map(|_| Vec::new()).collect(),
+            counted_queues: 0,
             chunks: ChunkPool::default(),
             timers: Timers::default(),
             ids: MessageIds::new(epoch, id),
@@ -202,6 +250,7 @@ impl Shard {
             next_accept_log_ms: 0,
             next_token: 0,
             hinted: false,
+            warned_of_memory: false,
             draining: None,
             stopped: false,
             shared,
@@ -217,6 +266,7 @@ impl Shard {
     /// The poll's error, which leaves the shard of no use.
     pub fn run(mut self) -> std::io::Result<()> {
         let mut events = Events::with_capacity(1024);
+        self.arm_monitor();
         while !self.stopped {
             let timeout = self.poll_timeout();
             match self.poll.poll(&mut events, timeout) {
@@ -233,6 +283,7 @@ impl Shard {
             || !self.dirty.is_empty()
             || !self.paced.is_empty()
             || !self.inbound.is_empty()
+            || self.home.has_work()
             || self.listener.as_ref().is_some_and(Listener::is_ready);
         if work {
             return Some(Duration::ZERO);
@@ -258,6 +309,7 @@ impl Shard {
     fn turn(&mut self, events: &Events) {
         self.now_ms = self.clock_ms();
         self.turn += 1;
+        self.home.set_time(self.now_ms);
         self.budget = Budget::default();
         self.note_readiness(events);
         self.look_at_memory();
@@ -269,11 +321,13 @@ impl Shard {
         self.serve_sockets();
         self.accept();
         self.meet_deadlines();
+        self.dispatch_queues();
         self.hand_out();
         self.proceed_draining();
         self.post();
         self.flush();
         self.act_on_outboxes();
+        self.run_effects();
         self.post();
         self.close_idle_groups();
         self.publish_counters();
@@ -303,6 +357,11 @@ impl Shard {
         }
     }
 
+    /// Milliseconds since the broker's start, as of the turn's beginning.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
     /// How many shards there are.
     pub(crate) fn shared_len(&self) -> usize {
         self.outgoing.len()
@@ -330,8 +389,9 @@ impl Shard {
 
     /// Brings what this shard holds into the broker's count.
     fn count_memory(&mut self) {
-        let held = self.chunks.held_bytes() + self.input_bytes + self.subscription_bytes();
-        let held = i64::try_from(held).unwrap_or(i64::MAX);
+        let held =
+            self.chunks.held_bytes() + self.input_bytes + self.subscription_bytes() + self.home.held_bytes();
+        let held = i64::try_from(held).unwrap_or(i64::MAX).saturating_add(stored::held_bytes());
         if held != self.counted_bytes {
             self.shared.memory.fetch_add(held - self.counted_bytes, Ordering::Relaxed);
             self.counted_bytes = held;
@@ -340,6 +400,15 @@ impl Shard {
 
     fn publish_counters(&mut self) {
         self.count_memory();
+        self.count_queues();
+        let counts = self.home.counts;
+        self.counters.queues = self.counted_queues as u64;
+        self.counters.enqueued = counts.enqueued;
+        self.counters.dequeued = counts.dequeued;
+        self.counters.redelivered = counts.redelivered;
+        self.counters.dead_lettered = counts.dead_lettered;
+        self.counters.queue_expired = counts.expired;
+        self.counters.queue_dropped = counts.dropped;
         self.counters.connections = self.conns.len() as u64;
         self.counters.subscriptions = self.router.subscriptions.len() as u64;
         self.counters.destinations = self.router.entries.len() as u64;

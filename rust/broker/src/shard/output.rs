@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::mem::take;
 use std::sync::Arc;
 
-use stompica_proto::encode;
+use stompica_proto::ProtocolError;
+use stompica_proto::encode::{self, Offender};
 use stompica_proto::ws::{self, Opcode};
 
 use super::mailbox::Mail;
@@ -64,6 +65,36 @@ impl Shard {
             conn.answers.push_back(PendingAnswer { token, answer: Answer::Receipt(id.into()), waiting });
         }
         token
+    }
+
+    /// What a connection asked for took effect at one more place.
+    pub(super) fn applied(&mut self, key: ConnKey, token: u64) {
+        let prepares = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
+        if prepares.is_some_and(|commit| commit.token == token) {
+            return self.prepare_answered(key, None);
+        }
+        self.receipt_answered(key, token);
+    }
+
+    /// What a connection asked for was refused elsewhere; frames behind it may have taken effect.
+    pub(super) fn refused(
+        &mut self,
+        key: ConnKey,
+        token: u64,
+        (error, mut offender): (ProtocolError, Offender),
+    ) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.committing.as_ref().is_some_and(|commit| commit.token == token) {
+            return self.prepare_answered(key, Some(error));
+        }
+        if let Some(at) = conn.answers.iter().position(|pending| token != 0 && pending.token == token) {
+            if let Answer::Receipt(id) = &conn.answers[at].answer {
+                offender.receipt = Some(id.to_vec());
+            }
+            // In its place; what is behind it is answered no more.
+            conn.answers.truncate(at);
+        }
+        self.fail_with(key, error, &offender);
     }
 
     /// One more shard has answered.
@@ -129,6 +160,7 @@ impl Shard {
             self.counters.writes += 1;
         }
         let (phase, full) = (conn.phase, conn.full_since_ms.is_some());
+        let follows = written > 0 && conn.flight.is_some();
         match flushed {
             Err(error) => self.drop_connection(key, &error.to_string()),
             Ok(Flushed::More) => {
@@ -137,6 +169,9 @@ impl Shard {
             }
             Ok(Flushed::Drained) if phase == Phase::Closing => self.begin_linger(key),
             Ok(Flushed::Drained | Flushed::Blocked) => {}
+        }
+        if follows {
+            self.note_written(key);
         }
         if full {
             self.note_progress(key);
@@ -175,10 +210,23 @@ impl Shard {
                 self.outgoing[usize::from(shard.0)].insert(0, Mail::Batch(Arc::clone(&batch)));
             }
         }
+        self.post_queue_mail();
         for (mails, mailbox) in self.outgoing.iter_mut().zip(&self.shared.mailboxes) {
             if !mails.is_empty() {
                 mailbox.post(mails);
             }
+        }
+    }
+
+    fn post_queue_mail(&mut self) {
+        for (at, mails) in self.queue_out.iter_mut().enumerate().filter(|(_, mails)| !mails.is_empty()) {
+            let frames = mails.iter().filter(|mail| mail.is_frame()).count();
+            let mark = (self.config.max_input_queue_size / self.shared.mailboxes.len()).max(1);
+            if frames > 0 && self.shared.mailboxes[at].add_frames(frames) > mark {
+                self.crowded |= ShardId(at as u8).bit();
+            }
+            // Ahead of other mail, as a batch is; a RECEIPT for a subscription comes behind what is due to it.
+            self.outgoing[at].insert(0, Mail::Queue(self.id, take(mails)));
         }
     }
 

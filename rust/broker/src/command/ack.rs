@@ -1,0 +1,143 @@
+//! ACK and NACK (STOMP 1.2, "ACK"): by `ack` id in 1.2, by `message-id` and subscription in 1.1, by `message-id` in 1.0.
+//!
+//! An `ack` id is the subscription's slot, `-`, the delivery's number; neither is ever used for another delivery. What
+//! was taken back (`ack_timeout`, UNSUBSCRIBE) may still be acknowledged, without effect.
+
+use std::hash::BuildHasher as _;
+
+use stompica_proto::error::Code;
+use stompica_proto::session::AckMode;
+use stompica_proto::{ProtocolError, Version};
+
+use crate::ids::ConnKey;
+use crate::queue::unacked::Taken;
+use crate::router::group::SubscriptionIndex;
+use crate::shard::Shard;
+use crate::tx::Operation;
+
+/// The two numbers at the end of an id: slot and number.
+fn numbers(id: &[u8]) -> Option<(u32, u64)> {
+    let mut parts = std::str::from_utf8(id).ok()?.rsplitn(3, '-');
+    let number = parts.next()?.parse().ok()?;
+    Some((parts.next()?.parse().ok()?, number))
+}
+
+impl Shard {
+    /// Acknowledges, now or at COMMIT.
+    ///
+    /// # Errors
+    /// `E-ACK-UNKNOWN`; `E-TX-UNKNOWN`, `E-TX-COUNT`.
+    pub(super) fn ack(
+        &mut self,
+        key: ConnKey,
+        id: &[u8],
+        subscription: Option<&[u8]>,
+        accept: bool,
+        transaction: Option<&[u8]>,
+    ) -> Result<(), ProtocolError> {
+        let found = self.find_delivery(key, id, subscription)?;
+        if let Some(transaction) = transaction {
+            // One that was taken back has no effect; the transaction has to be open all the same.
+            self.require_transaction(key, transaction)?;
+            let Some((index, number)) = found else { return Ok(()) };
+            let generation = self.router.subscriptions[index as usize].generation;
+            let subscription = crate::queue::SubscriptionKey { index, generation };
+            return self.keep_for_commit(key, transaction, Operation::Ack { subscription, number, accept });
+        }
+        if let Some((index, number)) = found {
+            self.acknowledge(key, index, number, accept);
+        }
+        Ok(())
+    }
+
+    /// The delivery that an id names: subscription and number; `None` if it was taken back.
+    fn find_delivery(
+        &self,
+        key: ConnKey,
+        id: &[u8],
+        subscription: Option<&[u8]>,
+    ) -> Result<Option<(SubscriptionIndex, u64)>, ProtocolError> {
+        let Some(conn) = self.conns.get(key) else { return Ok(None) };
+        let held = match (conn.session.version(), subscription) {
+            (Version::V1_1, Some(name)) => self.find_subscription(key, name).and_then(|index| {
+                let receiver = self.router.subscriptions[index as usize].receiver.as_deref()?;
+                Some((index, receiver.unacked.number_of(self.subscription_hasher.hash_one(id))?))
+            }),
+            _ => numbers(id).filter(|(index, number)| {
+                let found = self.router.subscriptions.get(*index as usize);
+                found.filter(|found| found.conn == key).is_some_and(|found| {
+                    found.receiver.as_ref().is_some_and(|receiver| receiver.unacked.holds(*number))
+                })
+            }),
+        };
+        if held.is_some() {
+            return Ok(held);
+        }
+        let hash = match (conn.session.version(), subscription) {
+            (Version::V1_1, Some(name)) => self.hash_by_message(name, self.subscription_hasher.hash_one(id)),
+            _ => numbers(id).map_or(0, |numbers| self.subscription_hasher.hash_one(numbers)),
+        };
+        if conn.flight.as_ref().is_some_and(|flight| flight.was_taken_back(hash)) {
+            return Ok(None);
+        }
+        let text = format!("'{}' is no delivery of this connection that waits", String::from_utf8_lossy(id));
+        Err(ProtocolError::new(Code::AckUnknown, text))
+    }
+
+    fn hash_by_message(&self, subscription: &[u8], id_hash: u64) -> u64 {
+        self.subscription_hasher.hash_one((subscription, id_hash))
+    }
+
+    /// Remembers the ids of deliveries that are taken back.
+    pub(crate) fn remember_taken_back(&mut self, key: ConnKey, index: SubscriptionIndex, taken: &[Taken]) {
+        let Some(found) = self.router.subscriptions.get(index as usize) else { return };
+        let by_message = self.conns.get(key).is_some_and(|conn| conn.session.version() == Version::V1_1);
+        let hashes: Vec<u64> = taken
+            .iter()
+            .map(|taken| match by_message {
+                true => self.hash_by_message(&found.id, taken.id_hash),
+                false => self.subscription_hasher.hash_one((index, taken.number)),
+            })
+            .collect();
+        if let Some(flight) = self.conns.get_mut(key).and_then(|conn| conn.flight.as_mut()) {
+            hashes.into_iter().for_each(|hash| flight.take_back(hash));
+        }
+    }
+
+    /// Settles (`accept`) or gives back a delivery; in client mode all before it, too.
+    pub(crate) fn acknowledge(&mut self, key: ConnKey, index: SubscriptionIndex, number: u64, accept: bool) {
+        let Some(found) = self.router.subscriptions.get_mut(index as usize) else { return };
+        let cumulative = found.ack == AckMode::Client;
+        let Some(receiver) = found.receiver.as_deref_mut() else { return };
+        let taken: Vec<Taken> = match cumulative {
+            true => receiver.unacked.take_through(number),
+            false => receiver.unacked.take(number).into_iter().collect(),
+        };
+        if let Some(flight) = self.conns.get_mut(key).and_then(|conn| conn.flight.as_mut()) {
+            flight.unacked -= taken.len();
+        }
+        if accept {
+            self.counters.acked += taken.len() as u64;
+            self.settle(index, taken);
+        } else {
+            self.counters.nacked += taken.len() as u64;
+            self.give_back_failed(index, taken);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbers;
+
+    #[test]
+    fn an_id_ends_with_two_numbers() {
+        assert_eq!(numbers(b"7-12"), Some((7, 12)));
+        assert_eq!(numbers(b"e-0-1-7-12"), Some((7, 12)));
+        for wrong in
+            [&b"7"[..], b"", b"-", b"7-", b"a-1", b"1-a", b"-1-2-", b"\xff-1", b"1-18446744073709551616"]
+        {
+            assert_eq!(numbers(wrong), None, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Temporary destinations: names that mean something else on each connection (PRODUCT.md, section 5).
+//!
+//! The owner says `/temp-queue/x`; everybody else knows it as `/temp-queue/SECRET/x`, and so does the broker. The
+//! queue's home is its owner's shard, which the secret names, so that it exists before anybody can answer to it.
+
+use std::borrow::Cow;
+
+use stompica_proto::error::Code;
+use stompica_proto::escape::escape_into;
+use stompica_proto::{ProtocolError, Version, header};
+
+use crate::ids::{self, ConnKey};
+use crate::io::conn::Temporary;
+use crate::queue::QueueKind;
+use crate::router::destination::{Kind, TEMPORARY_QUEUE, require_plain, secret_of};
+use crate::shard::Shard;
+
+/// The full name of an owner's temporary destination.
+fn full_name(own: &[u8], secret: &str) -> Vec<u8> {
+    let (prefix, rest) = own.split_at(TEMPORARY_QUEUE.len());
+    [prefix, secret.as_bytes(), b"/", rest].concat()
+}
+
+impl Shard {
+    fn is_temporary(&self, name: &[u8]) -> bool {
+        matches!(self.router.kind(name), Kind::TemporaryQueue | Kind::TemporaryTopic)
+    }
+
+    /// The full name of a destination of a SEND.
+    ///
+    /// # Errors
+    /// `E-TEMP-UNKNOWN` if it is one of the sender's own names, which does not exist.
+    pub(super) fn name_to_send_to<'a>(
+        &self,
+        key: ConnKey,
+        name: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>, ProtocolError> {
+        if !self.is_temporary(name) || secret_of(name).is_some() || require_plain(name).is_err() {
+            return Ok(Cow::Borrowed(name)); // a pattern is refused with all others
+        }
+        let own = self.conns.get(key).and_then(|conn| conn.temporary.as_ref());
+        match own.filter(|own| own.names.contains(name)) {
+            Some(own) => Ok(Cow::Owned(full_name(name, &own.secret))),
+            None => {
+                let text = format!("'{}' does not exist on this connection", String::from_utf8_lossy(name));
+                Err(ProtocolError::new(Code::TemporaryUnknown, text))
+            }
+        }
+    }
+
+    /// The full name of a destination of a SUBSCRIBE, which exists from now on.
+    ///
+    /// # Errors
+    /// `E-TEMP-OWNER` if it is another connection's; `E-DEST-COUNT`.
+    pub(super) fn name_to_subscribe_to<'a>(
+        &mut self,
+        key: ConnKey,
+        name: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>, ProtocolError> {
+        if !self.is_temporary(name) {
+            return Ok(Cow::Borrowed(name));
+        }
+        if let Some(secret) = secret_of(name) {
+            let own = self.conns.get(key).and_then(|conn| conn.temporary.as_ref());
+            if own.is_some_and(|own| own.secret.as_bytes() == secret) {
+                return Ok(Cow::Borrowed(name));
+            }
+            let text = format!("'{}' is for its owner to consume", String::from_utf8_lossy(name));
+            return Err(ProtocolError::new(Code::TemporaryOwner, text));
+        }
+        self.own_temporary(key, name).map(Cow::Owned)
+    }
+
+    /// Rewrites `reply-to` in a SEND's own header lines, if it names a temporary destination of the sender.
+    ///
+    /// # Errors
+    /// `E-DEST-COUNT`.
+    pub(super) fn rewrite_reply_to(
+        &mut self,
+        key: ConnKey,
+        reply_to: &[u8],
+        headers: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
+        if !self.is_temporary(reply_to) || secret_of(reply_to).is_some() {
+            return Ok(());
+        }
+        let full = self.own_temporary(key, reply_to)?;
+        let mut line = [header::REPLY_TO, b":"].concat();
+        let start = headers
+            .split_inclusive(|byte| *byte == b'\n')
+            .scan(0, |at, line| {
+                let start = *at;
+                *at += line.len();
+                Some((start, line))
+            })
+            .find(|(_, found)| found.starts_with(&line))
+            .map(|(start, found)| start..start + found.len());
+        escape_into(&mut line, &full, Version::V1_2);
+        line.push(b'\n');
+        if let Some(range) = start {
+            headers.splice(range, line);
+        }
+        Ok(())
+    }
+
+    /// The full name of a connection's own temporary destination, made if need be. A pattern makes nothing.
+    fn own_temporary(&mut self, key: ConnKey, name: &[u8]) -> Result<Vec<u8>, ProtocolError> {
+        let shard = self.id();
+        let Some(conn) = self.conns.get_mut(key) else { return Ok(name.to_vec()) };
+        let own = conn.temporary.get_or_insert_with(|| {
+            Box::new(Temporary { secret: ids::secret(shard), names: Default::default() })
+        });
+        let full = full_name(name, &own.secret);
+        if own.names.contains(name) || self.router.parse(name)?.is_some() {
+            return Ok(full);
+        }
+        own.names.insert(name.into());
+        if name.starts_with(TEMPORARY_QUEUE) {
+            self.create_queue(&full, QueueKind::Temporary)?;
+        }
+        Ok(full)
+    }
+
+    /// A connection ends: its temporary queues go with all they hold.
+    pub(crate) fn forget_temporary(&mut self, key: ConnKey) {
+        let Some(own) = self.conns.get_mut(key).and_then(|conn| conn.temporary.take()) else { return };
+        for name in own.names {
+            if let Some(queue) = self.home.find(&full_name(&name, &own.secret)) {
+                self.home.delete(queue);
+            }
+        }
+        self.count_queues();
+    }
+}

@@ -1,0 +1,73 @@
+//! What a connection has of queues: messages on their way to its socket, and ids that are void.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashSet;
+
+use crate::queue::SubscriptionKey;
+use crate::queue::stored::Stored;
+use crate::queue::unacked::Origin;
+
+/// How many ids of deliveries that were taken back are remembered; an ACK of one of them is no mistake.
+const TAKEN_BACK_MAX: usize = 65_536;
+
+/// Queue messages in the outbox of which the socket has not taken the last byte; each goes with one of its marks.
+#[derive(Debug)]
+pub struct Writing {
+    /// The subscription.
+    pub subscription: SubscriptionKey,
+    /// Where it came from.
+    pub origin: Origin,
+    /// Bytes that are credited once they are written.
+    pub bytes: u64,
+    /// With ack auto, the message: it is consumed once it is written.
+    pub stored: Option<Stored>,
+}
+
+/// Bytes that one note about written deliveries covers at most, so that credit comes back early enough.
+const NOTE_BYTES_MAX: u64 = 32 << 10;
+
+impl Writing {
+    /// Whether it may cover one more delivery.
+    #[must_use]
+    pub fn can_take(&self, origin: Origin, bytes: u64) -> bool {
+        self.origin == origin && self.bytes + bytes <= NOTE_BYTES_MAX
+    }
+}
+
+/// The part of a connection that only consumers of queues have.
+#[derive(Debug, Default)]
+pub struct Flight {
+    /// In the order of the outbox.
+    pub writing: VecDeque<Writing>,
+    /// Deliveries that it has not acknowledged.
+    pub unacked: usize,
+    taken_back: HashSet<u64, foldhash::fast::RandomState>,
+    order: VecDeque<u64>,
+}
+
+impl Flight {
+    /// Remembers the id of a delivery that was taken back, by its hash.
+    pub fn take_back(&mut self, id_hash: u64) {
+        if self.taken_back.insert(id_hash) {
+            self.order.push_back(id_hash);
+        }
+        if self.order.len() > TAKEN_BACK_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.taken_back.remove(&oldest);
+        }
+    }
+
+    /// Whether the delivery with this id was taken back.
+    #[must_use]
+    pub fn was_taken_back(&self, id_hash: u64) -> bool {
+        self.taken_back.contains(&id_hash)
+    }
+
+    /// Bytes it occupies.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        32 * self.order.capacity() + size_of::<Writing>() * self.writing.capacity()
+    }
+}

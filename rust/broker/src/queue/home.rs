@@ -1,0 +1,385 @@
+//! All queues that have their home on one shard, their consumers, and who gets what next.
+//!
+//! A consumer stands, for each queue it consumes, in exactly one place: in the queue's `ready` ring while it may have
+//! credit, or in its own `starved` list once it was found without. Credit that comes back takes it out of there. So a
+//! delivery costs no search, however many consumers a queue has.
+//!
+//! A consumer of one queue has all its credit at that queue's home. That of a consumer of a pattern is spread over all
+//! homes; one that runs out of it asks for more ([`Effect::Want`]), and others give up what they do not need
+//! ([`Effect::Unused`]), so that `prefetch-count` holds over all homes together.
+
+use std::hash::BuildHasher as _;
+
+use hashbrown::{HashMap, HashTable};
+
+use super::parts::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue, Refusal, Rules};
+use super::stored::{DEAD_LETTERS, Stored};
+use super::{ConsumerKey, QueueKey, QueueKind, Subscriber};
+use crate::config::Config;
+use crate::ids::ShardId;
+use crate::keyed::Keyed;
+use crate::router::tree::Tree;
+
+/// A redelivery is never delayed longer.
+const DELAY_MAX_MS: u64 = 10_000;
+
+/// The queues of one home.
+#[derive(Debug)]
+pub struct Home {
+    pub(super) hasher: foldhash::fast::RandomState,
+    pub(super) names: HashTable<QueueKey>,
+    pub(super) queues: Keyed<Queue>,
+    pub(super) consumers: Keyed<Consumer>,
+    pub(super) by_subscriber: HashMap<Subscriber, ConsumerKey, foldhash::fast::RandomState>,
+    /// Patterns that are consumed, and by whom.
+    pub(super) patterns: HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>,
+    pub(super) by_pattern: slab::Slab<Vec<ConsumerKey>>,
+    pub(super) tree: Tree,
+    pub(super) rules: Rules,
+    /// Queues that may have something to deliver.
+    pub(super) touched: Vec<QueueKey>,
+    /// Consumers that may have both credit and starved queues.
+    pub(super) unserved: Vec<ConsumerKey>,
+    /// Consumers whose credit is wanted elsewhere.
+    pub(super) reclaimed: Vec<ConsumerKey>,
+    /// Where the next new queue begins its round.
+    pub(super) rotation: usize,
+    pub(super) now_ms: u64,
+    /// What is to be done by the caller, in this order.
+    pub effects: Vec<Effect>,
+    /// What was done.
+    pub counts: Counts,
+}
+
+impl Home {
+    /// A home without queues; `hasher` is the broker's.
+    #[must_use]
+    pub fn new(config: &Config, hasher: foldhash::fast::RandomState) -> Self {
+        Home {
+            hasher,
+            names: HashTable::new(),
+            queues: Keyed::default(),
+            consumers: Keyed::default(),
+            by_subscriber: HashMap::default(),
+            patterns: HashMap::default(),
+            by_pattern: slab::Slab::new(),
+            tree: Tree::default(),
+            rules: Rules::of(config),
+            touched: Vec::new(),
+            unserved: Vec::new(),
+            reclaimed: Vec::new(),
+            rotation: 0,
+            now_ms: 0,
+            effects: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes over what a reload may change.
+    pub fn reload(&mut self, config: &Config) {
+        self.rules = Rules::of(config);
+    }
+
+    /// Tells the time: milliseconds since the broker's start.
+    pub fn set_time(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
+
+    /// How many queues have a name; those of single subscriptions have none.
+    #[must_use]
+    pub fn named(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Bytes that queues and consumers occupy, about.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        (size_of::<Queue>() + 128) * self.queues.len() + (size_of::<Consumer>() + 128) * self.consumers.len()
+    }
+
+    /// Whether some consumer subscribed to a pattern.
+    #[must_use]
+    pub fn has_patterns(&self) -> bool {
+        !self.patterns.is_empty()
+    }
+
+    /// Whether [`Home::dispatch`] has something to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !(self.touched.is_empty() && self.unserved.is_empty())
+    }
+
+    /// A queue, unless it is gone.
+    #[must_use]
+    pub fn queue(&self, key: QueueKey) -> Option<&Queue> {
+        self.queues.get(key)
+    }
+
+    /// All queues.
+    pub fn iter(&self) -> impl Iterator<Item = &Queue> {
+        self.queues.iter().map(|(_, queue)| queue)
+    }
+
+    /// A queue by its name.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<QueueKey> {
+        let named = |key: &QueueKey| self.queues.get(*key).is_some_and(|queue| *queue.name == *name);
+        self.names.find(self.hasher.hash_one(name), named).copied()
+    }
+
+    /// Adds a queue that does not exist; consumers of matching patterns consume it from now on.
+    pub fn create(&mut self, name: &[u8], kind: QueueKind) -> QueueKey {
+        let key = self.queues.insert(Queue::new(name, kind, self.now_ms));
+        if kind != QueueKind::Private {
+            let (queues, hasher) = (&self.queues, &self.hasher);
+            self.names.insert_unique(hasher.hash_one(name), key, |&at| {
+                queues.get(at).map_or(0, |queue| hasher.hash_one(&*queue.name))
+            });
+        }
+        if matches!(kind, QueueKind::Work | QueueKind::Worker | QueueKind::Temporary) {
+            self.attach_patterns(key);
+            self.rearm(key);
+        }
+        key
+    }
+
+    /// Whether a queue takes `count` more messages of `bytes` in all.
+    ///
+    /// # Errors
+    /// [`Refusal::Full`].
+    pub fn check_room(&self, key: QueueKey, count: u64, bytes: u64) -> Result<(), Refusal> {
+        let Some(queue) = self.queues.get(key) else { return Ok(()) };
+        let name = || String::from_utf8_lossy(&queue.name).into_owned();
+        if queue.size() + queue.reserved + count > self.rules.length_max {
+            let (size, max) = (queue.size(), self.rules.length_max);
+            return Err(Refusal::Full(format!(
+                "'{}' holds {size} messages, max_queue_length is {max}",
+                name()
+            )));
+        }
+        let held = queue.pending.bytes() as u64 + queue.in_flight_bytes;
+        if held + queue.reserved_bytes + bytes > self.rules.bytes_max {
+            let max = self.rules.bytes_max;
+            return Err(Refusal::Full(format!("'{}' holds {held} bytes, max_queue_bytes is {max}", name())));
+        }
+        Ok(())
+    }
+
+    /// Puts a message into a queue; [`Home::check_room`] comes first. A worker topic without consumers gives it back
+    /// as [`Effect::Unmatched`].
+    pub fn enqueue(&mut self, key: QueueKey, mut stored: Stored) {
+        let Some(queue) = self.queues.get_mut(key) else {
+            self.counts.dropped += 1;
+            return;
+        };
+        if queue.kind == QueueKind::Worker && queue.consumers == 0 {
+            self.effects.push(Effect::Unmatched(stored));
+            return;
+        }
+        if stored.is_expired(self.now_ms) {
+            return self.expire(key, stored);
+        }
+        stored.seq = queue.next_seq;
+        queue.next_seq += 1;
+        queue.enqueued += 1;
+        self.counts.enqueued += 1;
+        let expires = stored.expires_ms != 0;
+        queue.pending.push(stored);
+        if expires {
+            self.rearm(key);
+        }
+        self.touch(key);
+    }
+
+    /// Takes note of messages that were consumed, and of credit.
+    pub fn progress(&mut self, progress: &Progress) {
+        if let Some(queue) = self.queues.get_mut(progress.queue)
+            && progress.settled > 0
+        {
+            queue.in_flight -= progress.settled.min(queue.in_flight);
+            queue.in_flight_bytes -= progress.settled_bytes.min(queue.in_flight_bytes);
+            queue.dequeued += progress.settled;
+            self.counts.dequeued += progress.settled;
+            if queue.is_idle() {
+                self.became_idle(progress.queue);
+            }
+        }
+        self.add_credit(progress.consumer, progress.credit);
+    }
+
+    /// Lends a consumer of a pattern credit.
+    pub fn lend(&mut self, key: ConsumerKey, messages: i64) {
+        self.add_credit(key, Credit { messages, bytes: 0 });
+    }
+
+    /// Drops the message that would be delivered next.
+    pub fn drop_first(&mut self, key: QueueKey) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            _ = queue.pending.pop();
+        }
+    }
+
+    /// Keeps room in a queue, or (negative) gives it free.
+    pub fn reserve(&mut self, key: QueueKey, count: i64, bytes: i64) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.reserved = queue.reserved.saturating_add_signed(count);
+            queue.reserved_bytes = queue.reserved_bytes.saturating_add_signed(bytes);
+            if queue.is_idle() {
+                self.became_idle(key);
+            }
+        }
+    }
+
+    /// Gives a consumer more credit.
+    pub fn add_credit(&mut self, key: ConsumerKey, credit: Credit) {
+        let Some(consumer) = self.consumers.get_mut(key) else { return };
+        consumer.credit.messages += credit.messages;
+        consumer.credit.bytes += credit.bytes;
+        if credit.messages > 0 {
+            consumer.wanting = false;
+        }
+        if consumer.credit.is_left() && !consumer.starved.is_empty() {
+            self.unserved.push(key);
+        }
+    }
+
+    /// Takes a message back.
+    pub fn give_back(&mut self, key: QueueKey, consumer: ConsumerKey, mut stored: Stored, why: GivenBack) {
+        if let GivenBack::Failed { credit, .. } = why {
+            self.add_credit(consumer, credit);
+        }
+        let Some(queue) = self.queues.get_mut(key) else {
+            self.counts.dropped += 1;
+            return;
+        };
+        queue.in_flight -= 1.min(queue.in_flight);
+        queue.in_flight_bytes -= (stored.size() as u64).min(queue.in_flight_bytes);
+        match why {
+            _ if stored.is_expired(self.now_ms) => self.expire(key, stored),
+            GivenBack::Lost if queue.kind == QueueKind::Worker && queue.consumers == 0 => {
+                self.effects.push(Effect::Unmatched(stored));
+            }
+            GivenBack::Lost => {
+                queue.pending.put_back(stored);
+                self.rearm(key);
+            }
+            GivenBack::Failed { deliveries_max, delay_ms, .. } => {
+                stored.failures = stored.failures.saturating_add(1);
+                stored.refused_by = Some(consumer);
+                let failures = u32::from(stored.failures);
+                if stored.failures_max != 0 && stored.failures >= stored.failures_max {
+                    self.bury(stored, "max-exceptions");
+                } else if failures >= self.rules.deliveries_max.min(deliveries_max) {
+                    self.bury(stored, "max-deliveries");
+                } else {
+                    let first_ms = self.rules.delay_ms.max(delay_ms);
+                    let wait_ms = first_ms.saturating_mul(1 << (failures - 1).min(32)).min(DELAY_MAX_MS);
+                    queue.pending.delay(stored, self.now_ms + wait_ms);
+                    self.rearm(key);
+                }
+            }
+        }
+        self.touch(key);
+        if self.queues.get(key).is_some_and(Queue::is_idle) {
+            self.became_idle(key);
+        }
+    }
+
+    pub(super) fn expire(&mut self, key: QueueKey, stored: Stored) {
+        self.counts.expired += 1;
+        let letters = self.queues.get(key).is_some_and(|queue| {
+            matches!(queue.kind, QueueKind::Work) && !queue.name.starts_with(DEAD_LETTERS)
+        });
+        if letters {
+            self.bury(stored, "expired");
+        }
+    }
+
+    fn bury(&mut self, stored: Stored, reason: &str) {
+        match stored.as_dead_letter(reason) {
+            Some(dead) => {
+                self.counts.dead_lettered += 1;
+                self.effects.push(Effect::DeadLetter(dead));
+            }
+            None => self.counts.dropped += 1,
+        }
+    }
+
+    /// What is due at this time for one queue: delays that end, messages that expire, an idle queue that goes.
+    pub fn meet(&mut self, key: QueueKey) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        queue.deadline_ms = u64::MAX;
+        let mut expired = Vec::new();
+        queue.pending.advance(self.now_ms, &mut expired);
+        for stored in expired {
+            self.expire(key, stored);
+        }
+        self.release_unmatched(key);
+        self.touch(key);
+        let Some(queue) = self.queues.get(key) else { return };
+        if queue.is_idle() && self.expires_idle(queue) <= self.now_ms {
+            self.delete(key);
+        } else {
+            self.rearm(key);
+        }
+    }
+
+    pub(super) fn became_idle(&mut self, key: QueueKey) {
+        let now_ms = self.now_ms;
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.idle_since_ms = now_ms;
+            if queue.deadline_ms == u64::MAX {
+                self.rearm(key);
+            }
+        }
+    }
+
+    /// When an idle queue goes; only kinds that come back by themselves do.
+    fn expires_idle(&self, queue: &Queue) -> u64 {
+        match queue.kind {
+            QueueKind::Work | QueueKind::Worker => queue.idle_since_ms.saturating_add(self.rules.idle_ms),
+            _ => u64::MAX,
+        }
+    }
+
+    /// What waits in a worker topic that nobody consumes any more goes back to the caller.
+    pub(super) fn release_unmatched(&mut self, key: QueueKey) {
+        if let Some(queue) = self.queues.get_mut(key)
+            && queue.kind == QueueKind::Worker
+            && queue.consumers == 0
+        {
+            let waiting = queue.pending.take_all();
+            self.effects.extend(waiting.into_iter().map(Effect::Unmatched));
+        }
+    }
+
+    /// Puts a queue's next deadline into the timers, unless an earlier one is there.
+    pub(super) fn rearm(&mut self, key: QueueKey) {
+        let Some(queue) = self.queues.get(key) else { return };
+        let idle = if queue.is_idle() { self.expires_idle(queue) } else { u64::MAX };
+        let next_ms = queue.pending.next_ms().unwrap_or(u64::MAX).min(idle);
+        if let Some(queue) = self.queues.get_mut(key)
+            && next_ms < queue.deadline_ms
+        {
+            queue.deadline_ms = next_ms;
+            self.effects.push(Effect::Timer(next_ms, key));
+        }
+    }
+
+    /// Removes a queue and all that waits in it.
+    pub fn delete(&mut self, key: QueueKey) {
+        let Some(queue) = self.queues.remove(key) else { return };
+        self.counts.dropped += queue.pending.len() as u64;
+        let hash = self.hasher.hash_one(&*queue.name);
+        if let Ok(found) = self.names.find_entry(hash, |&at| at == key) {
+            found.remove();
+        }
+    }
+}
+
+/// The home of a name with this hash.
+#[must_use]
+pub fn home_of(hash: u64, shards: usize) -> ShardId {
+    // The upper half: tables use the lower bits.
+    ShardId(((hash >> 32) as usize % shards) as u8)
+}

@@ -1,0 +1,126 @@
+//! What homes and the shards of their clients tell each other. Within a shard the same things are done at once.
+
+use stompica_proto::ProtocolError;
+use stompica_proto::encode::Offender;
+
+use super::parts::{Credit, Delivery, GivenBack, Progress};
+use super::stored::Stored;
+use super::unacked::Origin;
+use super::{ConsumerKey, QueueKind, Subscriber, SubscriptionKey};
+use crate::ids::{ConnKey, ShardId};
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// The shard of its connection.
+    pub shard: ShardId,
+    /// The connection.
+    pub conn: ConnKey,
+    /// Which of its answers; 0 if it asked for no RECEIPT.
+    pub token: u64,
+}
+
+/// What a subscription consumes.
+#[derive(Debug)]
+pub enum Source {
+    /// One queue, which is made if need be.
+    Queue(Box<[u8]>, QueueKind),
+    /// All queues that match a pattern.
+    Pattern(Box<[u8]>),
+    /// A durable subscription to a topic or a pattern of topics.
+    Durable {
+        /// Scope and name.
+        name: Box<[u8]>,
+        /// The topic or pattern.
+        topic: Box<[u8]>,
+        /// Several may hold it at a time.
+        shared: bool,
+    },
+}
+
+/// A subscription that wants to consume.
+#[derive(Debug)]
+pub struct Attach {
+    /// Who.
+    pub subscriber: Subscriber,
+    /// What.
+    pub source: Source,
+    /// Its credit at this home.
+    pub credit: Credit,
+    /// Its connection.
+    pub asker: Asker,
+    /// The SUBSCRIBE, for an ERROR.
+    pub offender: Offender,
+}
+
+/// Messages of a transaction that a home is to take.
+#[derive(Debug)]
+pub struct Need {
+    /// The queue, or the topic.
+    pub name: Box<[u8]>,
+    /// It is a topic's last value.
+    pub retained: bool,
+    /// How many messages.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// One note of a shard to another.
+#[derive(Debug)]
+pub enum QueueMail {
+    /// Put a message into the queue it names.
+    Enqueue(Stored, Option<Asker>),
+    /// Hand a message to a consumer.
+    Deliver(Delivery),
+    /// Messages were consumed, or written.
+    Progress(Progress),
+    /// A message comes back.
+    GiveBack(Origin, Stored, GivenBack),
+    /// A subscription comes.
+    Attach(Box<Attach>),
+    /// A subscription goes.
+    Detach(Subscriber),
+    /// A consumer of a pattern has no credit left here.
+    Want(SubscriptionKey, ConsumerKey),
+    /// Credit for a consumer of a pattern, in messages.
+    Lend(ConsumerKey, i64),
+    /// Credit of a consumer of a pattern that is not needed here is wanted elsewhere.
+    Reclaim(Subscriber),
+    /// Such credit, in messages.
+    Unused(SubscriptionKey, i64),
+    /// What was asked for took effect.
+    Applied(ConnKey, u64),
+    /// What was asked for is refused.
+    Refused(ConnKey, u64, Box<(ProtocolError, Offender)>),
+    /// Answer, so that the asker knows that nothing it sent before is on its way.
+    Echo(Asker),
+    /// A message that found no subscriber: deliver it after all, or hold it.
+    Stale(Stored),
+    /// Drop the oldest stale message: there are too many.
+    DropStale,
+    /// A stale message, or (`true`) a retained one, for one new subscription.
+    Backlog(SubscriptionKey, Stored, bool),
+    /// Keep a topic's last value, or (`false`) forget it.
+    Retain(Stored, bool, Option<Asker>),
+    /// Keep room for a transaction; its token names it.
+    Prepare(Vec<Need>, Asker),
+    /// The room that was kept is not needed.
+    Cancel(Asker),
+    /// The messages of a transaction that was prepared under this token.
+    Commit(Vec<Stored>, u64, Asker),
+    /// A durable subscription ends.
+    EndDurable(Box<[u8]>, Asker, Box<Offender>),
+    /// Somebody wants the text of `/queue/monitor`.
+    Monitor,
+    /// A part of that text.
+    MonitorText(Vec<u8>),
+}
+
+impl QueueMail {
+    /// Whether it counts against `max_input_queue_size`.
+    #[must_use]
+    pub fn is_frame(&self) -> bool {
+        matches!(self, QueueMail::Enqueue(..) | QueueMail::Stale(_) | QueueMail::Commit(..))
+    }
+}

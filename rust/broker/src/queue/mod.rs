@@ -1,0 +1,74 @@
+//! Work queues and everything that behaves like one: each has one home shard, where its order is decided.
+//!
+//! ```text
+//! SEND ─► enqueue ─► pending ─► dispatch ─► the consumer's shard ─► ACK, or written (ack auto): settled
+//!                       ▲                          │
+//!                       └── give back: consumer lost (old place), NACK or ack_timeout (after a delay) ──► dead letter
+//! ```
+//! A message at rest ([`stored::Stored`]) moves: its home holds it while it waits, the shard of its consumer while it
+//! is in flight. Whoever holds it gives it back or reports it settled. The home keeps the order, the consumers and
+//! their credit; it does no I/O, and what it wants done elsewhere it leaves in [`home::Home::effects`].
+//!
+//! | kind | named | holds messages without a consumer | ends |
+//! |---|---|---|---|
+//! | work | `/queue/…` | yes | idle and empty for `queue_idle_expiry` |
+//! | worker topic | `#…` | no (stale store, if `TTL` > 0) | the same |
+//! | temporary | `/temp-queue/…` | yes | with its owner |
+//! | durable | a durable subscription | yes | UNSUBSCRIBE |
+//! | private | a subscription to a topic that acknowledges | yes | with the subscription |
+
+mod consumers;
+mod dispatch;
+pub mod home;
+pub mod mail;
+pub mod parts;
+pub mod pending;
+pub mod retained;
+pub mod stale;
+pub mod stored;
+pub mod unacked;
+
+use crate::ids::ShardId;
+use crate::keyed::Key;
+
+/// Names a queue of one home.
+pub type QueueKey = Key;
+/// Names a consumer of one home.
+pub type ConsumerKey = Key;
+/// Names a subscription of one shard.
+pub type SubscriptionKey = Key;
+
+/// What a queue is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueKind {
+    /// `/queue/…`.
+    Work,
+    /// `#…`.
+    Worker,
+    /// `/temp-queue/…`.
+    Temporary,
+    /// A durable subscription.
+    Durable {
+        /// Several may hold it at a time.
+        shared: bool,
+    },
+    /// Of one subscription.
+    Private,
+}
+
+impl QueueKind {
+    /// Whether clients name the queue, so that patterns may match it.
+    #[must_use]
+    pub fn is_named(self) -> bool {
+        matches!(self, QueueKind::Work | QueueKind::Worker | QueueKind::Temporary)
+    }
+}
+
+/// A subscription, wherever its connection lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Subscriber {
+    /// The shard of its connection.
+    pub shard: ShardId,
+    /// The subscription there.
+    pub key: SubscriptionKey,
+}

@@ -1,0 +1,268 @@
+//! What a home is made of, and what it asks others to do.
+
+use std::collections::VecDeque;
+
+use stompica_proto::ProtocolError;
+
+use super::pending::Pending;
+use super::stored::Stored;
+use super::{ConsumerKey, QueueKey, QueueKind, Subscriber};
+use crate::config::{Compat, Config, Wildcards};
+use crate::router::destination::Pattern;
+
+/// One queue.
+#[derive(Debug)]
+pub struct Queue {
+    /// Its name; for durable subscriptions their scope and name.
+    pub name: Box<[u8]>,
+    /// What it is for.
+    pub kind: QueueKind,
+    pub(super) pending: Pending,
+    pub(super) next_seq: u64,
+    /// Messages that consumers hold.
+    pub(super) in_flight: u64,
+    pub(super) in_flight_bytes: u64,
+    /// Room that prepared transactions have been promised.
+    pub(super) reserved: u64,
+    pub(super) reserved_bytes: u64,
+    pub(super) ready: VecDeque<ConsumerKey>,
+    /// Consumers, and how many of them named this queue, not a pattern.
+    pub(super) consumers: u32,
+    pub(super) exact: u32,
+    pub(super) touched: bool,
+    /// The deadline that is in the timers.
+    pub(super) deadline_ms: u64,
+    /// Nothing waits and nobody consumes since this time.
+    pub(super) idle_since_ms: u64,
+    /// Messages that ever came.
+    pub enqueued: u64,
+    /// Messages that were consumed.
+    pub dequeued: u64,
+}
+
+impl Queue {
+    pub(super) fn new(name: &[u8], kind: QueueKind, now_ms: u64) -> Self {
+        Queue {
+            name: name.into(),
+            kind,
+            pending: Pending::default(),
+            next_seq: 1,
+            in_flight: 0,
+            in_flight_bytes: 0,
+            reserved: 0,
+            reserved_bytes: 0,
+            ready: VecDeque::new(),
+            consumers: 0,
+            exact: 0,
+            touched: false,
+            deadline_ms: u64::MAX,
+            idle_since_ms: now_ms,
+            enqueued: 0,
+            dequeued: 0,
+        }
+    }
+
+    /// Messages that wait or are in flight.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.pending.len() as u64 + self.in_flight
+    }
+
+    /// Bytes that wait.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.pending.bytes()
+    }
+
+    /// How many subscriptions consume it.
+    #[must_use]
+    pub fn consumers(&self) -> u32 {
+        self.consumers
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.size() == 0 && self.exact == 0 && self.reserved == 0
+    }
+}
+
+/// One subscription as a home sees it.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    pub(super) subscriber: Subscriber,
+    pub(super) credit: Credit,
+    /// It has credit at other homes too, and can borrow.
+    pub(super) borrows: bool,
+    /// Credit was asked for and has not come.
+    pub(super) wanting: bool,
+    /// Credit that is not needed here is wanted elsewhere.
+    pub(super) reclaimed: bool,
+    /// Queues that found it without credit.
+    pub(super) starved: VecDeque<QueueKey>,
+    /// The queues it consumes; one, unless it subscribed to a pattern.
+    pub(super) queues: Vec<QueueKey>,
+    pub(super) pattern: Option<Box<[u8]>>,
+}
+
+impl Consumer {
+    pub(super) fn new(subscriber: Subscriber, credit: Credit, pattern: Option<Box<[u8]>>) -> Self {
+        Consumer {
+            subscriber,
+            credit,
+            borrows: pattern.is_some(),
+            wanting: false,
+            reclaimed: false,
+            starved: VecDeque::new(),
+            queues: Vec::new(),
+            pattern,
+        }
+    }
+}
+
+/// What a consumer may still be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Credit {
+    /// Messages.
+    pub messages: i64,
+    /// Bytes; the last message may exceed them.
+    pub bytes: i64,
+}
+
+impl Credit {
+    /// Without any bound.
+    pub const UNLIMITED: i64 = i64::MAX / 4;
+
+    pub(super) fn is_left(self) -> bool {
+        self.messages > 0 && self.bytes > 0
+    }
+}
+
+/// A message on its way to a consumer.
+#[derive(Debug)]
+pub struct Delivery {
+    /// To whom.
+    pub subscriber: Subscriber,
+    /// The queue it is from.
+    pub queue: QueueKey,
+    /// The consumer at the queue's home.
+    pub consumer: ConsumerKey,
+    /// The message.
+    pub stored: Stored,
+}
+
+/// What happened to messages in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The queue they are from.
+    pub queue: QueueKey,
+    /// Who had them.
+    pub consumer: ConsumerKey,
+    /// Messages consumed.
+    pub settled: u64,
+    /// Their bytes.
+    pub settled_bytes: u64,
+    /// What may be sent in their place.
+    pub credit: Credit,
+}
+
+impl Progress {
+    /// Whether it is about the same queue and consumer.
+    #[must_use]
+    pub fn is_of_same(&self, other: &Progress) -> bool {
+        self.queue == other.queue && self.consumer == other.consumer
+    }
+
+    /// Adds another one's counts.
+    pub fn add(&mut self, other: &Progress) {
+        self.settled += other.settled;
+        self.settled_bytes += other.settled_bytes;
+        self.credit.messages += other.credit.messages;
+        self.credit.bytes += other.credit.bytes;
+    }
+}
+
+/// Why a message comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenBack {
+    /// Its consumer is gone, or never got it.
+    Lost,
+    /// NACK, or `ack_timeout`.
+    Failed {
+        /// Its consumer's `max-deliveries`.
+        deliveries_max: u32,
+        /// Its consumer's `redelivery-delay`, in milliseconds.
+        delay_ms: u64,
+        /// What its consumer may be sent in its place.
+        credit: Credit,
+    },
+}
+
+/// What a home wants done elsewhere.
+#[derive(Debug)]
+pub enum Effect {
+    /// Hand a message to a consumer.
+    Deliver(Delivery),
+    /// Send a message to its dead-letter queue.
+    DeadLetter(Stored),
+    /// A message of a worker topic has nobody to go to.
+    Unmatched(Stored),
+    /// Lend a consumer credit.
+    Want(Subscriber, ConsumerKey),
+    /// Credit that a consumer wants back, and that is not needed here.
+    Unused(Subscriber, i64),
+    /// Look at a queue again at this time.
+    Timer(u64, QueueKey),
+}
+
+/// Counts of what homes do, since the broker's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages put into queues.
+    pub enqueued: u64,
+    /// Messages consumed.
+    pub dequeued: u64,
+    /// Deliveries of messages that had been delivered before.
+    pub redelivered: u64,
+    /// Messages moved to a dead-letter queue.
+    pub dead_lettered: u64,
+    /// Messages whose time was over.
+    pub expired: u64,
+    /// Messages dropped: failed or expired in a dead-letter queue, or their queue is gone.
+    pub dropped: u64,
+}
+
+/// Why a message is not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// `max_queue_length` or `max_queue_bytes`: what the queue holds, and what is allowed.
+    Full(String),
+}
+
+/// What of the configuration concerns queues.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    pub(super) length_max: u64,
+    pub(super) bytes_max: u64,
+    pub(super) deliveries_max: u32,
+    pub(super) delay_ms: u64,
+    pub(super) idle_ms: u64,
+    wildcards: Wildcards,
+    compat: Compat,
+}
+
+impl Rules {
+    pub(super) fn of(config: &Config) -> Self {
+        Rules {
+            length_max: config.max_queue_length,
+            bytes_max: config.max_queue_bytes,
+            deliveries_max: config.max_deliveries,
+            delay_ms: config.redelivery_delay.as_millis() as u64,
+            idle_ms: config.queue_idle_expiry.as_millis() as u64,
+            wildcards: config.wildcards,
+            compat: config.compat,
+        }
+    }
+
+    pub(super) fn parse<'a>(&self, pattern: &'a [u8]) -> Result<Option<Pattern<'a>>, ProtocolError> {
+        Pattern::parse(pattern, self.wildcards, self.compat)
+    }
+}

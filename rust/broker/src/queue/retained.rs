@@ -1,0 +1,119 @@
+//! The last value of topics: `retain:set` keeps it, every new subscription gets it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::stored::Stored;
+
+/// The retained messages of one home, by destination.
+#[derive(Debug)]
+pub struct Retained {
+    by_name: BTreeMap<Box<[u8]>, Stored>,
+    expiring: BTreeSet<(u64, Box<[u8]>)>,
+    /// Retained messages in the whole broker, against `max_retained`.
+    count: Arc<AtomicUsize>,
+}
+
+impl Retained {
+    /// An empty store; `count` is shared by all homes.
+    #[must_use]
+    pub fn new(count: Arc<AtomicUsize>) -> Self {
+        Retained { by_name: BTreeMap::new(), expiring: BTreeSet::new(), count }
+    }
+
+    /// Whether a destination has a last value.
+    #[must_use]
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Keeps a message as its destination's last value.
+    pub fn set(&mut self, stored: Stored) {
+        self.remove(stored.destination());
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let name: Box<[u8]> = stored.destination().into();
+        if stored.expires_ms != 0 {
+            self.expiring.insert((stored.expires_ms, name.clone()));
+        }
+        self.by_name.insert(name, stored);
+    }
+
+    /// Forgets a destination's last value. Returns whether there was one.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        let Some(stored) = self.by_name.remove(name) else { return false };
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        if stored.expires_ms != 0 {
+            self.expiring.remove(&(stored.expires_ms, name.into()));
+        }
+        true
+    }
+
+    /// A copy of one destination's last value.
+    #[must_use]
+    pub fn named(&self, name: &[u8]) -> Vec<Stored> {
+        self.by_name.get(name).map(Stored::as_retained).into_iter().collect()
+    }
+
+    /// Copies of all values whose destination begins with `prefix` and `matches`, in the order of the names.
+    #[must_use]
+    pub fn matching(&self, prefix: &[u8], matches: impl Fn(&[u8]) -> bool) -> Vec<Stored> {
+        let from = std::ops::Bound::Included(prefix);
+        self.by_name
+            .range::<[u8], _>((from, std::ops::Bound::Unbounded))
+            .take_while(|(name, _)| name.starts_with(prefix))
+            .filter(|(name, _)| matches(name))
+            .map(|(_, stored)| stored.as_retained())
+            .collect()
+    }
+
+    /// When the next one expires.
+    #[must_use]
+    pub fn next_ms(&self) -> Option<u64> {
+        self.expiring.first().map(|(at_ms, _)| *at_ms)
+    }
+
+    /// Drops what has expired. Returns how many went.
+    pub fn expire(&mut self, now_ms: u64) -> usize {
+        let mut gone = 0;
+        while let Some((at_ms, name)) = self.expiring.first()
+            && *at_ms <= now_ms
+        {
+            let name = name.clone();
+            self.remove(&name);
+            gone += 1;
+        }
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stompica_proto::encode::Message;
+
+    use super::*;
+
+    fn stored(destination: &[u8], body: &[u8], expires_ms: u64) -> Stored {
+        let mut stored = Stored::new(&Message { destination, id: b"i", headers: b"", plain: true, body });
+        stored.expires_ms = expires_ms;
+        stored
+    }
+
+    #[test]
+    fn the_last_value_stays_until_it_is_removed_or_expires() {
+        let mut retained = Retained::new(Arc::default());
+        retained.set(stored(b"/t/a", b"1", 5));
+        retained.set(stored(b"/t/b", b"2", 0));
+        retained.set(stored(b"/t/a", b"4", 7));
+        assert_eq!(
+            (retained.count.load(Ordering::Relaxed), retained.has(b"/t/a"), retained.has(b"/u")),
+            (2, true, false)
+        );
+        let found = retained.matching(b"/t/", |_| true);
+        let seen: Vec<_> = found.iter().map(|it| (it.message().body, it.message().headers)).collect();
+        assert_eq!(seen, [(&b"4"[..], &b"retained:true\n"[..]), (b"2", b"retained:true\n")]);
+        assert_eq!((retained.expire(6), retained.next_ms(), retained.expire(7)), (0, Some(7), 1));
+        assert!(retained.named(b"/t/a").is_empty() && retained.named(b"/t/b").len() == 1);
+        assert!(retained.remove(b"/t/b") && !retained.remove(b"/t/b") && retained.next_ms().is_none());
+    }
+}

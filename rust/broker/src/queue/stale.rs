@@ -1,0 +1,169 @@
+//! Messages to topics and worker topics that found no subscriber, while `TTL` > 0: the ancestor's stale queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use super::stored::Stored;
+use crate::ids::ShardId;
+
+/// What all homes know of each other's stale messages.
+#[derive(Debug)]
+pub struct StaleCounts {
+    /// How many there are, against `max_stale_queue_size`.
+    pub count: AtomicUsize,
+    arrivals: AtomicU64,
+    /// Each home's oldest one, by its number.
+    oldest: Vec<AtomicU64>,
+}
+
+impl StaleCounts {
+    /// For this many homes.
+    #[must_use]
+    pub fn new(homes: usize) -> Self {
+        let oldest = (0..homes).map(|_| AtomicU64::new(u64::MAX)).collect();
+        StaleCounts { count: AtomicUsize::new(0), arrivals: AtomicU64::new(0), oldest }
+    }
+
+    /// The home with the oldest message.
+    fn oldest_home(&self) -> Option<ShardId> {
+        let ages = self.oldest.iter().map(|oldest| oldest.load(Ordering::Relaxed)).enumerate();
+        ages.min_by_key(|(_, age)| *age).map(|(home, _)| ShardId(home as u8))
+    }
+}
+
+/// The stale messages of one home, in the order of their arrival.
+#[derive(Debug)]
+pub struct Stale {
+    home: ShardId,
+    by_arrival: BTreeMap<u64, Stored>,
+    by_name: BTreeMap<Box<[u8]>, BTreeSet<u64>>,
+    expiring: BTreeSet<(u64, u64)>,
+    counts: Arc<StaleCounts>,
+}
+
+impl Stale {
+    /// An empty store; `counts` are shared by all homes.
+    #[must_use]
+    pub fn new(home: ShardId, counts: Arc<StaleCounts>) -> Self {
+        Stale {
+            home,
+            by_arrival: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            expiring: BTreeSet::new(),
+            counts,
+        }
+    }
+
+    /// Holds a message until its time, which is set. Above `messages_max` the oldest one of all homes has to go: returns
+    /// where it is.
+    #[must_use]
+    pub fn hold(&mut self, stored: Stored, messages_max: usize) -> Option<ShardId> {
+        let arrival = self.counts.arrivals.fetch_add(1, Ordering::Relaxed);
+        self.by_name.entry(stored.destination().into()).or_default().insert(arrival);
+        self.expiring.insert((stored.expires_ms, arrival));
+        self.by_arrival.insert(arrival, stored);
+        self.publish_oldest();
+        let over = self.counts.count.fetch_add(1, Ordering::Relaxed) >= messages_max;
+        if over { self.counts.oldest_home() } else { None }
+    }
+
+    /// Drops the oldest message, if there is one.
+    pub fn drop_oldest(&mut self) -> bool {
+        let oldest = self.by_arrival.keys().next().copied();
+        oldest.is_some_and(|oldest| self.remove(oldest).is_some())
+    }
+
+    fn publish_oldest(&self) {
+        let oldest = self.by_arrival.keys().next().copied().unwrap_or(u64::MAX);
+        if let Some(own) = self.counts.oldest.get(usize::from(self.home.0)) {
+            own.store(oldest, Ordering::Relaxed);
+        }
+    }
+
+    fn remove(&mut self, arrival: u64) -> Option<Stored> {
+        let stored = self.by_arrival.remove(&arrival)?;
+        self.counts.count.fetch_sub(1, Ordering::Relaxed);
+        self.publish_oldest();
+        self.expiring.remove(&(stored.expires_ms, arrival));
+        if let Some(same) = self.by_name.get_mut(stored.destination()) {
+            same.remove(&arrival);
+            if same.is_empty() {
+                self.by_name.remove(stored.destination());
+            }
+        }
+        Some(stored)
+    }
+
+    /// Takes out the messages whose destination `matches`, in the order of their arrival.
+    pub fn take(&mut self, matches: impl Fn(&[u8]) -> bool) -> Vec<Stored> {
+        let mut found: Vec<u64> = self
+            .by_name
+            .iter()
+            .filter(|(name, _)| matches(name))
+            .flat_map(|(_, same)| same)
+            .copied()
+            .collect();
+        found.sort_unstable();
+        found.iter().filter_map(|arrival| self.remove(*arrival)).collect()
+    }
+
+    /// Takes out the messages to one destination.
+    pub fn take_named(&mut self, name: &[u8]) -> Vec<Stored> {
+        let Some(found) = self.by_name.get(name).cloned() else { return Vec::new() };
+        found.iter().filter_map(|arrival| self.remove(*arrival)).collect()
+    }
+
+    /// When the next one expires.
+    #[must_use]
+    pub fn next_ms(&self) -> Option<u64> {
+        self.expiring.first().map(|(at_ms, _)| *at_ms)
+    }
+
+    /// Drops what has expired. Returns how many went.
+    pub fn expire(&mut self, now_ms: u64) -> usize {
+        let mut gone = 0;
+        while let Some(&(at_ms, arrival)) = self.expiring.first()
+            && at_ms <= now_ms
+        {
+            self.remove(arrival);
+            gone += 1;
+        }
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stompica_proto::encode::Message;
+
+    use super::*;
+
+    fn stored(destination: &[u8], body: &[u8], expires_ms: u64) -> Stored {
+        let mut stored = Stored::new(&Message { destination, id: b"i", headers: b"", plain: true, body });
+        stored.expires_ms = expires_ms;
+        stored
+    }
+
+    #[test]
+    fn messages_are_taken_once_in_the_order_of_arrival_until_they_expire() {
+        let counts = Arc::new(StaleCounts::new(2));
+        let mut stale = Stale::new(ShardId(0), Arc::clone(&counts));
+        let mut other = Stale::new(ShardId(1), Arc::clone(&counts));
+        for (number, name) in [b"/b", b"/a", b"/c", b"/a"].into_iter().enumerate() {
+            assert!(stale.hold(stored(name, &[number as u8], 10 + number as u64), 4).is_none());
+        }
+        assert_eq!(other.hold(stored(b"/d", &[9], 14), 4), Some(ShardId(0)), "the oldest is there");
+        assert!(stale.drop_oldest() && other.drop_oldest() && !other.drop_oldest());
+        assert!(stale.hold(stored(b"/b", &[4], 14), 4).is_none());
+        assert_eq!((counts.count.load(Ordering::Relaxed), stale.next_ms()), (4, Some(11)));
+        let bodies = |taken: Vec<Stored>| taken.iter().map(|it| it.message().body[0]).collect::<Vec<_>>();
+        assert_eq!(bodies(stale.take(|name| name != b"/c")), [1, 3, 4]);
+        assert!(stale.take_named(b"/a").is_empty());
+        assert_eq!((stale.expire(11), stale.expire(12), stale.by_arrival.len()), (0, 1, 0));
+        assert_eq!(
+            (counts.count.load(Ordering::Relaxed), stale.next_ms(), stale.by_name.len()),
+            (0, None, 0)
+        );
+    }
+}

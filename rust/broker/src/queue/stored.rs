@@ -1,0 +1,202 @@
+//! A message that may wait: an exact-size copy that moves, without being copied again, from the shard that received it
+//! to the home of its queue and on to the shard of its consumer. Whoever holds it is responsible for it.
+
+use std::cell::Cell;
+
+use stompica_proto::Version;
+use stompica_proto::encode::Message;
+use stompica_proto::escape::escape_into;
+
+use crate::keyed::Key;
+use crate::options::SendOptions;
+
+thread_local! {
+    /// Bytes of messages made on this thread minus those dropped on it. A shard is a thread, so the sum over all
+    /// shards is what is held, wherever a message was made.
+    static HELD: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Bytes that messages made on this thread hold, less those that were dropped on it.
+#[must_use]
+pub fn held_bytes() -> i64 {
+    HELD.get()
+}
+
+/// One message at rest.
+#[derive(Debug)]
+pub struct Stored {
+    /// Destination, id, headers, body.
+    bytes: Box<[u8]>,
+    destination_len: u32,
+    headers_len: u32,
+    id_len: u16,
+    plain: bool,
+    /// `persistent:true`: a store has to keep it.
+    pub persistent: bool,
+    /// Failed deliveries (NACK, `ack_timeout`).
+    pub failures: u16,
+    /// The SEND's `max-exceptions`; 0: none.
+    pub failures_max: u16,
+    /// Times it was handed to a consumer.
+    pub deliveries: u32,
+    /// Its place in its queue; 0 before it is in one.
+    pub seq: u64,
+    /// When it expires, on the broker's clock; 0: never.
+    pub expires_ms: u64,
+    /// The consumer that refused it last: another one is preferred.
+    pub refused_by: Option<Key>,
+}
+
+impl Drop for Stored {
+    fn drop(&mut self) {
+        HELD.set(HELD.get() - self.cost());
+    }
+}
+
+impl Stored {
+    /// A copy of a message.
+    #[must_use]
+    pub fn new(message: &Message<'_>) -> Self {
+        let parts = [message.destination, message.id, message.headers, message.body];
+        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+        for part in parts {
+            bytes.extend_from_slice(part);
+        }
+        let stored = Stored {
+            bytes: bytes.into_boxed_slice(),
+            destination_len: message.destination.len() as u32,
+            headers_len: message.headers.len() as u32,
+            id_len: message.id.len() as u16,
+            plain: message.plain,
+            persistent: false,
+            failures: 0,
+            failures_max: 0,
+            deliveries: 0,
+            seq: 0,
+            expires_ms: 0,
+            refused_by: None,
+        };
+        HELD.set(HELD.get() + stored.cost());
+        stored
+    }
+
+    /// A copy of a message whose sender asked for this.
+    #[must_use]
+    pub fn with_options(message: &Message<'_>, options: &SendOptions) -> Self {
+        let mut stored = Stored::new(message);
+        stored.expires_ms = options.expires_ms;
+        stored.persistent = options.persistent;
+        stored.failures_max = options.max_exceptions;
+        stored
+    }
+
+    /// What `memory_limit` counts for it.
+    fn cost(&self) -> i64 {
+        (self.bytes.len() + size_of::<Stored>() + 16) as i64
+    }
+
+    /// The message.
+    #[must_use]
+    pub fn message(&self) -> Message<'_> {
+        let (destination, rest) = self.bytes.split_at(self.destination_len as usize);
+        let (id, rest) = rest.split_at(usize::from(self.id_len));
+        let (headers, body) = rest.split_at(self.headers_len as usize);
+        Message { destination, id, headers, plain: self.plain, body }
+    }
+
+    /// Its destination.
+    #[must_use]
+    pub fn destination(&self) -> &[u8] {
+        &self.bytes[..self.destination_len as usize]
+    }
+
+    /// Bytes of destination, id, headers and body: what credit and `max_queue_bytes` count.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether its time is over.
+    #[must_use]
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms != 0 && self.expires_ms <= now_ms
+    }
+
+    /// A copy with `retained:true` in front of its headers, for a new subscription.
+    #[must_use]
+    pub fn as_retained(&self) -> Stored {
+        let message = self.message();
+        let headers = [b"retained:true\n", message.headers].concat();
+        let mut copy = Stored::new(&Message { headers: &headers, ..message });
+        copy.expires_ms = self.expires_ms;
+        copy
+    }
+
+    /// The same message for its dead-letter queue; `None` if it came from one.
+    #[must_use]
+    pub fn as_dead_letter(&self, reason: &str) -> Option<Stored> {
+        let message = self.message();
+        if message.destination.starts_with(DEAD_LETTERS) {
+            return None;
+        }
+        let own = message.destination;
+        let name = own.strip_prefix(b"/queue/").or_else(|| own.strip_prefix(b"/")).unwrap_or(own);
+        let destination = [DEAD_LETTERS, name].concat();
+        let mut headers = format!("dead-letter-reason:{reason}\noriginal-destination:").into_bytes();
+        escape_into(&mut headers, own, Version::V1_2);
+        headers.extend_from_slice(format!("\ndelivery-count:{}\n", self.deliveries).as_bytes());
+        headers.extend_from_slice(message.headers);
+        let mut dead = Stored::new(&Message { destination: &destination, headers: &headers, ..message });
+        dead.persistent = self.persistent;
+        Some(dead)
+    }
+}
+
+/// What the names of dead-letter queues begin with.
+pub const DEAD_LETTERS: &[u8] = b"/queue/dlq/";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message<'a>(destination: &'a [u8], headers: &'a [u8]) -> Message<'a> {
+        Message { destination, id: b"e-0-1", headers, plain: true, body: b"body" }
+    }
+
+    #[test]
+    fn a_copy_reads_as_the_message_did_and_is_counted_while_it_lives() {
+        let before = held_bytes();
+        let stored = Stored::new(&message(b"/queue/a", b"x:1\n"));
+        let read = stored.message();
+        assert_eq!(
+            (read.destination, read.id, read.headers, read.body),
+            (&b"/queue/a"[..], &b"e-0-1"[..], &b"x:1\n"[..], &b"body"[..])
+        );
+        assert!(held_bytes() > before + stored.size() as i64);
+        drop(stored);
+        assert_eq!(held_bytes(), before);
+    }
+
+    #[test]
+    fn dead_letters_are_named_after_their_destination_and_never_twice() {
+        for (own, expected) in [
+            (&b"/queue/jobs"[..], &b"/queue/dlq/jobs"[..]),
+            (b"/topic/a", b"/queue/dlq/topic/a"),
+            (b"#jobs", b"/queue/dlq/#jobs"),
+        ] {
+            let mut stored = Stored::new(&message(own, b"x:1\n"));
+            stored.deliveries = 3;
+            let dead = stored.as_dead_letter("max-deliveries").expect("not dead yet");
+            assert_eq!(dead.destination(), expected);
+            let headers = String::from_utf8_lossy(dead.message().headers).into_owned();
+            let original = String::from_utf8_lossy(own);
+            assert_eq!(
+                headers,
+                format!(
+                    "dead-letter-reason:max-deliveries\noriginal-destination:{original}\ndelivery-count:3\nx:1\n"
+                )
+            );
+            assert!(dead.as_dead_letter("expired").is_none());
+        }
+    }
+}

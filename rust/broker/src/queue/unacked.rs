@@ -1,0 +1,163 @@
+//! What one subscription was sent and has not acknowledged (STOMP 1.2, "ACK").
+//!
+//! Deliveries are numbered in order; a number is never used twice on a shard. Entries stand in that order, so that an
+//! ACK usually finds its own at the front. Settled ones leave a hole until the front reaches it or holes prevail.
+
+use std::collections::VecDeque;
+
+use super::stored::Stored;
+use super::{ConsumerKey, QueueKey};
+use crate::ids::ShardId;
+
+/// Where a message in flight came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The home of its queue.
+    pub home: ShardId,
+    /// The queue there.
+    pub queue: QueueKey,
+    /// The consumer there.
+    pub consumer: ConsumerKey,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    /// Hash of the `message-id`, by which STOMP 1.1 acknowledges.
+    id_hash: u64,
+    delivered_ms: u64,
+    origin: Origin,
+    stored: Option<Stored>,
+}
+
+/// A message in flight that is taken out.
+#[derive(Debug)]
+pub struct Taken {
+    /// Its number.
+    pub number: u64,
+    /// Hash of its `message-id`.
+    pub id_hash: u64,
+    /// Where it came from.
+    pub origin: Origin,
+    /// The message.
+    pub stored: Stored,
+}
+
+/// The messages in flight of one subscription.
+#[derive(Debug, Default)]
+pub struct Unacked {
+    entries: VecDeque<Entry>,
+    live: usize,
+}
+
+/// Holes that are always tolerated.
+const HOLES_MAX: usize = 64;
+
+impl Unacked {
+    /// Adds a delivery; its number is higher than any before.
+    pub fn push(&mut self, number: u64, id_hash: u64, now_ms: u64, origin: Origin, stored: Stored) {
+        self.entries.push_back(Entry { number, id_hash, delivered_ms: now_ms, origin, stored: Some(stored) });
+        self.live += 1;
+    }
+
+    /// Whether the delivery with this number is in flight.
+    #[must_use]
+    pub fn holds(&self, number: u64) -> bool {
+        self.place(number).is_some()
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        let at = match self.entries.front()? {
+            first if first.number == number => 0,
+            _ => self.entries.binary_search_by_key(&number, |entry| entry.number).ok()?,
+        };
+        self.entries[at].stored.is_some().then_some(at)
+    }
+
+    /// The number under which a `message-id` is in flight.
+    #[must_use]
+    pub fn number_of(&self, id_hash: u64) -> Option<u64> {
+        let found = self.entries.iter().find(|entry| entry.id_hash == id_hash && entry.stored.is_some());
+        found.map(|entry| entry.number)
+    }
+
+    /// Takes one out.
+    pub fn take(&mut self, number: u64) -> Option<Taken> {
+        let at = self.place(number)?;
+        let taken = Self::empty(&mut self.entries[at])?;
+        self.live -= 1;
+        while self.entries.front().is_some_and(|entry| entry.stored.is_none()) {
+            self.entries.pop_front();
+        }
+        if self.entries.len() > 2 * self.live + HOLES_MAX {
+            self.entries.retain(|entry| entry.stored.is_some());
+        }
+        Some(taken)
+    }
+
+    /// Takes out all up to and including a number, the oldest first.
+    pub fn take_through(&mut self, number: u64) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        while self.entries.front().is_some_and(|entry| entry.number <= number) {
+            taken.extend(self.entries.pop_front().and_then(|mut entry| Self::empty(&mut entry)));
+        }
+        self.live -= taken.len();
+        taken
+    }
+
+    /// Takes all out, the oldest first.
+    pub fn take_all(&mut self) -> Vec<Taken> {
+        let taken = self.take_through(u64::MAX);
+        self.entries = VecDeque::new();
+        taken
+    }
+
+    fn empty(entry: &mut Entry) -> Option<Taken> {
+        let stored = entry.stored.take()?;
+        Some(Taken { number: entry.number, id_hash: entry.id_hash, origin: entry.origin, stored })
+    }
+
+    /// The oldest delivery: its number, and when it was made.
+    #[must_use]
+    pub fn oldest(&self) -> Option<(u64, u64)> {
+        let first = self.entries.iter().find(|entry| entry.stored.is_some())?;
+        Some((first.number, first.delivered_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stompica_proto::encode::Message;
+
+    use super::*;
+    use crate::keyed::Key;
+
+    fn filled(numbers: impl Iterator<Item = u64>) -> Unacked {
+        let key = Key { index: 0, generation: 0 };
+        let origin = Origin { home: ShardId(0), queue: key, consumer: key };
+        let message = Message { destination: b"/queue/a", id: b"i", headers: b"", plain: true, body: b"" };
+        let mut unacked = Unacked::default();
+        numbers.for_each(|number| unacked.push(number, 1000 + number, number, origin, Stored::new(&message)));
+        unacked
+    }
+
+    #[test]
+    fn each_delivery_is_taken_once() {
+        let mut unacked = filled(5..10);
+        assert_eq!(unacked.take(7).map(|taken| taken.number), Some(7));
+        assert!(unacked.take(7).is_none() && unacked.take(4).is_none() && unacked.take(10).is_none());
+        assert_eq!((unacked.number_of(1006), unacked.number_of(1007)), (Some(6), None));
+        let through: Vec<u64> = unacked.take_through(8).iter().map(|taken| taken.number).collect();
+        assert_eq!((through, unacked.live, unacked.oldest()), (vec![5, 6, 8], 1, Some((9, 9))));
+        assert_eq!(unacked.take_all().len(), 1);
+        assert!(unacked.live == 0 && unacked.oldest().is_none());
+    }
+
+    #[test]
+    fn holes_do_not_pile_up_behind_one_that_is_never_acknowledged() {
+        let mut unacked = filled(0..10_000);
+        (1..10_000).for_each(|number| assert!(unacked.take(number).is_some()));
+        assert_eq!((unacked.live, unacked.holds(0), unacked.oldest()), (1, true, Some((0, 0))));
+        assert!(unacked.entries.len() <= 2 + HOLES_MAX);
+    }
+}

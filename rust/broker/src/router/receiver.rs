@@ -1,0 +1,55 @@
+//! A subscription as the consumer of queues: what its own shard knows of it.
+
+use std::collections::VecDeque;
+
+use super::group::Dialect;
+use crate::ids::ShardId;
+use crate::queue::unacked::Unacked;
+use crate::queue::{ConsumerKey, QueueKey};
+
+/// Which homes know the consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feed {
+    /// The home of one queue.
+    One(ShardId),
+    /// All: it subscribed to a pattern.
+    All,
+}
+
+/// Credit of a consumer of a pattern that no home has: what one has settled stays there, unless another one wants it.
+#[derive(Debug, Default)]
+pub struct Lending {
+    /// Messages that may still be sent.
+    pub available: i64,
+    /// Homes that have messages and no credit, in turn.
+    pub wanting: VecDeque<(ShardId, ConsumerKey)>,
+}
+
+/// The state of a consumer at its own shard.
+#[derive(Debug)]
+pub struct Receiver {
+    /// What it subscribed to, in its own words.
+    pub destination: Box<[u8]>,
+    /// Where its deliveries come from.
+    pub feed: Feed,
+    /// A queue of its own, which feeds it from a topic and ends with it.
+    pub own_queue: Option<QueueKey>,
+    /// How it is written to.
+    pub dialect: Dialect,
+    /// `MESSAGE` and `subscription`, encoded.
+    pub prefix: Box<[u8]>,
+    /// The number of its last delivery; never used again on this shard.
+    pub number: u64,
+    /// What it has not acknowledged.
+    pub unacked: Unacked,
+    /// Credit in bytes comes back with the ACK (`consumer-window-size`), not when they are written.
+    pub bytes_on_ack: bool,
+    /// For patterns.
+    pub lending: Option<Lending>,
+    /// Its own `max-deliveries`.
+    pub deliveries_max: u32,
+    /// Its own `redelivery-delay`, in milliseconds.
+    pub delay_ms: u64,
+    /// A deadline for its acknowledgements is in the timers.
+    pub armed: bool,
+}

@@ -1,0 +1,157 @@
+//! Subscriptions that come to the queues of this home: consumers of one queue, of a pattern, of a durable subscription.
+
+use std::sync::Arc;
+
+use stompica_proto::error::Code;
+use stompica_proto::session::AckMode;
+use stompica_proto::{ProtocolError, Version};
+
+use super::Shard;
+use super::mailbox::Mail;
+use crate::ids::{ConnKey, ShardId};
+use crate::queue::mail::{Asker, Attach, Source};
+use crate::queue::stored::Stored;
+use crate::queue::{QueueKey, QueueKind, SubscriptionKey};
+use crate::router::destination::Kind;
+use crate::router::group::{Dialect, Framing};
+
+impl Shard {
+    /// Lets a subscription consume what it asked for.
+    ///
+    /// # Errors
+    /// `E-DEST-COUNT`; for durable subscriptions `E-DURABLE-IN-USE`, `E-DURABLE-OTHER`, `E-DEST-INVALID`.
+    pub(crate) fn attach_here(&mut self, attach: Attach) -> Result<(), ProtocolError> {
+        let Attach { subscriber, source, credit, asker, offender: _ } = attach;
+        match source {
+            Source::Queue(name, kind) => {
+                let queue = match self.home.find(&name) {
+                    Some(queue) => queue,
+                    None => self.create_queue(&name, kind)?,
+                };
+                self.home.attach(queue, subscriber, credit);
+                if kind == QueueKind::Worker {
+                    let stale = self.stale.take_named(&name);
+                    self.deliver_stale(stale);
+                }
+            }
+            Source::Pattern(pattern) => {
+                self.home.attach_pattern(&pattern, subscriber, credit);
+                if self.router.kind(&pattern) == Kind::WorkerTopic {
+                    self.take_stale_workers(&pattern);
+                }
+            }
+            Source::Durable { name, topic, shared } => {
+                let queue = self.durable(&name, &topic, shared, asker)?;
+                self.home.attach(queue, subscriber, credit);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_stale_workers(&mut self, pattern: &[u8]) {
+        let Ok(Some(parsed)) = self.router.parse(pattern) else { return };
+        let router = &self.router;
+        let stale = self.stale.take(|name| router.kind(name) == Kind::WorkerTopic && parsed.matches(name));
+        self.deliver_stale(stale);
+    }
+
+    /// What waited for a consumer reaches it ahead of its RECEIPT.
+    fn deliver_stale(&mut self, stale: Vec<Stored>) {
+        if !stale.is_empty() {
+            self.enqueue_all(stale);
+            self.dispatch_queues();
+        }
+    }
+
+    /// The queue of a durable subscription, made and bound to its topic if need be.
+    fn durable(
+        &mut self,
+        name: &[u8],
+        topic: &[u8],
+        shared: bool,
+        asker: Asker,
+    ) -> Result<QueueKey, ProtocolError> {
+        if let Some(queue) = self.home.find(name) {
+            let bound_to = self.bindings.get(&queue).map(|binding| binding.topic.clone());
+            if bound_to.as_deref() != Some(topic) {
+                let other = String::from_utf8_lossy(&bound_to.unwrap_or_default()).into_owned();
+                let text =
+                    format!("the durable subscription is one to '{other}'; end it first by UNSUBSCRIBE");
+                return Err(ProtocolError::new(Code::DurableOther, text));
+            }
+            let held = self.home.queue(queue).filter(|queue| queue.consumers() > 0);
+            if held.is_some_and(|queue| !shared || queue.kind == QueueKind::Durable { shared: false }) {
+                let text = "the durable subscription has an active holder, and is not one to be shared";
+                return Err(ProtocolError::new(Code::DurableInUse, text));
+            }
+            self.home.set_shared(queue, shared);
+            self.tell_interest(topic, true, Some(asker), None);
+            return Ok(queue);
+        }
+        let queue = self.create_queue(name, QueueKind::Durable { shared })?;
+        // Nobody is written to by this group: its messages go into the queue.
+        let dialect = Dialect { framing: Framing::Stomp, version: Version::V1_2 };
+        let nobody = (ConnKey::NONE, None, AckMode::Auto);
+        self.hand_out();
+        match self.router.subscribe(topic, nobody, dialect, Some(queue), self.queues_everywhere()) {
+            Ok((binding, _)) => {
+                self.bindings.insert(queue, Binding { subscription: binding, topic: topic.into() });
+                self.tell_interest(topic, true, Some(asker), Some(binding));
+                self.send_backlog(topic, self.id, binding);
+                Ok(queue)
+            }
+            Err(error) => {
+                self.home.delete(queue);
+                self.count_queues();
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a durable subscription with all that it holds.
+    pub(super) fn end_durable(&mut self, name: &[u8]) -> Result<(), ProtocolError> {
+        let bound = self.home.find(name).and_then(|queue| Some((queue, self.bindings.remove(&queue)?)));
+        let Some((queue, binding)) = bound else {
+            let text = "there is no durable subscription of this name";
+            return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
+        };
+        self.home.delete(queue);
+        self.count_queues();
+        self.remove_subscription(binding.subscription.index, false);
+        Ok(())
+    }
+
+    /// Tells the other shards of the first or last subscription to a name or pattern here; `asker` waits for their
+    /// answers, `backlog` is to get what they hold for a new subscription.
+    pub(crate) fn tell_interest(
+        &mut self,
+        name: &[u8],
+        interested: bool,
+        asker: Option<Asker>,
+        backlog: Option<SubscriptionKey>,
+    ) {
+        let name: Arc<[u8]> = name.into();
+        let reply = asker.filter(|asker| asker.token != 0);
+        self.tell_all(|from| Mail::Interest { from, name: Arc::clone(&name), interested, reply, backlog });
+    }
+
+    /// How many answers the RECEIPT of a durable subscription waits for: its home's, and of all others that they know
+    /// of the home's interest.
+    pub(crate) fn durable_answers(&self) -> u32 {
+        self.shared_len() as u32
+    }
+
+    /// The home of a durable subscription.
+    pub(crate) fn durable_home(&self, name: &[u8]) -> ShardId {
+        self.router.home(name)
+    }
+}
+
+/// What feeds the queue of a durable subscription.
+#[derive(Debug)]
+pub(super) struct Binding {
+    /// The router's subscription.
+    pub(super) subscription: SubscriptionKey,
+    /// The topic or pattern.
+    pub(super) topic: Box<[u8]>,
+}

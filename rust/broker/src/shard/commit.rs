@@ -1,0 +1,294 @@
+//! COMMIT over several homes: all of them keep room, then all apply (STOMP 1.2, "COMMIT").
+//!
+//! ```text
+//! COMMIT ─► acks still held? ─► every home: room for its messages? ─► all yes: apply everywhere ─► RECEIPT
+//!                └─ E-TX-LOST               └─ one no: give the room back, ERROR, nothing took effect
+//! ```
+//! The connection's next frames wait meanwhile. Where only this shard is concerned it all happens at once.
+
+use stompica_proto::error::Code;
+use stompica_proto::{Frame, ProtocolError};
+
+use super::Shard;
+use crate::command::Flow;
+use crate::ids::{ConnKey, ShardId};
+use crate::io::conn::{Conn, Pause};
+use crate::options::Retain;
+use crate::queue::mail::{Asker, Need, QueueMail};
+use crate::queue::stored::Stored;
+use crate::router::destination::Kind;
+use crate::tx::{Commit, Operation};
+
+/// The name under which a home keeps room: who asked, and its token.
+pub(super) type Prepared = (ShardId, u64);
+
+/// What a transaction needs of each home.
+type Needs = Vec<(ShardId, Vec<Need>)>;
+
+impl Shard {
+    /// COMMIT. Whatever must wait parks the connection in front of the frame, or behind it.
+    pub(crate) fn commit(
+        &mut self,
+        key: ConnKey,
+        id: &[u8],
+        frame: &Frame<'_>,
+    ) -> Result<Flow, ProtocolError> {
+        let Some(open) = self.conns.get_mut(key).and_then(|conn| conn.transactions.take()) else {
+            return Err(unknown(id));
+        };
+        let checked = open.operations(id).and_then(|operations| self.check(key, operations));
+        let Some(conn) = self.conns.get_mut(key) else { return Ok(Flow::Done) };
+        let open = conn.transactions.insert(open);
+        let (needs, pause) = checked?;
+        if let Some(pause) = pause {
+            self.park(key, pause);
+            return Ok(Flow::Parked);
+        }
+        let operations = open.end(id)?;
+        conn.waits_since_ms = None;
+        self.commit_prepared(key, operations, needs, frame)
+    }
+
+    /// Does what a frame asks for as a transaction of its own.
+    pub(crate) fn commit_operations(
+        &mut self,
+        key: ConnKey,
+        operations: Vec<Operation>,
+        frame: &Frame<'_>,
+    ) -> Result<Flow, ProtocolError> {
+        let (needs, pause) = self.check(key, &operations)?;
+        if let Some(pause) = pause {
+            self.park(key, pause);
+            return Ok(Flow::Parked);
+        }
+        self.commit_prepared(key, operations, needs, frame)
+    }
+
+    fn commit_prepared(
+        &mut self,
+        key: ConnKey,
+        operations: Vec<Operation>,
+        needs: Needs,
+        frame: &Frame<'_>,
+    ) -> Result<Flow, ProtocolError> {
+        self.next_token += 1;
+        let token = self.next_token;
+        let receipt = frame.header(stompica_proto::header::RECEIPT).map(|id| (*id).into());
+        let homes: Vec<ShardId> =
+            needs.iter().map(|(home, _)| *home).filter(|home| *home != self.id).collect();
+        let waiting = homes.len();
+        let offender = super::close::describe(frame);
+        let commit = Commit { operations, token, receipt, homes, waiting, refusal: None, offender };
+        let asker = Asker { shard: self.id, conn: key, token };
+        let (own, others): (Vec<_>, Vec<_>) = needs.into_iter().partition(|(home, _)| *home == self.id);
+        for (home, needs) in own {
+            self.prepare(needs, (home, token))?;
+        }
+        for (home, needs) in others {
+            self.tell(home, QueueMail::Prepare(needs, asker));
+        }
+        if waiting == 0 {
+            self.apply(key, commit);
+            return Ok(Flow::Done);
+        }
+        let now_ms = self.now_ms;
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.parked = Some((now_ms, Pause::Commit));
+            conn.committing = Some(Box::new(commit));
+        }
+        Ok(Flow::Waiting)
+    }
+
+    /// Whether a transaction can take effect now: the room it needs at each home, and what it has to wait for.
+    ///
+    /// # Errors
+    /// `E-TX-LOST`; what a SEND of it would get.
+    fn check(
+        &mut self,
+        key: ConnKey,
+        operations: &[Operation],
+    ) -> Result<(Needs, Option<Pause>), ProtocolError> {
+        let mut needs = Needs::new();
+        for operation in operations {
+            match operation {
+                Operation::Ack { subscription, number, .. } => {
+                    let held = self.router.subscription_mut(*subscription).is_some_and(|found| {
+                        found.receiver.as_ref().is_some_and(|receiver| receiver.unacked.holds(*number))
+                    });
+                    if !held {
+                        let text = "an ACK or NACK of the transaction is void: its delivery was taken back";
+                        return Err(ProtocolError::new(Code::TransactionLost, text));
+                    }
+                }
+                Operation::Send(stored, retain) => {
+                    let destination = self.router.destination(stored.destination())?;
+                    let known = self.router.known(destination);
+                    let (kind, home) = (known.kind, known.home);
+                    let shards = if kind.is_topic() { self.router.remote(destination) } else { home.bit() };
+                    if let Some(pause) =
+                        self.pause_for(key, destination, shards & !self.id.bit(), stored.size())
+                    {
+                        return Ok((Vec::new(), Some(pause)));
+                    }
+                    let retained = *retain == Some(Retain::Set);
+                    if kind == Kind::Queue || retained {
+                        add_need(&mut needs, home, stored, retained);
+                    }
+                }
+            }
+        }
+        Ok((needs, None))
+    }
+
+    /// Keeps room for a transaction in queues of this home, in all of them or none.
+    ///
+    /// # Errors
+    /// `E-QUEUE-FULL`, `E-DEST-COUNT`.
+    pub(super) fn prepare(&mut self, needs: Vec<Need>, name: Prepared) -> Result<(), ProtocolError> {
+        for need in &needs {
+            if need.retained {
+                self.check_retained(&need.name)?;
+            } else {
+                self.queue_for(&need.name, need.count, need.bytes)?;
+            }
+        }
+        for need in &needs {
+            self.reserve(need, 1);
+        }
+        self.prepared.insert(name, needs);
+        Ok(())
+    }
+
+    fn reserve(&mut self, need: &Need, sign: i64) {
+        if let Some(queue) = self.home.find(&need.name).filter(|_| !need.retained) {
+            self.home.reserve(queue, sign * need.count as i64, sign * need.bytes as i64);
+        }
+    }
+
+    /// Gives the room free that was kept for a transaction.
+    pub(super) fn cancel(&mut self, name: Prepared) {
+        for need in self.prepared.remove(&name).unwrap_or_default() {
+            self.reserve(&need, -1);
+        }
+    }
+
+    /// A home has answered: with room, or not.
+    pub(super) fn prepare_answered(&mut self, key: ConnKey, refusal: Option<ProtocolError>) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(commit) = &mut conn.committing else { return };
+        commit.waiting -= 1;
+        if commit.refusal.is_none() {
+            commit.refusal = refusal;
+        }
+        if commit.waiting > 0 {
+            return;
+        }
+        let Some(mut commit) = conn.committing.take() else { return };
+        match commit.refusal.take() {
+            None => self.apply(key, *commit),
+            Some(error) => {
+                self.cancel_everywhere(key, &commit);
+                self.fail_with(key, error, &commit.offender);
+            }
+        }
+        self.unpark(key);
+    }
+
+    fn cancel_everywhere(&mut self, key: ConnKey, commit: &Commit) {
+        let asker = Asker { shard: self.id, conn: key, token: commit.token };
+        self.cancel((self.id, commit.token));
+        for home in &commit.homes {
+            self.tell(*home, QueueMail::Cancel(asker));
+        }
+    }
+
+    /// The connection of a COMMIT that waits is gone: nothing takes effect.
+    pub(super) fn abandon_commit(&mut self, key: ConnKey) {
+        if let Some(commit) = self.conns.get_mut(key).and_then(|conn: &mut Conn| conn.committing.take()) {
+            self.cancel_everywhere(key, &commit);
+        }
+    }
+
+    /// Does all that a transaction holds; nothing can fail any more.
+    fn apply(&mut self, key: ConnKey, commit: Commit) {
+        let Commit { operations, token, receipt, homes, .. } = commit;
+        self.cancel((self.id, token));
+        let (mut queued, mut retained): (Vec<(ShardId, Vec<Stored>)>, _) = (Vec::new(), Vec::new());
+        for home in homes.iter().copied().chain([self.id]) {
+            queued.push((home, Vec::new()));
+        }
+        self.batch.join(true);
+        for operation in operations {
+            match operation {
+                Operation::Ack { subscription, number, accept } => {
+                    self.acknowledge(key, subscription.index, number, accept);
+                }
+                Operation::Send(stored, retain) => {
+                    self.apply_send(stored, retain, &mut queued, &mut retained)
+                }
+            }
+        }
+        self.batch.join(false);
+        queued.retain(|(_, messages)| !messages.is_empty());
+        let others = queued.iter().filter(|(home, _)| *home != self.id).count();
+        let kept = retained.iter().filter(|(home, ..)| *home != self.id).count();
+        let answer = self.receipt(key, receipt.as_deref(), (others + kept) as u32);
+        let asker = Asker { shard: self.id, conn: key, token: if receipt.is_some() { answer } else { 0 } };
+        for (home, messages) in queued {
+            if home == self.id {
+                self.enqueue_all(messages);
+            } else {
+                self.tell(home, QueueMail::Commit(messages, token, asker));
+            }
+        }
+        for (home, stored, set) in retained {
+            let asker = (home != self.id).then_some(asker);
+            self.tell(home, QueueMail::Retain(stored, set, asker));
+        }
+    }
+
+    fn apply_send(
+        &mut self,
+        stored: Stored,
+        retain: Option<Retain>,
+        queued: &mut Vec<(ShardId, Vec<Stored>)>,
+        retained: &mut Vec<(ShardId, Stored, bool)>,
+    ) {
+        let Ok(destination) = self.router.destination(stored.destination()) else { return };
+        let known = self.router.known(destination);
+        let (kind, home) = (known.kind, known.home);
+        if kind.is_topic() {
+            if let Some(retain) = retain {
+                let mut copy = Stored::new(&stored.message());
+                copy.expires_ms = stored.expires_ms;
+                retained.push((home, copy, retain == Retain::Set));
+            }
+            self.publish_stored(stored, destination, home);
+            return;
+        }
+        match queued.iter_mut().find(|(at, _)| *at == home) {
+            Some((_, messages)) => messages.push(stored),
+            None => queued.push((home, vec![stored])),
+        }
+    }
+}
+
+fn add_need(needs: &mut Needs, home: ShardId, stored: &Stored, retained: bool) {
+    let at = needs.iter().position(|(at, _)| *at == home).unwrap_or_else(|| {
+        needs.push((home, Vec::new()));
+        needs.len() - 1
+    });
+    let (name, bytes) = (stored.destination(), stored.size() as u64);
+    match needs[at].1.iter_mut().rfind(|need| *need.name == *name && need.retained == retained) {
+        Some(need) => {
+            need.count += 1;
+            need.bytes += bytes;
+        }
+        None => needs[at].1.push(Need { name: name.into(), retained, count: 1, bytes }),
+    }
+}
+
+fn unknown(id: &[u8]) -> ProtocolError {
+    let text = format!("transaction '{}' is not open", String::from_utf8_lossy(id));
+    ProtocolError::new(Code::TransactionUnknown, text)
+}

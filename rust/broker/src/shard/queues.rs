@@ -1,0 +1,285 @@
+//! Queues whose home is this shard, and notes to those of others.
+//!
+//! What concerns this shard's own home is done at once, without mail. What a home wants done is carried out here
+//! ([`Shard::run_effects`]), deliveries once per turn ([`Shard::dispatch_queues`]), so that a burst is one batch.
+
+use std::mem::take;
+use std::sync::atomic::Ordering;
+
+use stompica_proto::encode::Offender;
+use stompica_proto::error::Code;
+use stompica_proto::{ProtocolError, Version, escape};
+
+use super::Shard;
+use super::timer::Due;
+use crate::ids::ShardId;
+use crate::queue::mail::{Asker, QueueMail};
+use crate::queue::parts::{Effect, Progress, Refusal};
+use crate::queue::stored::Stored;
+use crate::queue::{QueueKey, QueueKind};
+use crate::router::destination::Kind;
+
+/// The ERROR for a message that a queue does not take.
+fn refused(refusal: Refusal) -> ProtocolError {
+    let Refusal::Full(text) = refusal;
+    ProtocolError::new(Code::QueueFull, text)
+}
+
+/// What an ERROR tells about a SEND that was refused after it had been taken.
+fn describe(stored: &Stored) -> Offender {
+    let message = stored.message();
+    let mut head = b"SEND\ndestination:".to_vec();
+    escape::escape_into(&mut head, message.destination, Version::V1_2);
+    head.push(b'\n');
+    head.extend_from_slice(message.headers);
+    Offender { receipt: None, subscription: None, head }
+}
+
+impl Shard {
+    /// Tells a shard; what concerns this one is done at once.
+    pub(crate) fn tell(&mut self, shard: ShardId, mail: QueueMail) {
+        if shard == self.id {
+            self.read_queue_mail(shard, mail);
+        } else {
+            self.queue_out[usize::from(shard.0)].push(mail);
+        }
+    }
+
+    /// Tells every shard, this one included.
+    pub(crate) fn tell_everyone(&mut self, mut mail: impl FnMut() -> QueueMail) {
+        for shard in 0..self.shared_len() {
+            self.tell(ShardId(shard as u8), mail());
+        }
+    }
+
+    pub(super) fn read_queue_mail(&mut self, from: ShardId, mail: QueueMail) {
+        match mail {
+            QueueMail::Enqueue(stored, asker) => self.enqueue_for(stored, asker),
+            QueueMail::Deliver(delivery) => self.receive(from, delivery),
+            QueueMail::Progress(progress) => self.home.progress(&progress),
+            QueueMail::GiveBack(origin, stored, why) => {
+                self.home.give_back(origin.queue, origin.consumer, stored, why);
+            }
+            QueueMail::Attach(mut attach) => {
+                let (asker, offender) = (attach.asker, take(&mut attach.offender));
+                let attached = self.attach_here(*attach);
+                self.answer(asker, attached.map_err(|error| (error, offender)));
+            }
+            QueueMail::Detach(subscriber) => self.home.detach(subscriber),
+            QueueMail::Want(key, consumer) => self.borrow_asked(from, key, consumer),
+            QueueMail::Lend(consumer, messages) => self.home.lend(consumer, messages),
+            QueueMail::Reclaim(subscriber) => self.home.reclaim(subscriber),
+            QueueMail::Unused(key, messages) => self.loan_returned(key, messages),
+            QueueMail::Applied(conn, token) => self.applied(conn, token),
+            QueueMail::Refused(conn, token, refusal) => self.refused(conn, token, *refusal),
+            QueueMail::Echo(asker) => self.answer(asker, Ok(())),
+            QueueMail::Stale(stored) => self.place_stale(stored),
+            QueueMail::DropStale => self.counters.dropped += u64::from(self.stale.drop_oldest()),
+            QueueMail::Backlog(key, stored, retained) => self.take_backlog(key, stored, retained),
+            QueueMail::Retain(stored, set, asker) => self.retain_here(stored, set, asker),
+            QueueMail::Prepare(needs, asker) => {
+                let prepared = self.prepare(needs, (asker.shard, asker.token));
+                self.answer(asker, prepared.map_err(|error| (error, Offender::default())));
+            }
+            QueueMail::Cancel(asker) => self.cancel((asker.shard, asker.token)),
+            QueueMail::Commit(messages, prepared, asker) => {
+                self.cancel((asker.shard, prepared));
+                self.enqueue_all(messages);
+                self.answer(asker, Ok(()));
+            }
+            QueueMail::EndDurable(name, asker, offender) => {
+                let ended = self.end_durable(&name);
+                self.answer(asker, ended.map_err(|error| (error, *offender)));
+            }
+            QueueMail::Monitor => {
+                let text = self.monitor_text();
+                self.tell(from, QueueMail::MonitorText(text));
+            }
+            QueueMail::MonitorText(text) => self.monitor_answered(&text),
+        }
+    }
+
+    /// Answers whoever asked, if an answer is wanted.
+    pub(super) fn answer(&mut self, asker: Asker, outcome: Result<(), (ProtocolError, Offender)>) {
+        match outcome {
+            Ok(()) if asker.token == 0 => {}
+            Ok(()) => self.tell(asker.shard, QueueMail::Applied(asker.conn, asker.token)),
+            Err(refusal) => {
+                self.tell(asker.shard, QueueMail::Refused(asker.conn, asker.token, Box::new(refusal)));
+            }
+        }
+    }
+
+    /// The queue that messages to a name go to, made if need be, with room for `count` of `bytes` in all. `None`: the
+    /// name has no queue and gets none, so the message has nowhere to go.
+    ///
+    /// # Errors
+    /// `E-QUEUE-FULL`, `E-DEST-COUNT`.
+    pub(super) fn queue_for(
+        &mut self,
+        name: &[u8],
+        count: u64,
+        bytes: u64,
+    ) -> Result<Option<QueueKey>, ProtocolError> {
+        let destination = self.router.destination(name)?;
+        let known = self.router.known(destination);
+        let kind = known.kind;
+        let cached = known.queue.filter(|key| self.home.queue(*key).is_some());
+        let key = match cached.or_else(|| self.home.find(name)) {
+            Some(key) => key,
+            None => match kind {
+                Kind::Queue => self.create_queue(name, QueueKind::Work)?,
+                Kind::WorkerTopic if self.home.has_patterns() => {
+                    self.create_queue(name, QueueKind::Worker)?
+                }
+                _ => return Ok(None),
+            },
+        };
+        self.router.known(destination).queue = Some(key);
+        if kind == Kind::Queue {
+            self.home.check_room(key, count, bytes).map_err(refused)?;
+        }
+        Ok(Some(key))
+    }
+
+    /// Makes a queue.
+    ///
+    /// # Errors
+    /// `E-DEST-COUNT`.
+    pub(crate) fn create_queue(&mut self, name: &[u8], kind: QueueKind) -> Result<QueueKey, ProtocolError> {
+        self.count_queues();
+        if self.router.is_at_limit(self.queues_everywhere()) {
+            return Err(self.router.too_many());
+        }
+        let key = self.home.create(name, kind);
+        self.count_queues();
+        Ok(key)
+    }
+
+    /// Brings the number of this home's queues into the broker's count.
+    pub(crate) fn count_queues(&mut self) {
+        let (now, before) = (self.home.named(), self.counted_queues);
+        if now != before {
+            self.shared.queues.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+            self.counted_queues = now;
+        }
+    }
+
+    pub(crate) fn queues_everywhere(&self) -> usize {
+        self.shared.queues.load(Ordering::Relaxed)
+    }
+
+    /// Puts a message into the queue it names, here.
+    ///
+    /// # Errors
+    /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
+    pub(crate) fn enqueue_here(&mut self, stored: Stored) -> Result<(), (ProtocolError, Stored)> {
+        match self.queue_for(stored.destination(), 1, stored.size() as u64) {
+            Ok(Some(key)) => self.home.enqueue(key, stored),
+            Ok(None) => self.unmatched(stored),
+            Err(error) => return Err((error, stored)),
+        }
+        Ok(())
+    }
+
+    fn enqueue_for(&mut self, stored: Stored, asker: Option<Asker>) {
+        let outcome = self.enqueue_here(stored);
+        match (outcome, asker) {
+            (outcome, Some(asker)) => {
+                self.answer(asker, outcome.map_err(|(error, stored)| (error, describe(&stored))));
+            }
+            (Err((error, stored)), None) => {
+                self.counters.dropped += 1;
+                let name = String::from_utf8_lossy(stored.destination()).into_owned();
+                self.log(crate::log::Level::Warn, || format!("a message to '{name}' is dropped: {error}"));
+            }
+            (Ok(()), None) => {}
+        }
+    }
+
+    /// Puts messages of a transaction into their queues; room was kept for them.
+    pub(super) fn enqueue_all(&mut self, messages: Vec<Stored>) {
+        for stored in messages {
+            self.enqueue_for(stored, None);
+        }
+    }
+
+    /// A message that no queue takes: it is held while `TTL` allows, or dropped.
+    fn unmatched(&mut self, stored: Stored) {
+        if self.router.kind(stored.destination()) == Kind::WorkerTopic {
+            self.hold_stale(stored);
+        } else {
+            // A temporary queue that went with its owner.
+            self.counters.unmatched += 1;
+        }
+    }
+
+    /// Notes that messages were consumed or written; consecutive notes about one consumer are one.
+    pub(super) fn report(&mut self, home: ShardId, progress: Progress) {
+        if home == self.id {
+            return self.home.progress(&progress);
+        }
+        let out = &mut self.queue_out[usize::from(home.0)];
+        match out.last_mut() {
+            Some(QueueMail::Progress(last)) if last.is_of_same(&progress) => last.add(&progress),
+            _ => out.push(QueueMail::Progress(progress)),
+        }
+    }
+
+    /// Delivers what can be delivered, as far as the turn allows.
+    pub(super) fn dispatch_queues(&mut self) {
+        self.run_effects();
+        while self.home.has_work() && !self.budget.is_exhausted() {
+            // In portions, so that memory is touched once while it is warm.
+            self.home.dispatch(64);
+            self.run_effects();
+        }
+    }
+
+    /// Delivers what one queue has, at once.
+    pub(super) fn dispatch_at_once(&mut self, queue: QueueKey) {
+        let mut left = usize::MAX;
+        self.home.dispatch_queue(queue, &mut left);
+        self.run_effects();
+    }
+
+    /// Does what the home wants done.
+    pub(super) fn run_effects(&mut self) {
+        while !self.home.effects.is_empty() {
+            let mut effects = take(&mut self.home.effects);
+            for effect in effects.drain(..) {
+                self.run_effect(effect);
+            }
+            if self.home.effects.is_empty() {
+                self.home.effects = effects;
+            }
+        }
+    }
+
+    fn run_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Deliver(delivery) => {
+                let shard = delivery.subscriber.shard;
+                self.budget.deliveries += 1;
+                if shard == self.id {
+                    self.receive(shard, delivery);
+                } else {
+                    self.budget.encoded += delivery.stored.size();
+                    self.queue_out[usize::from(shard.0)].push(QueueMail::Deliver(delivery));
+                }
+            }
+            Effect::DeadLetter(stored) => {
+                let home = self.router.home(stored.destination());
+                self.tell(home, QueueMail::Enqueue(stored, None));
+            }
+            Effect::Unmatched(stored) => self.unmatched(stored),
+            Effect::Want(subscriber, consumer) => {
+                self.tell(subscriber.shard, QueueMail::Want(subscriber.key, consumer));
+            }
+            Effect::Unused(subscriber, messages) => {
+                self.tell(subscriber.shard, QueueMail::Unused(subscriber.key, messages));
+            }
+            Effect::Timer(at_ms, key) => self.timers.add(at_ms, Due::Queue(key)),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Hot path: deliveries of queues to connections of this shard, and what becomes of them.
+//!
+//! With ack auto a message is consumed when the socket has taken its last byte; until then the connection holds it
+//! ([`Writing`]). In the client modes it is held until the ACK. Both give credit back: in bytes when it is written, in
+//! messages when it is settled. A frame that is cut, or a connection that is lost, gives its messages back.
+
+use std::hash::BuildHasher as _;
+
+use smallvec::SmallVec;
+use stompica_proto::Version;
+use stompica_proto::encode::{self, Message};
+use stompica_proto::session::AckMode;
+use stompica_proto::ws::{self, Opcode};
+
+use super::Shard;
+use super::deliver::push_numbers;
+use super::timer::Due;
+use crate::ids::{ConnKey, ShardId};
+use crate::io::flight::{Flight, Writing};
+use crate::queue::mail::QueueMail;
+use crate::queue::parts::{Credit, Delivery, GivenBack, Progress};
+use crate::queue::stored::Stored;
+use crate::queue::unacked::{Origin, Taken};
+use crate::queue::{ConsumerKey, Subscriber, SubscriptionKey};
+use crate::router::destination::{SECRET_LEN, TEMPORARY_QUEUE, secret_of};
+use crate::router::group::{Framing, SubscriptionIndex};
+
+/// No home is lent more than this at a time, in messages.
+const LOAN_MAX: i64 = 64;
+
+/// A temporary destination as its owner knows it; another name as it is.
+fn shown(destination: &[u8]) -> SmallVec<[u8; 128]> {
+    let mut own = SmallVec::from_slice(destination);
+    if secret_of(destination).is_some() {
+        // Both prefixes are equally long.
+        own.drain(TEMPORARY_QUEUE.len()..=TEMPORARY_QUEUE.len() + SECRET_LEN);
+    }
+    own
+}
+
+impl Shard {
+    /// Hands a message of a queue to one of this shard's subscriptions, or gives it back if that is gone.
+    pub(super) fn receive(&mut self, home: ShardId, delivery: Delivery) {
+        let Delivery { subscriber, queue, consumer, stored } = delivery;
+        let origin = Origin { home, queue, consumer };
+        let Some((key, number)) = self.next_delivery(subscriber.key) else {
+            return self.tell(home, QueueMail::GiveBack(origin, stored, GivenBack::Lost));
+        };
+        self.hand_out();
+        self.write_delivery(key, subscriber.key, number, &stored);
+        self.counters.deliveries += 1;
+        self.hold_delivery(key, subscriber.key, number, origin, stored);
+        self.queue_for_flushing(key);
+    }
+
+    /// The connection of a subscription that is alive, and the number of its next delivery.
+    fn next_delivery(&mut self, key: SubscriptionKey) -> Option<(ConnKey, u64)> {
+        let subscription = self.router.subscription_mut(key)?;
+        let receiver = subscription.receiver.as_deref_mut()?;
+        receiver.number += 1;
+        Some((subscription.conn, receiver.number))
+    }
+
+    fn write_delivery(&mut self, key: ConnKey, subscription: SubscriptionKey, number: u64, stored: &Stored) {
+        let Some(found) = self.router.subscriptions.get(subscription.index as usize) else { return };
+        let (Some(receiver), Some(conn)) = (&found.receiver, self.conns.get_mut(key)) else { return };
+        let version = receiver.dialect.version;
+        let numbers = [u64::from(subscription.index), number];
+        let mut extra = SmallVec::<[u8; 48]>::new();
+        let mut message = stored.message();
+        let mut own_id = SmallVec::<[u8; 64]>::new();
+        if found.ack != AckMode::Auto && version == Version::V1_2 {
+            push_numbers(&mut extra, b"ack:", &numbers);
+        } else if found.ack != AckMode::Auto && version == Version::V1_0 {
+            // STOMP 1.0 acknowledges by message-id alone, so that has to name the delivery.
+            own_id.extend_from_slice(message.id);
+            for number in numbers {
+                own_id.push(b'-');
+                own_id.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            }
+            message.id = &own_id;
+        }
+        if stored.deliveries > 1 {
+            extra.extend_from_slice(b"redelivered:true\n");
+            push_numbers(&mut extra, b"delivery-count:", &[u64::from(stored.deliveries)]);
+        }
+        if conn.dropped > 0 {
+            push_numbers(&mut extra, b"dropped:", &[u64::from(std::mem::take(&mut conn.dropped))]);
+        }
+        let own_name;
+        if message.destination.starts_with(b"/temp-") {
+            own_name = shown(message.destination);
+            message.destination = &own_name;
+        }
+        let before = conn.outbox.bytes();
+        let left_out = &mut self.counters.headers_left_out;
+        let mut write = |out: &mut Vec<u8>, message: &Message<'_>| {
+            out.reserve(
+                receiver.prefix.len() + extra.len() + message.body.len() + message.headers.len() + 160,
+            );
+            out.extend_from_slice(&receiver.prefix);
+            out.extend_from_slice(&extra);
+            *left_out += encode::message_tail(out, message, version) as u64;
+        };
+        match receiver.dialect.framing {
+            Framing::Stomp => conn.outbox.append(&mut self.chunks, true, |out| write(out, &message)),
+            Framing::WebSocket => {
+                self.scratch.clear();
+                let scratch = &mut self.scratch;
+                write(scratch, &message);
+                let text = std::str::from_utf8(message.body).is_ok();
+                let opcode = if text { Opcode::Text } else { Opcode::Binary };
+                conn.outbox.append(&mut self.chunks, true, |out| {
+                    ws::encode::header(out, opcode, scratch.len());
+                    out.extend_from_slice(scratch);
+                });
+            }
+        }
+        self.budget.encoded += conn.outbox.bytes() - before;
+    }
+
+    /// Keeps a message that was written into an outbox until it is settled.
+    fn hold_delivery(
+        &mut self,
+        key: ConnKey,
+        subscription: SubscriptionKey,
+        number: u64,
+        origin: Origin,
+        stored: Stored,
+    ) {
+        let now_ms = self.now_ms;
+        let timeout_ms = self.config.ack_timeout_ms;
+        let Some(found) = self.router.subscriptions.get_mut(subscription.index as usize) else { return };
+        let (Some(receiver), Some(conn)) = (&mut found.receiver, self.conns.get_mut(key)) else { return };
+        let flight = conn.flight.get_or_insert_default();
+        let mut bytes = stored.size() as u64;
+        let mut kept = Some(stored);
+        if found.ack != AckMode::Auto
+            && let Some(stored) = kept.take()
+        {
+            let id_hash = match receiver.dialect.version {
+                Version::V1_1 => self.subscription_hasher.hash_one(stored.message().id),
+                _ => 0,
+            };
+            receiver.unacked.push(number, id_hash, now_ms, origin, stored);
+            flight.unacked += 1;
+            if timeout_ms > 0 && !receiver.armed {
+                receiver.armed = true;
+                self.timers.add(now_ms.saturating_add(timeout_ms), Due::Subscription(subscription));
+            }
+            if receiver.bytes_on_ack {
+                bytes = 0;
+            }
+        }
+        match flight.writing.back_mut() {
+            Some(last) if kept.is_none() && last.stored.is_none() && last.can_take(origin, bytes) => {
+                last.bytes += bytes;
+                conn.outbox.move_last_mark();
+            }
+            _ => {
+                flight.writing.push_back(Writing { subscription, origin, bytes, stored: kept });
+                conn.outbox.mark();
+            }
+        }
+    }
+
+    /// Settles and credits what a socket has taken.
+    pub(super) fn note_written(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(mut flight) = conn.flight.take() else { return };
+        let passed = conn.outbox.take_passed();
+        let mut note: Option<(SubscriptionKey, ShardId, Progress)> = None;
+        for written in flight.writing.drain(..passed) {
+            let settled = u64::from(written.stored.is_some());
+            let progress = Progress {
+                queue: written.origin.queue,
+                consumer: written.origin.consumer,
+                settled,
+                settled_bytes: settled * written.bytes,
+                credit: Credit { messages: settled as i64, bytes: written.bytes as i64 },
+            };
+            match &mut note {
+                Some((subscription, home, last))
+                    if *subscription == written.subscription
+                        && *home == written.origin.home
+                        && last.is_of_same(&progress) =>
+                {
+                    last.add(&progress);
+                }
+                _ => {
+                    let before = note.replace((written.subscription, written.origin.home, progress));
+                    self.report_written(before);
+                }
+            }
+        }
+        self.report_written(note);
+        if let Some(conn) = self.conns.get_mut(key) {
+            if flight.writing.is_empty() && flight.writing.capacity() > 256 {
+                flight.writing = Default::default();
+            }
+            conn.flight = Some(flight);
+        }
+    }
+
+    fn report_written(&mut self, note: Option<(SubscriptionKey, ShardId, Progress)>) {
+        let Some((subscription, home, mut progress)) = note else { return };
+        if let Some(found) = self.router.subscription_mut(subscription)
+            && let Some(lending) =
+                found.receiver.as_deref_mut().and_then(|receiver| receiver.lending.as_mut())
+        {
+            if !lending.wanting.is_empty() {
+                lending.available += std::mem::take(&mut progress.credit.messages);
+                self.lend(subscription.index);
+            }
+        }
+        self.report(home, progress);
+    }
+
+    /// A connection is gone, or a part of its outbox was cut: `frames` of the newest deliveries in it (all, if
+    /// `None`) were not sent.
+    pub(super) fn give_back_unwritten(&mut self, flight: &mut Flight, frames: Option<usize>) {
+        let kept = flight.writing.len() - frames.unwrap_or(flight.writing.len()).min(flight.writing.len());
+        for written in flight.writing.drain(kept..) {
+            if let Some(stored) = written.stored {
+                self.tell(written.origin.home, QueueMail::GiveBack(written.origin, stored, GivenBack::Lost));
+            }
+        }
+    }
+
+    /// Settles deliveries that were acknowledged.
+    pub(crate) fn settle(&mut self, index: SubscriptionIndex, taken: Vec<Taken>) {
+        for Taken { origin, stored, .. } in taken {
+            let credit = self.credit_for(index, &stored);
+            let Origin { home, queue, consumer } = origin;
+            let settled_bytes = stored.size() as u64;
+            self.report(home, Progress { queue, consumer, settled: 1, settled_bytes, credit });
+        }
+        self.lend(index);
+    }
+
+    /// Gives deliveries back that failed: NACK, or `ack_timeout`.
+    pub(crate) fn give_back_failed(&mut self, index: SubscriptionIndex, taken: Vec<Taken>) {
+        let Some(receiver) = self.router.receiver_mut(index) else { return };
+        let (deliveries_max, delay_ms) = (receiver.deliveries_max, receiver.delay_ms);
+        for Taken { origin, stored, .. } in taken {
+            let credit = self.credit_for(index, &stored);
+            let why = GivenBack::Failed { deliveries_max, delay_ms, credit };
+            self.tell(origin.home, QueueMail::GiveBack(origin, stored, why));
+        }
+        self.lend(index);
+    }
+
+    /// What may be sent in place of a message that is settled or given back, at the home it came from; a consumer of a
+    /// pattern keeps it for a home that wants it more.
+    fn credit_for(&mut self, index: SubscriptionIndex, stored: &Stored) -> Credit {
+        let Some(receiver) = self.router.receiver_mut(index) else { return Credit::default() };
+        let bytes = if receiver.bytes_on_ack { stored.size() as i64 } else { 0 };
+        match receiver.lending.as_mut().filter(|lending| !lending.wanting.is_empty()) {
+            Some(lending) => {
+                lending.available += 1;
+                Credit { messages: 0, bytes }
+            }
+            None => Credit { messages: 1, bytes },
+        }
+    }
+
+    /// A home has messages for the consumer of a pattern and no credit.
+    pub(super) fn borrow_asked(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
+        let Some(found) = self.router.subscription_mut(key) else { return };
+        if let Some(lending) = found.receiver.as_deref_mut().and_then(|receiver| receiver.lending.as_mut()) {
+            lending.wanting.push_back((home, consumer));
+            let is_short = lending.available == 0;
+            self.lend(key.index);
+            if is_short {
+                let subscriber = Subscriber { shard: self.id, key };
+                for other in (0..self.shared_len()).map(|at| ShardId(at as u8)).filter(|at| *at != home) {
+                    self.tell(other, QueueMail::Reclaim(subscriber));
+                }
+            }
+        }
+    }
+
+    /// A home did not need all it was lent.
+    pub(super) fn loan_returned(&mut self, key: SubscriptionKey, messages: i64) {
+        let Some(found) = self.router.subscription_mut(key) else { return };
+        if let Some(lending) = found.receiver.as_deref_mut().and_then(|receiver| receiver.lending.as_mut()) {
+            lending.available += messages;
+            self.lend(key.index);
+        }
+    }
+
+    /// Lends the homes that want it what credit there is, in turn.
+    fn lend(&mut self, index: SubscriptionIndex) {
+        let Some(found) = self.router.subscriptions.get_mut(index as usize) else { return };
+        let Some(lending) = found.receiver.as_deref_mut().and_then(|receiver| receiver.lending.as_mut())
+        else {
+            return;
+        };
+        let mut loans = SmallVec::<[(ShardId, ConsumerKey, i64); 4]>::new();
+        while lending.available > 0
+            && let Some((home, consumer)) = lending.wanting.pop_front()
+        {
+            let share = lending.available / (lending.wanting.len() as i64 + 1);
+            let messages = share.clamp(1, LOAN_MAX);
+            lending.available -= messages;
+            loans.push((home, consumer, messages));
+        }
+        for (home, consumer, messages) in loans {
+            self.tell(home, QueueMail::Lend(consumer, messages));
+        }
+    }
+}
