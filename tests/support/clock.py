@@ -1,0 +1,19 @@
+"""Lets the broker's own time pass, without sleeping: something the broker does by a timer tells that it has."""
+
+from __future__ import annotations
+
+from tests.support import frames
+from tests.support.queues import fresh, unsubscribe_and_wait
+from tests.support.wire import Wire
+
+
+def let_pass(wire: Wire, ms: int) -> None:
+    """Returns when at least `ms` have passed in the broker: a message that lives so long has expired.
+
+    Nothing else may come to `wire` meanwhile.
+    """
+    name = fresh("clock")
+    wire.subscribe(f"/queue/dlq/{name}", name)
+    wire.send(frames.send(f"/queue/{name}", name, ttl=ms))
+    wire.expect_message(name, subscription=name, dead_letter_reason="expired")
+    assert unsubscribe_and_wait(wire, name) == []

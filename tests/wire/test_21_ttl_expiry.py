@@ -1,0 +1,357 @@
+"""TTL and the stale store, expiry and its dead letters: PRODUCT.md 1, 5 and 7."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.clock import let_pass
+from tests.support.frames import VERSIONS
+from tests.support.process import BrokerProcess
+from tests.support.queues import bodies, fill, left_in, take, unsubscribe_and_wait, until_receipt
+from tests.support.wire import Wire
+from tests.wire.conftest import OpenWebSocket
+
+NUMBERS = [str(number) for number in range(10)]
+DURATIONS = ["ttl", "expiration"]
+BAD = ["abc", "-1", "1.5", "1e3", "0x10", "5 ", "5s", "99999999999999999999999", "٣"]
+
+
+@pytest.fixture
+def holding(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that holds messages without subscriber for an hour."""
+    return shared_broker(TTL="1h")
+
+
+@pytest.fixture
+def brief(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that holds messages without subscriber for a moment."""
+    return shared_broker(TTL=100)
+
+
+def subscribed(wire: Wire, destination: str, id: str = "0", **headers: frames.HeaderValue) -> list[str]:
+    """SUBSCRIBE; the bodies that came before its RECEIPT."""
+    wire.send(frames.subscribe(destination, id, receipt=f"subscribed {id}", **headers))
+    return bodies(until_receipt(wire, f"subscribed {id}"))
+
+
+def epoch_ms(from_now: int) -> int:
+    """A moment as `expires` names it."""
+    return int(time.time() * 1000) + from_now
+
+
+# -- the stale store -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_without_ttl_a_message_without_subscriber_is_gone(client: Clients, topic: str, version: str) -> None:
+    publisher, wire = client(version), client(version)
+    publisher.send_and_wait(topic, "gone")
+    publisher.send_and_wait(topic, "gone", ttl=100_000)
+    wire.subscribe(topic)
+    wire.barrier(publisher)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_first_subscriber_gets_what_waited_before_its_receipt(
+    client: Clients, holding: BrokerProcess, topic: str, version: str
+) -> None:
+    publisher, first, second = (client(version, to=holding) for _ in range(3))
+    fill(publisher, topic, *NUMBERS)
+    assert subscribed(first, topic) == NUMBERS
+    assert subscribed(second, topic) == []
+    publisher.send(frames.send(topic, "live"))
+    for wire in (first, second):
+        wire.expect_message("live")
+        wire.barrier(publisher)
+
+
+def test_what_waited_is_a_message_like_others(client: Clients, holding: BrokerProcess, topic: str) -> None:
+    publisher, wire = client(to=holding), client(to=holding)
+    pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("content-type", "text/x")]
+    publisher.send_and_wait(topic, b"\0body\0", *pairs)
+    wire.send(frames.subscribe(topic, "s", ack="client"))
+    message = wire.expect_message(b"\0body\0", destination=topic, subscription="s", redelivered=None)
+    assert [pair for pair in message.headers if pair in pairs] == pairs
+    wire.send(frames.ack(id=message["ack"], receipt="r"))
+    assert until_receipt(wire, "r") == []
+
+
+def test_each_waiting_message_is_taken_once(client: Clients, holding: BrokerProcess, topic: str) -> None:
+    """Who matches it first takes it; what does not match stays."""
+    publisher = client(to=holding)
+    for name in ("a/1", "a/2", "b/1", "b/2"):
+        publisher.send_and_wait(f"{topic}/{name}", name)
+    wires = [client(to=holding) for _ in range(5)]
+    expected = {"/a/1": ["a/1"], "/a/*": ["a/2"], "/c": [], "/*/1": ["b/1"], "/>": ["b/2"]}
+    for wire, (pattern, names) in zip(wires, expected.items(), strict=True):
+        assert subscribed(wire, topic + pattern) == names
+
+
+@pytest.mark.parametrize("pattern", ["/*", "/>", "/**", "/#", "/a*"])
+def test_a_wildcard_subscriber_gets_what_waits_under_many_names(
+    client: Clients, holding: BrokerProcess, topic: str, pattern: str
+) -> None:
+    publisher, wire = client(to=holding), client(to=holding)
+    names = [f"a{number}" for number in range(20)]
+    for part in range(3):
+        for name in names:
+            publisher.send_and_wait(f"{topic}/{name}", f"{name} {part}")
+    found = subscribed(wire, topic + pattern)
+    assert len(found) == 60
+    for name in names:
+        assert [body for body in found if body.startswith(f"{name} ")] == [f"{name} {part}" for part in range(3)]
+
+
+def test_two_subscriptions_of_one_connection_do_not_both_get_it(
+    client: Clients, holding: BrokerProcess, topic: str
+) -> None:
+    publisher, wire = client(to=holding), client(to=holding)
+    fill(publisher, topic, *NUMBERS)
+    wire.send(frames.subscribe(topic, "a", receipt="a"), frames.subscribe(topic, "b", receipt="b"))
+    found = until_receipt(wire, "a")
+    assert (bodies(found), {message["subscription"] for message in found}) == (NUMBERS, {"a"})
+    wire.expect_receipt("b")
+
+
+def test_a_websocket_gets_what_waited(client: Clients, ws: OpenWebSocket, holding: BrokerProcess, topic: str) -> None:
+    fill(client(to=holding), topic, *NUMBERS)
+    assert subscribed(ws(to=holding), topic) == NUMBERS
+
+
+def test_with_a_subscriber_nothing_waits(client: Clients, holding: BrokerProcess, topic: str) -> None:
+    publisher, first, second = (client(to=holding) for _ in range(3))
+    first.subscribe(topic)
+    fill(publisher, topic, *NUMBERS)
+    take(first, *NUMBERS)
+    assert subscribed(second, topic) == []
+
+
+def test_after_the_last_subscriber_left_messages_wait_again(
+    client: Clients, holding: BrokerProcess, topic: str
+) -> None:
+    publisher, first, second = (client(to=holding) for _ in range(3))
+    first.subscribe(topic)
+    assert unsubscribe_and_wait(first, "0") == []
+    fill(publisher, topic, *NUMBERS)
+    assert subscribed(second, topic) == NUMBERS
+
+
+def test_a_subscriber_that_comes_while_messages_come_misses_none(
+    client: Clients, holding: BrokerProcess, topic: str
+) -> None:
+    publisher, wire = client(to=holding), client(to=holding)
+    numbers = [str(number) for number in range(3000)]
+    for number in numbers[:1500]:
+        publisher.send(frames.send(topic, number))
+    wire.send(frames.subscribe(topic, receipt="r"))
+    for number in numbers[1500:]:
+        publisher.send(frames.send(topic, number))
+    found = bodies(until_receipt(wire, "r"))
+    found += [wire.expect_message().text for _ in range(len(numbers) - len(found))]
+    assert found == numbers
+
+
+def test_a_full_stale_store_drops_the_oldest(client: Clients, shared_broker: StartBroker, topic: str) -> None:
+    broker = shared_broker(TTL="1h", max_stale_queue_size=10)
+    publisher, wire = client(to=broker), client(to=broker)
+    fill(publisher, topic, *(str(number) for number in range(25)))
+    assert subscribed(wire, topic) == [str(number) for number in range(15, 25)]
+
+
+def test_the_stale_store_has_one_limit_over_all_destinations(
+    client: Clients, shared_broker: StartBroker, topic: str
+) -> None:
+    broker = shared_broker(TTL="1h", max_stale_queue_size=10)
+    publisher, wire = client(to=broker), client(to=broker)
+    for number in range(25):
+        publisher.send_and_wait(f"{topic}/{number}", str(number))
+    assert sorted(subscribed(wire, f"{topic}/*"), key=int) == [str(number) for number in range(15, 25)]
+
+
+def test_what_waits_longer_than_ttl_is_gone(client: Clients, brief: BrokerProcess, topic: str) -> None:
+    publisher, wire = client(to=brief), client(to=brief)
+    fill(publisher, topic, *NUMBERS)
+    let_pass(publisher, 150)
+    assert subscribed(wire, topic) == []
+    wire.barrier(publisher)
+
+
+def test_each_message_waits_from_its_own_arrival(client: Clients, shared_broker: StartBroker, topic: str) -> None:
+    broker = shared_broker(TTL=600)
+    publisher, wire = client(to=broker), client(to=broker)
+    publisher.send_and_wait(topic, "old")
+    let_pass(publisher, 550)
+    publisher.send_and_wait(topic, "new")
+    let_pass(publisher, 100)
+    assert subscribed(wire, topic) == ["new"]
+
+
+def test_ttl_does_not_apply_to_queues(client: Clients, brief: BrokerProcess, queue: str) -> None:
+    publisher, wire = client(to=brief), client(to=brief)
+    fill(publisher, queue, *NUMBERS)
+    let_pass(publisher, 300)
+    assert bodies(left_in(wire, queue)) == NUMBERS
+
+
+# -- the message's own life ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("header", ["expires", *DURATIONS])
+def test_a_dead_letter_comes_by_a_timer_without_other_traffic(
+    client: Clients, queue: str, version: str, header: str
+) -> None:
+    wire = client(version)
+    name = queue.removeprefix("/queue/")
+    wire.subscribe(f"/queue/dlq/{name}")
+    value = epoch_ms(60) if header == "expires" else 60
+    wire.send(frames.send(queue, "x", (header, str(value)), ("k", "v")))
+    dead = wire.expect_message("x", destination=f"/queue/dlq/{name}", k="v")
+    assert (dead["dead-letter-reason"], dead["original-destination"]) == ("expired", queue)
+
+
+@pytest.mark.parametrize("header", ["expires", *DURATIONS])
+def test_an_expired_message_is_not_delivered_and_others_keep_their_order(
+    client: Clients, queue: str, header: str
+) -> None:
+    wire = client()
+    value = epoch_ms(100) if header == "expires" else 100
+    for number in NUMBERS:
+        pairs = [(header, str(value))] if int(number) % 3 == 0 else []
+        wire.send(frames.send(queue, number, *pairs))
+    let_pass(wire, 200)
+    assert bodies(left_in(wire, queue)) == ["1", "2", "4", "5", "7", "8"]
+    name = queue.removeprefix("/queue/")
+    assert sorted(bodies(left_in(wire, f"/queue/dlq/{name}"))) == ["0", "3", "6", "9"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("header", ["expires", *DURATIONS])
+def test_a_message_that_lives_is_delivered_with_its_header(
+    client: Clients, topic: str, queue: str, version: str, header: str
+) -> None:
+    wire, publisher = client(version), client(version)
+    value = str(epoch_ms(100_000) if header == "expires" else 100_000)
+    publisher.send_and_wait(queue, "x", (header, value))
+    wire.send(frames.subscribe(queue, "queue"))
+    assert wire.expect_message("x")[header] == value
+    wire.subscribe(topic, "topic")
+    publisher.send(frames.send(topic, "y", (header, value)))
+    assert wire.expect_message("y")[header] == value
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_expires_0_is_never(client: Clients, topic: str, queue: str, version: str) -> None:
+    wire = client(version)
+    wire.subscribe(topic, "topic")
+    wire.send(frames.send(topic, "x", expires="0"))
+    wire.expect_message("x")
+    fill(wire, queue, "other")
+    wire.send_and_wait(queue, "y", expires="0")
+    assert bodies(left_in(wire, queue)) == ["other", "y"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_expired_on_arrival_is_not_delivered(client: Clients, topic: str, queue: str, version: str) -> None:
+    wire = client(version)
+    name = queue.removeprefix("/queue/")
+    wire.subscribe(topic, "topic")
+    wire.send_and_wait(topic, "never", expires="1")
+    wire.barrier()
+    wire.subscribe(queue, "queue")
+    wire.subscribe(f"/queue/dlq/{name}", "dead")
+    wire.send(frames.send(queue, "never", expires=str(epoch_ms(-5000)), receipt="r"))
+    frame, receipt = sorted((wire.recv_frame(), wire.recv_frame()), key=lambda frame: frame.command)
+    assert (receipt.command, receipt["receipt-id"]) == ("RECEIPT", "r")
+    assert (frame.text, frame["subscription"], frame["dead-letter-reason"]) == ("never", "dead", "expired")
+    wire.send(frames.send(queue, "end"))
+    wire.expect_message("end", subscription="queue")
+
+
+def test_a_dead_letter_does_not_expire_again(client: Clients, queue: str) -> None:
+    wire = client()
+    wire.send_and_wait(queue, "x", ttl=20)
+    let_pass(wire, 200)
+    name = queue.removeprefix("/queue/")
+    (dead,) = left_in(wire, f"/queue/dlq/{name}")
+    assert (dead.text, dead["original-destination"]) == ("x", queue)
+
+
+def test_of_waiting_topic_messages_each_has_its_own_life(client: Clients, holding: BrokerProcess, topic: str) -> None:
+    publisher, wire = client(to=holding), client(to=holding)
+    for number in range(9):
+        header = ("expires", *DURATIONS)[number % 3]
+        life = (100, 100_000)[number % 2]
+        value = epoch_ms(life) if header == "expires" else life
+        publisher.send_and_wait(topic, str(number), (header, str(value)))
+    let_pass(publisher, 200)
+    assert subscribed(wire, topic) == ["1", "3", "5", "7"]
+
+
+def test_of_waiting_worker_messages_each_has_its_own_life(client: Clients, holding: BrokerProcess, topic: str) -> None:
+    publisher, wire = client(to=holding), client(to=holding)
+    for number in range(6):
+        publisher.send_and_wait(f"#{topic}", str(number), ttl=(100, 100_000)[number % 2])
+    let_pass(publisher, 200)
+    assert subscribed(wire, f"#{topic}") == ["1", "3", "5"]
+
+
+def test_a_longer_life_does_not_outlive_ttl(client: Clients, brief: BrokerProcess, topic: str) -> None:
+    publisher, wire = client(to=brief), client(to=brief)
+    publisher.send_and_wait(topic, "x", ttl=100_000)
+    let_pass(publisher, 200)
+    assert subscribed(wire, topic) == []
+
+
+def test_an_expired_stale_message_is_no_dead_letter(client: Clients, brief: BrokerProcess, topic: str) -> None:
+    publisher, wire = client(to=brief), client(to=brief)
+    publisher.send_and_wait(topic, "x", ttl=10)
+    publisher.send_and_wait(topic, "y")
+    let_pass(publisher, 200)
+    assert left_in(wire, f"/queue/dlq{topic}") == []
+
+
+@pytest.mark.parametrize("header", ["expires", *DURATIONS])
+def test_messages_for_a_durable_subscriber_that_is_away_expire(client: Clients, topic: str, header: str) -> None:
+    wire, publisher = client(), client()
+    wire.subscribe(topic, "durable", durable="true")
+    assert unsubscribe_and_wait(wire, "durable") == []
+    value = epoch_ms(100) if header == "expires" else 100
+    publisher.send_and_wait(topic, "expires", (header, str(value)))
+    publisher.send_and_wait(topic, "stays")
+    let_pass(publisher, 200)
+    wire.send(frames.subscribe(topic, "durable", durable="true"))
+    wire.expect_message("stays")
+    wire.send(frames.unsubscribe("durable", durable="true", receipt="u"))
+    assert until_receipt(wire, "u") == []
+
+
+@pytest.mark.parametrize("header", ["expires", *DURATIONS])
+@pytest.mark.parametrize("value", BAD)
+def test_a_value_that_is_no_time_is_an_error(client: Clients, topic: str, header: str, value: str) -> None:
+    for destination in (topic, topic.replace("/topic", "/queue"), f"#{topic}"):
+        wire = client()
+        wire.send(frames.send(destination, "x", (header, value), receipt="r"))
+        wire.expect_error("E-VALUE", receipt_id="r")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_value_that_is_no_time_is_an_error_in_a_transaction_too(client: Clients, queue: str, version: str) -> None:
+    wire, other = client(version), client(version)
+    wire.send(frames.begin("t"), frames.send(queue, "never", transaction="t"))
+    wire.send(frames.send(queue, "x", ttl="soon", transaction="t", receipt="r"), frames.commit("t"))
+    wire.expect_error("E-VALUE", receipt_id="r")
+    assert left_in(other, queue) == []
+
+
+def test_nobody_else_notices_a_bad_value(client: Clients, topic: str) -> None:
+    wire, other = client(), client()
+    other.subscribe(topic)
+    wire.send(frames.send(topic, "1"), frames.send(topic, "2", ttl="x"), frames.send(topic, "3"))
+    wire.expect_error("E-VALUE")
+    other.expect_message("1")
+    other.barrier()

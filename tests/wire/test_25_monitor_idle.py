@@ -1,0 +1,145 @@
+"""`/queue/monitor`, and queues that vanish when nobody needs them: PRODUCT.md 1 and 9."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.frames import VERSIONS
+from tests.support.process import BrokerProcess
+from tests.support.queues import ack_and_wait, fill, left_in, take, until_receipt
+from tests.support.wire import Wire
+from tests.wire.conftest import OpenWebSocket
+
+BLOCK = re.compile(r"Queue: ([^\n]+)\nsize: (\d+)\ndequeued: (\d+)\nenqueued: (\d+)\n\n")
+MONITOR = "/queue/monitor"
+
+
+def report(text: str) -> dict[str, tuple[int, int, int]]:
+    """Size, dequeued and enqueued of each queue; the text must be nothing but such blocks."""
+    assert BLOCK.sub("", text) == "", f"not the monitor's format: {text!r}"
+    blocks = BLOCK.findall(text)
+    found = {name: (int(size), int(dequeued), int(enqueued)) for name, size, dequeued, enqueued in blocks}
+    assert len(found) == len(blocks), f"a queue twice: {text}"
+    return found
+
+
+def test_the_monitor_tells_every_five_seconds_what_is_in_the_queues(
+    client: Clients, ws: OpenWebSocket, start_broker: StartBroker
+) -> None:
+    """One wait for everything that the text says and to whom it goes."""
+    broker = start_broker(queue_idle_expiry="300ms")
+    wires: list[Wire] = [client(version, to=broker, timeout=10) for version in VERSIONS]
+    wires.append(ws(to=broker))
+    wires[-1].timeout = 10
+    pattern, worker, publisher = (client(to=broker) for _ in range(3))
+    fill(publisher, "/queue/vanishes", "x")
+    assert len(left_in(worker, "/queue/vanishes")) == 1
+    for wire in wires:
+        wire.subscribe(MONITOR, "m")
+    pattern.subscribe("/queue/m*")
+    fill(publisher, "/queue/waiting", *"12345")
+    fill(publisher, "/queue/empty", *"123")
+    fill(publisher, "/queue/held", *"1234")
+    worker.send(frames.subscribe("/queue/empty", "empty"))
+    take(worker, *"123")
+    worker.send(frames.subscribe("/queue/held", "held", ack="client-individual", prefetch_count=2))
+    first, _ = take(worker, "1", "2")
+    assert [message.text for message in ack_and_wait(worker, first) or [worker.expect_message()]] == ["3"]
+    expected = {"/queue/waiting": (5, 0, 5), "/queue/empty": (0, 3, 3), "/queue/held": (3, 1, 4)}
+    for wire in wires:
+        message = wire.expect_message(destination=MONITOR, subscription="m")
+        assert report(message.text) == expected
+        assert message["content-type"].startswith("text/plain")
+    # the monitor is none of the queues that the pattern matches
+    publisher.send(frames.send("/queue/more", "end"))
+    pattern.expect_message("end")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nobody_writes_to_the_monitor(client: Clients, version: str) -> None:
+    wire, other = client(version), client(version)
+    other.subscribe(MONITOR)
+    wire.send(frames.send(MONITOR, "x", receipt="r"))
+    wire.expect_error("E-READ-ONLY", receipt_id="r")
+    other.barrier()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nobody_writes_to_the_monitor_in_a_transaction(client: Clients, queue: str, version: str) -> None:
+    wire, other = client(version), client(version)
+    wire.send(frames.begin("t"), frames.send(queue, "never", transaction="t"))
+    wire.send(frames.send(MONITOR, "x", transaction="t", receipt="r"))
+    wire.expect_error("E-READ-ONLY", receipt_id="r")
+    assert left_in(other, queue) == []
+
+
+# -- idle queues ---------------------------------------------------------------------------------------------------
+
+
+def sent(client: Clients, broker: BrokerProcess, queue: str) -> bool:
+    """Whether a message to a queue is taken; if not, it must be for want of room for the queue."""
+    wire = client(to=broker)
+    wire.send(frames.send(queue, "x", receipt="r"))
+    if wire.recv_frame().command == "RECEIPT":
+        wire.disconnect()
+        return True
+    wire.discard()
+    return False
+
+
+def becomes_free(client: Clients, broker: BrokerProcess, queue: str) -> None:
+    """Returns when there is room for one more queue."""
+    deadline = time.monotonic() + 5
+    while not sent(client, broker, queue):
+        assert time.monotonic() < deadline, "an idle queue still takes room"
+
+
+def test_an_empty_idle_queue_makes_room_for_another(client: Clients, start_broker: StartBroker) -> None:
+    broker = start_broker(queue_idle_expiry="200ms", max_destinations=10)
+    wire = client(to=broker)
+    for number in range(10):
+        wire.send(frames.send(f"/queue/{number}", "x", receipt=str(number)))
+        wire.expect_receipt(str(number))
+    refused = client(to=broker)
+    refused.send(frames.send("/queue/more", "x", receipt="r"))
+    refused.expect_error("E-DEST-COUNT", receipt_id="r")
+    assert [message.text for message in left_in(wire, "/queue/0")] == ["x"]
+    becomes_free(client, broker, "/queue/more")
+    # those that hold messages are all still there
+    for number in range(1, 10):
+        assert [message.text for message in left_in(wire, f"/queue/{number}")] == ["x"]
+
+
+def test_a_queue_with_a_message_never_vanishes(client: Clients, start_broker: StartBroker) -> None:
+    """Neither one that waits nor one that is held by a consumer counts as empty."""
+    broker = start_broker(queue_idle_expiry="100ms", max_destinations=4)
+    wire, worker = client(to=broker), client(to=broker)
+    fill(wire, "/queue/waiting", "waiting")
+    fill(wire, "/queue/held", "held")
+    worker.subscribe("/queue/watched", "watched")
+    worker.send(frames.subscribe("/queue/held", "held", ack="client", receipt="s"))
+    (message,) = until_receipt(worker, "s") or [worker.expect_message("held")]
+    for number in range(5):
+        # each of these must become idle before the next one finds room
+        becomes_free(client, broker, f"/queue/clock-{number}")
+        assert [message.text for message in left_in(wire, f"/queue/clock-{number}")] == ["x"]
+    wire.send(frames.send("/queue/watched", "still watched"))
+    worker.expect_message("still watched")
+    assert ack_and_wait(worker, message) == []
+    assert [message.text for message in left_in(wire, "/queue/waiting")] == ["waiting"]
+
+
+def test_a_queue_that_vanished_works_again(client: Clients, start_broker: StartBroker) -> None:
+    broker = start_broker(queue_idle_expiry="100ms", max_destinations=1)
+    wire = client(to=broker)
+    for number in range(3):
+        becomes_free(client, broker, f"/queue/{number}")
+        assert [message.text for message in left_in(wire, f"/queue/{number}")] == ["x"]
+    becomes_free(client, broker, "/queue/0")
+    wire.send(frames.subscribe("/queue/0"))
+    wire.expect_message("x", redelivered=None)
