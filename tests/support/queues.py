@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Sequence
 
 from tests.support import frames
 from tests.support.parser import Frame
 from tests.support.wire import Wire
 
-CLIENT_MODES = [
-    ("1.0", "client"),
-    *((version, mode) for version in ("1.1", "1.2") for mode in ("client", "client-individual")),
-]
-"""Each version with each of its modes that want an ACK."""
+CLIENT_MODES = [(version, mode) for version in frames.VERSIONS for mode in ("client", "client-individual")]
+"""Each version with each mode that wants an ACK; 1.0 has the second as its clients expect."""
 
 _counter = itertools.count()
 
@@ -108,21 +106,28 @@ def bodies(messages: Sequence[Frame]) -> list[str]:
 class Witness:
     """Tells when the broker has noticed that a client is gone.
 
-    `doomed` holds one message of a queue of its own, `watcher` consumes from that queue too: when `doomed` is lost,
-    the message comes to `watcher`. Both must have nothing else to read while this is set up.
+    `doomed` holds a message of each of some queues, from all of which `watcher` consumes too: when `doomed` is lost,
+    the messages come to `watcher`. A queue lives on one of the broker's shards, and each shard hears of the loss by
+    itself: so many queues make sure (but for one chance in a million with four shards) that all have heard.
+    Both clients must have nothing else to read while this is set up.
     """
 
+    QUEUES = 48
+
     def __init__(self, doomed: Wire, watcher: Wire) -> None:
-        queue = f"/queue/{fresh('witness')}"
-        doomed.subscribe(queue, "witness", ack="client")
-        watcher.send_and_wait(queue, "witness")
-        doomed.expect_message("witness", subscription="witness")
-        watcher.subscribe(queue, "witness")
+        self._id = fresh("witness")
+        queues = f"/queue/{self._id}"
+        doomed.subscribe(f"{queues}/*", self._id, ack="client")
+        watcher.send(*(frames.send(f"{queues}/{number}", "witness") for number in range(self.QUEUES)))
+        for _ in range(self.QUEUES):
+            doomed.expect_message("witness", subscription=self._id)
+        watcher.subscribe(f"{queues}/*", self._id)
         self._watcher = watcher
 
     def wait(self) -> None:
         """Returns when the broker has taken back what the client held."""
-        self._watcher.expect_message("witness", subscription="witness", redelivered="true")
+        for _ in range(self.QUEUES):
+            self._watcher.expect_message("witness", subscription=self._id, redelivered="true")
 
 
 def _break_protocol(wire: Wire) -> None:
@@ -143,16 +148,20 @@ LOSSES: dict[str, Callable[[Wire], None]] = {
 """The ways in which a connection ends by the client's doing."""
 
 
-def shares(publisher: Wire, consumers: Sequence[Wire], topic: str) -> list[list[Frame]]:
-    """What each consumer was given up to now; each must be subscribed to `topic`, which nobody else uses.
+def shares(publisher: Wire, consumers: Sequence[Wire], topic: str, count: int = 0) -> list[list[Frame]]:
+    """What each consumer was given up to now, `count` messages or more in all.
 
-    The publisher's RECEIPTs are read, so that its messages have left their queues; the topic's message follows them.
+    Each must be subscribed to `topic`, which nobody else uses: a message of the publisher there ends each round.
+    A queue's delivery is under way when its sender has the RECEIPT; the topic's message, by another way, may pass it.
     """
-    end = fresh("the end of the shares")
-    publisher.send(frames.send(topic, end))
-    found: list[list[Frame]] = []
-    for consumer in consumers:
-        found.append([])
-        while (message := consumer.expect_message()).text != end:
-            found[-1].append(message)
-    return found
+    found: list[list[Frame]] = [[] for _ in consumers]
+    deadline = time.monotonic() + publisher.timeout
+    while True:
+        end = fresh("the end of the shares")
+        publisher.send(frames.send(topic, end))
+        for consumer, share in zip(consumers, found, strict=True):
+            while (message := consumer.expect_message()).text != end:
+                share.append(message)
+        if sum(map(len, found)) >= count:
+            return found
+        assert time.monotonic() < deadline, f"{sum(map(len, found))} messages of {count} came"

@@ -1,0 +1,749 @@
+"""ACK and NACK in each version's forms: STOMP 1.2 "ACK", "NACK", PROTOCOL.md 65 to 70, PRODUCT.md 3 and 7."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.parser import Frame
+from tests.support.process import BrokerProcess
+from tests.support.queues import (
+    CLIENT_MODES,
+    LOSSES,
+    Witness,
+    ack,
+    ack_and_wait,
+    bodies,
+    fill,
+    left_in,
+    nack,
+    shares,
+    take,
+    unsubscribe_and_wait,
+    until_receipt,
+)
+from tests.support.wire import Wire
+from tests.wire.conftest import OpenWebSocket
+
+NUMBERS = [str(number) for number in range(40)]
+INDIVIDUAL = [(version, mode) for version, mode in CLIENT_MODES if mode == "client-individual"]
+VERSION_COMMAND = [*((version, "ACK") for version in VERSIONS), *((version, "NACK") for version in ESCAPING)]
+
+
+@pytest.fixture
+def quick(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that redelivers soon."""
+    return shared_broker(redelivery_delay=10)
+
+
+@pytest.fixture
+def impatient(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that takes back what is not acknowledged in 50 ms."""
+    return shared_broker(redelivery_delay=10, ack_timeout=50, max_deliveries=1000)
+
+
+def held(wire: Wire, destination: str, count: int, id: str = "s", **headers: frames.HeaderValue) -> list[Frame]:
+    """Subscribes and sends: `count` MESSAGEs in flight, with the bodies 0, 1, …"""
+    wire.subscribe(destination, id, **{"ack": "client", **headers})
+    wire.send(*(frames.send(destination, number) for number in NUMBERS[:count]))
+    return take(wire, *NUMBERS[:count], subscription=id)
+
+
+def named(command: str, wire: Wire, message: Frame, **headers: frames.HeaderValue) -> bytes:
+    """ACK or NACK of `message`."""
+    return (ack if command == "ACK" else nack)(wire, message, **headers)
+
+
+def left_behind(wire: Wire, queue: str, id: str = "s") -> list[str]:
+    """Ends the subscription: the bodies of what was not acknowledged, and of what had not been delivered."""
+    assert unsubscribe_and_wait(wire, id) == []
+    return bodies(left_in(wire, queue))
+
+
+# -- what an ACK covers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+def test_what_is_acknowledged_is_gone(client: Clients, queue: str, version: str, mode: str) -> None:
+    wire = client(version)
+    messages = held(wire, queue, 5, ack=mode)
+    for message in messages:
+        assert ack_and_wait(wire, message) == []
+    assert left_behind(wire, queue) == []
+
+
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+@pytest.mark.parametrize("loss", ["reset", "disconnect"])
+def test_what_is_not_acknowledged_goes_to_another_client(
+    client: Clients, queue: str, version: str, mode: str, loss: str
+) -> None:
+    wire, heir, watcher = client(version), client(version), client()
+    witness = Witness(wire, watcher)
+    messages = held(wire, queue, 5, ack=mode)
+    assert ack_and_wait(wire, messages[0], messages[1]) == []
+    LOSSES[loss](wire)
+    witness.wait()
+    heir.send(frames.subscribe(queue, "heir", ack=mode))
+    again = take(heir, *NUMBERS[2:5], redelivered="true")
+    assert ack_and_wait(heir, *again) == []
+    assert left_behind(heir, queue, "heir") == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("last", range(5))
+def test_client_covers_all_before_it(client: Clients, queue: str, version: str, last: int) -> None:
+    wire = client(version)
+    messages = held(wire, queue, 5)
+    assert ack_and_wait(wire, messages[last]) == []
+    assert left_behind(wire, queue) == NUMBERS[last + 1 : 5]
+
+
+@pytest.mark.parametrize(("version", "mode"), INDIVIDUAL)
+@pytest.mark.parametrize("only", range(5))
+def test_client_individual_covers_nothing_else(client: Clients, queue: str, version: str, mode: str, only: int) -> None:
+    wire = client(version)
+    messages = held(wire, queue, 5, ack=mode)
+    assert ack_and_wait(wire, messages[only]) == []
+    assert left_behind(wire, queue) == [number for number in NUMBERS[:5] if number != str(only)]
+
+
+@pytest.mark.parametrize(("version", "mode"), INDIVIDUAL)
+def test_client_individual_in_any_order(client: Clients, queue: str, version: str, mode: str) -> None:
+    wire = client(version)
+    messages = held(wire, queue, 20, ack=mode)
+    order = [messages[(number * 7) % 20] for number in range(20)]
+    for message in order[:-1]:
+        assert ack_and_wait(wire, message) == []
+    assert left_behind(wire, queue) == bodies(order[-1:])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_cumulative_in_several_steps(client: Clients, queue: str, version: str) -> None:
+    wire = client(version)
+    messages = held(wire, queue, 20)
+    for last in (0, 3, 4, 11, 17):
+        assert ack_and_wait(wire, messages[last]) == []
+    assert left_behind(wire, queue) == ["18", "19"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_client_is_cumulative_within_one_subscription_only(client: Clients, queue: str, version: str) -> None:
+    wire = client(version)
+    for id in "ab":
+        wire.subscribe(f"{queue}-{id}", id, ack="client")
+    messages: dict[str, list[Frame]] = {"a": [], "b": []}
+    for number in NUMBERS[:6]:
+        for id in "ab":
+            wire.send(frames.send(f"{queue}-{id}", number))
+            messages[id].append(wire.expect_message(number, subscription=id))
+    assert ack_and_wait(wire, messages["b"][4]) == []
+    assert ack_and_wait(wire, messages["a"][1]) == []
+    assert left_behind(wire, f"{queue}-b", "b") == ["5"]
+    assert left_behind(wire, f"{queue}-a", "a") == NUMBERS[2:6]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_two_subscriptions_to_one_queue_are_acknowledged_apart(client: Clients, queue: str, version: str) -> None:
+    wire = client(version)
+    for id in "ab":
+        wire.subscribe(queue, id, ack="client")
+    wire.send(*(frames.send(queue, number) for number in NUMBERS[:10]))
+    messages = [wire.expect_message() for _ in range(10)]
+    mine = [message for message in messages if message["subscription"] == "a"]
+    others = [message for message in messages if message["subscription"] == "b"]
+    assert ack_and_wait(wire, mine[-1]) == []
+    assert unsubscribe_and_wait(wire, "a") == []
+    assert left_behind(wire, queue, "b") == bodies(others)
+
+
+def test_1_0_subscriptions_without_ids_are_acknowledged_apart(client: Clients, queue: str) -> None:
+    wire = client("1.0")
+    for name in "ab":
+        wire.subscribe(f"{queue}-{name}", None, ack="client")
+    for name in "ab":
+        wire.send(*(frames.send(f"{queue}-{name}", f"{name}{number}") for number in range(3)))
+    messages = {message.text: message for message in (wire.expect_message(subscription=None) for _ in range(6))}
+    assert ack_and_wait(wire, messages["b2"]) == []
+    assert ack_and_wait(wire, messages["a0"]) == []
+    for name, left in (("b", []), ("a", ["a1", "a2"])):
+        wire.send(frames.unsubscribe(None, destination=f"{queue}-{name}", receipt=name))
+        wire.expect_receipt(name)
+        assert bodies(left_in(client(), f"{queue}-{name}")) == left
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_client_and_client_individual_side_by_side(client: Clients, queue: str, version: str) -> None:
+    wire = client(version)
+    cumulative = held(wire, f"{queue}-a", 5, "a")
+    single = held(wire, f"{queue}-b", 5, "b", ack="client-individual")
+    assert ack_and_wait(wire, single[0]) == []
+    assert ack_and_wait(wire, cumulative[2]) == []
+    assert left_behind(wire, f"{queue}-b", "b") == NUMBERS[1:5]
+    assert left_behind(wire, f"{queue}-a", "a") == NUMBERS[3:5]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_pattern_s_acks_are_cumulative_over_its_queues(client: Clients, queue: str, version: str) -> None:
+    wire = client(version)
+    wire.subscribe(f"{queue}/*", "s", ack="client")
+    messages = []
+    for number in range(6):
+        for name in "abc":
+            wire.send(frames.send(f"{queue}/{name}", str(number)))
+            messages.append(wire.expect_message(str(number)))
+    assert ack_and_wait(wire, messages[10]) == []
+    assert unsubscribe_and_wait(wire, "s") == []
+    assert [bodies(left_in(wire, f"{queue}/{name}")) for name in "abc"] == [["4", "5"], ["4", "5"], ["3", "4", "5"]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_cumulative_ack_frees_all_it_covers(client: Clients, queue: str, version: str) -> None:
+    wire, publisher = client(version), client()
+    wire.subscribe(queue, ack="client", prefetch_count=5)
+    fill(publisher, queue, *NUMBERS[:12])
+    messages = take(wire, *NUMBERS[:5])
+    wire.barrier(publisher)
+    wire.send(ack(wire, messages[3]))
+    messages += take(wire, *NUMBERS[5:9])
+    wire.barrier(publisher)
+    wire.send(ack(wire, messages[8]))
+    take(wire, *NUMBERS[9:12])
+    wire.barrier(publisher)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_ack_for_a_thousand(client: Clients, queue: str, version: str) -> None:
+    wire, publisher = client(version), client()
+    numbers = [str(number) for number in range(2001)]
+    wire.subscribe(queue, ack="client")
+    fill(publisher, queue, *numbers)
+    messages = take(wire, *numbers[:1000])
+    wire.send(ack(wire, messages[-1]))
+    messages = take(wire, *numbers[1000:2000])
+    wire.send(ack(wire, messages[-1]))
+    wire.expect_message("2000")
+    wire.barrier(publisher)
+
+
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+def test_acks_over_websocket(client: Clients, ws: OpenWebSocket, queue: str, version: str, mode: str) -> None:
+    wire = ws(version)
+    messages = held(wire, queue, 5, ack=mode)
+    assert ack_and_wait(wire, messages[1]) == []
+    expected = ["2", "3", "4"] if mode == "client" else ["0", "2", "3", "4"]
+    assert left_behind(wire, queue) == expected
+
+
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+def test_the_ack_header_of_the_message(client: Clients, queue: str, version: str, mode: str) -> None:
+    messages = held(client(version), queue, 10, ack=mode)
+    if version == "1.2":
+        assert len({message["ack"] for message in messages}) == 10
+    else:
+        assert all("ack" not in message for message in messages)
+        assert len({message["message-id"] for message in messages}) == 10
+
+
+# -- the order of things -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+def test_receipts_of_acks_come_in_order(client: Clients, queue: str, version: str, mode: str) -> None:
+    wire = client(version)
+    wire.subscribe(f"{queue}/*", "s", ack=mode)
+    wire.send(*(frames.send(f"{queue}/{number % 5}", "x") for number in range(40)))
+    messages = [wire.expect_message("x") for _ in range(40)]
+    wire.send(*(ack(wire, message, receipt=str(at)) for at, message in enumerate(messages)))
+    for at in range(40):
+        wire.expect_receipt(str(at))
+
+
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+@pytest.mark.parametrize("ending", ["disconnect", "close", "half-close", "error"])
+def test_an_ack_before_the_end_of_the_connection_counts(
+    client: Clients, queue: str, version: str, mode: str, ending: str
+) -> None:
+    wire, watcher = client(version), client()
+    witness = Witness(wire, watcher)
+    messages = held(wire, queue, 5, ack=mode)
+    wire.send(*(ack(wire, message) for message in messages[:3]))
+    LOSSES[ending](wire)
+    witness.wait()
+    assert bodies(left_in(client(), queue)) == ["3", "4"]
+
+
+def test_the_receipt_of_disconnect_covers_the_acks(client: Clients, queue: str) -> None:
+    wire = client()
+    messages = held(wire, queue, 3)
+    wire.send(ack(wire, messages[-1]))
+    wire.disconnect()
+    assert left_in(client(), queue) == []
+
+
+def test_an_ack_and_an_unsubscribe_in_one_segment(client: Clients, queue: str) -> None:
+    wire = client()
+    messages = held(wire, queue, 5)
+    wire.send(ack(wire, messages[2]), frames.unsubscribe("s", receipt="u"))
+    wire.expect_receipt("u")
+    assert bodies(left_in(wire, queue)) == ["3", "4"]
+
+
+# -- NACK ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+@pytest.mark.parametrize("last", range(4))
+def test_nack_covers_all_before_it_in_client_mode(
+    client: Clients, quick: BrokerProcess, queue: str, version: str, last: int
+) -> None:
+    wire = client(version, to=quick)
+    messages = held(wire, queue, 4)
+    wire.send(nack(wire, messages[last]))
+    again = take(wire, *NUMBERS[: last + 1], redelivered="true", delivery_count="2")
+    wire.barrier()
+    assert ack_and_wait(wire, again[-1]) == []
+    assert left_behind(wire, queue) == []
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+@pytest.mark.parametrize("only", range(4))
+def test_nack_covers_nothing_else_in_client_individual(
+    client: Clients, quick: BrokerProcess, queue: str, version: str, only: int
+) -> None:
+    wire = client(version, to=quick)
+    messages = held(wire, queue, 4, ack="client-individual")
+    wire.send(nack(wire, messages[only]))
+    wire.expect_message(str(only), redelivered="true", delivery_count="2")
+    wire.barrier()
+    others = [message for message in messages if message.text != str(only)]
+    assert ack_and_wait(wire, *others) == []
+    assert left_behind(wire, queue) == [str(only)]
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+def test_a_redelivery_comes_last_in_the_cumulative_order(
+    client: Clients, quick: BrokerProcess, queue: str, version: str
+) -> None:
+    """Cumulative is in the order of deliveries, not of the queue."""
+    wire = client(version, to=quick)
+    messages = held(wire, queue, 4)
+    wire.send(nack(wire, messages[1]))
+    take(wire, "0", "1", redelivered="true")
+    assert ack_and_wait(wire, messages[3]) == []
+    assert left_behind(wire, queue) == ["0", "1"]
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+def test_nack_is_cumulative_within_one_subscription_only(
+    client: Clients, quick: BrokerProcess, queue: str, version: str
+) -> None:
+    wire = client(version, to=quick)
+    mine, others = held(wire, f"{queue}-a", 3, "a"), held(wire, f"{queue}-b", 3, "b")
+    wire.send(nack(wire, mine[2]))
+    take(wire, "0", "1", "2", subscription="a", redelivered="true")
+    wire.barrier()
+    assert ack_and_wait(wire, others[2]) == []
+    assert left_behind(wire, f"{queue}-b", "b") == []
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+def test_acks_and_nacks_mixed(client: Clients, quick: BrokerProcess, queue: str, version: str) -> None:
+    wire = client(version, to=quick)
+    messages = held(wire, queue, 10, ack="client-individual")
+    wire.send(*((ack if at % 2 else nack)(wire, message) for at, message in enumerate(messages)))
+    again = take(wire, "0", "2", "4", "6", "8", redelivered="true")
+    assert ack_and_wait(wire, *again) == []
+    assert left_behind(wire, queue) == []
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+def test_nack_frees_its_place(client: Clients, queue: str, version: str) -> None:
+    wire, publisher = client(version), client()
+    wire.subscribe(queue, ack="client-individual", prefetch_count=1)
+    fill(publisher, queue, "0", "1", "2")
+    wire.send(nack(wire, wire.expect_message("0")))
+    wire.send(ack(wire, wire.expect_message("1", redelivered=None)))
+    wire.send(ack(wire, wire.expect_message("2", redelivered=None)))
+    wire.expect_message("0", redelivered="true")
+
+
+def test_1_0_has_no_nack_on_queues_either(client: Clients, queue: str) -> None:
+    wire = client("1.0")
+    (message,) = held(wire, queue, 1)
+    wire.send(nack(wire, message))
+    wire.expect_error("E-COMMAND")
+    heir = client()
+    heir.send(frames.subscribe(queue))
+    heir.expect_message("0", redelivered="true")
+
+
+# -- ids that name nothing -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
+@pytest.mark.parametrize("id", ["xnever", "0", "-1", "99999999999999999999999", "é"])
+def test_an_id_that_was_never_issued(client: Clients, queue: str, version: str, command: str, id: str) -> None:
+    wire, heir = client(version), client()
+    held(wire, queue, 2)
+    id = f"x{id}"
+    wire.send(frames.frame(command, ("id", id), ("message-id", id), ("subscription", "s"), ("receipt", "r")))
+    wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
+    heir.send(frames.subscribe(queue))
+    take(heir, "0", "1", redelivered="true")
+
+
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+@pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
+def test_an_id_acknowledged_before(client: Clients, topic: str, version: str, mode: str, kind: str) -> None:
+    wire = client(version)
+    messages = held(wire, topic.replace("/topic/", kind), 3, ack=mode)
+    assert ack_and_wait(wire, messages[1]) == []
+    wire.send(ack(wire, messages[1], receipt="r"))
+    wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
+def test_an_id_covered_by_a_later_one(client: Clients, topic: str, version: str, kind: str) -> None:
+    wire = client(version)
+    messages = held(wire, topic.replace("/topic/", kind), 3)
+    assert ack_and_wait(wire, messages[2]) == []
+    wire.send(ack(wire, messages[0], receipt="r"))
+    wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+@pytest.mark.parametrize(("first", "second"), [("ACK", "NACK"), ("NACK", "ACK"), ("NACK", "NACK")])
+def test_an_id_settled_the_other_way(
+    client: Clients, shared_broker: StartBroker, queue: str, version: str, mode: str, first: str, second: str
+) -> None:
+    """The redelivery waits long enough for the old id to name nothing, in 1.1 too."""
+    broker = shared_broker(redelivery_delay=10_000)
+    wire = client(version, to=broker)
+    messages = held(wire, queue, 2, ack=mode)
+    wire.send(named(first, wire, messages[0], receipt="first"), named(second, wire, messages[0], receipt="second"))
+    wire.expect_receipt("first")
+    wire.expect_error("E-ACK-UNKNOWN", receipt_id="second")
+
+
+@pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
+@pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
+def test_another_connection_s_id(client: Clients, topic: str, version: str, command: str, kind: str) -> None:
+    destination = topic.replace("/topic/", kind)
+    owner, thief = client(version), client(version)
+    held(thief, destination + "-thief", 1)
+    messages = held(owner, destination, 20)
+    thief.send(named(command, thief, messages[-1], receipt="r"))
+    thief.expect_error("E-ACK-UNKNOWN", receipt_id="r")
+    assert ack_and_wait(owner, messages[-1]) == []
+    owner.barrier()
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+@pytest.mark.parametrize("subscription", ["b", "never"])
+def test_1_1_another_subscription_s_message(client: Clients, queue: str, command: str, subscription: str) -> None:
+    wire = client("1.1")
+    (message,) = held(wire, f"{queue}-a", 1, "a")
+    held(wire, f"{queue}-b", 1, "b")
+    pairs = [("subscription", subscription), ("message-id", message["message-id"]), ("receipt", "r")]
+    wire.send(frames.frame(command, *pairs))
+    wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
+
+
+@pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
+@pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
+def test_what_was_delivered_in_auto_mode(client: Clients, topic: str, version: str, command: str, kind: str) -> None:
+    wire = client(version)
+    wire.subscribe(topic.replace("/topic/", kind), "s")
+    wire.send(frames.send(topic.replace("/topic/", kind), "x"))
+    message = wire.expect_message("x")
+    id = message["message-id"]
+    wire.send(frames.frame(command, ("id", id), ("message-id", id), ("subscription", "s"), ("receipt", "r")))
+    wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
+
+
+def test_an_error_takes_effect_for_nobody_else(client: Clients, queue: str) -> None:
+    """The acks before the wrong one count; what its connection still held goes to the next consumer."""
+    wire, other, heir = client(), client(), client()
+    kept = held(other, f"{queue}-other", 2)
+    messages = held(wire, queue, 4, ack="client-individual")
+    wire.send(ack(wire, messages[1]), frames.ack(id="never"), ack(wire, messages[2]))
+    wire.expect_error("E-ACK-UNKNOWN")
+    heir.send(frames.subscribe(queue))
+    take(heir, "0", "2", "3", redelivered="true")
+    assert ack_and_wait(other, kept[1]) == []
+    assert left_behind(other, f"{queue}-other") == []
+
+
+# -- ids that were taken back --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
+def test_after_unsubscribe_an_ack_is_a_no_op(client: Clients, queue: str, version: str, command: str) -> None:
+    wire = client(version)
+    messages = held(wire, queue, 4)
+    assert unsubscribe_and_wait(wire, "s") == []
+    for at in (3, 0):
+        wire.send(named(command, wire, messages[at], receipt="late"))
+        wire.expect_receipt("late")
+    assert bodies(left_in(wire, queue)) == NUMBERS[:4]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_ack_behind_an_unsubscribe_in_one_segment(client: Clients, queue: str, version: str) -> None:
+    wire = client(version)
+    messages = held(wire, queue, 3)
+    wire.send(frames.unsubscribe("s", receipt="u"), ack(wire, messages[2], receipt="late"))
+    wire.expect_receipt("u")
+    wire.expect_receipt("late")
+    assert bodies(left_in(wire, queue)) == NUMBERS[:3]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_late_ack_does_not_touch_the_new_holder(client: Clients, queue: str, version: str) -> None:
+    wire, heir = client(version), client(version)
+    messages = held(wire, queue, 3)
+    assert unsubscribe_and_wait(wire, "s") == []
+    heir.send(frames.subscribe(queue, "s", ack="client"))
+    again = take(heir, *NUMBERS[:3], redelivered="true")
+    wire.send(ack(wire, messages[2], receipt="late"))
+    wire.expect_receipt("late")
+    assert ack_and_wait(heir, again[1]) == []
+    assert left_behind(heir, queue) == ["2"]
+
+
+@pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
+def test_after_ack_timeout_an_ack_is_a_no_op(
+    client: Clients, impatient: BrokerProcess, queue: str, version: str, command: str
+) -> None:
+    wire, heir = client(version, to=impatient), client(to=impatient)
+    messages = held(wire, queue, 2)
+    heir.send(frames.subscribe(queue, "heir"))
+    assert {heir.expect_message(redelivered="true").text for _ in range(2)} == {"0", "1"}
+    for message in messages:
+        wire.send(named(command, wire, message, receipt="late"))
+        until_receipt(wire, "late")
+    wire.barrier(heir)
+    heir.barrier(wire)
+
+
+def test_after_ack_timeout_the_old_id_is_not_the_new_one_s(
+    client: Clients, impatient: BrokerProcess, queue: str
+) -> None:
+    wire = client("1.2", to=impatient)
+    (first,) = held(wire, queue, 1)
+    second = wire.expect_message("0", redelivered="true", delivery_count="2")
+    assert first["ack"] != second["ack"]
+    wire.send(ack(wire, first, receipt="late"))
+    found = until_receipt(wire, "late")
+    wire.expect_message("0", delivery_count=str(3 + len(found)))
+
+
+def test_1_1_names_the_message_whichever_delivery(client: Clients, quick: BrokerProcess, queue: str) -> None:
+    wire = client("1.1", to=quick)
+    (first,) = held(wire, queue, 1)
+    wire.send(nack(wire, first))
+    second = wire.expect_message("0", redelivered="true")
+    assert first["message-id"] == second["message-id"]
+    assert ack_and_wait(wire, first) == []
+    assert left_behind(wire, queue) == []
+
+
+# -- topics --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("header", ["prefetch-count", "prefetch", "activemq.prefetchSize", "credit"])
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+def test_the_prefetch_of_a_topic(client: Clients, topic: str, version: str, mode: str, header: str) -> None:
+    wire, free, publisher = client(version), client(), client()
+    wire.subscribe(topic, "s", (header, "3"), ack=mode)
+    free.subscribe(topic, "free")
+    fill(publisher, topic, *NUMBERS[:8])
+    take(free, *NUMBERS[:8])
+    messages = take(wire, *NUMBERS[:3])
+    wire.barrier(publisher)
+    for at in range(5):
+        wire.send(ack(wire, messages[at]))
+        messages += take(wire, NUMBERS[at + 3])
+    wire.barrier(publisher)
+    assert ack_and_wait(wire, *messages[5:]) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_s_prefetch_is_a_thousand(client: Clients, topic: str, version: str) -> None:
+    wire, publisher = client(version), client()
+    numbers = [str(number) for number in range(1500)]
+    wire.subscribe(topic, "s", ack="client")
+    fill(publisher, topic, *numbers)
+    messages = take(wire, *numbers[:1000])
+    wire.barrier(publisher)
+    wire.send(ack(wire, messages[999]))
+    take(wire, *numbers[1000:])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_s_acks_are_cumulative(client: Clients, topic: str, version: str) -> None:
+    wire, publisher = client(version), client()
+    wire.subscribe(topic, "s", ack="client", prefetch_count=4)
+    fill(publisher, topic, *NUMBERS[:10])
+    messages = take(wire, *NUMBERS[:4])
+    wire.send(ack(wire, messages[2]))
+    messages += take(wire, *NUMBERS[4:7])
+    wire.barrier(publisher)
+    wire.send(ack(wire, messages[6]))
+    take(wire, *NUMBERS[7:10])
+    wire.barrier(publisher)
+
+
+@pytest.mark.parametrize(("version", "mode"), INDIVIDUAL)
+def test_a_topic_s_acks_one_by_one(client: Clients, topic: str, version: str, mode: str) -> None:
+    wire, publisher = client(version), client()
+    wire.subscribe(topic, "s", ack=mode, prefetch_count=4)
+    fill(publisher, topic, *NUMBERS[:10])
+    messages = take(wire, *NUMBERS[:4])
+    wire.send(ack(wire, messages[3]))
+    messages += take(wire, "4")
+    wire.barrier(publisher)
+    wire.send(ack(wire, messages[0]))
+    wire.expect_message("5")
+    wire.barrier(publisher)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_pattern_s_acks(client: Clients, topic: str, version: str) -> None:
+    wire, publisher = client(version), client()
+    wire.subscribe(f"{topic}/*", "s", ack="client", prefetch_count=3)
+    for number in range(9):
+        publisher.send_and_wait(f"{topic}/{number % 2}", str(number))
+    messages = take(wire, "0", "1", "2")
+    wire.send(ack(wire, messages[2]))
+    take(wire, "3", "4", "5")
+    wire.barrier(publisher)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_s_subscriptions_are_acknowledged_apart(client: Clients, topic: str, version: str) -> None:
+    wire, publisher = client(version), client()
+    for id in "ab":
+        wire.subscribe(topic, id, ack="client", prefetch_count=2)
+    fill(publisher, topic, *NUMBERS[:4])
+    messages = [wire.expect_message() for _ in range(4)]
+    mine = [message for message in messages if message["subscription"] == "a"]
+    others = [message for message in messages if message["subscription"] == "b"]
+    assert bodies(mine) == bodies(others) == ["0", "1"]
+    wire.send(ack(wire, mine[1]))
+    take(wire, "2", "3", subscription="a")
+    wire.barrier(publisher)
+    wire.send(ack(wire, others[0]))
+    take(wire, "2", subscription="b")
+    wire.barrier(publisher)
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_nack_on_a_topic_redelivers_to_the_same_subscription(
+    client: Clients, quick: BrokerProcess, topic: str, version: str, mode: str
+) -> None:
+    wire, other = client(version, to=quick), client(to=quick)
+    other.subscribe(topic, "other", ack="client")
+    wire.subscribe(topic, "another", ack="client")
+    wire.subscribe(topic, "s", ack=mode)
+    other.send(frames.send(topic, "0"))
+    messages = {message["subscription"]: message for message in (wire.expect_message("0") for _ in range(2))}
+    other.expect_message("0")
+    wire.send(nack(wire, messages["s"]))
+    again = wire.expect_message("0", subscription="s", redelivered="true", delivery_count="2")
+    wire.send(nack(wire, again))
+    again = wire.expect_message("0", subscription="s", redelivered="true", delivery_count="3")
+    assert ack_and_wait(wire, again, messages["another"]) == []
+    wire.barrier(other)
+    other.barrier()
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+def test_nack_on_a_topic_is_cumulative_in_client_mode(
+    client: Clients, quick: BrokerProcess, topic: str, version: str
+) -> None:
+    wire = client(version, to=quick)
+    messages = held(wire, topic, 4)
+    wire.send(nack(wire, messages[2]))
+    take(wire, "0", "1", "2", redelivered="true", delivery_count="2")
+    assert ack_and_wait(wire, messages[3]) == []
+    wire.barrier()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_ack_timeout_on_a_topic_redelivers_to_the_same_subscription(
+    client: Clients, impatient: BrokerProcess, topic: str, version: str
+) -> None:
+    wire, other = client(version, to=impatient), client(to=impatient)
+    other.subscribe(topic, "auto")
+    (first,) = held(wire, topic, 1)
+    other.expect_message("0")
+    wire.expect_message("0", redelivered="true", delivery_count="2")
+    if version != "1.1":
+        # In 1.1 the id is the message's, which is in flight again.
+        wire.send(ack(wire, first, receipt="late"))
+        found = until_receipt(wire, "late")
+        wire.expect_message("0", redelivered="true", delivery_count=str(3 + len(found)))
+    other.barrier(wire)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("loss", ["unsubscribe", "reset", "disconnect"])
+def test_what_a_topic_s_subscriber_held_is_dropped_with_it(
+    client: Clients, topic: str, version: str, loss: str
+) -> None:
+    wire, watcher, heir = client(version), client(), client()
+    witness = Witness(wire, watcher)
+    wire.subscribe(topic, "s", ack="client", prefetch_count=2)
+    heir.subscribe(f"{topic}-2", "end")
+    fill(watcher, topic, *NUMBERS[:5])
+    take(wire, "0", "1")
+    if loss == "unsubscribe":
+        assert unsubscribe_and_wait(wire, "s") == []
+    else:
+        LOSSES[loss](wire)
+        witness.wait()
+    heir.subscribe(topic, "heir")
+    assert shares(watcher, [heir], f"{topic}-2") == [[]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_late_ack_on_a_topic_is_a_no_op(client: Clients, topic: str, version: str) -> None:
+    wire = client(version)
+    messages = held(wire, topic, 3)
+    assert unsubscribe_and_wait(wire, "s") == []
+    wire.send(ack(wire, messages[1], receipt="late"))
+    wire.expect_receipt("late")
+    wire.barrier()
+
+
+def test_1_0_message_ids_of_client_subscriptions_name_deliveries(client: Clients, topic: str) -> None:
+    """ACK has nothing else in 1.0, so two deliveries of one message to one connection differ."""
+    wire = client("1.0")
+    for id in "ab":
+        wire.subscribe(topic, id, ack="client", prefetch_count=1)
+    wire.send(frames.send(topic, "0"), frames.send(topic, "1"))
+    messages = {message["subscription"]: message for message in (wire.expect_message("0") for _ in range(2))}
+    assert messages["a"]["message-id"] != messages["b"]["message-id"]
+    wire.send(ack(wire, messages["b"]))
+    wire.expect_message("1", subscription="b")
+    wire.barrier()
+    wire.send(ack(wire, messages["a"]))
+    wire.expect_message("1", subscription="a")
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_nack_and_ack_over_websocket_on_a_topic(
+    ws: OpenWebSocket, quick: BrokerProcess, topic: str, command: str
+) -> None:
+    wire = ws("1.2", to=quick)
+    (message,) = held(wire, topic, 1)
+    wire.send(named(command, wire, message))
+    if command == "NACK":
+        wire.expect_message("0", redelivered="true")
+    wire.barrier()
