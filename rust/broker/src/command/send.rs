@@ -160,7 +160,8 @@ impl Shard {
         let token = self.receipt(key, receipt, waiting);
         let asker = Asker { shard: self.id(), conn: key, token: if receipt.is_some() { token } else { 0 } };
         let set = retain == Retain::Set && !expired;
-        self.tell(home, QueueMail::Retain(Stored::with_options(message, options), set, Some(asker)));
+        let stored = Stored::with_options(message, options);
+        self.tell(home, QueueMail::Retain(stored, set, shards | self.id().bit(), Some(asker)));
     }
 
     fn send_to_queue(

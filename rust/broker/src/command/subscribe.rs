@@ -22,7 +22,7 @@ use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::router::InterestChange;
 use crate::router::destination::Kind;
 use crate::router::group::{Dialect, SubscriptionIndex};
-use crate::router::receiver::{Feed, Lending, Receiver};
+use crate::router::receiver::{CatchingUp, Feed, Lending, Receiver};
 use crate::shard::Shard;
 
 /// Headers of SUBSCRIBE that promise what this version cannot keep. They are refused rather than passed over.
@@ -156,7 +156,12 @@ impl Shard {
     ) -> Result<(), ProtocolError> {
         let Some(dialect) = self.dialect(key) else { return Ok(()) };
         let full = self.conns.get(key).is_some_and(|conn| conn.full_since_ms.is_some());
-        let has_queue = wanted.ack != AckMode::Auto || self.router.kind(destination) == Kind::TemporaryTopic;
+        let others = self.shared_len() - 1;
+        let has_backlog = self.may_have_backlog();
+        let catches_up = has_backlog && others > 0;
+        let has_queue = catches_up
+            || wanted.ack != AckMode::Auto
+            || self.router.kind(destination) == Kind::TemporaryTopic;
         let own_queue = has_queue.then(|| self.home.create(destination, QueueKind::Private));
         // Frames that were encoded before belong to those who were members before.
         self.hand_out();
@@ -172,16 +177,18 @@ impl Shard {
         self.list_subscription(key, wanted.id.unwrap_or(destination), found.index);
         if let Some(queue) = own_queue {
             let credit = self.add_receiver(key, found, wanted, options, Feed::One(self.id()), Some(queue));
-            self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit);
+            match self.router.receiver_mut(found.index).filter(|_| catches_up) {
+                Some(receiver) => receiver.catching_up = Some(CatchingUp { waiting: others, credit }),
+                None => _ = self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit),
+            }
         }
         if full {
             self.change_full_of(found.index, true);
         }
-        let others = self.shared_len() - 1;
         // Where nobody waits for the answer, the news is enough, and only the first subscription is news. A RECEIPT
         // asks everybody even so: the news of an earlier subscription may still be on its way.
         let waiting = if receipt.is_some() { others as u32 } else { 0 };
-        let backlog = self.may_have_backlog().then_some(found);
+        let backlog = has_backlog.then_some(found);
         if backlog.is_some() {
             self.send_backlog(destination, self.id(), found);
         }
@@ -284,6 +291,7 @@ impl Shard {
             deliveries_max: options.max_deliveries.unwrap_or(u32::MAX),
             delay_ms: options.redelivery_delay.map_or(0, |delay| delay.as_millis() as u64),
             armed: false,
+            catching_up: None,
         };
         if let Some(found) = self.router.subscription_mut(subscription) {
             found.receiver = Some(Box::new(receiver));

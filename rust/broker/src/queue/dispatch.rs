@@ -105,6 +105,15 @@ impl Home {
         } else {
             consumer.starved.push_back(key);
         }
+        // Its other queues wait for it too, and nothing else would ask for them.
+        if consumer.borrows
+            && consumer.credit.messages <= 0
+            && !consumer.wanting
+            && !consumer.starved.is_empty()
+        {
+            consumer.wanting = true;
+            self.effects.push(Effect::Want(consumer.subscriber, chosen));
+        }
         self.counts.redelivered += u64::from(stored.deliveries > 0);
         stored.deliveries += 1;
         let subscriber = consumer.subscriber;

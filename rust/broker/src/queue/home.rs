@@ -191,6 +191,19 @@ impl Home {
         self.touch(key);
     }
 
+    /// Puts a message into a queue ahead of all that came by [`Home::enqueue`], behind those that came this way.
+    pub fn enqueue_first(&mut self, key: QueueKey, mut stored: Stored) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            stored.seq = queue.next_first;
+            queue.next_first += 1;
+            queue.enqueued += 1;
+            self.counts.enqueued += 1;
+            queue.pending.put_back(stored);
+            self.rearm(key);
+            self.touch(key);
+        }
+    }
+
     /// Takes note of messages that were consumed, and of credit.
     pub fn progress(&mut self, progress: &Progress) {
         if let Some(queue) = self.queues.get_mut(progress.queue)

@@ -60,6 +60,8 @@ pub struct Need {
     pub name: Box<[u8]>,
     /// It is a topic's last value.
     pub retained: bool,
+    /// Room is kept for it.
+    pub reserved: bool,
     /// How many messages.
     pub count: u64,
     /// Their bytes.
@@ -101,8 +103,10 @@ pub enum QueueMail {
     DropStale,
     /// A stale message, or (`true`) a retained one, for one new subscription.
     Backlog(SubscriptionKey, Stored, bool),
-    /// Keep a topic's last value, or (`false`) forget it.
-    Retain(Stored, bool, Option<Asker>),
+    /// Keep a topic's last value, or (`false`) forget it. The shards of the set have been sent it.
+    Retain(Stored, bool, u64, Option<Asker>),
+    /// That was all that a home holds for a new subscription.
+    BacklogEnd(SubscriptionKey),
     /// Keep room for a transaction; its token names it.
     Prepare(Vec<Need>, Asker),
     /// The room that was kept is not needed.

@@ -10,6 +10,9 @@ use super::{ConsumerKey, QueueKey, QueueKind, Subscriber};
 use crate::config::{Compat, Config, Wildcards};
 use crate::router::destination::Pattern;
 
+/// The place of the first message; those below it are for what goes ahead of all.
+const FIRST_SEQ: u64 = 1 << 40;
+
 /// One queue.
 #[derive(Debug)]
 pub struct Queue {
@@ -19,6 +22,8 @@ pub struct Queue {
     pub kind: QueueKind,
     pub(super) pending: Pending,
     pub(super) next_seq: u64,
+    /// The place of the next message that goes ahead of those.
+    pub(super) next_first: u64,
     /// Messages that consumers hold.
     pub(super) in_flight: u64,
     pub(super) in_flight_bytes: u64,
@@ -46,7 +51,8 @@ impl Queue {
             name: name.into(),
             kind,
             pending: Pending::default(),
-            next_seq: 1,
+            next_seq: FIRST_SEQ,
+            next_first: 1,
             in_flight: 0,
             in_flight_bytes: 0,
             reserved: 0,

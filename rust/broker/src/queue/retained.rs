@@ -28,6 +28,21 @@ impl Retained {
         self.by_name.contains_key(name)
     }
 
+    /// Counts so many more values, which are still to come, or (negative) no more. False if that were more than
+    /// `messages_max`; nothing has changed then.
+    pub fn reserve(&mut self, count: i64, messages_max: usize) -> bool {
+        if count <= 0 {
+            self.count.fetch_sub(count.unsigned_abs() as usize, Ordering::Relaxed);
+            return true;
+        }
+        let before = self.count.fetch_add(count as usize, Ordering::Relaxed);
+        let fits = before + count as usize <= messages_max;
+        if !fits {
+            self.count.fetch_sub(count as usize, Ordering::Relaxed);
+        }
+        fits
+    }
+
     /// Keeps a message as its destination's last value.
     pub fn set(&mut self, stored: Stored) {
         self.remove(stored.destination());

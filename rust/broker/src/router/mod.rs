@@ -348,6 +348,23 @@ impl Router {
         self.subscriptions.get_mut(index as usize)?.receiver.as_deref_mut()
     }
 
+    /// Lets a subscription whose messages went into a queue of its own join those that are written to directly.
+    pub fn leave_queue(&mut self, key: SubscriptionKey) {
+        let Some(found) = self.subscription_mut(key) else { return };
+        let Place::Topic { entry, group: alone, .. } = found.place else { return };
+        let conn = found.conn.index;
+        found.receiver = None;
+        let old = &self.groups[alone as usize];
+        let (dialect, id) = (old.dialect, old.id.clone());
+        self.remove_group(alone);
+        let group = self.group(entry, dialect, id.as_deref(), None);
+        let member = self.groups[group as usize].members.len() as u32;
+        self.groups[group as usize].members.push(Member { conn, subscription: key.index });
+        if let Some(found) = self.subscription_mut(key) {
+            found.place = Place::Topic { entry, group, member };
+        }
+    }
+
     /// Removes a subscription; returns the entry's name where it was the shard's last one. The group must have no
     /// open chunk of which frames are still to be handed out.
     pub fn unsubscribe(&mut self, index: SubscriptionIndex) -> (Subscription, Option<Box<[u8]>>) {

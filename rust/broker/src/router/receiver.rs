@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::group::Dialect;
 use crate::ids::ShardId;
+use crate::queue::parts::Credit;
 use crate::queue::unacked::Unacked;
 use crate::queue::{ConsumerKey, QueueKey};
 
@@ -52,4 +53,15 @@ pub struct Receiver {
     pub delay_ms: u64,
     /// A deadline for its acknowledgements is in the timers.
     pub armed: bool,
+    /// Homes still send it what they hold of the past; live messages wait in its own queue meanwhile.
+    pub catching_up: Option<CatchingUp>,
+}
+
+/// A new subscription to a topic that is to get stale and retained messages before live ones.
+#[derive(Clone, Copy, Debug)]
+pub struct CatchingUp {
+    /// Homes that have not finished.
+    pub waiting: usize,
+    /// Its credit from then on.
+    pub credit: Credit,
 }

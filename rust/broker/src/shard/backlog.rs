@@ -5,15 +5,18 @@
 
 use std::sync::atomic::Ordering;
 
+use stompica_proto::ProtocolError;
+use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
-use stompica_proto::{ProtocolError, encode::Offender};
+use stompica_proto::session::AckMode;
 
 use super::Shard;
 use super::timer::Due;
 use crate::ids::ShardId;
-use crate::queue::SubscriptionKey;
 use crate::queue::mail::{Asker, QueueMail};
 use crate::queue::stored::Stored;
+use crate::queue::{Subscriber, SubscriptionKey};
+use crate::router::destination::Kind;
 use crate::router::group::{Member, Place};
 
 impl Shard {
@@ -56,12 +59,41 @@ impl Shard {
         };
         self.hand_out();
         if let Some(queue) = self.router.groups[group as usize].sink {
-            self.home.enqueue(queue, stored);
+            self.home.enqueue_first(queue, stored);
             return self.dispatch_at_once(queue);
         }
         self.tails.begin();
         let member = Member { conn: conn.index, subscription: key.index };
         self.deliver_to_one(&stored.message(), group, member);
+    }
+
+    /// One more home has sent all that it holds for a new subscription. After the last one its live messages, which have
+    /// waited in a queue of its own, follow; then it needs that queue no more.
+    pub(super) fn backlog_ended(&mut self, key: SubscriptionKey) {
+        let Some(found) = self.router.subscription_mut(key) else { return };
+        let (ack, place) = (found.ack, found.place);
+        let Some(receiver) = found.receiver.as_deref_mut() else { return };
+        let (Some(catching_up), Some(queue)) = (&mut receiver.catching_up, receiver.own_queue) else {
+            return;
+        };
+        catching_up.waiting -= 1;
+        if catching_up.waiting > 0 {
+            return;
+        }
+        let credit = catching_up.credit;
+        receiver.catching_up = None;
+        let subscriber = Subscriber { shard: self.id, key };
+        self.home.attach(queue, subscriber, credit);
+        self.dispatch_at_once(queue);
+        let Place::Topic { entry, .. } = place else { return };
+        let ordinary = self.router.kind(self.router.entry_name(entry)) == Kind::Topic;
+        let is_through = self.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() == 0);
+        if ack == AckMode::Auto && ordinary && is_through {
+            self.hand_out();
+            self.router.leave_queue(key);
+            self.home.detach(subscriber);
+            self.home.delete(queue);
+        }
     }
 
     /// Keeps a message to a topic without subscribers at its home, if `TTL` allows.
@@ -99,12 +131,15 @@ impl Shard {
         self.rearm_waiting();
     }
 
-    /// Keeps or forgets a topic's last value.
-    pub(super) fn retain_here(&mut self, stored: Stored, set: bool, asker: Option<Asker>) {
-        let mut kept = Ok(());
+    /// Keeps or forgets a topic's last value. Where its sender did not know of a subscription that this home knows of,
+    /// and that has got the value before, it is passed on.
+    pub(super) fn retain_here(&mut self, stored: Stored, set: bool, sent_to: u64, asker: Option<Asker>) {
+        self.pass_on(&stored, sent_to);
+        let mut kept = Ok(false);
         if set {
-            kept = self.check_retained(stored.destination());
-            if kept.is_ok() {
+            kept = self.reserve_retained(stored.destination());
+            if let Ok(reserved) = &kept {
+                self.retained.reserve(-i64::from(*reserved), 0);
                 self.retained.set(stored);
             }
         } else {
@@ -112,7 +147,18 @@ impl Shard {
         }
         self.rearm_waiting();
         if let Some(asker) = asker {
-            self.answer(asker, kept.map_err(|error| (error, Offender::default())));
+            self.answer(asker, kept.map(|_| ()).map_err(|error| (error, Offender::default())));
+        }
+    }
+
+    fn pass_on(&mut self, stored: &Stored, sent_to: u64) {
+        let Ok(destination) = self.router.destination(stored.destination()) else { return };
+        let missed = self.router.remote(destination) & !sent_to;
+        if missed != 0 {
+            self.mail_message(&stored.message(), missed);
+        }
+        if sent_to & self.id.bit() == 0 {
+            self.deliver(&stored.message(), destination);
         }
     }
 
@@ -121,15 +167,17 @@ impl Shard {
         self.shared.retained.load(Ordering::Relaxed) >= self.config.max_retained
     }
 
-    /// Whether a topic's last value can be kept here.
+    /// Keeps room for a topic's last value, unless it has one: returns whether that was needed.
     ///
     /// # Errors
     /// `E-RETAINED-COUNT`.
-    pub(super) fn check_retained(&self, name: &[u8]) -> Result<(), ProtocolError> {
-        if !self.is_full_of_retained() || self.retained.has(name) {
-            return Ok(());
+    pub(super) fn reserve_retained(&mut self, name: &[u8]) -> Result<bool, ProtocolError> {
+        let max = self.config.max_retained;
+        let known = self.retained.has(name);
+        if known || self.retained.reserve(1, max) {
+            return Ok(!known);
         }
-        Err(ProtocolError::new(Code::RetainedCount, format!("max_retained is {}", self.config.max_retained)))
+        Err(ProtocolError::new(Code::RetainedCount, format!("max_retained is {max}")))
     }
 
     /// Puts the next expiry into the timers, unless an earlier one is there.

@@ -144,31 +144,35 @@ impl Shard {
     ///
     /// # Errors
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`.
-    pub(super) fn prepare(&mut self, needs: Vec<Need>, name: Prepared) -> Result<(), ProtocolError> {
-        for need in &needs {
-            if need.retained {
-                self.check_retained(&need.name)?;
-            } else {
-                self.queue_for(&need.name, need.count, need.bytes)?;
-            }
-        }
-        for need in &needs {
-            self.reserve(need, 1);
-        }
+    pub(super) fn prepare(&mut self, mut needs: Vec<Need>, name: Prepared) -> Result<(), ProtocolError> {
+        let outcome = needs.iter_mut().try_for_each(|need| self.reserve(need));
         self.prepared.insert(name, needs);
-        Ok(())
+        if outcome.is_err() {
+            self.cancel(name);
+        }
+        outcome
     }
 
-    fn reserve(&mut self, need: &Need, sign: i64) {
-        if let Some(queue) = self.home.find(&need.name).filter(|_| !need.retained) {
-            self.home.reserve(queue, sign * need.count as i64, sign * need.bytes as i64);
+    fn reserve(&mut self, need: &mut Need) -> Result<(), ProtocolError> {
+        if need.retained {
+            need.reserved = self.reserve_retained(&need.name)?;
+        } else if let Some(queue) = self.queue_for(&need.name, need.count, need.bytes)? {
+            need.reserved = true;
+            self.home.reserve(queue, need.count as i64, need.bytes as i64);
         }
+        Ok(())
     }
 
     /// Gives the room free that was kept for a transaction.
     pub(super) fn cancel(&mut self, name: Prepared) {
         for need in self.prepared.remove(&name).unwrap_or_default() {
-            self.reserve(&need, -1);
+            if need.retained && need.reserved {
+                self.retained.reserve(-1, 0);
+            } else if need.reserved
+                && let Some(queue) = self.home.find(&need.name)
+            {
+                self.home.reserve(queue, -(need.count as i64), -(need.bytes as i64));
+            }
         }
     }
 
@@ -213,10 +217,9 @@ impl Shard {
     fn apply(&mut self, key: ConnKey, commit: Commit) {
         let Commit { operations, token, receipt, homes, .. } = commit;
         self.cancel((self.id, token));
-        let (mut queued, mut retained): (Vec<(ShardId, Vec<Stored>)>, _) = (Vec::new(), Vec::new());
-        for home in homes.iter().copied().chain([self.id]) {
-            queued.push((home, Vec::new()));
-        }
+        // Also a home that gets no message has to learn that the room it kept is free.
+        let mut queued: Vec<(ShardId, Vec<Stored>)> = homes.iter().map(|home| (*home, Vec::new())).collect();
+        let mut retained = Vec::new();
         self.batch.join(true);
         for operation in operations {
             match operation {
@@ -229,9 +232,9 @@ impl Shard {
             }
         }
         self.batch.join(false);
-        queued.retain(|(_, messages)| !messages.is_empty());
         let others = queued.iter().filter(|(home, _)| *home != self.id).count();
-        let kept = retained.iter().filter(|(home, ..)| *home != self.id).count();
+        let kept =
+            retained.iter().filter(|(home, ..): &&(ShardId, Stored, bool, u64)| *home != self.id).count();
         let answer = self.receipt(key, receipt.as_deref(), (others + kept) as u32);
         let asker = Asker { shard: self.id, conn: key, token: if receipt.is_some() { answer } else { 0 } };
         for (home, messages) in queued {
@@ -241,9 +244,9 @@ impl Shard {
                 self.tell(home, QueueMail::Commit(messages, token, asker));
             }
         }
-        for (home, stored, set) in retained {
+        for (home, stored, set, sent_to) in retained {
             let asker = (home != self.id).then_some(asker);
-            self.tell(home, QueueMail::Retain(stored, set, asker));
+            self.tell(home, QueueMail::Retain(stored, set, sent_to, asker));
         }
     }
 
@@ -252,7 +255,7 @@ impl Shard {
         stored: Stored,
         retain: Option<Retain>,
         queued: &mut Vec<(ShardId, Vec<Stored>)>,
-        retained: &mut Vec<(ShardId, Stored, bool)>,
+        retained: &mut Vec<(ShardId, Stored, bool, u64)>,
     ) {
         let Ok(destination) = self.router.destination(stored.destination()) else { return };
         let known = self.router.known(destination);
@@ -261,7 +264,8 @@ impl Shard {
             if let Some(retain) = retain {
                 let mut copy = Stored::new(&stored.message());
                 copy.expires_ms = stored.expires_ms;
-                retained.push((home, copy, retain == Retain::Set));
+                let sent_to = self.router.remote(destination) | self.id.bit();
+                retained.push((home, copy, retain == Retain::Set, sent_to));
             }
             self.publish_stored(stored, destination, home);
             return;
@@ -284,7 +288,7 @@ fn add_need(needs: &mut Needs, home: ShardId, stored: &Stored, retained: bool) {
             need.count += 1;
             need.bytes += bytes;
         }
-        None => needs[at].1.push(Need { name: name.into(), retained, count: 1, bytes }),
+        None => needs[at].1.push(Need { name: name.into(), retained, reserved: false, count: 1, bytes }),
     }
 }
 

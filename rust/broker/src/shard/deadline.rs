@@ -5,6 +5,7 @@ use stompica_proto::{ProtocolError, ws};
 
 use super::Shard;
 use super::close::{CLOSING_STALL_MS, LINGER_MS};
+use super::input::offender_in;
 use super::timer::{Due, NEVER};
 use crate::ids::ConnKey;
 use crate::io::conn::{Conn, Pause, Phase, Transport};
@@ -168,7 +169,8 @@ impl Shard {
             millis(self.config.publish_timeout),
             pause.as_str()
         );
-        self.fail(key, ProtocolError::new(Code::Memory, text), None);
+        let offender = self.conns.get(key).map(|conn| offender_in(&conn.input)).unwrap_or_default();
+        self.fail_with(key, ProtocolError::new(Code::Memory, text), &offender);
     }
 
     /// A silent client: a WebSocket one is pinged first (a browser may have put its timers to sleep).

@@ -40,6 +40,16 @@ fn reserve(input: &mut Vec<u8>, frame_len: usize) {
     }
 }
 
+/// What an ERROR tells about the frame at the start of `input`, as far as it can be read.
+pub(super) fn offender_in(input: &[u8]) -> Offender {
+    let head = offending_head(input);
+    // An escaped value is left out: what is wrong with the frame may be its escapes.
+    let receipt = head_value(head, stompica_proto::header::RECEIPT)
+        .filter(|value| !value.contains(&b'\\'))
+        .map(<[u8]>::to_vec);
+    Offender { receipt, subscription: None, head: masked_head(head) }
+}
+
 impl Shard {
     /// Looks at what a connection left over, then reads once from its socket.
     pub(super) fn serve(&mut self, key: ConnKey) {
@@ -269,13 +279,7 @@ impl Shard {
 
     #[cold]
     fn fail_decoding(&mut self, key: ConnKey, error: ProtocolError, input: &[u8]) {
-        let head = offending_head(input);
-        // An escaped value is left out: what is wrong with the frame may be its escapes.
-        let receipt = head_value(head, stompica_proto::header::RECEIPT)
-            .filter(|value| !value.contains(&b'\\'))
-            .map(<[u8]>::to_vec);
-        let offender = Offender { receipt, subscription: None, head: masked_head(head) };
-        self.fail_with(key, error, &offender);
+        self.fail_with(key, error, &offender_in(input));
     }
 
     pub(super) fn consume_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) {

@@ -33,6 +33,7 @@ impl Shard {
                 self.router.set_interest(&name, from, interested);
                 if let Some(subscription) = backlog {
                     self.send_backlog(&name, from, subscription);
+                    self.tell(from, QueueMail::BacklogEnd(subscription));
                 }
                 if let Some(Asker { shard, conn, token }) = reply {
                     self.tell(shard, QueueMail::Applied(conn, token));

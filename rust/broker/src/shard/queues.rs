@@ -76,7 +76,8 @@ impl Shard {
             QueueMail::Stale(stored) => self.place_stale(stored),
             QueueMail::DropStale => self.counters.dropped += u64::from(self.stale.drop_oldest()),
             QueueMail::Backlog(key, stored, retained) => self.take_backlog(key, stored, retained),
-            QueueMail::Retain(stored, set, asker) => self.retain_here(stored, set, asker),
+            QueueMail::BacklogEnd(key) => self.backlog_ended(key),
+            QueueMail::Retain(stored, set, sent_to, asker) => self.retain_here(stored, set, sent_to, asker),
             QueueMail::Prepare(needs, asker) => {
                 let prepared = self.prepare(needs, (asker.shard, asker.token));
                 self.answer(asker, prepared.map_err(|error| (error, Offender::default())));
