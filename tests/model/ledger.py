@@ -68,6 +68,8 @@ class Transaction:
     sends: list[Message] = field(default_factory=list)
     settled: list[tuple[Delivery, str]] = field(default_factory=list)
     """Deliveries with `ack` or `nack`."""
+    lost: list[Delivery] = field(default_factory=list)
+    """Those of them that were taken back before COMMIT."""
 
 
 @dataclass(eq=False)
@@ -123,6 +125,8 @@ class Delivery:
     settle_asked: int | None = None
     settle_at: float = 0.0
     transaction: Transaction | None = None
+    doubtful: bool = False
+    """Its ACK in a transaction may have come after its ack_timeout, and so mean nothing."""
     over: bool = False
     """It holds the message no longer."""
 
@@ -191,6 +195,8 @@ class Command:
     message: Message | None = None
     deliveries: list[Delivery] = field(default_factory=list)
     transaction: Transaction | None = None
+    doubtful: list[Consumer] = field(default_factory=list)
+    """Consumers that are gone if this COMMIT is refused."""
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.connection}"

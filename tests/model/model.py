@@ -116,6 +116,7 @@ class Model:
                 self._settle_asked(each, kind, tick)
             else:
                 each.transaction = transaction
+                each.doubtful = self.rules.ack_timeout > 0
                 transaction.settled.append((each, kind))
         return command
 
@@ -129,11 +130,21 @@ class Model:
         """COMMIT leaves: from now on others may see it."""
         tick = self._next()
         transaction.outcome = Outcome.ASKED
+        settled = [each for each, _ in transaction.settled]
+        gone = [each for each in settled if each.over or each.consumer.end_asked is not None]
+        transaction.lost = [each for each in gone if not each.doubtful]
         for message in transaction.sends:
             self._enters(message, tick)
         for delivery, kind in transaction.settled:
             self._settle_asked(delivery, kind, tick)
-        return Command("commit", transaction.connection, tick, transaction=transaction)
+        command = Command("commit", transaction.connection, tick, transaction=transaction)
+        if gone or (settled and self.rules.ack_timeout > 0):
+            # It may be refused, and the connection be closed, before anybody reads so: until its answer is known
+            # the connection's consumers may be lost. Nothing else may leave there in between.
+            command.doubtful = [each for each in self._of(transaction.connection) if each.end_asked is None]
+            for consumer in command.doubtful:
+                self._end_asked(consumer)
+        return command
 
     def abort(self, transaction: Transaction) -> Command:
         """ABORT leaves; nothing of it was ever visible, nor will be."""
@@ -170,8 +181,11 @@ class Model:
         if kind == "commit":
             assert transaction is not None
             self._committed(transaction, tick)
-        elif transaction is not None:
-            return  # accepted into the transaction; ABORT was booked when it left
+            for consumer in command.doubtful:
+                consumer.end_asked = None
+        elif transaction is not None:  # accepted into it; ABORT was booked when it left
+            for delivery in command.deliveries:
+                delivery.doubtful = self._may_time_out(delivery)
         elif kind == "subscribe":
             assert command.consumer is not None
             command.consumer.live = True
@@ -193,7 +207,7 @@ class Model:
             raise Violation(f"{command} was refused")
         if transaction.outcome is Outcome.COMMITTED:
             raise Violation(f"COMMIT of {transaction.name} was refused, but some of it took effect")
-        if not any(delivery.over or self._may_time_out(delivery) for delivery, _ in transaction.settled):
+        if not transaction.lost and not any(self._may_time_out(delivery) for delivery, _ in transaction.settled):
             raise Violation(f"COMMIT of {transaction.name} was refused, but nothing in it was taken back")
         self._undo(transaction)
 
@@ -253,9 +267,10 @@ class Model:
         return found
 
     def fenced(self) -> None:
-        """Nothing more is on its way: a transaction of unknown outcome of which no message was seen is undone."""
+        """Nothing more is on its way: a transaction of unknown outcome whose messages did not come is undone."""
         for transaction in self.transactions:
-            if transaction.outcome is Outcome.UNKNOWN and transaction.sends:
+            missing = any(each.presence is Presence.HERE and not each.seen for each in transaction.sends)
+            if transaction.outcome is Outcome.UNKNOWN and missing:
                 self._undo(transaction)
 
     def finish(self) -> None:
@@ -317,7 +332,7 @@ class Model:
         message = delivery.message
         if delivery.settle == "nack":
             self._free(delivery, [each for each in self._causes(delivery) if each.how is Return.FAILED])
-        elif self._may_time_out(delivery) and delivery.transaction is None:
+        elif delivery.doubtful or (self._may_time_out(delivery) and delivery.transaction is None):
             self._free(delivery, self._causes(delivery))
             message.presence = Presence.MAYBE
         else:
@@ -358,7 +373,7 @@ class Model:
         message.failures_max += max((cause.failures for cause in causes), default=0)
         if delivery.settle == "ack":
             message.presence = Presence.MAYBE
-            message.in_doubt = delivery.transaction
+            message.in_doubt = None if delivery.doubtful else delivery.transaction
         if message.dead and message.failures_max > 0:
             message.presence = Presence.MAYBE  # one that fails in a dead-letter queue is dropped
 
@@ -393,9 +408,8 @@ class Model:
         """COMMIT's RECEIPT."""
         if transaction.outcome is Outcome.UNDONE:
             raise Violation(f"{transaction.name} got the RECEIPT of its COMMIT, but some of it did not take effect")
-        for delivery, _ in transaction.settled:
-            if delivery.over:
-                raise Violation(f"{transaction.name} was committed, though {delivery.message.body} had been taken back")
+        for delivery in transaction.lost:
+            raise Violation(f"{transaction.name} was committed, though {delivery.message.body} had been taken back")
         transaction.outcome = Outcome.COMMITTED
         for message in transaction.sends:
             self._placed(message, tick)
@@ -408,14 +422,19 @@ class Model:
             return
         for message in transaction.sends:
             message.certain = True
-        for delivery, kind in transaction.settled:
+        for delivery, _ in transaction.settled:
             if delivery.message.in_doubt is transaction:
                 delivery.message.in_doubt = None
                 self._gone(delivery.message, f"acknowledged in {transaction.name}, of which a message was seen")
-            elif kind == "ack" and delivery.over and transaction.outcome is Outcome.UNKNOWN:
+            elif self._came_back(delivery) and transaction.outcome is Outcome.UNKNOWN:
                 raise Violation(f"half of {transaction.name}: {delivery.message.body} had come back")
         if transaction.outcome is Outcome.UNKNOWN:
             transaction.outcome = Outcome.COMMITTED
+
+    @staticmethod
+    def _came_back(delivery: Delivery) -> bool:
+        """Whether its message was delivered again, though its ACK must have counted."""
+        return delivery.settle == "ack" and delivery.message.deliveries[-1] is not delivery and not delivery.doubtful
 
     def _undo(self, transaction: Transaction) -> None:
         """Nothing of it counts: not its messages, not its ACKs."""

@@ -733,3 +733,26 @@ def test_an_older_delivery_may_be_read_after_a_newer_one() -> None:
         story.gets("c", "1")
     story.acks(newer)
     story.model.finish()
+
+
+def test_a_refusal_of_the_same_transaction_may_be_seen_before_its_receipt() -> None:
+    story = Story(max_deliveries=1)
+    story.consumer("c")
+    story.consumer("d", DEAD)
+    story.sends("1")
+    transaction = story.begins("c")
+    story.does(story.model.settle(story.gets("c", "1"), "nack", transaction))
+    commit = story.model.commit(transaction)
+    story.acks(story.dead_letter("d", "1", 1))
+    story.model.receipt(commit)
+    story.model.finish()
+
+
+def test_a_transaction_whose_message_may_have_been_consumed_unseen_stays_undecided() -> None:
+    story = Story()
+    story.consumer("c", mode="auto")
+    story.model.commit(story.begins("c", "1"))
+    story.resets("c")
+    story.model.fenced()
+    story.consumer("d")
+    story.gets("d", "1")
