@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -76,6 +77,30 @@ class Session:
     def message(self, timeout: float = TIMEOUT) -> Any:
         """The next MESSAGE."""
         return self.inbox.next("message", timeout)
+
+    def ack(self, message: Any, **options: Any) -> None:
+        """ACK of a MESSAGE with its RECEIPT, in the form that the version has; `options` may name a transaction."""
+        self._answer(self.stomp.ack, message, **options)
+
+    def nack(self, message: Any, **options: Any) -> None:
+        """NACK of a MESSAGE with its RECEIPT; 1.0 has none."""
+        self._answer(self.stomp.nack, message, **options)
+
+    def _answer(self, act: Callable[..., Any], message: Any, **options: Any) -> None:
+        headers = message.headers
+        if self.stomp.version == "1.2":
+            named = [headers["ack"]]
+        else:
+            named = [headers["message-id"], headers["subscription"]][: 2 if self.stomp.version == "1.1" else 1]
+        act(*named, receipt="acked", **options)
+        assert self.inbox.next("receipt").headers == {"receipt-id": "acked"}
+
+    def lose(self) -> None:
+        """Ends the connection without a word, as a lost network does."""
+        sock = self.stomp.transport.socket
+        # Over WebSocket the library's own close ends nothing while its thread still reads.
+        getattr(sock, "sock", sock).shutdown(socket.SHUT_RDWR)
+        self.inbox.next("disconnected")
 
     def disconnect(self) -> None:
         """Ends the session in order: DISCONNECT, its RECEIPT, the end of the connection."""

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.interop
 
 JS = runtimes.HERE / "js"
 
-STOMPJS = ["exchange", "versions", "heartbeats", "binary", "large", "transactions", "order", "errors"]
-STOMPIT = ["exchange", "versions", "heartbeats", "binary", "transactions", "errors"]
+BOTH = ["exchange", "versions", "heartbeats", "binary", "transactions", "acks", "nacks", "moves", "errors"]
+STOMPJS = [*BOTH, "large", "order", "replies"]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_stompjs_in_node(broker: BrokerProcess, node: str, scenario: str) -> Non
     runtimes.run_scenarios([node, JS / "stompjs.mjs", str(broker.port)], [scenario])
 
 
-@pytest.mark.parametrize("scenario", STOMPIT)
+@pytest.mark.parametrize("scenario", BOTH)
 def test_stompit_over_tcp(broker: BrokerProcess, node: str, scenario: str) -> None:
     runtimes.run_scenarios([node, JS / "stompit.mjs", str(broker.port)], [scenario])
 

@@ -18,6 +18,9 @@ def perl() -> str:
     return found
 
 
-@pytest.mark.parametrize("scenario", ["exchange", "heartbeats", "binary", "transactions", "errors"])
+SCENARIOS = ["exchange", "heartbeats", "binary", "transactions", "acks", "nacks", "moves", "errors"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_perl_net_stomp(broker: BrokerProcess, perl: str, scenario: str) -> None:
     runtimes.run_scenarios([perl, runtimes.HERE / "perl" / "client.pl", str(broker.port)], [scenario])

@@ -18,6 +18,12 @@ def ruby() -> str:
     return found
 
 
-@pytest.mark.parametrize("scenario", ["exchange", "crlf", "heartbeats", "binary", "transactions", "errors"])
+SCENARIOS = [
+    *("exchange", "crlf", "heartbeats", "binary", "transactions"),
+    *("acks", "nacks", "moves", "client", "errors"),
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_ruby_stomp(broker: BrokerProcess, ruby: str, scenario: str) -> None:
     runtimes.run_scenarios([ruby, runtimes.HERE / "ruby" / "client.rb", str(broker.port)], [scenario])

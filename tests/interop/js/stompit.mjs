@@ -3,7 +3,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import stompit from 'stompit'
-import { BEAT_MS, Inbox, check, equal, main, newTopic, within } from './support.mjs'
+import { ACKS, BEAT_MS, Inbox, check, equal, main, newQueue, newTopic, within } from './support.mjs'
 
 /** A connected client with promises for what the library calls back about. */
 class Session {
@@ -36,6 +36,11 @@ class Session {
     })
     await this.send({ destination: newTopic() }, 'subscribed?')
     return subscription
+  }
+
+  /** ACK, or NACK, of a message, with its RECEIPT. */
+  answer(command, message, headers = {}) {
+    return this.receipt(options => this.client[command](message, headers, options))
   }
 
   #read(message) {
@@ -117,6 +122,67 @@ async function transactions(port) {
   await session.close()
 }
 
+/** What was not acknowledged when its client left goes to the next one, in every ack mode and version. */
+async function acks(port) {
+  for (const [version, mode, left] of ACKS) {
+    const queue = newQueue()
+    const first = await Session.open(port, { 'accept-version': version })
+    await first.subscribe(queue, { ack: mode })
+    for (const body of ['1', '2', '3']) await first.send({ destination: queue }, body)
+    const messages = []
+    while (messages.length < 3) messages.push(await first.messages.next())
+    equal(messages.map(message => message.body.toString()), ['1', '2', '3'])
+    await first.answer('ack', messages[1])
+    await first.close()
+    const second = await Session.open(port, { 'accept-version': version })
+    await second.subscribe(queue)
+    for (const body of left) {
+      const { body: again, headers } = await second.messages.next()
+      equal([again.toString(), headers.redelivered, headers['delivery-count']], [body, 'true', '2'])
+    }
+    await second.close()
+  }
+}
+
+/** A message that was refused comes again and says so. */
+async function nacks(port) {
+  for (const version of ['1.1', '1.2']) {
+    const queue = newQueue()
+    const session = await Session.open(port, { 'accept-version': version })
+    await session.subscribe(queue, { ack: 'client-individual' })
+    await session.send({ destination: queue }, 'refused once')
+    await session.answer('nack', await session.messages.next())
+    const again = await session.messages.next()
+    equal([again.body.toString(), again.headers.redelivered], ['refused once', 'true'])
+    equal(again.headers['delivery-count'], '2')
+    await session.answer('ack', again)
+    await session.close()
+  }
+}
+
+/** ACK and SEND in one transaction: ABORT undoes both, COMMIT moves the message. */
+async function moves(port) {
+  const [queue, done] = [newQueue(), newQueue()]
+  const session = await Session.open(port)
+  await session.subscribe(queue, { ack: 'client-individual' })
+  await session.subscribe(done)
+  await session.send({ destination: queue }, 'job')
+  const job = await session.messages.next()
+  for (const end of ['abort', 'commit']) {
+    const transaction = session.client.begin()
+    await session.answer('ack', job, { transaction: transaction.id })
+    transaction.send({ destination: done }).end(end)
+    await session.send({ destination: newTopic() }, 'all taken?')
+    check(session.messages.isEmpty, `a MESSAGE came before ${end}`)
+    await session.receipt(options => transaction[end](options))
+  }
+  equal((await session.messages.next()).body.toString(), 'commit')
+  await session.close()
+  const other = await Session.open(port)
+  await other.subscribe(queue)
+  await other.close()
+}
+
 /** An ERROR ends the connection and reaches the application. */
 async function errors(port) {
   const session = await Session.open(port)
@@ -127,6 +193,6 @@ async function errors(port) {
   check(error.isApplicationError(), `not the broker's ERROR: ${error}`)
 }
 
-const scenarios = { exchange, versions, heartbeats, binary, transactions, errors }
+const scenarios = { exchange, versions, heartbeats, binary, transactions, acks, nacks, moves, errors }
 
 process.exit(await main(name => scenarios[name]))

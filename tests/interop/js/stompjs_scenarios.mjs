@@ -1,7 +1,7 @@
 // What @stomp/stompjs does with the broker: the same in Node and in a browser. Each scenario takes an environment
 // `{ stomp, url }`: the library's exports and the broker's WebSocket address.
 
-import { BEAT_MS, Inbox, check, equal, newTopic, within } from './support.mjs'
+import { ACKS, BEAT_MS, Inbox, check, equal, newQueue, newTopic, within } from './support.mjs'
 
 /** A connected client with promises for what the library calls back about. */
 export class Session {
@@ -40,7 +40,8 @@ export class Session {
 
   /** Calls `act` with the headers to add, and waits for the RECEIPT that they ask for. */
   receipt(act) {
-    const id = `receipt:${this.receipts++}`
+    // The library escapes headers in 1.2 only, although 1.1 does, too.
+    const id = `receipt${this.client.connectedVersion === '1.2' ? ':' : '-'}${this.receipts++}`
     const came = new Promise(resolve => this.client.watchForReceipt(id, resolve))
     act({ receipt: id })
     return within(came, `RECEIPT ${id}`)
@@ -143,6 +144,84 @@ export async function transactions(environment) {
   equal((await session.messages.next()).body, 'first commit')
   equal((await session.messages.next()).body, 'second commit')
   await session.close()
+}
+
+/** What was not acknowledged when its client left goes to the next one, in every ack mode and version. */
+export async function acks(environment) {
+  for (const [version, mode, left] of ACKS) {
+    const queue = newQueue()
+    const only = { stompVersions: new environment.stomp.Versions([version]) }
+    const first = await Session.open(environment, only)
+    await first.subscribe(queue, { ack: mode })
+    for (const body of ['1', '2', '3']) await first.send(queue, body)
+    const messages = []
+    while (messages.length < 3) messages.push(await first.messages.next())
+    equal(messages.map(message => message.body), ['1', '2', '3'])
+    await first.receipt(receipt => messages[1].ack(receipt))
+    await first.close()
+    const second = await Session.open(environment, only)
+    await second.subscribe(queue)
+    for (const body of left) {
+      const { body: again, headers } = await second.messages.next()
+      equal([again, headers.redelivered, headers['delivery-count']], [body, 'true', '2'])
+    }
+    await second.close()
+  }
+}
+
+/** A message that was refused comes again and says so. */
+export async function nacks(environment) {
+  for (const version of ['1.1', '1.2']) {
+    const queue = newQueue()
+    const session = await Session.open(environment, { stompVersions: new environment.stomp.Versions([version]) })
+    await session.subscribe(queue, { ack: 'client-individual' })
+    await session.send(queue, 'refused once')
+    const first = await session.messages.next()
+    await session.receipt(receipt => first.nack(receipt))
+    const again = await session.messages.next()
+    equal([again.body, again.headers.redelivered, again.headers['delivery-count']], ['refused once', 'true', '2'])
+    await session.receipt(receipt => again.ack(receipt))
+    await session.close()
+  }
+}
+
+/** ACK and SEND in one transaction: ABORT undoes both, COMMIT moves the message. */
+export async function moves(environment) {
+  const [queue, done] = [newQueue(), newQueue()]
+  const session = await Session.open(environment)
+  await session.subscribe(queue, { ack: 'client-individual' })
+  await session.subscribe(done)
+  await session.send(queue, 'job')
+  const job = await session.messages.next()
+  for (const end of ['abort', 'commit']) {
+    const transaction = session.client.begin()
+    await session.receipt(receipt => job.ack({ transaction: transaction.id, ...receipt }))
+    await session.send(done, end, { transaction: transaction.id })
+    check(session.messages.isEmpty, `a MESSAGE came before ${end}`)
+    transaction[end]()
+  }
+  equal((await session.messages.next()).body, 'commit')
+  await session.close()
+  const other = await Session.open(environment)
+  await other.subscribe(queue)
+  await other.close()
+}
+
+/** A question and its answer over a temporary queue, which the asker names and only the asker reads. */
+export async function replies(environment) {
+  const queue = newQueue()
+  const [service, asker] = [await Session.open(environment), await Session.open(environment)]
+  await service.subscribe(queue)
+  await asker.subscribe('/temp-queue/answers')
+  await asker.send(queue, 'how many?', { 'reply-to': '/temp-queue/answers', 'correlation-id': '7' })
+  const { headers } = await service.messages.next()
+  check(headers['reply-to'].startsWith('/temp-queue/'), `reply-to is ${headers['reply-to']}`)
+  await service.send(headers['reply-to'], 'three', { 'correlation-id': headers['correlation-id'] })
+  const answer = await asker.messages.next()
+  equal([answer.body, answer.headers['correlation-id']], ['three', '7'])
+  equal(answer.headers.destination, '/temp-queue/answers')
+  await asker.close()
+  await service.close()
 }
 
 /** Many messages arrive completely and in order. */

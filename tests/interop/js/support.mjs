@@ -65,6 +65,23 @@ export function newTopic() {
   return `/topic/js-${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}-${topics++}`
 }
 
+/** A queue that nobody else uses. */
+export function newQueue() {
+  return newTopic().replace('/topic/', '/queue/')
+}
+
+/**
+ * Of three messages the second is acknowledged, then the client goes; what is left for the next client, by version and
+ * ack mode. 1.0 knows no `client-individual`.
+ */
+export const ACKS = [
+  ['1.0', 'client', ['3']],
+  ['1.1', 'client', ['3']],
+  ['1.2', 'client', ['3']],
+  ['1.1', 'client-individual', ['1', '3']],
+  ['1.2', 'client-individual', ['1', '3']],
+]
+
 /**
  * Runs the scenarios that the command line names after the broker's port, each called with the port; `find` gives the
  * one of a name. Prints `PASS name` for each, stops at the first failure and returns the exit status.

@@ -20,6 +20,8 @@ my $topics = 0;
 
 sub new_topic { return sprintf '/topic/perl-%d-%d-%d', $$, int(time), $topics++ }
 
+sub new_queue { return new_topic() =~ s{/topic/}{/queue/}r }
+
 sub check {
     my ( $condition, $what ) = @_;
     die "$what\n" unless $condition;
@@ -69,6 +71,35 @@ sub finish {
     $stomp->send_frame( Net::Stomp::Frame->new( { command => 'DISCONNECT', headers => { receipt => 'bye' } } ) );
     expect_receipt( $stomp, 'bye' );
     check( !defined $stomp->receive_frame, 'a frame came after the last RECEIPT' );
+    return;
+}
+
+# A session of this version; the library itself speaks 1.0, and passes on the headers that the others need.
+sub start_version {
+    my ( $port, $version ) = @_;
+    my ( $stomp, $connected ) = start( $port, 'accept-version' => $version, host => 'localhost' );
+    equal( $connected->headers->{version} // '1.0', $version );
+    return $stomp;
+}
+
+# SUBSCRIBE, its RECEIPT and the messages that wait; they may come before the RECEIPT or after it.
+sub take {
+    my ( $stomp, $destination, $count ) = @_;
+    $stomp->subscribe( { destination => $destination, id => '1', ack => 'auto', receipt => 'subscribed' } );
+    my @frames = map { $stomp->receive_frame } 0 .. $count;
+    my @receipts = grep { $_->command eq 'RECEIPT' } @frames;
+    equal( scalar @receipts,                       1 );
+    equal( $receipts[0]->headers->{'receipt-id'}, 'subscribed' );
+    return grep { $_->command eq 'MESSAGE' } @frames;
+}
+
+# ACK or NACK of a message in the form of the version, with its RECEIPT.
+sub answer {
+    my ( $stomp, $method, $message, $version, %headers ) = @_;
+    $headers{subscription} = '1' if $version eq '1.1';
+    $headers{id} = $message->headers->{ack} if $version eq '1.2';
+    $stomp->$method( { frame => $message, receipt => 'answered', %headers } );
+    expect_receipt( $stomp, 'answered' );
     return;
 }
 
@@ -145,6 +176,85 @@ sub transactions {
     return;
 }
 
+sub acks {
+    my ($port) = @_;
+    my @cases = (
+        [ '1.0', 'client', '3' ], [ '1.1', 'client', '3' ], [ '1.2', 'client', '3' ],
+        [ '1.1', 'client-individual', '1', '3' ], [ '1.2', 'client-individual', '1', '3' ],
+    );
+    for my $case (@cases) {
+        my ( $version, $mode, @left ) = @{$case};
+        my $queue = new_queue();
+        my ($first) = start_version( $port, $version );
+        $first->subscribe( { destination => $queue, id => '1', ack => $mode, receipt => 'subscribed' } );
+        expect_receipt( $first, 'subscribed' );
+        $first->send( { destination => $queue, body => $_ } ) for 1 .. 3;
+        my @messages = map { expect( $first, 'MESSAGE' ) } 1 .. 3;
+        equal( join( ' ', map { $_->body } @messages ), '1 2 3' );
+        answer( $first, 'ack', $messages[1], $version );
+        finish($first);
+        my ($second) = start_version( $port, $version );
+        my @again = take( $second, $queue, scalar @left );
+        equal( join( ' ', map { $_->body } @again ), join ' ', @left );
+        for my $message (@again) {
+            equal( $message->headers->{redelivered},      'true' );
+            equal( $message->headers->{'delivery-count'}, '2' );
+        }
+        finish($second);
+    }
+    return;
+}
+
+sub nacks {
+    my ($port) = @_;
+    for my $version ( '1.1', '1.2' ) {
+        my $queue = new_queue();
+        my ($stomp) = start_version( $port, $version );
+        $stomp->subscribe( { destination => $queue, id => '1', ack => 'client-individual', receipt => 'subscribed' } );
+        expect_receipt( $stomp, 'subscribed' );
+        $stomp->send( { destination => $queue, body => 'refused once' } );
+        answer( $stomp, 'nack', expect( $stomp, 'MESSAGE' ), $version );
+        my $again = expect( $stomp, 'MESSAGE' );
+        equal( $again->body,                        'refused once' );
+        equal( $again->headers->{redelivered},      'true' );
+        equal( $again->headers->{'delivery-count'}, '2' );
+        answer( $stomp, 'ack', $again, $version );
+        finish($stomp);
+    }
+    return;
+}
+
+# ACK and SEND in one transaction: ABORT undoes both, COMMIT moves the message.
+sub moves {
+    my ($port) = @_;
+    for my $version ( '1.0', '1.1', '1.2' ) {
+        my ( $queue, $done ) = ( new_queue(), new_queue() );
+        my ($stomp) = start_version( $port, $version );
+        $stomp->subscribe( { destination => $queue, id => '1', ack => 'client', receipt => 'subscribed' } );
+        expect_receipt( $stomp, 'subscribed' );
+
+        # The library waits for the RECEIPT of the SEND before it sends COMMIT.
+        check( $stomp->send_transactional( { destination => $queue, body => 'job' } ), 'send_transactional failed' );
+        my $job = expect( $stomp, 'MESSAGE' );
+        equal( $job->body, 'job' );
+        for my $end ( 'ABORT', 'COMMIT' ) {
+            my %transaction = ( transaction => "to $end" );
+            $stomp->send_frame( Net::Stomp::Frame->new( { command => 'BEGIN', headers => {%transaction} } ) );
+            answer( $stomp, 'ack', $job, $version, %transaction );
+            my $message = { destination => $done, body => $end, %transaction };
+            check( $stomp->send_with_receipt($message), 'no RECEIPT of a SEND in the transaction' );
+            $stomp->send_frame( Net::Stomp::Frame->new( { command => $end, headers => {%transaction} } ) );
+        }
+        finish($stomp);
+        my ($other) = start_version( $port, $version );
+        equal( ( take( $other, $done, 1 ) )[0]->body, 'COMMIT' );
+        $other->unsubscribe( { id => '1' } );
+        take( $other, $queue, 0 );
+        finish($other);
+    }
+    return;
+}
+
 sub errors {
     my ($port) = @_;
     my ($stomp) = start($port);
@@ -162,6 +272,9 @@ my %scenarios = (
     heartbeats   => \&heartbeats,
     binary       => \&binary,
     transactions => \&transactions,
+    acks         => \&acks,
+    nacks        => \&nacks,
+    moves        => \&moves,
     errors       => \&errors,
 );
 

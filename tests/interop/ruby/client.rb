@@ -38,6 +38,10 @@ def new_topic
   "/topic/ruby-#{SecureRandom.hex(8)}"
 end
 
+def new_queue
+  new_topic.sub('/topic/', '/queue/')
+end
+
 def open_connection(port, version: '1.2', beats: '0,0', **options)
   headers = { 'accept-version' => version, 'host' => 'localhost', 'heart-beat' => beats }
   hosts = [{ login: 'guest', passcode: 'guest', host: '127.0.0.1', port: port }]
@@ -135,6 +139,110 @@ def transactions(port)
   close(connection)
 end
 
+def subscribe(connection, destination, headers = {})
+  connection.subscribe(destination, { receipt: 'subscribed', **headers }, '1')
+  expect_receipt(connection, 'subscribed')
+end
+
+# SUBSCRIBE, its RECEIPT and the messages that wait; they may come before the RECEIPT or after it.
+def take(connection, destination, count)
+  connection.subscribe(destination, { receipt: 'subscribed' }, '1')
+  receipts, messages = Array.new(count + 1) { connection.receive }.partition { |frame| frame.command == 'RECEIPT' }
+  equal(receipts.map { |frame| frame.headers['receipt-id'] }, ['subscribed'])
+  messages
+end
+
+# ACK or NACK of a message in the form of the connection's version, with its RECEIPT.
+def answer(connection, command, message, headers = {})
+  if connection.protocol == '1.2'
+    id = message.headers['ack']
+  else
+    id = message.headers['message-id']
+    headers = { subscription: message.headers['subscription'], **headers } if connection.protocol == '1.1'
+  end
+  connection.public_send(command, id, { receipt: 'answered', **headers })
+  expect_receipt(connection, 'answered')
+end
+
+# Of three messages the second is acknowledged, then the client goes; the next client gets what is left.
+def acks(port)
+  [['1.0', 'client', %w[3]], ['1.1', 'client', %w[3]], ['1.2', 'client', %w[3]],
+   ['1.1', 'client-individual', %w[1 3]], ['1.2', 'client-individual', %w[1 3]]].each do |version, mode, left|
+    queue = new_queue
+    first = open_connection(port, version: version)
+    subscribe(first, queue, ack: mode)
+    %w[1 2 3].each { |body| first.publish(queue, body) }
+    messages = Array.new(3) { expect(first, 'MESSAGE') }
+    equal(messages.map(&:body), %w[1 2 3])
+    answer(first, :ack, messages[1])
+    close(first)
+    second = open_connection(port, version: version)
+    again = take(second, queue, left.size)
+    equal(again.map(&:body), left)
+    again.each { |message| equal(message.headers.values_at('redelivered', 'delivery-count'), %w[true 2]) }
+    close(second)
+  end
+end
+
+def nacks(port)
+  %w[1.1 1.2].each do |version|
+    queue = new_queue
+    connection = open_connection(port, version: version)
+    subscribe(connection, queue, ack: 'client-individual')
+    connection.publish(queue, 'refused once')
+    answer(connection, :nack, expect(connection, 'MESSAGE'))
+    again = expect(connection, 'MESSAGE')
+    equal([again.body, again.headers['redelivered'], again.headers['delivery-count']], ['refused once', 'true', '2'])
+    answer(connection, :ack, again)
+    close(connection)
+  end
+end
+
+# ACK and SEND in one transaction: abort undoes both, commit moves the message.
+def moves(port)
+  %w[1.0 1.1 1.2].each do |version|
+    queue, done = new_queue, new_queue
+    connection = open_connection(port, version: version)
+    subscribe(connection, queue, ack: 'client')
+    connection.publish(queue, 'job')
+    job = expect(connection, 'MESSAGE')
+    %w[abort commit].each do |ending|
+      connection.begin(ending)
+      answer(connection, :ack, job, transaction: ending)
+      connection.publish(done, ending, transaction: ending, receipt: 'taken')
+      expect_receipt(connection, 'taken')
+      connection.public_send(ending, ending)
+    end
+    close(connection)
+    other = open_connection(port, version: version)
+    equal(take(other, done, 1).map(&:body), %w[commit])
+    other.unsubscribe(done, {}, '1')
+    take(other, queue, 0)
+    close(other)
+  end
+end
+
+# The gem's client, whose own thread receives and acknowledges.
+def client(port)
+  queue = new_queue
+  headers = { 'accept-version' => '1.2', 'host' => 'localhost' }
+  hosts = [{ login: 'guest', passcode: 'guest', host: '127.0.0.1', port: port }]
+  client = Stomp::Client.new({ hosts: hosts, reliable: false, connect_headers: headers })
+  bodies = Queue.new
+  client.subscribe(queue, ack: 'client-individual', id: '1') do |message|
+    client.acknowledge(message)
+    bodies << message.body
+  end
+  client.begin('all')
+  3.times { |number| client.publish(queue, "job #{number}", transaction: 'all') }
+  client.commit('all')
+  3.times { |number| equal(bodies.pop, "job #{number}") }
+  client.close
+  other = open_connection(port)
+  take(other, queue, 0)
+  close(other)
+end
+
 def errors(port)
   connection = open_connection(port)
   connection.publish("#{new_topic}/*", 'to whom?', receipt: 'never')
@@ -146,7 +254,7 @@ def errors(port)
   check(connection.closed?, 'the connection is still open')
 end
 
-SCENARIOS = %w[exchange crlf heartbeats binary transactions errors].freeze
+SCENARIOS = %w[exchange crlf heartbeats binary transactions acks nacks moves client errors].freeze
 
 port = Integer(ARGV.shift)
 ARGV.each do |name|

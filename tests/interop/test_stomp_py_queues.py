@@ -1,0 +1,124 @@
+"""stomp.py on work queues: ack modes, NACK, transactions, and the logins that are accepted while auth is off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.interop.stomp_py import CONNECTIONS, Session, session
+from tests.support.process import BrokerProcess
+
+pytestmark = pytest.mark.interop
+
+ALL = list(CONNECTIONS)
+WITH_NACK = [kind for kind in ALL if kind != "tcp-1.0"]
+
+
+@pytest.fixture
+def queue(topic: str) -> str:
+    """A queue that no other test uses."""
+    return topic.replace("/topic/", "/queue/")
+
+
+def take(client: Session, count: int) -> list[Any]:
+    """The next messages."""
+    return [client.message() for _ in range(count)]
+
+
+def send(client: Session, queue: str, *bodies: str) -> None:
+    """SENDs; the RECEIPT of the last says that all are queued."""
+    for body in bodies[:-1]:
+        client.stomp.send(queue, body)
+    client.receipt(client.stomp.send, queue, bodies[-1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "left"),
+    [(kind, "client", ["3"]) for kind in ALL] + [(kind, "client-individual", ["1", "3"]) for kind in WITH_NACK],
+)
+def test_what_was_not_acknowledged_comes_again(
+    broker: BrokerProcess, queue: str, kind: str, mode: str, left: list[str]
+) -> None:
+    """Of three messages the second is acknowledged; in `client` mode that is the first, too."""
+    with session(kind, broker.port) as first:
+        first.receipt(first.stomp.subscribe, queue, id="1", ack=mode)
+        send(first, queue, "1", "2", "3")
+        messages = take(first, 3)
+        assert [message.body for message in messages] == ["1", "2", "3"]
+        assert all("redelivered" not in message.headers for message in messages)
+        first.ack(messages[1])
+    with session(kind, broker.port) as second:
+        second.receipt(second.stomp.subscribe, queue, id="1", ack="auto")
+        for body in left:
+            message = second.message()
+            assert (message.body, message.headers["redelivered"]) == (body, "true")
+            assert message.headers["delivery-count"] == "2"
+        second.disconnect()
+        assert second.inbox.is_empty("message")
+
+
+@pytest.mark.parametrize("kind", WITH_NACK)
+def test_a_refused_message_comes_again(broker: BrokerProcess, queue: str, kind: str) -> None:
+    with session(kind, broker.port) as client:
+        client.receipt(client.stomp.subscribe, queue, id="1", ack="client-individual")
+        send(client, queue, "refused once")
+        client.nack(client.message())
+        again = client.message()
+        assert (again.body, again.headers["redelivered"]) == ("refused once", "true")
+        assert again.headers["delivery-count"] == "2"
+        client.ack(again)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_transaction_moves_a_message_or_leaves_it(broker: BrokerProcess, queue: str, kind: str) -> None:
+    """ACK and SEND in one transaction: ABORT undoes both, COMMIT does both."""
+    with session(kind, broker.port) as client:
+        client.receipt(client.stomp.subscribe, queue, id="work", ack="client")
+        client.receipt(client.stomp.subscribe, f"{queue}/done", id="done", ack="auto")
+        send(client, queue, "job")
+        job = client.message()
+        for transaction, end in (("aborted", client.stomp.abort), ("committed", client.stomp.commit)):
+            client.stomp.begin(transaction)
+            client.ack(job, transaction=transaction)
+            client.receipt(client.stomp.send, f"{queue}/done", transaction, headers={"transaction": transaction})
+            assert client.inbox.is_empty("message")
+            client.receipt(end, transaction)
+        done = client.message()
+        assert (done.body, done.headers["destination"]) == ("committed", f"{queue}/done")
+        client.disconnect()
+        assert client.inbox.is_empty("message")
+    with session(kind, broker.port) as other:
+        other.receipt(other.stomp.subscribe, queue, id="1", ack="auto")
+        other.disconnect()
+        assert other.inbox.is_empty("message")
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_lost_connection_undoes_its_transaction(broker: BrokerProcess, queue: str, kind: str) -> None:
+    with session(kind, broker.port) as first:
+        first.receipt(first.stomp.subscribe, queue, id="1", ack="client")
+        send(first, queue, "job")
+        job = first.message()
+        first.stomp.begin("open")
+        first.ack(job, transaction="open")
+        first.receipt(first.stomp.send, queue, "never", headers={"transaction": "open"})
+        first.lose()
+    with session(kind, broker.port) as second:
+        second.receipt(second.stomp.subscribe, queue, id="1", ack="auto")
+        assert second.message().body == "job"
+        second.disconnect()
+        assert second.inbox.is_empty("message")
+
+
+@pytest.mark.parametrize("kind", ["tcp-1.0", "tcp-1.1", "tcp-1.2", "websocket-text"])
+@pytest.mark.parametrize("connect", [{}, {"username": "guest", "passcode": "guest"}], ids=["anonymous", "guest"])
+def test_any_login_and_any_host_do_while_auth_is_off(
+    broker: BrokerProcess, queue: str, kind: str, connect: dict[str, str]
+) -> None:
+    for host in ("/", "localhost", "no.such.host"):
+        options = {} if kind == "tcp-1.0" else {"vhost": host}
+        with session(kind, broker.port, connect=connect, **options) as client:
+            send(client, queue, host)
+            client.receipt(client.stomp.subscribe, queue, id="1", ack="auto")
+            assert client.message().body == host
