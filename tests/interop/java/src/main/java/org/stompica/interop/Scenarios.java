@@ -95,6 +95,37 @@ final class Scenarios {
         disconnect(session, events);
     }
 
+    /** A message that was refused comes again; what was not acknowledged when its client left goes to the next one. */
+    static void acks(Connector connector) throws Exception {
+        String queue = newQueue();
+        Events events = new Events();
+        StompSession first = connector.connect(0, events);
+        first.setAutoReceipt(true);
+        await(subscribe(first, queue, "client-individual", events), "SUBSCRIBE");
+        for (String body : new String[] {"1", "2", "3"}) {
+            await(first.send(to(queue), body.getBytes(UTF_8)), "SEND");
+        }
+        Events.Frame[] messages = new Events.Frame[3];
+        for (int index = 0; index < 3; index++) {
+            messages[index] = Events.next(events.messages, "MESSAGE");
+            equal(String.valueOf(index + 1), new String(messages[index].body(), UTF_8));
+        }
+        await(first.acknowledge(messages[1].headers().getAck(), true), "ACK");
+        await(first.acknowledge(messages[0].headers().getAck(), false), "NACK");
+        Events.Frame again = Events.next(events.messages, "MESSAGE");
+        equal("1", new String(again.body(), UTF_8));
+        equal("true", again.headers().getFirst("redelivered"));
+        await(first.acknowledge(again.headers().getAck(), true), "ACK");
+        disconnect(first, events);
+        StompSession second = connector.connect(0, events);
+        second.setAutoReceipt(true);
+        await(subscribe(second, queue, "auto", events), "SUBSCRIBE");
+        again = Events.next(events.messages, "MESSAGE");
+        equal("3", new String(again.body(), UTF_8));
+        equal("2", again.headers().getFirst("delivery-count"));
+        disconnect(second, events);
+    }
+
     /** An ERROR says what was wrong and ends the connection. */
     static void errors(Connector connector) throws Exception {
         Events events = new Events();
@@ -108,7 +139,14 @@ final class Scenarios {
         check(!session.isConnected(), "the session is still connected");
     }
 
-    private static void disconnect(StompSession session, Events events) throws InterruptedException {
+    static StompSession.Subscription subscribe(
+            StompSession session, String destination, String ack, Events events) {
+        StompHeaders headers = to(destination);
+        headers.setAck(ack);
+        return session.subscribe(headers, events.toMessages);
+    }
+
+    static void disconnect(StompSession session, Events events) throws InterruptedException {
         StompHeaders headers = new StompHeaders();
         headers.setReceipt("bye");
         session.disconnect(headers);
@@ -118,27 +156,32 @@ final class Scenarios {
         check(events.messages.isEmpty(), "a MESSAGE came that nobody awaited");
     }
 
-    private static void await(StompSession.Receiptable frame, String command) throws InterruptedException {
+    /** Waits for the RECEIPT of {@code frame}. */
+    static void await(StompSession.Receiptable frame, String command) throws InterruptedException {
         CountDownLatch receipt = new CountDownLatch(1);
         frame.addReceiptTask(receipt::countDown);
         check(receipt.await(Events.LIMIT_S, TimeUnit.SECONDS), "no RECEIPT of " + command);
     }
 
-    private static StompHeaders to(String destination) {
+    static StompHeaders to(String destination) {
         StompHeaders headers = new StompHeaders();
         headers.setDestination(destination);
         return headers;
     }
 
-    private static String newTopic() {
+    static String newTopic() {
         return "/topic/spring-" + UUID.randomUUID();
     }
 
-    private static void equal(String expected, String actual) {
+    static String newQueue() {
+        return "/queue/spring-" + UUID.randomUUID();
+    }
+
+    static void equal(String expected, String actual) {
         check(expected.equals(actual), "'" + actual + "' instead of '" + expected + "'");
     }
 
-    private static void check(boolean condition, String what) {
+    static void check(boolean condition, String what) {
         if (!condition) {
             throw new AssertionError(what);
         }

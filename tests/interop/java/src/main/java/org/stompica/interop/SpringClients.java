@@ -37,6 +37,7 @@ public final class SpringClients {
         SCENARIOS.put("escapes", Scenarios::escapes);
         SCENARIOS.put("heartbeats", Scenarios::heartbeats);
         SCENARIOS.put("binary", Scenarios::binary);
+        SCENARIOS.put("acks", Scenarios::acks);
         SCENARIOS.put("errors", Scenarios::errors);
     }
 
@@ -75,6 +76,11 @@ public final class SpringClients {
     }
 
     private static Connector overWebSocket(int port, ThreadPoolTaskScheduler scheduler) {
+        return overWebSocket("ws://127.0.0.1:" + port + "/ws", scheduler);
+    }
+
+    /** Sessions over WebSocket to {@code url}. */
+    static Connector overWebSocket(String url, ThreadPoolTaskScheduler scheduler) {
         WebSocketContainer container = ContainerProvider.getWebSocketContainer();
         container.setDefaultMaxTextMessageBufferSize(MESSAGE_BYTES_MAX);
         container.setDefaultMaxBinaryMessageBufferSize(MESSAGE_BYTES_MAX);
@@ -83,7 +89,6 @@ public final class SpringClients {
         client.setInboundMessageSizeLimit(MESSAGE_BYTES_MAX);
         WebSocketHttpHeaders handshake = new WebSocketHttpHeaders();
         handshake.setSecWebSocketProtocol("v12.stomp");
-        String url = "ws://127.0.0.1:" + port + "/ws";
         return (beatMs, handler) -> {
             client.setDefaultHeartbeat(new long[] {beatMs, beatMs});
             return client.connectAsync(url, handshake, connectHeaders(), handler)

@@ -1,0 +1,139 @@
+package org.stompica.interop;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+import static org.stompica.interop.Scenarios.await;
+import static org.stompica.interop.Scenarios.check;
+import static org.stompica.interop.Scenarios.disconnect;
+import static org.stompica.interop.Scenarios.equal;
+import static org.stompica.interop.Scenarios.newQueue;
+import static org.stompica.interop.Scenarios.newTopic;
+import static org.stompica.interop.Scenarios.subscribe;
+import static org.stompica.interop.Scenarios.to;
+
+import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
+
+import org.springframework.messaging.simp.stomp.StompHeaders;
+import org.springframework.messaging.simp.stomp.StompSession;
+import org.springframework.scheduling.concurrent.ThreadPoolTaskScheduler;
+
+/** What web clients and the application do with the broker behind Spring's relay. */
+final class RelayScenarios {
+
+    private final RelayApplication application;
+    private final ThreadPoolTaskScheduler scheduler;
+
+    RelayScenarios(RelayApplication application, ThreadPoolTaskScheduler scheduler) {
+        this.application = application;
+        this.scheduler = scheduler;
+    }
+
+    /** A web client's connection to the application. */
+    private record Client(StompSession session, Events events) {
+
+        Events.Frame next(String body) throws InterruptedException {
+            Events.Frame message = Events.next(events.messages, "MESSAGE");
+            equal(body, new String(message.body(), UTF_8));
+            return message;
+        }
+
+        void send(String destination, String body) throws InterruptedException {
+            StompHeaders headers = to(destination);
+            headers.set("content-type", "text/plain;charset=UTF-8");
+            await(session.send(headers, body.getBytes(UTF_8)), "SEND");
+        }
+    }
+
+    /** What goes to the application and not through it to the broker has no RECEIPT. */
+    private static void tell(Client client, String destination, String body) {
+        client.session.setAutoReceipt(false);
+        client.session.send(to(destination), body.getBytes(UTF_8));
+        client.session.setAutoReceipt(true);
+    }
+
+    private Client connect(String user) throws Exception {
+        Events events = new Events();
+        StompSession session = SpringClients.overWebSocket(application.url(user), scheduler).connect(0, events);
+        session.setAutoReceipt(true);
+        return new Client(session, events);
+    }
+
+    /** A topic reaches every web client, whoever sends: another client or the application. */
+    void topic() throws Exception {
+        String topic = newTopic();
+        Client one = connect("one");
+        Client other = connect("other");
+        for (Client client : List.of(one, other)) {
+            await(subscribe(client.session, topic, "auto", client.events), "SUBSCRIBE");
+        }
+        one.send(topic, "from a client");
+        application.template().convertAndSend(topic, "from the application");
+        for (Client client : List.of(one, other)) {
+            client.next("from a client");
+            client.next("from the application");
+            disconnect(client.session, client.events);
+        }
+    }
+
+    /** A queue gives each message to one of its consumers and holds what nobody has acknowledged. */
+    void queue() throws Exception {
+        String queue = newQueue();
+        application.template().convertAndSend(queue, "first");
+        Client one = connect("one");
+        await(subscribe(one.session, queue, "client-individual", one.events), "SUBSCRIBE");
+        Events.Frame refused = one.next("first");
+        await(one.session.acknowledge(refused.headers().getAck(), false), "NACK");
+        Events.Frame again = one.next("first");
+        equal("true", again.headers().getFirst("redelivered"));
+        disconnect(one.session, one.events);
+        Client other = connect("other");
+        await(subscribe(other.session, queue, "client-individual", other.events), "SUBSCRIBE");
+        Events.Frame left = other.next("first");
+        await(other.session.acknowledge(left.headers().getAck(), true), "ACK");
+        disconnect(other.session, other.events);
+    }
+
+    /** Two consumers share a queue. */
+    void shared() throws Exception {
+        String queue = newQueue();
+        Client one = connect("one");
+        Client other = connect("other");
+        for (Client client : List.of(one, other)) {
+            await(subscribe(client.session, queue, "auto", client.events), "SUBSCRIBE");
+        }
+        Set<String> bodies = new TreeSet<>();
+        for (int number = 0; number < 10; number++) {
+            one.send(queue, "job " + number);
+        }
+        for (Client client : List.of(one, other)) {
+            for (int number = 0; number < 5; number++) {
+                bodies.add(new String(Events.next(client.events.messages, "MESSAGE").body(), UTF_8));
+            }
+            disconnect(client.session, client.events);
+        }
+        check(bodies.size() == 10, "not every message once: " + bodies);
+    }
+
+    /** User destinations: each session has a queue of its own behind /user/queue/…, and nobody hears for another. */
+    void user() throws Exception {
+        Client laptop = connect("alice");
+        Client phone = connect("alice");
+        Client stranger = connect("bob");
+        for (Client client : List.of(laptop, phone, stranger)) {
+            await(subscribe(client.session, "/user/queue/answers", "auto", client.events), "SUBSCRIBE");
+        }
+        application.template().convertAndSendToUser("alice", "/queue/answers", "for all of alice");
+        for (Client client : List.of(laptop, phone)) {
+            Events.Frame message = client.next("for all of alice");
+            equal("/user/queue/answers", message.headers().getDestination());
+        }
+        tell(phone, "/app/ask", "a question");
+        phone.next("answer to a question");
+        tell(laptop, "/user/bob/queue/answers", "from alice");
+        stranger.next("from alice");
+        for (Client client : List.of(laptop, phone, stranger)) {
+            disconnect(client.session, client.events);
+        }
+    }
+}
