@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what the interoperability tests need: Debian packages, the npm packages of the JavaScript clients and
-# examples, and the Maven artifacts of the Java client, which it compiles. Does only what is not done yet.
+# examples, the Maven artifacts of the Java client, which it compiles, and stompest in an environment of its own. Does
+# only what is not done yet.
 #
 # A part that cannot be installed is named; its tests then skip. With CI set, that is a failure instead.
 set -eu
@@ -63,6 +64,31 @@ if [ ! -e "$built" ] || [ -n "$(find $java/pom.xml $java/src -newer "$built")" ]
         fi
     else
         lacks "no mvn" $java
+    fi
+fi
+
+# --- stompest, for a Python of its days if there is one --------------------------------------------------------------
+
+stompest=tests/interop/stompest
+version=2.3.0
+old_python() {
+    for candidate in python3.8 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.8.*/bin/python python3.9 python3.10 python3; do
+        "$candidate" -c 'import venv' 2>/dev/null && command -v "$candidate" && return
+    done
+}
+if [ "$(cat $stompest/.venv/installed 2>/dev/null)" != "$version" ]; then
+    if python=$(old_python); then
+        echo "interop: stompest $version for $("$python" --version)"
+        rm -rf $stompest/.venv
+        if "$python" -m venv $stompest/.venv &&
+            $stompest/.venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 "stompest==$version"; then
+            echo '*' >$stompest/.venv/.gitignore
+            echo "$version" >$stompest/.venv/installed
+        else
+            lacks "pip install stompest failed" $stompest
+        fi
+    else
+        lacks "no Python with venv" $stompest
     fi
 fi
 

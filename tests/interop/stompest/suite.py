@@ -1,0 +1,34 @@
+"""stompest's own integration tests against a broker: `python suite.py PORT TEST…`.
+
+Prints `PASS name` for each test and exits with 0; at the first failure it says why on stderr and exits with 1.
+Runs in an environment of its own, on Pythons older than this project's.
+"""
+
+import functools
+import importlib
+import sys
+import unittest
+from typing import Any
+
+PORT_OF_THE_SUITE = "61613"
+
+
+def main(port: str, names: "list[str]") -> int:
+    defaults: Any = importlib.import_module("stompest.tests")
+    defaults.PORT = int(port)
+    suite: Any = importlib.import_module("stompest.tests.sync_client_integration_test")
+    config = suite.StompConfig
+
+    @functools.wraps(config)
+    def config_with_port(uri: str, **options: object) -> object:
+        return config(uri.replace(PORT_OF_THE_SUITE, port), **options)
+
+    suite.StompConfig = config_with_port
+    for name in names:
+        if not unittest.TextTestRunner().run(suite.SimpleStompIntegrationTest(name)).wasSuccessful():
+            return 1
+        print("PASS", name, flush=True)
+    return 0
+
+
+sys.exit(main(sys.argv[1], sys.argv[2:]))
