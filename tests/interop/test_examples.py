@@ -13,6 +13,7 @@ import pytest
 
 from tests.interop import runtimes
 from tests.interop.stomp_py import session
+from tests.support.clients import StartBroker
 from tests.support.process import BrokerProcess
 
 pytestmark = pytest.mark.interop
@@ -53,10 +54,10 @@ def line(process: subprocess.Popen[str]) -> str:
 def test_a_subscriber_prints_what_a_publisher_publishes(
     broker: BrokerProcess, topic: str, subscriber: str, publisher: str
 ) -> None:
-    options = ["--port", str(broker.port), "--count", str(COUNT), "--destination"]
-    with running([*command(subscriber, "subscriber"), *options, f"{topic}/*"]) as process:
+    count = ["--count", str(COUNT)]
+    with running([*command(subscriber, "subscriber"), *options(broker, f"{topic}/*"), *count]) as process:
         assert line(process) == "subscribed"
-        said = runtimes.run([*command(publisher, "publisher"), *options, f"{topic}/a"])
+        said = runtimes.run([*command(publisher, "publisher"), *options(broker, f"{topic}/a"), *count])
         assert said == f"published {COUNT} messages to {topic}/a\n"
         output, errors = process.communicate(timeout=runtimes.TIMEOUT)
         assert output.splitlines() == [f"{topic}/a: message {number}" for number in range(1, COUNT + 1)], errors
@@ -76,6 +77,97 @@ def test_a_publisher_says_what_the_broker_refused(broker: BrokerProcess, topic: 
 def test_latency_echo_prints_percentiles(broker: BrokerProcess, language: str) -> None:
     said = runtimes.run([*command(language, "latency_echo"), "--port", str(broker.port), "--count", "200"])
     assert re.fullmatch(r"200 round trips: p50 \d+ us, p90 \d+ us, p99 \d+ us, max \d+ us\n", said)
+
+
+def options(broker: BrokerProcess, destination: str, *more: str) -> list[str | Path]:
+    """Where the broker and the example's destination are."""
+    return ["--port", str(broker.port), "--destination", destination, *more]
+
+
+@pytest.fixture
+def queue(topic: str) -> str:
+    """A queue that no other test uses."""
+    return topic.replace("/topic/", "/queue/")
+
+
+def ended(process: subprocess.Popen[str]) -> list[str]:
+    """What `process` still prints until it ends well."""
+    output, errors = process.communicate(timeout=runtimes.TIMEOUT)
+    assert process.returncode == 0, errors
+    return output.splitlines()
+
+
+def test_workers_share_a_queue_and_do_every_job(broker: BrokerProcess, queue: str) -> None:
+    """The jobs are there first; each worker does half of them, and those of the second fail once."""
+    messages = [f"message {number}" for number in range(1, COUNT + 1)]
+    half = ["--count", str(COUNT // 2), "--prefetch", str(COUNT // 2)]
+    with (
+        running([*command("python", "worker"), *options(broker, queue, *half)]) as one,
+        running([*command("python", "worker"), *options(broker, queue, *half, "--fail-first")]) as other,
+    ):
+        assert line(one) == line(other) == "ready"
+        runtimes.run([*command("python", "publisher"), *options(broker, queue, "--count", str(COUNT))])
+        said, said_too = ended(one), ended(other)
+    done = [text for text in said + said_too if text.startswith("done: ")]
+    failed = [text for text in said_too if text.startswith("failed: ")]
+    assert sorted(text.removeprefix("done: ").rpartition(" (")[0] for text in done) == sorted(messages)
+    assert len(failed) >= COUNT // 2
+    assert all(text.endswith("(delivery 2)") for text in said_too if text.startswith("done: "))
+
+
+def test_a_killed_worker_leaves_its_jobs_to_the_next(broker: BrokerProcess, queue: str) -> None:
+    runtimes.run([*command("python", "publisher"), *options(broker, queue, "--count", str(COUNT))])
+    with running([*command("python", "worker"), *options(broker, queue, "--seconds", "60")]) as slow:
+        assert line(slow) == "ready"
+        assert line(slow) == "took: message 1"
+        slow.kill()
+        said = runtimes.run([*command("python", "worker"), *options(broker, queue, "--count", str(COUNT))])
+    done = [text for text in said.splitlines() if text.startswith("done: ")]
+    assert {text.partition(" (")[0] for text in done} == {f"done: message {number}" for number in range(1, COUNT + 1)}
+    assert "done: message 1 (delivery 2)" in done
+
+
+def test_a_service_answers_requests(broker: BrokerProcess, queue: str) -> None:
+    with running([*command("python", "service"), *options(broker, queue, "--count", "3")]) as service:
+        assert line(service) == "ready"
+        ask = [*command("python", "request"), *options(broker, queue)]
+        assert runtimes.run([*ask, "hello", "world"]) == "hello: HELLO\nworld: WORLD\n"
+        assert runtimes.run([*ask, "again"]) == "again: AGAIN\n"
+        assert ended(service) == []
+
+
+def test_a_durable_subscriber_finds_what_came_while_it_was_away(broker: BrokerProcess, topic: str) -> None:
+    named = [*command("python", "durable_subscriber"), *options(broker, topic, "--name", topic.rpartition("/")[2])]
+    publish = [*command("python", "publisher"), *options(broker, topic)]
+    with running([*named, "--count", "2"]) as process:
+        assert line(process) == "ready"
+        runtimes.run([*publish, "--count", "2"])
+        assert ended(process) == [f"{topic}: message {number}" for number in (1, 2)]
+    runtimes.run([*publish, "--count", "3"])
+    expected = ["ready", *(f"{topic}: message {number}" for number in (1, 2, 3))]
+    assert runtimes.run([*named, "--count", "3"]).splitlines() == expected
+    assert runtimes.run([*named, "--forget"]) == "forgotten\n"
+    runtimes.run([*publish, "--count", "3"])
+    with running([*named, "--count", "1"]) as process:
+        assert line(process) == "ready"
+        runtimes.run([*publish, "--count", "1"])
+        assert ended(process) == [f"{topic}: message 1"]
+    runtimes.run([*named, "--forget"])
+
+
+SCENARIOS = {
+    "one-to-one": (["--clients", "50"], "50 clients found their messages\n"),
+    "many-to-one": (["--count", "100", "--pause", "0"], "100 messages waited 0 s\n"),
+    "workers": (["--clients", "10", "--count", "100"], "10 workers did 100 jobs, each the same number\n"),
+    "reconnect": (["--count", "10"], "a listener came 10 times and heard 10 messages\n"),
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenarios(shared_broker: StartBroker, scenario: str) -> None:
+    broker = shared_broker(TTL=60_000)
+    more, expected = SCENARIOS[scenario]
+    assert runtimes.run([*command("python", "scenarios"), "--port", str(broker.port), scenario, *more]) == expected
 
 
 @pytest.mark.timeout(200)

@@ -1,0 +1,53 @@
+"""Prints what was published on a topic, also what came while it was away.
+
+The broker keeps the subscription under its name until `--forget` ends it.
+
+python durable_subscriber.py --port 61613 --name alice --destination /topic/news --count 10
+python durable_subscriber.py --port 61613 --name alice --destination /topic/news --forget
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from arrivals import Arrivals, arguments, connect, disconnect
+
+
+def show(connection: Any, arrivals: Arrivals, count: int | None) -> None:
+    """Prints and acknowledges messages until `count` of them came."""
+    shown = 0
+    while shown != count:
+        message = arrivals.message()
+        print(f"{message.headers['destination']}: {message.body}", flush=True)
+        connection.ack(message.headers["ack"])
+        shown += 1
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--destination", default="/topic/news")
+    parser.add_argument("--name", default="reader", help="what the broker keeps the subscription under")
+    parser.add_argument("--count", type=int, help="ends after so many messages (default: never)")
+    parser.add_argument("--forget", action="store_true", help="ends the subscription instead of reading")
+    options = parser.parse_args()
+
+    connection, arrivals = connect(options)
+    if options.forget:
+        headers = {"durable": "true", "destination": options.destination, "receipt": "forgotten"}
+        connection.unsubscribe(id=options.name, headers=headers)
+        arrivals.receipt("forgotten")
+        print("forgotten")
+    else:
+        headers = {"durable": "true", "receipt": "ready"}
+        connection.subscribe(options.destination, id=options.name, ack="client-individual", headers=headers)
+        arrivals.receipt("ready")
+        print("ready", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            show(connection, arrivals, options.count)
+    # Without UNSUBSCRIBE: going away leaves a durable subscription where it is.
+    disconnect(connection, arrivals)
+
+
+if __name__ == "__main__":
+    main()

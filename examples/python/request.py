@@ -1,0 +1,37 @@
+"""Asks a service and prints its answers, which come over a temporary queue of this connection's own.
+
+python request.py --port 61613 --destination /queue/upper-case hello world
+"""
+
+from __future__ import annotations
+
+from arrivals import arguments, connect, disconnect
+
+ANSWERS = "/temp-queue/answers"
+"""Our own name for it: the service sees another one, which nobody can guess and only we can read from."""
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--destination", default="/queue/upper-case")
+    parser.add_argument("--timeout", type=float, default=10.0, help="seconds to wait for each answer")
+    parser.add_argument("questions", nargs="+")
+    options = parser.parse_args()
+
+    connection, arrivals = connect(options)
+    connection.subscribe(ANSWERS, id="answers", ack="auto")
+    for number, question in enumerate(options.questions):
+        headers = {"reply-to": ANSWERS, "correlation-id": str(number)}
+        connection.send(options.destination, question, content_type="text/plain", headers=headers)
+
+    answers = {}
+    while len(answers) < len(options.questions):
+        answer = arrivals.message(options.timeout)
+        answers[int(answer.headers["correlation-id"])] = answer.body
+    for number, question in enumerate(options.questions):
+        print(f"{question}: {answers[number]}")
+    disconnect(connection, arrivals)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Four shapes of load; each fails when a message is lost or comes twice.
+
+python -m stompica port=61613 TTL=60000 &
+python scenarios.py --port 61613 one-to-one --clients 800
+python scenarios.py --port 61613 many-to-one --count 1000 --pause 5
+python scenarios.py --port 61613 workers --clients 10 --count 1000
+python scenarios.py --port 61613 reconnect --count 100
+
+The first two need a broker that holds messages nobody has subscribed to yet: `TTL` is larger than the pause.
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import time
+import uuid
+from collections import Counter
+from typing import Any
+
+from arrivals import Arrivals, arguments, connect, disconnect
+
+TIMEOUT = 10.0
+"""Seconds until a message counts as lost."""
+
+
+def take(arrivals: Arrivals) -> Any:
+    """The next MESSAGE's body."""
+    try:
+        return arrivals.message(TIMEOUT).body
+    except queue.Empty:
+        raise SystemExit(f"lost: no message within {TIMEOUT:.0f} s (does the broker have a TTL?)") from None
+
+
+def one_to_one(options: argparse.Namespace, name: str) -> str:
+    """Each client sends to a destination of its own, then subscribes to it and finds the message."""
+    clients = [connect(options) for _ in range(options.clients)]
+    for number, (connection, _) in enumerate(clients):
+        connection.send(f"/topic/{name}/{number}", f"hello {number}")
+    for number, (connection, _) in enumerate(clients):
+        connection.subscribe(f"/topic/{name}/{number}", id="1")
+    for number, (connection, arrivals) in enumerate(clients):
+        assert take(arrivals) == f"hello {number}"
+        disconnect(connection, arrivals)
+    return f"{options.clients} clients found their messages"
+
+
+def many_to_one(options: argparse.Namespace, name: str) -> str:
+    """Many sends to one destination; the only subscriber comes later and gets them all, in order."""
+    connection, arrivals = connect(options)
+    for number in range(options.count):
+        receipt = {"receipt": "last"} if number == options.count - 1 else {}
+        connection.send(f"/topic/{name}", str(number), headers=receipt)
+    arrivals.receipt("last")
+    time.sleep(options.pause)
+    connection.subscribe(f"/topic/{name}", id="1")
+    for number in range(options.count):
+        assert take(arrivals) == str(number), "another message than the next one"
+    disconnect(connection, arrivals)
+    return f"{options.count} messages waited {options.pause:g} s"
+
+
+def workers(options: argparse.Namespace, name: str) -> str:
+    """Messages to a worker topic: each goes to one of the workers, who share them evenly."""
+    clients = [connect(options) for _ in range(options.clients)]
+    for connection, arrivals in clients:
+        connection.subscribe(f"#{name}", id="1", headers={"receipt": "ready"})
+        arrivals.receipt("ready")
+    publisher, answers = connect(options)
+    for number in range(options.count):
+        publisher.send(f"#{name}", str(number))
+    bodies: Counter[str] = Counter()
+    for _, arrivals in clients:
+        bodies.update(take(arrivals) for _ in range(options.count // options.clients))
+    assert max(bodies.values()) == 1, "a message came twice"
+    for connection, arrivals in [*clients, (publisher, answers)]:
+        disconnect(connection, arrivals)
+    return f"{options.clients} workers did {len(bodies)} jobs, each the same number"
+
+
+def reconnect(options: argparse.Namespace, name: str) -> str:
+    """A listener comes, hears one message and goes, again and again."""
+    publisher, answers = connect(options)
+    for number in range(options.count):
+        connection, arrivals = connect(options)
+        connection.subscribe(f"/topic/{name}", id="1", headers={"receipt": "ready"})
+        arrivals.receipt("ready")
+        publisher.send(f"/topic/{name}", str(number))
+        assert take(arrivals) == str(number), "another message than the one just sent"
+        disconnect(connection, arrivals)
+    disconnect(publisher, answers)
+    return f"a listener came {options.count} times and heard {options.count} messages"
+
+
+SCENARIOS = {"one-to-one": one_to_one, "many-to-one": many_to_one, "workers": workers, "reconnect": reconnect}
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("scenario", choices=SCENARIOS)
+    parser.add_argument("--clients", type=int, default=10, help="connections of one-to-one and workers")
+    parser.add_argument("--count", type=int, default=1000, help="messages, or reconnections")
+    parser.add_argument("--pause", type=float, default=5.0, help="seconds until many-to-one's subscriber comes")
+    options = parser.parse_args()
+    print(SCENARIOS[options.scenario](options, f"scenario-{uuid.uuid4().hex}"))
+
+
+if __name__ == "__main__":
+    main()
