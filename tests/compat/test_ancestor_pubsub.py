@@ -43,11 +43,17 @@ def test_every_destination_is_pub_sub(
         wire.barrier(publisher)
 
 
-@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
-def test_worker_topics_are_still_their_own_kind(client: Clients, compat: BrokerProcess, command: str) -> None:
-    wire = client(to=compat)
-    wire.send(frames.frame(command, ("destination", "#jobs"), ("id", "0")))
-    wire.expect_error("E-NOT-SUPPORTED")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_worker_topics_are_still_their_own_kind(
+    client: Clients, compat: BrokerProcess, name: str, version: str
+) -> None:
+    """Each message goes to one of them, by turns."""
+    workers, publisher = [client(version, to=compat) for _ in range(2)], client(version, to=compat)
+    for wire in workers:
+        wire.subscribe(f"#{name}")
+    publisher.send(*(frames.send(f"#{name}", str(number)) for number in range(10)))
+    bodies = [[int(wire.expect_message().text) for _ in range(5)] for wire in workers]
+    assert sorted(bodies) == [list(range(0, 10, 2)), list(range(1, 10, 2))]
 
 
 @pytest.mark.parametrize(
