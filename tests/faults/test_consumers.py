@@ -1,0 +1,214 @@
+"""Consumers that die, come and go, refuse everything, or are not there (PRODUCT.md, sections 1, 5 and 7)."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.faults.churn import churn, consumer_command
+from tests.faults.probes import body, eventually
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
+
+HELD = 1000
+"""Deliveries in flight to the consumer that is killed."""
+
+BUSY_S = 1.0
+"""How long a consumer that refuses everything is watched."""
+
+BUSY_SHARE_MAX = 0.3
+"""Of one core: far above what delayed redeliveries need, far below a loop."""
+
+
+@contextmanager
+def consumer(broker: BrokerProcess, queue: str, ack: str, prefetch: int) -> Iterator[subprocess.Popen[str]]:
+    """A consumer in a process of its own that acknowledges nothing; killed at the end if it still lives."""
+    command = consumer_command(broker, queue, ack, prefetch, "hold")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def queue(topic: str) -> str:
+    """A queue that no other test uses."""
+    return topic.replace("/topic/", "/queue/")
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_what_a_killed_consumer_held_goes_to_another_in_order(
+    client: Clients, broker: BrokerProcess, queue: str, ack: str
+) -> None:
+    publisher, survivor = client(timeout=30), client(timeout=30)
+    publisher.send(*(frames.send(queue, str(number)) for number in range(HELD + 99)))
+    publisher.send_and_wait(queue, str(HELD + 99))
+    with consumer(broker, queue, ack, HELD) as process:
+        assert process.stdout is not None
+        for number in range(HELD):
+            assert process.stdout.readline() == f"took {number}\n"
+        survivor.send(frames.subscribe(queue, "0", ack="client", prefetch_count=0))
+        for number in range(HELD, HELD + 100):
+            survivor.expect_message(str(number), redelivered=None)
+        process.kill()
+        for number in range(HELD):
+            message = survivor.expect_message(str(number), redelivered="true", delivery_count="2")
+    survivor.send(frames.ack(id=message["ack"], receipt="all"))
+    survivor.expect_receipt("all")
+    survivor.disconnect()
+
+
+def test_what_a_killed_consumer_held_is_shared_by_the_others(
+    client: Clients, broker: BrokerProcess, queue: str
+) -> None:
+    """Each of the others sees its part in order, and nothing comes twice."""
+    publisher = client(timeout=30)
+    survivors = [client(timeout=30) for _ in range(4)]
+    publisher.send(*(frames.send(queue, str(number)) for number in range(HELD)))
+    with consumer(broker, queue, "client-individual", HELD) as process:
+        assert process.stdout is not None
+        for number in range(HELD):
+            assert process.stdout.readline() == f"took {number}\n"
+        for wire in survivors:
+            wire.subscribe(queue, ack="auto")
+        process.kill()
+        seen = [take_share(wire) for wire in survivors]
+    assert all(part == sorted(part) for part in seen)
+    assert sorted(number for part in seen for number in part) == list(range(HELD))
+
+
+def take_share(wire: Wire) -> list[int]:
+    """The numbers that one of four survivors is given; they take turns."""
+    return [int(wire.expect("MESSAGE", redelivered="true").text) for _ in range(HELD // 4)]
+
+
+@pytest.mark.timeout(120)
+def test_a_thousand_consumers_join_and_leave_while_producers_run(start_broker: StartBroker) -> None:
+    ledger = churn(start_broker(), consumers=1000, present=80)
+    assert len(ledger.accepted) > 1000
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds that all threads of a process have run."""
+    return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
+def test_a_consumer_that_refuses_everything_at_once_burns_no_core(start_broker: StartBroker) -> None:
+    """100 messages go round and round, each later than the time before; nobody has to wait for them."""
+    broker = start_broker(max_deliveries=1_000_000)
+    with Wire(broker.port) as refuser, Wire(broker.port) as other:
+        refuser.connect()
+        other.connect()
+        refuser.subscribe("/queue/refused", ack="client-individual")
+        other.send(*(frames.send("/queue/refused", str(number)) for number in range(100)))
+        began, ran = time.monotonic(), cpu_s(broker.pid)
+        refused = [0] * 100
+        while time.monotonic() - began < BUSY_S:
+            message = refuser.expect("MESSAGE")
+            refused[int(message.text)] += 1
+            assert message.header("delivery-count") in (str(refused[int(message.text)]), None)
+            refuser.send(frames.nack(id=message["ack"]))
+        share = (cpu_s(broker.pid) - ran) / (time.monotonic() - began)
+        other.subscribe("/queue/served")
+        other.send(frames.send("/queue/served", "at once"))
+        other.expect_message("at once")
+    assert min(refused) >= 3, f"hardly redelivered: {refused}"
+    assert share < BUSY_SHARE_MAX, f"{share:.0%} of a core"
+
+
+BODY = 16 << 10
+WINDOW = 8
+
+
+def publish_until_refused(publisher: Wire, queue: str) -> int:
+    """SENDs until the broker refuses one with E-MEMORY; how many it accepted."""
+    accepted = 0
+    while True:
+        numbers = range(accepted, accepted + WINDOW)
+        publisher.send(*(frames.send_counted(queue, body(at, BODY), receipt=str(at)) for at in numbers))
+        for _ in numbers:
+            answer = publisher.recv_frame()
+            if answer.command == "ERROR":
+                assert answer["code"] == "E-MEMORY", answer
+                assert answer["receipt-id"] == str(accepted), answer
+                publisher.expect_closed()
+                return accepted
+            assert (answer.command, answer["receipt-id"]) == ("RECEIPT", str(accepted)), answer
+            accepted += 1
+
+
+def test_a_full_memory_refuses_publishers_and_loses_nothing(start_broker: StartBroker) -> None:
+    """A queue without consumers fills the memory; whoever holds unacknowledged deliveries may still send."""
+    broker = start_broker(memory_limit="32MiB", publish_timeout="500ms")
+    with Wire(broker.port) as worker, Wire(broker.port, timeout=20) as publisher, Wire(broker.port) as second:
+        worker.connect()
+        worker.subscribe("/queue/work", ack="client-individual")
+        worker.send(frames.send("/queue/work", "job"))
+        job = worker.expect_message("job")
+        publisher.connect()
+        accepted = publish_until_refused(publisher, "/queue/full")
+        assert accepted * BODY > 16 << 20, f"refused after {accepted} messages"
+        second.connect()
+        # What the first had under way when it was cut off left a little room.
+        more = publish_until_refused(second, "/queue/full")
+        assert more * BODY < 2 << 20, f"{more} more accepted"
+        worker.send_and_wait("/queue/results", "done")
+        worker.send(frames.begin("t"), frames.send("/queue/results", "done too", transaction="t"))
+        worker.send(frames.ack(id=job["ack"], transaction="t"), frames.commit("t", receipt="committed"))
+        worker.expect_receipt("committed")
+        take_all(broker, "/queue/full", [*range(accepted), *range(more)])
+        worker.subscribe("/queue/results", "1")
+        worker.expect_message("done")
+        worker.expect_message("done too")
+    with Wire(broker.port) as late:
+        late.connect()
+        late.send_and_wait("/queue/full", "there is room again")
+
+
+def take_all(broker: BrokerProcess, queue: str, numbers: Sequence[int]) -> None:
+    """A new consumer takes messages of these numbers in order, acknowledges them, and there are no more."""
+    with Wire(broker.port, timeout=20) as wire:
+        wire.connect()
+        wire.send(frames.subscribe(queue, "0", ack="client", prefetch_count=100))
+        for at, number in enumerate(numbers, 1):
+            message = wire.expect("MESSAGE")
+            assert message.body[:8] == b"%08d" % number
+            if at % 50 == 0 or at == len(numbers):
+                wire.send(frames.ack(id=message["ack"]))
+        wire.send(frames.disconnect(receipt="bye"))
+        wire.expect_receipt("bye")
+
+
+def test_publishers_that_wait_for_memory_go_on_when_there_is_some(start_broker: StartBroker) -> None:
+    """Twice the limit goes through a queue whose consumer comes only when the publisher is held."""
+    broker = start_broker(memory_limit="32MiB")
+    count = (64 << 20) // BODY
+    accepted = threading.Semaphore(0)
+
+    def publish() -> None:
+        with Wire(broker.port, timeout=40) as publisher:
+            publisher.connect()
+            for first in range(0, count, WINDOW):
+                numbers = range(first, first + WINDOW)
+                publisher.send(*(frames.send_counted("/queue/slow", body(at, BODY), receipt="r") for at in numbers))
+                for _ in numbers:
+                    publisher.expect_receipt("r")
+                    accepted.release()
+
+    thread = threading.Thread(target=publish, daemon=True)
+    thread.start()
+    for _ in range((16 << 20) // BODY):
+        assert accepted.acquire(timeout=20)
+    take_all(broker, "/queue/slow", range(count))
+    thread.join(20)
+    assert not thread.is_alive()
+    eventually(lambda: broker.alive, "the broker lives")

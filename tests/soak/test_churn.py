@@ -1,0 +1,168 @@
+"""Consumers by the ten thousand, and consumers that are killed: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import resource
+import selectors
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import IO
+
+import pytest
+
+from tests.faults.churn import QUEUE, churn, consumer_command
+from tests.faults.probes import descriptors, eventually
+from tests.support import frames
+from tests.support.clients import StartBroker
+from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
+
+CONSUMERS = 20_000
+PRESENT = 10_000
+"""Consumers that are there at a time."""
+
+KILLS = 1000
+WORKERS = 8
+"""Consumer processes at a time."""
+
+
+@pytest.fixture
+def allowed() -> Iterator[int]:
+    """Raises the soft descriptor limit of this process for the test; the number that is then allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_churn_among_ten_thousand_consumers(start_broker: StartBroker, allowed: int) -> None:
+    if allowed < PRESENT + 200:
+        pytest.skip(f"needs {PRESENT + 200} descriptors, the limit here is {allowed}: raise `ulimit -Hn`")
+    broker = start_broker()
+    before = descriptors(broker.pid)
+    ledger = churn(broker, consumers=CONSUMERS, present=PRESENT)
+    assert len(ledger.accepted) > CONSUMERS
+    eventually(lambda: descriptors(broker.pid) == before, "all descriptors are given back")
+
+
+class Worker:
+    """A consumer process that acknowledges one message after the other until it is killed."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        command = consumer_command(broker, QUEUE, "client-individual", 5, "work")
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self.holds: set[str] = set()
+        self._said = b""
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def read(self) -> list[tuple[str, str]]:
+        """What it said since the last time, as (deed, body); blocks until it says something or is dead."""
+        self._said += self.stdout.read1(1 << 16)  # type: ignore[attr-defined]
+        *lines, self._said = self._said.split(b"\n")
+        return [(deed, body) for deed, _, body in (line.decode().partition(" ") for line in lines)]
+
+    def kill(self) -> list[tuple[str, str]]:
+        """SIGKILL; what it had still said."""
+        self.process.kill()
+        rest = []
+        while said := self.read():
+            rest += said
+        self.process.wait()
+        self.stdout.close()
+        return rest
+
+
+def test_a_thousand_kills_lose_and_double_nothing(
+    start_broker: StartBroker, record_property: Callable[[str, object], None]
+) -> None:
+    """Whoever had its RECEIPT has the message alone; what a killed worker had not confirmed may be either way."""
+    broker = start_broker()
+    seed = time.time_ns()
+    print(f"seed {seed}")
+    record_property("seed", seed)
+    shop = Shop(broker, random.Random(seed))
+    with contextlib.ExitStack() as cleanup, Wire(broker.port, timeout=30) as producer:
+        cleanup.callback(shop.close)
+        producer.connect()
+        sent = 0
+        for _ in range(WORKERS):
+            shop.hire()
+        while shop.kills < KILLS:
+            bodies = [str(number) for number in range(sent, sent + 50)]
+            sent += 50
+            producer.send(*(frames.send_counted(QUEUE, body) for body in bodies[:-1]))
+            producer.send_and_wait(QUEUE, bodies[-1])
+            shop.work_until(sent - 200)
+    left = {str(number) for number in range(sent)} - shop.acked
+    with Wire(broker.port, timeout=30) as last:
+        last.connect()
+        last.send(frames.subscribe(QUEUE, "0", ack="auto"))
+        rest: list[str] = []
+        while not left - shop.doubtful <= set(rest):
+            rest.append(last.expect("MESSAGE").text)
+        last.send(frames.disconnect(receipt="bye"))
+        rest += [frame.text for frame in last.frames_until_closed() if frame.command == "MESSAGE"]
+    assert len(rest) == len(set(rest))
+    assert not set(rest) & shop.acked, "acknowledged, and there again"
+
+
+class Shop:
+    """Workers that are killed at random and replaced."""
+
+    def __init__(self, broker: BrokerProcess, chance: random.Random) -> None:
+        self.broker = broker
+        self.chance = chance
+        self.kills = 0
+        self.acked: set[str] = set()
+        self.doubtful: set[str] = set()
+        self._selector = selectors.DefaultSelector()
+        self._workers: list[Worker] = []
+
+    def hire(self) -> None:
+        """One more worker."""
+        worker = Worker(self.broker)
+        self._workers.append(worker)
+        self._selector.register(worker.stdout, selectors.EVENT_READ, worker)
+
+    def work_until(self, acked: int) -> None:
+        """Lets them work until so many messages are acknowledged or in doubt, killing one now and then."""
+        deadline = time.monotonic() + 60
+        while len(self.acked | self.doubtful) < acked:
+            assert time.monotonic() < deadline, f"only {len(self.acked)} of {acked} acknowledged"
+            for key, _ in self._selector.select(1):
+                worker: Worker = key.data
+                if worker in self._workers:
+                    self._note(worker, worker.read())
+                    if self.chance.random() < 0.1:
+                        self._kill(self.chance.choice(self._workers))
+
+    def _kill(self, worker: Worker) -> None:
+        self._workers.remove(worker)
+        self._selector.unregister(worker.stdout)
+        self._note(worker, worker.kill())
+        self.doubtful |= worker.holds
+        self.kills += 1
+        self.hire()
+
+    def _note(self, worker: Worker, said: list[tuple[str, str]]) -> None:
+        for deed, body in said:
+            if deed == "took":
+                assert body not in self.acked, f"{body} was acknowledged, and is here again"
+                worker.holds.add(body)
+            else:
+                assert body not in self.acked, f"{body} was acknowledged twice"
+                worker.holds.remove(body)
+                self.acked.add(body)
+
+    def close(self) -> None:
+        """Ends all workers."""
+        for worker in self._workers:
+            worker.kill()
+        self._selector.close()
