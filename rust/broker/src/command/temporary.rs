@@ -10,8 +10,7 @@ use stompica_proto::escape::escape_into;
 use stompica_proto::{ProtocolError, Version, header};
 
 use crate::ids::{self, ConnKey};
-use crate::io::conn::Temporary;
-use crate::queue::QueueKind;
+use crate::queue::{QueueKind, Temporary};
 use crate::router::destination::{Kind, TEMPORARY_QUEUE, require_plain, secret_of};
 use crate::shard::Shard;
 

@@ -12,6 +12,7 @@ use stompica_proto::{Decoder, session::Session};
 use crate::ids::ConnKey;
 use crate::io::flight::Flight;
 use crate::outbox::Outbox;
+use crate::queue::Temporary;
 use crate::router::group::{Framing, SubscriptionIndex};
 use crate::shard::timer::NEVER;
 use crate::tx::{Commit, Transactions};
@@ -194,15 +195,6 @@ pub struct Conn {
     pub scope: Option<Box<[u8]>>,
     /// Its temporary destinations.
     pub temporary: Option<Box<Temporary>>,
-}
-
-/// The temporary destinations of one connection.
-#[derive(Debug)]
-pub struct Temporary {
-    /// Part of their full names.
-    pub secret: String,
-    /// Their names as the owner uses them.
-    pub names: hashbrown::HashSet<Box<[u8]>, foldhash::fast::RandomState>,
 }
 
 impl Conn {

@@ -62,6 +62,8 @@ pub struct Need {
     pub retained: bool,
     /// Room is kept for it.
     pub reserved: bool,
+    /// The queue was made for it.
+    pub created: bool,
     /// How many messages.
     pub count: u64,
     /// Their bytes.

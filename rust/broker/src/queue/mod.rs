@@ -20,6 +20,7 @@
 mod consumers;
 mod dispatch;
 pub mod home;
+mod lifetime;
 pub mod mail;
 pub mod parts;
 pub mod pending;
@@ -71,4 +72,13 @@ pub struct Subscriber {
     pub shard: ShardId,
     /// The subscription there.
     pub key: SubscriptionKey,
+}
+
+/// The temporary destinations of one connection.
+#[derive(Debug)]
+pub struct Temporary {
+    /// Part of their full names.
+    pub secret: String,
+    /// Their names as the owner uses them.
+    pub names: hashbrown::HashSet<Box<[u8]>, foldhash::fast::RandomState>,
 }

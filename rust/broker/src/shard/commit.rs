@@ -156,15 +156,23 @@ impl Shard {
     fn reserve(&mut self, need: &mut Need) -> Result<(), ProtocolError> {
         if need.retained {
             need.reserved = self.reserve_retained(&need.name)?;
-        } else if let Some(queue) = self.queue_for(&need.name, need.count, need.bytes)? {
-            need.reserved = true;
+            return Ok(());
+        }
+        let is_new = self.home.find(&need.name).is_none();
+        if let Some(queue) = self.queue_for(&need.name, need.count, need.bytes)? {
+            (need.reserved, need.created) = (true, is_new);
             self.home.reserve(queue, need.count as i64, need.bytes as i64);
         }
         Ok(())
     }
 
-    /// Gives the room free that was kept for a transaction.
+    /// Nothing comes of a transaction: gives the room free that was kept for it.
     pub(super) fn cancel(&mut self, name: Prepared) {
+        self.release(name, true);
+    }
+
+    /// Gives the room free that was kept for a transaction, whose messages come now unless it is undone.
+    pub(super) fn release(&mut self, name: Prepared, undo: bool) {
         for need in self.prepared.remove(&name).unwrap_or_default() {
             if need.retained && need.reserved {
                 self.retained.reserve(-1, 0);
@@ -172,8 +180,12 @@ impl Shard {
                 && let Some(queue) = self.home.find(&need.name)
             {
                 self.home.reserve(queue, -(need.count as i64), -(need.bytes as i64));
+                if undo && need.created {
+                    self.home.delete_unused(queue);
+                }
             }
         }
+        self.count_queues();
     }
 
     /// A home has answered: with room, or not.
@@ -216,7 +228,7 @@ impl Shard {
     /// Does all that a transaction holds; nothing can fail any more.
     fn apply(&mut self, key: ConnKey, commit: Commit) {
         let Commit { operations, token, receipt, homes, .. } = commit;
-        self.cancel((self.id, token));
+        self.release((self.id, token), false);
         // Also a home that gets no message has to learn that the room it kept is free.
         let mut queued: Vec<(ShardId, Vec<Stored>)> = homes.iter().map(|home| (*home, Vec::new())).collect();
         let mut retained = Vec::new();
@@ -288,7 +300,14 @@ fn add_need(needs: &mut Needs, home: ShardId, stored: &Stored, retained: bool) {
             need.count += 1;
             need.bytes += bytes;
         }
-        None => needs[at].1.push(Need { name: name.into(), retained, reserved: false, count: 1, bytes }),
+        None => needs[at].1.push(Need {
+            name: name.into(),
+            retained,
+            reserved: false,
+            created: false,
+            count: 1,
+            bytes,
+        }),
     }
 }
 

@@ -29,12 +29,14 @@ mod monitor;
 mod output;
 mod queues;
 mod receive;
+mod report;
+mod shared;
 pub mod timer;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 use stompica_proto::HeaderSpan;
@@ -44,24 +46,23 @@ pub(crate) use self::close::describe;
 use self::commit::Prepared;
 use self::deliver::{Run, Tails};
 use self::drain::Draining;
-use self::mailbox::{Batch, Mail, Mailbox};
+use self::mailbox::{Batch, Mail};
 use self::monitor::Monitor;
+pub use self::shared::Shared;
 use self::timer::Timers;
 use crate::chunk::ChunkPool;
 use crate::config::Config;
 use crate::ids::{ConnKey, MessageIds, ShardId};
 use crate::io::conn::Conns;
 use crate::io::listener::Listener;
-use crate::log::{Level, LogQueue};
 use crate::queue::QueueKey;
 use crate::queue::home::Home;
 use crate::queue::mail::{Need, QueueMail};
 use crate::queue::retained::Retained;
-use crate::queue::stale::{Stale, StaleCounts};
-use crate::queue::stored;
+use crate::queue::stale::Stale;
 use crate::router::Router;
 use crate::router::group::GroupIndex;
-use crate::stats::{Counters, Published};
+use crate::stats::Counters;
 
 /// Token of a mailbox's waker.
 pub const WAKER: Token = Token(usize::MAX);
@@ -77,31 +78,6 @@ const TURN_DELIVERIES_MAX: usize = 20_000;
 const PACED_FLUSHES: usize = 32;
 /// How often a shard that waits for memory looks again.
 const MEMORY_POLL: Duration = Duration::from_millis(10);
-
-/// What all shards of a broker share.
-#[derive(Debug)]
-pub struct Shared {
-    /// One per shard.
-    pub mailboxes: Vec<Mailbox>,
-    /// Bytes held by all shards, against `memory_limit`.
-    pub memory: Arc<AtomicI64>,
-    /// Open connections.
-    pub connections: AtomicUsize,
-    /// Queues with a name.
-    pub queues: AtomicUsize,
-    /// Stale messages held.
-    pub stale: Arc<StaleCounts>,
-    /// Last values held.
-    pub retained: Arc<AtomicUsize>,
-    /// Hashes destinations, the same on all shards: it chooses their homes.
-    pub hasher: foldhash::fast::RandomState,
-    /// Counters, published once per turn; one set per shard.
-    pub published: Vec<Published>,
-    /// Where log records go.
-    pub log: Arc<LogQueue>,
-    /// The broker's start.
-    pub started: Instant,
-}
 
 /// What is left of a turn.
 #[derive(Clone, Copy, Debug, Default)]
@@ -385,59 +361,6 @@ impl Shard {
             let Some(key) = self.undrained.pop_front() else { break };
             self.serve(key);
         }
-    }
-
-    /// Brings what this shard holds into the broker's count.
-    fn count_memory(&mut self) {
-        let held =
-            self.chunks.held_bytes() + self.input_bytes + self.subscription_bytes() + self.home.held_bytes();
-        let held = i64::try_from(held).unwrap_or(i64::MAX).saturating_add(stored::held_bytes());
-        if held != self.counted_bytes {
-            self.shared.memory.fetch_add(held - self.counted_bytes, Ordering::Relaxed);
-            self.counted_bytes = held;
-        }
-    }
-
-    fn publish_counters(&mut self) {
-        self.count_memory();
-        self.count_queues();
-        let counts = self.home.counts;
-        self.counters.queues = self.counted_queues as u64;
-        self.counters.enqueued = counts.enqueued;
-        self.counters.dequeued = counts.dequeued;
-        self.counters.redelivered = counts.redelivered;
-        self.counters.dead_lettered = counts.dead_lettered;
-        self.counters.queue_expired = counts.expired;
-        self.counters.queue_dropped = counts.dropped;
-        self.counters.connections = self.conns.len() as u64;
-        self.counters.subscriptions = self.router.subscriptions.len() as u64;
-        self.counters.destinations = self.router.entries.len() as u64;
-        self.counters.turns = self.turn;
-        self.shared.published[usize::from(self.id.0)].publish(&self.counters);
-    }
-
-    /// An estimate of what subscriptions and entries occupy.
-    fn subscription_bytes(&self) -> usize {
-        256 * self.router.subscriptions.len() + 256 * self.router.entries.len()
-    }
-
-    pub(crate) fn log(&self, level: Level, text: impl FnOnce() -> String) {
-        if self.shared.log.enabled(level) {
-            self.shared.log.push(level, text(), vec![("shard", self.id.0.to_string())]);
-        }
-    }
-
-    /// Logs something about one connection.
-    pub(crate) fn log_conn(&self, level: Level, key: ConnKey, text: impl FnOnce() -> String) {
-        if !self.shared.log.enabled(level) {
-            return;
-        }
-        let mut fields = vec![("shard", self.id.0.to_string())];
-        if let Some(conn) = self.conns.get(key) {
-            fields.push(("connection", conn.id.to_string()));
-            fields.push(("peer", conn.peer.to_string()));
-        }
-        self.shared.log.push(level, text(), fields);
     }
 
     /// Closes what is left.

@@ -84,7 +84,7 @@ impl Shard {
             }
             QueueMail::Cancel(asker) => self.cancel((asker.shard, asker.token)),
             QueueMail::Commit(messages, prepared, asker) => {
-                self.cancel((asker.shard, prepared));
+                self.release((asker.shard, prepared), false);
                 self.enqueue_all(messages);
                 self.answer(asker, Ok(()));
             }

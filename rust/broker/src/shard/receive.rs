@@ -207,11 +207,10 @@ impl Shard {
         if let Some(found) = self.router.subscription_mut(subscription)
             && let Some(lending) =
                 found.receiver.as_deref_mut().and_then(|receiver| receiver.lending.as_mut())
+            && !lending.wanting.is_empty()
         {
-            if !lending.wanting.is_empty() {
-                lending.available += std::mem::take(&mut progress.credit.messages);
-                self.lend(subscription.index);
-            }
+            lending.available += std::mem::take(&mut progress.credit.messages);
+            self.lend(subscription.index);
         }
         self.report(home, progress);
     }

@@ -1,0 +1,85 @@
+//! What happens to queues as time goes by: delays end, messages expire, idle queues go.
+
+use super::home::Home;
+use super::parts::{Effect, Queue};
+use super::{QueueKey, QueueKind};
+
+impl Home {
+    /// What is due at this time for one queue: delays that end, messages that expire, an idle queue that goes.
+    pub fn meet(&mut self, key: QueueKey) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        queue.deadline_ms = u64::MAX;
+        let mut expired = Vec::new();
+        queue.pending.advance(self.now_ms, &mut expired);
+        for stored in expired {
+            self.expire(key, stored);
+        }
+        self.release_unmatched(key);
+        self.touch(key);
+        let Some(queue) = self.queues.get(key) else { return };
+        if queue.is_idle() && self.expires_idle(queue) <= self.now_ms {
+            self.delete(key);
+        } else {
+            self.rearm(key);
+        }
+    }
+
+    pub(super) fn became_idle(&mut self, key: QueueKey) {
+        let now_ms = self.now_ms;
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.idle_since_ms = now_ms;
+            if queue.deadline_ms == u64::MAX {
+                self.rearm(key);
+            }
+        }
+    }
+
+    /// When an idle queue goes; only kinds that come back by themselves do.
+    fn expires_idle(&self, queue: &Queue) -> u64 {
+        match queue.kind {
+            QueueKind::Work | QueueKind::Worker => queue.idle_since_ms.saturating_add(self.rules.idle_ms),
+            _ => u64::MAX,
+        }
+    }
+
+    /// What waits in a worker topic that nobody consumes any more goes back to the caller.
+    pub(super) fn release_unmatched(&mut self, key: QueueKey) {
+        if let Some(queue) = self.queues.get_mut(key)
+            && queue.kind == QueueKind::Worker
+            && queue.consumers == 0
+        {
+            let waiting = queue.pending.take_all();
+            self.effects.extend(waiting.into_iter().map(Effect::Unmatched));
+        }
+    }
+
+    /// Puts a queue's next deadline into the timers, unless an earlier one is there.
+    pub(super) fn rearm(&mut self, key: QueueKey) {
+        let Some(queue) = self.queues.get(key) else { return };
+        let idle = if queue.is_idle() { self.expires_idle(queue) } else { u64::MAX };
+        let next_ms = queue.pending.next_ms().unwrap_or(u64::MAX).min(idle);
+        if let Some(queue) = self.queues.get_mut(key)
+            && next_ms < queue.deadline_ms
+        {
+            queue.deadline_ms = next_ms;
+            self.effects.push(Effect::Timer(next_ms, key));
+        }
+    }
+
+    /// Removes a queue that holds nothing and that nobody consumes by its name.
+    pub fn delete_unused(&mut self, key: QueueKey) {
+        if self.queues.get(key).is_some_and(Queue::is_idle) {
+            self.delete(key);
+        }
+    }
+
+    /// Removes a queue and all that waits in it.
+    pub fn delete(&mut self, key: QueueKey) {
+        let Some(queue) = self.queues.remove(key) else { return };
+        self.counts.dropped += queue.pending.len() as u64;
+        let hash = self.hasher.hash_one(&*queue.name);
+        if let Ok(found) = self.names.find_entry(hash, |&at| at == key) {
+            found.remove();
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! What the shards of one broker have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize};
+use std::time::Instant;
+
+use super::mailbox::Mailbox;
+use crate::log::LogQueue;
+use crate::queue::stale::StaleCounts;
+use crate::stats::Published;
+
+/// What all shards of a broker share.
+#[derive(Debug)]
+pub struct Shared {
+    /// One per shard.
+    pub mailboxes: Vec<Mailbox>,
+    /// Bytes held by all shards, against `memory_limit`.
+    pub memory: Arc<AtomicI64>,
+    /// Open connections.
+    pub connections: AtomicUsize,
+    /// Queues with a name.
+    pub queues: AtomicUsize,
+    /// Stale messages held.
+    pub stale: Arc<StaleCounts>,
+    /// Last values held.
+    pub retained: Arc<AtomicUsize>,
+    /// Hashes destinations, the same on all shards: it chooses their homes.
+    pub hasher: foldhash::fast::RandomState,
+    /// Counters, published once per turn; one set per shard.
+    pub published: Vec<Published>,
+    /// Where log records go.
+    pub log: Arc<LogQueue>,
+    /// The broker's start.
+    pub started: Instant,
+}
