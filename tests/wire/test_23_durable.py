@@ -195,6 +195,28 @@ def test_it_moves_from_connection_to_connection(client: Clients, topic: str, nam
         wire.disconnect()
 
 
+@EACH_DIALECT
+def test_who_comes_and_goes_while_messages_come_gets_each_once_and_in_order(
+    client: Clients, topic: str, name: str, dialect: str
+) -> None:
+    durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
+    durable.started()
+    numbers = [str(number) for number in range(2000)]
+    found: list[str] = []
+    for first in range(0, 2000, 100):
+        for number in numbers[first : first + 50]:
+            publisher.send(frames.send(topic, number))
+        wire = durable.connection()
+        found += bodies(durable.attach(wire))
+        for number in numbers[first + 50 : first + 100]:
+            publisher.send(frames.send(topic, number))
+        wire.send(frames.disconnect(receipt="bye"))
+        found += bodies(until_receipt(wire, "bye"))
+    publisher.send_and_wait(topic, "")
+    found += durable.catch_up(publisher)
+    assert found == [*numbers, ""]
+
+
 def test_publishers_of_all_shards_are_kept_each_in_order(client: Clients, topic: str, name: str) -> None:
     durable, publishers = Durable(client, "rabbitmq", "1.2", topic, name), [client() for _ in range(8)]
     durable.started()
