@@ -4,7 +4,12 @@ use proptest::prelude::*;
 use stompica_proto::Version;
 
 use super::group::Framing;
+use stompica_proto::error::Code;
+use stompica_proto::session::AckMode;
+
+use super::group::{Dialect, Place, SubscriptionIndex};
 use super::*;
+use crate::ids::ConnKey;
 use crate::ids::ShardId;
 use crate::keyed::Key;
 

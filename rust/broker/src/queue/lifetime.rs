@@ -1,5 +1,7 @@
 //! What happens to queues as time goes by: delays end, messages expire, idle queues go.
 
+use std::hash::BuildHasher as _;
+
 use super::home::Home;
 use super::parts::{Effect, Queue};
 use super::{QueueKey, QueueKind};
