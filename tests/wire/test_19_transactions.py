@@ -485,6 +485,28 @@ def test_a_transaction_counts_as_a_whole_against_the_limit_of_a_queue(
     take(other, *"12345")
 
 
+def test_transactions_that_race_for_room_are_whole_or_refused(
+    client: Clients, tight: BrokerProcess, queue: str
+) -> None:
+    """Room for one of six in each of three queues, which each names in another order."""
+    other = client(to=tight)
+    for attempt in range(5):
+        names = [f"{queue}/{attempt}/{name}" for name in "abc"]
+        wires = [client(to=tight) for _ in range(6)]
+        for wire, order in zip(wires, itertools.permutations(names), strict=True):
+            wire.send(frames.begin("t"))
+            wire.send(*(frames.send(name, f"{wire.local_port}", transaction="t") for name in order for _ in range(3)))
+        for wire in wires:
+            wire.send(frames.commit("t", receipt="c"))
+        answers = {str(wire.local_port): wire.recv_frame() for wire in wires}
+        refused = [answer["code"] for answer in answers.values() if answer.command == "ERROR"]
+        assert set(refused) == {"E-QUEUE-FULL"}
+        assert len(refused) >= 5
+        taken = [port for port, answer in answers.items() if answer.command == "RECEIPT"]
+        for name in names:
+            assert bodies(left_in(other, name)) == taken * 3
+
+
 def test_a_refused_commit_leaves_no_reservation_behind(client: Clients, tight: BrokerProcess, queue: str) -> None:
     other = client(to=tight)
     fill(other, f"{queue}/full", *"12345")
