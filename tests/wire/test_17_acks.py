@@ -35,13 +35,13 @@ VERSION_COMMAND = [*((version, "ACK") for version in VERSIONS), *((version, "NAC
 @pytest.fixture
 def quick(shared_broker: StartBroker) -> BrokerProcess:
     """A broker that redelivers soon."""
-    return shared_broker(redelivery_delay=10)
+    return shared_broker(redelivery_delay=2)
 
 
 @pytest.fixture
 def impatient(shared_broker: StartBroker) -> BrokerProcess:
     """A broker that takes back what is not acknowledged in 50 ms."""
-    return shared_broker(redelivery_delay=10, ack_timeout=50, max_deliveries=1000)
+    return shared_broker(redelivery_delay=2, ack_timeout=50, max_deliveries=1000)
 
 
 def held(wire: Wire, destination: str, count: int, id: str = "s", **headers: frames.HeaderValue) -> list[Frame]:
