@@ -1,0 +1,223 @@
+"""The batch job: all runs in, tidy tables out. Spark does what grows with the samples, the driver what is left then."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyspark.cloudpickle
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from stompica.analysis import changes, comparisons, costs, frames, intake, latency, series, tables
+from stompica.analysis.chartdata import ChartData, collect_chart_data
+from stompica.analysis.intake import Intake
+from stompica.analysis.session import AnalysisError
+from stompica.analysis.tables import Row
+from stompica.recording.run import RunInfo
+from stompica.recording.schema import TABLES
+
+LONG_RUN_S = 60
+"""Change points are looked for in runs of this length and more."""
+
+CHANGING = ("deliveries_per_s", "p99_us", "cpu_cores", "rss_bytes")
+
+MERGE_ROWS = 2_000_000
+"""Histogram rows of one run from which on equal buckets are added up before a worker gets the run."""
+
+JOBS = 4
+"""Spark jobs that run side by side: each is too small to keep all cores busy to its end."""
+
+
+@dataclass
+class Analysis:
+    """What the job found."""
+
+    found: Intake
+    names: dict[int, str]
+    """What people call each run."""
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    """Rows of each table of RESULTS."""
+    charts: ChartData = field(default_factory=ChartData)
+    sweeps: list[dict[str, Any]] = field(default_factory=list)
+    """Points and curve of each sweep."""
+    took_s: float = 0.0
+    """Time of the job, without the start of the session."""
+
+
+def analyse(spark: SparkSession, source: str, into: Path, quarantine: str | None = None) -> Analysis:
+    """Analyses all runs below `source` and writes every table into `into`/tables, as CSV and Parquet.
+
+    `source` is a path, or a URI that both Spark and Arrow know. `into` is a folder that all workers see. Bad files are
+    moved into `quarantine` (by default `source`/_quarantine) and do not end the job. AnalysisError where nothing can
+    be analysed.
+    """
+    began = time.monotonic()
+    found = intake.take_in(source, quarantine)
+    try:
+        result = _analyse(spark, found, into)
+    except (PySparkException, Py4JJavaError) as error:
+        # A file whose footer is whole may be damaged inside. Now every page is looked at, and the job run once more.
+        put_aside = found.quarantined
+        found = intake.take_in(source, quarantine, deep=True)
+        if not found.quarantined:
+            raise AnalysisError(f"Spark failed: {' '.join(str(error).split())[:500]}") from error
+        found.quarantined = put_aside + found.quarantined
+        result = _analyse(spark, found, into)
+    for name in tables.RESULTS:
+        tables.write(into / "tables", name, result.rows[name])
+    result.took_s = time.monotonic() - began
+    return result
+
+
+def run_names(found: Intake) -> dict[int, str]:
+    """What people call each run: workload, transport, label or target; and the time where that is not enough."""
+
+    def name(run: RunInfo) -> str:
+        return f"{run.workload.name} {run.workload.transport} {run.label or run.target.name}"
+
+    times = Counter(name(run) for run in found.runs.values())
+    return {
+        run_id: name(run) if times[name(run)] == 1 else f"{name(run)} {_moment(run)}"
+        for run_id, run in found.runs.items()
+    }
+
+
+def _moment(run: RunInfo) -> str:
+    return f"{datetime.datetime.fromtimestamp(run.started_at_us / 1e6, datetime.timezone.utc):%Y-%m-%d %H:%M:%S}"
+
+
+def percentiles(spark: SparkSession, found: Intake, runs: DataFrame) -> DataFrame:
+    """Percentiles of each second, repetition and run."""
+    buckets, samples = (frames.read(spark, name, found.files[name]) for name in ("latency", "samples"))
+    return latency.percentiles(buckets, samples, runs, merge=found.most_buckets > MERGE_ROWS)
+
+
+def percentile_rows(ranked: DataFrame) -> list[Row]:
+    """Those of repetitions and runs, as dictionaries without the run's name."""
+    rows = _collect(ranked.where(F.col("second") < 0).drop("second"))
+    return sorted(
+        rows, key=lambda row: (row["run_id"], row["series"], row["repetition"] or 0, row["repetition"] is None)
+    )
+
+
+def _analyse(spark: SparkSession, found: Intake, into: Path) -> Analysis:
+    result = Analysis(found, run_names(found))
+    data = {name: frames.read(spark, name, found.files[name]) for name in TABLES}
+    runs = frames.runs(spark, found).cache()
+    ranked = percentiles(spark, found, runs).persist()
+    with ThreadPoolExecutor(JOBS) as jobs:
+        later: dict[str, Future[Any]] = {
+            "percentiles": jobs.submit(percentile_rows, ranked),
+            "repetitions": jobs.submit(_collect, data["repetitions"]),
+            "stages": jobs.submit(_collect, _stage_sums(data["stages"])),
+            "seconds": jobs.submit(_write_seconds, data, ranked, runs, into),
+            "minutes": jobs.submit(_write_large, series.per_minute(data["diag"]), into, "per_minute"),
+        }
+        repetitions = later["repetitions"].result()
+        seconds = later["seconds"].result()
+        shifts = jobs.submit(_change_rows, seconds, found, repetitions)
+        charts = jobs.submit(collect_chart_data, seconds, runs, found)
+        _summaries(result, repetitions, later["percentiles"].result(), later["stages"].result())
+        result.rows["changes"] = [{**row, "run": result.names[row["run_id"]]} for row in shifts.result()]
+        result.charts = charts.result()
+        later["minutes"].result()
+    ranked.unpersist()
+    runs.unpersist()
+    return result
+
+
+def _summaries(result: Analysis, repetitions: list[Row], percentiles: list[Row], stages: list[Row]) -> None:
+    """All tables that follow from what was collected."""
+    found, names, rows = result.found, result.names, result.rows
+    runs = sorted(found.runs.values(), key=lambda run: (run.started_at_us, run.run_id))
+    values = comparisons.repetition_values(repetitions, percentiles)
+    rows["percentiles"] = [{**row, "run": names[row["run_id"]]} for row in percentiles]
+    rows["stages"] = costs.stage_rows(stages, names)
+    rows["bottlenecks"] = costs.bottlenecks(runs, names, values, rows["stages"])
+    rows["comparisons"] = comparisons.compare(runs, names, values)
+    rows["curves"], result.sweeps = costs.fitted(runs, values)
+    rows["quarantine"] = [{"path": bad.path, "reason": bad.reason} for bad in found.quarantined]
+    rows["runs"] = [_run_row(run, result, values, repetitions) for run in runs]
+
+
+def _run_row(run: RunInfo, result: Analysis, values: comparisons.Values, repetitions: list[Row]) -> Row:
+    figures = costs.medians(run, values)
+    peak = figures["peak_rss_bytes"]
+    return {
+        "run_id": run.run_id,
+        "run": result.names[run.run_id],
+        "campaign": run.campaign,
+        "target": f"{run.target.name} {run.target.version}".strip(),
+        "commit": run.target.commit,
+        "workload": run.workload.name,
+        "transport": run.workload.transport,
+        "subscribers": run.workload.subscribers,
+        "body_bytes": run.workload.body_bytes,
+        "writers": run.writers,
+        "repetitions": sum(row["run_id"] == run.run_id for row in repetitions),
+        "deliveries_per_s": figures["deliveries_per_s"],
+        "cpu_us_per_delivery": figures["cpu_us_per_delivery"],
+        "peak_rss_mib": peak / 2**20 if peak is not None else None,
+        "generator_share": figures["generator_share"],
+        "state": _state(run, result.found),
+    }
+
+
+def _state(run: RunInfo, found: Intake) -> str:
+    folder = found.folders[run.run_id]
+    lost = [bad.path.rsplit("/", 1)[-1] for bad in found.quarantined if bad.path.startswith(f"{folder}/")]
+    state = {"recording": "cut off", "failed": f"failed: {run.fault}"}.get(run.state, run.state)
+    return f"{state}, without {', '.join(lost)}" if lost else state
+
+
+def _collect(frame: DataFrame) -> list[Row]:
+    return [row.asDict() for row in frame.collect()]
+
+
+def _stage_sums(stages: DataFrame) -> DataFrame:
+    # Sums of integers come out the same in any order.
+    total = (F.sum(F.col("count") * (F.col("bucket_low_ns") + F.col("bucket_high_ns"))) / 2).alias("total_ns")
+    return stages.groupBy("run_id", "stage").agg(F.sum("count").alias("passes"), total)
+
+
+def _write_seconds(data: dict[str, DataFrame], ranked: DataFrame, runs: DataFrame, into: Path) -> DataFrame:
+    seconds = series.per_second(data["throughput"], ranked, data["process"], runs)
+    return _write_large(seconds, into, "per_second")
+
+
+def _write_large(frame: DataFrame, into: Path, name: str) -> DataFrame:
+    """Writes a table that may not fit into the driver as a folder of CSV and one of Parquet, which it gives back."""
+    base = f"file://{(into / 'tables' / name).absolute()}"
+    frame.write.mode("overwrite").parquet(f"{base}.parquet")
+    written = frame.sparkSession.read.schema(frame.schema).parquet(f"{base}.parquet")
+    written.write.mode("overwrite").csv(f"{base}.csv", header=True)
+    return written
+
+
+def _change_rows(seconds: DataFrame, found: Intake, repetitions: list[Row]) -> list[Row]:
+    """Change points of the long runs; without any, no Python worker has to be started."""
+    long = {row["run_id"] for row in repetitions if row["duration_us"] >= LONG_RUN_S * 1_000_000}
+    known = {row["run_id"] for row in repetitions}
+    long |= {run for run, info in found.runs.items() if run not in known and _length_s(info) >= LONG_RUN_S}
+    if not long:
+        return []
+    number = sum(row["run_id"] in long for row in repetitions) or len(long)
+    pyspark.cloudpickle.register_pickle_by_value(changes)  # type: ignore[no-untyped-call]
+    search: Callable[[Any], Any] = changes.of_frame(CHANGING, comparisons.ALPHA / (number * len(CHANGING)))
+    chosen = seconds.where(F.col("run_id").isin(sorted(long)))
+    shifts = chosen.groupBy("run_id", "repetition").applyInPandas(search, changes.SCHEMA)
+    return sorted(_collect(shifts), key=lambda row: (row["run_id"], row["repetition"], row["metric"], row["second"]))
+
+
+def _length_s(run: RunInfo) -> float:
+    """Seconds a run took; one without an end may be as long as it likes."""
+    return float("inf") if run.ended_at_us is None else (run.ended_at_us - run.started_at_us) / 1e6

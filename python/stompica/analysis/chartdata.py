@@ -1,0 +1,64 @@
+"""What the charts over time show: a bounded number of points, whatever was recorded."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from stompica.analysis import frames, series
+from stompica.analysis.intake import Intake
+from stompica.analysis.tables import Row
+from stompica.recording.run import RunInfo
+
+RUNS_MAX = 12
+"""Runs shown over time: the latest ones."""
+
+POINTS_MAX = 400
+"""Points of one line."""
+
+LEVELS_MAX = 6
+"""Numbers of DIAG shown for one run: those that moved, the largest first."""
+
+LEVEL_QUERIES = ("session", "stale", "memory", "queues", "ack", "store", "slow")
+"""DIAG's answers that are levels, as sizes of queues are, and not counters."""
+
+
+@dataclass
+class ChartData:
+    """Points over time."""
+
+    runs: list[RunInfo] = field(default_factory=list)
+    seconds: list[Row] = field(default_factory=list)
+    """`run_id, repetition, second` and the values of per_second."""
+    levels: list[Row] = field(default_factory=list)
+    """`run_id, query, name, unit, second, value`: DIAG on the same axis."""
+
+
+def collect_chart_data(seconds: DataFrame, runs: DataFrame, found: Intake) -> ChartData:
+    """The latest runs over time, thinned out."""
+    latest = sorted(found.runs.values(), key=lambda run: (run.started_at_us, run.run_id))[-RUNS_MAX:]
+    ids = [run.run_id for run in latest]
+    chosen = seconds.where(F.col("run_id").isin(ids))
+    longest = chosen.agg(F.max("second")).collect()[0][0] or 0
+    width = max(1, math.ceil((longest + 1) / POINTS_MAX))
+    points = series.thinned(chosen, F.lit(width)).orderBy("run_id", "repetition", "second").collect()
+    files = found.files_of("diag", ids)
+    levels = _levels(frames.read(runs.sparkSession, "diag", files), runs, width) if files else []
+    return ChartData(latest, [row.asDict() for row in points], levels)
+
+
+def _levels(diag: DataFrame, runs: DataFrame, width_s: int) -> list[Row]:
+    keys = ["run_id", "query", "name", "unit"]
+    second = F.floor((F.col("at_us") - F.col("started_at_us")) / (1_000_000 * width_s)) * width_s
+    levels = diag.where(F.col("query").isin(*LEVEL_QUERIES)).join(F.broadcast(runs), "run_id")
+    # A number that each shard reports is the sum of the shards.
+    by_shard = levels.groupBy(*keys, "shard", second.cast("int").alias("second")).agg(F.avg("value").alias("value"))
+    points = by_shard.groupBy(*keys, "second").agg(F.sum("value").alias("value"))
+    peaks = points.groupBy(*keys).agg(F.max("value").alias("peak"), F.min("value").alias("least"))
+    largest = Window.partitionBy("run_id").orderBy(F.desc("peak"), "query", "name", "unit")
+    moved = peaks.where("peak > least").withColumn("place", F.row_number().over(largest))
+    shown = moved.where(F.col("place") <= LEVELS_MAX).select(*keys)
+    return [row.asDict() for row in points.join(shown, keys).orderBy(*keys, "second").collect()]

@@ -1,0 +1,188 @@
+"""Finds the runs in a folder, and puts aside what is no whole recording before Spark meets it.
+
+A bad file never ends the job: it is moved to the quarantine folder, beside a file that says why, and counted.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from pyarrow import ArrowException, fs
+
+from stompica.analysis.session import AnalysisError
+from stompica.recording import arrow
+from stompica.recording.run import RUN_FILE, RecordingError, RunInfo
+from stompica.recording.schema import TABLES, table_of
+
+QUARANTINE = "_quarantine"
+"""Name of the quarantine folder within the recordings, where no other is given."""
+
+READERS = 8
+"""Files looked at side by side; most of that is waiting."""
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A file or run that was put aside."""
+
+    path: str
+    """Where it was, relative to the recordings."""
+    reason: str
+
+
+@dataclass
+class Intake:
+    """What a folder holds."""
+
+    runs: dict[int, RunInfo] = field(default_factory=dict)
+    folders: dict[int, str] = field(default_factory=dict)
+    """Folder of each run, relative to the recordings."""
+    files: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in TABLES})
+    """Whole files of each table, as Spark names them."""
+    owners: dict[str, int] = field(default_factory=dict)
+    """Run of each of these files."""
+    sampled: set[int] = field(default_factory=set)
+    """Runs with raw samples."""
+
+    most_buckets: int = 0
+    """Histogram rows of the run that has the most."""
+    quarantined: list[Quarantined] = field(default_factory=list)
+
+    def files_of(self, table: str, runs: Collection[int]) -> list[str]:
+        """The files of some runs only."""
+        return [file for file in self.files[table] if self.owners[file] in runs]
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder on some file system, named as Spark names it: a path, or a URI such as `s3a://bucket/runs`."""
+
+    files: fs.FileSystem
+    root: str
+    prefix: str
+    """What makes Spark's name of a file from the file system's."""
+
+    @staticmethod
+    def at(location: str) -> Store:
+        """The store at `location`. AnalysisError where there is no such file system."""
+        scheme, separator, _ = location.partition("://")
+        if not separator:
+            return Store(fs.LocalFileSystem(), posixpath.abspath(location), "file://")
+        try:
+            # Spark says s3a where Arrow says s3.
+            found, path = fs.FileSystem.from_uri("s3" + location[3:] if scheme == "s3a" else location)
+        except (ArrowException, OSError) as error:
+            raise AnalysisError(f"{location}: {error}") from error
+        host = location.split("://", 1)[1].split("/", 1)[0]
+        return Store(found, path.rstrip("/"), f"{scheme}://{host if scheme == 'hdfs' else ''}")
+
+    def spark_name(self, path: str) -> str:
+        """What Spark calls a file. Spark takes names for patterns, so their letters are escaped."""
+        return self.prefix + "".join(f"\\{letter}" if letter in "*?[]{}\\" else letter for letter in path)
+
+    def set_aside(self, quarantine: str, found: Quarantined) -> None:
+        """Moves a file or folder under `quarantine` and writes the reason beside it."""
+        target = posixpath.join(quarantine, found.path)
+        self.files.create_dir(posixpath.dirname(target), recursive=True)
+        source = posixpath.join(self.root, found.path)
+        if self.files.get_file_info(source).type != fs.FileType.NotFound:
+            self.files.move(source, target)
+        with self.files.open_output_stream(f"{target}.reason.txt") as stream:
+            stream.write(f"{found.reason}\n".encode())
+
+    def listing(self) -> list[fs.FileInfo]:
+        """Everything below the root but hidden and quarantined files, in order. AnalysisError where there is none."""
+        if self.files.get_file_info(self.root).type != fs.FileType.Directory:
+            raise AnalysisError(f"{self.root} is not a folder: give the folder that holds the recorded runs")
+        found = self.files.get_file_info(fs.FileSelector(self.root, recursive=True))
+        shown = [info for info in found if not _hidden(self.relative(info.path))]
+        return sorted(shown, key=lambda info: str(info.path))
+
+    def relative(self, path: str) -> str:
+        """A path from the root on."""
+        return path.removeprefix(self.root).lstrip("/")
+
+
+def _hidden(relative: str) -> bool:
+    return any(part[:1] in (".", "_") for part in relative.split("/"))
+
+
+def take_in(location: str, quarantine: str | None = None, *, deep: bool = False) -> Intake:
+    """Looks at every file below `location` and puts aside the bad ones.
+
+    `deep` reads all pages and not only the footers. AnalysisError where there is no run at all.
+    """
+    store = Store.at(location)
+    aside = posixpath.join(store.root, QUARANTINE) if quarantine is None else Store.at(quarantine).root
+    found = Intake()
+    listing = store.listing()
+    with ThreadPoolExecutor(READERS) as readers:
+        _take_runs(store, listing, found, readers)
+        _take_files(store, listing, found, readers, deep)
+    for bad in found.quarantined:
+        store.set_aside(aside, bad)
+    if not found.runs:
+        put_aside = f" ({len(found.quarantined)} bad ones are in {aside})" if found.quarantined else ""
+        raise AnalysisError(f"{location} holds no recorded run{put_aside}: a run is a folder with a {RUN_FILE}")
+    return found
+
+
+def _take_runs(store: Store, listing: list[fs.FileInfo], found: Intake, readers: ThreadPoolExecutor) -> None:
+    def read(info: fs.FileInfo) -> RunInfo | RecordingError:
+        try:
+            with store.files.open_input_stream(info.path) as stream:
+                return RunInfo.from_json(bytes(stream.read()).decode())
+        except (RecordingError, UnicodeDecodeError, OSError) as error:
+            return error if isinstance(error, RecordingError) else RecordingError(f"{RUN_FILE} can't be read: {error}")
+
+    paths = [info for info in listing if info.base_name == RUN_FILE and info.type == fs.FileType.File]
+    for info, run in zip(paths, readers.map(read, paths), strict=True):
+        folder = posixpath.dirname(store.relative(info.path))
+        if isinstance(run, RecordingError):
+            found.quarantined.append(Quarantined(folder, str(run)))
+        elif run.run_id in found.runs:
+            other = found.folders[run.run_id]
+            found.quarantined.append(Quarantined(folder, f"is a copy of {other}: both have run_id {run.run_id}"))
+        else:
+            found.runs[run.run_id] = run
+            found.folders[run.run_id] = folder
+
+
+def _take_files(
+    store: Store, listing: list[fs.FileInfo], found: Intake, readers: ThreadPoolExecutor, deep: bool
+) -> None:
+    owners = {folder: run for run, folder in found.folders.items()}
+
+    def check(info: fs.FileInfo) -> str | int:
+        table = table_of(info.base_name)
+        if table is None:
+            return f"{info.base_name} is no file of a recording"
+        try:
+            run_id = owners[posixpath.dirname(store.relative(info.path))]
+            with store.files.open_input_file(info.path) as file:
+                return arrow.check(file, table, info.base_name, deep=deep, run_id=run_id)
+        except (RecordingError, OSError) as error:
+            return str(error)
+
+    files = [info for info in _parquet(listing) if posixpath.dirname(store.relative(info.path)) in owners]
+    rows = dict.fromkeys(owners.values(), 0)
+    for info, checked in zip(files, readers.map(check, files), strict=True):
+        path = store.relative(info.path)
+        table = table_of(info.base_name)
+        if isinstance(checked, str) or table is None:
+            found.quarantined.append(Quarantined(path, str(checked)))
+            continue
+        if table.name == "latency":
+            rows[owners[posixpath.dirname(path)]] += checked
+        found.files[table.name].append(store.spark_name(info.path))
+        found.owners[store.spark_name(info.path)] = owners[posixpath.dirname(path)]
+        if table.name == "samples":
+            found.sampled.add(owners[posixpath.dirname(path)])
+    found.most_buckets = max(rows.values(), default=0)
+
+
+def _parquet(listing: Iterable[fs.FileInfo]) -> list[fs.FileInfo]:
+    return [info for info in listing if info.type == fs.FileType.File and info.extension == "parquet"]

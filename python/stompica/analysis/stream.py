@@ -1,0 +1,174 @@
+"""The streaming job: follows a folder in which live recordings grow, and keeps DIAG's aggregates minute by minute.
+
+    recordings ─► gate: whole files only, bad ones to quarantine ─► ready/ ─► Spark: watermark, minutes ─► per_minute/
+
+Spark reads `ready`, a folder of hard links to files that were read through and found whole; a bad file thus never
+reaches the query. A minute is written once, when the watermark has passed it, and never changes. Each batch has a
+folder of its own, written anew when the batch is repeated after a crash, and Spark's checkpoint tells which batch that
+is: so nothing is missing and nothing is there twice, however often the job is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from stompica.analysis import frames, series
+from stompica.analysis.intake import QUARANTINE, Quarantined, Store
+from stompica.analysis.session import AnalysisError
+from stompica.recording import arrow
+from stompica.recording.run import RecordingError
+from stompica.recording.schema import TABLES, table_of
+
+WATERMARK = "2 minutes"
+"""How late a file may come, by default; a minute is written that much after its end."""
+
+POLL_S = 2.0
+"""How often the folder is looked at."""
+
+
+@dataclass
+class Gate:
+    """Lets whole DIAG files of `source` into `ready`, once each; moves bad ones into `quarantine`."""
+
+    source: Path
+    ready: Path
+    quarantine: Path
+    quarantined: list[Quarantined] = field(default_factory=list)
+    admitted: int = 0
+
+    def admit(self) -> int:
+        """Looks for new files; returns how many were let in."""
+        self.ready.mkdir(parents=True, exist_ok=True)
+        new = 0
+        for path in sorted(self.source.rglob("diag*.parquet")):
+            relative = path.relative_to(self.source)
+            if any(part[:1] in (".", "_") for part in relative.parts) or table_of(path.name) is not TABLES["diag"]:
+                continue
+            link = self.ready / "--".join(relative.parts)
+            if not link.exists() and self._is_whole(path, relative):
+                _link(path, link)
+                new += 1
+        self.admitted += new
+        return new
+
+    def _is_whole(self, path: Path, relative: Path) -> bool:
+        try:
+            arrow.check(path, TABLES["diag"], path.name, deep=True)
+        except RecordingError as error:
+            bad = Quarantined(str(relative), str(error))
+            Store.at(str(self.source)).set_aside(str(self.quarantine), bad)
+            self.quarantined.append(bad)
+            return False
+        return True
+
+
+def _link(path: Path, link: Path) -> None:
+    """A second name for the file; where the file systems differ, a copy that appears whole or not at all."""
+    try:
+        os.link(path, link)
+    except FileExistsError:
+        return
+    except OSError:
+        part = link.with_name(f".{link.name}")
+        part.write_bytes(path.read_bytes())
+        part.replace(link)
+
+
+@dataclass
+class Following:
+    """A running job."""
+
+    gate: Gate
+    query: StreamingQuery
+    minutes: Path
+    """Folder of the results, one folder below it for each batch that closed a minute."""
+
+    def process_available(self) -> None:
+        """Lets new files in and waits until all that is there has been processed."""
+        self.gate.admit()
+        self._wait(self.query.processAllAvailable)
+
+    def run(self, stop: threading.Event, poll_s: float = POLL_S) -> None:
+        """Lets files in until `stop`; AnalysisError if the query failed."""
+        while not stop.is_set():
+            self.gate.admit()
+            if not self.query.isActive:
+                self._wait(self.query.awaitTermination)
+                return
+            stop.wait(poll_s)
+
+    def _wait(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except PySparkException as error:
+            raise AnalysisError(f"the streaming query failed: {' '.join(str(error).split())[:500]}") from error
+
+
+@contextlib.contextmanager
+def following(
+    spark: SparkSession,
+    source: Path,
+    into: Path,
+    *,
+    quarantine: Path | None = None,
+    watermark: str = WATERMARK,
+    after_batch: Callable[[int], None] | None = None,
+) -> Iterator[Following]:
+    """Starts, or resumes from `into`/checkpoint, the job that follows `source`; stops it at the end of the block.
+
+    `after_batch` is called when a batch has been written and before it counts as done.
+    """
+    if not source.is_dir():
+        raise AnalysisError(f"{source} is not a folder: give the folder in which recordings grow")
+    gate = Gate(source, into / "ready", quarantine or source / QUARANTINE)
+    gate.ready.mkdir(parents=True, exist_ok=True)
+    minutes = into / "per_minute"
+
+    def write(batch: DataFrame, number: int) -> None:
+        # Every batch has to be read, also one that closes no minute: its state would not be kept otherwise.
+        batch.persist()
+        if batch.count():
+            target = f"file://{(minutes / f'batch-{number:06}').absolute()}"
+            batch.coalesce(1).write.mode("overwrite").parquet(target)
+        batch.unpersist()
+        if after_batch is not None:
+            after_batch(number)
+
+    query = (
+        _minutes(spark, gate.ready, watermark)
+        .writeStream.outputMode("append")
+        .foreachBatch(write)
+        .option("checkpointLocation", str((into / "checkpoint").absolute()))
+        .queryName("per_minute")
+        .start()
+    )
+    try:
+        yield Following(gate, query, minutes)
+    finally:
+        query.stop()
+
+
+def _minutes(spark: SparkSession, ready: Path, watermark: str) -> DataFrame:
+    rows = spark.readStream.schema(frames.schema(TABLES["diag"])).parquet(f"file://{ready.absolute()}")
+    timed = rows.withColumn("at", F.timestamp_micros("at_us")).withWatermark("at", watermark)
+    closed = series.per_minute(timed, F.window("at", "1 minute"))
+    return closed.withColumn("minute_us", F.unix_micros(F.col("minute_us.start")))
+
+
+def read_minutes(spark: SparkSession, into: Path) -> DataFrame:
+    """What the job has written so far."""
+    empty = series.per_minute(frames.read(spark, "diag", []))
+    parts = sorted(str(path.parent) for path in (into / "per_minute").glob("*/_SUCCESS"))
+    if not parts:
+        return empty
+    return spark.read.schema(empty.schema).parquet(*[f"file://{Path(part).absolute()}" for part in parts])

@@ -1,0 +1,158 @@
+"""run.json: what was run, where, with which versions. It says what the numbers beside it are numbers of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import time
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from stompica.errors import StompicaError
+from stompica.recording.schema import FORMAT
+
+RUN_FILE = "run.json"
+"""Name of the file within a run's folder."""
+
+State = Literal["recording", "complete", "failed"]
+"""`recording` until the writer is closed; a run that stays so was cut off. A failed run has a `fault`."""
+
+
+class RecordingError(StompicaError, ValueError):
+    """A recording can't be read or written; the message names the file and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What was measured."""
+
+    name: str
+    """`stompica`, `rabbitmq`, `relay`, …"""
+    version: str = ""
+    commit: str = ""
+    """Commit of the code; ends in `+` where files differed from it."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The load. Runs of one campaign with equal workloads are compared with each other."""
+
+    name: str
+    transport: str = "tcp"
+    publishers: int = 1
+    subscribers: int = 1
+    """Subscriptions in all that each message reaches."""
+    body_bytes: int = 0
+    ack: str = "auto"
+    prefetch: int = 0
+    rate_per_s: int = 0
+    """Messages per second that are meant to be sent; 0: as fast as possible."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Whatever else distinguishes it."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where it ran."""
+
+    cores: int
+    cpu: str = ""
+    kernel: str = ""
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """One variant of a workload, measured in one or more repetitions; the content of run.json."""
+
+    run_id: int
+    """Unique, below 2^53; from `new_run_id`."""
+    target: Target
+    workload: Workload
+    machine: Machine
+    started_at_us: int
+    """µs since 1970, UTC."""
+    campaign: str = ""
+    """Runs with the same campaign took turns: repetition n of one is to be compared with repetition n of another."""
+    label: str = ""
+    """What a person calls this variant: `A`, `writers=1`."""
+    baseline: bool = False
+    """The variant the others of its campaign are compared with; where none says so, the first of stompica's."""
+    kind: Literal["bench", "live"] = "bench"
+    """`live`: a broker in use was recorded, no load was made."""
+    writers: int = 0
+    """Threads of the target; 0: unknown."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the target that differ from the defaults."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions of all that took part."""
+    ended_at_us: int | None = None
+    """µs since 1970, UTC."""
+    state: State = "recording"
+    fault: str = ""
+    """Why it failed, such as a message that was lost."""
+
+    def to_json(self) -> str:
+        """The text of run.json."""
+        content = {"format": FORMAT, **dataclasses.asdict(self)}
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> RunInfo:
+        """Reads run.json. RecordingError names what is wrong; names that are not known here are passed over."""
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise RecordingError(f"{RUN_FILE} is not JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise RecordingError(f"{RUN_FILE} is not a JSON object")
+        version = content.get("format")
+        if version != FORMAT:
+            raise RecordingError(f"{RUN_FILE} has format {version!r}; this version of stompica reads format {FORMAT}")
+        info: RunInfo = _read(RunInfo, content, "")
+        if not 0 <= info.run_id < 1 << 53:
+            raise RecordingError(f"{RUN_FILE}: run_id {info.run_id} is not between 0 and 2^53")
+        return info
+
+
+def new_run_id() -> int:
+    """An id that no other run has: the time in ms since 1970, and three digits at random."""
+    return time.time_ns() // 1_000_000 * 1000 + random.SystemRandom().randrange(1000)
+
+
+def _read(kind: type[Any], content: Mapping[str, Any], where: str) -> Any:
+    """A dataclass from a JSON object, every value checked against its annotation."""
+    hints = typing.get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for item in dataclasses.fields(kind):
+        if item.name in content:
+            values[item.name] = _value(hints[item.name], content[item.name], f"{where}{item.name}")
+        elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
+            raise RecordingError(f"{RUN_FILE} lacks {where}{item.name}")
+    return kind(**values)
+
+
+def _value(wanted: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
+        if not isinstance(value, dict):
+            raise RecordingError(f"{RUN_FILE}: {where} is {value!r}, not an object")
+        return _read(wanted, value, f"{where}.")
+    origin = typing.get_origin(wanted)
+    if origin is Literal:
+        allowed = typing.get_args(wanted)
+        if value not in allowed:
+            raise RecordingError(f"{RUN_FILE}: {where} is {value!r}, not one of {', '.join(allowed)}")
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return None if value is None else _value(typing.get_args(wanted)[0], value, where)
+    if origin is not None:
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+            raise RecordingError(f"{RUN_FILE}: {where} is {value!r}, not an object of texts")
+        return value
+    if type(value) is not wanted:
+        raise RecordingError(f"{RUN_FILE}: {where} is {value!r}, not {wanted.__name__}")
+    return value

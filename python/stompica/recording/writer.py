@@ -1,0 +1,210 @@
+"""Writes a run: rows in, whole Parquet files out, each under a temporary name until it is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stompica.recording import arrow
+from stompica.recording.histogram import Bucket
+from stompica.recording.run import RUN_FILE, RecordingError, RunInfo, State
+from stompica.recording.schema import TABLES, Table
+
+TEMPORARY = ".part-"
+"""What names of unfinished files begin with; readers pass them over."""
+
+ROWS_MAX = 1_000_000
+"""Rows of one table held in memory; more go into a file of their own."""
+
+_DELTA = ("at_us", "latency_us")
+
+
+class RunWriter:
+    """The writer of one run's folder, which it creates in `root`.
+
+    Rows are held until `flush`, `close`, or `ROWS_MAX` of them; a recorder of a live broker calls `flush` once in a
+    while, and each call makes one file of each table that has rows. Closing says how the run ended; a folder without
+    that is a run that was cut off. Use it as a context manager: an exception makes the run a failed one. Not for use
+    by several threads at a time.
+    """
+
+    def __init__(self, root: Path | str, info: RunInfo) -> None:
+        self.info = info
+        started = datetime.datetime.fromtimestamp(info.started_at_us / 1e6, datetime.timezone.utc)
+        words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{info.workload.name} {info.workload.transport} {info.target.name}")
+        self.folder = Path(root) / f"{started:%Y%m%dT%H%M%SZ}-{words}-{info.run_id}"
+        self.folder.mkdir(parents=True)
+        self._held: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
+        self._files = dict.fromkeys(TABLES, 0)
+        self._schemas = {name: arrow.schema(table) for name, table in TABLES.items()}
+        self._write_info()
+
+    def add(self, table: str, columns: Mapping[str, Any]) -> None:
+        """Adds rows: a value or a sequence (also a numpy or Arrow array) for each column but `run_id`.
+
+        Single values, and columns that may be empty and are not given, are repeated. RecordingError for a column that
+        is missing, is too many, or has values that do not fit its type.
+        """
+        kind = TABLES[table]
+        rows = _rows(columns)
+        unknown = set(columns) - set(kind.names)
+        if unknown:
+            raise RecordingError(f"table {table} has no column {sorted(unknown)[0]}")
+        try:
+            arrays = [self._array(kind, name, columns, rows) for name in kind.names]
+            made = pa.Table.from_arrays(arrays, schema=self._schemas[table])
+        except (pa.ArrowException, TypeError) as error:
+            raise RecordingError(f"table {table}: {error}") from error
+        for name in kind.names:
+            if not kind.columns[kind.names.index(name)].nullable and made[name].null_count:
+                raise RecordingError(f"table {table}: column {name} may not be empty")
+        self._held[table].append(made)
+        if sum(part.num_rows for part in self._held[table]) >= ROWS_MAX:
+            self._flush(kind)
+
+    def latency(self, repetition: int, series: str, at_us: int, duration_us: int, buckets: Iterable[Bucket]) -> None:
+        """Adds the histogram of one interval; nothing if it is empty."""
+        names = _buckets(buckets, "us")
+        head = {"repetition": repetition, "series": series, "at_us": at_us, "duration_us": duration_us}
+        self.add("latency", {**head, **names})
+
+    def stage(self, at_us: int, shard: int | None, stage: str, buckets: Iterable[Bucket]) -> None:
+        """Adds what one stage took since the previous `at_us`, in ns; nothing if it did nothing."""
+        self.add("stages", {"at_us": at_us, "shard": shard, "stage": stage, **_buckets(buckets, "ns")})
+
+    def diag(
+        self, at_us: int, query: str, answer: Mapping[str, Any], *, shard: int | None = None, unit: str | None = None
+    ) -> None:
+        """Adds one answer of DIAG, a JSON object: every number in it becomes a row, whatever is no number is left out.
+
+        Names of numbers within objects and lists are joined by dots. The unit is `unit`, or what the name ends in.
+        """
+        numbers = list(_numbers("", answer))
+        names = [name for name, _ in numbers]
+        units = [unit or _unit(name) for name in names]
+        head = {"at_us": at_us, "query": query, "shard": shard}
+        self.add("diag", {**head, "name": names, "value": [value for _, value in numbers], "unit": units})
+
+    def flush(self) -> None:
+        """Makes files of all rows held."""
+        for table in TABLES.values():
+            self._flush(table)
+
+    def close(self, fault: str = "") -> None:
+        """Writes what is held and the end of the run; `fault` says why it failed. A second call does nothing."""
+        if self.info.state != "recording":
+            return
+        self.flush()
+        ended_at_us = time.time_ns() // 1000 if self.info.ended_at_us is None else self.info.ended_at_us
+        state: State = "failed" if fault else "complete"
+        self.info = dataclasses.replace(self.info, ended_at_us=ended_at_us, state=state, fault=fault)
+        self._write_info()
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close("" if error is None else f"{type(error).__name__}: {error}")
+
+    def _array(self, table: Table, name: str, columns: Mapping[str, Any], rows: int) -> Any:
+        kind = self._schemas[table.name].field(name).type
+        if name == "run_id":
+            return pa.repeat(pa.scalar(self.info.run_id, kind), rows)
+        if name not in columns:
+            if not table.columns[table.names.index(name)].nullable:
+                raise RecordingError(f"table {table.name} needs the column {name}")
+            return pa.nulls(rows, kind)
+        value = columns[name]
+        if _is_sequence(value):
+            return pa.array(value, kind) if not isinstance(value, (pa.Array, pa.ChunkedArray)) else value.cast(kind)
+        return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
+
+    def _flush(self, table: Table) -> None:
+        held = [part for part in self._held[table.name] if part.num_rows]
+        self._held[table.name] = []
+        if not held:
+            return
+        self._files[table.name] += 1
+        name = f"{table.name}-{self._files[table.name]:06}.parquet"
+        content = pa.concat_tables(held)
+        with _whole(self.folder / name) as part:
+            write_parquet(content, part)
+
+    def _write_info(self) -> None:
+        with _whole(self.folder / RUN_FILE) as part:
+            part.write_text(self.info.to_json(), encoding="utf-8")
+
+
+def write_parquet(content: pa.Table, path: Path) -> None:
+    """Writes one table as recordings have it: zstd, page checksums, deltas for what grows."""
+    encodings = {name: "DELTA_BINARY_PACKED" for name in _DELTA if name in content.column_names}
+    pq.write_table(
+        content,
+        path,
+        compression="zstd",
+        use_dictionary=[name for name in content.column_names if name not in encodings],
+        column_encoding=encodings or None,
+        write_page_checksum=True,
+    )
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Any:
+    """Gives a temporary name; what was written there then appears as `path` at once, or not at all."""
+    part = path.with_name(f"{TEMPORARY}{path.name}")
+    try:
+        yield part
+        with part.open("rb") as written:
+            os.fsync(written.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _is_sequence(value: Any) -> bool:
+    return (isinstance(value, (Sequence, pa.Array, pa.ChunkedArray)) and not isinstance(value, str)) or (
+        hasattr(value, "__array__") and getattr(value, "ndim", 0) == 1
+    )
+
+
+def _rows(columns: Mapping[str, Any]) -> int:
+    lengths = {len(value) for value in columns.values() if _is_sequence(value)}
+    if len(lengths) > 1:
+        raise RecordingError(f"columns of different lengths: {sorted(lengths)}")
+    return lengths.pop() if lengths else 1
+
+
+def _buckets(buckets: Iterable[Bucket], unit: str) -> dict[str, list[int]]:
+    rows = list(buckets)
+    return {
+        f"bucket_low_{unit}": [row.low for row in rows],
+        f"bucket_high_{unit}": [row.high for row in rows],
+        "count": [row.count for row in rows],
+    }
+
+
+def _numbers(path: str, value: Any) -> Iterable[tuple[str, float]]:
+    if isinstance(value, (bool, int, float)):
+        yield path, float(value)
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _numbers(f"{path}.{name}" if path else str(name), inner)
+    elif isinstance(value, (list, tuple)):
+        for index, inner in enumerate(value):
+            yield from _numbers(f"{path}.{index}" if path else str(index), inner)
+
+
+def _unit(name: str) -> str:
+    last = re.split(r"[._-]", name)[-1]
+    return last if last in ("bytes", "us", "ns", "ms", "s", "percent", "ratio") else "count"
