@@ -9,9 +9,9 @@ use std::hash::BuildHasher as _;
 use stompica_proto::encode::{self, Offender};
 use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
-use stompica_proto::{Frame, ProtocolError};
+use stompica_proto::{Frame, ProtocolError, header};
 
-use crate::config::Wildcards;
+use crate::config::{SlowConsumer, Wildcards};
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::options::{self, SubscribeOptions};
@@ -159,7 +159,9 @@ impl Shard {
         let others = self.shared_len() - 1;
         let has_backlog = self.may_have_backlog();
         let catches_up = has_backlog && others > 0;
+        let slow_consumer = self.own_policy(key, options)?;
         let has_queue = catches_up
+            || slow_consumer.is_some()
             || wanted.ack != AckMode::Auto
             || self.router.kind(destination) == Kind::TemporaryTopic;
         let own_queue = has_queue.then(|| self.home.create(destination, QueueKind::Private));
@@ -177,6 +179,9 @@ impl Shard {
         self.list_subscription(key, wanted.id.unwrap_or(destination), found.index);
         if let Some(queue) = own_queue {
             let credit = self.add_receiver(key, found, wanted, options, Feed::One(self.id()), Some(queue));
+            if let Some(receiver) = self.router.receiver_mut(found.index) {
+                receiver.slow_consumer = slow_consumer;
+            }
             match self.router.receiver_mut(found.index).filter(|_| catches_up) {
                 Some(receiver) => receiver.catching_up = Some(CatchingUp { waiting: others, credit }),
                 None => _ = self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit),
@@ -198,6 +203,28 @@ impl Shard {
             self.tell_interest(destination, true, (waiting > 0).then_some(asker), backlog);
         }
         Ok(())
+    }
+
+    /// The policy that a subscription asks for, if it is not the server's; `block` only changes its connection's patience.
+    fn own_policy(
+        &mut self,
+        key: ConnKey,
+        options: &SubscribeOptions,
+    ) -> Result<Option<SlowConsumer>, ProtocolError> {
+        match (options.slow_consumer, self.config.slow_consumer) {
+            (Some(SlowConsumer::Block(asked)), SlowConsumer::Block(_)) => {
+                if let Some(conn) = self.conns.get_mut(key) {
+                    let asked_ms = u64::try_from(asked.as_millis()).unwrap_or(u64::MAX);
+                    conn.patience_ms = conn.patience_ms.min(asked_ms);
+                }
+                Ok(None)
+            }
+            (Some(SlowConsumer::Block(_)), _) => {
+                let allowed = "drop-oldest, drop-newest or disconnect: this server does not block publishers";
+                Err(options::bad_value(header::SLOW_CONSUMER, b"block", allowed))
+            }
+            (asked, own) => Ok(asked.filter(|asked| *asked != own)),
+        }
     }
 
     fn subscribe_named(
@@ -290,6 +317,7 @@ impl Shard {
             lending,
             deliveries_max: options.max_deliveries.unwrap_or(u32::MAX),
             delay_ms: options.redelivery_delay.map_or(0, |delay| delay.as_millis() as u64),
+            slow_consumer: None,
             armed: false,
             catching_up: None,
         };

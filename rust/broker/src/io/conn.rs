@@ -163,6 +163,8 @@ pub struct Conn {
     pub waits_since_ms: Option<u64>,
     /// The outbox is full since this time.
     pub full_since_ms: Option<u64>,
+    /// How long a full outbox may stay over half, in milliseconds, by what its subscriptions asked for.
+    pub patience_ms: u64,
     /// From when on the full outbox is expected to move.
     pub stuck_since_ms: u64,
     /// Messages left out since the last one that was delivered.
@@ -222,6 +224,7 @@ impl Conn {
             parked: None,
             waits_since_ms: None,
             full_since_ms: None,
+            patience_ms: u64::MAX,
             stuck_since_ms: now_ms,
             dropped: 0,
             since_ms: now_ms,

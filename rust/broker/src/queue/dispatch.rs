@@ -3,7 +3,7 @@
 use std::mem::take;
 
 use super::home::Home;
-use super::parts::{Delivery, Effect, Queue};
+use super::parts::{Credit, Delivery, Effect, Queue};
 use super::{ConsumerKey, QueueKey, Subscriber};
 
 impl Home {
@@ -52,6 +52,9 @@ impl Home {
                     self.expire(key, stored);
                 }
                 continue;
+            }
+            if queue.barriers.first().is_some_and(|barrier| first.seq > *barrier) {
+                return; // a transaction is about to put its messages in front of it
             }
             let avoid = first.refused_by;
             let Some(chosen) = self.next_ready(key, avoid) else { return };
@@ -136,19 +139,30 @@ impl Home {
         }
     }
 
-    /// Credit of this consumer is wanted at another home: gives back what is not needed here, now or as soon as it is
-    /// not.
-    pub fn reclaim(&mut self, subscriber: Subscriber) {
-        let Some(&key) = self.by_subscriber.get(&subscriber) else { return };
-        let Some(consumer) = self.consumers.get_mut(key) else { return };
-        if !consumer.reclaimed {
+    /// Lends a consumer of a pattern credit; what is not needed goes back.
+    pub fn lend(&mut self, key: ConsumerKey, messages: i64) {
+        self.add_credit(key, Credit { messages, bytes: 0 });
+        self.want_back(key);
+    }
+
+    fn want_back(&mut self, key: ConsumerKey) {
+        if let Some(consumer) = self.consumers.get_mut(key)
+            && !consumer.reclaimed
+        {
             consumer.reclaimed = true;
             self.reclaimed.push(key);
         }
         self.return_reclaimed();
     }
 
-    fn return_reclaimed(&mut self) {
+    /// Credit of this consumer is wanted at another home: gives back what is not needed here, now or as soon as it is
+    /// not.
+    pub fn reclaim(&mut self, subscriber: Subscriber) {
+        let Some(&key) = self.by_subscriber.get(&subscriber) else { return };
+        self.want_back(key);
+    }
+
+    pub(super) fn return_reclaimed(&mut self) {
         if self.reclaimed.is_empty() {
             return;
         }

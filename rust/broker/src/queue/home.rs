@@ -220,11 +220,6 @@ impl Home {
         self.add_credit(progress.consumer, progress.credit);
     }
 
-    /// Lends a consumer of a pattern credit.
-    pub fn lend(&mut self, key: ConsumerKey, messages: i64) {
-        self.add_credit(key, Credit { messages, bytes: 0 });
-    }
-
     /// Drops the message that would be delivered next.
     pub fn drop_first(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key) {
@@ -232,15 +227,45 @@ impl Home {
         }
     }
 
-    /// Keeps room in a queue, or (negative) gives it free.
-    pub fn reserve(&mut self, key: QueueKey, count: i64, bytes: i64) {
-        if let Some(queue) = self.queues.get_mut(key) {
-            queue.reserved = queue.reserved.saturating_add_signed(count);
-            queue.reserved_bytes = queue.reserved_bytes.saturating_add_signed(bytes);
-            if queue.is_idle() {
-                self.became_idle(key);
-            }
+    /// Keeps room for a transaction in a queue, and the places behind what is in it: nothing that comes later is delivered
+    /// before the room is given free by [`Home::release`]. Returns the first place.
+    pub fn reserve(&mut self, key: QueueKey, count: u64, bytes: u64) -> u64 {
+        let Some(queue) = self.queues.get_mut(key) else { return 0 };
+        queue.reserved += count;
+        queue.reserved_bytes += bytes;
+        let first = queue.next_seq;
+        queue.next_seq += count;
+        queue.barriers.insert(first);
+        first
+    }
+
+    /// Gives room free that [`Home::reserve`] kept.
+    pub fn release(&mut self, key: QueueKey, first: u64, count: u64, bytes: u64) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        queue.reserved -= count.min(queue.reserved);
+        queue.reserved_bytes -= bytes.min(queue.reserved_bytes);
+        queue.barriers.remove(&first);
+        self.touch(key);
+        if self.queues.get(key).is_some_and(Queue::is_idle) {
+            self.became_idle(key);
         }
+    }
+
+    /// Puts a message of a transaction at the place that was kept for it.
+    pub fn enqueue_at(&mut self, key: QueueKey, mut stored: Stored, seq: u64) {
+        let Some(queue) = self.queues.get_mut(key) else {
+            self.counts.dropped += 1;
+            return;
+        };
+        if stored.is_expired(self.now_ms) {
+            return self.expire(key, stored);
+        }
+        stored.seq = seq;
+        queue.enqueued += 1;
+        self.counts.enqueued += 1;
+        queue.pending.put_back(stored);
+        self.rearm(key);
+        self.touch(key);
     }
 
     /// Gives a consumer more credit.

@@ -18,6 +18,7 @@ impl Home {
         }
         self.release_unmatched(key);
         self.touch(key);
+        self.return_reclaimed();
         let Some(queue) = self.queues.get(key) else { return };
         if queue.is_idle() && self.expires_idle(queue) <= self.now_ms {
             self.delete(key);

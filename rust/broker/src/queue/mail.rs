@@ -54,7 +54,7 @@ pub struct Attach {
 }
 
 /// Messages of a transaction that a home is to take.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Need {
     /// The queue, or the topic.
     pub name: Box<[u8]>,
@@ -62,12 +62,24 @@ pub struct Need {
     pub retained: bool,
     /// Room is kept for it.
     pub reserved: bool,
+    /// The first of the places that are kept for it.
+    pub first: u64,
     /// The queue was made for it.
     pub created: bool,
     /// How many messages.
     pub count: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// How many of them have come.
+    pub placed: u64,
+}
+
+impl Need {
+    /// Whether a place is kept for a message to this destination.
+    #[must_use]
+    pub fn takes(&self, destination: &[u8]) -> bool {
+        self.reserved && !self.retained && *self.name == *destination && self.placed < self.count
+    }
 }
 
 /// One note of a shard to another.

@@ -1,6 +1,6 @@
 //! What a home is made of, and what it asks others to do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use stompica_proto::ProtocolError;
 
@@ -27,6 +27,8 @@ pub struct Queue {
     /// Messages that consumers hold.
     pub(super) in_flight: u64,
     pub(super) in_flight_bytes: u64,
+    /// Places that prepared transactions have been promised: nothing behind the first one is delivered.
+    pub(super) barriers: BTreeSet<u64>,
     /// Room that prepared transactions have been promised.
     pub(super) reserved: u64,
     pub(super) reserved_bytes: u64,
@@ -55,6 +57,7 @@ impl Queue {
             next_first: 1,
             in_flight: 0,
             in_flight_bytes: 0,
+            barriers: BTreeSet::new(),
             reserved: 0,
             reserved_bytes: 0,
             ready: VecDeque::new(),

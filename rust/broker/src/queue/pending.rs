@@ -1,8 +1,8 @@
 //! What waits in one queue, in order.
 //!
-//! Messages that no consumer has seen stand in `fresh`. A delivered message that comes back has a lower place than
-//! all of those, since deliveries are made in order; it waits in `returned`, or, while its redelivery is delayed, in
-//! `delayed`, where it does not hold up others.
+//! Messages stand in `fresh` as they come. One that has its place from before, because it was delivered and comes back
+//! or belongs to a transaction, waits in `returned`, or, while its redelivery is delayed, in `delayed`, where it does not
+//! hold up others. The next one is whichever has the lower place.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -50,7 +50,7 @@ impl Pending {
         self.fresh.push_back(stored);
     }
 
-    /// Puts a delivered message back at its place.
+    /// Puts a message at the place it has, be it one that was delivered or one of a transaction.
     pub fn put_back(&mut self, stored: Stored) {
         self.note(&stored);
         self.returned.insert(stored.seq, stored);
@@ -80,15 +80,24 @@ impl Pending {
     /// The message that is to be delivered next.
     #[must_use]
     pub fn first(&self) -> Option<&Stored> {
-        self.returned.first_key_value().map(|(_, stored)| stored).or_else(|| self.fresh.front())
+        if self.returned_is_next() {
+            self.returned.first_key_value().map(|(_, stored)| stored)
+        } else {
+            self.fresh.front()
+        }
+    }
+
+    fn returned_is_next(&self) -> bool {
+        match (self.returned.first_key_value(), self.fresh.front()) {
+            (Some((seq, _)), Some(fresh)) => *seq < fresh.seq,
+            (returned, _) => returned.is_some(),
+        }
     }
 
     /// Takes the first message.
     pub fn pop(&mut self) -> Option<Stored> {
-        let stored = match self.returned.pop_first() {
-            Some((_, stored)) => stored,
-            None => self.fresh.pop_front()?,
-        };
+        let stored =
+            if self.returned_is_next() { self.returned.pop_first()?.1 } else { self.fresh.pop_front()? };
         self.forget(&stored);
         if self.fresh.is_empty() && self.fresh.capacity() > KEPT_CAPACITY_MAX {
             self.fresh = VecDeque::new();

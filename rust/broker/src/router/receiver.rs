@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::group::Dialect;
+use crate::config::SlowConsumer;
 use crate::ids::ShardId;
 use crate::queue::parts::Credit;
 use crate::queue::unacked::Unacked;
@@ -51,6 +52,8 @@ pub struct Receiver {
     pub deliveries_max: u32,
     /// Its own `redelivery-delay`, in milliseconds.
     pub delay_ms: u64,
+    /// Its own `slow-consumer`, where that is not the server's: then its queue is bounded by it.
+    pub slow_consumer: Option<SlowConsumer>,
     /// A deadline for its acknowledgements is in the timers.
     pub armed: bool,
     /// Homes still send it what they hold of the past; live messages wait in its own queue meanwhile.

@@ -114,7 +114,9 @@ impl Shard {
     fn waiting_bytes(&self, key: ConnKey) -> usize {
         let Some(conn) = self.conns.get(key) else { return 0 };
         let queued = conn.subscriptions.iter().filter_map(|index| {
-            let queue = self.router.subscriptions[*index as usize].receiver.as_ref()?.own_queue?;
+            let receiver = self.router.subscriptions[*index as usize].receiver.as_ref()?;
+            // A queue with a policy of its own never makes others wait.
+            let queue = receiver.own_queue.filter(|_| receiver.slow_consumer.is_none())?;
             self.home.queue(queue).map(Queue::waiting_bytes)
         });
         conn.outbox.bytes() + queued.sum::<usize>()
@@ -129,10 +131,12 @@ impl Shard {
         }
         let waiting = self.home.queue(queue).map_or(0, Queue::waiting_bytes);
         let limit = self.config.outbox_limit;
+        let own = self.router.receiver_mut(member.subscription).and_then(|receiver| receiver.slow_consumer);
+        let policy = own.unwrap_or(self.config.slow_consumer);
         let conn = self.conns.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.generation };
         if waiting >= limit {
-            match self.config.slow_consumer {
+            match policy {
                 SlowConsumer::Block(_) => {}
                 SlowConsumer::Disconnect => return self.too_slow.push(key),
                 policy => {
@@ -148,7 +152,7 @@ impl Shard {
         self.home.enqueue(queue, stored);
         self.dispatch_at_once(queue);
         let conn = self.conns.member_mut(member.conn);
-        if conn.full_since_ms.is_none() && waiting + conn.outbox.bytes() >= limit {
+        if own.is_none() && conn.full_since_ms.is_none() && waiting + conn.outbox.bytes() >= limit {
             self.newly_full.push(key);
         }
     }
@@ -269,7 +273,7 @@ impl Shard {
     pub(super) fn slow_deadline(&self, conn: &Conn) -> Option<u64> {
         let since_ms = conn.full_since_ms?;
         let SlowConsumer::Block(patience) = self.config.slow_consumer else { return None };
-        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).min(conn.patience_ms);
         let moved_ms = conn.written_ms.max(conn.stuck_since_ms);
         Some((moved_ms + STUCK_MS.min(patience_ms)).min(since_ms.saturating_add(patience_ms)))
     }

@@ -161,30 +161,42 @@ impl Shard {
         let is_new = self.home.find(&need.name).is_none();
         if let Some(queue) = self.queue_for(&need.name, need.count, need.bytes)? {
             (need.reserved, need.created) = (true, is_new);
-            self.home.reserve(queue, need.count as i64, need.bytes as i64);
+            need.first = self.home.reserve(queue, need.count, need.bytes);
         }
         Ok(())
     }
 
     /// Nothing comes of a transaction: gives the room free that was kept for it.
     pub(super) fn cancel(&mut self, name: Prepared) {
-        self.release(name, true);
+        self.settle_prepared(name, Vec::new(), true);
     }
 
-    /// Gives the room free that was kept for a transaction, whose messages come now unless it is undone.
-    pub(super) fn release(&mut self, name: Prepared, undo: bool) {
-        for need in self.prepared.remove(&name).unwrap_or_default() {
-            if need.retained && need.reserved {
+    /// Puts the messages of a transaction at the places that were kept for them; those to worker topics and temporary
+    /// queues, for which none are, behind all others.
+    pub(super) fn settle_prepared(&mut self, name: Prepared, messages: Vec<Stored>, undo: bool) {
+        let mut needs = self.prepared.remove(&name).unwrap_or_default();
+        let mut others = Vec::new();
+        for stored in messages {
+            let need = needs.iter_mut().find(|need| need.takes(stored.destination()));
+            match need.and_then(|need| Some((self.home.find(&need.name)?, need))) {
+                Some((queue, need)) => {
+                    self.home.enqueue_at(queue, stored, need.first + need.placed);
+                    need.placed += 1;
+                }
+                None => others.push(stored),
+            }
+        }
+        for need in needs.iter().filter(|need| need.reserved) {
+            if need.retained {
                 self.retained.reserve(-1, 0);
-            } else if need.reserved
-                && let Some(queue) = self.home.find(&need.name)
-            {
-                self.home.reserve(queue, -(need.count as i64), -(need.bytes as i64));
+            } else if let Some(queue) = self.home.find(&need.name) {
+                self.home.release(queue, need.first, need.count, need.bytes);
                 if undo && need.created {
                     self.home.delete_unused(queue);
                 }
             }
         }
+        self.enqueue_all(others);
         self.count_queues();
     }
 
@@ -228,9 +240,9 @@ impl Shard {
     /// Does all that a transaction holds; nothing can fail any more.
     fn apply(&mut self, key: ConnKey, commit: Commit) {
         let Commit { operations, token, receipt, homes, .. } = commit;
-        self.release((self.id, token), false);
         // Also a home that gets no message has to learn that the room it kept is free.
-        let mut queued: Vec<(ShardId, Vec<Stored>)> = homes.iter().map(|home| (*home, Vec::new())).collect();
+        let prepared = homes.iter().copied().chain([self.id]);
+        let mut queued: Vec<(ShardId, Vec<Stored>)> = prepared.map(|home| (home, Vec::new())).collect();
         let mut retained = Vec::new();
         self.batch.join(true);
         for operation in operations {
@@ -251,7 +263,7 @@ impl Shard {
         let asker = Asker { shard: self.id, conn: key, token: if receipt.is_some() { answer } else { 0 } };
         for (home, messages) in queued {
             if home == self.id {
-                self.enqueue_all(messages);
+                self.settle_prepared((self.id, token), messages, false);
             } else {
                 self.tell(home, QueueMail::Commit(messages, token, asker));
             }
@@ -300,14 +312,7 @@ fn add_need(needs: &mut Needs, home: ShardId, stored: &Stored, retained: bool) {
             need.count += 1;
             need.bytes += bytes;
         }
-        None => needs[at].1.push(Need {
-            name: name.into(),
-            retained,
-            reserved: false,
-            created: false,
-            count: 1,
-            bytes,
-        }),
+        None => needs[at].1.push(Need { name: name.into(), retained, count: 1, bytes, ..Need::default() }),
     }
 }
 

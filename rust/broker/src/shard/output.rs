@@ -88,6 +88,11 @@ impl Shard {
             return self.prepare_answered(key, Some(error));
         }
         if let Some(at) = conn.answers.iter().position(|pending| token != 0 && pending.token == token) {
+            if conn.answers.iter().any(|pending| matches!(pending.answer, Answer::Error { .. })) {
+                // A frame before it was refused already, and its ERROR is the last word.
+                conn.answers.remove(at);
+                return self.receipt_answered(key, 0);
+            }
             if let Answer::Receipt(id) = &conn.answers[at].answer {
                 offender.receipt = Some(id.to_vec());
             }

@@ -84,8 +84,7 @@ impl Shard {
             }
             QueueMail::Cancel(asker) => self.cancel((asker.shard, asker.token)),
             QueueMail::Commit(messages, prepared, asker) => {
-                self.release((asker.shard, prepared), false);
-                self.enqueue_all(messages);
+                self.settle_prepared((asker.shard, prepared), messages, false);
                 self.answer(asker, Ok(()));
             }
             QueueMail::EndDurable(name, asker, offender) => {
