@@ -894,6 +894,28 @@ def test_receipts_of_what_was_accepted_come_before_the_error(
     assert bodies(_taken(client(to=broker), queue, 3)) == NUMBERS[:3]
 
 
+@pytest.mark.parametrize("refused", [{}, {"receipt": "refused"}], ids=["silent", "receipt"])
+def test_a_refused_send_among_others_ends_the_connection(
+    client: Clients, shared_broker: StartBroker, queue: str, refused: dict[str, str]
+) -> None:
+    """Each queue's home answers for itself; whatever was taken meanwhile, the ERROR comes, and comes last."""
+    broker = shared_broker(max_queue_length=3)
+    for number in range(10):
+        publisher, full = client(to=broker), f"{queue}-full-{number}"
+        fill(publisher, full, *NUMBERS[:3])
+        others = [frames.send(f"{queue}-{number}-{other}", "x", receipt=str(other)) for other in range(6)]
+        publisher.send(*others[:3], frames.send(full, "3", **refused), *others[3:])
+        *receipts, error = publisher.frames_until_closed()
+        assert (error.command, error["code"], error.header("receipt-id")) == (
+            "ERROR",
+            "E-QUEUE-FULL",
+            refused.get("receipt"),
+        )
+        names = [receipt["receipt-id"] for receipt in receipts]
+        assert names == [str(other) for other in range(len(names))]
+        assert 3 <= len(names) <= (3 if refused else 6)
+
+
 def test_every_sender_to_a_full_queue_is_refused_alone(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     broker = shared_broker(max_queue_length=3)
     publishers = [client(to=broker) for _ in range(6)]
