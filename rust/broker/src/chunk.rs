@@ -32,6 +32,8 @@ pub struct ChunkPool {
     spare: Vec<Chunk>,
     spare_bytes: usize,
     held_bytes: usize,
+    opened: u64,
+    allocated: u64,
 }
 
 impl ChunkPool {
@@ -41,9 +43,19 @@ impl ChunkPool {
         self.held_bytes
     }
 
+    /// How many chunks were ever handed out, and how many of them were new.
+    #[must_use]
+    pub fn opened(&self) -> (u64, u64) {
+        (self.opened, self.allocated)
+    }
+
     /// A new, empty chunk with one reference, the caller's.
     pub fn open(&mut self) -> ChunkId {
-        let mut chunk = self.spare.pop().unwrap_or_default();
+        self.opened += 1;
+        let mut chunk = self.spare.pop().unwrap_or_else(|| {
+            self.allocated += 1;
+            Chunk::default()
+        });
         self.spare_bytes -= chunk.counted;
         self.held_bytes += chunk.counted;
         chunk.references = 1;

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use mio::{Interest, Poll, Waker};
 
 use crate::config::Config;
+use crate::diag::answer::Answer;
+use crate::diag::{Query, part};
 use crate::ids::{self, ShardId};
 use crate::io::listener::Listener;
 use crate::log::{Level, LogQueue};
@@ -41,6 +43,20 @@ pub enum StartError {
         error: io::Error,
     },
 }
+
+/// Why a query of diagnostics has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiagError {
+    /// There is no such query; the text names those there are.
+    #[error("{0}")]
+    Unknown(String),
+    /// The broker has ended, or a shard did not answer in time.
+    #[error("the broker has ended, or did not answer within {0:?}")]
+    Silent(Duration),
+}
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One connection, for reports and tests.
 #[derive(Clone, Debug)]
@@ -211,7 +227,7 @@ impl Broker {
     /// All connections.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         let mut all: Vec<ConnectionInfo> =
             self.ask(deadline, Mail::Connections).unwrap_or_default().into_iter().flatten().collect();
         all.sort_unstable_by_key(|info| info.id);
@@ -225,6 +241,18 @@ impl Broker {
         let memory = self.shared.memory.load(Ordering::Relaxed);
         all.push(("memory_bytes", u64::try_from(memory).unwrap_or(0)));
         all
+    }
+
+    /// Answers a query of diagnostics in JSON: an object, a number or a list (PRODUCT.md, section 9). Takes as long as
+    /// the busiest shard's turn.
+    ///
+    /// # Errors
+    /// See [`DiagError`].
+    pub fn diag(&self, query: &str) -> Result<String, DiagError> {
+        let query = Query::parse(query.as_bytes()).map_err(DiagError::Unknown)?;
+        let parts = self.ask(Instant::now() + PATIENCE, |reply| Mail::Diagnose(query, reply));
+        let all = parts.and_then(part::merge).ok_or(DiagError::Silent(PATIENCE))?;
+        Ok(Answer::new(query, all).json())
     }
 
     /// Gives new settings to the shards; those that need a restart are ignored.

@@ -17,6 +17,7 @@
 mod chunk;
 mod command;
 pub mod config;
+mod diag;
 mod handle;
 mod ids;
 mod io;
@@ -31,4 +32,4 @@ mod shard;
 mod stats;
 mod tx;
 
-pub use handle::{Broker, ConnectionInfo, StartError};
+pub use handle::{Broker, ConnectionInfo, DiagError, StartError};

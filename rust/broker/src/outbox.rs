@@ -80,6 +80,13 @@ impl Outbox {
         self.ranges.iter().any(|range| range.control)
     }
 
+    /// How many MESSAGEs wait; counted one by one.
+    #[must_use]
+    pub fn messages(&self, pool: &ChunkPool) -> usize {
+        let messages = self.ranges.iter().filter(|range| !range.control);
+        messages.map(|range| pool.frames_in(range.chunk, range.start, range.end)).sum()
+    }
+
     /// Adds a range of a shared chunk. Returns whether it needs a new reference to the chunk, which the caller adds
     /// (once for a whole group).
     #[must_use]

@@ -93,6 +93,11 @@ impl Broker {
         connections.into_iter().map(row).collect()
     }
 
+    /// Answers a query of diagnostics, in JSON. ValueError: there is no such query.
+    fn diag(&self, py: Python<'_>, query: &str) -> PyResult<String> {
+        py.detach(|| self.broker.diag(query)).map_err(error::diag)
+    }
+
     /// The broker's counters by name.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = PyDict::new(py);

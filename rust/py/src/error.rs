@@ -1,9 +1,10 @@
 //! The only map from Rust's errors to Python's exceptions, which `stompica/errors.py` defines.
 
 use pyo3::PyErr;
+use pyo3::exceptions::PyValueError;
 
-use stompica_broker::StartError;
 use stompica_broker::config;
+use stompica_broker::{DiagError, StartError};
 
 mod python {
     pyo3::import_exception!(stompica.errors, ConfigError);
@@ -25,4 +26,13 @@ pub(crate) fn start(error: &StartError) -> PyErr {
 /// A shard panicked.
 pub(crate) fn failed(cause: String) -> PyErr {
     python::BrokerFailed::new_err(cause)
+}
+
+/// A query of diagnostics has no answer.
+#[allow(clippy::needless_pass_by_value, reason = "the argument of map_err")]
+pub(crate) fn diag(error: DiagError) -> PyErr {
+    match error {
+        DiagError::Unknown(_) => PyValueError::new_err(error.to_string()),
+        DiagError::Silent(_) => python::BrokerFailed::new_err(error.to_string()),
+    }
 }

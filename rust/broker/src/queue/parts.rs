@@ -83,6 +83,12 @@ impl Queue {
         self.pending.bytes()
     }
 
+    /// Messages that consumers hold, and their bytes.
+    #[must_use]
+    pub fn in_flight(&self) -> (u64, u64) {
+        (self.in_flight, self.in_flight_bytes)
+    }
+
     /// How many subscriptions consume it.
     #[must_use]
     pub fn consumers(&self) -> u32 {

@@ -81,6 +81,12 @@ impl Unacked {
         found.map(|entry| entry.number)
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.live
+    }
+
     /// Takes one out.
     pub fn take(&mut self, number: u64) -> Option<Taken> {
         let at = self.place(number)?;

@@ -225,6 +225,12 @@ impl Router {
         &mut self.destinations[destination as usize]
     }
 
+    /// How many names without a subscription of their own are remembered.
+    #[must_use]
+    pub fn cached(&self) -> usize {
+        self.cached
+    }
+
     /// What a name or pattern is.
     #[must_use]
     pub fn kind(&self, name: &[u8]) -> Kind {

@@ -69,6 +69,7 @@ impl Shard {
             Mail::Panic => panic!("as the test asked"),
             // Whoever asked may have given up waiting.
             Mail::Connections(reply) => _ = reply.send(self.connection_infos()),
+            Mail::Diagnose(query, reply) => _ = reply.send(self.diagnose(query)),
             Mail::Settle(reply) => _ = reply.send((self.is_settled(), self.activity())),
         }
     }

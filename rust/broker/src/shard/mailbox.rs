@@ -13,6 +13,8 @@ use mio::net::TcpStream;
 use stompica_proto::encode::Message;
 
 use crate::config::Config;
+use crate::diag::Query;
+use crate::diag::part::Part;
 use crate::handle::ConnectionInfo;
 use crate::ids::ShardId;
 use crate::queue::SubscriptionKey;
@@ -76,6 +78,8 @@ pub enum Mail {
     Reload(Arc<Config>),
     /// Report every connection.
     Connections(Sender<Vec<ConnectionInfo>>),
+    /// Answer a query of diagnostics, for this shard's part.
+    Diagnose(Query, Sender<Part>),
     /// Panic, to see what becomes of the others.
     #[cfg(test)]
     Panic,

@@ -20,6 +20,7 @@ mod close;
 mod commit;
 mod deadline;
 mod deliver;
+mod diagnose;
 mod drain;
 mod http;
 mod input;
@@ -52,6 +53,7 @@ pub use self::shared::Shared;
 use self::timer::Timers;
 use crate::chunk::ChunkPool;
 use crate::config::Config;
+use crate::diag::stages::Stages;
 use crate::ids::{ConnKey, MessageIds, ShardId};
 use crate::io::conn::Conns;
 use crate::io::listener::Listener;
@@ -165,6 +167,7 @@ pub struct Shard {
     pub(crate) hinted: bool,
     /// It was said once that nothing is stored on disk.
     pub(crate) warned_of_memory: bool,
+    pub(crate) stages: Stages,
     draining: Option<Draining>,
     stopped: bool,
 }
@@ -227,6 +230,7 @@ impl Shard {
             next_token: 0,
             hinted: false,
             warned_of_memory: false,
+            stages: Stages::default(),
             draining: None,
             stopped: false,
             shared,

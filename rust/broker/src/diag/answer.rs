@@ -1,0 +1,247 @@
+//! An answer as JSON, as headers of a MESSAGE, and as a DIAG frame.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use stompica_proto::{Version, encode, escape};
+
+use super::Query;
+use super::part::{Benchmark, Part};
+use super::stages::Stage;
+
+/// What the broker says to one query.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What was asked.
+    pub query: Query,
+    part: Part,
+}
+
+#[derive(Serialize)]
+struct StageJson {
+    count: u64,
+    total_ns: u64,
+    buckets: Vec<(u64, u64, u64)>,
+}
+
+#[derive(Serialize)]
+struct BenchmarkJson {
+    enabled_ms_left: u64,
+    stages: BTreeMap<&'static str, StageJson>,
+}
+
+fn benchmark(all: &Benchmark) -> BenchmarkJson {
+    let stages = Stage::ALL.into_iter().zip(&all.stages).map(|(stage, times)| {
+        let buckets = times.buckets().collect();
+        (stage.name(), StageJson { count: times.count, total_ns: times.total_ns, buckets })
+    });
+    BenchmarkJson { enabled_ms_left: all.left_ms, stages: stages.collect() }
+}
+
+fn json(value: &impl Serialize) -> String {
+    // Numbers, strings and lists of them have no form that JSON lacks.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Appends a header line that `version` can carry: what it cannot becomes `?`.
+fn header(out: &mut Vec<u8>, name: &str, value: &str, version: Version) {
+    if escape::can_carry(name.as_bytes(), value.as_bytes(), version) {
+        encode::header(out, name.as_bytes(), value.as_bytes(), version);
+    } else {
+        let value = if value.is_empty() { " ".to_owned() } else { value.replace('\n', "?") };
+        encode::header(out, name.as_bytes(), value.as_bytes(), version);
+    }
+}
+
+impl Answer {
+    /// The answer that the parts of all shards make.
+    #[must_use]
+    pub fn new(query: Query, part: Part) -> Self {
+        Answer { query, part }
+    }
+
+    /// As JSON: an object, a number or a list.
+    #[must_use]
+    pub fn json(&self) -> String {
+        match &self.part {
+            Part::Session(session) => match self.query {
+                Query::SessionSize => session.clients.to_string(),
+                Query::SessionEncodedSize => session.websockets.to_string(),
+                Query::SessionConnectedSize => session.stomp_connected.to_string(),
+                _ => json(session),
+            },
+            Part::WsBuffer(buffer) => json(buffer),
+            Part::Stale(waiting) => json(waiting),
+            Part::Subs(names) if self.query == Query::PubsubSize => names.len().to_string(),
+            Part::Subs(names) => json(names),
+            Part::Network(network) => json(network),
+            Part::Benchmark(all) => json(&benchmark(all)),
+            Part::Shards(rows) => json(rows),
+            Part::Memory(memory) => json(memory),
+            Part::Queues(rows) => json(rows),
+            Part::Ack(rows) => json(rows),
+            Part::Store(store) => json(store),
+            Part::Slow(rows) => json(rows),
+        }
+    }
+
+    /// As one header's value: JSON, but a list of names with commas between them.
+    fn value(&self) -> String {
+        match &self.part {
+            Part::Subs(names) if self.query == Query::Subs => {
+                names.iter().map(String::as_str).collect::<Vec<_>>().join(",")
+            }
+            _ => self.json(),
+        }
+    }
+
+    /// The statistics as header lines, in 1.2's escapes: one for each number of the ancestor's queries.
+    #[must_use]
+    pub fn header_lines(&self) -> Vec<u8> {
+        let rows = match &self.part {
+            Part::Session(session) if self.query == Query::Session => session.rows(),
+            Part::WsBuffer(buffer) => buffer.rows(),
+            Part::Stale(waiting) => vec![
+                ("input-queue-size", waiting.r#in),
+                ("output-queue-size", waiting.out),
+                ("stale-queue-size", waiting.stale),
+            ],
+            _ => Vec::new(),
+        };
+        let mut lines = Vec::new();
+        for (name, number) in &rows {
+            header(&mut lines, name, &number.to_string(), Version::V1_2);
+        }
+        if !self.query.is_ancestors() {
+            header(&mut lines, "query", self.query.name(), Version::V1_2);
+            lines.extend_from_slice(b"content-type:application/json\n");
+        } else if rows.is_empty() {
+            header(&mut lines, self.query.name(), &self.value(), Version::V1_2);
+        }
+        lines
+    }
+
+    /// The body of a MESSAGE.
+    #[must_use]
+    pub fn body(&self) -> String {
+        if self.query.is_ancestors() { self.query.name().to_owned() } else { self.json() }
+    }
+
+    /// Appends the answer to a DIAG frame: a DIAG frame with one header, or with a body of JSON.
+    pub fn frame(&self, out: &mut Vec<u8>, version: Version) {
+        out.extend_from_slice(b"DIAG\n");
+        if self.query.is_ancestors() {
+            header(out, self.query.name(), &self.value(), version);
+            out.extend_from_slice(b"\n\0");
+            return;
+        }
+        let body = self.json();
+        header(out, "query", self.query.name(), version);
+        out.extend_from_slice(b"content-type:application/json\ncontent-length:");
+        encode::decimal(out, body.len() as u64);
+        out.extend_from_slice(b"\n\n");
+        out.extend_from_slice(body.as_bytes());
+        out.push(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::part::{Memory, QueueRow, Session, Store, Waiting};
+    use super::super::stages::Histogram;
+    use super::*;
+
+    fn session(query: Query) -> Answer {
+        let session = Session { clients: 3, websockets: 1, stomp_connected: 2, subscriptions: 4 };
+        Answer::new(query, Part::Session(session))
+    }
+
+    fn frame(answer: &Answer, version: Version) -> String {
+        let mut out = Vec::new();
+        answer.frame(&mut out, version);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    // PRODUCT.md, section 9
+    #[test]
+    fn the_ancestor_s_answers_are_one_header_of_a_diag_frame() {
+        for (query, expected) in [
+            (Query::SessionSize, "DIAG\nsession-size:3\n\n\0"),
+            (Query::SessionEncodedSize, "DIAG\nsession-encoded-size:1\n\n\0"),
+            (Query::SessionConnectedSize, "DIAG\nsession-connected-size:2\n\n\0"),
+            (
+                Query::Session,
+                "DIAG\nsession:{\"clients\":3,\"websockets\":1,\"stomp_connected\":2,\"subscriptions\":4}\n\n\0",
+            ),
+        ] {
+            assert_eq!(frame(&session(query), Version::V1_0), expected);
+        }
+        assert!(frame(&session(Query::Session), Version::V1_1).contains("{\"clients\"\\c3,"));
+        let names = ["/dup", "/q/*"].map(str::to_owned).into();
+        let subs = Answer::new(Query::Subs, Part::Subs(names));
+        assert_eq!(frame(&subs, Version::V1_2), "DIAG\nsubs:/dup,/q/*\n\n\0");
+        assert_eq!(subs.json(), "[\"/dup\",\"/q/*\"]");
+        let size = Answer::new(Query::PubsubSize, subs.part);
+        assert_eq!(
+            (frame(&size, Version::V1_2).as_str(), size.json()),
+            ("DIAG\npubsub-size:2\n\n\0", "2".into())
+        );
+    }
+
+    #[test]
+    fn what_stomp_1_0_cannot_carry_does_not_break_the_frame() {
+        let odd = Answer::new(Query::Subs, Part::Subs(["a\nb".to_owned()].into()));
+        assert_eq!(frame(&odd, Version::V1_0), "DIAG\nsubs:a?b\n\n\0");
+        assert_eq!(frame(&odd, Version::V1_2), "DIAG\nsubs:a\\nb\n\n\0");
+        let none = Answer::new(Query::Subs, Part::Subs([].into()));
+        assert_eq!(frame(&none, Version::V1_0), "DIAG\nsubs: \n\n\0");
+        assert_eq!(frame(&none, Version::V1_2), "DIAG\nsubs:\n\n\0");
+    }
+
+    #[test]
+    fn statistics_are_headers_under_the_ancestor_s_names() {
+        let lines = |answer: &Answer| String::from_utf8(answer.header_lines()).expect("UTF-8");
+        assert_eq!(
+            lines(&session(Query::Session)),
+            "clients:3\nwebsockets:1\nstomp_connected:2\nsubscriptions:4\n"
+        );
+        assert_eq!(lines(&session(Query::SessionSize)), "session-size:3\n");
+        let stale = Answer::new(Query::Stale, Part::Stale(Waiting { r#in: 1, out: 2, stale: 3 }));
+        assert_eq!(lines(&stale), "input-queue-size:1\noutput-queue-size:2\nstale-queue-size:3\n");
+        assert_eq!(
+            (stale.json().as_str(), stale.body().as_str()),
+            ("{\"in\":1,\"out\":2,\"stale\":3}", "stale")
+        );
+    }
+
+    #[test]
+    fn the_new_answers_are_json() {
+        let store = Answer::new(Query::Store, Part::Store(Store { kind: "memory" }));
+        let expected =
+            "DIAG\nquery:store\ncontent-type:application/json\ncontent-length:17\n\n{\"kind\":\"memory\"}\0";
+        assert_eq!(frame(&store, Version::V1_2), expected);
+        assert_eq!(store.header_lines(), b"query:store\ncontent-type:application/json\n");
+        let row = QueueRow { name: "/queue/\"a".to_owned(), kind: "work", ..QueueRow::default() };
+        assert_eq!(
+            Answer::new(Query::Queues, Part::Queues(vec![row])).json(),
+            "[{\"name\":\"/queue/\\\"a\",\"kind\":\"work\",\"size\":0,\"waiting_bytes\":0,\"in_flight\":0,\
+             \"consumers\":0,\"enqueued\":0,\"dequeued\":0}]"
+        );
+        let memory = Answer::new(Query::Memory, Part::Memory(Memory::default()));
+        assert!(memory.json().starts_with("{\"held_bytes\":0,\"limit_bytes\":0,\"short\":false,"));
+    }
+
+    #[test]
+    fn stages_are_told_by_name_with_the_buckets_that_hold_something() {
+        let mut times = Histogram::default();
+        times.add(5);
+        times.add(100);
+        let stages = vec![times; Stage::ALL.len()];
+        let answer = Answer::new(Query::Benchmark, Part::Benchmark(Benchmark { left_ms: 7, stages }));
+        let text = answer.json();
+        assert!(
+            text.starts_with("{\"enabled_ms_left\":7,\"stages\":{\"encode\":{\"count\":2,\"total_ns\":105,")
+        );
+        assert!(text.contains("\"turn\":{\"count\":2,\"total_ns\":105,\"buckets\":[[5,6,1],[100,104,1]]}"));
+    }
+}

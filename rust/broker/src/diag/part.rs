@@ -1,0 +1,347 @@
+//! What one shard contributes to an answer, and how the parts of all shards make one.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::stages::{Histogram, Stage, Stages};
+
+/// Numbers that are added up over the shards, under the names and in the order of the answer.
+macro_rules! sums {
+    ($(#[doc = $doc:literal] $kind:ident { $($(#[doc = $field_doc:literal])* $name:ident,)* })*) => {$(
+        #[doc = $doc]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct $kind { $($(#[doc = $field_doc])* pub $name: u64,)* }
+
+        impl $kind {
+            /// Adds those of another shard.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// All of them by name, as in the JSON.
+            #[must_use]
+            pub fn rows(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name).trim_start_matches("r#"), self.$name),)*]
+            }
+        }
+    )*};
+}
+
+sums! {
+    /// Query `session`.
+    Session {
+        /// Open connections.
+        clients,
+        /// Those of them that speak WebSocket.
+        websockets,
+        /// Those of them that have connected by STOMP.
+        stomp_connected,
+        /// Subscriptions alive.
+        subscriptions,
+    }
+    /// Query `ws_buffer`.
+    WsBuffer {
+        /// Buffers ever allocated.
+        allocated,
+        /// Times one was reused.
+        hits,
+        /// Times one had to be allocated.
+        misses,
+    }
+    /// Query `stale`: messages that wait.
+    Waiting {
+        /// To be routed: between shards, and SENDs that are parked.
+        r#in,
+        /// In outboxes.
+        out,
+        /// For a subscriber (`TTL`).
+        stale,
+    }
+    /// Query `network`.
+    Network {
+        /// Bytes received.
+        bytes_in,
+        /// Bytes written.
+        bytes_out,
+        /// STOMP frames received.
+        frames_in,
+        /// Messages published.
+        messages_in,
+        /// Messages handed to subscriptions.
+        deliveries,
+        /// Reads that returned something.
+        reads,
+        /// Writes that took something.
+        writes,
+        /// The ancestor's: this broker drops none, a connection with a wrong one ends.
+        dropped_websocket_frames,
+        /// The ancestor's: there are none here.
+        fixed_underruns,
+        /// Names without a subscription that stay resolved, now.
+        cached_destinations,
+        /// Connections open now.
+        connections,
+        /// Connections taken over.
+        accepted,
+        /// Connections refused.
+        refused,
+        /// Connections that ended.
+        closed,
+        /// ERROR frames, and WebSocket closes for violations.
+        errors,
+        /// Messages left out by `drop-oldest` and `drop-newest`.
+        dropped,
+    }
+}
+
+/// One shard, query `shards`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ShardRow {
+    /// Its number, from 0.
+    pub shard: u64,
+    /// Connections it has now.
+    pub connections: u64,
+    /// Subscriptions it has now.
+    pub subscriptions: u64,
+    /// Queues that have their home here now; those of single subscriptions do not count.
+    pub queues: u64,
+    /// Turns of its loop.
+    pub turns: u64,
+    /// Messages of other shards in its mailbox now.
+    pub mailbox_frames: u64,
+    /// STOMP frames received.
+    pub frames_in: u64,
+    /// Messages handed to subscriptions.
+    pub deliveries: u64,
+    /// Times a SEND was parked.
+    pub parked: u64,
+    /// Processor time of its thread, in microseconds.
+    pub cpu_us: u64,
+}
+
+/// Query `memory`, in bytes, now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// What all shards hold against the limit, as of their last turns.
+    pub held_bytes: u64,
+    /// Setting `memory_limit`.
+    pub limit_bytes: u64,
+    /// Whether publishers pause for want of memory.
+    pub short: bool,
+    /// Waiting to be written; what several connections share counts for each.
+    pub outbox_bytes: u64,
+    /// Received and not yet complete, and open transactions.
+    pub input_bytes: u64,
+    /// Buffers in use that frames are written from.
+    pub chunk_bytes: u64,
+    /// Messages in queues, those in flight included.
+    pub queue_bytes: u64,
+}
+
+/// One queue, query `queues`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QueueRow {
+    /// Its name; of a temporary one as its owner knows it, of a durable subscription its name.
+    pub name: String,
+    /// `work`, `worker`, `temporary` or `durable`.
+    pub kind: &'static str,
+    /// Messages that wait or are in flight.
+    pub size: u64,
+    /// Bytes that wait.
+    pub waiting_bytes: u64,
+    /// Messages that consumers hold.
+    pub in_flight: u64,
+    /// Subscriptions that consume it.
+    pub consumers: u64,
+    /// Messages that ever came.
+    pub enqueued: u64,
+    /// Messages that were consumed.
+    pub dequeued: u64,
+}
+
+/// One subscription that acknowledges, query `ack`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AckRow {
+    /// The connection's number.
+    pub connection: u64,
+    /// The subscription's id.
+    pub subscription: String,
+    /// What it subscribed to.
+    pub destination: String,
+    /// `client` or `client-individual`.
+    pub mode: &'static str,
+    /// Deliveries that it has not acknowledged.
+    pub in_flight: u64,
+    /// Age of the oldest of them, in milliseconds; 0 if there is none.
+    pub oldest_ms: u64,
+}
+
+/// Query `store`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Store {
+    /// Where messages are kept.
+    pub kind: &'static str,
+}
+
+/// One slow consumer, query `slow`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SlowRow {
+    /// The connection's number.
+    pub connection: u64,
+    /// Its address and port.
+    pub peer: String,
+    /// Bytes that wait for it.
+    pub outbox_bytes: u64,
+    /// How long its outbox has been full, in milliseconds; 0 if it is not.
+    pub full_ms: u64,
+    /// Messages it lost since the last one that it was sent.
+    pub dropped: u64,
+}
+
+/// Query `benchmark`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Benchmark {
+    /// How long times are still taken, unless somebody asks again.
+    pub left_ms: u64,
+    /// By stage, in the order of [`Stage::ALL`].
+    pub stages: Vec<Histogram>,
+}
+
+impl Benchmark {
+    /// What a shard has measured.
+    #[must_use]
+    pub fn of(stages: &Stages, now_ms: u64) -> Self {
+        let histograms = Stage::ALL.into_iter().map(|stage| stages.histogram(stage).clone()).collect();
+        Benchmark { left_ms: stages.left_ms(now_ms), stages: histograms }
+    }
+}
+
+/// One shard's part of an answer, or several shards' together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Of `session` and the sizes.
+    Session(Session),
+    /// Of `ws_buffer`.
+    WsBuffer(WsBuffer),
+    /// Of `stale`.
+    Stale(Waiting),
+    /// Of `pubsub-size` and `subs`.
+    Subs(BTreeSet<String>),
+    /// Of `network`.
+    Network(Box<Network>),
+    /// Of `benchmark`.
+    Benchmark(Benchmark),
+    /// Of `shards`.
+    Shards(Vec<ShardRow>),
+    /// Of `memory`.
+    Memory(Memory),
+    /// Of `queues`.
+    Queues(Vec<QueueRow>),
+    /// Of `ack`.
+    Ack(Vec<AckRow>),
+    /// Of `store`.
+    Store(Store),
+    /// Of `slow`.
+    Slow(Vec<SlowRow>),
+}
+
+impl Part {
+    /// Adds another shard's part of the same answer.
+    pub fn merge(&mut self, other: Part) {
+        match (self, other) {
+            (Part::Session(all), Part::Session(one)) => all.add(&one),
+            (Part::WsBuffer(all), Part::WsBuffer(one)) => all.add(&one),
+            (Part::Stale(all), Part::Stale(one)) => all.add(&one),
+            (Part::Subs(all), Part::Subs(one)) => all.extend(one),
+            (Part::Network(all), Part::Network(one)) => all.add(&one),
+            (Part::Benchmark(all), Part::Benchmark(one)) => {
+                all.left_ms = all.left_ms.max(one.left_ms);
+                all.stages.iter_mut().zip(&one.stages).for_each(|(sum, stage)| sum.merge(stage));
+            }
+            (Part::Shards(all), Part::Shards(one)) => all.extend(one),
+            (Part::Memory(all), Part::Memory(one)) => {
+                // What is held and its limit are the broker's, not a shard's.
+                all.short |= one.short;
+                all.outbox_bytes += one.outbox_bytes;
+                all.input_bytes += one.input_bytes;
+                all.chunk_bytes += one.chunk_bytes;
+                all.queue_bytes += one.queue_bytes;
+            }
+            (Part::Queues(all), Part::Queues(one)) => all.extend(one),
+            (Part::Ack(all), Part::Ack(one)) => all.extend(one),
+            (Part::Slow(all), Part::Slow(one)) => all.extend(one),
+            (all, one) => debug_assert_eq!(*all, one, "parts of one answer are of one kind"),
+        }
+    }
+
+    /// Brings the rows into an order that does not depend on who answered first.
+    pub fn sort(&mut self) {
+        match self {
+            Part::Shards(rows) => rows.sort_unstable_by_key(|row| row.shard),
+            Part::Queues(rows) => rows.sort_by(|one, other| one.name.cmp(&other.name)),
+            Part::Ack(rows) => rows.sort_by(|one, other| {
+                (one.connection, &one.subscription).cmp(&(other.connection, &other.subscription))
+            }),
+            Part::Slow(rows) => rows.sort_by_key(|row| row.connection),
+            _ => {}
+        }
+    }
+}
+
+/// The parts of all shards, made one; `None` if there are none.
+#[must_use]
+pub fn merge(parts: impl IntoIterator<Item = Part>) -> Option<Part> {
+    let mut parts = parts.into_iter();
+    let mut all = parts.next()?;
+    parts.for_each(|part| all.merge(part));
+    all.sort();
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_keep_their_names_and_order() {
+        let one = Session { clients: 1, websockets: 2, stomp_connected: 3, subscriptions: 4 };
+        let Some(Part::Session(all)) = merge([Part::Session(one), Part::Session(one)]) else {
+            panic!("a session is a session")
+        };
+        assert_eq!(
+            all.rows(),
+            [("clients", 2), ("websockets", 4), ("stomp_connected", 6), ("subscriptions", 8)]
+        );
+        assert_eq!(Waiting { r#in: 1, out: 2, stale: 3 }.rows(), [("in", 1), ("out", 2), ("stale", 3)]);
+        assert_eq!(merge([]), None);
+    }
+
+    #[test]
+    fn memory_of_the_broker_is_not_counted_for_each_shard() {
+        let part = |short, bytes| {
+            Part::Memory(Memory {
+                held_bytes: 9,
+                limit_bytes: 10,
+                short,
+                queue_bytes: bytes,
+                ..Memory::default()
+            })
+        };
+        let expected =
+            Memory { held_bytes: 9, limit_bytes: 10, short: true, queue_bytes: 7, ..Memory::default() };
+        assert_eq!(merge([part(false, 3), part(true, 4)]), Some(Part::Memory(expected)));
+    }
+
+    #[test]
+    fn rows_have_an_order_and_names_are_told_once() {
+        let rows = |shards: &[u64]| {
+            Part::Shards(
+                shards.iter().map(|shard| ShardRow { shard: *shard, ..ShardRow::default() }).collect(),
+            )
+        };
+        assert_eq!(merge([rows(&[2]), rows(&[0]), rows(&[1])]), Some(rows(&[0, 1, 2])));
+        let names = |all: &[&str]| Part::Subs(all.iter().map(|name| (*name).to_owned()).collect());
+        assert_eq!(merge([names(&["/b", "/a"]), names(&["/b"])]), Some(names(&["/a", "/b"])));
+    }
+}
