@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::cli::Options;
 use crate::machine::{self, Machine, Versions};
@@ -74,7 +75,9 @@ impl Variant {
         let workload = record.workload.clone();
         let (mut runs, mut relay_runs) = (Vec::new(), Vec::new());
         let once = |target: &Target, relay: bool| {
-            run(&Setting { workload: &workload, transport: self.transport, target, relay })
+            let series = options.series_ms.map(Duration::from_millis);
+            let samples = options.samples.as_deref();
+            run(&Setting { workload: &workload, transport: self.transport, target, relay, series, samples })
         };
         let mut broker: Option<Target> = None;
         for _ in 0..options.runs {
@@ -120,7 +123,7 @@ impl Variant {
 
     fn start(&self, options: &Options) -> Result<Target, String> {
         match options.connect {
-            Some(address) => Ok(Target::existing(address, options.pid)),
+            Some(address) => Ok(Target::existing(address, options.pid, options.login.clone())),
             None => Target::start(&broker_command(options, self.writers)),
         }
     }

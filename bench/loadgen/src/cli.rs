@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::login::Login;
 use crate::workload::Transport;
 
 /// What `--help` prints.
@@ -20,6 +21,9 @@ stompica-loadgen: load generator and checker for STOMP brokers
       --set KEY=VALUE        one more setting of the broker (may be repeated)
       --python PATH          interpreter that has stompica, default .venv/bin/python
       --connect HOST:PORT    a broker that runs already; with --pid N its CPU and memory are read
+      --login L --passcode P --vhost H --ws-path PATH   what that broker asks for; default: no login, localhost, /ws
+      --series MS            also throughput and latency of each interval of so many ms
+      --samples FILE         also every single latency, of one repetition (latency workloads)
       --out FILE             results, default bench/results/DATE/run-TIME.jsonl; `-`: none
   relay [--port N]         the ideal relay by itself
   render [FILE…]           write the tables of result files (default: all in bench/results) between the markers
@@ -70,6 +74,12 @@ pub struct Options {
     pub connect: Option<SocketAddr>,
     /// Its process.
     pub pid: Option<u32>,
+    /// How to log in there.
+    pub login: Login,
+    /// Length of the intervals to be told apart.
+    pub series_ms: Option<u64>,
+    /// File for single latencies.
+    pub samples: Option<PathBuf>,
     /// Where results go.
     pub out: Option<PathBuf>,
 }
@@ -88,6 +98,9 @@ impl Default for Options {
             python: ".venv/bin/python".to_owned(),
             connect: None,
             pid: None,
+            login: Login::default(),
+            series_ms: None,
+            samples: None,
             out: None,
         }
     }
@@ -111,6 +124,9 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<(Command, PathBu
             name if !name.starts_with('-') => options.names.push(argument),
             _ => options.take(&argument, value)?,
         }
+    }
+    if options.samples.is_some() && (options.runs != 1 || options.series_ms.is_none()) {
+        return Err("--samples is for one repetition with intervals: --runs 1 --series MS".to_owned());
     }
     let command = match command.as_str() {
         "list" => Command::List,
@@ -146,6 +162,12 @@ impl Options {
                 self.connect = Some(text.parse().map_err(|_| format!("--connect {text:?}: ADDRESS:PORT"))?);
             }
             "--pid" => self.pid = Some(number(name, &value()?)?),
+            "--login" => self.user().0 = value()?,
+            "--passcode" => self.user().1 = value()?,
+            "--vhost" => self.login.host = value()?,
+            "--ws-path" => self.login.ws_path = value()?,
+            "--series" => self.series_ms = Some(number::<u64>(name, &value()?)?.max(1)),
+            "--samples" => self.samples = Some(value()?.into()),
             "--out" => self.out = Some(value()?.into()),
             _ => return Err(format!("unknown option {name}")),
         }
@@ -153,6 +175,10 @@ impl Options {
             return Err("--runs is at least 1".to_owned());
         }
         Ok(())
+    }
+
+    fn user(&mut self) -> &mut (String, String) {
+        self.login.user.get_or_insert_default()
     }
 }
 
@@ -191,6 +217,9 @@ mod tests {
         assert_eq!(options.transport, Some(Transport::Ws));
         assert_eq!(options.writers, [Some(1), None, Some(4)]);
         assert_eq!((options.runs, options.settings), (3, vec!["ttl=1".to_owned()]));
+        let options = run("run --passcode secret --login guest --vhost / --series 100").expect("legal");
+        assert_eq!(options.login.user, Some(("guest".to_owned(), "secret".to_owned())));
+        assert_eq!((options.login.host.as_str(), options.series_ms), ("/", Some(100)));
     }
 
     #[test]
@@ -200,6 +229,7 @@ mod tests {
             ("run --runs 0", "--runs"),
             ("run --runs", "needs a value"),
             ("run --what 1", "--what"),
+            ("run --samples x --series 100", "--runs 1"),
             ("walk", "walk"),
         ] {
             assert!(run(text).is_err_and(|error| error.contains(part)), "{text}");

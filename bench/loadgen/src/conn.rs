@@ -2,11 +2,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use mio::net::TcpStream;
 
 use crate::fault::Fault;
 use crate::inbound::{HEADROOM, Inbound};
+use crate::login::Login;
 use crate::receiver::{Control, Receiver, Share};
 use crate::workload::Transport;
 use crate::{stomp, ws};
@@ -60,6 +62,7 @@ pub struct Conn {
     transport: Transport,
     inbound: Inbound,
     response: Vec<u8>,
+    login: Rc<Login>,
     subscribe: Vec<u8>,
     subscriptions: usize,
 }
@@ -68,6 +71,7 @@ impl Conn {
     /// Begins to connect. `subscriptions` are ids and destinations, `headers` further lines of every SUBSCRIBE.
     pub fn open(
         address: SocketAddr,
+        login: Rc<Login>,
         transport: Transport,
         subscriptions: &[(String, String, usize)],
         headers: &str,
@@ -91,6 +95,7 @@ impl Conn {
             transport,
             inbound: Inbound::default(),
             response: Vec::new(),
+            login,
             subscribe,
             subscriptions: subscriptions.len(),
         })
@@ -115,7 +120,7 @@ impl Conn {
             match self.transport {
                 Transport::Tcp => self.log_in(),
                 Transport::Ws => {
-                    let (request, key) = ws::upgrade_request(&peer.to_string());
+                    let (request, key) = ws::upgrade_request(&peer.to_string(), &self.login.ws_path);
                     self.out.extend(request);
                     self.state = State::Upgrading(key);
                 }
@@ -126,7 +131,7 @@ impl Conn {
 
     fn log_in(&mut self) {
         self.inbound = Inbound::new(self.transport == Transport::Ws);
-        self.out.extend(wrap(self.transport, stomp::connect()));
+        self.out.extend(wrap(self.transport, self.login.connect()));
         self.state = State::LoggingIn;
     }
 

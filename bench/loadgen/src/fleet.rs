@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,8 @@ use crate::latency::Latency;
 use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::publisher::Publisher;
+use crate::series::{Interval, Series};
+use crate::target::Target;
 use crate::timer::Timer;
 use crate::workload::Transport;
 
@@ -44,6 +45,8 @@ pub struct Fleet {
     pub delivered: u64,
     /// Where latencies go, when they are measured.
     pub latency: Option<Latency>,
+    /// Where throughput over time goes, when it is asked for.
+    pub series: Option<Series>,
     timer: Option<Timer>,
     buffer: Vec<u8>,
     ready: Vec<usize>,
@@ -52,7 +55,8 @@ pub struct Fleet {
 
 impl Fleet {
     /// Makes all connections and waits for every RECEIPT.
-    pub fn open(plan: &Plan, address: SocketAddr, transport: Transport, relay: bool) -> Result<Fleet, Fault> {
+    pub fn open(plan: &Plan, target: &Target, transport: Transport, relay: bool) -> Result<Fleet, Fault> {
+        let login = Rc::new(target.login.clone());
         let mut fleet = Fleet {
             poll: Poll::new()?,
             events: Events::with_capacity(1024),
@@ -62,6 +66,7 @@ impl Fleet {
             ledger: plan.ledger.clone(),
             delivered: 0,
             latency: None,
+            series: None,
             timer: None,
             buffer: vec![0; HEADROOM + READ_MAX],
             ready: Vec::new(),
@@ -74,7 +79,14 @@ impl Fleet {
             while fleet.conns.len() < plan.seats.len() && fleet.conns.len() - settled < OPENING_MAX {
                 let seat = &plan.seats[fleet.conns.len()];
                 let receiver = plan.receiver(seat, &mut slots, transport, relay);
-                let mut conn = Conn::open(address, transport, &seat.subscriptions, &plan.headers, receiver)?;
+                let mut conn = Conn::open(
+                    target.address,
+                    Rc::clone(&login),
+                    transport,
+                    &seat.subscriptions,
+                    &plan.headers,
+                    receiver,
+                )?;
                 let token = Token(fleet.conns.len());
                 let interest = Interest::READABLE | Interest::WRITABLE;
                 fleet.poll.registry().register(conn.stream(), token, interest)?;
@@ -167,7 +179,33 @@ impl Fleet {
             self.is_ready[index] = false;
             self.read(index)?;
         }
+        if self.series.is_some() {
+            self.end_interval(false);
+        }
         Ok(())
+    }
+
+    /// From now on notes what is sent and delivered in each interval.
+    pub fn begin_series(&mut self, interval: Option<Duration>) {
+        let (sent, delivered) = (self.sent(), self.delivered);
+        self.series = interval.map(|interval| Series::new(interval, Instant::now(), sent, delivered));
+    }
+
+    /// What was noted.
+    pub fn take_series(&mut self) -> Option<Vec<Interval>> {
+        self.end_interval(true);
+        self.series.take().map(Series::result)
+    }
+
+    fn end_interval(&mut self, at_once: bool) {
+        let (now, sent, delivered) = (Instant::now(), self.sent(), self.delivered);
+        if let Some(series) = self.series.as_mut().filter(|series| at_once || series.is_due(now)) {
+            series.end_interval(now, sent, delivered);
+        }
+    }
+
+    fn sent(&self) -> u64 {
+        self.publishers.iter().map(|publisher| publisher.next).sum()
     }
 
     /// Reads once from one connection.

@@ -1,9 +1,12 @@
 //! Latency end to end, from the moment a message was meant to be sent, so that a late send is counted too.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+
+use crate::series::{Series, micros};
 
 /// Latencies above ten minutes are recorded as that.
 const HIGHEST_NS: u64 = 600_000_000_000;
@@ -18,6 +21,47 @@ pub struct Latency {
     first: u64,
     from_intended: Histogram<u64>,
     from_write: Histogram<u64>,
+    over_time: Option<OverTime>,
+    samples: Option<Vec<(u64, u32)>>,
+}
+
+/// Latencies in µs, interval by interval.
+struct OverTime {
+    begun: Instant,
+    interval: Duration,
+    intervals: Vec<[Histogram<u64>; 2]>,
+}
+
+impl OverTime {
+    /// The histograms of the interval that `now` falls into, and µs since the first one began.
+    fn at(&mut self, now: Instant) -> (&mut [Histogram<u64>; 2], u64) {
+        let since = now.saturating_duration_since(self.begun);
+        let index = usize::try_from(since.as_nanos() / self.interval.as_nanos()).expect("a run is short");
+        // Two digits of whole µs: below 256 µs each value has its own bucket.
+        let empty =
+            || Histogram::new_with_bounds(1, HIGHEST_NS / 1_000, 2).expect("bounds and digits are legal");
+        while self.intervals.len() <= index {
+            self.intervals.push([empty(), empty()]);
+        }
+        (&mut self.intervals[index], micros(since))
+    }
+
+    fn result(&self) -> Vec<LatencyInterval> {
+        let duration_us = micros(self.interval);
+        let buckets = |histogram: &Histogram<u64>| {
+            histogram
+                .iter_recorded()
+                .map(|value| (value.value_iterated_to(), value.count_at_value()))
+                .collect()
+        };
+        let one = |(number, [intended, write]): (usize, &[Histogram<u64>; 2])| LatencyInterval {
+            at_us: number as u64 * duration_us,
+            duration_us,
+            intended_us: buckets(intended),
+            write_us: buckets(write),
+        };
+        self.intervals.iter().enumerate().map(one).filter(|one| !one.intended_us.is_empty()).collect()
+    }
 }
 
 impl Latency {
@@ -31,7 +75,20 @@ impl Latency {
             first,
             from_intended: histogram(),
             from_write: histogram(),
+            over_time: None,
+            samples: None,
         }
+    }
+
+    /// Also keeps a histogram of each interval of `series`; with `samples` every single latency.
+    pub fn over_time(mut self, series: Option<&Series>, samples: bool) -> Latency {
+        self.over_time = series.map(|series| OverTime {
+            begun: series.begun,
+            interval: series.interval,
+            intervals: Vec::new(),
+        });
+        self.samples = samples.then(Vec::new);
+        self
     }
 
     /// Messages that should have been sent by now.
@@ -52,6 +109,7 @@ impl Latency {
 
     /// Messages `from..to` have arrived on one lane.
     pub fn arrived(&mut self, from: u64, to: u64, now: Instant) {
+        let mut over_time = self.over_time.as_mut().map(|over_time| over_time.at(now));
         let now = now.saturating_duration_since(self.start);
         for sequence in from.max(self.first)..to {
             let index = usize::try_from(sequence).expect("64-bit");
@@ -59,8 +117,18 @@ impl Latency {
             let nanos =
                 |since: Duration| u64::try_from(now.saturating_sub(since).as_nanos()).unwrap_or(u64::MAX);
             self.from_intended.saturating_record(nanos(intended));
+            if let Some((histograms, at_us)) = &mut over_time {
+                histograms[0].saturating_record(nanos(intended) / 1_000);
+                if let Some(samples) = &mut self.samples {
+                    let latency_us = u32::try_from(nanos(intended) / 1_000).unwrap_or(u32::MAX);
+                    samples.push((*at_us, latency_us.min(u32::MAX >> 1)));
+                }
+            }
             if let Some(&written) = self.written.get(index) {
                 self.from_write.saturating_record(nanos(written));
+                if let Some((histograms, _)) = &mut over_time {
+                    histograms[1].saturating_record(nanos(written) / 1_000);
+                }
             }
         }
     }
@@ -70,7 +138,18 @@ impl Latency {
         LatencyResult {
             from_intended: Percentiles::new(&self.from_intended),
             from_write: Percentiles::new(&self.from_write),
+            intervals: self.over_time.as_ref().map(OverTime::result),
         }
+    }
+
+    /// Writes the single latencies: their number (8 octets), moments in µs since the begin of the repetition (8 octets
+    /// each), latencies in µs (4 octets each); little-endian.
+    pub fn write_samples(&self, path: &Path) -> std::io::Result<()> {
+        let samples = self.samples.as_deref().unwrap_or_default();
+        let mut bytes = (samples.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(samples.iter().flat_map(|sample| sample.0.to_le_bytes()));
+        bytes.extend(samples.iter().flat_map(|sample| sample.1.to_le_bytes()));
+        std::fs::write(path, bytes)
     }
 }
 
@@ -81,6 +160,22 @@ pub struct LatencyResult {
     pub from_intended: Percentiles,
     /// Since it was written: without what the generator itself was late.
     pub from_write: Percentiles,
+    /// Both over time, when asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub intervals: Option<Vec<LatencyInterval>>,
+}
+
+/// Latencies of the deliveries of one interval: upper bound in µs and count of each bucket that is not empty.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LatencyInterval {
+    /// Its begin, since the begin of the repetition, µs.
+    pub at_us: u64,
+    /// Its length, µs.
+    pub duration_us: u64,
+    /// Since the moment a message was meant to be sent, rounded down.
+    pub intended_us: Vec<(u64, u64)>,
+    /// Since it was written, rounded down.
+    pub write_us: Vec<(u64, u64)>,
 }
 
 /// Percentiles of a histogram, and the histogram.
@@ -139,5 +234,28 @@ mod tests {
         assert!((result.from_intended.max_us - 4_000.0).abs() < 50.0);
         assert!((result.from_write.max_us - 1_000.0).abs() < 20.0);
         assert_eq!(latency.due(start + interval * 3), 3);
+    }
+
+    #[test]
+    fn intervals_and_samples_hold_what_the_whole_holds() {
+        let (start, interval) = (Instant::now(), Duration::from_millis(1));
+        let series = Series::new(Duration::from_millis(10), start, 0, 0);
+        let mut latency = Latency::new(start, interval, 0).over_time(Some(&series), true);
+        for sequence in 0..30 {
+            latency.writing(start + interval * (sequence + 1));
+            let sequence = u64::from(sequence);
+            latency.arrived(sequence, sequence + 1, latency.intended(sequence) + Duration::from_micros(200));
+        }
+        let intervals = latency.result().intervals.expect("asked for");
+        assert_eq!(intervals.iter().map(|one| one.at_us).collect::<Vec<_>>(), [0, 10_000, 20_000, 30_000]);
+        let counted = intervals.iter().flat_map(|one| &one.intended_us);
+        assert!(counted.clone().all(|bucket| bucket.0 == 200));
+        assert_eq!(counted.map(|bucket| bucket.1).sum::<u64>(), 30);
+        let path = std::env::temp_dir().join(format!("stompica-samples-{}", std::process::id()));
+        latency.write_samples(&path).expect("the temporary folder can be written");
+        let bytes = std::fs::read(&path).expect("it was written");
+        let _ = std::fs::remove_file(&path);
+        assert_eq!(bytes.len(), 8 + 30 * 12);
+        assert_eq!(bytes[bytes.len() - 4..], 200_u32.to_le_bytes());
     }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::latency::LatencyResult;
 use crate::machine::{Machine, Versions};
+use crate::series::Interval;
 use crate::workload::{Transport, Workload};
 
 /// Version of this format.
@@ -67,6 +68,9 @@ pub struct Relay {
 pub struct Run {
     /// Why it failed.
     pub fault: Option<String>,
+    /// Begin of what was measured, µs since 1970; 0: unknown.
+    #[serde(default)]
+    pub begun_unix_us: u64,
     /// Time measured.
     pub seconds: f64,
     /// Rounds measured; each begins when the one before is delivered.
@@ -85,6 +89,9 @@ pub struct Run {
     pub generator_cpu_s: f64,
     /// The same as a share of one core.
     pub generator_share: f64,
+    /// Throughput over time, when asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub series: Option<Vec<Interval>>,
     /// Latencies, where they are measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency: Option<LatencyResult>,

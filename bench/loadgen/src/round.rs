@@ -97,12 +97,13 @@ impl Fleet {
     }
 
     /// Sends at a fixed rate for `seconds`; the first tenth is warm-up. Needs one publisher that is at message 0.
-    pub fn rate_round(&mut self, rate: u64, seconds: f64) -> Result<Round, Fault> {
+    pub fn rate_round(&mut self, rate: u64, seconds: f64, samples: bool) -> Result<Round, Fault> {
         let interval = Duration::from_nanos(1_000_000_000 / rate);
         let total = (rate as f64 * seconds) as u64;
         let begun = Instant::now();
         let start = self.tick(interval)? + LEAD;
-        self.latency = Some(Latency::new(start, interval, total / 10));
+        let latency = Latency::new(start, interval, total / 10);
+        self.latency = Some(latency.over_time(self.series.as_ref(), samples));
         self.set_goals(total)?;
         let mut watch = Watch::new();
         while !self.is_done(0) {

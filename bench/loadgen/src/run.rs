@@ -3,6 +3,7 @@
 mod dialogue;
 mod memory;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::conn::Progress;
@@ -12,6 +13,7 @@ use crate::plan::Plan;
 use crate::procfs;
 use crate::result::{Firehose, Idle, Run, Shares};
 use crate::round::Round;
+use crate::series;
 use crate::target::Target;
 use crate::workload::{Kind, Transport, Workload};
 
@@ -29,6 +31,10 @@ pub struct Setting<'a> {
     pub target: &'a Target,
     /// The target is the ideal relay.
     pub relay: bool,
+    /// Length of the intervals to be told apart, if any.
+    pub series: Option<Duration>,
+    /// File for single latencies.
+    pub samples: Option<&'a Path>,
 }
 
 /// Runs once; a fault becomes a failed run.
@@ -48,6 +54,7 @@ pub fn run(setting: &Setting<'_>) -> Run {
 struct Meter {
     pid: Option<u32>,
     begun: Instant,
+    begun_unix_us: u64,
     target_ns: u64,
     own_ns: u64,
 }
@@ -55,7 +62,13 @@ struct Meter {
 impl Meter {
     fn start(target: &Target) -> Meter {
         let target_ns = target.pid.map_or(0, procfs::cpu_ns);
-        Meter { pid: target.pid, target_ns, own_ns: procfs::own_cpu_ns(), begun: Instant::now() }
+        Meter {
+            pid: target.pid,
+            target_ns,
+            own_ns: procfs::own_cpu_ns(),
+            begun_unix_us: series::now_unix_us(),
+            begun: Instant::now(),
+        }
     }
 
     fn target_s(&self) -> Option<f64> {
@@ -67,6 +80,7 @@ impl Meter {
         let target_s = self.target_s();
         let seconds = sum.elapsed.as_secs_f64();
         Run {
+            begun_unix_us: self.begun_unix_us,
             seconds,
             rounds,
             messages: sum.messages,
@@ -83,7 +97,7 @@ impl Meter {
 
 impl Setting<'_> {
     fn open(&self, plan: &Plan) -> Result<Fleet, Fault> {
-        Fleet::open(plan, self.target.address, self.transport, self.relay)
+        Fleet::open(plan, self.target, self.transport, self.relay)
     }
 
     fn round(&self, fleet: &mut Fleet) -> Result<Round, Fault> {
@@ -102,6 +116,7 @@ impl Setting<'_> {
             self.round(&mut fleet)?;
         }
         let meter = Meter::start(self.target);
+        fleet.begin_series(self.series);
         let (mut sum, mut rounds) = (Round::default(), 0);
         let enough = |elapsed: Duration| {
             let used = meter.target_s().unwrap_or(elapsed.as_secs_f64());
@@ -115,6 +130,7 @@ impl Setting<'_> {
             rounds += 1;
         }
         let mut run = meter.finish(&sum, rounds);
+        run.series = fleet.take_series();
         fleet.leave()?;
         if self.workload.kind == Kind::Queue {
             let shares = fleet.conns.iter().filter_map(|conn| conn.receiver.share.as_ref());
@@ -133,9 +149,14 @@ impl Setting<'_> {
     fn latency(&self) -> Result<Run, Fault> {
         let mut fleet = self.open(&Plan::new(self.workload))?;
         let meter = Meter::start(self.target);
-        let round = fleet.rate_round(self.workload.rate, self.workload.seconds)?;
+        fleet.begin_series(self.series);
+        let round = fleet.rate_round(self.workload.rate, self.workload.seconds, self.samples.is_some())?;
         let mut run = meter.finish(&round, 1);
+        run.series = fleet.take_series();
         run.latency = fleet.latency.as_ref().map(crate::latency::Latency::result);
+        if let (Some(path), Some(latency)) = (self.samples, &fleet.latency) {
+            latency.write_samples(path)?;
+        }
         fleet.leave()?;
         Ok(run)
     }

@@ -74,11 +74,6 @@ fn take_header<'a>(head: &mut Head<'a>, at: usize, line: &'a [u8]) -> Result<(),
     Ok(())
 }
 
-/// CONNECT for STOMP 1.2 without heart-beats.
-pub fn connect() -> Vec<u8> {
-    b"CONNECT\naccept-version:1.2\nhost:localhost\nheart-beat:0,0\n\n\0".to_vec()
-}
-
 /// SUBSCRIBE with a receipt; `headers` are further header lines, each with its end.
 pub fn subscribe(id: &str, destination: &str, headers: &str, receipt: &str) -> Vec<u8> {
     format!("SUBSCRIBE\nid:{id}\ndestination:{destination}\n{headers}receipt:{receipt}\n\n\0").into_bytes()

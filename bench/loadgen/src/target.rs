@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use crate::login::Login;
+
 /// How long a start may take.
 const START_MAX: Duration = Duration::from_secs(20);
 /// How long an ordered stop may take.
@@ -16,6 +18,8 @@ const LOG_MAX: usize = 20;
 
 /// A broker or relay that listens.
 pub struct Target {
+    /// How clients introduce themselves there.
+    pub login: Login,
     /// Where it listens.
     pub address: SocketAddr,
     /// Its process, when it may be measured.
@@ -26,8 +30,8 @@ pub struct Target {
 
 impl Target {
     /// A broker that runs already.
-    pub fn existing(address: SocketAddr, pid: Option<u32>) -> Target {
-        Target { address, pid, child: None, log: Arc::default() }
+    pub fn existing(address: SocketAddr, pid: Option<u32>, login: Login) -> Target {
+        Target { login, address, pid, child: None, log: Arc::default() }
     }
 
     /// Starts a command and waits for `listening on HOST:PORT` on its stderr.
@@ -59,8 +63,13 @@ impl Target {
             }
         });
         let pid = child.id();
-        let mut target =
-            Target { address: ([127, 0, 0, 1], 0).into(), pid: Some(pid), child: Some(child), log };
+        let mut target = Target {
+            login: Login::default(),
+            address: ([127, 0, 0, 1], 0).into(),
+            pid: Some(pid),
+            child: Some(child),
+            log,
+        };
         match address.recv_timeout(START_MAX) {
             Ok(address) => target.address = address,
             Err(_) => return Err(format!("{shown} does not listen\n{}", target.log())),

@@ -126,6 +126,9 @@ pub struct Workload {
     pub min_cpu_s: f64,
     /// What it is to reach with default settings; shown beside the figure.
     pub wanted: Wanted,
+    /// Values that `stompica bench` runs it with in turn, by field; not looked at here, and not among all workloads.
+    #[serde(skip_serializing)]
+    pub sweep: toml::Table,
 }
 
 /// Figures to be reached.
@@ -166,6 +169,7 @@ impl Default for Workload {
             relay: false,
             min_cpu_s: 1.0,
             wanted: Wanted::default(),
+            sweep: toml::Table::new(),
         }
     }
 }
@@ -252,10 +256,10 @@ pub fn load(folder: &Path) -> Result<Vec<Workload>, String> {
     Ok(workloads)
 }
 
-/// Picks workloads by name or group, all if no name is given, in the order of the names.
+/// Picks workloads by name or group, all that are no sweep if no name is given, in the order of the names.
 pub fn pick(all: &[Workload], names: &[String]) -> Result<Vec<Workload>, String> {
     if names.is_empty() {
-        return Ok(all.to_vec());
+        return Ok(all.iter().filter(|workload| workload.sweep.is_empty()).cloned().collect());
     }
     let mut picked = Vec::new();
     for name in names {

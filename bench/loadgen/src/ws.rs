@@ -93,10 +93,10 @@ pub fn client_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// An upgrade request and the key it was made with.
-pub fn upgrade_request(host: &str) -> (Vec<u8>, String) {
+pub fn upgrade_request(host: &str, path: &str) -> (Vec<u8>, String) {
     let key = generate_key();
     let request = format!(
-        "GET /ws HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: v12.stomp\r\n\r\n"
     );
     (request.into_bytes(), key)

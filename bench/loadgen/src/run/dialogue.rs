@@ -1,11 +1,12 @@
 //! One connection that talks frame by frame and waits for each answer: for what is not to be fast.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 
 use crate::fault::Fault;
 use crate::fleet::STALL;
 use crate::stomp;
+use crate::target::Target;
 
 /// A frame from the peer.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,12 +34,12 @@ pub struct Dialogue {
 
 impl Dialogue {
     /// Connects and logs in.
-    pub fn connect(address: SocketAddr) -> Result<Dialogue, Fault> {
-        let stream = TcpStream::connect(address)?;
+    pub fn connect(target: &Target) -> Result<Dialogue, Fault> {
+        let stream = TcpStream::connect(target.address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(STALL))?;
         let mut dialogue = Dialogue { stream, buffer: Vec::new(), at: 0 };
-        dialogue.write(&stomp::connect())?;
+        dialogue.write(&target.login.connect())?;
         match dialogue.reply()? {
             Reply::Connected => Ok(dialogue),
             other => Err(Fault::Malformed(format!("{other:?} for CONNECT"))),

@@ -41,7 +41,7 @@ impl Setting<'_> {
     /// Sends one message to each of many queues, consumes it, leaves; then asks the broker whether they are all there.
     pub(super) fn queues(&self) -> Result<Run, Fault> {
         let count = self.workload.messages;
-        let mut dialogue = Dialogue::connect(self.target.address)?;
+        let mut dialogue = Dialogue::connect(self.target)?;
         let body = Body::new("queue ", self.workload.body);
         let before = self.memory();
         let meter = Meter::start(self.target);

@@ -1,0 +1,120 @@
+"""`stompica diag [QUERY] [--watch SECONDS] [--address HOST:PORT] [--json]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from stompica.diag.records import QUERIES, Stage, plain
+from stompica.diag.remote import DEFAULT_PORT, connect
+
+COLUMN_GAP = "  "
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Asks a running broker and prints what it answers; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    with connect(options.address) as diag:
+        if options.watch is None:
+            _show(options.query, diag(options.query), options.json)
+            return 0
+        try:
+            for record in diag.watch(options.query, interval=options.watch):
+                if not options.json:
+                    print(f"-- {datetime.now():%H:%M:%S}")
+                _show(options.query, record, options.json)
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stompica diag",
+        description="Asks a running broker what it is doing. Only clients of the same machine are answered.",
+        epilog="docs/diag.md says what each number means.",
+    )
+    parser.add_argument(
+        "query", nargs="?", default="session", choices=QUERIES, metavar="QUERY", help=", ".join(QUERIES)
+    )
+    parser.add_argument("--watch", type=_seconds, metavar="SECONDS", help="ask again at this interval, until Ctrl-C")
+    parser.add_argument(
+        "--address",
+        default=f"127.0.0.1:{DEFAULT_PORT}",
+        metavar="HOST:PORT",
+        help=f"also stomp://… or ws://…; default 127.0.0.1:{DEFAULT_PORT}",
+    )
+    parser.add_argument("--json", action="store_true", help="one line of JSON for each answer")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value <= 86400:
+        raise argparse.ArgumentTypeError("from 0.1 to 86400 seconds")
+    return value
+
+
+def _show(query: str, record: Any, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(plain(record)))
+    else:
+        for line in render(query, record):
+            print(line)
+    sys.stdout.flush()
+
+
+def render(query: str, record: Any) -> Iterator[str]:
+    """A record as lines for a person: `name value`, or a table."""
+    if query == "benchmark":
+        yield from _stages(record.stages)
+        return
+    value = plain(record)
+    if isinstance(value, dict):
+        width = max(map(len, value))
+        for name, item in value.items():
+            yield f"{name:<{width}}  {_text(item)}"
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        yield from _table(value)
+    elif isinstance(value, list):
+        yield from value or ["(none)"]
+    else:
+        yield _text(value)
+
+
+def _stages(stages: dict[str, Stage]) -> Iterator[str]:
+    rows = [
+        {
+            "stage": name,
+            "passes": stage.count,
+            "total_ms": round(stage.total_ns / 1e6, 1),
+            "mean_ns": round(stage.mean_ns),
+            "p50_ns": stage.quantile_ns(0.5),
+            "p99_ns": stage.quantile_ns(0.99),
+        }
+        for name, stage in stages.items()
+    ]
+    yield from _table(rows) if rows else ["(no timings yet: ask again in a moment)"]
+
+
+def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    names = list(rows[0])
+    texts = [names, *([_text(row.get(name, "")) for name in names] for row in rows)]
+    widths = [max(len(line[at]) for line in texts) for at in range(len(names))]
+    right = [isinstance(rows[0][name], (int, float)) for name in names]
+    for line in texts:
+        cells = (
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(line, widths, right, strict=True)
+        )
+        yield COLUMN_GAP.join(cells).rstrip()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
