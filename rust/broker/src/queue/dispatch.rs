@@ -166,7 +166,7 @@ impl Home {
         if self.reclaimed.is_empty() {
             return;
         }
-        let (queues, consumers, effects) = (&self.queues, &mut self.consumers, &mut self.effects);
+        let (queues, consumers, effects) = (&mut self.queues, &mut self.consumers, &mut self.effects);
         self.reclaimed.retain(|key| {
             let Some(consumer) = consumers.get_mut(*key) else { return false };
             let has_next = |at: &QueueKey| queues.get(*at).is_some_and(|queue| queue.pending.has_next());
@@ -176,6 +176,12 @@ impl Home {
             consumer.reclaimed = false;
             if consumer.credit.messages > 0 {
                 effects.push(Effect::Unused(consumer.subscriber, take(&mut consumer.credit.messages)));
+                // Its queues have to find it without credit again, so that it is asked for.
+                for at in consumer.starved.drain(..) {
+                    if let Some(queue) = queues.get_mut(at) {
+                        queue.ready.push_back(*key);
+                    }
+                }
             }
             false
         });

@@ -350,3 +350,7 @@ pub fn home_of(hash: u64, shards: usize) -> ShardId {
     // The upper half: tables use the lower bits.
     ShardId(((hash >> 32) as usize % shards) as u8)
 }
+
+#[cfg(test)]
+#[path = "home_tests.rs"]
+mod tests;

@@ -10,7 +10,11 @@ impl Home {
     /// What is due at this time for one queue: delays that end, messages that expire, an idle queue that goes.
     pub fn meet(&mut self, key: QueueKey) {
         let Some(queue) = self.queues.get_mut(key) else { return };
+        if queue.deadline_ms > self.now_ms {
+            return; // another timer was there before; were this one renewed too, they would pile up
+        }
         queue.deadline_ms = u64::MAX;
+        let was_idle = queue.is_idle();
         let mut expired = Vec::new();
         queue.pending.advance(self.now_ms, &mut expired);
         for stored in expired {
@@ -19,6 +23,9 @@ impl Home {
         self.release_unmatched(key);
         self.touch(key);
         self.return_reclaimed();
+        if !was_idle && self.queues.get(key).is_some_and(Queue::is_idle) {
+            self.became_idle(key);
+        }
         let Some(queue) = self.queues.get(key) else { return };
         if queue.is_idle() && self.expires_idle(queue) <= self.now_ms {
             self.delete(key);
