@@ -76,6 +76,8 @@ codes! {
     ReadOnly = "E-READ-ONLY", "destination is read-only", 1008;
     /// A destination that this client may not use.
     Forbidden = "E-FORBIDDEN", "not allowed", 1008;
+    /// A query of diagnostics that there is not.
+    DiagnosticsQuery = "E-DIAG-QUERY", "unknown diagnostics query", 1002;
     /// A required `id` is missing.
     IdMissing = "E-ID-MISSING", "id missing", 1002;
     /// A SUBSCRIBE with an id that is in use.

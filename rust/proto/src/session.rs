@@ -1,10 +1,10 @@
 //! The state of one STOMP connection, and what each client frame asks for.
 //!
-//! | state | CONNECT, STOMP | every other command | DISCONNECT |
-//! |---|---|---|---|
-//! | waiting | → connected, or ERROR | ERROR `E-NOT-CONNECTED` | ERROR `E-NOT-CONNECTED` |
-//! | connected | ERROR `E-CONNECTED` | a [`Request`] | → ended |
-//! | ended | ignored | ignored | ignored |
+//! | state | CONNECT, STOMP | DIAG | every other command | DISCONNECT |
+//! |---|---|---|---|---|
+//! | waiting | → connected, or ERROR | a [`Request`] | ERROR `E-NOT-CONNECTED` | ERROR `E-NOT-CONNECTED` |
+//! | connected | ERROR `E-CONNECTED` | a [`Request`] | a [`Request`] | → ended |
+//! | ended | ignored | ignored | ignored | ignored |
 //!
 //! The session checks what the specification demands of a frame by itself: required headers, ack modes, what a
 //! version has. Whether a subscription, a transaction or a delivery exists is the broker's business.
@@ -86,6 +86,11 @@ pub enum Request<'a> {
         /// Not empty.
         id: Cow<'a, [u8]>,
     },
+    /// DIAG: a query of diagnostics, before CONNECT too.
+    Diagnose {
+        /// The body.
+        query: &'a [u8],
+    },
     /// DISCONNECT: nothing follows.
     Disconnect,
 }
@@ -156,9 +161,7 @@ impl Session {
         match (self.state, frame.command) {
             (State::Connected, Command::Send) => self.send(frame, own_headers),
             (State::Waiting, Command::Connect | Command::Stomp) => self.connect(frame, offer_ms),
-            (State::Waiting, Command::Diag) | (State::Connected, Command::Diag) => {
-                Err(ProtocolError::new(Code::NotSupported, "DIAG is not built yet"))
-            }
+            (State::Waiting | State::Connected, Command::Diag) => Ok(Request::Diagnose { query: frame.body }),
             (State::Waiting, command) => Err(ProtocolError::new(
                 Code::NotConnected,
                 format!("{} came before CONNECT", command.as_str()),

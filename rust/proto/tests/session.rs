@@ -57,7 +57,6 @@ fn nothing_but_connect_is_taken_first() {
     ] {
         assert_eq!(Dialogue::new().code(frame.as_bytes()), Some(Code::NotConnected), "{frame}"); // PROTOCOL 10
     }
-    assert_eq!(Dialogue::new().code(b"DIAG\n\nsession\0"), Some(Code::NotSupported));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What each client frame does: from a request of the session to the router and back to a RECEIPT.
 
 mod ack;
+mod diagnostics;
 mod send;
 mod subscribe;
 mod temporary;
@@ -11,6 +12,7 @@ use std::mem::take;
 use stompica_proto::session::Request;
 use stompica_proto::{Command, Frame, ProtocolError, Version, encode, header};
 
+use crate::diag::stages::Stage;
 use crate::ids::{self, ConnKey, ShardId};
 use crate::log::Level;
 use crate::queue::mail::{Asker, QueueMail};
@@ -32,9 +34,23 @@ pub enum Flow {
 impl Shard {
     /// Handles one frame of a client.
     pub(crate) fn handle(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
+        if self.observes { self.handle_observed(key, frame) } else { self.handle_frame(key, frame) }
+    }
+
+    /// The same while somebody looks on.
+    #[cold]
+    #[inline(never)]
+    fn handle_observed(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
         if self.config.log_frames {
             self.log_frame(key, frame);
         }
+        let began = self.stages.begin(Stage::Route);
+        let flow = self.handle_frame(key, frame);
+        self.stages.end(Stage::Route, began);
+        flow
+    }
+
+    fn handle_frame(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
         if frame.command == Command::Subscribe && !self.mail_is_routed(key) {
             return Flow::Later;
         }
@@ -52,6 +68,7 @@ impl Shard {
                 self.send(key, frame, &sent, &mut own_headers)
             }
             Ok(Request::Transaction { command: Command::Commit, id }) => self.commit(key, &id, frame),
+            Ok(Request::Diagnose { query }) => self.diagnose_for(key, query, frame),
             Ok(request) => self.handle_other(key, frame, request).map(|()| Flow::Done),
             Err(error) => Err(error),
         };
@@ -74,7 +91,7 @@ impl Shard {
             Request::Connect { login, client_id } => {
                 self.connect(key, login.as_deref(), client_id.as_deref())
             }
-            Request::Send { .. } => {} // handled by the caller, on the short way
+            Request::Send { .. } | Request::Diagnose { .. } => {} // handled by the caller
             Request::Subscribe { id, destination, ack } => {
                 let wanted = subscribe::Wanted { frame, id: id.as_deref(), destination: &destination, ack };
                 return self.subscribe(key, &wanted, receipt);

@@ -7,7 +7,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use smallvec::SmallVec;
 use stompica_proto::encode::Message;
-use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
 
 use super::Flow;
@@ -48,11 +47,8 @@ impl Shard {
             true => self.send_options(key, frame, kind, headers)?,
             false => SendOptions::default(),
         };
-        if kind == Kind::Monitor {
-            return Err(ProtocolError::new(
-                Code::ReadOnly,
-                "'/queue/monitor' is written by the broker alone",
-            ));
+        if kind.is_broker_s() {
+            return self.send_query(key, frame, sent, &name, headers);
         }
         let mut message =
             Message { destination: &name, id: b"", headers, plain: sent.plain, body: sent.body };
@@ -196,7 +192,11 @@ impl Shard {
         if shards != 0 {
             self.mail_message(message, shards);
         }
-        self.deliver(message, destination);
+        if self.observes {
+            self.deliver_observed(message, destination);
+        } else {
+            self.deliver(message, destination);
+        }
     }
 
     /// Publishes a message of a transaction to its topic.

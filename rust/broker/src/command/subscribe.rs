@@ -43,7 +43,7 @@ pub(super) struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     /// The name under which the connection knows the subscription.
-    fn name(&self) -> &'a [u8] {
+    pub fn name(&self) -> &'a [u8] {
         self.id.unwrap_or(self.destination)
     }
 }
@@ -74,8 +74,7 @@ impl Shard {
         self.check_subscription(key, wanted.name())?;
         let destination = self.name_to_subscribe_to(key, wanted.destination)?;
         let kind = self.router.kind(&destination);
-        kind.require_built(&destination)?;
-        if kind == Kind::Monitor {
+        if kind.is_broker_s() {
             self.require_local(key)?;
         }
         self.router.parse(&destination)?;
@@ -86,8 +85,11 @@ impl Shard {
                     Source::Durable { name, topic: destination.as_ref().into(), shared: durable.shared };
                 self.subscribe_queue(key, wanted, &options, source, receipt)?;
             }
-            (_, Kind::Topic | Kind::TemporaryTopic | Kind::Monitor | Kind::Diagnostics) => {
+            (_, Kind::Topic | Kind::TemporaryTopic | Kind::Monitor) => {
                 self.subscribe_topic(key, &destination, wanted, &options, receipt)?;
+            }
+            (_, Kind::Diagnostics) => {
+                self.subscribe_diagnostics(key, &destination, wanted, &options, receipt)?;
             }
             (_, Kind::Queue) => {
                 self.subscribe_named(key, &destination, QueueKind::Work, wanted, &options, receipt)?
@@ -117,7 +119,7 @@ impl Shard {
     }
 
     /// What shows the state of the broker is for peers on the same machine, as long as nobody has to log in.
-    fn require_local(&self, key: ConnKey) -> Result<(), ProtocolError> {
+    pub(super) fn require_local(&self, key: ConnKey) -> Result<(), ProtocolError> {
         match self.conns.get(key).is_none_or(|conn| conn.peer.ip().to_canonical().is_loopback()) {
             true => Ok(()),
             false => {
@@ -146,7 +148,7 @@ impl Shard {
         }
     }
 
-    fn subscribe_topic(
+    pub(super) fn subscribe_topic(
         &mut self,
         key: ConnKey,
         destination: &[u8],

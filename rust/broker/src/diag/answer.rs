@@ -1,13 +1,11 @@
 //! An answer as JSON, as headers of a MESSAGE, and as a DIAG frame.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use stompica_proto::{Version, encode, escape};
 
 use super::Query;
-use super::part::{Benchmark, Part};
-use super::stages::Stage;
+use super::part::Part;
+use super::stages::{Histogram, Stage};
 
 /// What the broker says to one query.
 #[derive(Clone, Debug)]
@@ -25,17 +23,21 @@ struct StageJson {
 }
 
 #[derive(Serialize)]
-struct BenchmarkJson {
+struct BenchmarkJson<'a> {
     enabled_ms_left: u64,
-    stages: BTreeMap<&'static str, StageJson>,
+    stages: StagesJson<'a>,
 }
 
-fn benchmark(all: &Benchmark) -> BenchmarkJson {
-    let stages = Stage::ALL.into_iter().zip(&all.stages).map(|(stage, times)| {
-        let buckets = times.buckets().collect();
-        (stage.name(), StageJson { count: times.count, total_ns: times.total_ns, buckets })
-    });
-    BenchmarkJson { enabled_ms_left: all.left_ms, stages: stages.collect() }
+/// An object with a stage for each name, in the order of the message's way.
+struct StagesJson<'a>(&'a [Histogram]);
+
+impl Serialize for StagesJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Stage::ALL.into_iter().zip(self.0).map(|(stage, times)| {
+            let buckets = times.buckets().collect();
+            (stage.name(), StageJson { count: times.count, total_ns: times.total_ns, buckets })
+        }))
+    }
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -75,7 +77,9 @@ impl Answer {
             Part::Subs(names) if self.query == Query::PubsubSize => names.len().to_string(),
             Part::Subs(names) => json(names),
             Part::Network(network) => json(network),
-            Part::Benchmark(all) => json(&benchmark(all)),
+            Part::Benchmark(all) => {
+                json(&BenchmarkJson { enabled_ms_left: all.left_ms, stages: StagesJson(&all.stages) })
+            }
             Part::Shards(rows) => json(rows),
             Part::Memory(memory) => json(memory),
             Part::Queues(rows) => json(rows),
@@ -147,8 +151,7 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::part::{Memory, QueueRow, Session, Store, Waiting};
-    use super::super::stages::Histogram;
+    use super::super::part::{Benchmark, Memory, QueueRow, Session, Store, Waiting};
     use super::*;
 
     fn session(query: Query) -> Answer {
@@ -240,7 +243,7 @@ mod tests {
         let answer = Answer::new(Query::Benchmark, Part::Benchmark(Benchmark { left_ms: 7, stages }));
         let text = answer.json();
         assert!(
-            text.starts_with("{\"enabled_ms_left\":7,\"stages\":{\"encode\":{\"count\":2,\"total_ns\":105,")
+            text.starts_with("{\"enabled_ms_left\":7,\"stages\":{\"read\":{\"count\":2,\"total_ns\":105,")
         );
         assert!(text.contains("\"turn\":{\"count\":2,\"total_ns\":105,\"buckets\":[[5,6,1],[100,104,1]]}"));
     }

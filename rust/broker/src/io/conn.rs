@@ -78,6 +78,8 @@ pub enum Pause {
     Arriving,
     /// A COMMIT waits for the homes of its queues.
     Commit,
+    /// A query of diagnostics waits for all shards.
+    Query,
 }
 
 impl Pause {
@@ -89,6 +91,7 @@ impl Pause {
             Pause::Memory | Pause::Arriving => "memory_limit is near",
             Pause::Mailbox => "max_input_queue_size is reached",
             Pause::Commit => "a COMMIT waits for the homes of its queues",
+            Pause::Query => "a query of diagnostics waits for all shards",
         }
     }
 }
@@ -109,6 +112,8 @@ pub struct PendingAnswer {
 pub enum Answer {
     /// RECEIPT with this `receipt-id`, unescaped.
     Receipt(Box<[u8]>),
+    /// A frame, encoded.
+    Frame(Vec<u8>),
     /// ERROR, encoded, and the close that follows it.
     Error {
         /// The frame.

@@ -176,7 +176,7 @@ impl Home {
             consumer.reclaimed = false;
             if consumer.credit.messages > 0 {
                 effects.push(Effect::Unused(consumer.subscriber, take(&mut consumer.credit.messages)));
-                // Its queues have to find it without credit again, so that it is asked for.
+                // Back into the rings: whoever finds it there without credit asks for more.
                 for at in consumer.starved.drain(..) {
                     if let Some(queue) = queues.get_mut(at) {
                         queue.ready.push_back(*key);

@@ -7,6 +7,8 @@ use super::parts::{Credit, Delivery, GivenBack, Progress};
 use super::stored::Stored;
 use super::unacked::Origin;
 use super::{ConsumerKey, QueueKind, Subscriber, SubscriptionKey};
+use crate::diag::Query;
+use crate::diag::part::Part;
 use crate::ids::{ConnKey, ShardId};
 
 /// Who waits for an answer.
@@ -129,6 +131,10 @@ pub enum QueueMail {
     Commit(Vec<Stored>, u64, Asker),
     /// A durable subscription ends.
     EndDurable(Box<[u8]>, Asker, Box<Offender>),
+    /// Somebody has this query of diagnostics, under this number.
+    Diagnose(Query, u64),
+    /// A part of the answer to it.
+    Diagnosed(u64, Box<Part>),
     /// Somebody wants the text of `/queue/monitor`.
     Monitor,
     /// A part of that text.

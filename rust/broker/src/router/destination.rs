@@ -59,17 +59,10 @@ impl Kind {
         matches!(self, Kind::Topic | Kind::TemporaryTopic | Kind::Monitor)
     }
 
-    /// Refuses the kind that this version does not have yet.
-    ///
-    /// # Errors
-    /// `E-NOT-SUPPORTED` for diagnostics.
-    pub fn require_built(self, name: &[u8]) -> Result<(), ProtocolError> {
-        if self != Kind::Diagnostics {
-            return Ok(());
-        }
-        let name = String::from_utf8_lossy(name);
-        let text = format!("'{name}': diagnostics (DIAG…) are not built yet in this version");
-        Err(ProtocolError::new(Code::NotSupported, text))
+    /// Whether clients only read from it: the broker alone writes there.
+    #[must_use]
+    pub fn is_broker_s(self) -> bool {
+        matches!(self, Kind::Monitor | Kind::Diagnostics)
     }
 }
 

@@ -143,7 +143,7 @@ impl Router {
     /// The destination a SEND names, with all its entries found.
     ///
     /// # Errors
-    /// `E-DEST-WILDCARD`, `E-READ-ONLY` or `E-NOT-SUPPORTED`; only names that passed are remembered.
+    /// `E-DEST-WILDCARD`; only names that passed are remembered.
     pub fn destination(&mut self, name: &[u8]) -> Result<DestinationIndex, ProtocolError> {
         if let Some(last) = self.last {
             let destination = &self.destinations[last as usize];
@@ -156,7 +156,6 @@ impl Router {
         let index = match known {
             Some(index) => index,
             None => {
-                Kind::of(name, self.compat).require_built(name)?;
                 destination::require_plain(name)?;
                 self.forget_unsubscribed();
                 self.remember(name, hash)

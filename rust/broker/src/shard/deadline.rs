@@ -30,6 +30,7 @@ impl Shard {
                 Due::Subscription(key) => self.meet_ack_timeout(key),
                 Due::Waiting => self.expire_waiting(),
                 Due::Monitor => self.begin_monitor(),
+                Due::Diagnostics(key) => self.watch_due(at_ms, key),
             }
         }
     }

@@ -77,6 +77,7 @@ impl Shard {
             Query::Network => Part::Network(Box::new(self.network_part())),
             Query::Benchmark => {
                 self.stages.switch_on(self.now_ms);
+                self.observe();
                 Part::Benchmark(Benchmark::of(&self.stages, self.now_ms))
             }
             Query::Shards => Part::Shards(vec![self.shard_row()]),

@@ -15,6 +15,7 @@ use stompica_proto::{Decoded, ProtocolError};
 use super::close::NORMAL;
 use super::{READ_BYTES, Shard};
 use crate::command::Flow;
+use crate::diag::stages::Stage;
 use crate::ids::ConnKey;
 use crate::io::conn::{Pause, Phase, Transport};
 
@@ -107,7 +108,10 @@ impl Shard {
     fn read(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let mut buffer = take(&mut self.read_buffer);
-        match conn.stream.read(&mut buffer) {
+        let began = self.stages.begin(Stage::Read);
+        let read = conn.stream.read(&mut buffer);
+        self.stages.end(Stage::Read, began);
+        match read {
             Ok(0) => {
                 conn.eof = true;
                 self.end_if_done(key);
@@ -206,7 +210,7 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let mut input = take(&mut conn.input);
         if input.is_empty() {
-            let Decoding { consumed, frame_len } = self.decode(key, bytes);
+            let Decoding { consumed, frame_len } = self.decode_timed(key, bytes);
             if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
                 && consumed < bytes.len()
             {
@@ -215,7 +219,7 @@ impl Shard {
             }
         } else {
             input.extend_from_slice(bytes);
-            let Decoding { consumed, frame_len } = self.decode(key, &input);
+            let Decoding { consumed, frame_len } = self.decode_timed(key, &input);
             if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
                 && consumed < input.len()
             {
@@ -224,6 +228,13 @@ impl Shard {
                 conn.input = input;
             }
         }
+    }
+
+    fn decode_timed(&mut self, key: ConnKey, input: &[u8]) -> Decoding {
+        let began = self.stages.begin(Stage::Parse);
+        let decoding = self.decode(key, input);
+        self.stages.end(Stage::Parse, began);
+        decoding
     }
 
     /// Handles whole frames at the start of `input`.

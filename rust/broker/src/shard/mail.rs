@@ -7,6 +7,7 @@ use super::close::GOING_AWAY;
 use super::mailbox::{Accepted, Mail};
 use super::{Inbound, Shard};
 use crate::config::Config;
+use crate::diag::stages::Stage;
 use crate::handle::ConnectionInfo;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Conn, Transport};
@@ -81,6 +82,7 @@ impl Shard {
         {
             let mut routed = 0;
             let mut more = true;
+            let began = self.stages.begin(Stage::Encode);
             while more && (!self.budget.is_exhausted() || batch.is_joined_at(next)) {
                 match batch.next_for(self.id, next) {
                     None => more = false,
@@ -94,6 +96,7 @@ impl Shard {
                     }
                 }
             }
+            self.stages.end(Stage::Encode, began);
             self.counters.frames_mailed += routed as u64;
             self.tell_of_room(routed);
             if more {
@@ -132,6 +135,7 @@ impl Shard {
         self.router.reload(&config);
         self.home.reload(&config);
         self.config = config;
+        self.observe();
         for key in self.conns.keys() {
             self.rearm(key);
         }

@@ -22,6 +22,7 @@ mod deadline;
 mod deliver;
 mod diagnose;
 mod drain;
+pub(crate) mod gather;
 mod http;
 mod input;
 mod mail;
@@ -47,13 +48,14 @@ pub(crate) use self::close::describe;
 use self::commit::Prepared;
 use self::deliver::{Run, Tails};
 use self::drain::Draining;
+use self::gather::Diagnostics;
 use self::mailbox::{Batch, Mail};
 use self::monitor::Monitor;
 pub use self::shared::Shared;
 use self::timer::Timers;
 use crate::chunk::ChunkPool;
 use crate::config::Config;
-use crate::diag::stages::Stages;
+use crate::diag::stages::{Stage, Stages};
 use crate::ids::{ConnKey, MessageIds, ShardId};
 use crate::io::conn::Conns;
 use crate::io::listener::Listener;
@@ -168,6 +170,9 @@ pub struct Shard {
     /// It was said once that nothing is stored on disk.
     pub(crate) warned_of_memory: bool,
     pub(crate) stages: Stages,
+    /// Somebody looks on: times are taken, or frames logged.
+    pub(crate) observes: bool,
+    diagnostics: Diagnostics,
     draining: Option<Draining>,
     stopped: bool,
 }
@@ -231,6 +236,8 @@ impl Shard {
             hinted: false,
             warned_of_memory: false,
             stages: Stages::default(),
+            observes: config.log_frames,
+            diagnostics: Diagnostics::default(),
             draining: None,
             stopped: false,
             shared,
@@ -289,6 +296,7 @@ impl Shard {
     fn turn(&mut self, events: &Events) {
         self.now_ms = self.clock_ms();
         self.turn += 1;
+        let began = self.stages.begin(Stage::Turn);
         self.home.set_time(self.now_ms);
         self.budget = Budget::default();
         self.note_readiness(events);
@@ -311,6 +319,7 @@ impl Shard {
         self.post();
         self.close_idle_groups();
         self.publish_counters();
+        self.end_of_turn(began);
     }
 
     fn note_readiness(&mut self, events: &Events) {

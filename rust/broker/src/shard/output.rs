@@ -10,6 +10,7 @@ use stompica_proto::ws::{self, Opcode};
 
 use super::mailbox::Mail;
 use super::{PACED_FLUSHES, Shard};
+use crate::diag::stages::Stage;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Answer, Flush, PendingAnswer, Phase};
 use crate::outbox::Flushed;
@@ -114,6 +115,7 @@ impl Shard {
             let version = conn.session.version();
             match conn.answers.pop_front().map(|pending| pending.answer) {
                 Some(Answer::Receipt(id)) => self.control(key, |out| encode::receipt(out, &id, version)),
+                Some(Answer::Frame(frame)) => self.control(key, |out| out.extend_from_slice(&frame)),
                 Some(Answer::Error { frame, close_code, reason }) => {
                     self.control(key, |out| out.extend_from_slice(&frame));
                     self.begin_close(key, close_code, reason);
@@ -157,7 +159,9 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.flush = Flush::Idle;
         let before = conn.outbox.bytes();
+        let began = self.stages.begin(Stage::Write);
         let flushed = conn.outbox.flush(&mut self.chunks, &mut conn.stream);
+        self.stages.end(Stage::Write, began);
         let written = before - conn.outbox.bytes();
         if written > 0 {
             conn.written_ms = self.now_ms;

@@ -12,6 +12,7 @@ use stompica_proto::{ProtocolError, Version, escape};
 
 use super::Shard;
 use super::timer::Due;
+use crate::diag::stages::Stage;
 use crate::ids::ShardId;
 use crate::queue::mail::{Asker, QueueMail};
 use crate::queue::parts::{Effect, Progress, Refusal};
@@ -91,6 +92,11 @@ impl Shard {
                 let ended = self.end_durable(&name);
                 self.answer(asker, ended.map_err(|error| (error, *offender)));
             }
+            QueueMail::Diagnose(query, number) => {
+                let part = self.diagnose(query);
+                self.tell(from, QueueMail::Diagnosed(number, Box::new(part)));
+            }
+            QueueMail::Diagnosed(number, part) => self.diagnosed(number, *part),
             QueueMail::Monitor => {
                 let text = self.monitor_text();
                 self.tell(from, QueueMail::MonitorText(text));
@@ -229,11 +235,16 @@ impl Shard {
     /// Delivers what can be delivered, as far as the turn allows.
     pub(super) fn dispatch_queues(&mut self) {
         self.run_effects();
+        if !self.home.has_work() {
+            return;
+        }
+        let began = self.stages.begin(Stage::Encode);
         while self.home.has_work() && !self.budget.is_exhausted() {
             // In portions, so that memory is touched once while it is warm.
             self.home.dispatch(64);
             self.run_effects();
         }
+        self.stages.end(Stage::Encode, began);
     }
 
     /// Delivers what one queue has, at once.

@@ -259,7 +259,7 @@ impl Shard {
                 lending.available += 1;
                 Credit { messages: 0, bytes }
             }
-            None => { eprintln!("DBG C credit to origin"); Credit { messages: 1, bytes } }
+            None => Credit { messages: 1, bytes },
         }
     }
 
@@ -267,7 +267,6 @@ impl Shard {
     pub(super) fn borrow_asked(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
         let Some(found) = self.router.subscription_mut(key) else { return };
         if let Some(lending) = found.receiver.as_deref_mut().and_then(|receiver| receiver.lending.as_mut()) {
-            eprintln!("DBG C want from {home:?} avail {} wanting {:?}", lending.available, lending.wanting);
             lending.wanting.push_back((home, consumer));
             let is_short = lending.available == 0;
             self.lend(key.index);
@@ -284,7 +283,6 @@ impl Shard {
     pub(super) fn loan_returned(&mut self, key: SubscriptionKey, messages: i64) {
         let Some(found) = self.router.subscription_mut(key) else { return };
         if let Some(lending) = found.receiver.as_deref_mut().and_then(|receiver| receiver.lending.as_mut()) {
-            eprintln!("DBG C returned {messages} avail {} wanting {:?}", lending.available, lending.wanting);
             lending.available += messages;
             self.lend(key.index);
         }
@@ -304,7 +302,6 @@ impl Shard {
             let share = lending.available / (lending.wanting.len() as i64 + 1);
             let messages = share.clamp(1, LOAN_MAX);
             lending.available -= messages;
-            eprintln!("DBG C lends {messages} to {home:?}");
             loans.push((home, consumer, messages));
         }
         for (home, consumer, messages) in loans {

@@ -25,6 +25,8 @@ pub enum Due {
     Waiting,
     /// The next text for `/queue/monitor`.
     Monitor,
+    /// The next answer to a subscription to diagnostics.
+    Diagnostics(SubscriptionKey),
 }
 
 /// The deadlines of one shard, in milliseconds since the broker's start.

@@ -1,0 +1,114 @@
+//! The client's side of diagnostics: the DIAG frame, SEND and SUBSCRIBE to `DIAG…` (PRODUCT.md, section 9).
+//!
+//! A query waits for all shards; the connection's next frames wait for its answer, so that one connection has one
+//! question out and answers come in the order of the questions.
+
+use stompica_proto::error::Code;
+use stompica_proto::{Frame, ProtocolError, header};
+
+use super::Flow;
+use super::send::Sent;
+use super::subscribe::Wanted;
+use crate::diag::Query;
+use crate::ids::ConnKey;
+use crate::options::{self, SubscribeOptions};
+use crate::router::destination::{Kind, MONITOR};
+use crate::shard::Shard;
+use crate::shard::gather::Purpose;
+
+/// `interval` of SUBSCRIBE: milliseconds between answers.
+const INTERVAL: &[u8] = b"interval";
+/// `query` of SUBSCRIBE: what is answered at that interval.
+const QUERY: &[u8] = b"query";
+/// A shorter interval is refused.
+const INTERVAL_MIN_MS: u64 = 100;
+
+fn query(text: &[u8]) -> Result<Query, ProtocolError> {
+    Query::parse(text).map_err(|text| ProtocolError::new(Code::DiagnosticsQuery, text))
+}
+
+/// The query and the interval of a SUBSCRIBE that wants answers without asking.
+fn watched(frame: &Frame<'_>, destination: &[u8]) -> Result<Option<(Query, u64)>, ProtocolError> {
+    let Some(interval) = frame.header(INTERVAL) else { return Ok(None) };
+    let interval_ms = std::str::from_utf8(&interval).ok().and_then(|text| text.parse().ok());
+    let Some(interval_ms) = interval_ms.filter(|ms| *ms >= INTERVAL_MIN_MS) else {
+        let allowed = format!("a whole number of milliseconds, {INTERVAL_MIN_MS} or more");
+        return Err(options::bad_value(INTERVAL, &interval, &allowed));
+    };
+    let named = destination.strip_prefix(b"DIAG/").or_else(|| destination.strip_prefix(b"DIAG."));
+    let asked = match frame.header(QUERY) {
+        Some(text) => query(&text)?,
+        None => named.map_or(Ok(Query::Session), query)?,
+    };
+    Ok(Some((asked, interval_ms)))
+}
+
+impl Shard {
+    /// A DIAG frame: answered by one.
+    pub(super) fn diagnose_for(
+        &mut self,
+        key: ConnKey,
+        text: &[u8],
+        frame: &Frame<'_>,
+    ) -> Result<Flow, ProtocolError> {
+        self.require_local(key)?;
+        let query = query(text)?;
+        if self.conns.get(key).is_some_and(|conn| conn.outbox.bytes() >= self.config.outbox_limit) {
+            let text = "answers to DIAG are not read";
+            return Err(ProtocolError::new(Code::SlowConsumer, text));
+        }
+        let receipt = frame.header(header::RECEIPT).map(|id| id.as_ref().into());
+        Ok(self.ask_for(key, query, Purpose::Frame(receipt)))
+    }
+
+    /// SEND to a destination that only the broker writes to: a query, or a mistake.
+    pub(super) fn send_query(
+        &mut self,
+        key: ConnKey,
+        frame: &Frame<'_>,
+        sent: &Sent<'_>,
+        name: &[u8],
+        headers: &[u8],
+    ) -> Result<Flow, ProtocolError> {
+        if self.router.kind(name) == Kind::Monitor {
+            let text = format!("'{}' is written by the broker alone", String::from_utf8_lossy(MONITOR));
+            return Err(ProtocolError::new(Code::ReadOnly, text));
+        }
+        self.require_local(key)?;
+        if let Some(transaction) = sent.transaction {
+            let allowed = "left out where the destination is the broker's diagnostics";
+            return Err(options::bad_value(header::TRANSACTION, transaction, allowed));
+        }
+        let query = query(sent.body)?;
+        let destination = self.router.destination(name)?;
+        let shards = self.router.remote(destination);
+        if let Some(pause) = self.pause_for(key, destination, shards, sent.body.len()) {
+            self.park(key, pause);
+            return Ok(Flow::Parked);
+        }
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.waits_since_ms = None;
+        }
+        let receipt = frame.header(header::RECEIPT).map(|id| id.as_ref().into());
+        Ok(self.ask_for(key, query, Purpose::Publish { name: name.into(), headers: headers.into(), receipt }))
+    }
+
+    /// SUBSCRIBE to `DIAG…`: to the answers to SENDs, and with `interval` to answers without any.
+    pub(super) fn subscribe_diagnostics(
+        &mut self,
+        key: ConnKey,
+        destination: &[u8],
+        wanted: &Wanted<'_>,
+        options: &SubscribeOptions,
+        receipt: Option<&[u8]>,
+    ) -> Result<(), ProtocolError> {
+        let watched = watched(wanted.frame, destination)?;
+        self.subscribe_topic(key, destination, wanted, options, receipt)?;
+        if let Some((query, interval_ms)) = watched
+            && let Some(index) = self.find_subscription(key, wanted.name())
+        {
+            self.watch(index, query, interval_ms);
+        }
+        Ok(())
+    }
+}

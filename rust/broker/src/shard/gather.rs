@@ -1,0 +1,263 @@
+//! Questions of diagnostics to all shards, and where their answers go.
+//!
+//! ```text
+//! DIAG, SEND, interval ─► Diagnose to every shard ─► a part of each ─► DIAG frame, or MESSAGE
+//! ```
+//! Whoever asked by a frame is parked until the answer is there. What nobody asked for costs nothing.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+use stompica_proto::encode::Message;
+
+use super::Shard;
+use super::timer::Due;
+use crate::command::Flow;
+use crate::diag::Query;
+use crate::diag::answer::Answer;
+use crate::diag::part::Part;
+use crate::diag::stages::{Began, Stage};
+use crate::ids::ConnKey;
+use crate::io::conn::{Answer as PendingFrame, Pause, PendingAnswer, Phase};
+use crate::queue::SubscriptionKey;
+use crate::queue::mail::QueueMail;
+use crate::router::DestinationIndex;
+use crate::router::group::{Place, SubscriptionIndex};
+
+/// What a question takes of a turn's budget, in bytes encoded: every connection may have to be looked at.
+const QUESTION_BYTES: usize = 16 << 10;
+
+/// Where an answer goes.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// To the connection that asked by a DIAG frame, with a RECEIPT if it wants one.
+    Frame(Option<Box<[u8]>>),
+    /// To the subscriptions of the destination of a SEND.
+    Publish {
+        /// The destination.
+        name: Box<[u8]>,
+        /// The sender's own headers.
+        headers: Box<[u8]>,
+        /// The RECEIPT it wants.
+        receipt: Option<Box<[u8]>>,
+    },
+    /// To one subscription that asked for an interval.
+    Push(SubscriptionKey),
+}
+
+/// A question that some shards have not answered.
+#[derive(Debug)]
+struct Gather {
+    number: u64,
+    query: Query,
+    /// Who is parked for it.
+    conn: ConnKey,
+    purpose: Purpose,
+    part: Option<Part>,
+    waiting: usize,
+}
+
+/// A subscription that gets answers at an interval.
+#[derive(Debug)]
+struct Watch {
+    query: Query,
+    interval_ms: u64,
+    /// The destination of its MESSAGEs.
+    name: Box<[u8]>,
+    /// The last question is still out.
+    asking: bool,
+}
+
+/// Questions out, and subscriptions with an interval.
+#[derive(Debug, Default)]
+pub(super) struct Diagnostics {
+    last_number: u64,
+    gathers: Vec<Gather>,
+    watches: HashMap<SubscriptionKey, Watch>,
+}
+
+impl Shard {
+    /// Asks all shards for a connection, which waits meanwhile.
+    pub(crate) fn ask_for(&mut self, key: ConnKey, query: Query, purpose: Purpose) -> Flow {
+        let now_ms = self.now_ms;
+        let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
+        conn.parked = Some((now_ms, Pause::Query));
+        self.ask_everyone(key, query, purpose);
+        match self.conns.get_mut(key) {
+            Some(conn) if matches!(conn.parked, Some((_, Pause::Query))) => Flow::Waiting,
+            _ => Flow::Done, // there is but one shard
+        }
+    }
+
+    fn ask_everyone(&mut self, conn: ConnKey, query: Query, purpose: Purpose) {
+        self.diagnostics.last_number += 1;
+        let number = self.diagnostics.last_number;
+        let waiting = self.shared_len();
+        self.diagnostics.gathers.push(Gather { number, query, conn, purpose, part: None, waiting });
+        self.budget.encoded += QUESTION_BYTES;
+        self.tell_everyone(|| QueueMail::Diagnose(query, number));
+    }
+
+    /// A part has come; the last one completes the answer.
+    pub(super) fn diagnosed(&mut self, number: u64, part: Part) {
+        let gathers = &mut self.diagnostics.gathers;
+        let Some(at) = gathers.iter().position(|gather| gather.number == number) else { return };
+        let gather = &mut gathers[at];
+        match &mut gather.part {
+            Some(all) => all.merge(part),
+            None => gather.part = Some(part),
+        }
+        gather.waiting -= 1;
+        if gather.waiting > 0 {
+            return;
+        }
+        let Gather { query, conn, purpose, part, .. } = gathers.swap_remove(at);
+        if let Some(mut part) = part {
+            part.sort();
+            self.hand_answer(conn, &Answer::new(query, part), purpose);
+        }
+    }
+
+    fn hand_answer(&mut self, key: ConnKey, answer: &Answer, purpose: Purpose) {
+        match purpose {
+            Purpose::Frame(receipt) => {
+                if self.resume(key) {
+                    self.send_frame(key, answer);
+                    self.send_receipt(key, receipt.as_deref());
+                }
+            }
+            Purpose::Publish { name, headers, receipt } => {
+                self.publish_answer(answer, &name, &headers);
+                if self.resume(key) {
+                    self.send_receipt(key, receipt.as_deref());
+                }
+            }
+            Purpose::Push(subscription) => self.push_answer(answer, subscription),
+        }
+    }
+
+    /// Lets whoever asked go on; false if it is gone, or was refused meanwhile.
+    fn resume(&mut self, key: ConnKey) -> bool {
+        let Some(conn) = self.conns.get(key) else { return false };
+        let waits = conn.phase == Phase::Open && matches!(conn.parked, Some((_, Pause::Query)));
+        if waits {
+            self.unpark(key);
+        }
+        waits
+    }
+
+    fn send_frame(&mut self, key: ConnKey, answer: &Answer) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let mut frame = Vec::new();
+        answer.frame(&mut frame, conn.session.version());
+        self.budget.encoded += frame.len();
+        if conn.answers.is_empty() {
+            self.control(key, |out| out.extend_from_slice(&frame));
+        } else {
+            // RECEIPTs of earlier frames come first.
+            let answer = PendingFrame::Frame(frame);
+            conn.answers.push_back(PendingAnswer { token: 0, answer, waiting: 0 });
+        }
+    }
+
+    fn send_receipt(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
+        if receipt.is_some() {
+            self.receipt(key, receipt, 0);
+        }
+    }
+
+    fn publish_answer(&mut self, answer: &Answer, name: &[u8], own: &[u8]) {
+        let Ok(destination) = self.router.destination(name) else { return };
+        // In front of the sender's own: the first of two headers with one name counts.
+        let headers = [&answer.header_lines(), own].concat();
+        let body = answer.body();
+        let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
+        let message =
+            Message { destination: name, id: &id, headers: &headers, plain: false, body: body.as_bytes() };
+        let shards = self.router.remote(destination);
+        if shards != 0 {
+            self.mail_message(&message, shards);
+        }
+        self.deliver(&message, destination);
+    }
+
+    /// Answers a subscription at an interval, from now on.
+    pub(crate) fn watch(&mut self, index: SubscriptionIndex, query: Query, interval_ms: u64) {
+        let Some(found) = self.router.subscriptions.get(index as usize) else { return };
+        let key = SubscriptionKey { index, generation: found.generation };
+        let subscribed = found.entry().map_or(&b"DIAG"[..], |entry| self.router.entry_name(entry));
+        let name = match self.router.parse(subscribed) {
+            Ok(None) => subscribed.into(),
+            _ => [b"DIAG/", query.name().as_bytes()].concat().into(), // a MESSAGE comes from no pattern
+        };
+        self.diagnostics.watches.insert(key, Watch { query, interval_ms, name, asking: false });
+        self.timers.add(self.now_ms, Due::Diagnostics(key));
+    }
+
+    /// It is time for the next answer.
+    pub(super) fn watch_due(&mut self, at_ms: u64, key: SubscriptionKey) {
+        let found = self.router.subscription_mut(key).map(|found| found.conn);
+        let (Some(conn), Some(watch)) = (found, self.diagnostics.watches.get_mut(&key)) else {
+            self.diagnostics.watches.remove(&key);
+            return;
+        };
+        // In step with the first one, however late this one is.
+        let late = (self.now_ms - at_ms) / watch.interval_ms;
+        let next_ms = at_ms.saturating_add(watch.interval_ms.saturating_mul(late + 1));
+        self.timers.add(next_ms, Due::Diagnostics(key));
+        // Who does not keep up is left out: the next answer says all that this one would have.
+        let full = self.conns.get(conn).is_none_or(|conn| conn.full_since_ms.is_some());
+        if !full && !watch.asking && self.draining.is_none() {
+            watch.asking = true;
+            let query = watch.query;
+            self.ask_everyone(ConnKey::NONE, query, Purpose::Push(key));
+        }
+    }
+
+    fn push_answer(&mut self, answer: &Answer, key: SubscriptionKey) {
+        let place = self.router.subscription_mut(key).map(|found| found.place);
+        let (Some(Place::Topic { group, member, .. }), Some(watch)) =
+            (place, self.diagnostics.watches.get_mut(&key))
+        else {
+            return; // it has gone meanwhile
+        };
+        watch.asking = false;
+        let name = watch.name.clone();
+        let (headers, body) = (answer.header_lines(), answer.body());
+        let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
+        let message =
+            Message { destination: &name, id: &id, headers: &headers, plain: false, body: body.as_bytes() };
+        self.hand_out();
+        self.tails.begin();
+        let found = &self.router.groups[group as usize];
+        let (sink, member) = (found.sink, found.members[member as usize]);
+        match sink {
+            Some(queue) => self.deliver_to_queue(&message, queue, member),
+            None => self.deliver_to_one(&message, group, member),
+        }
+    }
+
+    /// Delivers while times are taken.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn deliver_observed(&mut self, message: &Message<'_>, destination: DestinationIndex) {
+        let began = self.stages.begin(Stage::Encode);
+        self.deliver(message, destination);
+        self.stages.end(Stage::Encode, began);
+    }
+
+    /// Looks whether somebody looks on: times are taken, or frames logged.
+    pub(super) fn observe(&mut self) {
+        self.observes = self.config.log_frames || self.stages.is_on();
+    }
+
+    /// Ends a turn whose time is taken, and the taking of times when it is over.
+    pub(super) fn end_of_turn(&mut self, began: Option<Began>) {
+        if began.is_some() {
+            self.stages.end(Stage::Turn, began);
+            if self.stages.expire(self.now_ms) {
+                self.observe();
+            }
+        }
+    }
+}
