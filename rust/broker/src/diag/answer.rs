@@ -103,8 +103,15 @@ impl Answer {
     #[must_use]
     pub fn header_lines(&self) -> Vec<u8> {
         let rows = match &self.part {
-            Part::Session(session) if self.query == Query::Session => session.rows(),
-            Part::WsBuffer(buffer) => buffer.rows(),
+            Part::Session(session) if self.query == Query::Session => vec![
+                ("clients", session.clients),
+                ("websockets", session.websockets),
+                ("stomp_connected", session.stomp_connected),
+                ("subscriptions", session.subscriptions),
+            ],
+            Part::WsBuffer(buffer) => {
+                vec![("allocated", buffer.allocated), ("hits", buffer.hits), ("misses", buffer.misses)]
+            }
             Part::Stale(waiting) => vec![
                 ("input-queue-size", waiting.r#in),
                 ("output-queue-size", waiting.out),

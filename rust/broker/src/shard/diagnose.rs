@@ -179,7 +179,7 @@ impl Shard {
         let queued = self.home.iter().map(|queue| queue.waiting_bytes() as u64 + queue.in_flight().1);
         Memory {
             held_bytes: u64::try_from(held).unwrap_or(0),
-            limit_bytes: self.config.memory_limit as u64,
+            limit_bytes: self.config.memory_limit,
             short: self.memory_is_short,
             outbox_bytes: self.conns.iter().map(|(_, conn)| conn.outbox.bytes() as u64).sum(),
             input_bytes: self.input_bytes as u64,

@@ -79,23 +79,25 @@ pub(super) struct Diagnostics {
 impl Shard {
     /// Asks all shards for a connection, which waits meanwhile.
     pub(crate) fn ask_for(&mut self, key: ConnKey, query: Query, purpose: Purpose) -> Flow {
-        let now_ms = self.now_ms;
-        let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
-        conn.parked = Some((now_ms, Pause::Query));
-        self.ask_everyone(key, query, purpose);
-        match self.conns.get_mut(key) {
-            Some(conn) if matches!(conn.parked, Some((_, Pause::Query))) => Flow::Waiting,
-            _ => Flow::Done, // there is but one shard
+        let number = self.ask_everyone(key, query, purpose);
+        if !self.diagnostics.gathers.iter().any(|gather| gather.number == number) {
+            return Flow::Done; // there is but one shard
         }
+        let now_ms = self.now_ms;
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.parked = Some((now_ms, Pause::Query));
+        }
+        Flow::Waiting
     }
 
-    fn ask_everyone(&mut self, conn: ConnKey, query: Query, purpose: Purpose) {
+    fn ask_everyone(&mut self, conn: ConnKey, query: Query, purpose: Purpose) -> u64 {
         self.diagnostics.last_number += 1;
         let number = self.diagnostics.last_number;
         let waiting = self.shared_len();
         self.diagnostics.gathers.push(Gather { number, query, conn, purpose, part: None, waiting });
         self.budget.encoded += QUESTION_BYTES;
         self.tell_everyone(|| QueueMail::Diagnose(query, number));
+        number
     }
 
     /// A part has come; the last one completes the answer.
@@ -139,11 +141,11 @@ impl Shard {
     /// Lets whoever asked go on; false if it is gone, or was refused meanwhile.
     fn resume(&mut self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get(key) else { return false };
-        let waits = conn.phase == Phase::Open && matches!(conn.parked, Some((_, Pause::Query)));
-        if waits {
+        let listens = conn.phase == Phase::Open && !conn.ending;
+        if matches!(conn.parked, Some((_, Pause::Query))) {
             self.unpark(key);
         }
-        waits
+        listens
     }
 
     fn send_frame(&mut self, key: ConnKey, answer: &Answer) {
