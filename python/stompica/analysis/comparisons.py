@@ -45,6 +45,15 @@ METRICS = (
     Metric("peak_rss_bytes", False, 0.10),
 )
 
+PLAIN = {
+    "deliveries_per_s": "deliveries per second",
+    "cpu_us_per_delivery": "CPU per delivery",
+    "p50_us": "median latency",
+    "p99_us": "99th percentile of latency",
+    "peak_rss_bytes": "peak memory",
+}
+"""What people call the metrics."""
+
 EFFECT_MIN = 0.02
 """A difference under this share is none worth speaking of, however sure it is."""
 

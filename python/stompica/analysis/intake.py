@@ -99,7 +99,7 @@ class Store:
             raise AnalysisError(f"{self.root} is not a folder: give the folder that holds the recorded runs")
         found = self.files.get_file_info(fs.FileSelector(self.root, recursive=True))
         shown = [info for info in found if not _hidden(self.relative(info.path))]
-        return sorted(shown, key=lambda info: str(info.path))
+        return sorted(shown, key=lambda info: str(info.path).split("/"))
 
     def relative(self, path: str) -> str:
         """A path from the root on."""

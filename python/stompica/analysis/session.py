@@ -55,6 +55,8 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
     if master is not None:
         builder = builder.master(master)
     local = _LOCAL if master is not None and master.startswith("local") else {}
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in {**_ALWAYS, **local, **(config or {})}.items():
         builder = builder.config(name, value)
     try:

@@ -1,0 +1,136 @@
+"""The batch job finds what was planted, and nothing else."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from stompica.analysis import series
+from stompica.analysis.batch import Analysis
+from stompica.analysis.ranks import QUANTILES
+from stompica.analysis.tables import RESULTS, Row
+from stompica.recording import Bucket, RunInfo, quantile, read_table
+from tests.analysis.conftest import Planted
+from tests.analysis.synthetic import Ints
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def exact(values: Ints, fraction: tuple[int, int]) -> int:
+    """The order statistic, by sorting."""
+    part, whole = fraction
+    ordered = np.sort(values)
+    return int(ordered[-(-len(ordered) * part // whole) - 1])
+
+
+def rows(analysis: Analysis, table: str, run: RunInfo, **values: object) -> list[Row]:
+    """Rows of one run with these values."""
+    found = [row for row in analysis.rows[table] if row["run_id"] == run.run_id]
+    return [row for row in found if all(row[name] == value for name, value in values.items())]
+
+
+def verdicts(analysis: Analysis, run: RunInfo) -> dict[str, str]:
+    """The verdict on each metric of a run."""
+    return {row["metric"]: row["verdict"] for row in rows(analysis, "comparisons", run) if row["kind"] != "earlier"}
+
+
+@pytest.mark.parametrize("repetition", [0, 1, 2, None])
+def test_percentiles_of_raw_samples_are_the_order_statistics(planted: Planted, repetition: int | None) -> None:
+    values = np.concatenate(planted.latencies) if repetition is None else planted.latencies[repetition]
+    (row,) = rows(planted.analysis, "percentiles", planted.sampled, repetition=repetition)
+    assert row["source"] == "samples" and row["count"] == len(values)
+    assert {name: row[name] for name in QUANTILES} == {name: exact(values, of) for name, of in QUANTILES.items()}
+    assert row["max_us"] == values.max()
+    assert row["mean_us"] == pytest.approx(values.mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("repetition", [0, 9, None])
+def test_percentiles_of_histograms_are_those_of_the_merged_buckets(planted: Planted, repetition: int | None) -> None:
+    (folder,) = planted.source.glob(f"*-{planted.regressed.run_id}")
+    stored = read_table(folder, "latency").to_pylist()
+    chosen = [row for row in stored if repetition in (None, row["repetition"])]
+    buckets = [Bucket(row["bucket_low_us"], row["bucket_high_us"], row["count"]) for row in chosen]
+    (row,) = rows(planted.analysis, "percentiles", planted.regressed, repetition=repetition)
+    assert row["source"] == "histogram"
+    for name, (part, whole) in QUANTILES.items():
+        assert row[name] == quantile(buckets, part / whole), name
+
+
+def test_a_planted_regression_is_found_and_nothing_else(planted: Planted) -> None:
+    expected = dict.fromkeys(("deliveries_per_s", "p50_us", "p99_us", "peak_rss_bytes"), "no difference shown")
+    assert verdicts(planted.analysis, planted.regressed) == {**expected, "cpu_us_per_delivery": "worse"}
+    (row,) = rows(planted.analysis, "comparisons", planted.regressed, metric="cpu_us_per_delivery")
+    assert row["kind"] == "variant" and row["pairs"] == 10
+    assert row["ratio_low"] < 0.056 / 0.05 < row["ratio_high"]
+
+
+def test_a_planted_improvement_is_found(planted: Planted) -> None:
+    assert verdicts(planted.analysis, planted.improved)["deliveries_per_s"] == "better"
+
+
+def test_a_peer_is_compared_but_is_no_regression(planted: Planted) -> None:
+    (row,) = rows(planted.analysis, "comparisons", planted.peer, metric="cpu_us_per_delivery", kind="peer")
+    assert row["verdict"] == "worse" and row["ratio"] == pytest.approx(29 / 0.05, rel=0.2)
+
+
+def test_planted_change_points_are_found_and_no_others(planted: Planted) -> None:
+    planted_at = {"deliveries_per_s": [100, 220], "p99_us": [150], "rss_bytes": [250]}
+    found: dict[str, list[int]] = {}
+    for row in rows(planted.analysis, "changes", planted.shifted):
+        found.setdefault(row["metric"], []).append(row["second"])
+    assert found.keys() == planted_at.keys()
+    for metric, seconds in planted_at.items():
+        assert len(found[metric]) == len(seconds), metric
+        assert np.abs(np.subtract(found[metric], seconds)).max() <= 3, metric
+    (first, _) = rows(planted.analysis, "changes", planted.shifted, metric="deliveries_per_s")
+    assert first["ratio"] == pytest.approx(0.8, rel=0.05)
+
+
+def test_a_sweep_gets_the_curve_it_was_made_from(planted: Planted) -> None:
+    (row,) = [row for row in planted.analysis.rows["curves"] if row["sweep"] == "body_bytes"]
+    assert (row["points"], row["from_x"], row["to_x"]) == (4, 117, 65536)
+    assert row["curve"].endswith("·x")
+    assert row["b"] == pytest.approx(2e-4, rel=0.15)
+
+
+def test_the_slowest_stage_is_the_bottleneck(planted: Planted) -> None:
+    (row,) = rows(planted.analysis, "bottlenecks", planted.staged)
+    assert row["bottleneck"] == "write"
+    assert row["share"] == pytest.approx(900 / 1130, rel=0.03)
+    (stage,) = rows(planted.analysis, "stages", planted.staged, stage="parse")
+    assert stage["passes"] == 2000 and stage["mean_ns"] == pytest.approx(40, rel=0.05)
+
+
+def test_seconds_hold_rates_latencies_cpu_and_memory(planted: Planted, spark: SparkSession) -> None:
+    table = spark.read.parquet(f"file://{planted.into}/tables/per_second.parquet")
+    found = {row["second"]: row for row in table.where(table.run_id == planted.shifted.run_id).collect()}
+    assert sorted(found) == list(range(300))
+    (folder,) = planted.source.glob(f"*-{planted.shifted.run_id}")
+    counted = read_table(folder, "throughput").column("deliveries").to_pylist()
+    assert [found[second]["deliveries_per_s"] for second in range(300)] == counted
+    assert found[7]["p50_us"] == 100 and found[7]["p99_us"] == found[7]["max_us"] > 300
+    assert found[7]["cpu_cores"] == pytest.approx(0.9)
+    assert found[299]["rss_bytes"] >= 60 * 2**20
+
+
+def test_minutes_hold_what_diag_said(planted: Planted, spark: SparkSession) -> None:
+    table = spark.read.parquet(f"file://{planted.into}/tables/per_minute.parquet")
+    chosen = table.where(table.run_id == planted.live.run_id).where("name = 'in.bytes' and shard = 1")
+    found = sorted(chosen.collect(), key=lambda row: row["minute_us"])
+    assert sum(row["readings"] for row in found) == 300
+    assert [row["last"] - row["first"] for row in found][1:-1] == [59_000.0] * (len(found) - 2)
+    assert set(table.columns) == set(series.per_minute(table.selectExpr("*", "0D as value", "0L as at_us")).columns)
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_table_is_there_as_csv_and_as_parquet(planted: Planted, name: str) -> None:
+    stored = pq.read_table(planted.into / "tables" / f"{name}.parquet")
+    assert stored.column_names == list(RESULTS[name].names)
+    assert stored.num_rows == len(planted.analysis.rows[name])
+    with (planted.into / "tables" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        written = list(csv.reader(file))
+    assert written[0] == stored.column_names and len(written) == stored.num_rows + 1

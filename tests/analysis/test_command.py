@@ -1,0 +1,46 @@
+"""The command line, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stompica import analysis
+from stompica.analysis import Report, __main__
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, object]]:
+    """Calls of `report`, which says that something got worse."""
+    calls: list[dict[str, object]] = []
+
+    def report(source: str, into: Path, **others: object) -> Report:
+        calls.append({"source": source, "into": into, **others})
+        return Report(tmp_path / "report.html", "bad", "1 regression.", 1.0)
+
+    monkeypatch.setattr(__main__, "report", report)
+    return calls
+
+
+def test_report_prints_the_verdict(reported: list[dict[str, object]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["report", "runs", "--into", "out", "--master", "local[1]"]) == 0
+    assert capsys.readouterr().out == "1 regression.\n"
+    assert reported == [{"source": "runs", "into": Path("out"), "quarantine": None, "master": "local[1]"}]
+
+
+def test_a_regression_is_an_exit_status_where_asked(reported: list[dict[str, object]]) -> None:
+    assert __main__.main(["report", "runs", "--into", "out", "--fail-on-regression"]) == 3
+
+
+def test_what_cannot_be_done_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert __main__.main(["report", "runs", "--into", "out"]) == 1
+    assert capsys.readouterr().err == (
+        "stompica: Spark needs Java 17 or later, and there is no 'java': install one, or set JAVA_HOME\n"
+    )
+
+
+def test_the_package_offers_what_the_command_uses() -> None:
+    assert analysis.__all__ == ["AnalysisError", "Report", "follow", "report"]
