@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import weakref
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from stompica import _core, logs
 from stompica import settings as sources
+from stompica.diag import Diag, DiagError
 from stompica.errors import NotRunning
 from stompica.settings import Given, SettingValue
 
@@ -143,6 +145,17 @@ class Broker:
     def stats(self) -> dict[str, int]:
         """The broker's counters by name."""
         return self._running().stats()
+
+    @property
+    def diag(self) -> Diag:
+        """Looks inside: `broker.diag("session")`, `broker.diag.watch("network", interval=1.0)`; see docs/diag.md."""
+        return Diag(self._answer)
+
+    def _answer(self, query: str) -> Any:
+        try:
+            return json.loads(self._running().diag(query))
+        except (ValueError, TimeoutError) as error:
+            raise DiagError(f"DIAG {query}: {error}") from None
 
     def _authority(self) -> str:
         host, port = self.address
