@@ -142,7 +142,9 @@ impl Shard {
             self.counters.expired += 1;
         } else {
             self.publish(message, destination, shards);
-            if self.config.ttl_ms > 0 && self.router.entry_count(destination) == 0 {
+            // A last value waits as such.
+            let waits = self.config.ttl_ms > 0 && options.retain != Some(Retain::Set);
+            if waits && self.router.entry_count(destination) == 0 {
                 self.hold_or_drop(home, Stored::with_options(message, options));
             }
         }
@@ -200,14 +202,20 @@ impl Shard {
     }
 
     /// Publishes a message of a transaction to its topic.
-    pub(crate) fn publish_stored(&mut self, stored: Stored, destination: DestinationIndex, home: ShardId) {
+    pub(crate) fn publish_stored(
+        &mut self,
+        stored: Stored,
+        destination: DestinationIndex,
+        home: ShardId,
+        retained: bool,
+    ) {
         if stored.is_expired(self.now_ms()) {
             self.counters.expired += 1;
             return;
         }
         let shards = self.router.remote(destination);
         self.publish(&stored.message(), destination, shards);
-        if self.config.ttl_ms > 0 && self.router.entry_count(destination) == 0 {
+        if self.config.ttl_ms > 0 && !retained && self.router.entry_count(destination) == 0 {
             self.hold_or_drop(home, stored);
         }
     }

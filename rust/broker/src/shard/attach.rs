@@ -43,6 +43,7 @@ impl Shard {
             Source::Durable { name, topic, shared } => {
                 let queue = self.durable(&name, &topic, shared, asker)?;
                 self.home.attach(queue, subscriber, credit);
+                self.dispatch_queues(); // what waits reaches it ahead of its RECEIPT
             }
         }
         Ok(())
@@ -95,8 +96,8 @@ impl Shard {
         self.hand_out();
         match self.router.subscribe(topic, nobody, dialect, Some(queue), self.queues_everywhere()) {
             Ok((binding, _)) => {
-                self.bindings.insert(queue, Binding { subscription: binding, topic: topic.into() });
-                self.tell_interest(topic, true, Some(asker), Some(binding));
+                self.bindings.insert(queue, Binding { subscription: binding, topic: topic.into(), asker });
+                self.tell_interest(topic, true, None, Some(binding));
                 self.send_backlog(topic, self.id, binding);
                 Ok(queue)
             }
@@ -154,4 +155,6 @@ pub(super) struct Binding {
     pub(super) subscription: SubscriptionKey,
     /// The topic or pattern.
     pub(super) topic: Box<[u8]>,
+    /// Whose RECEIPT waits for what the other homes hold of the past.
+    pub(super) asker: Asker,
 }

@@ -72,7 +72,7 @@ impl Shard {
     pub(super) fn backlog_ended(&mut self, key: SubscriptionKey) {
         let Some(found) = self.router.subscription_mut(key) else { return };
         let (ack, place) = (found.ack, found.place);
-        let Some(receiver) = found.receiver.as_deref_mut() else { return };
+        let Some(receiver) = found.receiver.as_deref_mut() else { return self.durable_backlog_ended(place) };
         let (Some(catching_up), Some(queue)) = (&mut receiver.catching_up, receiver.own_queue) else {
             return;
         };
@@ -93,6 +93,16 @@ impl Shard {
             self.router.leave_queue(key);
             self.home.detach(subscriber);
             self.home.delete(queue);
+        }
+    }
+
+    /// The same for the queue of a durable subscription: one more answer for the RECEIPT of its holder.
+    fn durable_backlog_ended(&mut self, place: Place) {
+        let Place::Topic { group, .. } = place else { return };
+        let binding = self.router.groups[group as usize].sink.and_then(|queue| self.bindings.get(&queue));
+        if let Some(asker) = binding.map(|binding| binding.asker) {
+            self.dispatch_queues();
+            self.answer(asker, Ok(()));
         }
     }
 

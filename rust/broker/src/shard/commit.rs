@@ -291,7 +291,7 @@ impl Shard {
                 let sent_to = self.router.remote(destination) | self.id.bit();
                 retained.push((home, copy, retain == Retain::Set, sent_to));
             }
-            self.publish_stored(stored, destination, home);
+            self.publish_stored(stored, destination, home, retain == Some(Retain::Set));
             return;
         }
         match queued.iter_mut().find(|(at, _)| *at == home) {
