@@ -190,6 +190,19 @@ def test_a_connection_lost_around_commit_leaves_all_or_nothing(client: Clients, 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_who_sees_one_message_of_a_transaction_finds_the_others(client: Clients, queue: str, version: str) -> None:
+    """As soon as one queue's consumer has its message, the others' queues have theirs, in front of what comes now."""
+    publisher, consumer, other = (client(version) for _ in range(3))
+    for number in range(100):
+        one, two = (f"{queue}/{number}/{name}" for name in "ab")
+        consumer.subscribe(one, str(number))
+        publisher.send(frames.begin("t"), *(frames.send(name, "x", transaction="t") for name in (one, two)))
+        publisher.send(frames.commit("t"))
+        consumer.expect_message("x", destination=one)
+        assert bodies(left_in(other, two)) == ["x"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_transactions_run_side_by_side_on_queues(client: Clients, queue: str, version: str) -> None:
     wire, other = client(version), client(version)
     fill(other, f"{queue}/in", "0", "1", "2")
