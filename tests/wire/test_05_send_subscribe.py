@@ -8,12 +8,6 @@ from tests.support import frames
 from tests.support.clients import Clients
 from tests.support.frames import ESCAPING, VERSIONS
 
-NOT_YET = [
-    "DIAG",
-    "DIAG/session",
-    "DIAGNOSTICS",
-]
-
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
@@ -257,24 +251,6 @@ def test_destinations_are_compared_octet_by_octet(client: Clients, topic: str) -
     for other in (f"{topic}/", f"{topic}x", topic.upper(), topic[1:], f"/{topic}", topic[:-1], f"{topic} "):
         wire.send(frames.send(other, "not mine"))
     wire.barrier()
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
-@pytest.mark.parametrize("destination", NOT_YET)
-def test_diagnostics_are_refused_until_they_are_built(
-    client: Clients, version: str, command: str, destination: str
-) -> None:
-    wire = client(version)
-    wire.send(frames.frame(command, ("destination", destination), ("id", "0"), ("receipt", "r")))
-    wire.expect_error("E-NOT-SUPPORTED", receipt_id="r")
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_diag_frame_is_refused_until_it_is_built(client: Clients, version: str) -> None:
-    wire = client(version)
-    wire.send(frames.frame("DIAG", body="session"))
-    wire.expect_error("E-NOT-SUPPORTED")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -196,12 +196,6 @@ def test_two_wildcard_subscriptions_of_one_pattern(client: Clients, topic: str) 
     wire.barrier()
 
 
-def test_a_pattern_of_diagnostics_is_refused_until_they_are_built(client: Clients) -> None:
-    wire = client()
-    wire.send(frames.subscribe("DIAG*"))
-    wire.expect_error("E-NOT-SUPPORTED")
-
-
 def test_many_destinations_under_one_pattern(client: Clients, topic: str) -> None:
     """The ancestor's own test in small: one subscription to a prefix, 2,000 destinations below it."""
     wire, publisher = client(), client()

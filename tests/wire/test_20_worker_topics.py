@@ -340,17 +340,3 @@ def test_a_message_that_fails_goes_to_its_dead_letter_queue(
         wire.send(nack(wire, wire.expect_message("x")))
     dead = other.expect_message("x", destination=f"/queue/dlq/{work}", k="v", original_destination=work)
     assert (dead["dead-letter-reason"], dead["delivery-count"]) == ("max-deliveries", "2")
-
-
-# -- diagnostics are not built yet ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("destination", ["DIAG", "DIAG/session", "DIAGNOSTICS", "DIAG*"])
-def test_diagnostics_are_still_refused(client: Clients, version: str, destination: str) -> None:
-    wire = client(version)
-    wire.send(frames.subscribe(destination, receipt="r"))
-    wire.expect_error("E-NOT-SUPPORTED", receipt_id="r")
-    wire = client(version)
-    wire.send(frames.send(destination.rstrip("*"), "session", receipt="r"))
-    wire.expect_error("E-NOT-SUPPORTED", receipt_id="r")

@@ -175,9 +175,9 @@ def test_header_that_is_not_utf8_in_a_binary_message(ws: OpenWebSocket) -> None:
     client.expect_error_and_close("E-UTF8", 1002)
 
 
-def test_kind_that_is_not_built_is_closed_with_1008(ws: OpenWebSocket) -> None:
+def test_what_is_not_built_is_closed_with_1008(ws: OpenWebSocket) -> None:
     client = ws()
-    client.send(frames.subscribe("DIAG", "0"))
+    client.send(frames.subscribe("/topic/a", "0", selector="a = 1"))
     client.expect_error_and_close("E-NOT-SUPPORTED", 1008)
 
 

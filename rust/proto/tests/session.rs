@@ -59,6 +59,20 @@ fn nothing_but_connect_is_taken_first() {
     }
 }
 
+// PRODUCT.md, section 9
+#[test]
+fn diag_is_taken_before_connect_and_after() {
+    let asks =
+        |request: Result<Request<'_>, _>| matches!(request, Ok(Request::Diagnose { query: b"session" }));
+    let mut dialogue = Dialogue::new();
+    assert!(dialogue.say(b"DIAG\n\nsession\0", asks));
+    assert_eq!(dialogue.code(b"SEND\ndestination:/t\n\n\0"), Some(Code::NotConnected));
+    let mut dialogue = Dialogue::connected("1.1");
+    assert!(dialogue.say(b"DIAG\ncontent-length:7\n\nsession\0", asks));
+    dialogue.say(b"DISCONNECT\n\n\0", |request| assert!(request.is_ok()));
+    assert_eq!(dialogue.code(b"DIAG\n\nsession\0"), Some(Code::NotConnected));
+}
+
 #[test]
 fn connect_is_taken_once_and_nothing_follows_disconnect() {
     let mut dialogue = Dialogue::connected("1.2");
@@ -243,7 +257,7 @@ proptest! {
             let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
             let before = dialogue.session.was_connected();
             let accepted = dialogue.say(format!("{command}\n{lines}\n\0").as_bytes(), |request| request.is_ok());
-            prop_assert!(before || !accepted || matches!(command, "CONNECT" | "STOMP"));
+            prop_assert!(before || !accepted || matches!(command, "CONNECT" | "STOMP" | "DIAG"));
         }
     }
 }

@@ -66,6 +66,8 @@ struct Watch {
     name: Box<[u8]>,
     /// The last question is still out.
     asking: bool,
+    /// The first question was asked.
+    begun: bool,
 }
 
 /// Questions out, and subscriptions with an interval.
@@ -192,7 +194,7 @@ impl Shard {
             Ok(None) => subscribed.into(),
             _ => [b"DIAG/", query.name().as_bytes()].concat().into(), // a MESSAGE comes from no pattern
         };
-        self.diagnostics.watches.insert(key, Watch { query, interval_ms, name, asking: false });
+        self.diagnostics.watches.insert(key, Watch { query, interval_ms, name, asking: false, begun: false });
         self.timers.add(self.now_ms, Due::Diagnostics(key));
     }
 
@@ -203,13 +205,19 @@ impl Shard {
             self.diagnostics.watches.remove(&key);
             return;
         };
+        let Some(conn) = self.conns.get(conn) else { return };
+        if !watch.begun && !conn.answers.is_empty() {
+            // The RECEIPT of the SUBSCRIBE comes first.
+            self.timers.add(self.now_ms + 1, Due::Diagnostics(key));
+            return;
+        }
+        watch.begun = true;
         // In step with the first one, however late this one is.
         let late = (self.now_ms - at_ms) / watch.interval_ms;
         let next_ms = at_ms.saturating_add(watch.interval_ms.saturating_mul(late + 1));
         self.timers.add(next_ms, Due::Diagnostics(key));
         // Who does not keep up is left out: the next answer says all that this one would have.
-        let full = self.conns.get(conn).is_none_or(|conn| conn.full_since_ms.is_some());
-        if !full && !watch.asking && self.draining.is_none() {
+        if conn.full_since_ms.is_none() && !watch.asking && self.draining.is_none() {
             watch.asking = true;
             let query = watch.query;
             self.ask_everyone(ConnKey::NONE, query, Purpose::Push(key));
