@@ -30,6 +30,7 @@ mod queue;
 mod router;
 mod shard;
 mod stats;
+mod store;
 mod tx;
 
 pub use handle::{Broker, ConnectionInfo, DiagError, StartError};

@@ -6,6 +6,7 @@ mod send;
 mod subscribe;
 mod temporary;
 mod transaction;
+mod unsubscribe;
 
 use std::mem::take;
 

@@ -159,7 +159,7 @@ impl Shard {
         let asker = Asker { shard: self.id(), conn: key, token: if receipt.is_some() { token } else { 0 } };
         let set = retain == Retain::Set && !expired;
         let stored = Stored::with_options(message, options);
-        self.tell(home, QueueMail::Retain(stored, set, shards | self.id().bit(), Some(asker)));
+        self.tell(home, QueueMail::Retain(stored, set, Some(asker)));
     }
 
     fn send_to_queue(

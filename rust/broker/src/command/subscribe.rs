@@ -26,7 +26,8 @@ use crate::router::receiver::{CatchingUp, Feed, Lending, Receiver};
 use crate::shard::Shard;
 
 /// Headers of SUBSCRIBE that promise what this version cannot keep. They are refused rather than passed over.
-const UNBUILT: [&[u8]; 4] = [b"replay-from", b"x-stream-offset", b"selector", b"exclusive"];
+const UNBUILT: [&[u8]; 6] =
+    [b"replay-from", b"x-stream-offset", b"selector", b"exclusive", b"activemq.exclusive", b"browser"];
 /// Bytes that may wait in a consumer's outbox before it is sent more.
 const WINDOW_BYTES: i64 = 256 << 10;
 /// Messages on loan to the homes of a pattern's queues, where the subscription itself sets no limit.
@@ -129,7 +130,7 @@ impl Shard {
     }
 
     /// The name of a durable subscription, which counts within the connection's login and client-id.
-    fn durable_name(&self, key: ConnKey, name: &[u8]) -> Box<[u8]> {
+    pub(super) fn durable_name(&self, key: ConnKey, name: &[u8]) -> Box<[u8]> {
         let scope = self.conns.get(key).and_then(|conn| conn.scope.as_deref());
         [b"durable\n", scope.unwrap_or_default(), b"\n", name].concat().into()
     }
@@ -185,7 +186,7 @@ impl Shard {
                 receiver.slow_consumer = slow_consumer;
             }
             match self.router.receiver_mut(found.index).filter(|_| catches_up) {
-                Some(receiver) => receiver.catching_up = Some(CatchingUp { waiting: others, credit }),
+                Some(receiver) => receiver.catching_up = Some(CatchingUp { waiting: others + 1, credit }),
                 None => _ = self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit),
             }
         }
@@ -194,12 +195,17 @@ impl Shard {
         }
         // Where nobody waits for the answer, the news is enough, and only the first subscription is news. A RECEIPT
         // asks everybody even so: the news of an earlier subscription may still be on its way.
-        let waiting = if receipt.is_some() { others as u32 } else { 0 };
         let backlog = has_backlog.then_some(found);
-        if backlog.is_some() {
+        if has_backlog && !catches_up {
             self.send_backlog(destination, self.id(), found);
         }
+        let homes = if catches_up { others + 1 } else { others }; // its own shard's is not at hand either
+        let waiting = if receipt.is_some() { homes as u32 } else { 0 };
         let token = self.receipt(key, receipt, waiting);
+        if catches_up {
+            let reply = Asker { shard: self.id(), conn: key, token: if waiting > 0 { token } else { 0 } };
+            self.await_backlog(destination, Subscriber { shard: self.id(), key: found }, Some(reply));
+        }
         if others > 0 && (waiting > 0 || change == InterestChange::Changed || backlog.is_some()) {
             let asker = Asker { shard: self.id(), conn: key, token };
             self.tell_interest(destination, true, (waiting > 0).then_some(asker), backlog);
@@ -311,6 +317,7 @@ impl Shard {
             destination: wanted.destination.into(),
             feed,
             own_queue,
+            durable: options.durable.is_some() && self.router.kind(wanted.destination) == Kind::Topic,
             dialect,
             prefix: prefix.into(),
             number: self.router.number_floor(),
@@ -334,73 +341,7 @@ impl Shard {
             .unwrap_or_else(|| self.id())
     }
 
-    /// Removes a subscription, by its id or, for 1.0, by its destination. A durable one, named as such, ends.
-    pub(super) fn unsubscribe(
-        &mut self,
-        key: ConnKey,
-        frame: &Frame<'_>,
-        name: &[u8],
-        receipt: Option<&[u8]>,
-    ) -> Result<(), ProtocolError> {
-        let durable = options::durable_of(frame, Some(name))?;
-        let index = self.find_subscription(key, name).or_else(|| self.find_by_destination(key, name));
-        match index {
-            Some(index) => self.leave(key, index),
-            None if durable.is_some() => {}
-            None => {
-                let name = String::from_utf8_lossy(name);
-                let text = format!("'{name}' is no subscription of this connection");
-                return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
-            }
-        }
-        let Some(durable) = durable else {
-            self.receipt(key, receipt, 0);
-            return Ok(());
-        };
-        let name = self.durable_name(key, &durable.name);
-        let home = self.durable_home(&name);
-        let token = self.receipt(key, receipt, 1);
-        let asker = Asker { shard: self.id(), conn: key, token: if receipt.is_some() { token } else { 0 } };
-        let offender: Offender = crate::shard::describe(frame);
-        self.tell(home, QueueMail::EndDurable(name, asker, Box::new(offender)));
-        Ok(())
-    }
-
-    /// Removes a subscription of a connection that stays.
-    fn leave(&mut self, key: ConnKey, index: SubscriptionIndex) {
-        let hash = self.subscription_hash(&self.router.subscriptions[index as usize].id);
-        let mut full = false;
-        if let Some(conn) = self.conns.get_mut(key) {
-            full = conn.full_since_ms.is_some();
-            if let Ok(found) = conn.subscriptions.find_entry(hash, |&at| at == index) {
-                found.remove();
-            }
-        }
-        self.remove_subscription(index, full);
-    }
-
-    /// A connection's subscription by its id.
-    pub(super) fn find_subscription(&self, key: ConnKey, name: &[u8]) -> Option<SubscriptionIndex> {
-        let conn = self.conns.get(key)?;
-        let hash = self.subscription_hash(name);
-        conn.subscriptions.find(hash, |&at| *self.router.subscriptions[at as usize].id == *name).copied()
-    }
-
-    /// STOMP 1.0 may unsubscribe by destination what it subscribed with an id.
-    fn find_by_destination(&self, key: ConnKey, name: &[u8]) -> Option<SubscriptionIndex> {
-        let conn =
-            self.conns.get(key).filter(|conn| conn.session.version() == stompica_proto::Version::V1_0)?;
-        let named = |at: &SubscriptionIndex| {
-            let found = &self.router.subscriptions[*at as usize];
-            match (&found.receiver, found.entry()) {
-                (Some(receiver), _) => *receiver.destination == *name,
-                (None, entry) => entry.is_some_and(|entry| self.router.entry_name(entry) == name),
-            }
-        };
-        conn.subscriptions.iter().copied().find(|at| named(at))
-    }
-
-    fn subscription_hash(&self, name: &[u8]) -> u64 {
+    pub(super) fn subscription_hash(&self, name: &[u8]) -> u64 {
         self.subscription_hasher.hash_one(name)
     }
 

@@ -139,13 +139,15 @@ impl Home {
         }
     }
 
-    /// Lends a consumer of a pattern credit; what is not needed goes back.
+    /// Lends a consumer of a pattern credit.
     pub fn lend(&mut self, key: ConsumerKey, messages: i64) {
         self.add_credit(key, Credit { messages, bytes: 0 });
-        self.want_back(key);
     }
 
-    fn want_back(&mut self, key: ConsumerKey) {
+    /// Credit of this consumer is wanted at another home: gives back what is not needed here, now or as soon as it is
+    /// not.
+    pub fn reclaim(&mut self, subscriber: Subscriber) {
+        let Some(&key) = self.by_subscriber.get(&subscriber) else { return };
         if let Some(consumer) = self.consumers.get_mut(key)
             && !consumer.reclaimed
         {
@@ -153,13 +155,6 @@ impl Home {
             self.reclaimed.push(key);
         }
         self.return_reclaimed();
-    }
-
-    /// Credit of this consumer is wanted at another home: gives back what is not needed here, now or as soon as it is
-    /// not.
-    pub fn reclaim(&mut self, subscriber: Subscriber) {
-        let Some(&key) = self.by_subscriber.get(&subscriber) else { return };
-        self.want_back(key);
     }
 
     pub(super) fn return_reclaimed(&mut self) {

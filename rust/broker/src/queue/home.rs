@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::ids::ShardId;
 use crate::keyed::Keyed;
 use crate::router::tree::Tree;
+use crate::store::{NO_RECORD, Store};
 
 /// A redelivery is never delayed longer.
 const DELAY_MAX_MS: u64 = 10_000;
@@ -45,6 +46,7 @@ pub struct Home {
     /// Where the next new queue begins its round.
     pub(super) rotation: usize,
     pub(super) now_ms: u64,
+    store: Box<dyn Store>,
     /// What is to be done by the caller, in this order.
     pub effects: Vec<Effect>,
     /// What was done.
@@ -54,7 +56,7 @@ pub struct Home {
 impl Home {
     /// A home without queues; `hasher` is the broker's.
     #[must_use]
-    pub fn new(config: &Config, hasher: foldhash::fast::RandomState) -> Self {
+    pub fn new(config: &Config, hasher: foldhash::fast::RandomState, store: Box<dyn Store>) -> Self {
         Home {
             hasher,
             names: HashTable::new(),
@@ -70,6 +72,7 @@ impl Home {
             reclaimed: Vec::new(),
             rotation: 0,
             now_ms: 0,
+            store,
             effects: Vec::new(),
             counts: Counts::default(),
         }
@@ -95,6 +98,13 @@ impl Home {
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         (size_of::<Queue>() + 128) * self.queues.len() + (size_of::<Consumer>() + 128) * self.consumers.len()
+    }
+
+    /// Messages in queues that outlive their clients.
+    #[must_use]
+    pub fn held_for_later(&self) -> u64 {
+        let stays = |queue: &&Queue| matches!(queue.kind, QueueKind::Work | QueueKind::Durable { .. });
+        self.iter().filter(stays).map(Queue::size).sum()
     }
 
     /// Whether some consumer subscribed to a pattern.
@@ -181,6 +191,9 @@ impl Home {
         }
         stored.seq = queue.next_seq;
         queue.next_seq += 1;
+        if stored.persistent {
+            stored.record = self.store.keep(&queue.name, &stored);
+        }
         queue.enqueued += 1;
         self.counts.enqueued += 1;
         let expires = stored.expires_ms != 0;
@@ -223,7 +236,15 @@ impl Home {
     /// Drops the message that would be delivered next.
     pub fn drop_first(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key) {
-            _ = queue.pending.pop();
+            let dropped = queue.pending.pop();
+            dropped.iter().for_each(|stored| self.forget(stored));
+        }
+    }
+
+    /// The life of a message has ended.
+    pub fn forget(&mut self, stored: &Stored) {
+        if stored.record != NO_RECORD {
+            self.store.forget(stored.record);
         }
     }
 
@@ -261,6 +282,9 @@ impl Home {
             return self.expire(key, stored);
         }
         stored.seq = seq;
+        if stored.persistent {
+            stored.record = self.store.keep(&queue.name, &stored);
+        }
         queue.enqueued += 1;
         self.counts.enqueued += 1;
         queue.pending.put_back(stored);
@@ -288,7 +312,7 @@ impl Home {
         }
         let Some(queue) = self.queues.get_mut(key) else {
             self.counts.dropped += 1;
-            return;
+            return self.forget(&stored);
         };
         queue.in_flight -= 1.min(queue.in_flight);
         queue.in_flight_bytes -= (stored.size() as u64).min(queue.in_flight_bytes);
@@ -330,10 +354,14 @@ impl Home {
         });
         if letters {
             self.bury(stored, "expired");
+        } else {
+            self.forget(&stored);
         }
     }
 
-    fn bury(&mut self, stored: Stored, reason: &str) {
+    fn bury(&mut self, mut stored: Stored, reason: &str) {
+        self.forget(&stored);
+        stored.record = NO_RECORD;
         match stored.as_dead_letter(reason) {
             Some(dead) => {
                 self.counts.dead_lettered += 1;

@@ -22,7 +22,7 @@ fn home() -> Home {
         max_deliveries: DELIVERIES_MAX,
         ..Config::default()
     };
-    Home::new(&config, foldhash::fast::RandomState::default())
+    Home::new(&config, foldhash::fast::RandomState::default(), Box::new(crate::store::Memory))
 }
 
 fn subscriber(number: usize) -> Subscriber {
@@ -140,4 +140,57 @@ fn a_queue_is_idle_from_the_moment_its_last_message_expired() {
     home.set_time(3 * IDLE_MS);
     home.meet(queue);
     assert!(home.queue(queue).is_none());
+}
+
+/// A store that remembers what it was told.
+#[derive(Clone, Debug, Default)]
+struct Ledger(std::sync::Arc<std::sync::Mutex<(u64, Vec<u64>)>>);
+
+impl crate::store::Store for Ledger {
+    fn keep(&mut self, _: &[u8], _: &Stored) -> u64 {
+        let mut ledger = self.0.lock().expect("no test panics while it holds the lock");
+        ledger.0 += 1;
+        ledger.0
+    }
+
+    fn forget(&mut self, record: u64) {
+        self.0.lock().expect("no test panics while it holds the lock").1.push(record);
+    }
+}
+
+#[test]
+fn a_store_forgets_each_message_it_keeps_once_however_it_ends() {
+    let ledger = Ledger::default();
+    let config = Config { max_deliveries: 1, ..Config::default() };
+    let mut home = Home::new(&config, foldhash::fast::RandomState::default(), Box::new(ledger.clone()));
+    home.set_time(1);
+    let queue = home.create(b"/queue/a", QueueKind::Work);
+    for number in 0..6_u8 {
+        let body = [number];
+        let message = Message { destination: b"/queue/a", id: b"i", headers: b"", plain: true, body: &body };
+        let mut stored = Stored::new(&message);
+        stored.persistent = number != 5;
+        stored.expires_ms = if number == 4 { 10 } else { 0 };
+        home.enqueue(queue, stored);
+    }
+    let subscriber = Subscriber { shard: crate::ids::ShardId(0), key: Key { index: 0, generation: 0 } };
+    let credit = Credit { messages: 2, bytes: 1000 };
+    home.attach(queue, subscriber, credit);
+    home.dispatch(10);
+    let mut delivered = Vec::new();
+    for effect in std::mem::take(&mut home.effects) {
+        if let Effect::Deliver(delivery) = effect {
+            delivered.push(delivery);
+        }
+    }
+    let failed = delivered.remove(0);
+    let why = GivenBack::Failed { deliveries_max: 9, delay_ms: 0, credit: Credit::default() };
+    home.give_back(failed.queue, failed.consumer, failed.stored, why); // dead
+    home.forget(&delivered.remove(0).stored); // acknowledged
+    home.set_time(20);
+    home.meet(queue); // the fifth has expired
+    home.delete(queue);
+    let (kept, mut forgotten) = ledger.0.lock().expect("as above").clone();
+    forgotten.sort_unstable();
+    assert_eq!((kept, forgotten), (5, vec![1, 2, 3, 4, 5]), "the sixth was not to be kept");
 }

@@ -85,8 +85,10 @@ impl Home {
 
     /// Removes a queue and all that waits in it.
     pub fn delete(&mut self, key: QueueKey) {
-        let Some(queue) = self.queues.remove(key) else { return };
-        self.counts.dropped += queue.pending.len() as u64;
+        let Some(mut queue) = self.queues.remove(key) else { return };
+        let dropped = queue.pending.take_all();
+        self.counts.dropped += dropped.len() as u64;
+        dropped.iter().for_each(|stored| self.forget(stored));
         let hash = self.hasher.hash_one(&*queue.name);
         if let Ok(found) = self.names.find_entry(hash, |&at| at == key) {
             found.remove();

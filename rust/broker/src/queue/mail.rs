@@ -119,8 +119,10 @@ pub enum QueueMail {
     DropStale,
     /// A stale message, or (`true`) a retained one, for one new subscription.
     Backlog(SubscriptionKey, Stored, bool),
-    /// Keep a topic's last value, or (`false`) forget it. The shards of the set have been sent it.
-    Retain(Stored, bool, u64, Option<Asker>),
+    /// Keep a topic's last value, or (`false`) forget it.
+    Retain(Stored, bool, Option<Asker>),
+    /// The sender knows of a new subscription: from now on it routes to it.
+    Seen(Subscriber),
     /// That was all that a home holds for a new subscription.
     BacklogEnd(SubscriptionKey),
     /// Keep room for a transaction; its token names it.

@@ -74,6 +74,13 @@ impl Stale {
         oldest.is_some_and(|oldest| self.remove(oldest).is_some())
     }
 
+    /// The home with the oldest message, if there are more than `messages_max` in all.
+    #[must_use]
+    pub fn over(&self, messages_max: usize) -> Option<ShardId> {
+        let over = self.counts.count.load(Ordering::Relaxed) > messages_max;
+        if over { self.counts.oldest_home() } else { None }
+    }
+
     fn publish_oldest(&self) {
         let oldest = self.by_arrival.keys().next().copied().unwrap_or(u64::MAX);
         if let Some(own) = self.counts.oldest.get(usize::from(self.home.0)) {

@@ -9,6 +9,7 @@ use stompica_proto::escape::escape_into;
 
 use crate::keyed::Key;
 use crate::options::SendOptions;
+use crate::store::{NO_RECORD, RecordId};
 
 thread_local! {
     /// Bytes of messages made on this thread minus those dropped on it. A shard is a thread, so the sum over all
@@ -39,6 +40,8 @@ pub struct Stored {
     pub failures_max: u16,
     /// Times it was handed to a consumer.
     pub deliveries: u32,
+    /// Under which a store keeps it.
+    pub record: RecordId,
     /// Its place in its queue; 0 before it is in one.
     pub seq: u64,
     /// When it expires, on the broker's clock; 0: never.
@@ -72,6 +75,7 @@ impl Stored {
             failures: 0,
             failures_max: 0,
             deliveries: 0,
+            record: NO_RECORD,
             seq: 0,
             expires_ms: 0,
             refused_by: None,

@@ -11,7 +11,7 @@ use super::mailbox::Mail;
 use crate::ids::{ConnKey, ShardId};
 use crate::queue::mail::{Asker, Attach, Source};
 use crate::queue::stored::Stored;
-use crate::queue::{QueueKey, QueueKind, SubscriptionKey};
+use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::router::destination::Kind;
 use crate::router::group::{Dialect, Framing};
 
@@ -20,8 +20,9 @@ impl Shard {
     ///
     /// # Errors
     /// `E-DEST-COUNT`; for durable subscriptions `E-DURABLE-IN-USE`, `E-DURABLE-OTHER`, `E-DEST-INVALID`.
-    pub(crate) fn attach_here(&mut self, attach: Attach) -> Result<(), ProtocolError> {
+    pub(crate) fn attach_here(&mut self, attach: Attach) -> Result<Attached, ProtocolError> {
         let Attach { subscriber, source, credit, asker, offender: _ } = attach;
+        let mut attached = Attached::Now;
         match source {
             Source::Queue(name, kind) => {
                 let queue = match self.home.find(&name) {
@@ -41,12 +42,13 @@ impl Shard {
                 }
             }
             Source::Durable { name, topic, shared } => {
-                let queue = self.durable(&name, &topic, shared, asker)?;
+                let queue;
+                (queue, attached) = self.durable(&name, &topic, shared, asker)?;
                 self.home.attach(queue, subscriber, credit);
                 self.dispatch_queues(); // what waits reaches it ahead of its RECEIPT
             }
         }
-        Ok(())
+        Ok(attached)
     }
 
     fn take_stale_workers(&mut self, pattern: &[u8]) {
@@ -71,7 +73,7 @@ impl Shard {
         topic: &[u8],
         shared: bool,
         asker: Asker,
-    ) -> Result<QueueKey, ProtocolError> {
+    ) -> Result<(QueueKey, Attached), ProtocolError> {
         if let Some(queue) = self.home.find(name) {
             let bound_to = self.bindings.get(&queue).map(|binding| binding.topic.clone());
             if bound_to.as_deref() != Some(topic) {
@@ -87,7 +89,7 @@ impl Shard {
             }
             self.home.set_shared(queue, shared);
             self.tell_interest(topic, true, Some(asker), None);
-            return Ok(queue);
+            return Ok((queue, Attached::Now));
         }
         let queue = self.create_queue(name, QueueKind::Durable { shared })?;
         // Nobody is written to by this group: its messages go into the queue.
@@ -98,8 +100,12 @@ impl Shard {
             Ok((binding, _)) => {
                 self.bindings.insert(queue, Binding { subscription: binding, topic: topic.into(), asker });
                 self.tell_interest(topic, true, None, Some(binding));
-                self.send_backlog(topic, self.id, binding);
-                Ok(queue)
+                if self.shared_len() == 1 {
+                    self.send_backlog(topic, self.id, binding);
+                    return Ok((queue, Attached::Now));
+                }
+                self.await_backlog(topic, Subscriber { shard: self.id, key: binding }, None);
+                Ok((queue, Attached::Later))
             }
             Err(error) => {
                 self.home.delete(queue);
@@ -146,6 +152,15 @@ impl Shard {
     pub(crate) fn durable_home(&self, name: &[u8]) -> ShardId {
         self.router.home(name)
     }
+}
+
+/// Whether a subscription has all that its RECEIPT promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attached {
+    /// It has.
+    Now,
+    /// The answer follows, once what this home holds of the past is in the queue.
+    Later,
 }
 
 /// What feeds the queue of a durable subscription.

@@ -1,7 +1,10 @@
 //! What a new subscription gets of the past: stale messages (`TTL`) and last values (`retain`).
 //!
-//! Each destination's are kept at its home. Every home that hears of a new subscription sends what matches, ahead of
-//! its answer, so that all of it is in the outbox before the RECEIPT.
+//! Each destination's are kept at its home. A home that hears of a new subscription waits until every other shard has
+//! heard of it too ([`QueueMail::Seen`]): what those have sent without knowing of it has come by then, since mail keeps
+//! its order. Then it sends what matches, ahead of its answer. Live messages wait meanwhile in a queue of the
+//! subscription's own. So none is missed, none comes before what is older, and all of the past is in the outbox before
+//! the RECEIPT.
 
 use std::sync::atomic::Ordering;
 
@@ -25,6 +28,41 @@ impl Shard {
         self.config.ttl_ms > 0
             || self.shared.stale.count.load(Ordering::Relaxed) > 0
             || self.shared.retained.load(Ordering::Relaxed) > 0
+    }
+
+    /// Sends a new subscription what this home holds for it, once all shards have seen it; then answers `reply`.
+    pub(crate) fn await_backlog(&mut self, name: &[u8], subscriber: Subscriber, reply: Option<Asker>) {
+        for other in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
+            if other != self.id && subscriber.shard != self.id {
+                self.tell(other, QueueMail::Seen(subscriber));
+            }
+        }
+        let pending = self.backlogs.entry(subscriber).or_default();
+        pending.asked = Some((name.into(), reply));
+        self.proceed_with_backlog(subscriber);
+    }
+
+    /// Another shard has seen a new subscription.
+    pub(super) fn subscription_seen(&mut self, subscriber: Subscriber) {
+        self.backlogs.entry(subscriber).or_default().seen += 1;
+        self.proceed_with_backlog(subscriber);
+    }
+
+    fn proceed_with_backlog(&mut self, subscriber: Subscriber) {
+        // All but this one and the subscriber's own, whose news came with the question.
+        let others = self.shared_len() - if subscriber.shard == self.id { 1 } else { 2 };
+        let complete = |pending: &&PendingBacklog| pending.asked.is_some() && pending.seen >= others;
+        if self.backlogs.get(&subscriber).filter(complete).is_none() {
+            return;
+        }
+        let Some((name, reply)) = self.backlogs.remove(&subscriber).and_then(|pending| pending.asked) else {
+            return;
+        };
+        self.send_backlog(&name, subscriber.shard, subscriber.key);
+        self.tell(subscriber.shard, QueueMail::BacklogEnd(subscriber.key));
+        if let Some(asker) = reply {
+            self.answer(asker, Ok(()));
+        }
     }
 
     /// Sends a new subscription to a topic or pattern what this home holds for it.
@@ -141,10 +179,19 @@ impl Shard {
         self.rearm_waiting();
     }
 
-    /// Keeps or forgets a topic's last value. Where its sender did not know of a subscription that this home knows of,
-    /// and that has got the value before, it is passed on.
-    pub(super) fn retain_here(&mut self, stored: Stored, set: bool, sent_to: u64, asker: Option<Asker>) {
-        self.pass_on(&stored, sent_to);
+    /// There are too many stale messages, and the oldest one was here; if it is gone by now, it is somewhere else.
+    pub(super) fn drop_stale(&mut self) {
+        if self.stale.drop_oldest() {
+            self.counters.dropped += 1;
+        } else if let Some(oldest) =
+            self.stale.over(self.config.max_stale_queue_size).filter(|at| *at != self.id)
+        {
+            self.tell(oldest, QueueMail::DropStale);
+        }
+    }
+
+    /// Keeps or forgets a topic's last value.
+    pub(super) fn retain_here(&mut self, stored: Stored, set: bool, asker: Option<Asker>) {
         let mut kept = Ok(false);
         if set {
             kept = self.reserve_retained(stored.destination());
@@ -158,17 +205,6 @@ impl Shard {
         self.rearm_waiting();
         if let Some(asker) = asker {
             self.answer(asker, kept.map(|_| ()).map_err(|error| (error, Offender::default())));
-        }
-    }
-
-    fn pass_on(&mut self, stored: &Stored, sent_to: u64) {
-        let Ok(destination) = self.router.destination(stored.destination()) else { return };
-        let missed = self.router.remote(destination) & !sent_to;
-        if missed != 0 {
-            self.mail_message(&stored.message(), missed);
-        }
-        if sent_to & self.id.bit() == 0 {
-            self.deliver(&stored.message(), destination);
         }
     }
 
@@ -206,6 +242,15 @@ impl Shard {
         self.counters.expired += gone as u64;
         self.rearm_waiting();
     }
+}
+
+/// A new subscription that waits for what this home holds.
+#[derive(Debug, Default)]
+pub(super) struct PendingBacklog {
+    /// Other shards that know of it.
+    seen: usize,
+    /// What it subscribed to, and who waits for the answer.
+    asked: Option<(Box<[u8]>, Option<Asker>)>,
 }
 
 /// What every match of a pattern begins with: whole segments in front of the first wildcard.

@@ -196,6 +196,7 @@ impl Shard {
 
     fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber, taken: Vec<Taken>) {
         if let Some(queue) = receiver.own_queue {
+            taken.iter().for_each(|taken| self.home.forget(&taken.stored));
             self.home.detach(subscriber);
             self.home.delete(queue);
             return;

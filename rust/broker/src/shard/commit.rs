@@ -257,8 +257,7 @@ impl Shard {
         }
         self.batch.join(false);
         let others = queued.iter().filter(|(home, _)| *home != self.id).count();
-        let kept =
-            retained.iter().filter(|(home, ..): &&(ShardId, Stored, bool, u64)| *home != self.id).count();
+        let kept = retained.iter().filter(|(home, ..): &&(ShardId, Stored, bool)| *home != self.id).count();
         let answer = self.receipt(key, receipt.as_deref(), (others + kept) as u32);
         let asker = Asker { shard: self.id, conn: key, token: if receipt.is_some() { answer } else { 0 } };
         for (home, messages) in queued {
@@ -268,9 +267,9 @@ impl Shard {
                 self.tell(home, QueueMail::Commit(messages, token, asker));
             }
         }
-        for (home, stored, set, sent_to) in retained {
+        for (home, stored, set) in retained {
             let asker = (home != self.id).then_some(asker);
-            self.tell(home, QueueMail::Retain(stored, set, sent_to, asker));
+            self.tell(home, QueueMail::Retain(stored, set, asker));
         }
     }
 
@@ -279,7 +278,7 @@ impl Shard {
         stored: Stored,
         retain: Option<Retain>,
         queued: &mut Vec<(ShardId, Vec<Stored>)>,
-        retained: &mut Vec<(ShardId, Stored, bool, u64)>,
+        retained: &mut Vec<(ShardId, Stored, bool)>,
     ) {
         let Ok(destination) = self.router.destination(stored.destination()) else { return };
         let known = self.router.known(destination);
@@ -288,8 +287,7 @@ impl Shard {
             if let Some(retain) = retain {
                 let mut copy = Stored::new(&stored.message());
                 copy.expires_ms = stored.expires_ms;
-                let sent_to = self.router.remote(destination) | self.id.bit();
-                retained.push((home, copy, retain == Retain::Set, sent_to));
+                retained.push((home, copy, retain == Retain::Set));
             }
             self.publish_stored(stored, destination, home, retain == Some(Retain::Set));
             return;

@@ -12,7 +12,7 @@ use crate::handle::ConnectionInfo;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Conn, Transport};
 use crate::log::Level;
-use crate::queue::mail::{Asker, QueueMail};
+use crate::queue::Subscriber;
 
 impl Shard {
     /// Takes all mail; messages are only queued here and routed by [`Shard::route_inbound`].
@@ -32,12 +32,10 @@ impl Shard {
             Mail::Interest { from, name, interested, reply, backlog } => {
                 self.hand_out();
                 self.router.set_interest(&name, from, interested);
-                if let Some(subscription) = backlog {
-                    self.send_backlog(&name, from, subscription);
-                    self.tell(from, QueueMail::BacklogEnd(subscription));
-                }
-                if let Some(Asker { shard, conn, token }) = reply {
-                    self.tell(shard, QueueMail::Applied(conn, token));
+                match (backlog, reply) {
+                    (Some(key), reply) => self.await_backlog(&name, Subscriber { shard: from, key }, reply),
+                    (None, Some(asker)) => self.answer(asker, Ok(())),
+                    (None, None) => {}
                 }
                 if !interested {
                     self.retry_parked();

@@ -44,6 +44,7 @@ use mio::{Events, Poll, Token};
 use stompica_proto::HeaderSpan;
 
 use self::attach::Binding;
+use self::backlog::PendingBacklog;
 pub(crate) use self::close::describe;
 use self::commit::Prepared;
 use self::deliver::{Run, Tails};
@@ -59,14 +60,16 @@ use crate::diag::stages::{Stage, Stages};
 use crate::ids::{ConnKey, MessageIds, ShardId};
 use crate::io::conn::Conns;
 use crate::io::listener::Listener;
-use crate::queue::QueueKey;
+use crate::log::Level;
 use crate::queue::home::Home;
 use crate::queue::mail::{Need, QueueMail};
 use crate::queue::retained::Retained;
 use crate::queue::stale::Stale;
+use crate::queue::{QueueKey, Subscriber};
 use crate::router::Router;
 use crate::router::group::GroupIndex;
 use crate::stats::Counters;
+use crate::store::Memory;
 
 /// Token of a mailbox's waker.
 pub const WAKER: Token = Token(usize::MAX);
@@ -125,6 +128,8 @@ pub struct Shard {
     waiting_deadline_ms: u64,
     /// Topics that feed the queues of durable subscriptions.
     bindings: HashMap<QueueKey, Binding>,
+    /// New subscriptions that are to get what this home holds, once nothing older is on its way here.
+    backlogs: HashMap<Subscriber, PendingBacklog>,
     /// Room that is kept for transactions.
     prepared: HashMap<Prepared, Vec<Need>>,
     monitor: Monitor,
@@ -193,11 +198,12 @@ impl Shard {
             conns: Conns::default(),
             subscription_hasher: foldhash::fast::RandomState::default(),
             router: Router::new(&config, shared.hasher.clone()),
-            home: Home::new(&config, shared.hasher.clone()),
+            home: Home::new(&config, shared.hasher.clone(), Box::new(Memory)),
             stale: Stale::new(id, Arc::clone(&shared.stale)),
             retained: Retained::new(Arc::clone(&shared.retained)),
             waiting_deadline_ms: u64::MAX,
             bindings: HashMap::new(),
+            backlogs: HashMap::new(),
             prepared: HashMap::new(),
             monitor: Monitor::default(),
             queue_out: shared.mailboxes.iter().map(|_| Vec::new()).collect(),
@@ -380,6 +386,10 @@ impl Shard {
     fn end(&mut self) {
         for key in self.conns.keys() {
             self.remove(key);
+        }
+        let lost = self.home.held_for_later();
+        if lost > 0 {
+            self.log(Level::Info, || format!("{lost} messages of queues end with the broker (store=memory)"));
         }
         self.shared.memory.fetch_sub(self.counted_bytes, Ordering::Relaxed);
     }

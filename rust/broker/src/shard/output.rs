@@ -169,18 +169,17 @@ impl Shard {
             self.counters.writes += 1;
         }
         let (phase, full) = (conn.phase, conn.full_since_ms.is_some());
-        let follows = written > 0 && conn.flight.is_some();
+        if matches!(flushed, Ok(Flushed::More)) {
+            conn.flush = Flush::Prompt;
+            self.dirty.push(key);
+        }
+        if written > 0 && conn.flight.is_some() {
+            self.note_written(key); // before the connection may end: what was written is consumed
+        }
         match flushed {
             Err(error) => self.drop_connection(key, &error.to_string()),
-            Ok(Flushed::More) => {
-                conn.flush = Flush::Prompt;
-                self.dirty.push(key);
-            }
             Ok(Flushed::Drained) if phase == Phase::Closing => self.begin_linger(key),
-            Ok(Flushed::Drained | Flushed::Blocked) => {}
-        }
-        if follows {
-            self.note_written(key);
+            Ok(Flushed::Drained | Flushed::Blocked | Flushed::More) => {}
         }
         if full {
             self.note_progress(key);

@@ -11,6 +11,7 @@ use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, Version, escape};
 
 use super::Shard;
+use super::attach::Attached;
 use super::timer::Due;
 use crate::diag::stages::Stage;
 use crate::ids::ShardId;
@@ -63,8 +64,11 @@ impl Shard {
             }
             QueueMail::Attach(mut attach) => {
                 let (asker, offender) = (attach.asker, take(&mut attach.offender));
-                let attached = self.attach_here(*attach);
-                self.answer(asker, attached.map_err(|error| (error, offender)));
+                match self.attach_here(*attach) {
+                    Ok(Attached::Now) => self.answer(asker, Ok(())),
+                    Ok(Attached::Later) => {}
+                    Err(error) => self.answer(asker, Err((error, offender))),
+                }
             }
             QueueMail::Detach(subscriber) => self.home.detach(subscriber),
             QueueMail::Want(key, consumer) => self.borrow_asked(from, key, consumer),
@@ -75,10 +79,11 @@ impl Shard {
             QueueMail::Refused(conn, token, refusal) => self.refused(conn, token, *refusal),
             QueueMail::Echo(asker) => self.answer(asker, Ok(())),
             QueueMail::Stale(stored) => self.place_stale(stored),
-            QueueMail::DropStale => self.counters.dropped += u64::from(self.stale.drop_oldest()),
+            QueueMail::DropStale => self.drop_stale(),
             QueueMail::Backlog(key, stored, retained) => self.take_backlog(key, stored, retained),
+            QueueMail::Seen(subscriber) => self.subscription_seen(subscriber),
             QueueMail::BacklogEnd(key) => self.backlog_ended(key),
-            QueueMail::Retain(stored, set, sent_to, asker) => self.retain_here(stored, set, sent_to, asker),
+            QueueMail::Retain(stored, set, asker) => self.retain_here(stored, set, asker),
             QueueMail::Prepare(needs, asker) => {
                 let prepared = self.prepare(needs, (asker.shard, asker.token));
                 self.answer(asker, prepared.map_err(|error| (error, Offender::default())));

@@ -172,6 +172,7 @@ impl Shard {
         let mut note: Option<(SubscriptionKey, ShardId, Progress)> = None;
         for written in flight.writing.drain(..passed) {
             let settled = u64::from(written.stored.is_some());
+            written.stored.iter().for_each(|stored| self.home.forget(stored));
             let progress = Progress {
                 queue: written.origin.queue,
                 consumer: written.origin.consumer,
@@ -229,6 +230,7 @@ impl Shard {
     /// Settles deliveries that were acknowledged.
     pub(crate) fn settle(&mut self, index: SubscriptionIndex, taken: Vec<Taken>) {
         for Taken { origin, stored, .. } in taken {
+            self.home.forget(&stored);
             let credit = self.credit_for(index, &stored);
             let Origin { home, queue, consumer } = origin;
             let settled_bytes = stored.size() as u64;
@@ -304,8 +306,14 @@ impl Shard {
             lending.available -= messages;
             loans.push((home, consumer, messages));
         }
+        let key = SubscriptionKey { index, generation: found.generation };
+        let others_want = !lending.wanting.is_empty();
         for (home, consumer, messages) in loans {
             self.tell(home, QueueMail::Lend(consumer, messages));
+            if others_want {
+                // In case it has no use for it any more.
+                self.tell(home, QueueMail::Reclaim(Subscriber { shard: self.id, key }));
+            }
         }
     }
 }
