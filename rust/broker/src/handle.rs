@@ -341,4 +341,22 @@ mod tests {
         assert!(log.drain(Duration::ZERO).iter().any(|record| record.text == failure));
         assert!(broker.connections().is_empty() && !broker.settle(Duration::from_secs(1)));
     }
+
+    #[test]
+    fn every_query_is_answered_in_json_until_the_broker_ends() {
+        let config = Config { port: 0, writers: 3, ..Config::default() };
+        let broker = Broker::start(config, LogQueue::new(100, Level::Info)).expect("a free port");
+        for query in Query::ALL {
+            let text = broker.diag(query.name()).expect("an answer");
+            serde_json::from_str::<serde_json::Value>(&text).expect("JSON");
+        }
+        let shards = broker.diag("shards").expect("an answer");
+        assert_eq!(shards.matches("\"shard\":").count(), 3);
+        assert!(
+            matches!(broker.diag("sessions"), Err(DiagError::Unknown(text)) if text.contains("'sessions'"))
+        );
+        broker.stop();
+        assert_eq!(broker.wait(Some(Duration::from_secs(10))), Some(Ok(())));
+        assert_eq!(broker.diag("session"), Err(DiagError::Silent(PATIENCE)));
+    }
 }

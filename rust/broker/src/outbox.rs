@@ -75,16 +75,14 @@ impl Outbox {
     }
 
     /// Whether anything but MESSAGEs waits.
-    #[must_use]
     pub fn has_control(&self) -> bool {
         self.ranges.iter().any(|range| range.control)
     }
 
     /// How many MESSAGEs wait; counted one by one.
-    #[must_use]
     pub fn messages(&self, pool: &ChunkPool) -> usize {
-        let messages = self.ranges.iter().filter(|range| !range.control);
-        messages.map(|range| pool.frames_in(range.chunk, range.start, range.end)).sum()
+        let frames = |range: &Range| pool.frames_in(range.chunk, range.start, range.end);
+        self.ranges.iter().filter(|range| !range.control).map(frames).sum()
     }
 
     /// Adds a range of a shared chunk. Returns whether it needs a new reference to the chunk, which the caller adds
