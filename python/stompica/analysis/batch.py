@@ -117,12 +117,11 @@ def _analyse(spark: SparkSession, found: Intake, into: Path) -> Analysis:
     with ThreadPoolExecutor(JOBS) as jobs:
         later: dict[str, Future[Any]] = {
             "percentiles": jobs.submit(percentile_rows, ranked),
-            "repetitions": jobs.submit(_collect, data["repetitions"]),
             "stages": jobs.submit(_collect, _stage_sums(data["stages"])),
             "seconds": jobs.submit(_write_seconds, data, ranked, runs, into),
             "minutes": jobs.submit(_write_large, series.per_minute(data["diag"]), into, "per_minute"),
         }
-        repetitions = later["repetitions"].result()
+        repetitions: list[Row] = [*found.repetitions]
         seconds = later["seconds"].result()
         shifts = jobs.submit(_change_rows, seconds, found, repetitions)
         charts = jobs.submit(collect_chart_data, seconds, runs, found)
@@ -146,10 +145,11 @@ def _summaries(result: Analysis, repetitions: list[Row], percentiles: list[Row],
     rows["comparisons"] = comparisons.compare(runs, names, values)
     rows["curves"], result.sweeps = costs.fitted(runs, values)
     rows["quarantine"] = [{"path": bad.path, "reason": bad.reason} for bad in found.quarantined]
-    rows["runs"] = [_run_row(run, result, values, repetitions) for run in runs]
+    measured = Counter(row["run_id"] for row in repetitions)
+    rows["runs"] = [_run_row(run, result, values, measured[run.run_id]) for run in runs]
 
 
-def _run_row(run: RunInfo, result: Analysis, values: comparisons.Values, repetitions: list[Row]) -> Row:
+def _run_row(run: RunInfo, result: Analysis, values: comparisons.Values, repetitions: int) -> Row:
     figures = costs.medians(run, values)
     peak = figures["peak_rss_bytes"]
     return {
@@ -163,7 +163,7 @@ def _run_row(run: RunInfo, result: Analysis, values: comparisons.Values, repetit
         "subscribers": run.workload.subscribers,
         "body_bytes": run.workload.body_bytes,
         "writers": run.writers,
-        "repetitions": sum(row["run_id"] == run.run_id for row in repetitions),
+        "repetitions": repetitions,
         "deliveries_per_s": figures["deliveries_per_s"],
         "cpu_us_per_delivery": figures["cpu_us_per_delivery"],
         "peak_rss_mib": peak / 2**20 if peak is not None else None,
@@ -195,12 +195,11 @@ def _write_seconds(data: dict[str, DataFrame], ranked: DataFrame, runs: DataFram
 
 
 def _write_large(frame: DataFrame, into: Path, name: str) -> DataFrame:
-    """Writes a table that may not fit into the driver as a folder of CSV and one of Parquet, which it gives back."""
-    base = f"file://{(into / 'tables' / name).absolute()}"
-    frame.write.mode("overwrite").parquet(f"{base}.parquet")
-    written = frame.sparkSession.read.schema(frame.schema).parquet(f"{base}.parquet")
-    written.write.mode("overwrite").csv(f"{base}.csv", header=True)
-    return written
+    """Writes a table that may not fit into the driver: a folder of Parquet files, which it gives back, and a CSV."""
+    folder = (into / "tables" / f"{name}.parquet").absolute()
+    frame.write.mode("overwrite").parquet(f"file://{folder}")
+    tables.write_csv(folder)
+    return frame.sparkSession.read.schema(frame.schema).parquet(f"file://{folder}")
 
 
 def _change_rows(seconds: DataFrame, found: Intake, repetitions: list[Row]) -> list[Row]:

@@ -42,7 +42,11 @@ def collect_chart_data(seconds: DataFrame, runs: DataFrame, found: Intake) -> Ch
     latest = sorted(found.runs.values(), key=lambda run: (run.started_at_us, run.run_id))[-RUNS_MAX:]
     ids = [run.run_id for run in latest]
     chosen = seconds.where(F.col("run_id").isin(ids))
-    longest = chosen.agg(F.max("second")).collect()[0][0] or 0
+    ends = [run.ended_at_us for run in latest]
+    if None in ends:
+        longest = chosen.agg(F.max("second")).collect()[0][0] or 0
+    else:
+        longest = max((run.ended_at_us or 0) - run.started_at_us for run in latest) // 1_000_000
     width = max(1, math.ceil((longest + 1) / POINTS_MAX))
     points = series.thinned(chosen, F.lit(width)).orderBy("run_id", "repetition", "second").collect()
     files = found.files_of("diag", ids)

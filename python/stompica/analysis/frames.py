@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from stompica.analysis.intake import Intake
@@ -27,11 +29,18 @@ def read(spark: SparkSession, table: str, files: Sequence[str]) -> DataFrame:
     """The rows of the named files; none where there is no file."""
     wanted = schema(TABLES[table])
     if not files:
-        return spark.createDataFrame([], wanted)
+        # The optimizer sees that nothing is there, and leaves out all that would be done with it.
+        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in wanted]
+        return spark.range(1).select(*nothing).where("false")
     return spark.read.schema(wanted).parquet(*files)
 
 
 def runs(spark: SparkSession, found: Intake) -> DataFrame:
     """`run_id`, `started_at_us`, `has_samples` of each run: small, to be joined with the rest."""
-    rows = [(run.run_id, run.started_at_us, run.run_id in found.sampled) for run in found.runs.values()]
-    return spark.createDataFrame(rows, "run_id long, started_at_us long, has_samples boolean")
+    known = found.runs.values()
+    columns = {
+        "run_id": pa.array([run.run_id for run in known], pa.int64()),
+        "started_at_us": pa.array([run.started_at_us for run in known], pa.int64()),
+        "has_samples": pa.array([run.run_id in found.sampled for run in known], pa.bool_()),
+    }
+    return spark.createDataFrame(pa.table(columns))

@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 PAIRS_MIN = 5
 """Fewer pairs tell nothing."""
 
-RESAMPLES = 20_000
+RESAMPLES = 10_000
 SEED = 61613
 """The same data give the same report."""
 
@@ -75,6 +75,7 @@ def _weights(size: int, stream: int = 0) -> Floats:
     return weights
 
 
+@functools.cache
 def student_quantile(p: float, freedom: int) -> float:
     """The value that Student's t with `freedom` degrees exceeds with probability 1 - p, for p ≥ ½."""
     low, high = 0.0, 1.0

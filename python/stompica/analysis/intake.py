@@ -9,7 +9,9 @@ import posixpath
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
+import pyarrow.parquet as pq
 from pyarrow import ArrowException, fs
 
 from stompica.analysis.session import AnalysisError
@@ -20,7 +22,7 @@ from stompica.recording.schema import TABLES, table_of
 QUARANTINE = "_quarantine"
 """Name of the quarantine folder within the recordings, where no other is given."""
 
-READERS = 8
+READERS = 4
 """Files looked at side by side; most of that is waiting."""
 
 
@@ -47,6 +49,8 @@ class Intake:
     sampled: set[int] = field(default_factory=set)
     """Runs with raw samples."""
 
+    repetitions: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of that table, which is small: no job is needed to collect them."""
     most_buckets: int = 0
     """Histogram rows of the run that has the most."""
     quarantined: list[Quarantined] = field(default_factory=list)
@@ -182,6 +186,15 @@ def _take_files(
         if table.name == "samples":
             found.sampled.add(owners[posixpath.dirname(path)])
     found.most_buckets = max(rows.values(), default=0)
+    _read_repetitions(store, files, found, readers)
+
+
+def _read_repetitions(store: Store, files: list[fs.FileInfo], found: Intake, readers: ThreadPoolExecutor) -> None:
+    whole = set(found.files["repetitions"])
+    paths = [info.path for info in files if store.spark_name(info.path) in whole]
+    columns = list(TABLES["repetitions"].names)
+    for table in readers.map(lambda path: pq.read_table(path, columns=columns, filesystem=store.files), paths):
+        found.repetitions += table.to_pylist()
 
 
 def _parquet(listing: Iterable[fs.FileInfo]) -> list[fs.FileInfo]:

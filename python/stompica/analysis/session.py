@@ -31,7 +31,9 @@ _LOCAL = {
     "spark.driver.memory": DRIVER_MEMORY,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=4",
+    # Most jobs are over before the second compiler pays: without it 1,000 runs take a quarter less CPU, and the hottest
+    # loop (20 million samples, once warm) a third more.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.dataset
 import pyarrow.parquet as pq
 
 from stompica.analysis.ranks import QUANTILES
@@ -173,3 +174,11 @@ def write(folder: Path, name: str, rows: Iterable[Row]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     pyarrow.csv.write_csv(content, folder / f"{name}.csv")
     pq.write_table(content, folder / f"{name}.parquet", compression="zstd")
+
+
+def write_csv(folder: Path) -> None:
+    """Makes NAME.csv of all Parquet files in the folder NAME.parquet, a few rows at a time."""
+    stored = pyarrow.dataset.dataset(folder, format="parquet")
+    with pyarrow.csv.CSVWriter(folder.with_suffix(".csv"), stored.schema) as file:
+        for batch in stored.to_batches():
+            file.write_batch(batch)
