@@ -139,8 +139,8 @@ class Message:
     queue: str
     publisher: str
     limit: int
-    reason: str
-    """The dead-letter-reason it gets when `limit` failures are reached."""
+    reasons: tuple[str, ...]
+    """The dead-letter-reason it gets when `limit` failures are reached, one of these."""
     transaction: Transaction | None = None
     number: int = 0
     """Rank among its publisher's messages."""

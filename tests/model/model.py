@@ -84,10 +84,10 @@ class Model:
     ) -> Command:
         """SEND leaves, on its own or into an open transaction."""
         tick = self._next()
-        limit, reason = self.rules.max_deliveries, "max-deliveries"
-        if max_exceptions is not None and max_exceptions < limit:
-            limit, reason = max_exceptions, "max-exceptions"
-        message = Message(body, queue, connection, limit, reason, transaction)
+        limits = {"max-deliveries": self.rules.max_deliveries, "max-exceptions": max_exceptions or NEVER}
+        limit = min(limits.values())
+        reasons = tuple(reason for reason, most in limits.items() if most == limit)
+        message = Message(body, queue, connection, int(limit), reasons, transaction)
         assert body not in self.messages, "bodies name messages"
         self.messages[body] = message
         if transaction is None:
@@ -490,10 +490,11 @@ class Model:
                 failures = message.failures_min
                 raise Violation(f"{message.body} came from {destination} after {failures} failures of {message.limit}")
             return
-        wanted = {"dead-letter-reason": message.reason, "original-destination": message.queue}
-        for name, value in wanted.items():
-            if headers.get(name) != value:
-                raise Violation(f"dead letter {message.body}: {name}:{headers.get(name)}, not {value}")
+        wanted = {"dead-letter-reason": message.reasons, "original-destination": (message.queue,)}
+        for name, values in wanted.items():
+            if headers.get(name) not in values:
+                expected = " or ".join(values)
+                raise Violation(f"dead letter {message.body}: {name}:{headers.get(name)}, not {expected}")
         if "delivery-count" not in headers:
             raise Violation(f"dead letter {message.body} without delivery-count")
         if not message.dead:

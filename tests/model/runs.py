@@ -12,7 +12,7 @@ from tests.support.clients import StartBroker
 
 LENGTH = 100
 """Steps of one run."""
-UNTIMED = Rules(max_deliveries=3, redelivery_delay=0.01)
+UNTIMED = Rules(max_deliveries=2, redelivery_delay=0.01)
 TIMED = Rules(max_deliveries=3, redelivery_delay=0.01, ack_timeout=0.12)
 
 _runs = itertools.count()

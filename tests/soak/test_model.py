@@ -1,0 +1,28 @@
+"""The model test of tests/model, thousands of runs with seeds that nobody has tried before (they are printed)."""
+
+from __future__ import annotations
+
+import random
+
+from tests.model.ledger import Rules
+from tests.model.runs import TIMED, UNTIMED, play
+from tests.support.clients import StartBroker
+
+RUNS = 3000
+TIMED_RUNS = 500
+"""Each of these waits for timeouts now and then."""
+
+
+def play_all(find_broker: StartBroker, rules: Rules, runs: int) -> None:
+    first = random.SystemRandom().randrange(1 << 32)
+    print(f"seeds {first} to {first + runs - 1}")
+    for seed in range(first, first + runs):
+        play(find_broker, rules, seed)
+
+
+def test_thousands_of_random_interleavings(shared_broker: StartBroker) -> None:
+    play_all(shared_broker, UNTIMED, RUNS)
+
+
+def test_hundreds_of_random_interleavings_with_timeouts(shared_broker: StartBroker) -> None:
+    play_all(shared_broker, TIMED, TIMED_RUNS)
