@@ -38,6 +38,9 @@ impl Home {
         let now_ms = self.now_ms;
         if let Some(queue) = self.queues.get_mut(key) {
             queue.idle_since_ms = now_ms;
+            // It may stay so: a hundred thousand queues that were used once are no rarity.
+            queue.pending.shrink();
+            queue.ready.shrink_to_fit();
             if queue.deadline_ms == u64::MAX {
                 self.rearm(key);
             }

@@ -105,6 +105,11 @@ impl Pending {
         Some(stored)
     }
 
+    /// Gives the room of an empty queue back.
+    pub fn shrink(&mut self) {
+        self.fresh.shrink_to_fit();
+    }
+
     /// Takes out everything, in order.
     pub fn take_all(&mut self) -> Vec<Stored> {
         let delayed = std::mem::take(&mut self.delayed);
