@@ -8,7 +8,7 @@ export VIRTUAL_ENV := $(abspath $(VENV))
 # Arguments for pytest: make test PYTEST="-k wildcards"
 PYTEST ?=
 
-.PHONY: all run build setup interop test test-rust test-python lint format fuzz soak bench wheel docs clean
+.PHONY: all run build setup interop test test-rust test-python test-spark lint format fuzz soak bench wheel docs clean
 .NOTPARALLEL:
 
 all: lint test docs
@@ -35,7 +35,7 @@ $(VENV)/.dev: $(BIN)/python requirements-dev.txt
 setup: $(VENV)/.dev
 	if [ -e tests/interop/setup.sh ]; then sh tests/interop/setup.sh; fi
 
-test: setup test-rust build test-python
+test: setup test-rust build test-python test-spark
 
 test-rust:
 	cargo test --workspace --quiet
@@ -44,11 +44,18 @@ test-rust:
 test-python:
 ifeq ($(PYTEST),)
 	status=0; \
-	$(BIN)/python -m pytest --quiet --durations=10 --numprocesses 2 --ignore tests/faults || status=1; \
+	$(BIN)/python -m pytest --quiet --durations=10 --numprocesses 2 \
+	  --ignore tests/faults --ignore tests/analysis || status=1; \
 	$(BIN)/python -m pytest --quiet --durations=10 tests/faults || status=1; \
 	exit $$status
 else
 	$(BIN)/python -m pytest $(PYTEST)
+endif
+
+# The analysis of recorded runs: one Spark session for all of it.
+test-spark:
+ifeq ($(PYTEST),)
+	$(BIN)/python -m pytest --quiet --durations=5 tests/analysis
 endif
 
 lint: $(VENV)/.dev
