@@ -545,6 +545,7 @@ def test_a_commit_that_would_make_one_destination_too_many_has_no_effect(
     wire.expect_error("E-DEST-COUNT", receipt_id="c")
     for number in range(2):
         assert bodies(left_in(other, f"{queue}/{number}")) == ["first"]
+    fill(other, f"{queue}/2", "room for a third")
 
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)

@@ -155,6 +155,18 @@ def test_a_subscriber_that_comes_while_messages_come_misses_none(
     assert found == numbers
 
 
+def test_a_new_durable_subscriber_gets_what_waited_before_its_receipt(
+    client: Clients, holding: BrokerProcess, topic: str
+) -> None:
+    publisher, wire, late = (client(to=holding) for _ in range(3))
+    fill(publisher, topic, *NUMBERS)
+    assert subscribed(wire, topic, f"d{topic}", durable="true") == NUMBERS
+    assert unsubscribe_and_wait(wire, f"d{topic}") == []
+    fill(publisher, topic, "kept for the durable one, so it does not wait for others")
+    assert subscribed(late, topic) == []
+    wire.send(frames.unsubscribe(f"d{topic}", durable="true"))
+
+
 def test_a_full_stale_store_drops_the_oldest(client: Clients, shared_broker: StartBroker, topic: str) -> None:
     broker = shared_broker(TTL="1h", max_stale_queue_size=10)
     publisher, wire = client(to=broker), client(to=broker)

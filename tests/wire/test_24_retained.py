@@ -128,6 +128,39 @@ def test_a_wildcard_subscriber_gets_every_value_that_matches(client: Clients, to
         remove(publisher, name)
 
 
+def test_who_subscribes_while_values_are_set_ends_with_the_last_one(client: Clients, topic: str) -> None:
+    """Live messages may overlap the retained value, but none is missing behind it, and it comes after no newer one."""
+    publisher, wires = client(), [client() for _ in range(10)]
+    for number in range(501):
+        publisher.send(frames.send(topic, str(number), retain="set"))
+        if number % 50 == 25:
+            wires[number // 50].send(frames.subscribe(topic, receipt="r"))
+    found = [until_receipt(wire, "r") for wire in wires]
+    publisher.send(frames.send(topic, "end"))
+    for wire, messages in zip(wires, found, strict=True):
+        while (message := wire.expect_message()).text != "end":
+            messages.append(message)
+        live = [int(message.text) for message in messages if "retained" not in message]
+        places = [at for at, message in enumerate(messages) if "retained" in message]
+        assert live == list(range(live[0] if live else 501, 501)), f"a live message is missing: {live}"
+        assert len(places) <= 1, f"several retained values: {messages}"
+        for at in places:
+            value = int(messages[at].text)
+            assert all(number <= value for number in live[:at]), f"the retained {value} came after a newer one"
+            assert (live[0] if live else 501) <= value + 1, f"between the retained {value} and live messages is a gap"
+
+
+@EACH_VERSION
+def test_a_new_durable_subscriber_gets_it_before_its_receipt_too(client: Clients, topic: str, version: str) -> None:
+    publisher, wire = client(version), client(version)
+    retain(publisher, topic, "value")
+    (message,) = subscribed(wire, topic, f"d{topic}", durable="true")
+    assert (message.text, message["retained"]) == ("value", "true")
+    publisher.send(frames.send(topic, "live"))
+    wire.expect_message("live", retained=None)
+    wire.send(frames.unsubscribe(f"d{topic}", durable="true"))
+
+
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 def test_a_value_can_be_acknowledged(client: Clients, topic: str, version: str, mode: str) -> None:
     publisher, wire = client(version), client(version)
