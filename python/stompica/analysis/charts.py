@@ -114,7 +114,7 @@ def over_time(run: RunInfo, name: str, seconds: Sequence[Row], levels: Sequence[
             if label.startswith("latency"):
                 axes.set_yscale("log")
             else:
-                axes.set_ylim(bottom=0)
+                axes.set_ylim(0, axes.get_ylim()[1] * 1.1)
             if len(lines) > 1:
                 axes.legend(fontsize=7, ncols=3, loc="upper left")
         grid[-1, 0].set_xlabel("seconds since the run began")

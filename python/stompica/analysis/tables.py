@@ -79,6 +79,7 @@ _COMPARISONS = Table(
         Column("run_id", "int64", "", "run"),
         Column("base_run_id", "int64", "", "run it is compared with"),
         _text("metric", "what is compared"),
+        _text("verdict", "worse, better, no difference shown, too few pairs, suspect, not compared"),
         Column("pairs", "int64", "", "repetitions compared"),
         _number("base_median", "", "median of the baseline"),
         _number("median", "", "median of this run"),
@@ -86,7 +87,6 @@ _COMPARISONS = Table(
         _number("ratio_low", "", "lower end of the confidence interval"),
         _number("ratio_high", "", "upper end of the confidence interval"),
         _number("alpha", "", "probability of error of this interval: 0.01 by the comparisons of its campaign"),
-        _text("verdict", "worse, better, no difference shown, too few pairs, suspect, not compared"),
     ),
 )
 
