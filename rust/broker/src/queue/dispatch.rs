@@ -22,15 +22,16 @@ impl Home {
     pub fn dispatch(&mut self, deliveries_max: usize) -> usize {
         let mut left = deliveries_max;
         while self.has_work() && left > 0 {
+            // First, so that a message that one consumer refused finds another one.
+            for key in take(&mut self.unserved) {
+                self.serve_starved(key);
+            }
             let mut touched = take(&mut self.touched);
             for key in touched.drain(..) {
                 self.dispatch_queue(key, &mut left);
             }
             if self.touched.is_empty() {
                 self.touched = touched;
-            }
-            for key in take(&mut self.unserved) {
-                self.serve_starved(key);
             }
         }
         self.return_reclaimed();

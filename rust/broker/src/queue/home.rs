@@ -319,7 +319,7 @@ impl Home {
         match why {
             _ if stored.is_expired(self.now_ms) => self.expire(key, stored),
             GivenBack::Lost if queue.kind == QueueKind::Worker && queue.consumers == 0 => {
-                self.effects.push(Effect::Unmatched(stored));
+                self.leave_unmatched(stored);
             }
             GivenBack::Lost => {
                 queue.pending.put_back(stored);

@@ -4,7 +4,9 @@ use std::hash::BuildHasher as _;
 
 use super::home::Home;
 use super::parts::{Effect, Queue};
+use super::stored::Stored;
 use super::{QueueKey, QueueKind};
+use crate::store::NO_RECORD;
 
 impl Home {
     /// What is due at this time for one queue: delays that end, messages that expire, an idle queue that goes.
@@ -62,8 +64,15 @@ impl Home {
             && queue.consumers == 0
         {
             let waiting = queue.pending.take_all();
-            self.effects.extend(waiting.into_iter().map(Effect::Unmatched));
+            waiting.into_iter().for_each(|stored| self.leave_unmatched(stored));
         }
+    }
+
+    /// A message of a worker topic has nobody to go to; where it waits now is no queue, and not in the store.
+    pub(super) fn leave_unmatched(&mut self, mut stored: Stored) {
+        self.forget(&stored);
+        stored.record = NO_RECORD;
+        self.effects.push(Effect::Unmatched(stored));
     }
 
     /// Puts a queue's next deadline into the timers, unless an earlier one is there.
