@@ -1,4 +1,4 @@
-"""The command line: `stompica [serve] [key=value …]`, `stompica config`, `stompica config check FILE`.
+"""The command line: `stompica [serve] [key=value …]`, `stompica config`, `stompica config check FILE`, and the tools.
 
 Exit status: 0 after an ordered end; 2 for a setting, an option or a settings file that can't be used; 1 for anything
 else that goes wrong: a port in use, a panic.
@@ -7,6 +7,7 @@ else that goes wrong: a port in use, a panic.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,9 @@ _SHORT = {
 }
 _COMMANDS = ("serve", "config")
 
+# Commands with options of their own: modules with a `main`, loaded only when asked for.
+_TOOLS = {"diag": "stompica.diag.cli", "record": "stompica.bench.live", "bench": "stompica.bench.cli"}
+
 
 @dataclass
 class Arguments:
@@ -42,9 +46,11 @@ class Arguments:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        parsed = parse(sys.argv[1:] if arguments is None else arguments)
-        return _run(parsed)
+        if words and words[0] in _TOOLS:
+            return _use_tool(words[0], words[1:])
+        return _run(parse(words))
     except ConfigError as error:
         return _complain(str(error), 2)
     except StompicaError as error:
@@ -132,6 +138,19 @@ def _run(parsed: Arguments) -> int:
     return 0
 
 
+def _use_tool(name: str, words: list[str]) -> int:
+    try:
+        status: int = importlib.import_module(_TOOLS[name]).main(words)
+    except BrokenPipeError:
+        _forget_output()
+        return 0
+    except ImportError as error:
+        # The recording and the analysis say themselves what they need.
+        needs = f"'stompica {name}' needs the package {error.name}: pip install 'stompica[bench]'"
+        raise StompicaError(needs if isinstance(error, ModuleNotFoundError) else str(error)) from error
+    return status
+
+
 def _check_file(names: list[str], given: list[Given]) -> int:
     if len(names) != 1 or given:
         raise ConfigError("'stompica config check FILE' takes the name of one settings file")
@@ -144,9 +163,13 @@ def _print(text: str) -> int:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough. Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
     return 0
+
+
+def _forget_output() -> None:
+    """The reader (`| head`) has seen enough. Python would complain again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(message: str, status: int) -> int:

@@ -14,6 +14,9 @@ stompica {version}: a STOMP 1.0-1.2 message broker over TCP and WebSocket on one
 usage: stompica [serve] [key=value ...] [options]   start the broker
        stompica config [key=value ...]              print the settings in force, and where each came from
        stompica config check FILE                   check a settings file
+       stompica diag [QUERY] [options]              ask a running broker what it is doing
+       stompica record --diag URL --into DIR        record a running broker for the analysis
+       stompica bench list|run|compare|report       measure it, beside other brokers that are installed
        stompica --help | --version
 
 A setting is written key=value or --key value, is read from the environment as STOMPICA_KEY and from the file named by

@@ -128,3 +128,16 @@ def test_watch_is_an_async_iterator() -> None:
 def test_an_interval_that_is_none_is_refused(own: stompica.Broker, interval: float) -> None:
     with pytest.raises(ValueError, match="interval"):
         own.diag.watch("session", interval=interval)
+
+
+def test_stage_timings_begin_with_the_first_question(own: stompica.Broker, wire: Wire) -> None:
+    assert own.diag("benchmark").enabled_ms_left > 0
+    wire.subscribe("/topic/a", "1")
+    wire.send(frames.send("/topic/a", "hello"))
+    wire.expect_message("hello")
+    stages = own.diag("benchmark").stages
+    assert {"read", "parse", "route", "encode", "write", "turn"} <= set(stages)
+    route = stages["route"]
+    assert route.count == sum(bucket.count for bucket in route.buckets) > 0
+    assert 0 < route.quantile_ns(0.5) <= route.quantile_ns(1.0) == route.buckets[-1].high_ns
+    assert route.mean_ns == route.total_ns / route.count

@@ -22,6 +22,7 @@ stompica-loadgen: load generator and checker for STOMP brokers
       --python PATH          interpreter that has stompica, default .venv/bin/python
       --connect HOST:PORT    a broker that runs already; with --pid N its CPU and memory are read
       --login L --passcode P --vhost H --ws-path PATH   what that broker asks for; default: no login, localhost, /ws
+      --close-is-receipt     it may close instead of answering DISCONNECT
       --series MS            also throughput and latency of each interval of so many ms
       --samples FILE         also every single latency, of one repetition (latency workloads)
       --out FILE             results, default bench/results/DATE/run-TIME.jsonl; `-`: none
@@ -165,6 +166,7 @@ impl Options {
             "--login" => self.user().0 = value()?,
             "--passcode" => self.user().1 = value()?,
             "--vhost" => self.login.host = value()?,
+            "--close-is-receipt" => self.login.close_is_receipt = true,
             "--ws-path" => self.login.ws_path = value()?,
             "--series" => self.series_ms = Some(number::<u64>(name, &value()?)?.max(1)),
             "--samples" => self.samples = Some(value()?.into()),

@@ -62,7 +62,8 @@ pub struct Conn {
     transport: Transport,
     inbound: Inbound,
     response: Vec<u8>,
-    login: Rc<Login>,
+    /// How it introduced itself.
+    pub login: Rc<Login>,
     subscribe: Vec<u8>,
     subscriptions: usize,
 }

@@ -230,6 +230,9 @@ impl Fleet {
                 }
             }
         }
+        if progress == Progress::Closed && conn.state == State::Leaving && conn.login.close_is_receipt {
+            conn.state = State::Left;
+        }
         match progress {
             Progress::Closed if !matches!(conn.state, State::Left) => {
                 return Err(Fault::Closed(format!("connection {index} while {:?}", conn.state)));

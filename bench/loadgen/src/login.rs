@@ -9,11 +9,13 @@ pub struct Login {
     pub user: Option<(String, String)>,
     /// Path of the WebSocket upgrade.
     pub ws_path: String,
+    /// Closing is taken for the RECEIPT of DISCONNECT: some brokers never send that one over WebSocket.
+    pub close_is_receipt: bool,
 }
 
 impl Default for Login {
     fn default() -> Login {
-        Login { host: "localhost".to_owned(), user: None, ws_path: "/ws".to_owned() }
+        Login { host: "localhost".to_owned(), user: None, ws_path: "/ws".to_owned(), close_is_receipt: false }
     }
 }
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from stompica.diag.records import QUERIES, Stage, plain
 from stompica.diag.remote import DEFAULT_PORT, connect
-
-COLUMN_GAP = "  "
+from stompica.tabular import table, text
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,8 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
+def _seconds(word: str) -> float:
+    value = float(word)
     if not 0.1 <= value <= 86400:
         raise argparse.ArgumentTypeError("from 0.1 to 86400 seconds")
     return value
@@ -77,13 +76,13 @@ def render(query: str, record: Any) -> Iterator[str]:
     if isinstance(value, dict):
         width = max(map(len, value))
         for name, item in value.items():
-            yield f"{name:<{width}}  {_text(item)}"
+            yield f"{name:<{width}}  {text(item)}"
     elif isinstance(value, list) and value and isinstance(value[0], dict):
-        yield from _table(value)
+        yield from table(value)
     elif isinstance(value, list):
         yield from value or ["(none)"]
     else:
-        yield _text(value)
+        yield text(value)
 
 
 def _stages(stages: dict[str, Stage]) -> Iterator[str]:
@@ -98,23 +97,4 @@ def _stages(stages: dict[str, Stage]) -> Iterator[str]:
         }
         for name, stage in stages.items()
     ]
-    yield from _table(rows) if rows else ["(no timings yet: ask again in a moment)"]
-
-
-def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    names = list(rows[0])
-    texts = [names, *([_text(row.get(name, "")) for name in names] for row in rows)]
-    widths = [max(len(line[at]) for line in texts) for at in range(len(names))]
-    right = [isinstance(rows[0][name], (int, float)) for name in names]
-    for line in texts:
-        cells = (
-            cell.rjust(width) if is_right else cell.ljust(width)
-            for cell, width, is_right in zip(line, widths, right, strict=True)
-        )
-        yield COLUMN_GAP.join(cells).rstrip()
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+    yield from table(rows) if rows else ["(no timings yet: ask again in a moment)"]

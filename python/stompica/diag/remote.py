@@ -45,7 +45,9 @@ class RemoteDiag(Diag):
         headers = {"accept-version": "1.2", "host": "localhost", "heart-beat": "0,0"}
         if login is not None:
             headers.update(login=login, passcode=passcode or "")
-        self._exchange("CONNECT", headers, b"", "CONNECTED")
+        connected, _ = self._exchange("CONNECT", headers, b"", "CONNECTED")
+        self.server = connected.get("server", "").partition("/")[2]
+        """Version of the broker."""
 
     def close(self) -> None:
         """Closes the connection. Twice is fine."""
@@ -159,9 +161,10 @@ class _WebSocket:
         self._failure = WebSocketException
         self._timeout = timeout
         try:
-            self._socket = open_websocket(
+            opening = open_websocket(
                 url, subprotocols=[Subprotocol("v12.stomp")], open_timeout=timeout, max_size=FRAME_MAX, proxy=None
             )
+            self._socket = opening.__enter__()
         except WebSocketException as error:
             raise DiagError(f"{url}: {error}") from None
 

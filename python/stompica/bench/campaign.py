@@ -1,0 +1,182 @@
+"""A campaign: what is measured against what, as a plan in a file, and one file for each finished repetition.
+
+    FOLDER/campaign.json                    the plan
+    FOLDER/parts/POINT-VARIANT/0000.json    a repetition as it was measured: the generator's record, samples
+    FOLDER/runs/…                           the recordings made of them (docs/recording.md)
+
+Whoever is interrupted goes on with the repetitions that have no file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stompica.bench import BenchError
+from stompica.bench.workload import Point
+
+FORMAT = 1
+PLAN = "campaign.json"
+PARTS = "parts"
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing that is measured."""
+
+    target: str
+    """`stompica`, or the name of a peer."""
+    label: str = ""
+    """What a person calls it."""
+    writers: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    python: str = ""
+    """Another interpreter, with another version of stompica; empty: this one."""
+
+    @property
+    def name(self) -> str:
+        """How it is called in tables."""
+        return self.label or self.target
+
+
+@dataclass(frozen=True)
+class Case:
+    """A variant under a point of a workload; its repetitions become one recorded run."""
+
+    number: int
+    point: Point
+    variant: Variant
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder of its parts."""
+        words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.point.workload}-{self.point.transport}-{self.variant.name}")
+        return f"{self.number:03}-{words}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cases, in groups that take turns."""
+
+    name: str
+    repetitions: int
+    cases: tuple[Case, ...]
+    quick: bool = False
+    """A smoke run: the figures mean nothing."""
+    stages: bool = True
+    """Let this broker time its stages."""
+    diag: bool = True
+    samples: bool = False
+    """Keep every single latency."""
+    every_s: float = 0.5
+    """Interval of the samples, and of throughput and latency over time."""
+    pin: str = "auto"
+
+    def groups(self) -> Iterator[list[Case]]:
+        """Cases of one workload at one point, which take turns: A B A B."""
+        groups: dict[str, list[Case]] = {}
+        for case in self.cases:
+            point = dataclasses.replace(case.point, writers=None)
+            groups.setdefault(json.dumps(dataclasses.asdict(point), sort_keys=True), []).append(case)
+        yield from groups.values()
+
+
+@dataclass(frozen=True)
+class Part:
+    """One finished repetition."""
+
+    record: Mapping[str, Any]
+    """The load generator's."""
+    target: Mapping[str, Any]
+    """Name, version, writers, versions of what was measured."""
+    processes: Sequence[Sequence[Any]] = ()
+    answers: Sequence[Sequence[Any]] = ()
+    faults: Sequence[str] = ()
+    """What could not be sampled."""
+    pinned: str = ""
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        """The figures."""
+        runs: Sequence[Mapping[str, Any]] = self.record["runs"]
+        return runs[0]
+
+    @property
+    def fault(self) -> str:
+        """Why it failed; empty: it did not."""
+        return self.run.get("fault") or ""
+
+
+class Campaign:
+    """The folder of a campaign."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.folder = folder
+        self.plan = plan
+
+    @staticmethod
+    def create(folder: Path, plan: Plan) -> Campaign:
+        """A new folder, or the one that holds this very plan. BenchError where it holds another."""
+        path = folder / PLAN
+        if path.exists():
+            known = Campaign.open(folder)
+            if dataclasses.replace(known.plan, name=plan.name) != plan:
+                raise BenchError(f"{folder} holds another campaign: name another folder, or --resume {folder}")
+            return known
+        (folder / PARTS).mkdir(parents=True, exist_ok=True)
+        _write(path, {"format": FORMAT, **dataclasses.asdict(plan)})
+        return Campaign(folder, plan)
+
+    @staticmethod
+    def open(folder: Path) -> Campaign:
+        """A folder made before. BenchError where it is none."""
+        try:
+            content = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BenchError(f"{folder} is no campaign: {error}") from None
+        if content.pop("format", None) != FORMAT:
+            raise BenchError(f"{folder / PLAN} is of another version")
+        cases = tuple(
+            Case(case["number"], Point(**case["point"]), Variant(**case["variant"])) for case in content.pop("cases")
+        )
+        return Campaign(folder, Plan(**content, cases=cases))
+
+    def has(self, case: Case, repetition: int) -> bool:
+        """Whether the repetition is finished."""
+        return self._path(case, repetition).exists()
+
+    def keep(self, case: Case, repetition: int, part: Part) -> None:
+        """Keeps a finished repetition."""
+        path = self._path(case, repetition)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, dataclasses.asdict(part))
+
+    def parts(self, case: Case) -> dict[int, Part]:
+        """The finished repetitions."""
+        found = {}
+        for path in sorted((self.folder / PARTS / case.folder).glob("[0-9]*.json")):
+            found[int(path.stem)] = Part(**json.loads(path.read_text(encoding="utf-8")))
+        return found
+
+    def samples(self, case: Case, repetition: int) -> Path:
+        """Where the repetition's single latencies are."""
+        return self._path(case, repetition).with_suffix(".samples")
+
+    def is_failed(self, case: Case) -> bool:
+        """Whether a repetition failed: then there are no further ones."""
+        return any(part.fault for part in self.parts(case).values())
+
+    def _path(self, case: Case, repetition: int) -> Path:
+        return self.folder / PARTS / case.folder / f"{repetition:04}.json"
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    part = path.with_name(f".{path.name}")
+    part.write_text(json.dumps(content, indent=1 if path.name == PLAN else None) + "\n", encoding="utf-8")
+    part.replace(path)

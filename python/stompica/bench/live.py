@@ -1,0 +1,108 @@
+"""`stompica record`: records a broker in use."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from stompica.bench import BenchError, procfs
+from stompica.bench.sampler import QUERIES, STAGES, Sampler, Stages, now_us
+from stompica.diag import connect
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Records until the time is over or a signal comes; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    ended = threading.Event()
+
+    def end(_number: int, _: FrameType | None) -> None:
+        ended.set()
+
+    former = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        folder = record(options, ended)
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+    print(f"recorded in {folder}")
+    return 0
+
+
+def record(options: argparse.Namespace, ended: threading.Event) -> Path:
+    """Records into a new folder of `options.into`; returns it. BenchError or DiagError where it can't begin."""
+    from stompica.bench import machine
+    from stompica.bench.recorded import write_answers
+    from stompica.recording import RunInfo, RunWriter, Target, Workload, new_run_id
+
+    if options.pid is not None and procfs.usage(options.pid) is None:
+        raise BenchError(f"--pid {options.pid}: no such process here")
+    with connect(options.diag, timeout=5.0) as first:
+        version, writers = first.server, len(first("shards"))
+    info = RunInfo(
+        new_run_id(),
+        Target("stompica", version),
+        Workload("live", options.diag.partition("://")[0], 0, 0),
+        machine.here(),
+        now_us(),
+        kind="live",
+        writers=writers,
+        settings={"diag": options.diag},
+    )
+    queries = (*QUERIES, STAGES) if options.stages else QUERIES
+    processes = {} if options.pid is None else {"target": options.pid}
+    stages, primed, told = Stages(), False, 0
+    # Not started: it is asked here, so that one thread has the writer.
+    sampler = Sampler(options.every, options.diag, processes, queries)
+    due = time.monotonic()
+    until, flushed = due + options.seconds if options.seconds else None, due
+    with RunWriter(options.into, info) as writer:
+        print(f"recording into {writer.folder}", file=sys.stderr, flush=True)
+        while not ended.wait(max(0.0, due - time.monotonic())) and (until is None or time.monotonic() < until):
+            due = max(due + options.every, time.monotonic())
+            sampler.take()
+            seen = sampler.take_samples()
+            for fault in seen.faults[told:]:
+                print(f"stompica: {fault}; trying again each {options.every:g} s", file=sys.stderr, flush=True)
+            told = len(seen.faults)
+            answers = seen.answers
+            if not primed and any(query == STAGES for _, query, _ in answers):
+                # What was timed before belongs to no interval of this recording.
+                primed = True
+                stages.since(next(answer for _, query, answer in answers if query == STAGES))
+            write_answers(writer, answers, stages)
+            for at_us, process, cpu_us, rss_bytes, threads in seen.processes:
+                row = {"process": process, "cpu_us": cpu_us, "rss_bytes": rss_bytes, "threads": threads}
+                writer.add("process", {"repetition": 0, "at_us": at_us, **row})
+            if time.monotonic() - flushed >= options.file_every:
+                writer.flush()
+                flushed = time.monotonic()
+    sampler.close()
+    return writer.folder
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "stompica record", description="Records a running broker: DIAG, and CPU and memory of its process."
+    )
+    add = parser.add_argument
+    add("--diag", required=True, metavar="URL", help="the broker: stomp://HOST:PORT, ws://HOST:PORT/")
+    add("--into", required=True, type=Path, metavar="DIR", help="a folder for the recording is made here")
+    add("--every", type=_seconds, default=1.0, metavar="SECONDS", help="interval, default 1")
+    add("--for", type=_seconds, dest="seconds", metavar="SECONDS", help="default: until Ctrl-C or SIGTERM")
+    add("--pid", type=int, help="the broker's process, where it is on this machine")
+    add("--file-every", type=_seconds, default=60.0, metavar="SECONDS", help="write files this often, default 60")
+    add("--stages", action="store_true", help="let the broker time its stages, which costs it a little")
+    return parser
+
+
+def _seconds(word: str) -> float:
+    value = float(word)
+    if not value >= 0.1:
+        raise argparse.ArgumentTypeError("at least 0.1 seconds")
+    return value

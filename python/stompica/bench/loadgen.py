@@ -1,0 +1,124 @@
+"""The load generator: `stompica-loadgen`, a program of its own, one process for each repetition."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stompica.bench import BenchError, procfs
+from stompica.bench.target import Running
+from stompica.bench.workload import Point
+
+PROGRAM = "stompica-loadgen"
+VARIABLE = "STOMPICA_BENCH_LOADGEN"
+REPETITION_MAX_S = 600.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """One repetition to be made."""
+
+    point: Point
+    target: Running
+    quick: bool
+    series_ms: int
+    """Length of the intervals over time."""
+    samples: Path | None
+    """Where single latencies go, if they are wanted."""
+    cores: tuple[int, ...] = ()
+
+
+def find(start: Path | None = None) -> Path:
+    """The program: the environment's, that of the source tree around `start` (default: here), or one on the path."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        if not os.access(named, os.X_OK):
+            raise BenchError(f"{VARIABLE}={named}: no such program")
+        return Path(named)
+    for folder in source_trees(start):
+        program = Path(os.environ.get("CARGO_TARGET_DIR", folder / "target")) / "release" / PROGRAM
+        if os.access(program, os.X_OK):
+            return program
+    on_path = shutil.which(PROGRAM)
+    if on_path is None:
+        raise BenchError(
+            f"{PROGRAM} is not built: in the source tree run 'cargo build --release -p {PROGRAM}', "
+            f"or name the program in {VARIABLE}"
+        )
+    return Path(on_path)
+
+
+def source_trees(start: Path | None = None) -> Iterator[Path]:
+    """Source trees that hold the generator: around `start`, then around this file."""
+    for begin in ((start or Path.cwd()).absolute(), Path(__file__)):
+        for folder in (begin, *begin.parents):
+            if (folder / "bench" / "loadgen" / "Cargo.toml").is_file():
+                yield folder
+
+
+def run(program: Path, order: Order, scratch: Path, started: Callable[[int], None]) -> dict[str, Any]:
+    """Makes one repetition; returns the record of the load generator, whose single run may have a `fault`.
+
+    `started` is given the id of the generator's process. BenchError where the generator itself fails.
+    """
+    folder = scratch / "workload"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{order.point.workload}.toml").write_text(order.point.toml(), encoding="utf-8")
+    out = scratch / "record.jsonl"
+    out.unlink(missing_ok=True)
+    if order.target.protocol == "stomp":
+        command = [str(program), *_arguments(order, folder, out)]
+    else:
+        command = [sys.executable, "-m", "stompica.bench.peers.bytecount", *_byte_arguments(order, out)]
+    with procfs.pinned(order.cores):
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+    started(process.pid)
+    try:
+        _, errors = process.communicate(timeout=REPETITION_MAX_S)
+    except subprocess.TimeoutExpired:
+        raise BenchError(f"{order.point.workload}: no end after {REPETITION_MAX_S:.0f} s") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+    lines = out.read_text(encoding="utf-8").splitlines() if out.exists() else []
+    if len(lines) != 1:
+        reason = " ".join(errors.split())[-500:] or f"exit status {process.returncode}"
+        raise BenchError(f"{order.point.workload}: the load generator failed: {reason}")
+    record: dict[str, Any] = json.loads(lines[0])
+    return record
+
+
+def _arguments(order: Order, folder: Path, out: Path) -> list[str]:
+    target = order.target
+    address = target.addresses[order.point.transport]
+    arguments = ["run", order.point.workload, "--workloads", str(folder), "--out", str(out), "--no-relay"]
+    arguments += ["--transport", order.point.transport, "--writers", "default", "--runs", "1"]
+    arguments += ["--connect", f"{address[0]}:{address[1]}", "--pid", str(target.pid)]
+    arguments += ["--series", str(order.series_ms), "--vhost", target.vhost, "--ws-path", target.ws_path]
+    if target.login:
+        arguments += ["--login", target.login, "--passcode", target.passcode]
+    if order.point.transport in target.close_is_receipt:
+        arguments += ["--close-is-receipt"]
+    if order.samples is not None and order.point["kind"] == "latency":
+        arguments += ["--samples", str(order.samples)]
+    return arguments
+
+
+def _byte_arguments(order: Order, out: Path) -> list[str]:
+    target, point = order.target, order.point
+    host, port = target.addresses[point.transport]
+    numbers = ("publishers", "connections", "body", "messages", "window")
+    arguments = [target.protocol, f"{host}:{port}", str(target.pid), str(out), "--series", str(order.series_ms)]
+    arguments += [f"--{name}={point[name]}" for name in numbers]
+    return [*arguments, f"--min-cpu={point.fields.get('min_cpu_s', 1.0)}"]

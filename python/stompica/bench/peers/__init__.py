@@ -1,0 +1,17 @@
+"""Other brokers, for measuring them beside this one on the same workload.
+
+Each adapter finds a server that is installed, starts it on free ports of loopback with its data in a scratch folder,
+and stops it. Nothing is installed, and no running server is touched.
+"""
+
+from __future__ import annotations
+
+from stompica.bench.peers.artemis import Artemis
+from stompica.bench.peers.base import Missing, Peer
+from stompica.bench.peers.bytes import Mosquitto, Nats, Redis
+from stompica.bench.peers.rabbitmq import RabbitMQ
+
+PEERS: dict[str, Peer] = {peer.name: peer for peer in (RabbitMQ(), Artemis(), Redis(), Nats(), Mosquitto())}
+"""All adapters by name."""
+
+__all__ = ["PEERS", "Missing", "Peer"]

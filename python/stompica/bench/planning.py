@@ -1,0 +1,123 @@
+"""From the command line to a plan: which workloads, against what, how often."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from stompica.bench import BenchError, procfs
+from stompica.bench.campaign import Case, Plan, Variant
+from stompica.bench.peers import PEERS, Missing
+from stompica.bench.workload import Point, Workload, parse_sweep, points
+
+REPETITIONS = 5
+QUICK_REPETITIONS = 2
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `stompica bench run`."""
+    add = parser.add_argument
+    add("names", nargs="*", metavar="WORKLOAD", help="workloads or groups; 'stompica bench list' shows them")
+    add("--repetitions", type=int, metavar="N", help=f"default {REPETITIONS}; with --quick {QUICK_REPETITIONS}")
+    add("--peers", default="installed", metavar="LIST", help="installed (default), none, or names: rabbitmq,redis")
+    add("--transport", choices=("tcp", "ws"), help="only this one")
+    add("--sweep", action="append", default=[], metavar="NAME=V,V", help="vary body, subscribers, publishers, writers, "
+        "ack, prefetch, rate or window; may be repeated")  # fmt: skip
+    add("--variant", action="append", default=[], metavar="LABEL:KEY=VALUE,…", help="this broker with these settings, "
+        "in turn with the others; python=PATH is another installation; the first is the baseline")  # fmt: skip
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of every variant of this broker")
+    add("--quick", action="store_true", help="a smoke run: the figures mean nothing")
+    add("--samples", action="store_true", help="keep every single latency (latency workloads)")
+    add("--every", type=float, default=0.5, metavar="SECONDS", help="interval of DIAG, CPU and memory, and of "
+        "throughput and latency over time; default 0.5")  # fmt: skip
+    add("--no-stages", action="store_true", help="don't let the broker time its stages, which costs it a little")
+    add("--no-diag", action="store_true", help="don't ask the broker anything while it is measured")
+    add("--pin", default="auto", metavar="CORES", help="auto (default), off, or TARGET:GENERATOR such as 0-2:3")
+    add("--into", type=Path, metavar="DIR", help="folder of the campaign; default: bench/results/DATE/TIME-WORKLOADS")
+    add("--resume", type=Path, metavar="DIR", help="go on with an interrupted campaign")
+
+
+def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> tuple[Plan, list[str]]:
+    """The plan, and what is left out of it. BenchError for options that make none."""
+    if not 0.05 <= options.every <= 60:
+        raise BenchError("--every takes 0.05 to 60 seconds")
+    procfs.pinning(options.pin)
+    repetitions = options.repetitions or (QUICK_REPETITIONS if options.quick else REPETITIONS)
+    if repetitions < 1:
+        raise BenchError("--repetitions is at least 1")
+    sweep = parse_sweep(options.sweep)
+    if options.transport:
+        sweep["transport"] = [options.transport]
+    peers, notes = _peers(options.peers)
+    shared = _settings(options.set, "--set")
+    own = [_variant(text, shared) for text in options.variant] or [Variant("stompica", settings=shared)]
+    if len({variant.label for variant in own}) < len(own):
+        raise BenchError("--variant: two have the same label")
+    cases: list[Case] = []
+    for workload in picked:
+        for point in points(workload, sweep, options.quick):
+            for variant in own:
+                writers = point.writers if point.writers is not None else variant.writers
+                cases.append(Case(len(cases), point, _with_writers(variant, writers)))
+            if point.writers not in (None, min(sweep.get("writers") or workload.sweep.get("writers") or [None])):
+                continue  # a peer has no writers of ours: it is measured once
+            for peer in peers:
+                reason = PEERS[peer].refuses(point)
+                if not reason:
+                    cases.append(Case(len(cases), point, Variant(peer)))
+                elif (note := f"{workload.name} without {peer}: {reason}") not in notes:
+                    notes.append(note)
+    switches = {"quick": options.quick, "stages": not options.no_stages, "diag": not options.no_diag}
+    every_s, samples = float(options.every), bool(options.samples)
+    made = Plan(name, repetitions, tuple(cases), **switches, samples=samples, every_s=every_s, pin=options.pin)
+    return made, notes
+
+
+def _with_writers(variant: Variant, writers: int | None) -> Variant:
+    return Variant(variant.target, variant.label, writers, variant.settings, variant.python)
+
+
+def _peers(text: str) -> tuple[list[str], list[str]]:
+    """Names of the peers, and notes on those left out. BenchError for one that was named and is not there."""
+    if text == "none":
+        return [], []
+    named = [] if text == "installed" else text.split(",")
+    unknown = [name for name in named if name not in PEERS]
+    if unknown:
+        raise BenchError(f"no peer {unknown[0]!r}; there are {', '.join(PEERS)}")
+    found, notes = [], []
+    for name in named or PEERS:
+        try:
+            PEERS[name].find()
+            found.append(name)
+        except Missing as missing:
+            if named:
+                raise BenchError(f"{name}: {missing}") from None
+            notes.append(f"without {name}: {missing}")
+    return found, notes
+
+
+def _variant(text: str, shared: Mapping[str, str]) -> Variant:
+    label, _, rest = text.partition(":")
+    settings = {**shared, **_settings([part for part in rest.split(",") if part], f"--variant {text}")}
+    python = settings.pop("python", "")
+    writers = settings.pop("writers", None)
+    if not label or (writers is not None and not writers.isdecimal()):
+        raise BenchError(f"--variant {text}: write LABEL:KEY=VALUE,…; writers is a number")
+    return Variant("stompica", label, int(writers) if writers else None, settings, python)
+
+
+def _settings(texts: Sequence[str], where: str) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise BenchError(f"{where}: write KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def describe(point: Point) -> str:
+    """A point in a few words."""
+    return f"{point.workload} {point.transport}" + (f" writers={point.writers}" if point.writers else "")

@@ -1,0 +1,162 @@
+"""Makes recordings of a campaign's repetitions: one run for each case."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stompica import __version__
+from stompica.bench import loadgen, machine
+from stompica.bench.campaign import RUNS, Campaign, Case, Part
+from stompica.bench.sampler import STAGES, Stages, now_us, spread
+from stompica.bench.workload import Point
+from stompica.recording import Bucket, RunInfo, RunWriter, Target, Workload, new_run_id
+
+SERIES = {"intended": "intended_us", "write": "write_us"}
+"""Series of latencies, and what the load generator calls their buckets."""
+
+DISTINGUISHES = ("kind", "subscriptions", "ids", "joint", "pattern", "spread", "window", "seconds")
+"""Fields of a workload without a place of their own in run.json."""
+
+
+def record(campaign: Campaign) -> list[Path]:
+    """Makes the recordings anew; returns their folders, in order of the cases."""
+    root = campaign.folder / RUNS
+    if root.exists():
+        shutil.rmtree(root)
+    root.mkdir()
+    return [folder for case in campaign.plan.cases for folder in _record(campaign, case, root)]
+
+
+def _record(campaign: Campaign, case: Case, root: Path) -> Iterator[Path]:
+    parts = campaign.parts(case)
+    if not parts:
+        return
+    with RunWriter(root, _info(campaign, case, parts)) as writer:
+        for number, part in parts.items():
+            _repetition(writer, number, part)
+            samples = campaign.samples(case, number)
+            if samples.exists():
+                _samples(writer, number, part, samples.read_bytes())
+        _diag(writer, parts.values())
+        missing = campaign.plan.repetitions - len(parts)
+        fault = next((part.fault for part in parts.values() if part.fault), "")
+        writer.close(fault or (f"interrupted: {missing} repetitions are missing" if missing else ""))
+    yield writer.folder
+
+
+def _info(campaign: Campaign, case: Case, parts: Mapping[int, Part]) -> RunInfo:
+    first = next(iter(parts.values()))
+    target, variant, plan = first.target, case.variant, campaign.plan
+    moments = [row[0] for part in parts.values() for row in part.processes] or [now_us()]
+    tree = next(loadgen.source_trees(), None)
+    own = variant.target == "stompica"
+    versions = {"harness": __version__, **target["versions"]}
+    if not own:
+        versions["protocol"] = target["protocol"]
+    same = [other for other in plan.cases if other.variant.target == "stompica" and other.point == case.point]
+    return RunInfo(
+        run_id=new_run_id(),
+        target=Target(variant.target, target["version"], machine.commit(tree) if own and tree else ""),
+        workload=_workload(case.point),
+        machine=machine.here(),
+        started_at_us=min(moments),
+        campaign=plan.name,
+        label=variant.label or ("quick" if plan.quick else ""),
+        baseline=same[:1] == [case],
+        writers=target["writers"],
+        settings={**variant.settings, **_conditions(campaign, first)},
+        versions=versions,
+        ended_at_us=max(moments),
+    )
+
+
+def _conditions(campaign: Campaign, part: Part) -> dict[str, str]:
+    """What else was not at its default and may move a figure."""
+    found = {} if part.pinned in ("", "none") else {"pinned": part.pinned}
+    if campaign.plan.quick:
+        found["quick"] = "figures mean nothing"
+    return found
+
+
+def _workload(point: Point) -> Workload:
+    options = {name: str(point.fields[name]) for name in DISTINGUISHES if name in point.fields}
+    return Workload(
+        point.workload,
+        point.transport,
+        point["publishers"],
+        point["connections"] * point["subscriptions"],
+        point["body"],
+        point["ack"],
+        point["prefetch"],
+        point["rate"] if point["kind"] == "latency" else 0,
+        options,
+    )
+
+
+def _repetition(writer: RunWriter, number: int, part: Part) -> None:
+    run = part.run
+    begun_us = run.get("begun_unix_us") or (part.processes[0][0] if part.processes else now_us())
+    used_s, own_s = run.get("target_cpu_s"), run.get("generator_cpu_s")
+    resident = [row[3] for row in part.processes if row[1] == "target"]
+    peak = max([part.record.get("peak_rss_bytes") or 0, *resident])
+    writer.add(
+        "repetitions",
+        {
+            "repetition": number,
+            "at_us": begun_us,
+            "duration_us": _us(run.get("seconds", 0.0)),
+            "messages": run.get("messages", 0),
+            "deliveries": run.get("deliveries", 0),
+            "target_cpu_us": None if used_s is None else _us(used_s),
+            "generator_cpu_us": None if own_s is None else _us(own_s),
+            "peak_rss_bytes": peak or None,
+            "fault": part.fault or None,
+        },
+    )
+    for interval in run.get("series") or []:
+        row = {name: interval[name] for name in ("duration_us", "messages", "deliveries")}
+        writer.add("throughput", {"repetition": number, "at_us": begun_us + interval["at_us"], **row})
+    for interval in (run.get("latency") or {}).get("intervals") or []:
+        for series, name in SERIES.items():
+            at_us, duration_us = begun_us + interval["at_us"], interval["duration_us"]
+            writer.latency(number, series, at_us, duration_us, _buckets(interval[name]))
+    for at_us, process, cpu_us, rss_bytes, threads in part.processes:
+        row = {"process": process, "cpu_us": cpu_us, "rss_bytes": rss_bytes, "threads": threads}
+        writer.add("process", {"repetition": number, "at_us": at_us, **row})
+
+
+def _samples(writer: RunWriter, number: int, part: Part, content: bytes) -> None:
+    """The load generator's file: a count, then all moments, then all latencies; little-endian."""
+    (count,) = struct.unpack_from("<Q", content)
+    begun_us = part.run["begun_unix_us"]
+    moments = [begun_us + at_us for at_us in struct.unpack_from(f"<{count}Q", content, 8)]
+    latencies = struct.unpack_from(f"<{count}i", content, 8 + 8 * count)
+    writer.add("samples", {"repetition": number, "at_us": moments, "latency_us": list(latencies)})
+
+
+def _diag(writer: RunWriter, parts: Iterable[Part]) -> None:
+    write_answers(writer, (answer for part in parts for answer in part.answers), Stages())
+
+
+def write_answers(writer: RunWriter, answers: Iterable[Sequence[Any]], stages: Stages) -> None:
+    """Writes answers of DIAG; `stages` knows what was written of the stages before."""
+    for at_us, query, answer in answers:
+        spread(at_us, query, answer, lambda at, what, shard, row: writer.diag(at, what, row, shard=shard))
+        if query == STAGES:
+            for stage, buckets in stages.since(answer).items():
+                writer.stage(at_us, None, stage, [Bucket(*bucket) for bucket in buckets])
+
+
+def _buckets(pairs: Iterable[Sequence[int]]) -> list[Bucket]:
+    """Buckets of the load generator, which names the upper bounds; they are those of `Histogram`."""
+    from stompica.recording import histogram
+
+    return [Bucket(*histogram.bounds(high), count) for high, count in pairs]
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1e6)

@@ -1,0 +1,136 @@
+"""Runs a campaign: starts what is measured, lets the variants take turns, keeps each repetition."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stompica.bench import BenchError, loadgen, procfs
+from stompica.bench.campaign import Campaign, Case, Part
+from stompica.bench.peers import PEERS
+from stompica.bench.sampler import QUERIES, STAGES, Sampler
+from stompica.bench.target import Own, Running
+from stompica.bench.workload import Point
+
+
+@dataclass
+class Progress:
+    """Told of what happens; each of these may be replaced."""
+
+    say: Callable[[str], None] = lambda text: None
+    """A line for the person who waits."""
+    begins: Callable[[Case, int], None] = lambda case, repetition: None
+    ended: Callable[[Case, int, Part | None], None] = lambda case, repetition, part: None
+    """A repetition is finished; None: it was skipped."""
+
+
+class Runner:
+    """One campaign, from where it was left."""
+
+    def __init__(self, campaign: Campaign, progress: Progress, scratch: Path) -> None:
+        self._campaign = campaign
+        self._plan = campaign.plan
+        self._progress = progress
+        self._scratch = scratch
+        self._program = loadgen.find()
+        self._pinning = procfs.pinning(self._plan.pin)
+
+    def run(self) -> bool:
+        """Makes the missing repetitions; whether none failed. BenchError where this broker can't be started."""
+        for group in self._plan.groups():
+            self._run_group(group)
+        return not any(self._campaign.is_failed(case) for case in self._plan.cases)
+
+    def _run_group(self, group: Sequence[Case]) -> None:
+        """A B A B: repetition by repetition, each variant once; brokers live through the repetitions of a group."""
+        with contextlib.ExitStack() as stack:
+            running: dict[int, Running | None] = {}
+            for repetition in range(self._plan.repetitions):
+                for case in group:
+                    if self._campaign.has(case, repetition) or self._campaign.is_failed(case):
+                        self._progress.ended(case, repetition, None)
+                        continue
+                    self._progress.begins(case, repetition)
+                    if case.point.needs_fresh_broker:
+                        with contextlib.ExitStack() as once:
+                            part = self._repetition(case, repetition, self._start(case, once, warm_up=False))
+                    else:
+                        if case.number not in running:
+                            running[case.number] = self._start(case, stack, warm_up=True)
+                        part = self._repetition(case, repetition, running[case.number])
+                    if part is not None:
+                        self._campaign.keep(case, repetition, part)
+                    self._progress.ended(case, repetition, part)
+
+    def _start(self, case: Case, stack: contextlib.ExitStack, warm_up: bool) -> Running | None:
+        """Starts a variant; None where a peer can't be started, which is told."""
+        folder = Path(stack.enter_context(self._folder(case.folder)))
+        variant = case.variant
+        own = variant.target == "stompica"
+        peer = Own(variant.python, variant.writers, variant.settings) if variant.python else None
+        starter = (peer or Own(writers=variant.writers, settings=variant.settings)) if own else PEERS[variant.target]
+        self._progress.say(f"starting {variant.name}")
+        try:
+            running: Running = stack.enter_context(starter.start(folder, self._pinning.target))
+            if warm_up:
+                self._warm_up(case, running, folder)
+        except BenchError as error:
+            if own:
+                raise
+            self._progress.say(f"{variant.name} is left out: {error}")
+            return None
+        return running
+
+    def _warm_up(self, case: Case, running: Running, folder: Path) -> None:
+        """A short repetition that is not kept: a peer's compiler, and everybody's caches."""
+        fields = {**case.point.fields, "min_cpu_s": 0.0, "seconds": 0.5}
+        fields["messages"] = max(1, case.point["messages"] // 10)
+        point = dataclasses.replace(self._fitted(case), fields={**self._fitted(case).fields, **fields})
+        self._order(dataclasses.replace(case, point=point), running, folder, None, lambda _: None)
+
+    def _repetition(self, case: Case, repetition: int, running: Running | None) -> Part | None:
+        if running is None:
+            return None
+        samples = self._campaign.samples(case, repetition) if self._plan.samples else None
+        if samples is not None:
+            samples.parent.mkdir(parents=True, exist_ok=True)
+        queries = (*QUERIES, STAGES) if self._plan.stages else QUERIES
+        url = running.diag_url if self._plan.diag else None
+        with (
+            self._folder("repetition") as folder,
+            Sampler(self._plan.every_s, url, {"target": running.pid}, queries) as sampler,
+        ):
+
+            def started(pid: int) -> None:
+                sampler.processes["generator"] = pid
+
+            record = self._order(case, running, Path(folder), samples, started)
+        seen = sampler.samples
+        described = {name: getattr(running, name) for name in ("name", "version", "writers", "versions", "protocol")}
+        return Part(record, described, seen.processes, seen.answers, seen.faults, str(self._pinning))
+
+    def _order(
+        self, case: Case, running: Running, folder: Path, samples: Path | None, started: Callable[[int], None]
+    ) -> dict[str, Any]:
+        series_ms = max(1, round(self._plan.every_s * 1000))
+        cores = self._pinning.generator
+        order = loadgen.Order(self._fitted(case), running, self._plan.quick, series_ms, samples, cores)
+        return loadgen.run(self._program, order, folder, started)
+
+    def _fitted(self, case: Case) -> Point:
+        """The point with rounds that a slow peer can make in a bearable time."""
+        peer = PEERS.get(case.variant.target)
+        if peer is None or case.point["kind"] == "latency":
+            return case.point
+        messages = max(10, round(case.point["messages"] * peer.share))
+        return dataclasses.replace(case.point, fields={**case.point.fields, "messages": messages})
+
+    @contextlib.contextmanager
+    def _folder(self, name: str) -> Iterator[str]:
+        with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=self._scratch, ignore_cleanup_errors=True) as folder:
+            yield folder

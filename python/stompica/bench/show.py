@@ -1,0 +1,49 @@
+"""The progress bar of a campaign, on stderr; plain lines where that is no terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from stompica.bench.campaign import Campaign, Case, Part
+from stompica.bench.planning import describe
+from stompica.bench.runner import Progress
+
+
+@contextlib.contextmanager
+def progress(campaign: Campaign) -> Iterator[Progress]:
+    """What the runner tells; the bar goes with the context."""
+    console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+    total = campaign.plan.repetitions * len(campaign.plan.cases)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+
+        def begins(case: Case, repetition: int) -> None:
+            bar.update(task, description=f"{describe(case.point)}: {case.variant.name}")
+
+        def ended(case: Case, repetition: int, part: Part | None) -> None:
+            bar.advance(task)
+            if part is not None:
+                console.print(
+                    f"{describe(case.point)}: {case.variant.name}, repetition {repetition + 1}: {_text(part)}"
+                )
+
+        yield Progress(console.print, begins, ended)
+
+
+def _text(part: Part) -> str:
+    run = part.run
+    if part.fault:
+        return f"FAILED: {part.fault}"
+    each = run.get("cpu_us_per_delivery")
+    cost = f", {each:.3g} µs each" if each is not None else ""
+    latency = (run.get("latency") or {}).get("from_intended")
+    if latency:
+        return f"p50 {latency['p50_us']:.0f} µs, p99 {latency['p99_us']:.0f} µs{cost}"
+    return f"{run['deliveries_per_s']:,.0f}/s{cost}"

@@ -1,0 +1,185 @@
+"""What is measured: a process that was started for it and listens on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stompica.bench import BenchError, procfs
+
+START_MAX_S = 90.0
+"""How long a start may take: some peers are slow."""
+STOP_MAX_S = 20.0
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A broker that listens."""
+
+    name: str
+    version: str
+    pid: int
+    addresses: Mapping[str, Address]
+    """By transport: `tcp`, `ws`."""
+    protocol: str = "stomp"
+    """`stomp`, or what `peers.bytecount` speaks."""
+    login: str = ""
+    passcode: str = ""
+    vhost: str = "localhost"
+    """Header `host` of CONNECT."""
+    ws_path: str = "/ws"
+    close_is_receipt: Sequence[str] = ()
+    """Transports over which it closes without the RECEIPT of DISCONNECT."""
+    diag_url: str | None = None
+    writers: int = 0
+    """Threads that do the work; 0: unknown."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Further versions worth a note."""
+
+
+class Process:
+    """A child in a process group of its own, its output in a file; the whole group ends with the context.
+
+    Variables of `environment` are added to those of this process; None takes one away.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str | None] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self._log = log
+        self.shown = command[0]
+        variables = {**os.environ, **(environment or {})}
+        with log.open("wb") as output:
+            try:
+                self._child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={name: value for name, value in variables.items() if value is not None},
+                    cwd=cwd,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise BenchError(f"can't start {command[0]}: {error.strerror}") from None
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._child.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._child.poll() is None
+
+    def log(self, lines: int = 12) -> str:
+        """The end of what it printed."""
+        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+    def wait_until(self, ready: Callable[[], bool], what: str) -> None:
+        """Waits until `ready`; BenchError if the process ends before, or it takes too long."""
+        deadline = time.monotonic() + START_MAX_S
+        while not ready():
+            if not self.alive or time.monotonic() > deadline:
+                raise BenchError(f"{self.shown} {what}:\n{self.log()}")
+            time.sleep(0.02)
+
+    def wait_for_ports(self, ports: Sequence[int]) -> None:
+        """Waits until all ports of loopback take connections."""
+        self.wait_until(lambda: all(map(_listens, ports)), f"does not listen on {', '.join(map(str, ports))}")
+
+    def stop(self) -> None:
+        """Asks the group to end, and ends it if it does not."""
+        for number, patience in ((signal.SIGTERM, STOP_MAX_S), (signal.SIGKILL, STOP_MAX_S)):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(patience)
+                break
+        # Its children may outlive the first process.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody uses now, for programs that can't pick one themselves."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1.0):
+            return True
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True)
+class Own:
+    """This broker, as a process of its own."""
+
+    python: str = sys.executable
+    """The interpreter: another environment's is another version of stompica."""
+    writers: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def start(self, scratch: Path, cores: Sequence[int] = ()) -> Iterator[Running]:
+        """Runs it until the context ends. BenchError with the end of its log where it does not start."""
+        settings = {"port": "0", "host": "127.0.0.1", **self.settings}
+        if self.writers is not None:
+            settings["writers"] = str(self.writers)
+        command = [self.python, "-m", "stompica", *(f"{key}={value}" for key, value in settings.items())]
+        with procfs.pinned(cores):
+            process = Process(command, scratch / "stompica.log", _without_settings())
+        with process:
+            found: list[re.Match[str]] = []
+
+            def listening() -> bool:
+                found.extend(re.finditer(r"listening on (\S+):(\d+).*\n(?:.*?\bwriters=(\d+) )?", process.log(99)))
+                return bool(found) and found[-1][3] is not None
+
+            process.wait_until(listening, "does not listen")
+            host, port, writers = found[-1].groups()
+            version = re.search(r"stompica (\d\S*)", process.log(99))
+            addresses = {transport: (host, int(port)) for transport in ("tcp", "ws")}
+            yield Running(
+                "stompica",
+                version[1] if version else "",
+                process.pid,
+                addresses,
+                diag_url=f"stomp://{host}:{port}",
+                writers=int(writers),
+                versions={"python": sys.version.split()[0]} if self.python == sys.executable else {},
+            )
+
+
+def _without_settings() -> dict[str, str | None]:
+    """What is to be measured has the settings it is given, and none of the environment's."""
+    return dict.fromkeys(name for name in os.environ if name.startswith("STOMPICA_"))

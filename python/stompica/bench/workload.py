@@ -1,0 +1,196 @@
+"""Workloads: the TOML files of bench/workloads, and the points of their sweeps."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stompica.bench import BenchError
+
+# The standard library has it from Python 3.11 on.
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+SWEEPS: dict[str, type] = {
+    "body": int,
+    "subscribers": int,
+    "publishers": int,
+    "writers": int,
+    "transport": str,
+    "ack": str,
+    "prefetch": int,
+    "rate": int,
+    "window": int,
+}
+"""What a sweep may vary: fields of a workload, `subscribers` for its `connections`, and the broker's `writers`."""
+
+DEFAULTS: dict[str, Any] = {
+    "kind": "window",
+    "transports": ["tcp"],
+    "publishers": 1,
+    "connections": 1,
+    "subscriptions": 1,
+    "body": 117,
+    "ack": "auto",
+    "prefetch": 0,
+    "window": 1000,
+    "messages": 1,
+    "rate": 1000,
+    "seconds": 5.0,
+}
+"""Fields of a workload that are not in its file, as the load generator has them."""
+
+UNDER_WAY_BYTES = 8 * 1024 * 1024
+"""A sweep over bodies keeps at most about so much under way."""
+ROUND_BYTES = 32 * 1024 * 1024
+ROUND_DELIVERIES = 1_000_000
+"""A sweep over subscribers keeps about so many deliveries in a round."""
+
+FRESH_KINDS = ("idle", "backlog", "queues")
+"""Kinds that compare memory with that of a broker that never had a connection."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One file."""
+
+    name: str
+    about: str
+    group: str
+    fields: Mapping[str, Any]
+    """What the load generator reads, without `sweep`."""
+    sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.fields.get(name, DEFAULTS.get(name))
+
+
+@dataclass(frozen=True)
+class Point:
+    """A workload with everything chosen."""
+
+    workload: str
+    transport: str
+    writers: int | None
+    """Setting of this broker; None: its default."""
+    fields: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.fields.get(name, DEFAULTS.get(name))
+
+    @property
+    def needs_fresh_broker(self) -> bool:
+        """Whether each repetition needs a broker of its own."""
+        return self["kind"] in FRESH_KINDS
+
+    def toml(self) -> str:
+        """The file that the load generator reads."""
+        return "".join(f"{name} = {_toml(value)}\n" for name, value in self.fields.items())
+
+
+def load(folder: Path) -> list[Workload]:
+    """All workloads of a folder, by name. BenchError for a folder or file that can't be used."""
+    if not folder.is_dir():
+        raise BenchError(
+            f"no folder {folder}: run this from the top of the source tree, or name the folder with --workloads"
+        )
+    return [_read(path) for path in sorted(folder.glob("*.toml"))]
+
+
+def pick(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
+    """Workloads by name or group. BenchError for a name that is neither."""
+    picked: list[Workload] = []
+    for name in names:
+        found = [workload for workload in known if name in (workload.name, workload.group)]
+        if not found:
+            raise BenchError(f"no workload {name!r}; there are {', '.join(workload.name for workload in known)}")
+        picked += [workload for workload in found if workload not in picked]
+    return picked
+
+
+def points(workload: Workload, more: Mapping[str, Sequence[Any]], quick: bool = False) -> list[Point]:
+    """All points: each value of each sweep, of the file and of `more`, with each of the others."""
+    sweep = {**workload.sweep, **more}
+    transports = sweep.pop("transport", None) or workload["transports"]
+    impossible = [transport for transport in transports if transport not in workload["transports"]]
+    if impossible:
+        raise BenchError(f"workload {workload.name} does not go over {impossible[0]}")
+    found = []
+    for transport, *values in itertools.product(transports, *sweep.values()):
+        chosen = dict(zip(sweep, values, strict=True))
+        found.append(_point(workload, transport, chosen, quick))
+    return found
+
+
+def parse_sweep(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """`body=117,1024` and the like from the command line. BenchError for what can't be varied."""
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise BenchError(f"--sweep {text}: write NAME=VALUE,VALUE")
+        found[name] = _values(name, values.split(","), f"--sweep {text}")
+    return found
+
+
+def _read(path: Path) -> Workload:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BenchError(f"{path}: {error}") from None
+    if content.get("name") != path.stem:
+        raise BenchError(f"{path}: its name is {content.get('name')!r}")
+    sweep = content.pop("sweep", {})
+    if not isinstance(sweep, dict) or not all(isinstance(values, list) and values for values in sweep.values()):
+        raise BenchError(f"{path}: [sweep] holds lists of values")
+    checked = {name: _values(name, values, str(path)) for name, values in sweep.items()}
+    return Workload(path.stem, content.get("about", ""), content.get("group", ""), content, checked)
+
+
+def _values(name: str, values: Sequence[Any], where: str) -> list[Any]:
+    if name not in SWEEPS:
+        raise BenchError(f"{where}: {name!r} can't be varied; there are {', '.join(SWEEPS)}")
+    try:
+        return [SWEEPS[name](str(value).replace("_", "")) for value in values]
+    except ValueError:
+        raise BenchError(f"{where}: {name} takes whole numbers") from None
+
+
+def _point(workload: Workload, transport: str, chosen: dict[str, Any], quick: bool) -> Point:
+    """The fields of a point. What a swept value would make absurd is fitted to it, unless it is swept as well."""
+    writers = chosen.pop("writers", None)
+    fields = {name: value for name, value in workload.fields.items() if name not in ("wanted", "group", "about")}
+    if "subscribers" in chosen:
+        fields["connections"] = chosen.pop("subscribers")
+        if workload["kind"] in ("window", "fanin"):
+            fields["messages"] = min(300_000, max(100, ROUND_DELIVERIES // max(fields["connections"], 1)))
+    fields.update(chosen)
+
+    def now(name: str) -> Any:
+        return fields.get(name, DEFAULTS[name])
+
+    if "body" in chosen and "window" not in chosen:
+        fields["window"] = min(now("window"), max(8, UNDER_WAY_BYTES // max(now("body"), 1)))
+        fields["messages"] = min(now("messages"), max(40, ROUND_BYTES // max(now("body"), 1)))
+    if now("kind") == "queue" and "window" not in chosen:
+        credit = 2 * now("prefetch") * now("connections")
+        fields["window"] = max(now("window"), credit // now("publishers") + 1)
+    if quick:
+        fields["messages"] = max(now("messages") // 10, 1)
+        fields["seconds"] = max(now("seconds") / 5, 0.5)
+        fields["min_cpu_s"] = 0.0
+        fields["connections"] = min(now("connections"), 500)
+    fields["transports"] = [transport]
+    return Point(workload.name, transport, writers, fields)
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML has it: JSON, but for the names in inline tables."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_toml(item)}" for name, item in value.items()) + " }"
+    return json.dumps(value)

@@ -1,0 +1,76 @@
+"""`stompica diag`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stompica.cli import main
+from stompica.diag import Bucket, Queue, Session, Stage, records
+from stompica.diag.cli import render
+from tests.support.clients import Clients
+from tests.support.process import BrokerProcess
+
+
+def ask(capsys: pytest.CaptureFixture[str], broker: BrokerProcess, *words: str) -> str:
+    assert main(["diag", *words, "--address", f"127.0.0.1:{broker.port}"]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_record_is_lines(capsys: pytest.CaptureFixture[str], broker: BrokerProcess) -> None:
+    lines = ask(capsys, broker).splitlines()
+    assert [line.split()[0] for line in lines] == ["clients", "websockets", "stomp_connected", "subscriptions"]
+
+
+def test_queues_are_a_table(capsys: pytest.CaptureFixture[str], broker: BrokerProcess, client: Clients) -> None:
+    client().send_and_wait("/queue/of-the-cli", "one")
+    heading, *rows = ask(capsys, broker, "queues").splitlines()
+    assert heading.split()[:3] == ["name", "kind", "size"]
+    assert any(row.split()[0] == "/queue/of-the-cli" for row in rows)
+
+
+def test_json_is_one_line(capsys: pytest.CaptureFixture[str], broker: BrokerProcess) -> None:
+    printed = ask(capsys, broker, "session", "--json")
+    assert records.decode("session", json.loads(printed)).clients >= 1
+    assert printed.count("\n") == 1
+
+
+def test_watch_prints_until_it_is_ended(broker: BrokerProcess, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "stompica", "diag", "memory", "--json", "--watch", "0.1"]
+    with subprocess.Popen(
+        [*command, "--address", f"127.0.0.1:{broker.port}"], stdout=subprocess.PIPE, text=True
+    ) as asking:
+        assert asking.stdout is not None
+        lines = [asking.stdout.readline() for _ in range(2)]
+        asking.stdout.close()
+        assert asking.wait(20) == 0, "nobody reads any more"
+    assert all("held_bytes" in line for line in lines)
+
+
+def test_nobody_there_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diag", "--address", "127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err == "stompica: stomp://127.0.0.1:1: Connection refused\n"
+
+
+@pytest.mark.parametrize("words", [["sesion"], ["--watch", "0"], ["--watch", "soon"]])
+def test_bad_usage_is_status_2(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["diag", *words])
+    assert ended.value.code == 2
+    assert "stompica diag" in capsys.readouterr().err
+
+
+def test_rendering() -> None:
+    assert list(render("session", Session(1, 0, 1, 12)))[-1] == "subscriptions    12"
+    assert list(render("queues", ())) == ["(none)"]
+    assert list(render("subs", ("/topic/a",))) == ["/topic/a"]
+    assert list(render("pubsub-size", 3)) == ["3"]
+    table = list(render("queues", (Queue("/queue/a", "work", 5, 0, 0, 0, 100, 95),)))
+    assert table[1].split() == ["/queue/a", "work", "5", "0", "0", "0", "100", "95"]
+    stages = {"read": Stage(2, 3000, (Bucket(1000, 2000, 2),))}
+    timed = list(render("benchmark", records.Benchmark(60_000, stages)))
+    assert timed[1].split() == ["read", "2", "0.0", "1500", "2000", "2000"]

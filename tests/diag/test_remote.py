@@ -1,0 +1,164 @@
+"""`stompica.diag.connect`: a broker in another process, over TCP and WebSocket; and what is no broker."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from stompica import diag
+from tests.support.clients import Clients
+from tests.support.process import BrokerProcess
+
+
+@pytest.fixture(params=["stomp", "ws"])
+def remote(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[diag.RemoteDiag]:
+    with diag.connect(f"{request.param}://{broker.host}:{broker.port}") as remote:
+        yield remote
+
+
+@pytest.mark.parametrize("query", diag.QUERIES)
+def test_every_query_is_answered(remote: diag.RemoteDiag, query: str) -> None:
+    record = remote(query)
+    assert diag.records.decode(query, diag.plain(record)) == record
+
+
+def test_answers_tell_of_others(remote: diag.RemoteDiag, client: Clients, topic: str) -> None:
+    wire = client()
+    before = remote("session")
+    wire.subscribe(topic, "1")
+    assert remote("session").subscriptions == before.subscriptions + 1
+    assert topic in remote("subs")
+
+
+def test_watch_goes_on_over_one_connection(remote: diag.RemoteDiag) -> None:
+    with remote.watch("network", interval=0.02) as records:
+        taken = [next(records) for _ in range(3)]
+    assert len({record.accepted for record in taken}) == 1
+    assert taken[0].bytes_out < taken[2].bytes_out, "its own answers are traffic"
+
+
+def test_watch_is_an_async_iterator(remote: diag.RemoteDiag) -> None:
+    async def take() -> list[diag.Session]:
+        taken = []
+        async for record in remote.watch("session", interval=0.02):
+            taken.append(record)
+            if len(taken) == 2:
+                break
+        return taken
+
+    assert [record.clients >= 1 for record in asyncio.run(take())] == [True, True]
+
+
+def test_threads_may_share_a_connection(remote: diag.RemoteDiag) -> None:
+    found: list[int] = []
+
+    def ask() -> None:
+        found.extend(remote("memory").limit_bytes for _ in range(20))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 80 and len(set(found)) == 1
+
+
+def test_an_address_without_a_scheme_is_enough(broker: BrokerProcess) -> None:
+    with diag.connect(f"{broker.host}:{broker.port}") as remote:
+        assert remote.server.count(".") == 2
+
+
+def test_a_closed_connection_is_named(broker: BrokerProcess) -> None:
+    remote = diag.connect(f"{broker.host}:{broker.port}")
+    remote.close()
+    remote.close()
+    with pytest.raises(diag.DiagError, match=str(broker.port)):
+        remote("session")
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("http://127.0.0.1:1", "write stomp://"),
+        ("stomp://:1", "write stomp://"),
+        ("127.0.0.1:99999", "not a number up to 65535"),
+    ],
+)
+def test_an_address_that_is_none_is_named(url: str, what: str) -> None:
+    with pytest.raises(diag.DiagError, match=what):
+        diag.connect(url)
+
+
+@contextmanager
+def server(answers: list[bytes]) -> Iterator[str]:
+    """Answers each thing it is sent with the next of these, then closes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                for answer in answers:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield "stomp://127.0.0.1:%d" % listener.getsockname()[1]  # noqa: UP031
+        thread.join()
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        with pytest.raises(diag.DiagError, match="refused"):
+            diag.connect(f"127.0.0.1:{free.getsockname()[1]}", timeout=5)
+
+
+CONNECTED = b"CONNECTED\nversion:1.2\nserver:stompica/9\n\n\0"
+
+
+@pytest.mark.parametrize(
+    ("answers", "what"),
+    [
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], "closed the connection"),
+        ([b"ERROR\nmessage:who are you?\n\n\0"], r"refused: who are you\?"),
+        ([CONNECTED, b"RECEIPT\n\n\0"], "answered DIAG with RECEIPT: is it stompica"),
+        ([CONNECTED, b"DIAG\nsession:{\n\n\0"], "answered DIAG session with something else"),
+        ([CONNECTED, b"DIAG\nother:1\n\n\0"], "answered DIAG session with something else"),
+        ([CONNECTED, b"DIAG\nsession:1\n\n\0"], "DIAG's session is 1, not an object"),
+        ([CONNECTED], "closed the connection"),
+        ([CONNECTED, b"ERROR\nmessage:E-FORBIDDEN\n\n\0"], "refused: E-FORBIDDEN"),
+    ],
+)
+def test_another_server_is_told_from_a_broker(answers: list[bytes], what: str) -> None:
+    with server(answers) as url, pytest.raises(diag.DiagError, match=what), diag.connect(url, timeout=5) as remote:
+        remote("session")
+
+
+def test_header_values_are_unescaped_and_frames_may_come_in_pieces() -> None:
+    body = (
+        b'[{"name":"/queue/a","kind":"work","size":1,"waiting_bytes":0,'
+        b'"in_flight":0,"consumers":0,"enqueued":1,"dequeued":0}]'
+    )
+    answer = b"\n\nDIAG\nquery:queues\ncontent-length:%d\n\n%s\0" % (len(body), body)
+    session = (
+        rb"DIAG"
+        + b"\n"
+        + rb'session:{"clients"\c1,"websockets"\c0,"stomp_connected"\c1,"subscriptions"\c0}'
+        + b"\n\n\0"
+    )
+    with server([CONNECTED, answer + session[:30], session[30:]]) as url, diag.connect(url, timeout=5) as remote:
+        assert remote("queues")[0].name == "/queue/a"
+        assert remote("session").clients == 1
+
+
+def test_no_answer_in_time() -> None:
+    with server([CONNECTED, b""]) as url, diag.connect(url, timeout=0.1) as remote:
+        with pytest.raises(diag.DiagError, match=r"did not answer in time|closed the connection"):
+            remote("session")
+        remote.close()
