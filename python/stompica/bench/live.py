@@ -59,9 +59,9 @@ def record(options: argparse.Namespace, ended: threading.Event) -> Path:
     stages, primed, told = Stages(), False, 0
     # Not started: it is asked here, so that one thread has the writer.
     sampler = Sampler(options.every, options.diag, processes, queries)
-    due = time.monotonic()
-    until, flushed = due + options.seconds if options.seconds else None, due
     with RunWriter(options.into, info) as writer:
+        due = flushed = time.monotonic()
+        until = due + options.seconds if options.seconds else None
         print(f"recording into {writer.folder}", file=sys.stderr, flush=True)
         while not ended.wait(max(0.0, due - time.monotonic())) and (until is None or time.monotonic() < until):
             due = max(due + options.every, time.monotonic())

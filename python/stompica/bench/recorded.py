@@ -65,7 +65,7 @@ def _info(campaign: Campaign, case: Case, parts: Mapping[int, Part]) -> RunInfo:
         machine=machine.here(),
         started_at_us=min(moments),
         campaign=plan.name,
-        label=variant.label or ("quick" if plan.quick else ""),
+        label=variant.label,
         baseline=same[:1] == [case],
         writers=target["writers"],
         settings={**variant.settings, **_conditions(campaign, first)},

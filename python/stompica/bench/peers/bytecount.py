@@ -8,6 +8,7 @@ generator's.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import select
 import socket
@@ -141,6 +142,12 @@ class Load:
         for stream in [lane.socket for lane in self.lanes.values()] + [one.socket for one in self.publishers]:
             stream.setblocking(False)
             self._poll.register(stream, select.EPOLLIN)
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for stream in [lane.socket for lane in self.lanes.values()] + [one.socket for one in self.publishers]:
+            stream.close()
+        self._poll.close()
 
     @property
     def deliveries(self) -> int:
@@ -288,7 +295,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     host, _, port = options.address.rpartition(":")
     try:
-        run = measure(Load(PROTOCOLS[options.protocol], (host, int(port)), options), options)
+        with contextlib.closing(Load(PROTOCOLS[options.protocol], (host, int(port)), options)) as load:
+            run = measure(load, options)
     except (Fault, OSError) as error:
         run = {"fault": str(error)}
     options.out.write_text(json.dumps({"peak_rss_bytes": None, "runs": [run]}) + "\n", encoding="utf-8")

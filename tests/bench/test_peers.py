@@ -1,0 +1,157 @@
+"""Adapters of other brokers, and the generator that counts bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompica.bench import BenchError, loadgen, procfs
+from stompica.bench.peers import PEERS, Missing, bytecount
+from stompica.bench.workload import Point
+
+QUICK = {"connections": 3, "messages": 500, "window": 100, "min_cpu_s": 0.0, "body": 50}
+
+
+def installed(name: str) -> Any:
+    peer = PEERS[name]
+    try:
+        peer.find()
+    except Missing as missing:
+        pytest.skip(f"{name}: {missing}")
+    return peer
+
+
+def repetition(name: str, tmp_path: Path, **fields: Any) -> dict[str, Any]:
+    """A tiny repetition against a peer that is started for it; the peer must be gone afterwards."""
+    peer = installed(name)
+    point = Point("tiny", fields.pop("transport", "tcp"), None, {"name": "tiny", **QUICK, **fields})
+    assert peer.refuses(point) == ""
+    program = Path("none") if peer.kinds == ("window",) else _program()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with peer.start(scratch) as running:
+        assert running.version == peer.find() != ""
+        order = loadgen.Order(point, running, True, 100, None)
+        record = loadgen.run(program, order, tmp_path, lambda pid: None)
+    assert not procfs.exists(running.pid)
+    (run,) = record["runs"]
+    assert run["fault"] is None
+    return dict(run)
+
+
+def _program() -> Path:
+    try:
+        return loadgen.find()
+    except BenchError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", ["redis", "nats", "mosquitto"])
+def test_fan_out_is_counted_by_bytes(name: str, tmp_path: Path) -> None:
+    run = repetition(name, tmp_path)
+    assert (run["messages"], run["deliveries"], run["rounds"]) == (500, 1500, 1)
+    assert sum(row["deliveries"] for row in run["series"]) == 1500
+    assert run["target_cpu_s"] > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+@pytest.mark.parametrize("name", ["rabbitmq", "artemis"])
+def test_a_stomp_speaker_is_checked_message_by_message(name: str, transport: str, tmp_path: Path) -> None:
+    run = repetition(name, tmp_path, transport=transport, transports=[transport])
+    assert (run["messages"], run["deliveries"]) == (500, 1500)
+
+
+def test_what_a_peer_can_not_do_is_said() -> None:
+    fan = Point("fan", "tcp", None, {})
+    assert PEERS["rabbitmq"].refuses(fan) == PEERS["redis"].refuses(fan) == ""
+    assert PEERS["redis"].refuses(Point("fan", "ws", None, {})) == "it is not measured over ws"
+    assert "kind latency" in PEERS["nats"].refuses(Point("late", "tcp", None, {"kind": "latency"}))
+    assert "kind idle" in PEERS["rabbitmq"].refuses(Point("idle", "tcp", None, {"kind": "idle"}))
+    assert "plain fan-out" in PEERS["mosquitto"].refuses(Point("own", "tcp", None, {"joint": True}))
+    assert "twice" in PEERS["mosquitto"].refuses(Point("mux", "tcp", None, {"subscriptions": 75}))
+
+
+def test_a_peer_that_is_not_installed_says_what_was_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("stompica.bench.peers.base._FOLDERS", ())
+    with pytest.raises(Missing, match="no program redis-server or valkey-server"):
+        PEERS["redis"].find()
+    monkeypatch.setattr("stompica.bench.peers.rabbitmq._HOMES", (str(tmp_path),))
+    monkeypatch.delenv("RABBITMQ_HOME", raising=False)
+    with pytest.raises(Missing, match="no rabbitmq-server below"):
+        PEERS["rabbitmq"].find()
+
+
+def test_a_server_that_ends_at_once_shows_its_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "redis-server"
+    program.write_text("#!/bin/sh\necho 'no room left'\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(BenchError, match=r"does not listen on \d+:\nno room left"), PEERS["redis"].start(tmp_path):
+        pass
+
+
+@contextmanager
+def nats(deliver: list[bytes]) -> Iterator[int]:
+    """Says hello to a publisher and a subscriber; once something is published the subscriber gets `deliver`."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hello(connection: socket.socket) -> None:
+            connection.recv(65536)
+            connection.sendall(b"INFO {}\r\nPONG\r\n")
+
+        def serve() -> None:
+            subscriber, _ = listener.accept()
+            hello(subscriber)
+            subscriber.recv(65536)
+            subscriber.sendall(b"PONG\r\n")
+            publisher, _ = listener.accept()
+            hello(publisher)
+            publisher.recv(65536)
+            with subscriber, publisher:
+                for part in deliver:
+                    subscriber.sendall(part)
+                if not deliver[-1].endswith(b"\n"):
+                    subscriber.shutdown(socket.SHUT_RDWR)
+                while publisher.recv(65536):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+MESSAGE = b"MSG bench-0 1 1\r\nx\r\n"
+
+
+@pytest.mark.parametrize(
+    ("deliver", "what"),
+    [
+        ([MESSAGE, MESSAGE[:-1]], "closed by the peer"),
+        ([MESSAGE * 3], "more bytes came than were sent"),
+    ],
+)
+def test_bytes_that_miss_or_are_too_many_fail_the_run(tmp_path: Path, deliver: list[bytes], what: str) -> None:
+    out = tmp_path / "record.jsonl"
+    numbers = ["--publishers=1", "--connections=1", "--body=1", "--messages=2", "--window=9", "--series=100"]
+    with nats(deliver) as port:
+        assert bytecount.main(["nats", f"127.0.0.1:{port}", str(os.getpid()), str(out), *numbers, "--min-cpu=0"]) == 1
+    assert what in json.loads(out.read_text())["runs"][0]["fault"]
+
+
+def test_lengths_of_mqtt_packets_are_in_digits_of_128() -> None:
+    protocol = bytecount.PROTOCOLS["mqtt"]
+    assert protocol.publish("t", b"x" * 10)[:2] == b"\x30\x0d"
+    assert protocol.publish("t", b"x" * 125)[:3] == b"\x30\x80\x01"
+    assert len(protocol.publish("t", b"x" * 125)) == 3 + 128

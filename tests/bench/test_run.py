@@ -1,0 +1,246 @@
+"""`stompica bench run`, with this broker and a load generator that only says what it is told to say."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stompica.bench import procfs
+from stompica.bench.campaign import Campaign
+from stompica.cli import main
+from stompica.recording import check_run, read_info, read_table
+from tests.bench.conftest import RUN, Loadgen
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def bench(workloads: Write, tmp_path: Path, generator: Loadgen) -> Callable[..., int]:
+    folder = workloads("fan", 'transports = ["tcp", "ws"]\nconnections = 75\nbody = 200\n')
+
+    def run(*words: str) -> int:
+        return main(["bench", "run", *words, "--workloads", str(folder)])
+
+    return run
+
+
+def base(tmp_path: Path) -> list[str]:
+    return ["fan", "--transport", "tcp", "--peers", "none", "--repetitions", "2", "--into", str(tmp_path / "out")]
+
+
+def runs(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "out" / "runs").iterdir())
+
+
+def labels(generator: Loadgen) -> list[str]:
+    """Ports of the calls that were measured, as letters in order of their first use; the warm-ups left out."""
+    ports = [call[call.index("--connect") + 1] for call in generator.calls]
+    order = list(dict.fromkeys(ports))
+    seen: set[str] = set()
+    found = []
+    for port in ports:
+        if port in seen:
+            found.append("ABC"[order.index(port)])
+        seen.add(port)
+    return found
+
+
+def test_a_run_is_measured_shown_and_recorded(
+    bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench(*base(tmp_path)) == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0].split() == [
+        "workload", "over", "variant", "writers", "per_s", "cpu_us_each", "p50_us", "p99_us", "max_us", "generator",
+        "peak_MiB", "repetitions",
+    ]  # fmt: skip
+    assert shown.splitlines()[1].split()[:3] == ["fan", "tcp", "stompica"] and "75 k" in shown and "2/2" in shown
+    (folder,) = runs(tmp_path)
+    found = check_run(folder)
+    assert found.faults == [] and found.info is not None
+    info = found.info
+    assert (info.state, info.target.name, info.baseline, info.kind) == ("complete", "stompica", True, "bench")
+    assert (info.workload.name, info.workload.subscribers, info.workload.body_bytes) == ("fan", 75, 200)
+    repetitions = read_table(folder, "repetitions").to_pylist()
+    assert [row["repetition"] for row in repetitions] == [0, 1]
+    assert (repetitions[0]["deliveries"], repetitions[0]["target_cpu_us"], repetitions[0]["duration_us"]) == (
+        75_000,
+        300_000,
+        1_000_000,
+    )
+    assert read_table(folder, "throughput")["deliveries"].to_pylist() == [45_000, 30_000] * 2
+    latency = [row for row in read_table(folder, "latency").to_pylist() if row["repetition"] == 0]
+    assert [(row["series"], row["bucket_low_us"], row["bucket_high_us"], row["count"]) for row in latency] == [
+        ("intended", 100, 100, 7),
+        ("intended", 300, 301, 1),
+        ("write", 90, 90, 8),
+    ]
+    diag = read_table(folder, "diag").to_pylist()
+    assert {"network", "shards", "memory", "session"} <= {row["query"] for row in diag}
+    processes = read_table(folder, "process").to_pylist()
+    assert all(row["cpu_us"] > 0 and row["rss_bytes"] > 1_000_000 for row in processes if row["process"] == "target")
+    assert {row["process"] for row in processes} >= {"target"}
+
+
+def test_the_generator_is_told_where_and_what(bench: Callable[..., int], generator: Loadgen, tmp_path: Path) -> None:
+    assert bench(*base(tmp_path), "--every", "0.25", "--sweep", "body=100") == 0
+    call = generator.calls[-1]
+    assert call[:2] == ["run", "fan"] and {"--no-relay", "--connect", "--pid"} <= set(call)
+    assert call[call.index("--series") + 1] == "250" and call[call.index("--transport") + 1] == "tcp"
+    assert "--login" not in call
+
+
+def test_variants_take_turns(bench: Callable[..., int], generator: Loadgen, tmp_path: Path) -> None:
+    assert bench(*base(tmp_path), "--variant", "one:writers=1", "--variant", "two:writers=2,outbox_limit=1MiB") == 0
+    assert labels(generator) == ["A", "B", "A", "B"]
+    infos = [read_info(folder) for folder in runs(tmp_path)]
+    found = {info.label: (info.writers, dict(info.settings), info.baseline) for info in infos}
+    assert found == {"one": (1, {}, True), "two": (2, {"outbox_limit": "1MiB"}, False)}
+    assert len({info.campaign for info in infos}) == 1
+
+
+def test_a_message_missed_is_a_failed_run(
+    bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator.fails({3: "message lost: 7 of publisher 0"})
+    assert bench(*base(tmp_path), "--repetitions", "5") == 1
+    assert len(generator.calls) == 3, "a warm-up, one that went well, the one that failed"
+    printed = capsys.readouterr().out
+    assert "FAILED fan stompica, repetition 1: message lost: 7 of publisher 0" in printed and "75 k" not in printed
+    (folder,) = runs(tmp_path)
+    assert (read_info(folder).state, read_info(folder).fault) == ("failed", "message lost: 7 of publisher 0")
+    assert read_table(folder, "repetitions")["fault"].to_pylist() == [None, "message lost: 7 of publisher 0"]
+
+
+def test_an_interrupted_campaign_goes_on_where_it_was(
+    bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator.fails({3: "crash"})
+    assert bench(*base(tmp_path)) == 1
+    assert "stompica: fan: the load generator failed: out of order" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "runs").exists()
+    generator.fails({})
+    assert main(["bench", "run", "--resume", str(tmp_path / "out")]) == 0
+    assert len(generator.calls) == 3 + 2, "a warm-up and the second repetition"
+    assert check_run(runs(tmp_path)[0]).rows["repetitions-000001.parquet"] == 2
+    assert bench(*base(tmp_path)) == 0, "the same command again finds everything done"
+    assert len(generator.calls) == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_ended_ends_what_it_started(
+    workloads: Write, generator: Loadgen, tmp_path: Path, number: signal.Signals
+) -> None:
+    generator.fails({2: "hang"})
+    folder = workloads("fan", "connections = 75\n")
+    command = [sys.executable, "-m", "stompica", "bench", "run", *base(tmp_path), "--workloads", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as harness:
+        while len(generator.calls) < 2:
+            assert harness.poll() is None
+        (broker,) = {int(call[call.index("--pid") + 1]) for call in generator.calls}
+        assert procfs.exists(broker)
+        harness.send_signal(number)
+        assert harness.wait(20) == 128 + number
+    assert not procfs.exists(broker)
+
+
+def test_another_installation_is_a_variant(bench: Callable[..., int], generator: Loadgen, tmp_path: Path) -> None:
+    variants = ["--variant", "here", "--variant", f"there:python={sys.executable}"]
+    assert bench(*base(tmp_path), *variants) == 0
+    assert labels(generator) == ["A", "B", "A", "B"]
+    assert {read_info(folder).label for folder in runs(tmp_path)} == {"here", "there"}
+
+
+def test_a_folder_of_another_campaign_is_not_touched(
+    bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench(*base(tmp_path)) == 0
+    assert bench(*base(tmp_path), "--sweep", "body=5") == 1
+    assert "holds another campaign" in capsys.readouterr().err
+    assert main(["bench", "run", "--resume", str(tmp_path)]) == 1
+    assert "is no campaign" in capsys.readouterr().err
+
+
+def test_single_latencies_are_kept_when_asked_for(generator: Loadgen, workloads: Write, tmp_path: Path) -> None:
+    folder = workloads("late", 'kind = "latency"\nconnections = 2\n')
+    arguments = [*base(tmp_path)[1:], "--samples", "--no-diag", "--workloads", str(folder)]
+    campaign = tmp_path / "out"
+    assert main(["bench", "run", "late", *arguments]) == 0
+    call = generator.calls[-1]
+    assert call[call.index("--samples") + 1] == str(
+        Campaign.open(campaign).samples(Campaign.open(campaign).plan.cases[0], 1)
+    )
+    case = Campaign.open(campaign).plan.cases[0]
+    sample = (2).to_bytes(8, "little") + (5).to_bytes(8, "little") + (900).to_bytes(8, "little")
+    Campaign.open(campaign).samples(case, 0).write_bytes(
+        sample + (123).to_bytes(4, "little") + (456).to_bytes(4, "little")
+    )
+    assert main(["bench", "run", "--resume", str(campaign)]) == 0
+    rows = read_table(runs(tmp_path)[0], "samples").to_pylist()
+    assert [(row["at_us"] - RUN["begun_unix_us"], row["latency_us"]) for row in rows] == [(5, 123), (900, 456)]
+    assert not read_table(runs(tmp_path)[0], "diag").num_rows
+
+
+def test_a_broker_that_does_not_start_ends_it(
+    bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench(*base(tmp_path), "--set", "outbox_limt=1") == 1
+    assert "outbox_limt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["fun"], "no workload 'fun'"),
+        ([], "name a workload"),
+        (["fan", "--peers", "kafka"], "no peer 'kafka'; there are rabbitmq"),
+        (["fan", "--variant", "a:writers=x"], "writers is a number"),
+        (["fan", "--variant", "a", "--variant", "a"], "same label"),
+        (["fan", "--set", "x"], "KEY=VALUE"),
+        (["fan", "--sweep", "colour=1"], "'colour' can't be varied"),
+        (["fan", "--pin", "all"], "auto, off, or TARGET:GENERATOR"),
+        (["fan", "--every", "0"], "--every takes"),
+    ],
+)
+def test_what_can_not_be_done_is_named(
+    bench: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], what: str
+) -> None:
+    assert bench(*words, "--into", str(tmp_path / "out")) == 1
+    assert what in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_generator_that_is_not_built_says_how_to(
+    bench: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("STOMPICA_BENCH_LOADGEN", str(tmp_path / "nothing"))
+    assert bench("fan") == 1
+    assert "no such program" in capsys.readouterr().err
+    monkeypatch.delenv("STOMPICA_BENCH_LOADGEN")
+    monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bench("fan") == 1
+    assert "cargo build --release -p stompica-loadgen" in capsys.readouterr().err
+
+
+def test_the_list_names_workloads_and_peers(
+    workloads: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = workloads("fan", 'about = "to many"\n[sweep]\nbody = [1, 2]\nwriters = [1, 2]\n')
+    assert main(["bench", "list", "--workloads", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "fan       tcp   body × writers (4)  to many" in printed
+    assert all(f"\n{peer} " in printed for peer in ("rabbitmq", "artemis", "redis", "nats", "mosquitto"))
+
+
+def test_plans_are_read_back(bench: Callable[..., int], generator: Loadgen, tmp_path: Path) -> None:
+    assert bench(*base(tmp_path), "--variant", "a:writers=1") == 0
+    campaign = Campaign.open(tmp_path / "out")
+    assert Campaign.create(tmp_path / "out", campaign.plan).plan == campaign.plan
+    assert json.loads((tmp_path / "out" / "campaign.json").read_text())["format"] == 1

@@ -1,0 +1,118 @@
+"""Workloads and the points of their sweeps."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompica.bench import BenchError, loadgen, workload
+
+ROOT = Path(__file__).parent.parent.parent
+Write = Callable[[str, str], Path]
+
+
+def only(folder: Path) -> workload.Workload:
+    (found,) = workload.load(folder)
+    return found
+
+
+def test_the_projects_own_workloads_are_read_by_both_programs() -> None:
+    known = workload.load(ROOT / "bench" / "workloads")
+    assert {"headline", "fanout-75", "latency-10", "queue-4x4", "scale-bodies"} <= {one.name for one in known}
+    try:
+        program = loadgen.find(ROOT)
+    except BenchError as error:
+        pytest.skip(str(error))
+    listed = subprocess.run([program, "list"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == sorted(one.name for one in known)
+
+
+def test_without_a_sweep_each_transport_is_a_point(workloads: Write) -> None:
+    one = only(workloads("fan", 'transports = ["tcp", "ws"]\nconnections = 75\n'))
+    points = workload.points(one, {})
+    assert [(point.transport, point.writers, point["connections"], point["window"]) for point in points] == [
+        ("tcp", None, 75, 1000),
+        ("ws", None, 75, 1000),
+    ]
+
+
+def test_a_sweep_makes_each_value_with_each_of_the_others(workloads: Write) -> None:
+    one = only(
+        workloads("fan", "connections = 75\nmessages = 13_334\n[sweep]\nbody = [117, 65_536]\nwriters = [1, 2]\n")
+    )
+    points = workload.points(one, {})
+    assert [(point["body"], point.writers) for point in points] == [(117, 1), (117, 2), (65536, 1), (65536, 2)]
+    small, large = points[0], points[2]
+    assert (small["window"], small["messages"]) == (1000, 13_334)
+    assert (large["window"], large["messages"]) == (128, 512), "about 8 MiB under way"
+    assert "sweep" not in small.fields
+
+
+def test_subscribers_keep_a_round_at_a_million_deliveries(workloads: Write) -> None:
+    one = only(workloads("fan", "connections = 75\nmessages = 13_334\n"))
+    points = workload.points(one, {"subscribers": [1, 10, 5000]})
+    assert [(point["connections"], point["messages"]) for point in points] == [(1, 300_000), (10, 100_000), (5000, 200)]
+
+
+def test_a_queues_window_holds_twice_its_prefetch(workloads: Write) -> None:
+    one = only(
+        workloads("q", 'kind = "queue"\nack = "client-individual"\nconnections = 4\npublishers = 4\nmessages = 9\n')
+    )
+    points = workload.points(one, {"prefetch": [10, 1000]})
+    assert [point["window"] for point in points] == [1000, 2001]
+
+
+def test_the_command_line_wins_over_the_file(workloads: Write) -> None:
+    one = only(workloads("fan", 'transports = ["tcp", "ws"]\n[sweep]\nbody = [1, 2]\n'))
+    more = workload.parse_sweep(["body=1_000,4_000", "transport=ws"])
+    assert [(point.transport, point["body"]) for point in workload.points(one, more)] == [("ws", 1000), ("ws", 4000)]
+
+
+def test_what_the_generator_reads_is_what_was_read(workloads: Write, tmp_path: Path) -> None:
+    text = 'tag = "h\\"i "\njoint = true\nseconds = 2.5\npattern = "/topic/*"\nspread = 3\nsubscriptions = 5\n'
+    (point,) = workload.points(only(workloads("own", text + 'wanted = { per_s = 5 }\nabout = "x"\n')), {})
+    again = workload.tomllib.loads(point.toml())
+    assert again == {**point.fields} and again["tag"] == 'h"i ' and again["transports"] == ["tcp"]
+    assert "wanted" not in again
+
+
+def test_a_quick_run_is_small(workloads: Write) -> None:
+    (point,) = workload.points(only(workloads("fan", "connections = 5_000\nmessages = 1_000\n")), {}, quick=True)
+    assert (point["connections"], point["messages"], point.fields["min_cpu_s"]) == (500, 100, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[sweep]\nbody = 5\n", "lists of values"),
+        ("[sweep]\ncolour = [1]\n", "'colour' can't be varied; there are body, "),
+        ("[sweep]\nbody = ['much']\n", "body takes whole numbers"),
+        ("connections = \n", "workloads/bad.toml: "),
+    ],
+)
+def test_a_file_that_is_wrong_is_named(workloads: Write, text: str, what: str) -> None:
+    with pytest.raises(BenchError, match=what):
+        workload.load(workloads("bad", text))
+
+
+def test_what_does_not_exist_is_named(workloads: Write, tmp_path: Path) -> None:
+    known = workload.load(workloads("fan", ""))
+    with pytest.raises(BenchError, match="no workload 'fun'; there are fan"):
+        workload.pick(known, ["fun"])
+    with pytest.raises(BenchError, match="does not go over ws"):
+        workload.points(known[0], {"transport": ["ws"]})
+    with pytest.raises(BenchError, match="NAME=VALUE"):
+        workload.parse_sweep(["body"])
+    with pytest.raises(BenchError, match="from the top of the source tree"):
+        workload.load(tmp_path / "none")
+
+
+def test_groups_stand_for_their_workloads(workloads: Write) -> None:
+    workloads("a", 'group = "g"\n')
+    known = workload.load(workloads("b", 'group = "g"\n'))
+    picked: list[Any] = workload.pick(known, ["b", "g"])
+    assert [one.name for one in picked] == ["b", "a"]
