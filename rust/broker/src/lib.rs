@@ -23,6 +23,7 @@ mod ids;
 mod io;
 mod keyed;
 pub mod log;
+mod marks;
 mod notice;
 pub mod options;
 mod outbox;

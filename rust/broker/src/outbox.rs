@@ -10,6 +10,7 @@ use std::io::{self, IoSlice, Write};
 use smallvec::SmallVec;
 
 use crate::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
+use crate::marks::Marks;
 use crate::notice::with_notice;
 
 /// Elements of one `writev`; the kernel takes 1024.
@@ -49,8 +50,8 @@ pub struct Outbox {
     notice: Option<Notice>,
     /// Bytes that ever left the list of ranges.
     written: u64,
-    /// Ends of frames whose way is followed, as positions in all that was ever appended; ascending.
-    marks: VecDeque<u64>,
+    /// Frames whose way is followed.
+    marks: Marks,
 }
 
 /// A MESSAGE that carries the `dropped` header.
@@ -117,43 +118,28 @@ impl Outbox {
 
     /// Follows what was appended last: it is reported by [`Outbox::take_passed`] once the socket has taken it.
     pub fn mark(&mut self) {
-        self.marks.push_back(self.written + self.bytes as u64);
+        self.marks.add(self.written + self.bytes as u64);
     }
 
     /// Lets the last mark follow what was appended since, too.
     pub fn move_last_mark(&mut self) {
-        if let Some(last) = self.marks.back_mut() {
-            *last = self.written + self.bytes as u64;
-        }
+        self.marks.move_last(self.written + self.bytes as u64);
     }
 
     /// How many marks the socket has passed since the last call; the oldest ones.
     pub fn take_passed(&mut self) -> usize {
-        let passed = self.marks.iter().take_while(|mark| **mark <= self.written).count();
-        self.marks.drain(..passed);
-        passed
+        self.marks.take_through(self.written)
     }
 
     /// How many marks stand behind all that still waits: their frames were cut. The newest ones.
     pub fn take_cut(&mut self) -> usize {
-        let end = self.written + self.bytes as u64;
-        let kept = self.marks.iter().take_while(|mark| **mark <= end).count();
-        let cut = self.marks.len() - kept;
-        self.marks.truncate(kept);
-        cut
+        self.marks.take_behind(self.written + self.bytes as u64)
     }
 
     /// What stands in front of a range, as a position.
     fn position(&self, at: usize) -> u64 {
         let before: u64 = self.ranges.iter().take(at).map(|range| u64::from(range.end - range.start)).sum();
         self.written + before
-    }
-
-    /// Bytes were put in (or, negative, taken out) behind a position.
-    fn shift_marks(&mut self, position: u64, bytes: i64) {
-        for mark in self.marks.iter_mut().filter(|mark| **mark > position) {
-            *mark = mark.saturating_add_signed(bytes);
-        }
     }
 
     fn private_chunk(&mut self, pool: &mut ChunkPool) -> ChunkId {
@@ -246,7 +232,7 @@ impl Outbox {
         }
         self.notice = None;
         if self.marks.is_empty() {
-            self.marks = VecDeque::new();
+            self.marks = Marks::default();
         }
         // An idle connection keeps no list: ten thousand of them are more than one allocation a write is worth.
         self.ranges = VecDeque::new();
@@ -271,6 +257,12 @@ impl Outbox {
             let (before, end) = pool.copy(first.chunk, first.start - 1, first.end, copy);
             pool.release(first.chunk);
             let start = before + 1;
+            if let Some(notice) =
+                self.notice.take_if(|notice| notice.chunk == first.chunk && notice.start < first.end)
+            {
+                let offset = notice.start.checked_sub(first.start); // otherwise it is in writing already
+                self.notice = offset.map(|offset| Notice { chunk: copy, start: start + offset, ..notice });
+            }
             self.ranges[0] = Range { chunk: copy, start, end, control: first.control };
         }
     }
@@ -319,8 +311,11 @@ impl Outbox {
                 cut = end;
                 dropped += 1;
             }
-            self.shift_marks(position, -i64::from(cut - range.start));
+            self.marks.shift(position, -i64::from(cut - range.start));
             self.shorten(pool, at, cut);
+        }
+        if self.bytes == 0 {
+            self.drained(pool);
         }
         dropped
     }
@@ -341,7 +336,7 @@ impl Outbox {
         let (start, end) = pool.append(private, |out| out.extend_from_slice(&copy));
         pool.retain(private, 1);
         let grown = copy.len() as i64 - i64::from(frame_end - range.start);
-        self.shift_marks(self.position(at), grown);
+        self.marks.shift(self.position(at), grown);
         self.bytes = self.bytes.saturating_add_signed(grown as isize);
         self.shorten(pool, at, frame_end);
         self.ranges.insert(at, Range { chunk: private, start, end, control: false });
