@@ -374,8 +374,8 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         1 => pick().prop_map(Step::Delete),
         3 => prop_oneof![3 => 1..60_u64, 1 => 60..700_u64].prop_map(Step::Pass),
-        5 => (0..2_usize, 1..8_usize).prop_map(|(home, count)| Step::Dispatch(home, count)),
-        8 => (0..2_usize).prop_map(Step::Mail),
+        5 => (0..3_usize, 1..8_usize).prop_map(|(home, count)| Step::Dispatch(home, count)),
+        8 => (0..3_usize).prop_map(Step::Mail),
         5 => Just(Step::Rest),
     ]
 }
@@ -1152,7 +1152,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 
     #[test]
-    fn homes_agree_with_a_list_of_messages(homes in 1..3_usize, steps in prop::collection::vec(step(), 1..120)) {
+    fn homes_agree_with_a_list_of_messages(homes in 1..4_usize, steps in prop::collection::vec(step(), 1..120)) {
         let before = held_bytes();
         let mut world = World::new(homes);
         steps.into_iter().for_each(|step| world.run(step));
