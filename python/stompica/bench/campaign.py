@@ -1,8 +1,8 @@
 """A campaign: what is measured against what, as a plan in a file, and one file for each finished repetition.
 
-    FOLDER/campaign.json                    the plan
-    FOLDER/parts/POINT-VARIANT/0000.json    a repetition as it was measured: the generator's record, samples
-    FOLDER/runs/…                           the recordings made of them (docs/recording.md)
+    FOLDER/campaign.json                     the plan
+    FOLDER/parts/POINT-VARIANT/0000.json.gz  a repetition as it was measured: the generator's record, samples
+    FOLDER/runs/…                            the recordings made of them (docs/recording.md)
 
 Whoever is interrupted goes on with the repetitions that have no file.
 """
@@ -10,6 +10,7 @@ Whoever is interrupted goes on with the repetitions that have no file.
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from stompica.bench.workload import Point
 FORMAT = 1
 PLAN = "campaign.json"
 PARTS = "parts"
+SUFFIX = ".json.gz"
 RUNS = "runs"
 
 
@@ -130,7 +132,8 @@ class Campaign:
                 raise BenchError(f"{folder} holds another campaign: name another folder, or --resume {folder}")
             return known
         (folder / PARTS).mkdir(parents=True, exist_ok=True)
-        _write(path, {"format": FORMAT, **dataclasses.asdict(plan)})
+        text = json.dumps({"format": FORMAT, **dataclasses.asdict(plan)}, indent=1) + "\n"
+        _write(path, text.encode())
         return Campaign(folder, plan)
 
     @staticmethod
@@ -155,28 +158,30 @@ class Campaign:
         """Keeps a finished repetition."""
         path = self._path(case, repetition)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, dataclasses.asdict(part))
+        text = json.dumps(dataclasses.asdict(part)) + "\n"
+        _write(path, gzip.compress(text.encode(), mtime=0))
 
     def parts(self, case: Case) -> dict[int, Part]:
         """The finished repetitions."""
         found = {}
-        for path in sorted((self.folder / PARTS / case.folder).glob("[0-9]*.json")):
-            found[int(path.stem)] = Part(**json.loads(path.read_text(encoding="utf-8")))
+        for path in sorted((self.folder / PARTS / case.folder).glob(f"[0-9]*{SUFFIX}")):
+            found[int(path.name.removesuffix(SUFFIX))] = Part(**json.loads(gzip.decompress(path.read_bytes())))
         return found
 
     def samples(self, case: Case, repetition: int) -> Path:
         """Where the repetition's single latencies are."""
-        return self._path(case, repetition).with_suffix(".samples")
+        path = self._path(case, repetition)
+        return path.with_name(path.name.removesuffix(SUFFIX) + ".samples")
 
     def is_failed(self, case: Case) -> bool:
         """Whether a repetition failed: then there are no further ones."""
         return any(part.fault for part in self.parts(case).values())
 
     def _path(self, case: Case, repetition: int) -> Path:
-        return self.folder / PARTS / case.folder / f"{repetition:04}.json"
+        return self.folder / PARTS / case.folder / f"{repetition:04}{SUFFIX}"
 
 
-def _write(path: Path, content: Mapping[str, Any]) -> None:
+def _write(path: Path, content: bytes) -> None:
     part = path.with_name(f".{path.name}")
-    part.write_text(json.dumps(content, indent=1 if path.name == PLAN else None) + "\n", encoding="utf-8")
+    part.write_bytes(content)
     part.replace(path)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+from stompica import _core
 from stompica.bench import BenchError, loadgen, planning, workload
 from stompica.bench.campaign import Campaign
 from stompica.bench.peers import PEERS, Missing
@@ -59,6 +60,7 @@ def _run(options: argparse.Namespace) -> int:
     from stompica.bench.runner import Runner
 
     loadgen.find()
+    _core.raise_descriptor_limit()  # for all that is started: 5,000 connections need as many, on both sides
     if options.resume:
         campaign = Campaign.open(options.resume)
     else:
