@@ -3,7 +3,6 @@ package org.stompica.interop;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.stompica.interop.Scenarios.await;
 import static org.stompica.interop.Scenarios.check;
-import static org.stompica.interop.Scenarios.disconnect;
 import static org.stompica.interop.Scenarios.equal;
 import static org.stompica.interop.Scenarios.newQueue;
 import static org.stompica.interop.Scenarios.newTopic;
@@ -72,7 +71,7 @@ final class RelayScenarios {
         for (Client client : List.of(one, other)) {
             client.next("from a client");
             client.next("from the application");
-            disconnect(client.session, client.events);
+            leave(client);
         }
     }
 
@@ -86,12 +85,12 @@ final class RelayScenarios {
         await(one.session.acknowledge(refused.headers().getAck(), false), "NACK");
         Events.Frame again = one.next("first");
         equal("true", again.headers().getFirst("redelivered"));
-        disconnect(one.session, one.events);
+        leave(one);
         Client other = connect("other");
         await(subscribe(other.session, queue, "client-individual", other.events), "SUBSCRIBE");
         Events.Frame left = other.next("first");
         await(other.session.acknowledge(left.headers().getAck(), true), "ACK");
-        disconnect(other.session, other.events);
+        leave(other);
     }
 
     /** Two consumers share a queue. */
@@ -110,7 +109,7 @@ final class RelayScenarios {
             for (int number = 0; number < 5; number++) {
                 bodies.add(new String(Events.next(client.events.messages, "MESSAGE").body(), UTF_8));
             }
-            disconnect(client.session, client.events);
+            leave(client);
         }
         check(bodies.size() == 10, "not every message once: " + bodies);
     }
@@ -133,7 +132,18 @@ final class RelayScenarios {
         tell(laptop, "/user/bob/queue/answers", "from alice");
         stranger.next("from alice");
         for (Client client : List.of(laptop, phone, stranger)) {
-            disconnect(client.session, client.events);
+            leave(client);
         }
+    }
+
+    /**
+     * Ends a session that has seen no ERROR. What comes behind its DISCONNECT is the relay's own: it may tell of the broker
+     * closing the connection, as DISCONNECT demands, before it has seen the RECEIPT.
+     */
+    private static void leave(Client client) {
+        check(client.events.errors.isEmpty(), "an ERROR came");
+        check(client.events.failures.isEmpty(), "the session failed: " + client.events.failures.peek());
+        check(client.events.messages.isEmpty(), "a MESSAGE came that nobody awaited");
+        client.session.disconnect();
     }
 }
