@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import importlib
 import os
 import shutil
 import tempfile
@@ -33,7 +34,7 @@ def compare(folders: Sequence[Path], master: str | None) -> Iterator[str]:
     """The table of comparisons, and the verdict."""
     analysis = _analysis()
     with _together(folders) as source, tempfile.TemporaryDirectory() as into:
-        done = analysis.report(str(source), into, master=master)
+        done = analysis.report(str(source), Path(into), master=master)
         found = sorted(Path(into).glob("tables/comparisons*.csv"))
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context(path.open(encoding="utf-8", newline="")) for path in found]
@@ -46,10 +47,9 @@ def compare(folders: Sequence[Path], master: str | None) -> Iterator[str]:
 
 def _analysis() -> Any:
     try:
-        import stompica.analysis
+        return importlib.import_module("stompica.analysis")
     except ImportError as error:
         raise BenchError(str(error)) from None
-    return stompica.analysis
 
 
 @contextlib.contextmanager
