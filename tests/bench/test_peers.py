@@ -103,7 +103,10 @@ def test_a_server_that_ends_at_once_shows_its_log(monkeypatch: pytest.MonkeyPatc
 
 @contextmanager
 def nats(deliver: list[bytes]) -> Iterator[int]:
-    """Says hello to a publisher and a subscriber; once something is published the subscriber gets `deliver`."""
+    """Says hello to a publisher and a subscriber; once something is published the subscriber gets `deliver`.
+
+    An empty part waits for what is published next.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def hello(connection: socket.socket) -> None:
@@ -120,6 +123,8 @@ def nats(deliver: list[bytes]) -> Iterator[int]:
             publisher.recv(65536)
             with subscriber, publisher:
                 for part in deliver:
+                    if not part:
+                        publisher.recv(65536)
                     subscriber.sendall(part)
                 if not deliver[-1].endswith(b"\n"):
                     subscriber.shutdown(socket.SHUT_RDWR)
@@ -148,6 +153,17 @@ def test_bytes_that_miss_or_are_too_many_fail_the_run(tmp_path: Path, deliver: l
     with nats(deliver) as port:
         assert bytecount.main(["nats", f"127.0.0.1:{port}", str(os.getpid()), str(out), *numbers, "--min-cpu=0"]) == 1
     assert what in json.loads(out.read_text())["runs"][0]["fault"]
+
+
+def test_pings_are_answered_and_are_no_messages(tmp_path: Path) -> None:
+    out = tmp_path / "record.jsonl"
+    numbers = ["--publishers=1", "--connections=1", "--body=1", "--messages=2", "--window=9", "--series=100"]
+    # One in the middle, one in pieces; a round to warm up, and one that counts.
+    deliver = [MESSAGE + b"PING\r\n" + MESSAGE, b"", MESSAGE + b"PI", b"NG", b"\r\n", MESSAGE]
+    with nats(deliver) as port:
+        status = bytecount.main(["nats", f"127.0.0.1:{port}", str(os.getpid()), str(out), *numbers, "--min-cpu=0"])
+    run = json.loads(out.read_text())["runs"][0]
+    assert (status, run["fault"], run["deliveries"]) == (0, None, 2)
 
 
 def test_lengths_of_mqtt_packets_are_in_digits_of_128() -> None:

@@ -42,6 +42,9 @@ class Protocol:
     publish: Callable[[str, bytes], bytes]
     message: Callable[[str, bytes], bytes]
     """What a subscriber gets; its length counts."""
+    ping: bytes = b""
+    """What a server sends in between, on its own account."""
+    pong: bytes = b""
 
 
 def _bulk(*words: bytes) -> bytes:
@@ -81,6 +84,8 @@ PROTOCOLS = {
         lambda came: came.endswith(b"PONG\r\n"),
         lambda topic, body: b"PUB %s %d\r\n%s\r\n" % (topic.encode(), len(body), body),
         lambda topic, body: b"MSG %s 1 %d\r\n%s\r\n" % (topic.encode(), len(body), body),
+        b"PING\r\n",
+        b"PONG\r\n",
     ),
     "mqtt": Protocol(
         _packet(0x10, _text("MQTT") + b"\x04\x02\x00\x00" + _text("")),
@@ -107,6 +112,8 @@ class Lane:
     message_bytes: int
     received: int = 0
     """Bytes of messages."""
+    tail: bytes = b""
+    """The last bytes that came: the begin of a ping, perhaps."""
 
 
 @dataclass
@@ -125,6 +132,7 @@ class Load:
 
     def __init__(self, protocol: Protocol, address: tuple[str, int], options: argparse.Namespace) -> None:
         body = b"x" * options.body
+        self._protocol = protocol
         self._window = options.window
         self._buffer = bytearray(READ_BYTES)
         self._poll = select.epoll()
@@ -213,11 +221,23 @@ class Load:
         if size == 0:
             raise Fault("closed by the peer")
         if lane is not None:
-            lane.received += size
+            lane.received += size - self._pings(lane, size)
             if lane.received > self.publishers[lane.publisher].sent * lane.message_bytes:
                 raise Fault("more bytes came than were sent: doubled, or no messages")
-        elif self._buffer[:4] == b"PING":
-            stream.send(b"PONG\r\n")
+        elif self._protocol.ping and self._buffer.startswith(self._protocol.ping):
+            stream.send(self._protocol.pong)
+
+    def _pings(self, lane: Lane, size: int) -> int:
+        """Bytes of pings that ended in what was just read; they are answered. No message looks like one."""
+        ping = self._protocol.ping
+        if not ping:
+            return 0
+        edge = len(ping) - 1
+        count = self._buffer.count(ping, 0, size) + (lane.tail + self._buffer[: min(edge, size)]).count(ping)
+        lane.tail = (lane.tail + self._buffer[max(0, size - edge) : size])[-edge:]
+        for _ in range(count):
+            lane.socket.send(self._protocol.pong)
+        return count * len(ping)
 
 
 def _open(protocol: Protocol, address: tuple[str, int]) -> socket.socket:
