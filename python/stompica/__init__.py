@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
+
 from stompica._core import __version__
 from stompica.ancestor import run, run_default
 from stompica.broker import Broker, Connection
@@ -24,3 +27,10 @@ __all__ = [
     "run",
     "run_default",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`stompica.diag` without an import of its own; loaded when it is asked for."""
+    if name == "diag":
+        return importlib.import_module("stompica.diag")
+    raise AttributeError(f"module 'stompica' has no attribute {name!r}")

@@ -7,13 +7,15 @@ import logging
 import weakref
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stompica import _core, logs
 from stompica import settings as sources
-from stompica.diag import Diag, DiagError
 from stompica.errors import NotRunning
 from stompica.settings import Given, SettingValue
+
+if TYPE_CHECKING:
+    from stompica.diag import Diag
 
 _STOP_SECONDS = 10.0
 
@@ -149,9 +151,13 @@ class Broker:
     @property
     def diag(self) -> Diag:
         """Looks inside: `broker.diag("session")`, `broker.diag.watch("network", interval=1.0)`; see docs/diag.md."""
+        from stompica.diag import Diag  # here, because who does not ask need not wait for it
+
         return Diag(self._answer)
 
     def _answer(self, query: str) -> Any:
+        from stompica.diag import DiagError
+
         try:
             return json.loads(self._running().diag(query))
         except (ValueError, TimeoutError) as error:
