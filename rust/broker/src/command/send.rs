@@ -30,6 +30,16 @@ pub(super) struct Sent<'a> {
     pub body: &'a [u8],
 }
 
+/// Where a SEND goes.
+#[derive(Clone, Copy, Debug)]
+struct To<'a> {
+    /// Its full name.
+    name: &'a [u8],
+    destination: DestinationIndex,
+    kind: Kind,
+    home: ShardId,
+}
+
 impl Shard {
     /// Publishes a message, or keeps it for COMMIT. `headers` are the sender's own.
     pub(super) fn send(
@@ -42,16 +52,58 @@ impl Shard {
         let name = self.name_to_send_to(key, sent.destination)?;
         let destination = self.router.destination(&name)?;
         let known = self.router.known(destination);
-        let (kind, home) = (known.kind, known.home);
+        let to = To { name: &name, destination, kind: known.kind, home: known.home };
+        if sent.options || sent.transaction.is_some() || to.kind != Kind::Topic {
+            return self.send_other(key, frame, sent, headers, to);
+        }
+        let shards = self.router.remote(destination);
+        if let Some(flow) = self.pause_send(key, to, shards, sent.body.len()) {
+            return Ok(flow);
+        }
+        let id = self.next_id();
+        let message = Message { destination: &name, id: &id, headers, plain: sent.plain, body: sent.body };
+        self.publish(&message, destination, shards);
+        if self.config.ttl_ms > 0 && self.router.entry_count(destination) == 0 {
+            self.hold_or_drop(to.home, Stored::new(&message));
+        }
+        let receipt = frame.header(header::RECEIPT);
+        if receipt.is_some() {
+            self.receipt(key, receipt.as_deref(), 0);
+        }
+        Ok(Flow::Done)
+    }
+
+    /// Whether a SEND has to wait now.
+    fn pause_send(&mut self, key: ConnKey, to: To<'_>, shards: u64, bytes: usize) -> Option<Flow> {
+        if let Some(pause) = self.pause_for(key, to.destination, shards, bytes) {
+            self.park(key, pause);
+            return Some(Flow::Parked);
+        }
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.waits_since_ms = None;
+        }
+        None
+    }
+
+    /// A SEND that is not just for a topic: its headers ask for something, it goes to a queue, or waits for COMMIT.
+    #[inline(never)]
+    fn send_other(
+        &mut self,
+        key: ConnKey,
+        frame: &Frame<'_>,
+        sent: &Sent<'_>,
+        headers: &mut Vec<u8>,
+        to: To<'_>,
+    ) -> Result<Flow, ProtocolError> {
         let options = match sent.options {
-            true => self.send_options(key, frame, kind, headers)?,
+            true => self.send_options(key, frame, to.kind, headers)?,
             false => SendOptions::default(),
         };
-        if kind.is_broker_s() {
-            return self.send_query(key, frame, sent, &name, headers);
+        if to.kind.is_broker_s() {
+            return self.send_query(key, frame, sent, to.name, headers);
         }
         let mut message =
-            Message { destination: &name, id: b"", headers, plain: sent.plain, body: sent.body };
+            Message { destination: to.name, id: b"", headers, plain: sent.plain, body: sent.body };
         let receipt = frame.header(header::RECEIPT);
         if let Some(transaction) = sent.transaction {
             self.require_transaction(key, transaction)?;
@@ -64,16 +116,12 @@ impl Shard {
             }
             return Ok(Flow::Done);
         }
-        let shards = match kind.is_topic() {
-            true => self.router.remote(destination),
-            false => home.bit() & !self.id().bit(),
+        let shards = match to.kind.is_topic() {
+            true => self.router.remote(to.destination),
+            false => to.home.bit() & !self.id().bit(),
         };
-        if let Some(pause) = self.pause_for(key, destination, shards, sent.body.len()) {
-            self.park(key, pause);
-            return Ok(Flow::Parked);
-        }
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.waits_since_ms = None;
+        if let Some(flow) = self.pause_send(key, to, shards, sent.body.len()) {
+            return Ok(flow);
         }
         let id = self.next_id();
         message.id = &id;
@@ -82,11 +130,11 @@ impl Shard {
             let operation = Operation::Send(Stored::with_options(&message, &options), options.retain);
             return self.commit_operations(key, vec![operation], frame);
         }
-        if kind.is_topic() {
-            self.send_to_topic(key, &message, destination, home, shards, &options, receipt.as_deref());
+        if to.kind.is_topic() {
+            self.send_to_topic(key, &message, to, shards, &options, receipt.as_deref());
             return Ok(Flow::Done);
         }
-        self.send_to_queue(key, Stored::with_options(&message, &options), home, receipt.as_deref())?;
+        self.send_to_queue(key, Stored::with_options(&message, &options), to.home, receipt.as_deref())?;
         Ok(Flow::Done)
     }
 
@@ -126,13 +174,11 @@ impl Shard {
         Ok(options)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a message and where it goes")]
     fn send_to_topic(
         &mut self,
         key: ConnKey,
         message: &Message<'_>,
-        destination: DestinationIndex,
-        home: ShardId,
+        to: To<'_>,
         shards: u64,
         options: &SendOptions,
         receipt: Option<&[u8]>,
@@ -141,11 +187,11 @@ impl Shard {
         if expired {
             self.counters.expired += 1;
         } else {
-            self.publish(message, destination, shards);
+            self.publish(message, to.destination, shards);
             // A last value waits as such.
             let waits = self.config.ttl_ms > 0 && options.retain != Some(Retain::Set);
-            if waits && self.router.entry_count(destination) == 0 {
-                self.hold_or_drop(home, Stored::with_options(message, options));
+            if waits && self.router.entry_count(to.destination) == 0 {
+                self.hold_or_drop(to.home, Stored::with_options(message, options));
             }
         }
         let Some(retain) = options.retain else {
@@ -154,12 +200,12 @@ impl Shard {
             }
             return;
         };
-        let waiting = u32::from(home != self.id());
+        let waiting = u32::from(to.home != self.id());
         let token = self.receipt(key, receipt, waiting);
         let asker = Asker { shard: self.id(), conn: key, token: if receipt.is_some() { token } else { 0 } };
         let set = retain == Retain::Set && !expired;
         let stored = Stored::with_options(message, options);
-        self.tell(home, QueueMail::Retain(stored, set, Some(asker)));
+        self.tell(to.home, QueueMail::Retain(stored, set, Some(asker)));
     }
 
     fn send_to_queue(

@@ -14,6 +14,9 @@ use crate::queue::{QueueKind, Temporary};
 use crate::router::destination::{Kind, TEMPORARY_QUEUE, require_plain, secret_of};
 use crate::shard::Shard;
 
+/// What the names of temporary destinations of both kinds begin with.
+const TEMPORARY: &[u8] = b"/temp-";
+
 /// The full name of an owner's temporary destination.
 fn full_name(own: &[u8], secret: &str) -> Vec<u8> {
     let (prefix, rest) = own.split_at(TEMPORARY_QUEUE.len());
@@ -29,11 +32,20 @@ impl Shard {
     ///
     /// # Errors
     /// `E-TEMP-UNKNOWN` if it is one of the sender's own names, which does not exist.
+    #[inline]
     pub(super) fn name_to_send_to<'a>(
         &self,
         key: ConnKey,
         name: &'a [u8],
     ) -> Result<Cow<'a, [u8]>, ProtocolError> {
+        if !name.starts_with(TEMPORARY) {
+            return Ok(Cow::Borrowed(name));
+        }
+        self.temporary_to_send_to(key, name)
+    }
+
+    #[cold]
+    fn temporary_to_send_to<'a>(&self, key: ConnKey, name: &'a [u8]) -> Result<Cow<'a, [u8]>, ProtocolError> {
         if !self.is_temporary(name) || secret_of(name).is_some() || require_plain(name).is_err() {
             return Ok(Cow::Borrowed(name)); // a pattern is refused with all others
         }
