@@ -90,7 +90,10 @@ class RemoteDiag(Diag):
                 return frame
             if len(self._buffer) > FRAME_MAX:
                 raise DiagError(f"{self._shown} sent a frame over {FRAME_MAX >> 20} MiB")
-            received = self._pipe.receive()
+            try:
+                received = self._pipe.receive()
+            except ConnectionResetError:
+                received = b""  # the same, said in a hurry
             if not received:
                 raise EOFError("closed the connection")
             self._buffer += received

@@ -159,12 +159,14 @@ impl Shard {
     /// `E-DEST-COUNT`.
     pub(crate) fn create_queue(&mut self, name: &[u8], kind: QueueKind) -> Result<QueueKey, ProtocolError> {
         self.count_queues();
-        if self.router.is_at_limit(self.queues_everywhere()) {
+        // Counted before it is made: another home may make one at the same moment.
+        let others = self.shared.queues.fetch_add(1, Ordering::Relaxed);
+        if self.router.is_at_limit(others) {
+            self.shared.queues.fetch_sub(1, Ordering::Relaxed);
             return Err(self.router.too_many());
         }
-        let key = self.home.create(name, kind);
-        self.count_queues();
-        Ok(key)
+        self.counted_queues += 1;
+        Ok(self.home.create(name, kind))
     }
 
     /// Brings the number of this home's queues into the broker's count.
