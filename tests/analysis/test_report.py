@@ -52,9 +52,9 @@ COMPARED: dict[str, object] = {
     [
         ({"verdict": "worse"}, "bad", "1 regression."),
         ({"verdict": "no difference shown"}, "good", "No regression in 1 comparison."),
-        ({"verdict": "worse", "kind": "peer"}, "open", "Nothing was compared: "),
+        ({"verdict": "worse", "kind": "peer"}, "open", "No regression was looked for: "),
         ({"verdict": "suspect", "kind": "earlier"}, "open", "No regression is proven; "),
-        ({"verdict": "too few pairs", "ratio": None}, "open", "Nothing was compared: "),
+        ({"verdict": "too few pairs", "ratio": None}, "open", "No regression was looked for: "),
     ],
     ids=["worse", "same", "peer", "suspect", "few"],
 )

@@ -49,7 +49,7 @@ def verdict(analysis: Analysis) -> tuple[str, str, list[str]]:
     if suspect:
         return "open", "No regression is proven; against earlier runs something shifted. Measure both in turns.", lines
     if not compared:
-        return "open", "Nothing was compared: no two variants of one workload took turns often enough.", lines
+        return "open", "No regression was looked for: no two variants of one workload took turns often enough.", lines
     better = [_sentence(row) for row in rows if row["verdict"] == "better" and row["kind"] == "variant"]
     return "good", f"No regression in {compared} comparison{'s' * (compared != 1)}.", [*better, *lines]
 
