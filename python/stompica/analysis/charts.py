@@ -166,7 +166,9 @@ def ratios(rows: Sequence[Row]) -> str:
         axes.set_yticks(range(len(shown)), [f"{row['run']}: {row['metric']}" for row in reversed(shown)])
         axes.set(xscale="log", xlabel="ratio to the baseline, with its confidence interval")
         axes.xaxis.set_major_formatter("{x:.2g}")
-        axes.xaxis.set_minor_formatter("{x:.2g}")
+        low, high = axes.get_xlim()
+        # Over several powers of ten the numbers between them would stand on top of each other.
+        axes.xaxis.set_minor_formatter("{x:.2g}" if high < 20 * low else "")
         axes.tick_params(axis="x", which="both", labelsize=7)
 
     return svg("ratios", 9, 0.9 + 0.25 * len(shown), draw) if shown else ""
