@@ -78,7 +78,7 @@ fuzz:
 	    -max_total_time=$(FUZZ_SECONDS); done
 
 soak: setup build
-	$(BIN)/python -m pytest tests/soak -m soak $(PYTEST)
+	$(BIN)/python -m pytest tests/soak tests/bench -m soak $(PYTEST)
 
 bench: build
 	bench/run $(BENCH)
