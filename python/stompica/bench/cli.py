@@ -23,6 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     # Brokers that were started must end with this process, however it is ended.
     signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
     try:
         status: int = options.command(options)
     except KeyboardInterrupt:
