@@ -10,7 +10,7 @@ use stompica_proto::session::AckMode;
 use stompica_proto::{ProtocolError, Version};
 
 use crate::ids::ConnKey;
-use crate::queue::unacked::Taken;
+use crate::queue::unacked::{Taken, TakenOnes};
 use crate::router::group::SubscriptionIndex;
 use crate::shard::Shard;
 use crate::tx::Operation;
@@ -109,7 +109,7 @@ impl Shard {
         let Some(found) = self.router.subscriptions.get_mut(index as usize) else { return };
         let cumulative = found.ack == AckMode::Client;
         let Some(receiver) = found.receiver.as_deref_mut() else { return };
-        let taken: Vec<Taken> = match cumulative {
+        let taken: TakenOnes = match cumulative {
             true => receiver.unacked.take_through(number),
             false => receiver.unacked.take(number).into_iter().collect(),
         };

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
 use super::stored::Stored;
 use super::{ConsumerKey, QueueKey};
 use crate::ids::ShardId;
@@ -42,6 +44,9 @@ pub struct Taken {
     /// The message.
     pub stored: Stored,
 }
+
+/// Messages that are taken out together; mostly one, which then costs no allocation.
+pub type TakenOnes = SmallVec<[Taken; 1]>;
 
 /// The messages in flight of one subscription.
 #[derive(Debug, Default)]
@@ -102,8 +107,8 @@ impl Unacked {
     }
 
     /// Takes out all up to and including a number, the oldest first.
-    pub fn take_through(&mut self, number: u64) -> Vec<Taken> {
-        let mut taken = Vec::new();
+    pub fn take_through(&mut self, number: u64) -> TakenOnes {
+        let mut taken = TakenOnes::new();
         while self.entries.front().is_some_and(|entry| entry.number <= number) {
             taken.extend(self.entries.pop_front().and_then(|mut entry| Self::empty(&mut entry)));
         }
@@ -112,7 +117,7 @@ impl Unacked {
     }
 
     /// Takes all out, the oldest first.
-    pub fn take_all(&mut self) -> Vec<Taken> {
+    pub fn take_all(&mut self) -> TakenOnes {
         let taken = self.take_through(u64::MAX);
         self.entries = VecDeque::new();
         taken

@@ -21,7 +21,7 @@ use crate::io::conn::{Answer, PendingAnswer, Phase, Transport};
 use crate::log::Level;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::GivenBack;
-use crate::queue::unacked::Taken;
+use crate::queue::unacked::{Taken, TakenOnes};
 use crate::queue::{Subscriber, SubscriptionKey};
 use crate::router::group::Place;
 use crate::router::receiver::{Feed, Receiver};
@@ -194,7 +194,7 @@ impl Shard {
         }
     }
 
-    fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber, taken: Vec<Taken>) {
+    fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber, taken: TakenOnes) {
         if let Some(queue) = receiver.own_queue {
             taken.iter().for_each(|taken| self.home.forget(&taken.stored));
             self.home.detach(subscriber);

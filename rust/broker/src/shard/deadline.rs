@@ -10,6 +10,7 @@ use super::timer::{Due, NEVER};
 use crate::ids::ConnKey;
 use crate::io::conn::{Conn, Pause, Phase, Transport};
 use crate::queue::SubscriptionKey;
+use crate::queue::unacked::TakenOnes;
 
 /// A refused connection has this long to show whether it speaks HTTP.
 const REFUSAL_MS: u64 = 1000;
@@ -55,7 +56,7 @@ impl Shard {
         if timeout_ms == 0 {
             return; // a reload has ended it
         }
-        let mut late = Vec::new();
+        let mut late = TakenOnes::new();
         while let Some((number, delivered_ms)) = receiver.unacked.oldest() {
             let at_ms = delivered_ms.saturating_add(timeout_ms);
             if at_ms > now_ms {

@@ -20,7 +20,7 @@ use crate::io::flight::{Flight, Writing};
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::{Credit, Delivery, GivenBack, Progress};
 use crate::queue::stored::Stored;
-use crate::queue::unacked::{Origin, Taken};
+use crate::queue::unacked::{Origin, Taken, TakenOnes};
 use crate::queue::{ConsumerKey, Subscriber, SubscriptionKey};
 use crate::router::destination::{SECRET_LEN, TEMPORARY_QUEUE, secret_of};
 use crate::router::group::{Framing, SubscriptionIndex};
@@ -228,7 +228,7 @@ impl Shard {
     }
 
     /// Settles deliveries that were acknowledged.
-    pub(crate) fn settle(&mut self, index: SubscriptionIndex, taken: Vec<Taken>) {
+    pub(crate) fn settle(&mut self, index: SubscriptionIndex, taken: TakenOnes) {
         for Taken { origin, stored, .. } in taken {
             self.home.forget(&stored);
             let credit = self.credit_for(index, &stored);
@@ -240,7 +240,7 @@ impl Shard {
     }
 
     /// Gives deliveries back that failed: NACK, or `ack_timeout`.
-    pub(crate) fn give_back_failed(&mut self, index: SubscriptionIndex, taken: Vec<Taken>) {
+    pub(crate) fn give_back_failed(&mut self, index: SubscriptionIndex, taken: TakenOnes) {
         let Some(receiver) = self.router.receiver_mut(index) else { return };
         let (deliveries_max, delay_ms) = (receiver.deliveries_max, receiver.delay_ms);
         for Taken { origin, stored, .. } in taken {

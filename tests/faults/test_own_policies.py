@@ -1,0 +1,69 @@
+"""A subscription may ask for another policy than the server's by `slow-consumer` (PRODUCT.md, sections 1 and 6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.probes import SMALL_BUFFER, body
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.wire import Wire
+
+SIZE = 8192
+COUNT = 2500
+"""20 MB: more than the kernel's buffers of one connection and all that waits for it can hide."""
+STEP = 16
+
+
+def publish_beside(wire: Wire, slow_port: int, topic: str, policy: str) -> tuple[Wire, Wire]:
+    """Publishes COUNT messages, each read by `wire`, while a subscriber with this policy of its own does not read."""
+    slow = Wire(slow_port, receive_buffer=SMALL_BUFFER, timeout=15)
+    slow.connect()
+    slow.subscribe(topic, slow_consumer=policy)
+    publisher = Wire(slow_port, timeout=15)
+    publisher.connect()
+    wire.subscribe(topic)
+    for first in range(0, COUNT, STEP):
+        sent = range(first, min(first + STEP, COUNT))
+        publisher.send(*(frames.send_counted(topic, body(number, SIZE)) for number in sent))
+        for number in sent:
+            assert int(wire.expect("MESSAGE").body[:8]) == number, "nobody else loses anything, or waits"
+    return slow, publisher
+
+
+@pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
+def test_a_subscription_that_would_rather_lose_messages_holds_nobody_up(
+    client: Clients, shared_broker: StartBroker, topic: str, policy: str
+) -> None:
+    broker = shared_broker(outbox_limit="256KiB", slow_consumer="block:60s")
+    slow, publisher = publish_beside(client(to=broker, timeout=15), broker.port, topic, policy)
+    with slow, publisher:
+        got, told = [], 0
+        while len(got) < 30 or (policy == "drop-oldest" and got[-1] != COUNT - 1):
+            message = slow.expect("MESSAGE")
+            got.append(int(message.body[:8]))
+            told += int(message.header("dropped") or 0)
+        assert got == sorted(set(got)), "order kept, nothing twice"
+        if policy == "drop-newest":
+            assert got == list(range(30)), "the oldest stay"
+        else:
+            assert 0 < told == COUNT - len(got), "the newest stay, and the headers tell how many are missing"
+
+
+def test_a_subscription_that_would_rather_be_cut_off_is(
+    client: Clients, shared_broker: StartBroker, topic: str
+) -> None:
+    broker = shared_broker(outbox_limit="256KiB", slow_consumer="block:60s")
+    slow, publisher = publish_beside(client(to=broker, timeout=15), broker.port, topic, "disconnect")
+    with slow, publisher:
+        *messages, error = slow.frames_until_closed()
+        assert (error.command, error["code"]) == ("ERROR", "E-SLOW-CONSUMER")
+        assert [int(message.body[:8]) for message in messages] == list(range(len(messages)))
+
+
+def test_a_server_that_does_not_block_publishers_says_so(
+    client: Clients, shared_broker: StartBroker, topic: str
+) -> None:
+    wire = client(to=shared_broker(slow_consumer="drop-oldest"))
+    wire.send(frames.subscribe(topic, slow_consumer="block:1s", receipt="r"))
+    wire.expect_error("E-VALUE", receipt_id="r")
