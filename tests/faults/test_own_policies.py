@@ -38,7 +38,8 @@ def test_a_subscription_that_would_rather_lose_messages_holds_nobody_up(
     broker = shared_broker(outbox_limit="256KiB", slow_consumer="block:60s")
     slow, publisher = publish_beside(client(to=broker, timeout=15), broker.port, topic, policy)
     with slow, publisher:
-        got, told = [], 0
+        got: list[int] = []
+        told = 0
         while len(got) < 30 or (policy == "drop-oldest" and got[-1] != COUNT - 1):
             message = slow.expect("MESSAGE")
             got.append(int(message.body[:8]))

@@ -291,6 +291,8 @@ def test_bodies_of_every_size_reach_many_subscribers(client: Clients, topic: str
         ("x-stream-offset", "first"),
         ("selector", "a = 1"),
         ("exclusive", "true"),
+        ("activemq.exclusive", "true"),
+        ("browser", "true"),
     ],
 )
 def test_what_a_subscription_cannot_keep_yet_is_refused(client: Clients, topic: str, header: tuple[str, str]) -> None:

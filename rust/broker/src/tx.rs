@@ -124,7 +124,7 @@ impl Transactions {
 
     fn find(&self, id: &[u8]) -> Result<usize, ProtocolError> {
         let found = self.open.iter().position(|open| *open.id == *id);
-        found.ok_or_else(|| error(Code::TransactionUnknown, id, "is not open"))
+        found.ok_or_else(|| not_open(id))
     }
 
     /// Bytes reserved by all of them; the messages count for themselves.
@@ -132,6 +132,12 @@ impl Transactions {
     pub fn held_bytes(&self) -> usize {
         self.open.iter().map(|open| open.operations.capacity() * size_of::<Operation>()).sum()
     }
+}
+
+/// The error for a transaction that is not open.
+#[cold]
+pub fn not_open(id: &[u8]) -> ProtocolError {
+    error(Code::TransactionUnknown, id, "is not open")
 }
 
 #[cold]

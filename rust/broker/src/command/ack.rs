@@ -10,6 +10,7 @@ use stompica_proto::session::AckMode;
 use stompica_proto::{ProtocolError, Version};
 
 use crate::ids::ConnKey;
+use crate::queue::SubscriptionKey;
 use crate::queue::unacked::{Taken, TakenOnes};
 use crate::router::group::SubscriptionIndex;
 use crate::shard::Shard;
@@ -39,13 +40,11 @@ impl Shard {
         if let Some(transaction) = transaction {
             // One that was taken back has no effect; the transaction has to be open all the same.
             self.require_transaction(key, transaction)?;
-            let Some((index, number)) = found else { return Ok(()) };
-            let generation = self.router.subscriptions[index as usize].generation;
-            let subscription = crate::queue::SubscriptionKey { index, generation };
+            let Some((subscription, number)) = found else { return Ok(()) };
             return self.keep_for_commit(key, transaction, Operation::Ack { subscription, number, accept });
         }
-        if let Some((index, number)) = found {
-            self.acknowledge(key, index, number, accept);
+        if let Some((subscription, number)) = found {
+            self.acknowledge(key, subscription, number, accept);
         }
         Ok(())
     }
@@ -56,7 +55,7 @@ impl Shard {
         key: ConnKey,
         id: &[u8],
         subscription: Option<&[u8]>,
-    ) -> Result<Option<(SubscriptionIndex, u64)>, ProtocolError> {
+    ) -> Result<Option<(SubscriptionKey, u64)>, ProtocolError> {
         let Some(conn) = self.conns.get(key) else { return Ok(None) };
         let held = match (conn.session.version(), subscription) {
             (Version::V1_1, Some(name)) => self.find_subscription(key, name).and_then(|index| {
@@ -70,8 +69,9 @@ impl Shard {
                 })
             }),
         };
-        if held.is_some() {
-            return Ok(held);
+        if let Some((index, number)) = held {
+            let generation = self.router.subscriptions[index as usize].generation;
+            return Ok(Some((SubscriptionKey { index, generation }, number)));
         }
         let hash = match (conn.session.version(), subscription) {
             (Version::V1_1, Some(name)) => self.hash_by_message(name, self.subscription_hasher.hash_one(id)),
@@ -105,8 +105,14 @@ impl Shard {
     }
 
     /// Settles (`accept`) or gives back a delivery; in client mode all before it, too.
-    pub(crate) fn acknowledge(&mut self, key: ConnKey, index: SubscriptionIndex, number: u64, accept: bool) {
-        let Some(found) = self.router.subscriptions.get_mut(index as usize) else { return };
+    pub(crate) fn acknowledge(
+        &mut self,
+        key: ConnKey,
+        subscription: SubscriptionKey,
+        number: u64,
+        accept: bool,
+    ) {
+        let Some(found) = self.router.subscription_mut(subscription) else { return };
         let cumulative = found.ack == AckMode::Client;
         let Some(receiver) = found.receiver.as_deref_mut() else { return };
         let taken: TakenOnes = match cumulative {
@@ -118,10 +124,10 @@ impl Shard {
         }
         if accept {
             self.counters.acked += taken.len() as u64;
-            self.settle(index, taken);
+            self.settle(subscription, taken);
         } else {
             self.counters.nacked += taken.len() as u64;
-            self.give_back_failed(index, taken);
+            self.give_back_failed(subscription, taken);
         }
     }
 }

@@ -63,8 +63,8 @@ impl Shard {
         let id = self.next_id();
         let message = Message { destination: &name, id: &id, headers, plain: sent.plain, body: sent.body };
         self.publish(&message, destination, shards);
-        if self.config.ttl_ms > 0 && self.router.entry_count(destination) == 0 {
-            self.hold_or_drop(to.home, Stored::new(&message));
+        if self.waits_for_subscriber(destination) {
+            self.tell(to.home, QueueMail::Stale(Stored::new(&message)));
         }
         let receipt = frame.header(header::RECEIPT);
         if receipt.is_some() {
@@ -189,9 +189,8 @@ impl Shard {
         } else {
             self.publish(message, to.destination, shards);
             // A last value waits as such.
-            let waits = self.config.ttl_ms > 0 && options.retain != Some(Retain::Set);
-            if waits && self.router.entry_count(to.destination) == 0 {
-                self.hold_or_drop(to.home, Stored::with_options(message, options));
+            if options.retain != Some(Retain::Set) && self.waits_for_subscriber(to.destination) {
+                self.tell(to.home, QueueMail::Stale(Stored::with_options(message, options)));
             }
         }
         let Some(retain) = options.retain else {
@@ -261,8 +260,8 @@ impl Shard {
         }
         let shards = self.router.remote(destination);
         self.publish(&stored.message(), destination, shards);
-        if self.config.ttl_ms > 0 && !retained && self.router.entry_count(destination) == 0 {
-            self.hold_or_drop(home, stored);
+        if !retained && self.waits_for_subscriber(destination) {
+            self.tell(home, QueueMail::Stale(stored));
         }
     }
 }

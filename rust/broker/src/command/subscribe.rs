@@ -263,7 +263,8 @@ impl Shard {
         let (feed, waiting) = match &source {
             Source::Queue(name, QueueKind::Temporary) => (Feed::One(self.home_of_temporary(name)), 1),
             Source::Queue(name, _) => (Feed::One(self.router.home(name)), 1),
-            Source::Durable { name, .. } => (Feed::One(self.durable_home(name)), self.durable_answers()),
+            // Its home's answer, and of all others that they know of the home's interest.
+            Source::Durable { name, .. } => (Feed::One(self.router.home(name)), self.shared_len() as u32),
             Source::Pattern(_) => (Feed::All, self.shared_len() as u32),
         };
         let found = self.router.subscribe_queue(key, wanted.name(), wanted.ack);

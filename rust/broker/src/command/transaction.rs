@@ -1,11 +1,10 @@
 //! BEGIN and ABORT, and frames that wait for COMMIT (STOMP 1.2, "BEGIN").
 
 use stompica_proto::ProtocolError;
-use stompica_proto::error::Code;
 
 use crate::ids::ConnKey;
 use crate::shard::Shard;
-use crate::tx::Operation;
+use crate::tx::{self, Operation};
 
 impl Shard {
     pub(super) fn begin(&mut self, key: ConnKey, id: &[u8]) -> Result<(), ProtocolError> {
@@ -34,10 +33,6 @@ impl Shard {
     /// Refuses a frame of a transaction that is not open.
     pub(super) fn require_transaction(&mut self, key: ConnKey, id: &[u8]) -> Result<(), ProtocolError> {
         let open = self.conns.get(key).and_then(|conn| conn.transactions.as_ref());
-        if open.is_some_and(|open| open.operations(id).is_ok()) {
-            return Ok(());
-        }
-        let text = format!("transaction '{}' is not open", String::from_utf8_lossy(id));
-        Err(ProtocolError::new(Code::TransactionUnknown, text))
+        open.ok_or_else(|| tx::not_open(id))?.operations(id).map(drop)
     }
 }

@@ -39,7 +39,7 @@ impl Shard {
             return Ok(());
         };
         let name = self.durable_name(key, &durable.name);
-        let home = self.durable_home(&name);
+        let home = self.router.home(&name);
         let token = self.receipt(key, receipt, 1);
         let asker = Asker { shard: self.id(), conn: key, token: if receipt.is_some() { token } else { 0 } };
         let offender: Offender = crate::shard::describe(frame);

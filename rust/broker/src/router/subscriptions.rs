@@ -7,7 +7,7 @@ use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 
 use super::group::{Dialect, Group, GroupIndex, Member, Place, Subscription, SubscriptionIndex};
-use super::receiver::Receiver;
+use super::receiver::{Lending, Receiver};
 use super::tree::EntryIndex;
 use super::{InterestChange, Router};
 use crate::ids::ConnKey;
@@ -74,6 +74,11 @@ impl Router {
     #[must_use]
     pub fn number_floor(&self) -> u64 {
         self.number_floor
+    }
+
+    /// What a subscription lends, if it consumes a pattern's queues.
+    pub fn lending_mut(&mut self, key: SubscriptionKey) -> Option<&mut Lending> {
+        self.subscription_mut(key)?.receiver.as_deref_mut()?.lending.as_mut()
     }
 
     /// The receiver of a subscription, if it consumes queues.

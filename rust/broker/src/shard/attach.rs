@@ -8,7 +8,7 @@ use stompica_proto::{ProtocolError, Version};
 
 use super::Shard;
 use super::mailbox::Mail;
-use crate::ids::{ConnKey, ShardId};
+use crate::ids::ConnKey;
 use crate::queue::mail::{Asker, Attach, Source};
 use crate::queue::stored::Stored;
 use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
@@ -140,17 +140,6 @@ impl Shard {
         let name: Arc<[u8]> = name.into();
         let reply = asker.filter(|asker| asker.token != 0);
         self.tell_all(|from| Mail::Interest { from, name: Arc::clone(&name), interested, reply, backlog });
-    }
-
-    /// How many answers the RECEIPT of a durable subscription waits for: its home's, and of all others that they know
-    /// of the home's interest.
-    pub(crate) fn durable_answers(&self) -> u32 {
-        self.shared_len() as u32
-    }
-
-    /// The home of a durable subscription.
-    pub(crate) fn durable_home(&self, name: &[u8]) -> ShardId {
-        self.router.home(name)
     }
 }
 

@@ -19,6 +19,7 @@ use crate::ids::ShardId;
 use crate::queue::mail::{Asker, QueueMail};
 use crate::queue::stored::Stored;
 use crate::queue::{Subscriber, SubscriptionKey};
+use crate::router::DestinationIndex;
 use crate::router::destination::Kind;
 use crate::router::group::{Member, Place};
 
@@ -144,13 +145,9 @@ impl Shard {
         }
     }
 
-    /// Keeps a message to a topic without subscribers at its home, if `TTL` allows.
-    pub(crate) fn hold_or_drop(&mut self, home: ShardId, stored: Stored) {
-        if self.config.ttl_ms > 0 {
-            self.tell(home, QueueMail::Stale(stored));
-        } else {
-            self.counters.unmatched += 1;
-        }
+    /// Whether a message to a topic is to be kept at its home until somebody subscribes.
+    pub(crate) fn waits_for_subscriber(&self, destination: DestinationIndex) -> bool {
+        self.config.ttl_ms > 0 && self.router.entry_count(destination) == 0
     }
 
     /// A message that found no subscriber where it was sent: somebody may have come since.

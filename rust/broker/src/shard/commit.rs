@@ -17,7 +17,7 @@ use crate::options::Retain;
 use crate::queue::mail::{Asker, Need, QueueMail};
 use crate::queue::stored::Stored;
 use crate::router::destination::Kind;
-use crate::tx::{Commit, Operation};
+use crate::tx::{self, Commit, Operation};
 
 /// The name under which a home keeps room: who asked, and its token.
 pub(super) type Prepared = (ShardId, u64);
@@ -34,7 +34,7 @@ impl Shard {
         frame: &Frame<'_>,
     ) -> Result<Flow, ProtocolError> {
         let Some(open) = self.conns.get_mut(key).and_then(|conn| conn.transactions.take()) else {
-            return Err(unknown(id));
+            return Err(tx::not_open(id));
         };
         let checked = open.operations(id).and_then(|operations| self.check(key, operations));
         let Some(conn) = self.conns.get_mut(key) else { return Ok(Flow::Done) };
@@ -248,7 +248,7 @@ impl Shard {
         for operation in operations {
             match operation {
                 Operation::Ack { subscription, number, accept } => {
-                    self.acknowledge(key, subscription.index, number, accept);
+                    self.acknowledge(key, subscription, number, accept);
                 }
                 Operation::Send(stored, retain) => {
                     self.apply_send(stored, retain, &mut queued, &mut retained)
@@ -312,9 +312,4 @@ fn add_need(needs: &mut Needs, home: ShardId, stored: &Stored, retained: bool) {
         }
         None => needs[at].1.push(Need { name: name.into(), retained, count: 1, bytes, ..Need::default() }),
     }
-}
-
-fn unknown(id: &[u8]) -> ProtocolError {
-    let text = format!("transaction '{}' is not open", String::from_utf8_lossy(id));
-    ProtocolError::new(Code::TransactionUnknown, text)
 }

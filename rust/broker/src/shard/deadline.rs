@@ -71,7 +71,7 @@ impl Shard {
         if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
             flight.unacked -= late.len();
         }
-        self.give_back_failed(key.index, late);
+        self.give_back_failed(key, late);
     }
 
     /// Puts a connection's next deadline into the timers, unless an earlier one is there.

@@ -23,7 +23,7 @@ use crate::queue::stored::Stored;
 use crate::queue::unacked::{Origin, Taken, TakenOnes};
 use crate::queue::{ConsumerKey, Subscriber, SubscriptionKey};
 use crate::router::destination::{SECRET_LEN, TEMPORARY_QUEUE, secret_of};
-use crate::router::group::{Framing, SubscriptionIndex};
+use crate::router::group::Framing;
 
 /// No home is lent more than this at a time, in messages.
 const LOAN_MAX: i64 = 64;
@@ -205,13 +205,11 @@ impl Shard {
 
     fn report_written(&mut self, note: Option<(SubscriptionKey, ShardId, Progress)>) {
         let Some((subscription, home, mut progress)) = note else { return };
-        if let Some(found) = self.router.subscription_mut(subscription)
-            && let Some(lending) =
-                found.receiver.as_deref_mut().and_then(|receiver| receiver.lending.as_mut())
+        if let Some(lending) = self.router.lending_mut(subscription)
             && !lending.wanting.is_empty()
         {
             lending.available += std::mem::take(&mut progress.credit.messages);
-            self.lend(subscription.index);
+            self.lend(subscription);
         }
         self.report(home, progress);
     }
@@ -228,33 +226,33 @@ impl Shard {
     }
 
     /// Settles deliveries that were acknowledged.
-    pub(crate) fn settle(&mut self, index: SubscriptionIndex, taken: TakenOnes) {
+    pub(crate) fn settle(&mut self, key: SubscriptionKey, taken: TakenOnes) {
         for Taken { origin, stored, .. } in taken {
             self.home.forget(&stored);
-            let credit = self.credit_for(index, &stored);
+            let credit = self.credit_for(key, &stored);
             let Origin { home, queue, consumer } = origin;
             let settled_bytes = stored.size() as u64;
             self.report(home, Progress { queue, consumer, settled: 1, settled_bytes, credit });
         }
-        self.lend(index);
+        self.lend(key);
     }
 
     /// Gives deliveries back that failed: NACK, or `ack_timeout`.
-    pub(crate) fn give_back_failed(&mut self, index: SubscriptionIndex, taken: TakenOnes) {
-        let Some(receiver) = self.router.receiver_mut(index) else { return };
+    pub(crate) fn give_back_failed(&mut self, key: SubscriptionKey, taken: TakenOnes) {
+        let Some(receiver) = self.router.receiver_mut(key.index) else { return };
         let (deliveries_max, delay_ms) = (receiver.deliveries_max, receiver.delay_ms);
         for Taken { origin, stored, .. } in taken {
-            let credit = self.credit_for(index, &stored);
+            let credit = self.credit_for(key, &stored);
             let why = GivenBack::Failed { deliveries_max, delay_ms, credit };
             self.tell(origin.home, QueueMail::GiveBack(origin, stored, why));
         }
-        self.lend(index);
+        self.lend(key);
     }
 
     /// What may be sent in place of a message that is settled or given back, at the home it came from; a consumer of a
     /// pattern keeps it for a home that wants it more.
-    fn credit_for(&mut self, index: SubscriptionIndex, stored: &Stored) -> Credit {
-        let Some(receiver) = self.router.receiver_mut(index) else { return Credit::default() };
+    fn credit_for(&mut self, key: SubscriptionKey, stored: &Stored) -> Credit {
+        let Some(receiver) = self.router.receiver_mut(key.index) else { return Credit::default() };
         let bytes = if receiver.bytes_on_ack { stored.size() as i64 } else { 0 };
         match receiver.lending.as_mut().filter(|lending| !lending.wanting.is_empty()) {
             Some(lending) => {
@@ -267,11 +265,10 @@ impl Shard {
 
     /// A home has messages for the consumer of a pattern and no credit.
     pub(super) fn borrow_asked(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
-        let Some(found) = self.router.subscription_mut(key) else { return };
-        if let Some(lending) = found.receiver.as_deref_mut().and_then(|receiver| receiver.lending.as_mut()) {
+        if let Some(lending) = self.router.lending_mut(key) {
             lending.wanting.push_back((home, consumer));
             let is_short = lending.available == 0;
-            self.lend(key.index);
+            self.lend(key);
             if is_short {
                 let subscriber = Subscriber { shard: self.id, key };
                 for other in (0..self.shared_len()).map(|at| ShardId(at as u8)).filter(|at| *at != home) {
@@ -283,20 +280,15 @@ impl Shard {
 
     /// A home did not need all it was lent.
     pub(super) fn loan_returned(&mut self, key: SubscriptionKey, messages: i64) {
-        let Some(found) = self.router.subscription_mut(key) else { return };
-        if let Some(lending) = found.receiver.as_deref_mut().and_then(|receiver| receiver.lending.as_mut()) {
+        if let Some(lending) = self.router.lending_mut(key) {
             lending.available += messages;
-            self.lend(key.index);
+            self.lend(key);
         }
     }
 
     /// Lends the homes that want it what credit there is, in turn.
-    fn lend(&mut self, index: SubscriptionIndex) {
-        let Some(found) = self.router.subscriptions.get_mut(index as usize) else { return };
-        let Some(lending) = found.receiver.as_deref_mut().and_then(|receiver| receiver.lending.as_mut())
-        else {
-            return;
-        };
+    fn lend(&mut self, key: SubscriptionKey) {
+        let Some(lending) = self.router.lending_mut(key) else { return };
         let mut loans = SmallVec::<[(ShardId, ConsumerKey, i64); 4]>::new();
         while lending.available > 0
             && let Some((home, consumer)) = lending.wanting.pop_front()
@@ -306,7 +298,6 @@ impl Shard {
             lending.available -= messages;
             loans.push((home, consumer, messages));
         }
-        let key = SubscriptionKey { index, generation: found.generation };
         let others_want = !lending.wanting.is_empty();
         for (home, consumer, messages) in loans {
             self.tell(home, QueueMail::Lend(consumer, messages));
