@@ -11,10 +11,11 @@ use mio::{Events, Interest, Poll, Token};
 use crate::conn::{Conn, Progress, State};
 use crate::fault::Fault;
 use crate::inbound::HEADROOM;
-use crate::latency::Latency;
+use crate::latency::{Latency, WindowLatency};
 use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::publisher::Publisher;
+use crate::receiver::Lane;
 use crate::series::{Interval, Series};
 use crate::target::Target;
 use crate::timer::Timer;
@@ -43,8 +44,10 @@ pub struct Fleet {
     pub ledger: Option<Rc<RefCell<Ledger>>>,
     /// Messages that arrived and were checked, over all lanes.
     pub delivered: u64,
-    /// Where latencies go, when they are measured.
+    /// Where latencies at a fixed rate go.
     pub latency: Option<Latency>,
+    /// Where latencies under a window go.
+    pub window_latency: Option<WindowLatency>,
     /// Where throughput over time goes, when it is asked for.
     pub series: Option<Series>,
     timer: Option<Timer>,
@@ -66,6 +69,7 @@ impl Fleet {
             ledger: plan.ledger.clone(),
             delivered: 0,
             latency: None,
+            window_latency: None,
             series: None,
             timer: None,
             buffer: vec![0; HEADROOM + READ_MAX],
@@ -191,6 +195,13 @@ impl Fleet {
         self.series = interval.map(|interval| Series::new(interval, Instant::now(), sent, delivered));
     }
 
+    /// From now on, when all that was sent is delivered, notes latencies under the window; behind `begin_series`.
+    pub fn begin_window_latency(&mut self) {
+        let begun = self.series.as_ref().map_or_else(Instant::now, |series| series.begun);
+        let interval = self.series.as_ref().map(|series| series.interval);
+        self.window_latency = Some(WindowLatency::new(self.publishers.len(), begun, interval));
+    }
+
     /// What was noted.
     pub fn take_series(&mut self) -> Option<Vec<Interval>> {
         self.end_interval(true);
@@ -215,21 +226,9 @@ impl Fleet {
         let progress = conn.read(&mut self.buffer)?;
         if conn.receiver.delivered > before {
             self.delivered += conn.receiver.delivered - before;
-            let now = self.latency.is_some().then(Instant::now);
-            for lane in &conn.receiver.lanes {
-                let due = &mut self.progress[lane.publisher][lane.slot];
-                if let (Some(latency), Some(now)) = (&mut self.latency, now) {
-                    latency.arrived(*due, lane.due, now);
-                }
-                *due = lane.due;
-            }
-            if let Some(ledger) = &self.ledger {
-                let ledger = ledger.borrow();
-                for (publisher, progress) in self.progress.iter_mut().enumerate() {
-                    progress[0] = ledger.arrived(publisher);
-                }
-            }
+            self.note_arrivals(index);
         }
+        let conn = &mut self.conns[index];
         if progress == Progress::Closed && conn.state == State::Leaving && conn.login.close_is_receipt {
             conn.state = State::Left;
         }
@@ -247,6 +246,37 @@ impl Fleet {
             _ => {}
         }
         Ok(progress)
+    }
+
+    /// Takes note of what a read of this connection brought, and of how long that was under way.
+    fn note_arrivals(&mut self, index: usize) {
+        let receiver = &mut self.conns[index].receiver;
+        let sampled = receiver.share.as_mut().map(|share| share.sampled.drain(..)).into_iter().flatten();
+        let due = |lane: &Lane| self.progress[lane.publisher][lane.slot];
+        if let Some(latency) = &mut self.latency {
+            let now = Instant::now();
+            receiver.lanes.iter().for_each(|lane| latency.arrived(due(lane), lane.due, now));
+        }
+        if let Some(latency) = &mut self.window_latency {
+            let now = Instant::now();
+            let same = |a: &Lane, b: &Lane| (a.publisher, due(a), a.due) == (b.publisher, due(b), b.due);
+            for lanes in receiver.lanes.chunk_by(same) {
+                let lane = &lanes[0];
+                latency.arrived(lane.publisher, due(lane), lane.due, lanes.len() as u64, now);
+            }
+            for (publisher, sequence) in sampled {
+                latency.arrived(publisher, sequence, sequence + 1, 1, now);
+            }
+        }
+        for lane in &receiver.lanes {
+            self.progress[lane.publisher][lane.slot] = lane.due;
+        }
+        if let Some(ledger) = &self.ledger {
+            let ledger = ledger.borrow();
+            for (publisher, progress) in self.progress.iter_mut().enumerate() {
+                progress[0] = ledger.arrived(publisher);
+            }
+        }
     }
 
     /// Leaves with DISCONNECT on every connection that subscribes, so that a message too many is seen.

@@ -1,5 +1,7 @@
 //! Latency end to end, from the moment a message was meant to be sent, so that a late send is counted too.
 
+mod window;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -7,6 +9,8 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::series::{Series, micros};
+
+pub use window::{WindowLatency, WindowResult};
 
 /// Latencies above ten minutes are recorded as that.
 const HIGHEST_NS: u64 = 600_000_000_000;
@@ -48,12 +52,6 @@ impl OverTime {
 
     fn result(&self) -> Vec<LatencyInterval> {
         let duration_us = micros(self.interval);
-        let buckets = |histogram: &Histogram<u64>| {
-            histogram
-                .iter_recorded()
-                .map(|value| (value.value_iterated_to(), value.count_at_value()))
-                .collect()
-        };
         let one = |(number, [intended, write]): (usize, &[Histogram<u64>; 2])| LatencyInterval {
             at_us: number as u64 * duration_us,
             duration_us,
@@ -62,6 +60,14 @@ impl OverTime {
         };
         self.intervals.iter().enumerate().map(one).filter(|one| !one.intended_us.is_empty()).collect()
     }
+}
+
+/// Upper bound and count of each bucket that is not empty.
+fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    let bucket = |value: hdrhistogram::iterators::IterationValue<u64>| {
+        (value.value_iterated_to(), value.count_at_value())
+    };
+    histogram.iter_recorded().map(bucket).collect()
 }
 
 impl Latency {
@@ -136,8 +142,8 @@ impl Latency {
     /// What was recorded.
     pub fn result(&self) -> LatencyResult {
         LatencyResult {
-            from_intended: Percentiles::new(&self.from_intended),
-            from_write: Percentiles::new(&self.from_write),
+            from_intended: Percentiles::new(&self.from_intended, 1),
+            from_write: Percentiles::new(&self.from_write, 1),
             intervals: self.over_time.as_ref().map(OverTime::result),
         }
     }
@@ -201,19 +207,18 @@ impl Percentiles {
         [self.p50_us, self.p99_us, self.p999_us, self.max_us]
     }
 
-    fn new(histogram: &Histogram<u64>) -> Percentiles {
-        let micros = |nanos: u64| nanos as f64 / 1_000.0;
+    /// Of a histogram whose values are in units of so many ns, rounded down.
+    fn new(histogram: &Histogram<u64>, unit_ns: u64) -> Percentiles {
+        let micros = |value: u64| (value * unit_ns) as f64 / 1_000.0;
         let quantile = |quantile| micros(histogram.value_at_quantile(quantile));
-        let bucket = |value: hdrhistogram::iterators::IterationValue<u64>| {
-            (value.value_iterated_to(), value.count_at_value())
-        };
+        let buckets = buckets(histogram).into_iter();
         Percentiles {
             p50_us: quantile(0.5),
             p99_us: quantile(0.99),
             p999_us: quantile(0.999),
             max_us: micros(histogram.max()),
             count: histogram.len(),
-            buckets_ns: histogram.iter_recorded().map(bucket).collect(),
+            buckets_ns: buckets.map(|(high, count)| ((high + 1) * unit_ns - 1, count)).collect(),
         }
     }
 }

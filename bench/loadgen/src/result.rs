@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::latency::LatencyResult;
+use crate::latency::{LatencyResult, WindowResult};
 use crate::machine::{Machine, Versions};
 use crate::series::Interval;
 use crate::workload::{Transport, Workload};
@@ -92,9 +92,12 @@ pub struct Run {
     /// Throughput over time, when asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub series: Option<Vec<Interval>>,
-    /// Latencies, where they are measured.
+    /// Latencies at a fixed rate.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency: Option<LatencyResult>,
+    /// Latencies under a window: the loop is closed, so compare them only between runs with the same window.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub window_latency: Option<WindowResult>,
     /// Figures of idle connections.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub idle: Option<Idle>,

@@ -208,6 +208,9 @@ impl Fleet {
         let mut written = 0;
         while allowed > 0 && written < TURN_MAX {
             let count = portion.min(allowed);
+            if let Some(latency) = &mut self.window_latency {
+                latency.writing(number, publisher.next + count, Instant::now());
+            }
             publisher.fill(&mut conn.out, count);
             written += conn.out.len();
             conn.flush()?;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::conn::Progress;
 use crate::fault::Fault;
 use crate::fleet::Fleet;
+use crate::latency::WindowLatency;
 use crate::plan::Plan;
 use crate::procfs;
 use crate::result::{Firehose, Idle, Run, Shares};
@@ -117,6 +118,9 @@ impl Setting<'_> {
         }
         let meter = Meter::start(self.target);
         fleet.begin_series(self.series);
+        if self.workload.kind != Kind::Fanin {
+            fleet.begin_window_latency();
+        }
         let (mut sum, mut rounds) = (Round::default(), 0);
         let enough = |elapsed: Duration| {
             let used = meter.target_s().unwrap_or(elapsed.as_secs_f64());
@@ -131,6 +135,7 @@ impl Setting<'_> {
         }
         let mut run = meter.finish(&sum, rounds);
         run.series = fleet.take_series();
+        run.window_latency = fleet.window_latency.take().map(WindowLatency::result);
         fleet.leave()?;
         if self.workload.kind == Kind::Queue {
             let shares = fleet.conns.iter().filter_map(|conn| conn.receiver.share.as_ref());

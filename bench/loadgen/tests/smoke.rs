@@ -58,6 +58,21 @@ fn every_delivery_of_a_fanout_arrives() {
 }
 
 #[test]
+fn every_delivery_under_a_window_has_a_latency() {
+    let workload = "name = 'window'\ntransports = ['tcp', 'ws']\nconnections = 5\nmessages = 2_000\nwindow = 100\nrelay = true\nmin_cpu_s = 0.0";
+    let folder = Folder::with("window", workload);
+    assert_success(&folder.run(&["--runs", "2", "--series", "1"]));
+    for run in folder.results().iter().flat_map(|line| line["runs"].as_array().expect("repetitions")) {
+        let latency = &run["window_latency"];
+        assert_eq!(latency["from_batch"]["count"], run["deliveries"]);
+        let intervals = latency["intervals"].as_array().expect("asked for");
+        let counted = intervals.iter().flat_map(|one| one["window_us"].as_array().expect("buckets"));
+        assert_eq!(counted.filter_map(|bucket| bucket[1].as_u64()).sum::<u64>(), 10_000);
+        assert!(run["latency"].is_null(), "nothing was meant to be sent at a moment");
+    }
+}
+
+#[test]
 fn large_bodies_arrive() {
     let workload = "name = 'large'\ntransports = ['tcp', 'ws']\nconnections = 3\nbody = 300_000\nmessages = 30\nwindow = 4\nrelay = true\nmin_cpu_s = 0.0";
     let folder = Folder::with("large", workload);
@@ -94,6 +109,8 @@ fn one_consumer_of_a_queue_gets_every_message() {
     for line in folder.results() {
         let run = &line["runs"][0];
         assert_eq!((&run["deliveries"], &run["shares"]["consumed"][0]), (&2_000.into(), &4_000.into()));
+        let sampled = run["window_latency"]["from_batch"]["count"].as_u64().expect("a number");
+        assert!((2_000 / 64 - 1..=2_000 / 64 + 1).contains(&sampled), "{sampled}: every 64th has a latency");
     }
 }
 

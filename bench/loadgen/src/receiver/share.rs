@@ -51,6 +51,8 @@ pub struct Share {
     last: usize,
     /// Messages taken.
     pub taken: u64,
+    /// Publisher and number of every 64th message, for its latency; the owner empties it.
+    pub sampled: Vec<(usize, u64)>,
 }
 
 impl Share {
@@ -65,7 +67,17 @@ impl Share {
         let line = subscription.map(|id| format!("subscription:{id}").into_bytes()).unwrap_or_default();
         let sources = feeds.iter().map(|feed| Source { feed: Rc::clone(feed), next: 0 }).collect();
         let line = line.into_boxed_slice();
-        Share { line, sources, ledger, sole, acks, shape: Shape::default(), last: 0, taken: 0 }
+        Share {
+            line,
+            sources,
+            ledger,
+            sole,
+            acks,
+            shape: Shape::default(),
+            last: 0,
+            taken: 0,
+            sampled: Vec::new(),
+        }
     }
 
     /// Least sequence number of a publisher that may still come here.
@@ -133,6 +145,7 @@ impl Share {
         let ledger = Rc::clone(&self.ledger);
         let (publisher, sequence) = self.note(body, &mut ledger.borrow_mut())?;
         self.check(publisher, sequence, head, &body[..size])?;
+        self.sampled.push((publisher, sequence));
         let frame_len = head.body_at + size + 1;
         self.shape = Shape { frame_len, body_at: head.body_at, line_at, ..Shape::default() };
         if let Some(acks) = &mut self.acks {

@@ -1,0 +1,189 @@
+//! Latency under a window: from the write of a message's batch to its delivery.
+//!
+//! A publisher under a window writes batches; each has one moment, and a read of one connection has one moment for all
+//! it brought. So a message costs nothing: the generator reads the clock twice for hundreds of them. The loop is
+//! closed: the publisher waits for its slowest subscription, and the queueing that the window allows is part of what a
+//! message waits.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::{HIGHEST_NS, Percentiles, buckets};
+use crate::series::micros;
+
+/// Batches kept of each publisher; a window holds about ten, since they are no smaller than an eighth of it.
+const BATCHES_MAX: usize = 1_024;
+
+/// Messages before `end` and behind the batch before were written at `at`.
+#[derive(Debug, Clone, Copy)]
+struct Batch {
+    end: u64,
+    at: Instant,
+}
+
+/// Collects the latencies of all publishers' messages, in whole µs.
+pub struct WindowLatency {
+    batches: Vec<VecDeque<Batch>>,
+    begun: Instant,
+    /// Length of the intervals to be told apart, if any.
+    interval: Option<Duration>,
+    /// Number of the interval that `current` belongs to.
+    index: u64,
+    current: Histogram<u64>,
+    whole: Histogram<u64>,
+    intervals: Vec<WindowInterval>,
+}
+
+impl WindowLatency {
+    /// Begins at `begun`, when everything that was sent before is delivered.
+    pub fn new(publishers: usize, begun: Instant, interval: Option<Duration>) -> WindowLatency {
+        let histogram =
+            || Histogram::new_with_bounds(1, HIGHEST_NS / 1_000, 2).expect("bounds and digits are legal");
+        WindowLatency {
+            batches: vec![VecDeque::new(); publishers],
+            begun,
+            interval,
+            index: 0,
+            current: histogram(),
+            whole: histogram(),
+            intervals: Vec::new(),
+        }
+    }
+
+    /// A publisher begins to write its messages before `end`.
+    pub fn writing(&mut self, publisher: usize, end: u64, at: Instant) {
+        let batches = &mut self.batches[publisher];
+        if batches.len() == BATCHES_MAX {
+            batches.pop_front();
+        }
+        batches.push_back(Batch { end, at });
+    }
+
+    /// Messages `from..to` of a publisher have arrived, on each of so many lanes.
+    #[inline]
+    pub fn arrived(&mut self, publisher: usize, from: u64, to: u64, lanes: u64, now: Instant) {
+        self.go_on_to(now);
+        let batches = &self.batches[publisher];
+        let mut from = from;
+        let first = batches.partition_point(|batch| batch.end <= from);
+        for &Batch { end, at } in batches.range(first..) {
+            if from >= to {
+                break;
+            }
+            let count = (end.min(to) - from) * lanes;
+            self.current.saturating_record_n(micros(now.saturating_duration_since(at)), count);
+            from = end;
+        }
+    }
+
+    /// Ends the interval if `now` is in a later one.
+    #[inline]
+    fn go_on_to(&mut self, now: Instant) {
+        let Some(interval) = self.interval else { return };
+        let since = now.saturating_duration_since(self.begun);
+        if since >= interval * u32::try_from(self.index + 1).expect("a run is short") {
+            self.end_interval();
+            self.index = u64::try_from(since.as_nanos() / interval.as_nanos()).expect("a run is short");
+        }
+    }
+
+    fn end_interval(&mut self) {
+        if let Some(interval) = self.interval.filter(|_| !self.current.is_empty()) {
+            let duration_us = micros(interval);
+            let window_us = buckets(&self.current);
+            self.intervals.push(WindowInterval { at_us: self.index * duration_us, duration_us, window_us });
+        }
+        self.whole.add(&self.current).expect("both have the same bounds");
+        self.current.reset();
+    }
+
+    /// What was recorded.
+    pub fn result(mut self) -> WindowResult {
+        self.end_interval();
+        let asked = self.interval.is_some();
+        WindowResult {
+            from_batch: Percentiles::new(&self.whole, 1_000),
+            intervals: asked.then_some(self.intervals),
+        }
+    }
+}
+
+/// Latencies of one run under a window.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WindowResult {
+    /// Since the batch of a message was begun to be written; queueing in the window is part of it.
+    pub from_batch: Percentiles,
+    /// The same over time, when asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub intervals: Option<Vec<WindowInterval>>,
+}
+
+/// Latencies of the deliveries of one interval: upper bound in µs and count of each bucket that is not empty.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WindowInterval {
+    /// Its begin, since the begin of the repetition, µs.
+    pub at_us: u64,
+    /// Its length, µs.
+    pub duration_us: u64,
+    /// Since the batch of a message was begun to be written, rounded down.
+    pub window_us: Vec<(u64, u64)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_message_counts_from_the_write_of_its_batch() {
+        let start = Instant::now();
+        let mut latency = WindowLatency::new(2, start, None);
+        latency.writing(1, 100, start);
+        latency.writing(1, 150, start + MS * 3);
+        // A read that ends within the second batch, and one lane behind: three lanes had all, one had 20.
+        latency.arrived(1, 0, 120, 3, start + MS * 4);
+        latency.arrived(1, 0, 20, 1, start + MS * 4);
+        let result = latency.result().from_batch;
+        assert_eq!(result.count, 380);
+        let counts: Vec<(u64, u64)> = result.buckets_ns.clone();
+        assert_eq!(counts.len(), 2);
+        assert_eq!(counts[0].1, 60, "20 messages of the second batch on three lanes");
+        assert!((1_000_000..1_010_000).contains(&counts[0].0), "1 ms behind their write");
+        assert_eq!(counts[1].1, 320);
+        assert!((4_000_000..4_040_000).contains(&counts[1].0), "4 ms behind their write");
+    }
+
+    #[test]
+    fn intervals_hold_what_the_whole_holds() {
+        let start = Instant::now();
+        let mut latency = WindowLatency::new(1, start, Some(MS * 10));
+        for message in 0..30_u32 {
+            let at = start + MS * message;
+            latency.writing(0, u64::from(message) + 1, at);
+            let number = u64::from(message);
+            latency.arrived(0, number, number + 1, 1, at + Duration::from_micros(200));
+        }
+        let result = latency.result();
+        let intervals = result.intervals.expect("asked for");
+        assert_eq!(intervals.iter().map(|one| one.at_us).collect::<Vec<_>>(), [0, 10_000, 20_000]);
+        assert!(intervals.iter().all(|one| one.window_us == [(200, 10)]));
+        assert_eq!(result.from_batch.count, 30);
+    }
+
+    #[test]
+    fn batches_of_long_ago_are_forgotten() {
+        let start = Instant::now();
+        let mut latency = WindowLatency::new(1, start, None);
+        let written = BATCHES_MAX as u64 + 5;
+        for end in 1..=written {
+            latency.writing(0, end, start);
+        }
+        assert_eq!(latency.batches[0].len(), BATCHES_MAX);
+        latency.arrived(0, written - 1, written, 1, start + MS);
+        assert_eq!(latency.result().from_batch.count, 1);
+    }
+}
