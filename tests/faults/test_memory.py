@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import selectors
 import socket
 import threading
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -18,6 +20,8 @@ from tests.support.ws import TEXT, WebSocket, encode_frame
 
 RESIDENT_KIB_MAX = 320 << 10
 """What `memory_limit=256MiB` allows the whole process."""
+PATIENCE_S = 15.0
+"""Half of `publish_timeout`."""
 
 
 @pytest.fixture
@@ -72,6 +76,47 @@ def test_many_unfinished_frames(limited: BrokerProcess) -> None:
     held = hold(limited, 200, unfinished) + hold_websockets(limited, 200, unfinished)
     for wire in held:
         wire.discard()
+
+
+@pytest.mark.parametrize("silent", [0, 100])
+def test_publishers_whose_frames_fill_the_memory_all_get_through(limited: BrokerProcess, silent: int) -> None:
+    """Nobody's frame is whole when memory is short, so pausing all of them would keep it short.
+
+    With some that say nothing more, the others get through all the same.
+    """
+    frame = frames.send("/topic/a", b"x" * 1_000_000, content_length=1_000_000, receipt="r")
+    idle = hold(limited, silent, frame[:900_000])
+    held = [hold_part(limited, frame, 900_000) for _ in range(250 - silent)]
+    unsent = {wire.sock: frame[sent:] for wire, sent in held}
+    with selectors.DefaultSelector() as ready:
+        for wire, _ in held:
+            wire.sock.settimeout(0)
+            ready.register(wire.sock, selectors.EVENT_WRITE)
+        while unsent:
+            chosen = ready.select(timeout=PATIENCE_S)
+            assert chosen, f"nobody could send within {PATIENCE_S} s; {len(unsent)} wait"
+            for selected, _ in chosen:
+                sock = cast(socket.socket, selected.fileobj)
+                unsent[sock] = unsent[sock][sock.send(unsent[sock]) :]
+                if not unsent[sock]:
+                    del unsent[sock]
+                    ready.unregister(sock)
+    for wire, _ in held:
+        wire.expect_receipt("r")
+    for wire in [*idle, *(wire for wire, _ in held)]:
+        wire.discard()
+
+
+def hold_part(broker: BrokerProcess, frame: bytes, length: int) -> tuple[Wire, int]:
+    """A session that sent as much of the first `length` bytes as the broker took at once, and how much that was."""
+    wire = Wire(broker.port, timeout=PATIENCE_S)
+    wire.connect()
+    wire.sock.settimeout(0.05)
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while sent < length:
+            sent += wire.sock.send(frame[sent : min(sent + (1 << 16), length)])
+    return wire, sent
 
 
 def hold(broker: BrokerProcess, count: int, data: bytes) -> list[Wire]:

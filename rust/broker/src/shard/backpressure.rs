@@ -9,8 +9,6 @@
 //! A connection is parked at its next SEND, so that whatever came before is done and nothing overtakes it. A SEND
 //! parked longer than `publish_timeout` is refused with `E-MEMORY`.
 
-use std::sync::atomic::Ordering;
-
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Message;
 use stompica_proto::error::Code;
@@ -35,8 +33,6 @@ use crate::stats::Counters;
 const STUCK_MS: u64 = 1000;
 /// A body of this size is weighed against `memory_limit` by itself; smaller ones once per turn, together.
 const LARGE_BODY: usize = 64 << 10;
-/// How often the outboxes are compared while memory is short.
-const OUTBOX_CHECK_MS: u64 = 100;
 
 /// Makes room in an outbox at its limit for `frames` more messages; false if they are to be left out.
 pub(super) fn make_room(
@@ -101,15 +97,6 @@ impl Shard {
         }
     }
 
-    /// Whether a connection may send although memory is short: it holds deliveries, and what it sends may be what lets
-    /// it acknowledge them.
-    fn may_exceed(&self, key: ConnKey) -> bool {
-        let holds =
-            self.conns.get(key).and_then(|conn| conn.flight.as_ref()).is_some_and(|it| it.unacked > 0);
-        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
-        holds && self.shared.memory.load(Ordering::Relaxed) < limit / 100 * 95
-    }
-
     /// Bytes that wait for a connection: in its outbox, and in queues of its subscriptions to topics.
     fn waiting_bytes(&self, key: ConnKey) -> usize {
         let Some(conn) = self.conns.get(key) else { return 0 };
@@ -157,19 +144,6 @@ impl Shard {
         }
     }
 
-    /// Whether a large message fits below `memory_limit` now: each interested shard will hold a copy. Where little is
-    /// held it is let through in any case, or it would wait for ever.
-    fn has_memory_for(&mut self, message_bytes: usize, shards: u64) -> bool {
-        self.count_memory();
-        let copies = i64::from(shards.count_ones()) + 2;
-        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
-        let held = self.shared.memory.load(Ordering::Relaxed);
-        let wanted = i64::try_from(message_bytes).unwrap_or(i64::MAX).saturating_mul(copies);
-        let fits = held < limit / 4 || held.saturating_add(wanted) < limit / 10 * 9;
-        self.memory_is_short |= !fits; // so that it is looked at again soon
-        fits
-    }
-
     /// Leaves a connection's SEND, and all behind it, unread until something gives.
     pub(crate) fn park(&mut self, key: ConnKey, pause: Pause) {
         let now_ms = self.now_ms;
@@ -183,7 +157,7 @@ impl Shard {
         self.rearm(key);
     }
 
-    /// Reads a connection on whose COMMIT has been decided.
+    /// Reads a connection that waited, alone: its COMMIT has been decided, or it is its turn.
     pub(super) fn unpark(&mut self, key: ConnKey) {
         let now_ms = self.now_ms;
         if let Some(conn) = self.conns.get_mut(key)
@@ -218,7 +192,7 @@ impl Shard {
     }
 
     /// From now on publishers to this connection's subscriptions pause.
-    fn mark_full(&mut self, key: ConnKey) {
+    pub(super) fn mark_full(&mut self, key: ConnKey) {
         let now_ms = self.now_ms;
         let blocks = matches!(self.config.slow_consumer, SlowConsumer::Block(_));
         let waiting = self.waiting_bytes(key);
@@ -301,53 +275,6 @@ impl Shard {
         });
         let text = format!("{bytes} bytes waited for this connection; {frames} frames were not sent");
         self.fail(key, ProtocolError::new(Code::SlowConsumer, text), None);
-    }
-
-    /// Compares what is held with `memory_limit`.
-    pub(super) fn look_at_memory(&mut self) {
-        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
-        let held = self.shared.memory.load(Ordering::Relaxed);
-        let was_short = self.memory_is_short;
-        // Paused at 80 %, on again at 70 %, so that it does not flap.
-        self.memory_is_short = held >= limit / 10 * if was_short { 7 } else { 8 };
-        if was_short && !self.memory_is_short {
-            self.retry_parked();
-        }
-        if self.memory_is_short && self.now_ms >= self.next_outbox_check_ms {
-            if !was_short {
-                self.log(Level::Warn, || {
-                    format!("{held} bytes are held, memory_limit is {limit}: publishers pause")
-                });
-            }
-            self.next_outbox_check_ms = self.now_ms + OUTBOX_CHECK_MS;
-            self.fill_largest_outboxes();
-        }
-    }
-
-    /// The largest outboxes count as full while memory is short.
-    fn fill_largest_outboxes(&mut self) {
-        let largest = self.conns.iter().map(|(_, conn)| conn.outbox.bytes()).max().unwrap_or(0);
-        if largest < 64 << 10 {
-            return;
-        }
-        let chosen: Vec<ConnKey> = self
-            .conns
-            .iter()
-            .filter(|(_, conn)| conn.phase == Phase::Open && conn.outbox.bytes() > largest / 2)
-            .map(|(key, _)| key)
-            .collect();
-        for key in chosen {
-            match self.config.slow_consumer {
-                SlowConsumer::Block(_) => self.mark_full(key),
-                SlowConsumer::Disconnect => self.cut_off(key),
-                SlowConsumer::DropOldest | SlowConsumer::DropNewest => {
-                    if let Some(conn) = self.conns.get_mut(key) {
-                        let dropped = conn.outbox.drop_oldest(&mut self.chunks, largest / 2);
-                        self.counters.dropped += dropped as u64;
-                    }
-                }
-            }
-        }
     }
 
     /// The mark of one mailbox, in frames.

@@ -81,6 +81,8 @@ impl Shard {
         } else if self.memory_is_short && conn.input.len() >= UNFINISHED_MAX {
             if conn.read_to_end {
                 self.read_to_end(key);
+            } else if self.has_turn(key) {
+                self.read(key);
             } else {
                 // The SEND that is arriving would have to wait; it may as well wait in the kernel.
                 self.park(key, Pause::Arriving);

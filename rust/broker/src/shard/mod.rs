@@ -33,6 +33,7 @@ mod queues;
 mod receive;
 mod report;
 mod shared;
+mod shortage;
 pub mod timer;
 
 use std::collections::{HashMap, VecDeque};
@@ -167,6 +168,8 @@ pub struct Shard {
     input_bytes: usize,
     counted_bytes: i64,
     memory_is_short: bool,
+    /// The connection that may go on while memory is short, and since when.
+    exempt: Option<(ConnKey, u64)>,
     next_outbox_check_ms: u64,
     next_accept_log_ms: u64,
     next_token: u64,
@@ -236,6 +239,7 @@ impl Shard {
             input_bytes: 0,
             counted_bytes: 0,
             memory_is_short: false,
+            exempt: None,
             next_outbox_check_ms: 0,
             next_accept_log_ms: 0,
             next_token: 0,
