@@ -15,7 +15,9 @@ import pytest
 
 from stompica.bench import BenchError, loadgen, procfs
 from stompica.bench.peers import PEERS, Missing, bytecount
+from stompica.bench.peers.timing import BATCHES_MAX, WindowLatency
 from stompica.bench.workload import Point
+from stompica.recording import histogram
 
 QUICK = {"connections": 3, "messages": 500, "window": 100, "min_cpu_s": 0.0, "body": 50}
 
@@ -59,6 +61,10 @@ def test_fan_out_is_counted_by_bytes(name: str, tmp_path: Path) -> None:
     run = repetition(name, tmp_path)
     assert (run["messages"], run["deliveries"], run["rounds"]) == (500, 1500, 1)
     assert sum(row["deliveries"] for row in run["series"]) == 1500
+    latency = run["window_latency"]
+    assert latency["from_batch"]["count"] == 500, "one subscriber of three, each of its messages"
+    assert sum(count for row in latency["intervals"] for _, count in row["window_us"]) == 500
+    assert 0 < latency["from_batch"]["p50_us"] <= latency["from_batch"]["max_us"]
     assert run["target_cpu_s"] > 0
 
 
@@ -164,6 +170,37 @@ def test_pings_are_answered_and_are_no_messages(tmp_path: Path) -> None:
         status = bytecount.main(["nats", f"127.0.0.1:{port}", str(os.getpid()), str(out), *numbers, "--min-cpu=0"])
     run = json.loads(out.read_text())["runs"][0]
     assert (status, run["fault"], run["deliveries"]) == (0, None, 2)
+
+
+def test_latencies_of_counted_bytes_are_those_of_their_batches() -> None:
+    ms = 1_000_000
+    latency = WindowLatency(2)
+    latency.writing(1, 50, 0)
+    latency.arrived(1, 0, 50, 1 * ms)
+    latency.forget()
+    latency.writing(1, 100, 2 * ms)
+    latency.writing(1, 150, 5 * ms)
+    latency.arrived(1, 50, 120, 6 * ms)
+    latency.end_interval(0, 10_000)
+    latency.arrived(1, 120, 120, 9 * ms)
+    latency.arrived(1, 120, 150, 15 * ms)
+    latency.end_interval(10_000, 10_000)
+    found = latency.result()
+    # 1,000 µs and 4,000 µs, then 10,000 µs, each in the bucket that the recording has for it.
+    assert [row["window_us"] for row in found["intervals"]] == [[(1003, 20), (4015, 50)], [(10047, 30)]]
+    assert [histogram.bounds(high)[1] for high in (1000, 4000, 10000)] == [1003, 4015, 10047]
+    assert found["from_batch"] == {
+        "p50_us": 4000.0, "p99_us": 10000.0, "p999_us": 10000.0, "max_us": 10000.0, "count": 100,
+    }  # fmt: skip
+
+
+def test_batches_of_long_ago_are_forgotten_and_the_last_are_not() -> None:
+    latency = WindowLatency(1)
+    for end in range(1, 3 * BATCHES_MAX):
+        latency.writing(0, end, 0)
+    latency.arrived(0, 3 * BATCHES_MAX - 10, 3 * BATCHES_MAX - 1, 7000)
+    latency.end_interval(0, 1)
+    assert latency.result()["from_batch"]["count"] == 9
 
 
 def test_lengths_of_mqtt_packets_are_in_digits_of_128() -> None:

@@ -1,4 +1,4 @@
-"""The figures of a campaign as a table: medians over the repetitions."""
+"""The figures of a campaign: medians over the repetitions, as numbers for run.json and as tables for people."""
 
 from __future__ import annotations
 
@@ -13,12 +13,40 @@ from stompica.tabular import table
 GENERATOR_BUSY = 0.8
 """Share of its core from which on the generator may have been the limit."""
 
+GROUPS = ("idle", "held", "firehose")
+"""Objects of the load generator's record with figures of one kind of workload; each is a table of its own."""
+
+
+def medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Figures that no table of a recording has, such as `idle.user_bytes_per_connection`; units are in the names.
+
+    Empty where a repetition failed, and for workloads that have none.
+    """
+    found: dict[str, float] = {}
+    if any(run.get("fault") for run in runs):
+        return found
+    for group in GROUPS:
+        kept = [run[group] for run in runs if run.get(group)]
+        numbers = [name for name, value in kept[0].items() if type(value) in (int, float)] if kept else []
+        found |= {f"{group}.{name}": statistics.median(one[name] for one in kept) for name in numbers}
+    shares = [run["shares"]["consumed"] for run in runs if run.get("shares")]
+    if shares:
+        found["shares.least_by_most"] = statistics.median(min(each) / max(*each, 1) for each in shares)
+    return found
+
 
 def lines(campaign: Campaign) -> Iterator[str]:
-    """The table, and below it what failed."""
-    rows = [_row(campaign, case) for case in campaign.plan.cases]
-    shown = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
-    yield from table([{name: row[name] for name in shown} for row in rows])
+    """The tables, and below them what failed."""
+    tables: dict[str, list[dict[str, str]]] = {name: [] for name in ("", *GROUPS)}
+    for case in campaign.plan.cases:
+        parts = list(campaign.parts(case).values())
+        found = medians([part.run for part in parts])
+        group = next((name for name in GROUPS if any(key.startswith(f"{name}.") for key in found)), "")
+        figures = _speed(parts, found) if not group else _of_group(group, found, parts)
+        tables[group].append({**_head(campaign, case, parts), **figures, "repetitions": _count(campaign, parts)})
+    for rows in filter(None, tables.values()):
+        shown = [name for name in rows[0] if any(row[name] for row in rows)]
+        yield from table([{name: row[name] for name in shown} for row in rows])
     for case in campaign.plan.cases:
         for number, part in campaign.parts(case).items():
             if part.fault:
@@ -29,35 +57,42 @@ def lines(campaign: Campaign) -> Iterator[str]:
         yield "a quick run: these figures mean nothing"
 
 
-def _row(campaign: Campaign, case: Case) -> dict[str, str]:
-    parts = list(campaign.parts(case).values())
-    runs = [part.run for part in parts]
-    failed = any(part.fault for part in parts)
-    row = {
+def _head(campaign: Campaign, case: Case, parts: Sequence[Part]) -> dict[str, str]:
+    return {
         "workload": case.point.workload,
         **_axes(campaign, case),
         "over": case.point.transport,
         "variant": case.variant.name,
         "writers": str(parts[0].target["writers"] or "") if parts else "",
     }
-    figures = {
-        "per_s": "",
-        "cpu_us_each": "",
-        "p50_us": "",
-        "p99_us": "",
-        "max_us": "",
-        "generator": "",
-        "peak_MiB": "",
-    }
-    if runs and not failed:
-        figures["per_s"] = _rate(_median(runs, "deliveries_per_s"))
-        figures["cpu_us_each"] = f"{_median(runs, 'cpu_us_per_delivery') or 0:.4g}"
-        figures |= _latencies(runs)
-        share = _median(runs, "generator_share") or 0
-        figures["generator"] = f"{share:.0%}" + (" busy" if share > GENERATOR_BUSY else "")
-        figures["peak_MiB"] = _peak(parts)
-    repetitions = "FAILED" if failed else f"{len(parts)}/{campaign.plan.repetitions}"
-    return {**row, **figures, "repetitions": repetitions}
+
+
+def _speed(parts: Sequence[Part], found: Mapping[str, float]) -> dict[str, str]:
+    """Rates, costs and latencies; empty where there are none."""
+    names = ("per_s", "cpu_us_each", "p50_us", "p99_us", "max_us", "window_p50_us", "window_p99_us", "least_by_most")
+    figures = dict.fromkeys((*names, "generator", "peak_MiB"), "")
+    runs = [part.run for part in parts]
+    if not runs or any(part.fault for part in parts):
+        return figures
+    figures["per_s"] = _rate(_median(runs, "deliveries_per_s"))
+    figures["cpu_us_each"] = f"{_median(runs, 'cpu_us_per_delivery') or 0:.4g}"
+    figures |= _latencies(runs, "latency", "from_intended", "", ("p50_us", "p99_us", "max_us"))
+    figures |= _latencies(runs, "window_latency", "from_batch", "window_", ("p50_us", "p99_us"))
+    if "shares.least_by_most" in found:
+        figures["least_by_most"] = f"{found['shares.least_by_most']:.2f}"
+    share = _median(runs, "generator_share") or 0
+    figures["generator"] = f"{share:.0%}" + (" busy" if share > GENERATOR_BUSY else "")
+    figures["peak_MiB"] = _peak(parts)
+    return figures
+
+
+def _of_group(group: str, found: Mapping[str, float], parts: Sequence[Part]) -> dict[str, str]:
+    names = (name for name in found if name.startswith(f"{group}."))
+    return {**{name.removeprefix(f"{group}."): _short(found[name]) for name in names}, "peak_MiB": _peak(parts)}
+
+
+def _count(campaign: Campaign, parts: Sequence[Part]) -> str:
+    return "FAILED" if any(part.fault for part in parts) else f"{len(parts)}/{campaign.plan.repetitions}"
 
 
 def _axes(campaign: Campaign, case: Case) -> dict[str, str]:
@@ -72,11 +107,13 @@ def _axes(campaign: Campaign, case: Case) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in ("writers", "transport")}
 
 
-def _latencies(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    whole = [run["latency"]["from_intended"] for run in runs if run.get("latency")]
+def _latencies(
+    runs: Sequence[Mapping[str, Any]], source: str, since: str, prefix: str, names: Sequence[str]
+) -> dict[str, str]:
+    whole = [run[source][since] for run in runs if run.get(source)]
     if len(whole) < len(runs):
         return {}
-    return {name: f"{statistics.median(row[name] for row in whole):.0f}" for name in ("p50_us", "p99_us", "max_us")}
+    return {f"{prefix}{name}": f"{statistics.median(row[name] for row in whole):.0f}" for name in names}
 
 
 def _peak(parts: Sequence[Part]) -> str:
@@ -98,3 +135,7 @@ def _rate(value: float | None) -> str:
         if value >= divisor:
             return f"{value / divisor:.3g} {unit}"
     return f"{value:.3g}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

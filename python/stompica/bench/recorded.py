@@ -15,8 +15,12 @@ from stompica.bench.sampler import STAGES, Stages, now_us, spread
 from stompica.bench.workload import Point
 from stompica.recording import Bucket, RunInfo, RunWriter, Target, Workload, new_run_id
 
-SERIES = {"intended": "intended_us", "write": "write_us"}
-"""Series of latencies, and what the load generator calls their buckets."""
+SERIES = (
+    ("latency", "intended", "intended_us"),
+    ("latency", "write", "write_us"),
+    ("window_latency", "window", "window_us"),
+)
+"""The load generator's object, the series of table `latency` made of it, and its buckets."""
 
 DISTINGUISHES = ("kind", "subscriptions", "ids", "joint", "pattern", "spread", "window", "seconds")
 """Fields of a workload without a place of their own in run.json."""
@@ -120,8 +124,8 @@ def _repetition(writer: RunWriter, number: int, part: Part) -> None:
     for interval in run.get("series") or []:
         row = {name: interval[name] for name in ("duration_us", "messages", "deliveries")}
         writer.add("throughput", {"repetition": number, "at_us": begun_us + interval["at_us"], **row})
-    for interval in (run.get("latency") or {}).get("intervals") or []:
-        for series, name in SERIES.items():
+    for source, series, name in SERIES:
+        for interval in (run.get(source) or {}).get("intervals") or []:
             at_us, duration_us = begun_us + interval["at_us"], interval["duration_us"]
             writer.latency(number, series, at_us, duration_us, _buckets(interval[name]))
     for at_us, process, cpu_us, rss_bytes, threads in part.processes:

@@ -21,12 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from stompica.bench import procfs
+from stompica.bench.peers.timing import WindowLatency
 
 STALL_S = 20.0
 WARM_UP_S = 0.3
 RUN_MAX_S = 12.0
 READ_BYTES = 1 << 20
 PORTION_BYTES = 256 * 1024
+TIMED = 8
+"""The latencies of one subscriber in so many are counted: those of all would slow this generator down."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ class Lane:
     socket: socket.socket
     publisher: int
     message_bytes: int
+    timed: bool
+    """Whether its latencies are counted."""
     received: int = 0
     """Bytes of messages."""
     tail: bytes = b""
@@ -139,13 +144,15 @@ class Load:
         self.lanes: dict[int, Lane] = {}
         self.publishers: list[Publisher] = []
         self.series: list[dict[str, int]] = []
+        self.latency = WindowLatency(options.publishers)
         for number in range(options.publishers):
             topic = f"bench-{number}"
-            for _ in range(options.connections):
+            for place in range(options.connections):
                 stream = _open(protocol, address)
                 stream.sendall(protocol.subscribe(topic))
                 _await(stream, protocol.subscribed)
-                self.lanes[stream.fileno()] = Lane(stream, number, len(protocol.message(topic, body)))
+                length = len(protocol.message(topic, body))
+                self.lanes[stream.fileno()] = Lane(stream, number, length, timed=place % TIMED == 0)
             self.publishers.append(Publisher(_open(protocol, address), protocol.publish(topic, body)))
         for stream in [lane.socket for lane in self.lanes.values()] + [one.socket for one in self.publishers]:
             stream.setblocking(False)
@@ -201,6 +208,7 @@ class Load:
             if allowed <= 0 or (allowed < self._window // 8 and allowed < publisher.goal - publisher.sent):
                 return False
             count = max(1, min(allowed, PORTION_BYTES // len(publisher.frame)))
+            self.latency.writing(number, publisher.sent + count, time.monotonic_ns())
             publisher.pending = memoryview(publisher.frame * count)
             publisher.sent += count
         try:
@@ -221,7 +229,11 @@ class Load:
         if size == 0:
             raise Fault("closed by the peer")
         if lane is not None:
+            before = lane.received // lane.message_bytes
             lane.received += size - self._pings(lane, size)
+            if lane.timed:
+                after = lane.received // lane.message_bytes
+                self.latency.arrived(lane.publisher, before, after, time.monotonic_ns())
             if lane.received > self.publishers[lane.publisher].sent * lane.message_bytes:
                 raise Fault("more bytes came than were sent: doubled, or no messages")
         elif self._protocol.ping and self._buffer.startswith(self._protocol.ping):
@@ -266,6 +278,7 @@ def measure(load: Load, options: argparse.Namespace) -> dict[str, Any]:
     begun, begun_us = time.monotonic(), time.time_ns() // 1000
     before, own_before = procfs.usage(options.pid), time.process_time()
     sent, delivered, rounds = load.messages, load.deliveries, 0
+    load.latency.forget()
     last = [begun, sent, delivered]
 
     def tick(at_once: bool = False) -> None:
@@ -274,6 +287,7 @@ def measure(load: Load, options: argparse.Namespace) -> dict[str, Any]:
             messages, deliveries = load.messages, load.deliveries
             length = round((now - last[0]) * 1e6)
             row = {"at_us": round((last[0] - begun) * 1e6), "duration_us": length}
+            load.latency.end_interval(**row)
             load.series.append({**row, "messages": messages - int(last[1]), "deliveries": deliveries - int(last[2])})
             last[:] = [now, messages, deliveries]
 
@@ -299,6 +313,7 @@ def measure(load: Load, options: argparse.Namespace) -> dict[str, Any]:
         "generator_cpu_s": own_s,
         "generator_share": own_s / seconds,
         "series": [row for row in load.series if row["duration_us"] > 0],
+        "window_latency": load.latency.result(),
     }
 
 
