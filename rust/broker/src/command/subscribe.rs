@@ -179,7 +179,11 @@ impl Shard {
                 return Err(error);
             }
         };
-        self.list_subscription(key, wanted.id.unwrap_or(destination), found.index);
+        if wanted.id.is_none() {
+            // By the name that its owner uses, as the destination may be a temporary one.
+            self.router.subscriptions[found.index as usize].id = wanted.name().into();
+        }
+        self.list_subscription(key, wanted.name(), found.index);
         if let Some(queue) = own_queue {
             let credit = self.add_receiver(key, found, wanted, options, Feed::One(self.id()), Some(queue));
             if let Some(receiver) = self.router.receiver_mut(found.index) {

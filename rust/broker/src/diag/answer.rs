@@ -62,6 +62,12 @@ impl Answer {
         Answer { query, part }
     }
 
+    /// What it is made of.
+    #[must_use]
+    pub fn part(&self) -> &Part {
+        &self.part
+    }
+
     /// As JSON: an object, a number or a list.
     #[must_use]
     pub fn json(&self) -> String {

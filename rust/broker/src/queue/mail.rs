@@ -137,10 +137,6 @@ pub enum QueueMail {
     Diagnose(Query, u64),
     /// A part of the answer to it.
     Diagnosed(u64, Box<Part>),
-    /// Somebody wants the text of `/queue/monitor`.
-    Monitor,
-    /// A part of that text.
-    MonitorText(Vec<u8>),
 }
 
 impl QueueMail {

@@ -43,6 +43,8 @@ pub(crate) enum Purpose {
     },
     /// To one subscription that asked for an interval.
     Push(SubscriptionKey),
+    /// To the subscriptions of `/queue/monitor`, as text.
+    Monitor,
 }
 
 /// A question that some shards have not answered.
@@ -92,7 +94,7 @@ impl Shard {
         Flow::Waiting
     }
 
-    fn ask_everyone(&mut self, conn: ConnKey, query: Query, purpose: Purpose) -> u64 {
+    pub(super) fn ask_everyone(&mut self, conn: ConnKey, query: Query, purpose: Purpose) -> u64 {
         self.diagnostics.last_number += 1;
         let number = self.diagnostics.last_number;
         let waiting = self.shared_len();
@@ -116,27 +118,24 @@ impl Shard {
             return;
         }
         let Gather { query, conn, purpose, part, .. } = gathers.swap_remove(at);
-        if let Some(mut part) = part {
-            part.sort();
-            self.hand_answer(conn, &Answer::new(query, part), purpose);
-        }
-    }
-
-    fn hand_answer(&mut self, key: ConnKey, answer: &Answer, purpose: Purpose) {
+        let Some(mut part) = part else { return };
+        part.sort();
+        let answer = &Answer::new(query, part);
         match purpose {
             Purpose::Frame(receipt) => {
-                if self.resume(key) {
-                    self.send_frame(key, answer);
-                    self.send_receipt(key, receipt.as_deref());
+                if self.resume(conn) {
+                    self.send_frame(conn, answer);
+                    self.send_receipt(conn, receipt.as_deref());
                 }
             }
             Purpose::Publish { name, headers, receipt } => {
                 self.publish_answer(answer, &name, &headers);
-                if self.resume(key) {
-                    self.send_receipt(key, receipt.as_deref());
+                if self.resume(conn) {
+                    self.send_receipt(conn, receipt.as_deref());
                 }
             }
             Purpose::Push(subscription) => self.push_answer(answer, subscription),
+            Purpose::Monitor => self.publish_monitor(answer.part()),
         }
     }
 

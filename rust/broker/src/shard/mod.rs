@@ -52,7 +52,6 @@ use self::deliver::{Run, Tails};
 use self::drain::Draining;
 use self::gather::Diagnostics;
 use self::mailbox::{Batch, Mail};
-use self::monitor::Monitor;
 pub use self::shared::Shared;
 use self::timer::Timers;
 use crate::chunk::ChunkPool;
@@ -133,7 +132,6 @@ pub struct Shard {
     backlogs: HashMap<Subscriber, PendingBacklog>,
     /// Room that is kept for transactions.
     prepared: HashMap<Prepared, Vec<Need>>,
-    monitor: Monitor,
     queue_out: Vec<Vec<QueueMail>>,
     counted_queues: usize,
     chunks: ChunkPool,
@@ -208,7 +206,6 @@ impl Shard {
             bindings: HashMap::new(),
             backlogs: HashMap::new(),
             prepared: HashMap::new(),
-            monitor: Monitor::default(),
             queue_out: shared.mailboxes.iter().map(|_| Vec::new()).collect(),
             counted_queues: 0,
             chunks: ChunkPool::default(),

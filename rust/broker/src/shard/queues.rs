@@ -102,11 +102,6 @@ impl Shard {
                 self.tell(from, QueueMail::Diagnosed(number, Box::new(part)));
             }
             QueueMail::Diagnosed(number, part) => self.diagnosed(number, *part),
-            QueueMail::Monitor => {
-                let text = self.monitor_text();
-                self.tell(from, QueueMail::MonitorText(text));
-            }
-            QueueMail::MonitorText(text) => self.monitor_answered(&text),
         }
     }
 
