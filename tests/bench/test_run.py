@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stompica.bench import procfs
-from stompica.bench.campaign import Campaign
+from stompica.bench.campaign import Campaign, Plan, Variant
 from stompica.cli import main
 from stompica.recording import check_run, read_info, read_table
 from tests.bench.conftest import RUN, Loadgen
@@ -103,6 +103,21 @@ def test_variants_take_turns(bench: Callable[..., int], generator: Loadgen, tmp_
     found = {info.label: (info.writers, dict(info.settings), info.baseline) for info in infos}
     assert found == {"one": (1, {}, True), "two": (2, {"outbox_limit": "1MiB"}, False)}
     assert len({info.campaign for info in infos}) == 1
+
+
+def test_stages_are_timed_where_it_is_asked_for_only(
+    bench: Callable[..., int], generator: Loadgen, tmp_path: Path
+) -> None:
+    assert bench(*base(tmp_path), "--variant", "plain", "--variant", "timed:stages=on") == 0
+    plain, timed = sorted(runs(tmp_path), key=lambda folder: read_info(folder).label)
+    assert "stages" not in read_info(plain).settings and read_info(timed).settings["stages"] == "timed"
+    for folder, asked in ((plain, False), (timed, True)):
+        assert ("benchmark" in read_table(folder, "diag")["query"].to_pylist()) == asked
+
+
+def test_a_plan_times_the_stages_of_all_variants_that_do_not_say_otherwise() -> None:
+    plan = Plan("all", 1, (), stages=True)
+    assert plan.times_stages(Variant("stompica")) and not plan.times_stages(Variant("stompica", stages=False))
 
 
 def test_a_message_missed_is_a_failed_run(
@@ -200,7 +215,8 @@ def test_a_broker_that_does_not_start_ends_it(
         (["fun"], "no workload 'fun'"),
         ([], "name a workload"),
         (["fan", "--peers", "kafka"], "no peer 'kafka'; there are rabbitmq"),
-        (["fan", "--variant", "a:writers=x"], "writers is a number"),
+        (["fan", "--variant", "a:writers=x"], "writers=x is no whole number from 1 on"),
+        (["fan", "--variant", "a:stages=much"], "stages=much is neither on nor off"),
         (["fan", "--variant", "a", "--variant", "a"], "same label"),
         (["fan", "--set", "x"], "KEY=VALUE"),
         (["fan", "--sweep", "colour=1"], "'colour' can't be varied"),

@@ -40,6 +40,8 @@ class Variant:
     settings: Mapping[str, str] = field(default_factory=dict)
     python: str = ""
     """Another interpreter, with another version of stompica; empty: this one."""
+    stages: bool | None = None
+    """Whether it times its stages; None: as the plan says."""
 
     @property
     def name(self) -> str:
@@ -71,14 +73,18 @@ class Plan:
     cases: tuple[Case, ...]
     quick: bool = False
     """A smoke run: the figures mean nothing."""
-    stages: bool = True
-    """Let this broker time its stages."""
+    stages: bool = False
+    """Let this broker time its stages, which costs it several percent."""
     diag: bool = True
     samples: bool = False
     """Keep every single latency."""
     every_s: float = 0.5
     """Interval of the samples, and of throughput and latency over time."""
     pin: str = "auto"
+
+    def times_stages(self, variant: Variant) -> bool:
+        """Whether a variant is to time its stages."""
+        return self.stages if variant.stages is None else variant.stages
 
     def groups(self) -> Iterator[list[Case]]:
         """Cases of one workload at one point, which take turns: A B A B."""

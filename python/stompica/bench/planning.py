@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,13 +26,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--sweep", action="append", default=[], metavar="NAME=V,V", help="vary body, subscribers, publishers, writers, "
         "ack, prefetch, rate or window; may be repeated")  # fmt: skip
     add("--variant", action="append", default=[], metavar="LABEL:KEY=VALUE,…", help="this broker with these settings, "
-        "in turn with the others; python=PATH is another installation; the first is the baseline")  # fmt: skip
+        "in turn with the others; python=PATH is another installation, stages=on|off wins over --stages; the first is "
+        "the baseline")  # fmt: skip
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of every variant of this broker")
     add("--quick", action="store_true", help="a smoke run: the figures mean nothing")
     add("--samples", action="store_true", help="keep every single latency (latency workloads)")
     add("--every", type=float, default=0.5, metavar="SECONDS", help="interval of DIAG, CPU and memory, and of "
         "throughput and latency over time; default 0.5")  # fmt: skip
-    add("--no-stages", action="store_true", help="don't let the broker time its stages, which costs it a little")
+    add("--stages", action="store_true", help="let this broker time its stages: its figures are several percent worse")
     add("--no-diag", action="store_true", help="don't ask the broker anything while it is measured")
     add("--pin", default="auto", metavar="CORES", help="auto (default), off, or TARGET:GENERATOR such as 0-2:3")
     add("--into", type=Path, metavar="DIR", help="folder of the campaign; default: bench/results/DATE/TIME-WORKLOADS")
@@ -68,14 +70,14 @@ def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> 
                     cases.append(Case(len(cases), point, Variant(peer)))
                 elif (note := f"{workload.name} without {peer}: {reason}") not in notes:
                     notes.append(note)
-    switches = {"quick": options.quick, "stages": not options.no_stages, "diag": not options.no_diag}
+    switches = {"quick": options.quick, "stages": bool(options.stages), "diag": not options.no_diag}
     every_s, samples = float(options.every), bool(options.samples)
     made = Plan(name, repetitions, tuple(cases), **switches, samples=samples, every_s=every_s, pin=options.pin)
     return made, notes
 
 
 def _with_writers(variant: Variant, writers: int | None) -> Variant:
-    return Variant(variant.target, variant.label, writers, variant.settings, variant.python)
+    return dataclasses.replace(variant, writers=writers)
 
 
 def _peers(text: str) -> tuple[list[str], list[str]]:
@@ -103,9 +105,15 @@ def _variant(text: str, shared: Mapping[str, str]) -> Variant:
     settings = {**shared, **_settings([part for part in rest.split(",") if part], f"--variant {text}")}
     python = settings.pop("python", "")
     writers = settings.pop("writers", None)
-    if not label or (writers is not None and not writers.isdecimal()):
-        raise BenchError(f"--variant {text}: write LABEL:KEY=VALUE,…; writers is a number")
-    return Variant("stompica", label, int(writers) if writers else None, settings, python)
+    stages = settings.pop("stages", None)
+    if not label:
+        raise BenchError(f"--variant {text}: write LABEL:KEY=VALUE,…")
+    if writers is not None and not (writers.isdecimal() and int(writers) >= 1):
+        raise BenchError(f"--variant {text}: writers={writers} is no whole number from 1 on")
+    if stages not in (None, "on", "off"):
+        raise BenchError(f"--variant {text}: stages={stages} is neither on nor off")
+    timed = None if stages is None else stages == "on"
+    return Variant("stompica", label, int(writers) if writers else None, settings, python, timed)
 
 
 def _settings(texts: Sequence[str], where: str) -> dict[str, str]:

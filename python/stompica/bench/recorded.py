@@ -72,15 +72,17 @@ def _info(campaign: Campaign, case: Case, parts: Mapping[int, Part]) -> RunInfo:
         label=variant.label,
         baseline=same[:1] == [case],
         writers=target["writers"],
-        settings={**variant.settings, **_conditions(campaign, first)},
+        settings={**variant.settings, **_conditions(campaign, case, first)},
         versions=versions,
         ended_at_us=max(moments),
     )
 
 
-def _conditions(campaign: Campaign, part: Part) -> dict[str, str]:
+def _conditions(campaign: Campaign, case: Case, part: Part) -> dict[str, str]:
     """What else was not at its default and may move a figure."""
     found = {} if part.pinned in ("", "none") else {"pinned": part.pinned}
+    if case.variant.target == "stompica" and campaign.plan.times_stages(case.variant):
+        found["stages"] = "timed"
     if campaign.plan.quick:
         found["quick"] = "figures mean nothing"
     return found

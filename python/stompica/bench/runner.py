@@ -99,7 +99,7 @@ class Runner:
         samples = self._campaign.samples(case, repetition) if self._plan.samples else None
         if samples is not None:
             samples.parent.mkdir(parents=True, exist_ok=True)
-        queries = (*QUERIES, STAGES) if self._plan.stages else QUERIES
+        queries = (*QUERIES, STAGES) if self._plan.times_stages(case.variant) else QUERIES
         url = running.diag_url if self._plan.diag else None
         with (
             self._folder("repetition") as folder,
