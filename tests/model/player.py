@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import random
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tests.model.ledger import Command, Consumer, Delivery, Outcome, Presence, Rules, Transaction, Violation
 from tests.model.model import Model, undelivered
@@ -143,20 +144,40 @@ class Player:
     # -- the run -----------------------------------------------------------------------------------------------
 
     def play(self, steps: list[Step], seed: int) -> None:
-        """All steps, then every client leaves, then a fresh one drains the queues: nothing may be left."""
+        """All steps, then the end."""
         try:
             for step in steps:
-                self._pump(0)
-                client = self._step(step)
-                if client is not None and step.c & 1:
-                    self._answered(client)
+                self.step(step)
+            self.finish(seed)
+        finally:
+            self.discard()
+
+    def step(self, step: Step) -> None:
+        """Takes what has come, then does one thing; a step whose `c` is odd waits for the RECEIPTs of it."""
+        with self._told():
+            self._pump(0)
+            client = self._step(step)
+            if client is not None and step.c & 1:
+                self._answered(client)
+
+    def finish(self, seed: int) -> None:
+        """Every client leaves, then a fresh one drains the queues: nothing may be left."""
+        with self._told():
             self._end(random.Random(seed))
+
+    def discard(self) -> None:
+        """Closes whatever is open."""
+        for client in self.clients:
+            client.link.discard()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Makes a `Violation` of every failure, with the end of what happened before."""
+        try:
+            yield
         except (AssertionError, OSError) as error:
             tail = "\n".join(self.trace[-400:])
             raise Violation(f"{error}\n{tail}") from error
-        finally:
-            for client in self.clients:
-                client.link.discard()
 
     def _step(self, step: Step) -> Client | None:
         if step.kind == "connect":

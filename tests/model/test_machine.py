@@ -1,0 +1,201 @@
+"""The model test as a hypothesis state machine, which cuts a failing run down to the steps that matter.
+
+Its steps are those of steps.py and its players those of all runs; hypothesis chooses what comes next. Two rules keep
+the peace between hypothesis, which expects a run to repeat itself, and a broker of several threads, which need not:
+what may be chosen depends on the steps alone, never on the broker's answers; and a failure that came once and not
+again is the failure that is reported.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.model import runs
+from tests.model.ledger import Violation
+from tests.model.player import Fence, Player
+from tests.model.steps import PRELUDE, WEIGHTS, Step
+from tests.model.tiny_broker import TinyBroker
+from tests.support.clients import StartBroker
+
+RULES = runs.UNTIMED
+NUMBER = st.integers(0, (1 << 16) - 1)
+SETTINGS = settings(
+    max_examples=50,
+    stateful_step_count=60,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    report_multiple_bugs=False,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+)
+UNCUT = settings(SETTINGS, phases=[Phase.generate])
+
+_names = itertools.count()
+
+
+def kinds(*names: str) -> st.SearchStrategy[str]:
+    """One of these kinds of steps, as often as in the other model tests."""
+    return st.sampled_from([name for name in names for _ in range(WEIGHTS[name])])
+
+
+class Interleaving(RuleBasedStateMachine):
+    """One run of one player. What it finds is also in `failures`, for hypothesis may not see it twice."""
+
+    def __init__(self, player: Player, failures: list[Violation]) -> None:
+        super().__init__()
+        self._player = player
+        self._failures = failures
+        self._steps: list[Step] = []
+        self._begun = 0
+        self._ending = 0
+        self._failed = False
+
+    @initialize(numbers=st.lists(NUMBER, min_size=12, max_size=12), ending=NUMBER)
+    def begin(self, numbers: list[int], ending: int) -> None:
+        """There is somebody to do something; `ending` is the seed of how all of them leave."""
+        self._ending = ending
+        for at, kind in enumerate(PRELUDE):
+            self._do(kind, *numbers[3 * at : 3 * at + 3])
+
+    @rule(kind=kinds("connect", "subscribe", "send", "begin"), a=NUMBER, b=NUMBER, c=NUMBER)
+    def work(self, kind: str, a: int, b: int, c: int) -> None:
+        """More clients, subscriptions, messages and transactions."""
+        self._do(kind, a, b, c)
+
+    @rule(kind=kinds("ack", "nack", "tx_ack", "tx_nack"), a=NUMBER, b=NUMBER, c=NUMBER)
+    def settle(self, kind: str, a: int, b: int, c: int) -> None:
+        """An answer to a delivery, where there is one; in a transaction, which it may open."""
+        self._do(kind, a, b, c)
+
+    @precondition(lambda self: self._begun > 0)
+    @rule(kind=kinds("tx_send", "commit", "abort", "commit_and_reset"), a=NUMBER, b=NUMBER, c=NUMBER)
+    def transact(self, kind: str, a: int, b: int, c: int) -> None:
+        """More of a transaction, or its end."""
+        self._do(kind, a, b, c)
+
+    @rule(
+        kind=kinds("unsubscribe", "disconnect", "half_close", "reset", "late_ack", "bad_ack", "quiet", "settle"),
+        a=NUMBER,
+        b=NUMBER,
+        c=NUMBER,
+    )
+    def leave_or_wait(self, kind: str, a: int, b: int, c: int) -> None:
+        """Somebody goes, or everybody waits."""
+        self._do(kind, a, b, c)
+
+    def teardown(self) -> None:
+        """The end of a run that has not failed is part of it."""
+        try:
+            if not self._failed:
+                self._try(lambda: self._player.finish(self._ending))
+        finally:
+            self._player.discard()
+
+    def _do(self, kind: str, a: int, b: int, c: int) -> None:
+        step = Step(kind, a, b, c)
+        self._steps.append(step)
+        self._begun += {"begin": 1, "tx_ack": 1, "tx_nack": 1, "commit": -1, "abort": -1}.get(kind, 0)
+        self._try(lambda: self._player.step(step))
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Violation as violation:
+            self._failed = True
+            again = f"play({[tuple(step) for step in self._steps]}, seed={self._ending})"
+            note(again)
+            self._failures.append(Violation(f"{violation}\n{again}"))
+            raise
+
+
+def explore(start: Callable[[], Player], failures: list[Violation], *, cut: bool = True) -> None:
+    """Plays as many runs as the settings say, and cuts down one that fails.
+
+    Raises the `Violation` of what is left, or the first one, if it came once and not again.
+    """
+
+    class Run(Interleaving):
+        def __init__(self) -> None:
+            super().__init__(start(), failures)
+
+    try:
+        run_state_machine_as_test(Run, settings=SETTINGS if cut else UNCUT)
+    except Flaky as flaky:
+        if not failures:
+            raise
+        raise failures[0] from flaky
+    assert not failures, "hypothesis has passed over a failure"
+
+
+@pytest.mark.timeout(600)  # a failure is played again and again until it is short
+def test_interleavings_chosen_by_hypothesis(shared_broker: StartBroker) -> None:
+    broker = shared_broker(**runs.settings(RULES))
+    fence = Fence(broker.port, int(str(broker.settings["writers"])))
+    try:
+        explore(lambda: Player(broker.port, f"machine{next(_names)}", RULES, fence), [])
+    finally:
+        fence.close()
+
+
+# -- it can fail ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a broker of one thread owes is late soon."""
+    monkeypatch.setattr("tests.model.player.PATIENCE", 0.5)
+
+
+def explore_tiny(broker: TinyBroker, failures: list[Violation], start: Callable[[], None] = lambda: None) -> None:
+    """As `explore`, but a run that fails stays as it is; `start` is called before each run."""
+    fence = Fence(broker.port, 1)
+
+    def player() -> Player:
+        start()
+        return Player(broker.port, f"tiny{next(_names)}", broker.rules, fence, websockets=False)
+
+    try:
+        explore(player, failures, cut=False)
+    finally:
+        fence.close()
+
+
+def test_a_right_broker_is_not_flagged() -> None:
+    with TinyBroker(RULES) as broker:
+        explore_tiny(broker, [])
+
+
+@pytest.mark.parametrize("fault", ["reorders", "doubles", "forgets acks", "shares", "miscounts"])
+def test_a_wrong_broker_is_flagged(fault: str, impatient: None) -> None:
+    with TinyBroker(RULES, fault) as broker, pytest.raises(Violation):
+        explore_tiny(broker, [])
+
+
+def test_a_failure_that_does_not_come_again_is_reported() -> None:
+    failures: list[Violation] = []
+
+    with TinyBroker(RULES, "reorders") as broker:
+
+        def repair() -> None:
+            if failures:
+                broker.fault = ""
+
+        with pytest.raises(Violation, match="out of turn") as raised:
+            explore_tiny(broker, failures, repair)
+    assert failures == [raised.value]
+    assert isinstance(raised.value.__cause__, Flaky)
