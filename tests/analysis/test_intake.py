@@ -114,10 +114,14 @@ def test_a_file_of_another_run_is_put_aside(run: Path) -> None:
         (lambda content: content["workload"].pop("name"), "run.json lacks workload.name"),
         (lambda content: content["workload"].update(subscribers="x"), "run.json: workload.subscribers is 'x', not int"),
         (lambda content: content.update(settings=["a"]), "run.json: settings is ['a'], not an object of texts"),
+        (
+            lambda content: content.update(figures={"a": "1"}),
+            "run.json: figures is {'a': '1'}, not an object of numbers",
+        ),
         (lambda content: content.update(state="done"), "run.json: state is 'done', not one of recording, complete,"),
         (lambda content: content.update(run_id=1 << 60), "run.json: run_id 1152921504606846976 is not between"),
     ],
-    ids=["format", "lacks", "lacks-inner", "type", "map", "state", "id"],
+    ids=["format", "lacks", "lacks-inner", "type", "map", "figures", "state", "id"],
 )
 def test_a_bad_run_json_puts_the_run_aside(
     run: Path, change: Callable[[dict[str, object]], object], reason: str

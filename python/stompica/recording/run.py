@@ -95,6 +95,8 @@ class RunInfo:
     state: State = "recording"
     fault: str = ""
     """Why it failed, such as a message that was lost."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """Figures that no table has, medians over the repetitions; the unit ends the name: `user_bytes_per_connection`."""
 
     def to_json(self) -> str:
         """The text of run.json."""
@@ -150,9 +152,19 @@ def _value(wanted: Any, value: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return None if value is None else _value(typing.get_args(wanted)[0], value, where)
     if origin is not None:
-        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-            raise RecordingError(f"{RUN_FILE}: {where} is {value!r}, not an object of texts")
-        return value
+        return _object(value, typing.get_args(wanted)[1], where)
     if type(value) is not wanted:
         raise RecordingError(f"{RUN_FILE}: {where} is {value!r}, not {wanted.__name__}")
+    return value
+
+
+def _object(value: Any, of: type[str] | type[float], where: str) -> Any:
+    allowed = (str,) if of is str else (int, float)
+    whole = isinstance(value, dict) and all(
+        isinstance(one, allowed) and not isinstance(one, bool) for one in value.values()
+    )
+    if not whole:
+        raise RecordingError(
+            f"{RUN_FILE}: {where} is {value!r}, not an object of {'texts' if of is str else 'numbers'}"
+        )
     return value

@@ -49,6 +49,11 @@ def _at(doc: str) -> Column:
     return Column("at_us", "int64", "µs since 1970, UTC", doc)
 
 
+_SERIES = (
+    "`intended`: from the moment a message was meant to be sent, `write`: from the moment it was written, both at a "
+    "fixed rate; `window`: from the moment its batch was written by a publisher under a window, so that the queueing "
+    "which the window allows is part of it"
+)
 _DURATION = Column("duration_us", "int64", "µs", "length of the interval")
 
 TABLES: dict[str, Table] = {
@@ -88,7 +93,7 @@ TABLES: dict[str, Table] = {
             (
                 _RUN,
                 _REPETITION,
-                Column("series", "string", "", "`intended`: from the moment a message was meant to be sent; `write`"),
+                Column("series", "string", "", _SERIES),
                 _at("begin of the interval"),
                 _DURATION,
                 Column("bucket_low_us", "int64", "µs", "least value of the bucket"),
