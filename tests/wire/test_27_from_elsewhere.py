@@ -1,0 +1,133 @@
+"""Diagnostics are for peers on the loopback addresses; everybody else is served in all but that: PRODUCT.md 9."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.frames import VERSIONS
+from tests.support.process import BrokerProcess
+from tests.support.queues import fill, take
+from tests.support.wire import Wire
+from tests.support.ws import RawStream, WebSocket, handshake_request
+from tests.wire.test_26_diag import answer, diag, outside
+
+MONITOR = "/queue/monitor"
+REFUSED = {
+    "DIAG frame": diag("session", receipt="r"),
+    "unknown query": diag("nothing", receipt="r"),
+    "SEND": frames.send("DIAG", "session", receipt="r"),
+    "SEND below": frames.send("DIAG/x", "session", receipt="r"),
+    "SEND in a transaction": frames.begin("t") + frames.send("DIAG", "session", transaction="t", receipt="r"),
+    "SUBSCRIBE": frames.subscribe("DIAG", receipt="r"),
+    "SUBSCRIBE below": frames.subscribe("DIAG.network", receipt="r"),
+    "SUBSCRIBE to all": frames.subscribe("DIAG*", receipt="r"),
+    "interval": frames.subscribe("DIAG/network", receipt="r", interval=1000),
+    "monitor": frames.subscribe(MONITOR, receipt="r"),
+}
+Open = Callable[[str], Wire]
+
+
+@pytest.fixture
+def host() -> str:
+    """An address of this machine that is not loopback."""
+    found = outside()
+    if found is None:
+        pytest.skip("this machine has no address but loopback")
+    return found
+
+
+@pytest.fixture
+def anywhere(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that listens on every address."""
+    return shared_broker(host="0.0.0.0")
+
+
+def websocket(host: str, port: int, version: str) -> WebSocket:
+    """A session by WebSocket to an address other than loopback."""
+    stream = RawStream(port, host=host)
+    subprotocols = [f"v{version.replace('.', '')}.stomp"]
+    stream.send(handshake_request(port=port, host=f"{host}:{port}", subprotocols=subprotocols))
+    assert stream.read_response().status == 101
+    wire = WebSocket(stream)
+    wire.connect(None if version == "1.0" else version)
+    return wire
+
+
+@pytest.fixture(params=["tcp", "ws"])
+def elsewhere(request: pytest.FixtureRequest, host: str, anywhere: BrokerProcess) -> Iterator[Open]:
+    """Opens a session from an address that is not loopback, by TCP and by WebSocket in turn."""
+    opened: list[Wire] = []
+
+    def open_one(version: str) -> Wire:
+        if request.param == "ws":
+            opened.append(websocket(host, anywhere.port, version))
+        else:
+            opened.append(Wire(anywhere.port, host=host))
+            opened[-1].connect(None if version == "1.0" else version)
+        return opened[-1]
+
+    yield open_one
+    for wire in opened:
+        wire.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("what", REFUSED)
+def test_whoever_comes_from_elsewhere_is_refused(elsewhere: Open, version: str, what: str) -> None:
+    wire = elsewhere(version)
+    wire.send(REFUSED[what])
+    if isinstance(wire, WebSocket):
+        wire.expect_error_and_close("E-FORBIDDEN", 1008)
+    else:
+        wire.expect_error("E-FORBIDDEN", receipt_id="r")
+
+
+def test_before_connect_too(host: str, anywhere: BrokerProcess) -> None:
+    with Wire(anywhere.port, host=host) as wire:
+        wire.send(diag("session"))
+        wire.expect_error("E-FORBIDDEN")
+
+
+def test_a_refusal_concerns_nobody_else(
+    client: Clients, elsewhere: Open, anywhere: BrokerProcess, topic: str, queue: str
+) -> None:
+    """Who watches from here goes on watching, and who is elsewhere has everything else."""
+    local, other = client(to=anywhere), elsewhere("1.2")
+    local.subscribe("DIAG", "d")
+    local.subscribe(MONITOR, "m")
+    local.subscribe(topic, "t")
+    other.subscribe(queue)
+    refused = elsewhere("1.2")
+    refused.send(frames.send("DIAG", "session"), frames.send(topic, "never"))
+    refused.expect_error("E-FORBIDDEN")
+    fill(local, queue, "1", "2")
+    take(other, "1", "2")
+    other.send(frames.send(topic, "from elsewhere"))
+    local.expect_message("from elsewhere", subscription="t")
+    local.send(frames.send("DIAG", "store"))
+    local.expect_message(subscription="d", query="store")
+    assert answer(local, "store") == {"kind": "memory"}
+
+
+def test_loopback_is_loopback_on_a_socket_of_both_families(start_broker: StartBroker, host: str) -> None:
+    """There an IPv4 peer has an IPv6 address."""
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+    broker = start_broker(host="::")
+    for address in ("::1", "127.0.0.1"):
+        with Wire(broker.port, host=address) as wire:
+            wire.connect()
+            assert answer(wire, "store") == {"kind": "memory"}
+            wire.subscribe(MONITOR)
+    with Wire(broker.port, host=host) as wire:
+        wire.connect()
+        wire.send(frames.subscribe(MONITOR, receipt="r"))
+        wire.expect_error("E-FORBIDDEN", receipt_id="r")

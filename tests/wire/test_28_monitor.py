@@ -1,0 +1,64 @@
+"""`/queue/monitor` goes on: the second text, to everybody who is subscribed by then: PRODUCT.md 9."""
+
+from __future__ import annotations
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.frames import VERSIONS
+from tests.support.queues import fill, take
+from tests.support.wire import Wire
+from tests.wire.conftest import OpenWebSocket
+from tests.wire.test_25_monitor_idle import MONITOR, report
+
+PATIENCE = 15.0
+"""Seconds to wait for a text; one is due every 5 s."""
+
+
+def await_text(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
+    """Returns when a text says this. Those before it, while the queues fill, may say less; a text is acknowledged."""
+    found = None
+    for _ in range(3):
+        message = wire.expect_message(destination=MONITOR, redelivered=None)
+        assert message["content-type"].startswith("text/plain")
+        if "ack" in message:
+            wire.send(frames.ack(id=message["ack"]))
+        found = report(message.text)
+        if found == expected:
+            return
+    raise AssertionError(f"the last text says {found}, not {expected}")
+
+
+def test_the_texts_go_on_with_what_is_true_by_then(
+    client: Clients, ws: OpenWebSocket, start_broker: StartBroker
+) -> None:
+    """To each version, by WebSocket, to who acknowledges; not to who left, nor to who subscribed to a pattern."""
+    broker = start_broker()
+    watching: list[Wire] = [client(version, to=broker) for version in VERSIONS]
+    watching.append(ws(to=broker))
+    leaving, late, nameless, acking, bystander, publisher = (
+        client(version, to=broker) for version in ("1.2", "1.2", "1.0", "1.2", "1.2", "1.2")
+    )
+    for wire in (*watching, leaving):
+        wire.subscribe(MONITOR, "m")
+    nameless.subscribe(MONITOR, None)
+    acking.subscribe(MONITOR, "m", ack="client-individual", prefetch_count=1)
+    for number, pattern in enumerate(("*", ">", "/queue/*", "/queue/>")):
+        bystander.subscribe(pattern, str(number))
+    for wire in (*watching, leaving, late, nameless, acking):
+        wire.timeout = PATIENCE
+    for wire in (*watching, leaving, nameless, acking):
+        await_text(wire, {})
+    leaving.send(frames.unsubscribe("m", receipt="left"))
+    leaving.expect_receipt("left")
+    late.subscribe(MONITOR, "m")
+    for number in range(4):
+        bystander.send(frames.unsubscribe(str(number), receipt=str(number)))
+        bystander.expect_receipt(str(number))
+    fill(publisher, "/queue/a", *"12345")
+    fill(publisher, "/queue/b", *"12")
+    publisher.send(frames.subscribe("/queue/b"))
+    take(publisher, *"12")
+    for wire in (*watching, late, nameless, acking):
+        await_text(wire, {"/queue/a": (5, 0, 5), "/queue/b": (0, 2, 2)})
+    for wire in (leaving, bystander):
+        wire.barrier()
