@@ -1,0 +1,177 @@
+"""Limits of queues where nobody sends at that moment: dead letters, and transactions by bytes: PRODUCT.md 1, 3, 7."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.clock import let_pass
+from tests.support.frames import VERSIONS
+from tests.support.parser import Frame
+from tests.support.process import BrokerProcess
+from tests.support.queues import ack_and_wait, bodies, fill, nack_and_wait, take
+from tests.support.wire import Wire
+from tests.wire.test_26_diag import answer
+
+ROOM = 3
+KILOBYTE = "." * 1000
+
+
+@pytest.fixture
+def tight(start_broker: StartBroker) -> BrokerProcess:
+    """A broker whose queues hold three messages, and which gives up after one delivery."""
+    return start_broker(max_queue_length=ROOM, max_deliveries=1)
+
+
+def dead_letters(queue: str) -> str:
+    """The dead-letter queue of a queue."""
+    return "/queue/dlq/" + queue.removeprefix("/queue/")
+
+
+def taken(wire: Wire, queue: str, count: int) -> list[Frame]:
+    """All that is in a queue that may be full."""
+    wire.send(frames.subscribe(queue, "taken"))
+    found = [wire.expect_message(subscription="taken") for _ in range(count)]
+    wire.barrier()
+    wire.send(frames.unsubscribe("taken", receipt="u"))
+    wire.expect_receipt("u")
+    return found
+
+
+# -- dead letters --------------------------------------------------------------------------------------------------
+
+
+def test_a_dead_letter_without_room_is_dropped_and_nobody_notices(
+    client: Clients, tight: BrokerProcess, queue: str
+) -> None:
+    """Each NACK has its RECEIPT; the log and a count tell of what was dropped."""
+    wire, publisher = client(to=tight), client(to=tight)
+    wire.subscribe(queue, "s", ack="client-individual")
+    before = answer(wire, "network")["dropped"]
+    for number in range(ROOM + 2):
+        publisher.send_and_wait(queue, str(number))
+        assert nack_and_wait(wire, wire.expect_message(str(number))) == []
+    publisher.send_and_wait(queue, "still here")
+    wire.expect_message("still here")
+    tight.wait_for_log(rf"a message to '{dead_letters(queue)}' is dropped: .*max_queue_length is {ROOM}")
+    reader = client(to=tight)
+    assert bodies(taken(reader, dead_letters(queue), ROOM)) == ["0", "1", "2"]
+    deadline = time.monotonic() + reader.timeout
+    while (dropped := answer(reader, "network")["dropped"] - before) < 2:
+        assert time.monotonic() < deadline, "it is not counted"
+    assert dropped == 2
+
+
+def test_there_is_room_again_for_dead_letters_when_some_were_read(
+    client: Clients, tight: BrokerProcess, queue: str
+) -> None:
+    wire, reader = client(to=tight), client(to=tight)
+    wire.subscribe(queue, "s", ack="client-individual")
+    for first in range(0, 2 * ROOM, ROOM):
+        numbers = [str(number) for number in range(first, first + ROOM)]
+        for number in numbers:
+            wire.send(frames.send(queue, number))
+            assert nack_and_wait(wire, wire.expect_message(number)) == []
+        assert bodies(taken(reader, dead_letters(queue), ROOM)) == numbers
+
+
+def test_what_expires_without_room_is_dropped_too(client: Clients, tight: BrokerProcess, queue: str) -> None:
+    wire, reader = client(to=tight), client(to=tight)
+    fill(wire, dead_letters(queue), "0", "1", "2")
+    wire.send_and_wait(queue, "mortal", ttl=30)
+    tight.wait_for_log(rf"a message to '{dead_letters(queue)}' is dropped")
+    fill(wire, queue, "3", "4", "5")  # its room is free
+    assert bodies(taken(reader, queue, ROOM)) == ["3", "4", "5"]
+    assert bodies(taken(reader, dead_letters(queue), ROOM)) == ["0", "1", "2"]
+
+
+def test_who_sends_to_a_full_dead_letter_queue_is_refused(client: Clients, tight: BrokerProcess, queue: str) -> None:
+    wire, reader = client(to=tight), client(to=tight)
+    fill(reader, dead_letters(queue), "0", "1", "2")
+    wire.send(frames.send(dead_letters(queue), "3", receipt="r"))
+    wire.expect_error("E-QUEUE-FULL", receipt_id="r")
+    assert bodies(taken(reader, dead_letters(queue), ROOM)) == ["0", "1", "2"]
+
+
+def test_a_message_that_waits_for_its_delay_counts(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+    broker = shared_broker(max_queue_length=ROOM, redelivery_delay="10s")
+    wire, publisher = client(to=broker), client(to=broker)
+    wire.subscribe(queue, "s", ack="client-individual")
+    fill(publisher, queue, "0", "1", "2")
+    first, second, _ = take(wire, "0", "1", "2")
+    assert nack_and_wait(wire, first) == []
+    publisher.send(frames.send(queue, "3", receipt="r"))
+    publisher.expect_error("E-QUEUE-FULL", receipt_id="r")
+    assert ack_and_wait(wire, second) == []
+    client(to=broker).send_and_wait(queue, "4")
+    wire.expect_message("4")
+
+
+def test_an_expired_message_makes_room(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+    broker = shared_broker(max_queue_length=ROOM)
+    wire, reader = client(to=broker), client(to=broker)
+    wire.send_and_wait(queue, "mortal", ttl=50)
+    fill(wire, queue, "0", "1")
+    let_pass(reader, 100)
+    fill(wire, queue, "2")
+    assert bodies(taken(reader, queue, ROOM)) == ["0", "1", "2"]
+
+
+# -- transactions by bytes -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker whose queues hold ten kilobytes."""
+    return shared_broker(max_queue_bytes=10_000)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_commit_over_the_bytes_of_a_queue_has_no_effect_anywhere(
+    client: Clients, small: BrokerProcess, topic: str, queue: str, version: str
+) -> None:
+    wire, other, listener = client(version, to=small), client(to=small), client(to=small)
+    listener.subscribe(topic)
+    other.subscribe(f"{queue}/a", "a")
+    other.subscribe(f"{queue}/b", "b")
+    fill(other, f"{queue}/in", "in")
+    wire.send(frames.subscribe(f"{queue}/in", "s", ack="client"))
+    message = wire.expect_message("in")
+    wire.send(frames.begin("t"))
+    for destination in (topic, f"{queue}/a", f"{queue}/full", f"{queue}/b"):
+        wire.send(frames.send(destination, "never", transaction="t"))
+    wire.send(*(frames.send(f"{queue}/full", KILOBYTE, transaction="t") for _ in range(10)))
+    name = {"1.2": "ack", "1.1": "message-id", "1.0": "message-id"}[version]
+    pairs = [("id" if version == "1.2" else name, message[name]), ("subscription", "s")]
+    wire.send(frames.ack(*pairs, transaction="t", receipt="accepted"))
+    wire.expect_receipt("accepted")
+    wire.send(frames.commit("t", receipt="c"))
+    wire.expect_error("E-QUEUE-FULL", receipt_id="c")
+    other.send(frames.subscribe(f"{queue}/in", "in"))
+    other.expect_message("in", redelivered="true", subscription="in")
+    for each in (other, listener):
+        each.barrier(other)
+    # nothing is kept for what was refused
+    fill(other, f"{queue}/full", *[KILOBYTE] * 9)
+    assert bodies(taken(client(to=small), f"{queue}/full", 9)) == [KILOBYTE] * 9
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_transaction_counts_as_a_whole_against_the_bytes_of_a_queue(
+    client: Clients, small: BrokerProcess, queue: str, version: str
+) -> None:
+    """Eight messages of a kilobyte fit; beside two that wait they do not."""
+    other = client(to=small)
+    sends = [frames.send(queue, KILOBYTE, transaction="t") for _ in range(8)]
+    fill(other, queue, KILOBYTE, KILOBYTE)
+    refused = client(version, to=small)
+    refused.send(frames.begin("t"), *sends, frames.commit("t", receipt="c"))
+    refused.expect_error("E-QUEUE-FULL", receipt_id="c")
+    assert bodies(taken(other, queue, 2)) == [KILOBYTE] * 2
+    wire = client(version, to=small)
+    wire.send(frames.begin("t"), *sends, frames.commit("t", receipt="c"))
+    wire.expect_receipt("c")
+    assert bodies(taken(other, queue, 8)) == [KILOBYTE] * 8

@@ -1,0 +1,61 @@
+"""What the log says of messages that end with the broker, and of patterns: PRODUCT.md 5 and 7."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.process import BrokerProcess
+from tests.support.queues import ack_and_wait, fill, take
+
+ENDED = re.compile(r"INFO +(\d+) messages of queues end with the broker \(store=memory\)")
+HINTED = re.compile(r"INFO +'(\S+)' matches whatever remains .*wildcards=segment")
+
+
+def ended_log(broker: BrokerProcess) -> str:
+    """The whole log of a broker that is asked to end."""
+    broker.terminate()
+    assert broker.wait() == 0
+    return broker.log_text()
+
+
+def test_at_the_end_the_log_says_how_many_messages_end_with_it(client: Clients, start_broker: StartBroker) -> None:
+    """Those that outlive their clients: in queues, in flight too, dead, kept for durable subscribers; no others."""
+    broker = start_broker(drain="1s", max_deliveries=1, TTL="1h")
+    wire, publisher = client(to=broker), client(to=broker)
+    fill(publisher, "/queue/waiting", *"12345")
+    fill(publisher, "/queue/held", *"123")
+    wire.send(frames.subscribe("/queue/held", "s", ack="client-individual"))
+    first, second, _ = take(wire, *"123")
+    assert ack_and_wait(wire, first) == []
+    wire.send(frames.nack(id=second["ack"], receipt="dead"))
+    wire.expect_receipt("dead")
+    wire.subscribe("/topic/kept", "durable", durable="true")
+    wire.send(frames.unsubscribe("durable", receipt="left"))
+    wire.expect_receipt("left")
+    fill(publisher, "/topic/kept", "1", "2")
+    fill(publisher, "/topic/stale", "nobody's")
+    publisher.send(frames.begin("t"), frames.send("/queue/waiting", "open", transaction="t", receipt="open"))
+    publisher.expect_receipt("open")
+    for each in (wire, publisher):
+        each.close()
+    assert sum(int(count) for count in ENDED.findall(ended_log(broker))) == 5 + 2 + 2
+
+
+def test_of_empty_queues_it_says_nothing(client: Clients, start_broker: StartBroker) -> None:
+    broker = start_broker()
+    wire = client(to=broker)
+    wire.subscribe("/queue/a")
+    fill(wire, "/queue/a", "x")
+    wire.expect_message("x")
+    wire.disconnect()
+    assert ENDED.findall(ended_log(broker)) == []
+
+
+def test_where_it_does_not_reach_deep_there_is_no_hint(client: Clients, start_broker: StartBroker) -> None:
+    broker = start_broker(wildcards="segment")
+    wire = client(to=broker)
+    wire.subscribe("/topic/a.*")
+    wire.disconnect()
+    assert HINTED.findall(ended_log(broker)) == []
