@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from tests.faults.probes import SMALL_BUFFER, flood, memory_kib
+from tests.faults.probes import SMALL_BUFFER, eventually, flood, memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.process import BrokerProcess
@@ -105,6 +105,22 @@ def test_publishers_whose_frames_fill_the_memory_all_get_through(limited: Broker
         wire.expect_receipt("r")
     for wire in [*idle, *(wire for wire, _ in held)]:
         wire.discard()
+
+
+def test_memory_of_consumed_messages_goes_back_to_the_system(start_broker: StartBroker) -> None:
+    """Consumers on other threads free what a publisher's thread allocated, and that one may be idle by then."""
+    broker = start_broker(memory_limit="1GiB")
+    count, before = 40_000, memory_kib(broker.pid)
+    with Wire(broker.port, timeout=PATIENCE_S) as publisher:
+        publisher.connect()
+        flood(publisher, "/queue/many", count, 4096)
+        assert memory_kib(broker.pid) - before > 100 << 10, "the queue holds them"
+        with Wire(broker.port, timeout=PATIENCE_S) as consumer:
+            consumer.connect()
+            consumer.subscribe("/queue/many")
+            for _ in range(count):
+                consumer.expect("MESSAGE")
+        eventually(lambda: memory_kib(broker.pid) - before < 32 << 10, "the memory is given back")
 
 
 def hold_part(broker: BrokerProcess, frame: bytes, length: int) -> tuple[Wire, int]:

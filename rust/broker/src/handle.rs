@@ -105,11 +105,12 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Binds the port and starts the shards.
+    /// Binds the port and starts the shards. An idle shard calls `reclaim` after much of what it allocated was freed,
+    /// maybe by others: an allocator may need the thread to give that back to the system. `|| ()` does without.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left running.
-    pub fn start(config: Config, log: Arc<LogQueue>) -> Result<Broker, StartError> {
+    pub fn start(config: Config, log: Arc<LogQueue>, reclaim: fn()) -> Result<Broker, StartError> {
         let (host, port) = (config.host.clone(), config.port);
         let bind_error = |error| StartError::Bind { host: host.clone(), port, error };
         let mut listener = Listener::bind(&host, port).map_err(bind_error)?;
@@ -139,6 +140,7 @@ impl Broker {
             hasher: foldhash::fast::RandomState::default(),
             published: (0..writers).map(|_| Published::default()).collect(),
             log,
+            reclaim,
             started: Instant::now(),
         });
         let running = Running { shards: writers, failure: None };
@@ -333,7 +335,7 @@ mod tests {
     fn a_panic_in_one_shard_ends_the_broker_and_is_told() {
         let config = Config { port: 0, writers: 3, ..Config::default() };
         let log = LogQueue::new(100, Level::Info);
-        let broker = Broker::start(config, Arc::clone(&log)).expect("a free port");
+        let broker = Broker::start(config, Arc::clone(&log), || ()).expect("a free port");
         broker.shared.mailboxes[1].post(&mut vec![Mail::Panic]);
         let ended = broker.wait(Some(Duration::from_secs(10))).expect("all shards end");
         let failure = ended.expect_err("it did not end in order");
@@ -345,7 +347,7 @@ mod tests {
     #[test]
     fn every_query_is_answered_in_json_until_the_broker_ends() {
         let config = Config { port: 0, writers: 3, ..Config::default() };
-        let broker = Broker::start(config, LogQueue::new(100, Level::Info)).expect("a free port");
+        let broker = Broker::start(config, LogQueue::new(100, Level::Info), || ()).expect("a free port");
         for query in Query::ALL {
             let text = broker.diag(query.name()).expect("an answer");
             serde_json::from_str::<serde_json::Value>(&text).expect("JSON");

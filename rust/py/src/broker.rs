@@ -38,7 +38,8 @@ impl Broker {
     fn start(py: Python<'_>, given: Vec<Triple>) -> PyResult<Broker> {
         let config = Config::from_map(&entries(given)).map_err(error::config)?;
         let log = LogQueue::new(LOG_CAPACITY, config.log_level);
-        let started = py.detach(|| stompica_broker::Broker::start(config.clone(), Arc::clone(&log)));
+        let started =
+            py.detach(|| stompica_broker::Broker::start(config.clone(), Arc::clone(&log), crate::reclaim));
         let broker = started.map_err(|error| error::start(&error))?;
         Ok(Broker { broker, log, config: Mutex::new(config) })
     }

@@ -169,6 +169,9 @@ pub struct Shard {
     /// The connection that may go on while memory is short, and since when.
     exempt: Option<(ConnKey, u64)>,
     next_outbox_check_ms: u64,
+    /// Most that all shards held since this one last gave memory back.
+    held_peak: i64,
+    next_reclaim_ms: u64,
     next_accept_log_ms: u64,
     next_token: u64,
     /// The deep wildcard was explained once.
@@ -238,6 +241,8 @@ impl Shard {
             memory_is_short: false,
             exempt: None,
             next_outbox_check_ms: 0,
+            held_peak: 0,
+            next_reclaim_ms: 0,
             next_accept_log_ms: 0,
             next_token: 0,
             hinted: false,
@@ -272,14 +277,18 @@ impl Shard {
         Ok(())
     }
 
-    fn poll_timeout(&self) -> Option<Duration> {
-        let work = !self.undrained.is_empty()
+    /// Whether there is something to do without an event.
+    fn has_work(&self) -> bool {
+        !self.undrained.is_empty()
             || !self.dirty.is_empty()
             || !self.paced.is_empty()
             || !self.inbound.is_empty()
             || self.home.has_work()
-            || self.listener.as_ref().is_some_and(Listener::is_ready);
-        if work {
+            || self.listener.as_ref().is_some_and(Listener::is_ready)
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        if self.has_work() {
             return Some(Duration::ZERO);
         }
         let now_ms = self.clock_ms();
@@ -289,7 +298,7 @@ impl Shard {
             .min()
             .map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms)));
         let memory = (self.memory_is_short).then_some(MEMORY_POLL);
-        timer.into_iter().chain(memory).min()
+        timer.into_iter().chain(memory).chain(self.reclaim_timeout()).min()
     }
 
     fn accept_again_ms(&self) -> Option<u64> {
@@ -327,6 +336,7 @@ impl Shard {
         self.close_idle_groups();
         self.publish_counters();
         self.end_of_turn(began);
+        self.reclaim_if_idle();
     }
 
     fn note_readiness(&mut self, events: &Events) {

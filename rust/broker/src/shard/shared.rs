@@ -30,6 +30,8 @@ pub struct Shared {
     pub published: Vec<Published>,
     /// Where log records go.
     pub log: Arc<LogQueue>,
+    /// Gives the system back what the calling thread allocated and any thread freed.
+    pub reclaim: fn(),
     /// The broker's start.
     pub started: Instant,
 }

@@ -5,6 +5,7 @@
 //! senders would keep it for ever, so they go on one at a time, each until its SEND has passed or its turn is over.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Shard;
 use crate::config::SlowConsumer;
@@ -18,6 +19,10 @@ const OUTBOX_CHECK_MS: u64 = 100;
 const EXEMPTION_MS: u64 = 100;
 /// Its turn is over, too, when nothing has come from it for this long.
 const SILENCE_MS: u64 = 10;
+/// Memory is given back to the system once this many bytes less are held than at the peak.
+const RECLAIM_BYTES: i64 = 16 << 20;
+/// How often that is looked at.
+const RECLAIM_MS: u64 = 1000;
 
 impl Shard {
     /// Whether a connection may send although memory is short: it holds deliveries, and what it sends may be what lets
@@ -70,6 +75,23 @@ impl Shard {
         if self.memory_is_short {
             self.let_one_go_on();
         }
+    }
+
+    /// Gives memory back to the system when there is nothing else to do and much less is held than there was. Whoever
+    /// reads a message frees it, but only the thread that allocated it can give its page back.
+    pub(super) fn reclaim_if_idle(&mut self) {
+        let held = self.shared.memory.load(Ordering::Relaxed);
+        self.held_peak = self.held_peak.max(held);
+        if self.held_peak - held >= RECLAIM_BYTES && self.now_ms >= self.next_reclaim_ms && !self.has_work() {
+            self.held_peak = held;
+            self.next_reclaim_ms = self.now_ms + RECLAIM_MS;
+            (self.shared.reclaim)();
+        }
+    }
+
+    /// When to look again: others may free what this shard allocated without a word to it.
+    pub(super) fn reclaim_timeout(&self) -> Option<Duration> {
+        (self.held_peak >= RECLAIM_BYTES).then_some(Duration::from_millis(RECLAIM_MS))
     }
 
     /// Gives the next connection its turn, where most of what this shard holds is input.
