@@ -13,6 +13,8 @@ import pytest
 FAKE = """#!{python}
 import json, os, signal, sys
 arguments = sys.argv[1:]
+if arguments[0] == "list":
+    sys.exit()
 option = lambda name: arguments[arguments.index(name) + 1]
 folder = os.path.dirname(os.path.abspath(__file__))
 calls = os.path.join(folder, "calls.jsonl")

@@ -96,3 +96,11 @@ def test_what_is_missing_is_named(
     monkeypatch.setitem(sys.modules, "stompica.analysis", Analysis())
     assert main(["bench", "compare", str(tmp_path / "none")]) == 1
     assert "no folder" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_run_is_named_before_anything_starts(
+    analysis: Analysis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "report", str(tmp_path)]) == 1
+    assert f"{tmp_path} holds no recorded run" in capsys.readouterr().err
+    assert analysis.seen == [] and list(tmp_path.iterdir()) == []

@@ -138,7 +138,9 @@ def test_an_interrupted_campaign_goes_on_where_it_was(
 ) -> None:
     generator.fails({3: "crash"})
     assert bench(*base(tmp_path)) == 1
-    assert "stompica: fan: the load generator failed: out of order" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "stompica: fan: the load generator failed: out of order" in said
+    assert f"what is finished is kept: 'stompica bench run --resume {tmp_path / 'out'}' goes on" in said
     assert not (tmp_path / "out" / "runs").exists()
     generator.fails({})
     assert main(["bench", "run", "--resume", str(tmp_path / "out")]) == 0
@@ -179,7 +181,7 @@ def test_a_folder_of_another_campaign_is_not_touched(
     assert bench(*base(tmp_path), "--sweep", "body=5") == 1
     assert "holds another campaign" in capsys.readouterr().err
     assert main(["bench", "run", "--resume", str(tmp_path)]) == 1
-    assert "is no campaign" in capsys.readouterr().err
+    assert "is no campaign: it has no campaign.json" in capsys.readouterr().err
 
 
 def test_single_latencies_are_kept_when_asked_for(generator: Loadgen, workloads: Write, tmp_path: Path) -> None:
@@ -205,8 +207,8 @@ def test_single_latencies_are_kept_when_asked_for(generator: Loadgen, workloads:
 def test_a_broker_that_does_not_start_ends_it(
     bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bench(*base(tmp_path), "--set", "outbox_limt=1") == 1
-    assert "outbox_limt" in capsys.readouterr().err
+    assert bench(*base(tmp_path), "--set", "host=203.0.113.1") == 1
+    assert "203.0.113.1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -217,11 +219,16 @@ def test_a_broker_that_does_not_start_ends_it(
         (["fan", "--peers", "kafka"], "no peer 'kafka'; there are rabbitmq"),
         (["fan", "--variant", "a:writers=x"], "writers=x is no whole number from 1 on"),
         (["fan", "--variant", "a:stages=much"], "stages=much is neither on nor off"),
-        (["fan", "--variant", "a", "--variant", "a"], "same label"),
-        (["fan", "--set", "x"], "KEY=VALUE"),
+        (["fan", "--variant", "a:python=/no/python"], "python=/no/python is no program"),
+        (["fan", "--variant", "a", "--variant", "a"], "two have the label 'a'"),
+        (["fan", "--set", "x"], "--set x: write KEY=VALUE"),
         (["fan", "--sweep", "colour=1"], "'colour' can't be varied"),
         (["fan", "--pin", "all"], "auto, off, or TARGET:GENERATOR"),
-        (["fan", "--every", "0"], "--every takes"),
+        (["fan", "--pin", "0:4095"], "--pin 0:4095: this process may use the cores 0"),
+        (["fan", "--every", "0"], "--every 0: a number of seconds from 0.05 to 60"),
+        (["fan", "--sweep", "writers=0"], "--sweep writers=0: writers = '0': writers is a whole number from 1 to 64"),
+        (["fan", "--sweep", "transport=tcp", "--transport", "ws"], "--transport ws: --sweep varies the transport"),
+        (["fan", "--sweep", "transport=udp"], "transport = 'udp': transport is tcp or ws"),
     ],
 )
 def test_what_can_not_be_done_is_named(
@@ -230,6 +237,59 @@ def test_what_can_not_be_done_is_named(
     assert bench(*words, "--into", str(tmp_path / "out")) == 1
     assert what in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--set", "outbox_limt=1"], "unknown setting 'outbox_limt' (value '1', --set)"),
+        (["--variant", "a", "--variant", "b:ttl=soon"], "setting 'TTL' (value 'soon', --variant b)"),
+    ],
+)
+def test_a_setting_that_the_broker_would_refuse_is_named_before_it_starts(
+    bench: Callable[..., int], generator: Loadgen, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    words: list[str], what: str,
+) -> None:  # fmt: skip
+    assert bench(*base(tmp_path), *words) == 2
+    assert what in capsys.readouterr().err
+    assert generator.calls == [] and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "few"])
+def test_a_number_of_repetitions_is_one_at_least(
+    bench: Callable[..., int], capsys: pytest.CaptureFixture[str], word: str
+) -> None:
+    with pytest.raises(SystemExit):
+        bench("fan", "--repetitions", word)
+    assert f"--repetitions: '{word}' is no whole number from 1 on" in capsys.readouterr().err
+
+
+def test_a_folder_that_can_not_be_written_is_named(
+    bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("a file is in the way")
+    assert bench(*base(tmp_path)) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"stompica: can't write results into {tmp_path / 'out'}: Not a directory; --into")
+    assert len(said.splitlines()) == 1 and generator.calls == []
+
+
+def test_a_disk_that_is_full_ends_it_with_one_line(
+    bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Campaign, case: object, repetition: int, part: object) -> None:
+        raise OSError(28, "No space left on device", "parts/0000.json.gz")
+
+    monkeypatch.setattr(Campaign, "keep", full)
+    assert bench(*base(tmp_path)) == 1
+    assert capsys.readouterr().err.endswith("stompica: parts/0000.json.gz: No space left on device\n")
+
+
+def test_resuming_takes_no_other_plan(
+    bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench("fan", "--resume", str(tmp_path)) == 1
+    assert "--resume goes on with the plan of its folder" in capsys.readouterr().err
 
 
 def test_a_generator_that_is_not_built_says_how_to(

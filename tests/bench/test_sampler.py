@@ -114,5 +114,8 @@ def test_pinning_is_left_alone_where_there_are_few_cores(monkeypatch: pytest.Mon
     assert procfs.pinning("auto") == procfs.Pinning()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5})
     assert procfs.pinning("auto") == procfs.Pinning((0, 1, 2), (5,))
+    with pytest.raises(BenchError, match=r"--pin 0-2,7:3: this process may use the cores 0,1,2,5"):
+        procfs.pinning("0-2,7:3")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert procfs.pinning("0-2,7:3") == procfs.Pinning((0, 1, 2, 7), (3,))
     assert procfs.pinning("off") == procfs.Pinning()

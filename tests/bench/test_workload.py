@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stompica.bench import BenchError, loadgen, workload
+from stompica.bench import BenchError, fields, loadgen, workload
 
 ROOT = Path(__file__).parent.parent.parent
 Write = Callable[[str, str], Path]
@@ -89,9 +89,22 @@ def test_a_quick_run_is_small(workloads: Write) -> None:
     ("text", "what"),
     [
         ("[sweep]\nbody = 5\n", "lists of values"),
-        ("[sweep]\ncolour = [1]\n", "'colour' can't be varied; there are body, "),
-        ("[sweep]\nbody = ['much']\n", "body takes whole numbers"),
+        ("[sweep]\ncolour = [1]\n", r"\[sweep\]: 'colour' can't be varied; there are body, "),
+        ("[sweep]\nbody = ['much']\n", r"bad.toml: \[sweep\]: body = 'much': body is a whole number from 1 on"),
+        ("[sweep]\nack = ['client']\n", "ack = 'client': ack is auto or client-individual"),
+        ("[sweep]\nbody = [20, 30, 20]\n", "body = 20 is there twice"),
+        ("[sweep]\nwriters = [65]\n", "writers = 65: writers is a whole number from 1 to 64"),
         ("connections = \n", "workloads/bad.toml: "),
+        ("colour = 1\n", r"bad.toml: no field 'colour'; there are name, .* and \[sweep\]"),
+        ("connections = 0\n", "connections = 0: connections is a whole number from 1 on"),
+        ("connections = true\n", "connections = True: connections is a whole number from 1 on"),
+        ("messages = 1.5\n", "messages = 1.5: messages is a whole number from 1 on"),
+        ("joint = 1\n", "joint = 1: joint is true or false"),
+        ("kind = 'fast'\n", "kind = 'fast': kind is window, latency, .* or firehose"),
+        ("transports = ['udp']\n", r"transports = \['udp'\]: transports is a list of tcp, ws"),
+        ("transports = 'tcp'\n", "transports = 'tcp': transports is a list of tcp, ws"),
+        ("seconds = 1000\n", "seconds = 1000: seconds is a number from 0.1 to 600"),
+        ("rate = 2_000_000\n", "rate = 2000000: rate is a whole number from 1 to 1,000,000"),
     ],
 )
 def test_a_file_that_is_wrong_is_named(workloads: Write, text: str, what: str) -> None:
@@ -99,14 +112,40 @@ def test_a_file_that_is_wrong_is_named(workloads: Write, text: str, what: str) -
         workload.load(workloads("bad", text))
 
 
+def test_what_the_load_generator_refuses_is_said_before_anything_runs(workloads: Write, tmp_path: Path) -> None:
+    try:
+        program = loadgen.find(ROOT)
+    except BenchError as error:
+        pytest.skip(str(error))
+    one = only(workloads("fan", "prefetch = 7\n"))
+    with pytest.raises(BenchError, match='workload fan: ack and prefetch are for kind = "queue"'):
+        loadgen.check(program, workload.points(one, {}), tmp_path)
+    small = workload.points(only(workloads("fan", "")), {"body": [117, 9]})
+    again = tmp_path / "again"
+    again.mkdir()
+    with pytest.raises(BenchError, match="workload fan: body is at least 16"):
+        loadgen.check(program, small, again)
+
+
+def test_fields_are_those_of_the_load_generator() -> None:
+    source = (ROOT / "bench" / "loadgen" / "src" / "workload.rs").read_text()
+    struct = source.partition("pub struct Workload {")[2].partition("\n}")[0]
+    names = {line.split()[1].rstrip(":") for line in struct.splitlines() if line.startswith("    pub ")}
+    assert names == {*fields.FIELDS, "sweep"}
+    kinds = source.partition("pub enum Kind {")[2].partition("\n}")[0]
+    assert {line.strip(" ,").lower() for line in kinds.splitlines() if line.endswith(",")} == set(fields.KINDS)
+
+
 def test_what_does_not_exist_is_named(workloads: Write, tmp_path: Path) -> None:
     known = workload.load(workloads("fan", ""))
     with pytest.raises(BenchError, match="no workload 'fun'; there are fan"):
         workload.pick(known, ["fun"])
-    with pytest.raises(BenchError, match="does not go over ws"):
+    with pytest.raises(BenchError, match="does not go over ws, only over tcp"):
         workload.points(known[0], {"transport": ["ws"]})
     with pytest.raises(BenchError, match="NAME=VALUE"):
         workload.parse_sweep(["body"])
+    with pytest.raises(BenchError, match="--sweep body=30: body is varied twice"):
+        workload.parse_sweep(["body=20", "body=30"])
     with pytest.raises(BenchError, match="from the top of the source tree"):
         workload.load(tmp_path / "none")
 

@@ -191,8 +191,15 @@ impl Workload {
         if self.tag.as_ref().is_some_and(|tag| tag.is_empty() || tag.len() > crate::body::TAG_MAX) {
             return wrong("tag must have 1 to 8 octets");
         }
-        if self.publishers == 0 || self.messages == 0 || self.window == 0 || self.rate == 0 {
-            return wrong("publishers, messages, window and rate are at least 1");
+        if self.publishers == 0 || self.connections == 0 || self.subscriptions == 0 {
+            return wrong("publishers, connections and subscriptions are at least 1");
+        }
+        if self.messages == 0 || self.window == 0 || !(1..=1_000_000).contains(&self.rate) {
+            return wrong("messages and window are at least 1, rate is 1 to 1,000,000");
+        }
+        let least = self.tag.as_ref().map_or(crate::body::TAG_MAX, String::len) + crate::body::DIGITS;
+        if self.body < least {
+            return wrong(&format!("body is at least {least}: the publisher's tag and the message's number"));
         }
         if self.transports.is_empty() || !(0.1..=600.0).contains(&self.seconds) {
             return wrong("one transport at least, seconds from 0.1 to 600");

@@ -137,7 +137,10 @@ class Campaign:
             if dataclasses.replace(known.plan, name=plan.name) != plan:
                 raise BenchError(f"{folder} holds another campaign: name another folder, or --resume {folder}")
             return known
-        (folder / PARTS).mkdir(parents=True, exist_ok=True)
+        try:
+            (folder / PARTS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BenchError(f"can't write results into {folder}: {error.strerror}; --into names another") from None
         text = json.dumps({"format": FORMAT, **dataclasses.asdict(plan)}, indent=1) + "\n"
         _write(path, text.encode())
         return Campaign(folder, plan)
@@ -147,10 +150,13 @@ class Campaign:
         """A folder made before. BenchError where it is none."""
         try:
             content = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise BenchError(f"{folder} is no campaign: it has no {PLAN}") from None
         except (OSError, ValueError) as error:
-            raise BenchError(f"{folder} is no campaign: {error}") from None
-        if content.pop("format", None) != FORMAT:
-            raise BenchError(f"{folder / PLAN} is of another version")
+            raise BenchError(f"{folder / PLAN} can't be read: {error}") from None
+        version = content.pop("format", None)
+        if version != FORMAT:
+            raise BenchError(f"{folder / PLAN} has format {version}; this version of stompica reads format {FORMAT}")
         cases = tuple(
             Case(case["number"], Point(**case["point"]), Variant(**case["variant"])) for case in content.pop("cases")
         )

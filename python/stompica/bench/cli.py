@@ -29,6 +29,11 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except ImportError as error:
+        raise BenchError(f"{error}: pip install 'stompica[bench]'") from None
+    except OSError as error:  # a folder that can't be written, a full disk
+        where = f"{error.filename}: " if error.filename else ""
+        raise BenchError(f"{where}{error.strerror or error}") from None
     return status
 
 
@@ -60,26 +65,42 @@ def _run(options: argparse.Namespace) -> int:
     from stompica.bench import figures, recorded, show
     from stompica.bench.runner import Runner
 
-    loadgen.find()
+    program = loadgen.find()
     _core.raise_descriptor_limit()  # for all that is started: 5,000 connections need as many, on both sides
-    if options.resume:
-        campaign = Campaign.open(options.resume)
-    else:
-        if not options.names:
-            raise BenchError("name a workload or a group; 'stompica bench list' shows them")
-        picked = workload.pick(workload.load(_workloads(options)), options.names)
-        folder = options.into or _results() / f"{time.strftime('%Y-%m-%d', time.gmtime())}" / _name(options)
-        plan, notes = planning.plan(folder.name, picked, options)
-        for note in notes:
-            print(note, file=sys.stderr)
-        campaign = Campaign.create(folder, plan)
-    with tempfile.TemporaryDirectory(prefix="stompica-bench-") as scratch, show.progress(campaign) as progress:
-        whole = Runner(campaign, progress, Path(scratch)).run()
+    with tempfile.TemporaryDirectory(prefix="stompica-bench-") as folder:
+        scratch = Path(folder)
+        campaign = _resumed(options) if options.resume else _new(options, program, scratch)
+        try:
+            with show.progress(campaign) as progress:
+                whole = Runner(campaign, progress, scratch).run()
+        except (BenchError, OSError, KeyboardInterrupt):
+            if any(campaign.parts(case) for case in campaign.plan.cases):
+                goes_on = f"'stompica bench run --resume {campaign.folder}' goes on"
+                print(f"what is finished is kept: {goes_on}", file=sys.stderr)
+            raise
     recorded.record(campaign)
     for line in figures.lines(campaign):
         print(line)
     print(f"recorded in {campaign.folder}; 'stompica bench report {campaign.folder}' explains it")
     return 0 if whole else 1
+
+
+def _resumed(options: argparse.Namespace) -> Campaign:
+    if options.names or options.into:
+        raise BenchError("--resume goes on with the plan of its folder: leave out workloads and --into")
+    return Campaign.open(options.resume)
+
+
+def _new(options: argparse.Namespace, program: Path, scratch: Path) -> Campaign:
+    if not options.names:
+        raise BenchError("name a workload or a group; 'stompica bench list' shows them")
+    picked = workload.pick(workload.load(_workloads(options)), options.names)
+    folder = options.into or _results() / f"{time.strftime('%Y-%m-%d', time.gmtime())}" / _name(options)
+    plan, notes = planning.plan(folder.name, picked, options)
+    loadgen.check(program, [case.point for case in plan.cases if case.variant.target == "stompica"], scratch)
+    for note in notes:
+        print(note, file=sys.stderr)
+    return Campaign.create(folder, plan)
 
 
 def _name(options: argparse.Namespace) -> str:

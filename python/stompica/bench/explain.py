@@ -55,9 +55,13 @@ def _analysis() -> Any:
 @contextlib.contextmanager
 def _together(folders: Sequence[Path]) -> Iterator[Path]:
     """One folder with the runs of all. Several are linked into a new one: the analysis reads one source."""
+    from stompica.recording.run import RUN_FILE
+
     for folder in folders:
         if not folder.is_dir():
             raise BenchError(f"no folder {folder}")
+        if next(folder.rglob(RUN_FILE), None) is None:
+            raise BenchError(f"{folder} holds no recorded run: a run is a folder with a {RUN_FILE}")
     roots = [_runs(folder) for folder in folders]
     if len(roots) == 1:
         yield roots[0]

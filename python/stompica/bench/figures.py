@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stompica.bench.campaign import Campaign, Case, Part
-from stompica.bench.workload import SWEEPS
+from stompica.bench.fields import SWEPT
 from stompica.tabular import table
 
 GENERATOR_BUSY = 0.8
@@ -99,7 +99,7 @@ def _axes(campaign: Campaign, case: Case) -> dict[str, str]:
     """What a sweep varied, as far as it has no column of its own."""
     names = {"subscribers": "connections"}
     found = {}
-    for name in SWEEPS:
+    for name in SWEPT:
         key = names.get(name, name)
         values = {other.point[key] for other in campaign.plan.cases if other.point.workload == case.point.workload}
         fitted = name == "window"

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,19 @@ def source_trees(start: Path | None = None) -> Iterator[Path]:
                 yield folder
 
 
+def check(program: Path, points: Sequence[Point], scratch: Path) -> None:
+    """BenchError for the first workload that the load generator would refuse."""
+    for number, point in enumerate(points):
+        folder = scratch / f"check-{number}"
+        folder.mkdir()
+        path = _write(point, folder)
+        command = [str(program), "list", "--workloads", str(folder)]
+        listed = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if listed.returncode:
+            reason = " ".join(listed.stderr.split()).removeprefix(f"{PROGRAM}: ").removeprefix(f"{path}: ")
+            raise BenchError(f"the load generator refuses a workload: {reason}")
+
+
 def run(program: Path, order: Order, scratch: Path, started: Callable[[int], None]) -> dict[str, Any]:
     """Makes one repetition; returns the record of the load generator, whose single run may have a `fault`.
 
@@ -71,7 +84,7 @@ def run(program: Path, order: Order, scratch: Path, started: Callable[[int], Non
     """
     folder = scratch / "workload"
     folder.mkdir(exist_ok=True)
-    (folder / f"{order.point.workload}.toml").write_text(order.point.toml(), encoding="utf-8")
+    _write(order.point, folder)
     out = scratch / "record.jsonl"
     out.unlink(missing_ok=True)
     if order.target.protocol == "stomp":
@@ -97,6 +110,12 @@ def run(program: Path, order: Order, scratch: Path, started: Callable[[int], Non
         raise BenchError(f"{order.point.workload}: the load generator failed: {reason}")
     record: dict[str, Any] = json.loads(lines[0])
     return record
+
+
+def _write(point: Point, folder: Path) -> Path:
+    path = folder / f"{point.workload}.toml"
+    path.write_text(point.toml(), encoding="utf-8")
+    return path
 
 
 def _arguments(order: Order, folder: Path, out: Path) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from stompica.bench import BenchError, procfs
 from stompica.bench.campaign import Case, Plan, Variant
 from stompica.bench.peers import PEERS, Missing
 from stompica.bench.workload import Point, Workload, parse_sweep, points
+from stompica.settings import check as check_settings
 
 REPETITIONS = 5
 QUICK_REPETITIONS = 2
@@ -20,7 +22,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `stompica bench run`."""
     add = parser.add_argument
     add("names", nargs="*", metavar="WORKLOAD", help="workloads or groups; 'stompica bench list' shows them")
-    add("--repetitions", type=int, metavar="N", help=f"default {REPETITIONS}; with --quick {QUICK_REPETITIONS}")
+    add(
+        "--repetitions", type=_repetitions, metavar="N", help=f"default {REPETITIONS}; with --quick {QUICK_REPETITIONS}"
+    )
     add("--peers", default="installed", metavar="LIST", help="installed (default), none, or names: rabbitmq,redis")
     add("--transport", choices=("tcp", "ws"), help="only this one")
     add("--sweep", action="append", default=[], metavar="NAME=V,V", help="vary body, subscribers, publishers, writers, "
@@ -41,21 +45,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> tuple[Plan, list[str]]:
-    """The plan, and what is left out of it. BenchError for options that make none."""
+    """The plan, and what is left out of it. BenchError or ConfigError for options that make none."""
     if not 0.05 <= options.every <= 60:
-        raise BenchError("--every takes 0.05 to 60 seconds")
+        raise BenchError(f"--every {options.every:g}: a number of seconds from 0.05 to 60")
     procfs.pinning(options.pin)
     repetitions = options.repetitions or (QUICK_REPETITIONS if options.quick else REPETITIONS)
-    if repetitions < 1:
-        raise BenchError("--repetitions is at least 1")
     sweep = parse_sweep(options.sweep)
+    if options.transport and "transport" in sweep:
+        raise BenchError(f"--transport {options.transport}: --sweep varies the transport")
     if options.transport:
         sweep["transport"] = [options.transport]
     peers, notes = _peers(options.peers)
     shared = _settings(options.set, "--set")
     own = [_variant(text, shared) for text in options.variant] or [Variant("stompica", settings=shared)]
-    if len({variant.label for variant in own}) < len(own):
-        raise BenchError("--variant: two have the same label")
+    labels = [variant.label for variant in own]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise BenchError(f"--variant: two have the label {label!r}")
+    for variant in own:
+        if not variant.python:  # another version may have other settings
+            where = f"--variant {variant.label}" if variant.label else "--set"
+            check_settings([(key, value, where) for key, value in variant.settings.items()])
     cases: list[Case] = []
     for workload in picked:
         for point in points(workload, sweep, options.quick):
@@ -72,8 +82,16 @@ def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> 
                     notes.append(note)
     switches = {"quick": options.quick, "stages": bool(options.stages), "diag": not options.no_diag}
     every_s, samples = float(options.every), bool(options.samples)
+    if options.samples and not any(case.point["kind"] == "latency" for case in cases):
+        notes.append("--samples: single latencies are kept of workloads of kind latency only")
     made = Plan(name, repetitions, tuple(cases), **switches, samples=samples, every_s=every_s, pin=options.pin)
     return made, notes
+
+
+def _repetitions(word: str) -> int:
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 1 on")
+    return int(word)
 
 
 def _with_writers(variant: Variant, writers: int | None) -> Variant:
@@ -108,6 +126,8 @@ def _variant(text: str, shared: Mapping[str, str]) -> Variant:
     stages = settings.pop("stages", None)
     if not label:
         raise BenchError(f"--variant {text}: write LABEL:KEY=VALUE,…")
+    if python and shutil.which(python) is None:
+        raise BenchError(f"--variant {text}: python={python} is no program")
     if writers is not None and not (writers.isdecimal() and int(writers) >= 1):
         raise BenchError(f"--variant {text}: writers={writers} is no whole number from 1 on")
     if stages not in (None, "on", "off"):
@@ -121,7 +141,7 @@ def _settings(texts: Sequence[str], where: str) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise BenchError(f"{where}: write KEY=VALUE")
+            raise BenchError(f"{where} {text}: write KEY=VALUE")
         found[key] = value
     return found
 

@@ -100,9 +100,13 @@ def pinning(text: str) -> Pinning:
     try:
         if not colon:
             raise ValueError
-        return Pinning(_cores(target), _cores(generator))
+        wanted = Pinning(_cores(target), _cores(generator))
     except ValueError:
         raise BenchError(f"--pin {text}: write auto, off, or TARGET:GENERATOR, such as 0-2:3") from None
+    usable = os.sched_getaffinity(0)
+    if not usable.issuperset((*wanted.target, *wanted.generator)):
+        raise BenchError(f"--pin {text}: this process may use the cores {_list(sorted(usable))}")
+    return wanted
 
 
 def _cores(text: str) -> tuple[int, ...]:

@@ -11,8 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from stompica.bench.campaign import Campaign, Case, Part
+from stompica.bench.figures import medians
 from stompica.bench.planning import describe
 from stompica.bench.runner import Progress
+
+HEADLINES = ("idle.user_bytes_per_connection", "held.resident_bytes_each_over_frame", "firehose.ratio")
+"""What is told of a repetition whose rate means nothing."""
 
 
 @contextlib.contextmanager
@@ -43,6 +47,10 @@ def _text(part: Part) -> str:
         return f"FAILED: {part.fault}"
     each = run.get("cpu_us_per_delivery")
     cost = f", {each:.3g} µs each" if each is not None else ""
+    found = medians([run])
+    special = [f"{name} {found[name]:.4g}" for name in HEADLINES if name in found]
+    if special:
+        return ", ".join(special)
     latency = (run.get("latency") or {}).get("from_intended")
     if latency:
         return f"p50 {latency['p50_us']:.0f} µs, p99 {latency['p99_us']:.0f} µs{cost}"

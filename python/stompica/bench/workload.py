@@ -11,23 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stompica.bench import BenchError
+from stompica.bench import BenchError, fields
 
 # The standard library has it from Python 3.11 on.
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-
-SWEEPS: dict[str, type] = {
-    "body": int,
-    "subscribers": int,
-    "publishers": int,
-    "writers": int,
-    "transport": str,
-    "ack": str,
-    "prefetch": int,
-    "rate": int,
-    "window": int,
-}
-"""What a sweep may vary: fields of a workload, `subscribers` for its `connections`, and the broker's `writers`."""
 
 DEFAULTS: dict[str, Any] = {
     "kind": "window",
@@ -119,7 +106,8 @@ def points(workload: Workload, more: Mapping[str, Sequence[Any]], quick: bool = 
     transports = sweep.pop("transport", None) or workload["transports"]
     impossible = [transport for transport in transports if transport not in workload["transports"]]
     if impossible:
-        raise BenchError(f"workload {workload.name} does not go over {impossible[0]}")
+        goes = " and ".join(workload["transports"])
+        raise BenchError(f"workload {workload.name} does not go over {impossible[0]}, only over {goes}")
     found = []
     for transport, *values in itertools.product(transports, *sweep.values()):
         chosen = dict(zip(sweep, values, strict=True))
@@ -134,7 +122,9 @@ def parse_sweep(texts: Iterable[str]) -> dict[str, list[Any]]:
         name, equals, values = text.partition("=")
         if not equals:
             raise BenchError(f"--sweep {text}: write NAME=VALUE,VALUE")
-        found[name] = _values(name, values.split(","), f"--sweep {text}")
+        if name in found:
+            raise BenchError(f"--sweep {text}: {name} is varied twice")
+        found[name] = fields.swept(name, values.split(","), f"--sweep {text}")
     return found
 
 
@@ -148,45 +138,37 @@ def _read(path: Path) -> Workload:
     sweep = content.pop("sweep", {})
     if not isinstance(sweep, dict) or not all(isinstance(values, list) and values for values in sweep.values()):
         raise BenchError(f"{path}: [sweep] holds lists of values")
-    checked = {name: _values(name, values, str(path)) for name, values in sweep.items()}
+    checked = {name: fields.swept(name, values, f"{path}: [sweep]") for name, values in sweep.items()}
+    fields.check(content, str(path))
     return Workload(path.stem, content.get("about", ""), content.get("group", ""), content, checked)
-
-
-def _values(name: str, values: Sequence[Any], where: str) -> list[Any]:
-    if name not in SWEEPS:
-        raise BenchError(f"{where}: {name!r} can't be varied; there are {', '.join(SWEEPS)}")
-    try:
-        return [SWEEPS[name](str(value).replace("_", "")) for value in values]
-    except ValueError:
-        raise BenchError(f"{where}: {name} takes whole numbers") from None
 
 
 def _point(workload: Workload, transport: str, chosen: dict[str, Any], quick: bool) -> Point:
     """The fields of a point. What a swept value would make absurd is fitted to it, unless it is swept as well."""
     writers = chosen.pop("writers", None)
-    fields = {name: value for name, value in workload.fields.items() if name not in ("wanted", "group", "about")}
+    made = {name: value for name, value in workload.fields.items() if name not in ("wanted", "group", "about")}
     if "subscribers" in chosen:
-        fields["connections"] = chosen.pop("subscribers")
+        made["connections"] = chosen.pop("subscribers")
         if workload["kind"] in ("window", "fanin"):
-            fields["messages"] = min(300_000, max(100, ROUND_DELIVERIES // max(fields["connections"], 1)))
-    fields.update(chosen)
+            made["messages"] = min(300_000, max(100, ROUND_DELIVERIES // made["connections"]))
+    made.update(chosen)
 
     def now(name: str) -> Any:
-        return fields.get(name, DEFAULTS[name])
+        return made.get(name, DEFAULTS[name])
 
     if "body" in chosen and "window" not in chosen:
-        fields["window"] = min(now("window"), max(8, UNDER_WAY_BYTES // max(now("body"), 1)))
-        fields["messages"] = min(now("messages"), max(40, ROUND_BYTES // max(now("body"), 1)))
+        made["window"] = min(now("window"), max(8, UNDER_WAY_BYTES // now("body")))
+        made["messages"] = min(now("messages"), max(40, ROUND_BYTES // now("body")))
     if now("kind") == "queue" and "window" not in chosen:
         credit = 2 * now("prefetch") * now("connections")
-        fields["window"] = max(now("window"), credit // now("publishers") + 1)
+        made["window"] = max(now("window"), credit // now("publishers") + 1)
     if quick:
-        fields["messages"] = max(now("messages") // 10, 1)
-        fields["seconds"] = max(now("seconds") / 5, 0.5)
-        fields["min_cpu_s"] = 0.0
-        fields["connections"] = min(now("connections"), 500)
-    fields["transports"] = [transport]
-    return Point(workload.name, transport, writers, fields)
+        made["messages"] = max(now("messages") // 10, 1)
+        made["seconds"] = max(now("seconds") / 5, 0.5)
+        made["min_cpu_s"] = 0.0
+        made["connections"] = min(now("connections"), 500)
+    made["transports"] = [transport]
+    return Point(workload.name, transport, writers, made)
 
 
 def _toml(value: Any) -> str:
