@@ -144,6 +144,11 @@ def _use_tool(name: str, words: list[str]) -> int:
     except BrokenPipeError:
         _forget_output()
         return 0
+    except OSError as error:
+        # Such as a full disk, which may be where the output goes.
+        _forget_output()
+        where = f"{error.filename}: " if error.filename else ""
+        raise StompicaError(f"{where}{error.strerror or error}") from error
     except ImportError as error:
         # The recording and the analysis say themselves what they need.
         needs = f"'stompica {name}' needs the package {error.name}: pip install 'stompica[bench]'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from stompica.cli import main
 from stompica.diag import Bucket, Queue, Session, Stage, records
 from stompica.diag.cli import render
-from tests.support.clients import Clients
+from tests.support.clients import Clients, StartBroker
 from tests.support.process import BrokerProcess
 
 
@@ -51,12 +52,43 @@ def test_watch_prints_until_it_is_ended(broker: BrokerProcess, tmp_path: Path) -
     assert all("held_bytes" in line for line in lines)
 
 
+@pytest.mark.parametrize("words", [["--watch"], ["--watch", "0.1"]])
+def test_ctrl_c_ends_a_watch_in_order(broker: BrokerProcess, words: list[str]) -> None:
+    command = [sys.executable, "-m", "stompica", "diag", "store", "--address", f"127.0.0.1:{broker.port}", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+        assert asking.stdout is not None
+        assert asking.stdout.readline().startswith("-- ")
+        asking.send_signal(signal.SIGINT)
+        _, errors = asking.communicate(timeout=20)
+    assert (asking.returncode, errors) == (0, "")
+
+
+def test_the_end_of_the_broker_is_one_line(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    command = [sys.executable, "-m", "stompica", "diag", "--watch", "--address", f"127.0.0.1:{broker.port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+        assert asking.stdout is not None
+        asking.stdout.readline()
+        broker.kill()
+        _, errors = asking.communicate(timeout=20)
+    assert asking.returncode == 1
+    assert errors.startswith(f"stompica: stomp://127.0.0.1:{broker.port}: ") and errors.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_one_line(broker: BrokerProcess) -> None:
+    command = [sys.executable, "-m", "stompica", "diag", "--address", f"127.0.0.1:{broker.port}"]
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        asked = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20, check=False)
+    assert (asked.returncode, asked.stderr) == (1, "stompica: No space left on device\n")
+
+
 def test_nobody_there_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diag", "--address", "127.0.0.1:1"]) == 1
     assert capsys.readouterr().err == "stompica: stomp://127.0.0.1:1: Connection refused\n"
 
 
-@pytest.mark.parametrize("words", [["sesion"], ["--watch", "0"], ["--watch", "soon"]])
+@pytest.mark.parametrize("words", [["sesion"], ["--watch", "0"], ["--watch", "soon"], ["--watch", "network"]])
 def test_bad_usage_is_status_2(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["diag", *words])

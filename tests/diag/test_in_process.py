@@ -124,7 +124,7 @@ def test_watch_is_an_async_iterator() -> None:
     assert [record.short for record in asyncio.run(take())] == [False] * 3
 
 
-@pytest.mark.parametrize("interval", [0, -1, 0.001, float("nan")])
+@pytest.mark.parametrize("interval", [0, -1, 0.001, float("nan"), float("inf")])
 def test_an_interval_that_is_none_is_refused(own: stompica.Broker, interval: float) -> None:
     with pytest.raises(ValueError, match="interval"):
         own.diag.watch("session", interval=interval)

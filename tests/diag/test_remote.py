@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -35,25 +34,6 @@ def test_answers_tell_of_others(remote: diag.RemoteDiag, client: Clients, topic:
     assert topic in remote("subs")
 
 
-def test_watch_goes_on_over_one_connection(remote: diag.RemoteDiag) -> None:
-    with remote.watch("network", interval=0.02) as records:
-        taken = [next(records) for _ in range(3)]
-    assert len({record.accepted for record in taken}) == 1
-    assert taken[0].bytes_out < taken[2].bytes_out, "its own answers are traffic"
-
-
-def test_watch_is_an_async_iterator(remote: diag.RemoteDiag) -> None:
-    async def take() -> list[diag.Session]:
-        taken = []
-        async for record in remote.watch("session", interval=0.02):
-            taken.append(record)
-            if len(taken) == 2:
-                break
-        return taken
-
-    assert [record.clients >= 1 for record in asyncio.run(take())] == [True, True]
-
-
 def test_threads_may_share_a_connection(remote: diag.RemoteDiag) -> None:
     found: list[int] = []
 
@@ -73,6 +53,26 @@ def test_an_address_without_a_scheme_is_enough(broker: BrokerProcess) -> None:
         assert remote.server.count(".") == 2
 
 
+def test_login_and_passcode_are_taken_from_the_url_and_not_shown() -> None:
+    seen: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                seen.append(connection.recv(65536))
+                connection.sendall(CONNECTED)
+                connection.recv(65536)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = listener.getsockname()[1]
+        with diag.connect(f"stomp://ann%40home:p%3As%2F@127.0.0.1:{port}") as remote:
+            assert remote.address == f"stomp://127.0.0.1:{port}"
+        thread.join()
+    assert b"\nlogin:ann@home\npasscode:p:s/\n" in seen[0]
+
+
 def test_a_closed_connection_is_named(broker: BrokerProcess) -> None:
     remote = diag.connect(f"{broker.host}:{broker.port}")
     remote.close()
@@ -86,7 +86,10 @@ def test_a_closed_connection_is_named(broker: BrokerProcess) -> None:
     [
         ("http://127.0.0.1:1", "write stomp://"),
         ("stomp://:1", "write stomp://"),
-        ("127.0.0.1:99999", "not a number up to 65535"),
+        ("127.0.0.1:99999", "'127.0.0.1:99999' is no address: port out of range"),
+        ("127.0.0.1:port", "is no address: port could not be cast"),
+        ("stomp://[::1", "is no address: invalid IPv6 URL"),
+        ("", "'' is no address: write stomp://"),
     ],
 )
 def test_an_address_that_is_none_is_named(url: str, what: str) -> None:

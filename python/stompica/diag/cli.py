@@ -1,4 +1,4 @@
-"""`stompica diag [QUERY] [--watch SECONDS] [--address HOST:PORT] [--json]`."""
+"""`stompica diag [QUERY] [--watch [SECONDS]] [--address HOST:PORT] [--json]`."""
 
 from __future__ import annotations
 
@@ -9,26 +9,32 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from stompica.diag.front import Diag
 from stompica.diag.records import QUERIES, Stage, plain
-from stompica.diag.remote import DEFAULT_PORT, connect
+from stompica.diag.remote import DEFAULT_PORT, REMOTE_INTERVAL_MIN_S, connect
+from stompica.diag.watch import INTERVAL_MAX_S
 from stompica.tabular import table, text
 
 
 def main(arguments: Sequence[str]) -> int:
     """Asks a running broker and prints what it answers; returns the exit status."""
     options = _parser().parse_args(arguments)
-    with connect(options.address) as diag:
-        if options.watch is None:
-            _show(options.query, diag(options.query), options.json)
-            return 0
-        try:
-            for record in diag.watch(options.query, interval=options.watch):
-                if not options.json:
-                    print(f"-- {datetime.now():%H:%M:%S}")
-                _show(options.query, record, options.json)
-        except KeyboardInterrupt:
-            return 0
+    try:
+        with connect(options.address) as diag:
+            if options.watch is None:
+                _show(options.query, diag(options.query), options.json)
+            else:
+                _watch(diag, options)
+    except KeyboardInterrupt:
+        return 130 if options.watch is None else 0
     return 0
+
+
+def _watch(diag: Diag, options: argparse.Namespace) -> None:
+    for record in diag.watch(options.query, interval=options.watch):
+        if not options.json:
+            print(f"-- {datetime.now():%H:%M:%S}")
+        _show(options.query, record, options.json)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,7 +46,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "query", nargs="?", default="session", choices=QUERIES, metavar="QUERY", help=", ".join(QUERIES)
     )
-    parser.add_argument("--watch", type=_seconds, metavar="SECONDS", help="ask again at this interval, until Ctrl-C")
+    parser.add_argument(
+        "--watch",
+        type=_seconds,
+        nargs="?",
+        const=1.0,
+        metavar="SECONDS",
+        help="show it again at this interval, until Ctrl-C; without a number each second",
+    )
     parser.add_argument(
         "--address",
         default=f"127.0.0.1:{DEFAULT_PORT}",
@@ -52,9 +65,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(word: str) -> float:
-    value = float(word)
-    if not 0.1 <= value <= 86400:
-        raise argparse.ArgumentTypeError("from 0.1 to 86400 seconds")
+    try:
+        value = float(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds; a query goes in front of it") from None
+    if not REMOTE_INTERVAL_MIN_S <= value <= INTERVAL_MAX_S:
+        raise argparse.ArgumentTypeError(f"from {REMOTE_INTERVAL_MIN_S:g} to {INTERVAL_MAX_S:g} seconds")
     return value
 
 

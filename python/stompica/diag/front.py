@@ -21,7 +21,7 @@ from stompica.diag.records import (
     check_query,
     decode,
 )
-from stompica.diag.watch import Watch
+from stompica.diag.watch import Polled, Watch
 
 Sizes: TypeAlias = Literal["session-size", "session-encoded-size", "session-connected-size", "pubsub-size"]
 
@@ -97,6 +97,12 @@ class Diag:
     @overload
     def watch(self, query: str, *, interval: float = ...) -> Watch[Record]: ...
     def watch(self, query: str = "session", *, interval: float = 1.0) -> Watch[Any]:
-        """Asks each `interval` seconds: an iterator and an async iterator. DiagError at once for an unknown query."""
+        """A record each `interval` seconds, from 0.01 (remote: 0.1) to 86400: an iterator and an async iterator.
+
+        DiagError at once for an unknown query, ValueError for an interval that can't be had.
+        """
         check_query(query)
-        return Watch(lambda: self(query), interval)
+        return self._watch(query, interval)
+
+    def _watch(self, query: str, interval: float) -> Watch[Any]:
+        return Polled(lambda: self(query), interval)

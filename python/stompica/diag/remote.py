@@ -1,102 +1,60 @@
-"""DIAG of a broker elsewhere: a small blocking STOMP 1.2 connection over TCP or WebSocket."""
+"""DIAG of a broker elsewhere, over TCP or WebSocket: questions by DIAG frames, watches by a subscription."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import threading
+import weakref
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
+from stompica.diag.connection import Connection
+from stompica.diag.frames import Frame
 from stompica.diag.front import Diag
-from stompica.diag.records import QUERIES, DiagError
+from stompica.diag.pipes import Pipe, TcpPipe, WebSocketPipe
+from stompica.diag.records import QUERIES, DiagError, decode
+from stompica.diag.watch import T, Watch, check_interval
 
 DEFAULT_PORT = 61613
-FRAME_MAX = 64 * 1024 * 1024
-"""An answer that is longer is refused."""
+REMOTE_INTERVAL_MIN_S = 0.1
+"""Brokers refuse shorter intervals."""
 
-_ESCAPES = {"\\r": "\r", "\\n": "\n", "\\c": ":", "\\\\": "\\"}
-
-
-class Pipe(Protocol):
-    """What carries frames."""
-
-    def send(self, frame: bytes) -> None:
-        """Sends one frame."""
-
-    def receive(self) -> bytes:
-        """Bytes as they come; empty at the end."""
-
-    def close(self) -> None:
-        """Closes; whoever receives is woken."""
+_STATISTICS = {
+    "session": {name: name for name in ("clients", "websockets", "stomp_connected", "subscriptions")},
+    "ws_buffer": {name: name for name in ("allocated", "hits", "misses")},
+    "stale": {"in": "input-queue-size", "out": "output-queue-size", "stale": "stale-queue-size"},
+}
+"""Headers of a MESSAGE that have an answer, by their names in JSON."""
 
 
 class RemoteDiag(Diag):
     """DIAG over a connection of its own. A context manager; threads may share it."""
 
-    def __init__(self, pipe: Pipe, shown: str, login: str | None, passcode: str | None) -> None:
+    def __init__(self, pipe: Pipe, shown: str, login: str | None, passcode: str | None, timeout: float | None) -> None:
         super().__init__(self._ask)
-        self._pipe = pipe
-        self._shown = shown
-        self._buffer = bytearray()
-        self._lock = threading.Lock()
+        weakref.finalize(self, pipe.abandon)
+        self._connection = Connection(pipe, shown, timeout)
         headers = {"accept-version": "1.2", "host": "localhost", "heart-beat": "0,0"}
         if login is not None:
             headers.update(login=login, passcode=passcode or "")
-        connected, _ = self._exchange("CONNECT", headers, b"", "CONNECTED")
-        self.server = connected.get("server", "").partition("/")[2]
+        connected = self._connection.exchange("CONNECT", headers, b"", "CONNECTED")
+        self.server = connected.headers.get("server", "").partition("/")[2]
         """Version of the broker."""
+        self.address = shown
+        """Where it is, without login and passcode."""
 
     def close(self) -> None:
-        """Closes the connection. Twice is fine."""
-        self._pipe.close()
+        """Closes the connection, and with it its watches, which end. Twice is fine."""
+        self._connection.close()
 
     def _ask(self, query: str) -> Any:
-        headers, body = self._exchange("DIAG", {}, query.encode(), "DIAG")
-        try:
-            if body:
-                return json.loads(body)
-            text = headers[query]
-            if QUERIES[query] == tuple[str, ...]:
-                return [name for name in text.split(",") if name]
-            return json.loads(text)
-        except (KeyError, ValueError) as error:
-            raise DiagError(f"{self._shown} answered DIAG {query} with something else: {error!r}") from None
+        return _answer(query, self._connection.exchange("DIAG", {}, query.encode(), "DIAG"), self._connection.shown)
 
-    def _exchange(
-        self, command: str, headers: dict[str, str], body: bytes, wanted: str
-    ) -> tuple[dict[str, str], bytes]:
-        with self._lock:
-            try:
-                self._pipe.send(_frame(command, headers, body))
-                found, answer_headers, answer = self._receive()
-            except TimeoutError:
-                self.close()  # a late answer would be taken for that of the next question
-                raise DiagError(f"{self._shown} did not answer in time") from None
-            except (OSError, EOFError) as error:
-                raise DiagError(f"{self._shown}: {error or 'connection closed'}") from None
-        if found == "ERROR":
-            raise DiagError(f"{self._shown} refused: {answer_headers.get('message', 'ERROR')}")
-        if found != wanted:
-            raise DiagError(f"{self._shown} answered {command} with {found}: is it stompica?")
-        return answer_headers, answer
-
-    def _receive(self) -> tuple[str, dict[str, str], bytes]:
-        while True:
-            frame = _take(self._buffer)
-            if frame is not None:
-                return frame
-            if len(self._buffer) > FRAME_MAX:
-                raise DiagError(f"{self._shown} sent a frame over {FRAME_MAX >> 20} MiB")
-            try:
-                received = self._pipe.receive()
-            except ConnectionResetError:
-                received = b""  # the same, said in a hurry
-            if not received:
-                raise EOFError("closed the connection")
-            self._buffer += received
+    def _watch(self, query: str, interval: float) -> Watch[Any]:
+        return Pushed(self, self._connection, query, interval)
 
     def __enter__(self) -> RemoteDiag:
         return self
@@ -110,118 +68,168 @@ def connect(
 ) -> RemoteDiag:
     """Connects to a broker: `stomp://HOST:PORT`, `ws://HOST:PORT/PATH`, or just `HOST:PORT`.
 
-    No answer takes longer than `timeout` seconds. `ws://` needs the package `websockets`. DiagError where nobody
-    answers there. Brokers answer DIAG to clients of the same machine only, unless they have users.
+    No answer takes longer than `timeout` seconds; None: waits for ever. `ws://` needs the package `websockets`.
+    DiagError where nobody answers there. Brokers answer DIAG to clients of the same machine only, unless they have
+    users.
     """
-    parts = urlsplit(url if "://" in url else f"stomp://{url}")
     try:
-        port = parts.port or DEFAULT_PORT
-    except ValueError:
-        raise DiagError(f"{url}: the port is not a number up to 65535") from None
+        parts = urlsplit(url if "://" in url else f"stomp://{url}")
+        port = DEFAULT_PORT if parts.port is None else parts.port
+    except ValueError as error:
+        raise DiagError(f"{url!r} is no address: {str(error)[:1].lower()}{str(error)[1:]}") from None
     if not parts.hostname or parts.scheme not in ("stomp", "tcp", "ws"):
-        raise DiagError(f"{url}: write stomp://HOST:PORT or ws://HOST:PORT/PATH")
+        raise DiagError(f"{url!r} is no address: write stomp://HOST:PORT or ws://HOST:PORT/PATH")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     shown = f"{parts.scheme}://{host}:{port}"
     try:
         if parts.scheme == "ws":
-            pipe: Pipe = _WebSocket(f"{shown}{parts.path or '/'}", timeout)
+            pipe: Pipe = WebSocketPipe(f"{shown}{parts.path or '/'}", timeout)
         else:
-            pipe = _Socket(parts.hostname, port, timeout)
+            pipe = TcpPipe(parts.hostname, port, timeout)
     except OSError as error:
         raise DiagError(f"{shown}: {error.strerror or error}") from None
     try:
-        return RemoteDiag(pipe, shown, login or parts.username, passcode or parts.password)
+        return RemoteDiag(pipe, shown, login or _plain(parts.username), passcode or _plain(parts.password), timeout)
     except BaseException:
         pipe.close()
         raise
 
 
-class _Socket:
-    def __init__(self, host: str, port: int, timeout: float | None) -> None:
-        self._socket = socket.create_connection((host, port), timeout)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def send(self, frame: bytes) -> None:
-        self._socket.sendall(frame)
-
-    def receive(self) -> bytes:
-        return self._socket.recv(65536)
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+def _plain(text: str | None) -> str | None:
+    return None if text is None else unquote(text)
 
 
-class _WebSocket:
-    def __init__(self, url: str, timeout: float | None) -> None:
-        try:
-            from websockets.exceptions import WebSocketException
-            from websockets.sync.client import connect as open_websocket
-            from websockets.typing import Subprotocol
-        except ImportError:
-            raise DiagError("ws:// needs a package: pip install websockets; or use stomp://, the same port") from None
-        self._failure = WebSocketException
-        self._timeout = timeout
-        try:
-            opening = open_websocket(
-                url, subprotocols=[Subprotocol("v12.stomp")], open_timeout=timeout, max_size=FRAME_MAX, proxy=None
-            )
-            self._socket = opening.__enter__()
-        except WebSocketException as error:
-            raise DiagError(f"{url}: {error}") from None
+class Pushed(Watch[T]):
+    """One subscription with the header `interval`, begun by the first `next`: the broker sends the records by itself.
 
-    def send(self, frame: bytes) -> None:
-        try:
-            self._socket.send(frame.decode())
-        except self._failure as error:
-            raise EOFError(str(error)) from None
+    The newest record waits for its reader; what it replaces is lost. A broker that has sent nothing for the interval
+    and the connection's timeout together does not live.
+    """
 
-    def receive(self) -> bytes:
-        try:
-            received = self._socket.recv(self._timeout)
-        except self._failure as error:
-            raise EOFError(str(error)) from None
-        return received.encode() if isinstance(received, str) else received
+    def __init__(self, remote: RemoteDiag, connection: Connection, query: str, interval: float) -> None:
+        check_interval(interval, REMOTE_INTERVAL_MIN_S)
+        self._remote = remote  # which closes the connection when nobody has it any more
+        self._connection = connection
+        self._query = query
+        self._interval = interval
+        self._limit = None if connection.timeout is None else interval + connection.timeout
+        self._changed = threading.Condition()
+        self._newest: Frame | None = None
+        self._failure: DiagError | None = None
+        self._ended = False
+        self._key: str | None = None
+        self._wakers: set[Callable[[], object]] = set()
 
     def close(self) -> None:
-        self._socket.close()
+        """See `Watch`."""
+        with self._changed:
+            self._newest = self._failure = None
+        self.end(None)
+        if self._key is not None:
+            self._connection.unsubscribe(self._key)
+
+    def offer(self, frame: Frame) -> None:
+        """See `Subscriber`. Others may SEND questions to the same destination: those answers are passed over."""
+        if frame.headers.get("query", frame.body.decode("utf-8", "replace")) == self._query:
+            with self._changed:
+                if not self._ended:
+                    self._newest = frame
+                    self._wake()
+
+    def end(self, failure: DiagError | None) -> None:
+        """See `Subscriber`."""
+        with self._changed:
+            if not self._ended:
+                self._ended, self._failure = True, failure
+                self._wake()
+
+    def __next__(self) -> T:
+        self._begin()
+        with self._changed:
+            self._changed.wait_for(self._is_ready, self._limit)
+            frame = self._take()
+        if frame is None:
+            raise StopIteration
+        return self._record(frame)
+
+    async def __anext__(self) -> T:
+        import asyncio  # here, because it takes longer to load than everything else together
+
+        self._begin()
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(woken.set)
+
+        with self._changed:
+            self._wakers.add(wake)
+        try:
+            while not self._is_ready():
+                woken.clear()
+                await asyncio.wait_for(woken.wait(), self._limit)
+        except asyncio.TimeoutError:
+            pass
+        finally:
+            with self._changed:
+                self._wakers.discard(wake)
+        frame = self._take()
+        if frame is None:
+            raise StopAsyncIteration
+        return self._record(frame)
+
+    def _begin(self) -> None:
+        with self._changed:
+            if self._key is not None or self._ended:
+                return
+            headers = {"query": self._query, "interval": str(round(self._interval * 1000))}
+            try:
+                self._key = self._connection.subscribe(self, f"DIAG/{self._query}", headers)
+            except DiagError:
+                self._ended = True
+                raise
+
+    def _is_ready(self) -> bool:
+        return self._ended or self._newest is not None
+
+    def _wake(self) -> None:
+        self._changed.notify_all()
+        for wake in self._wakers:
+            wake()
+
+    def _take(self) -> Frame | None:
+        """The newest answer, None at the end. Raises what the end came from, once."""
+        with self._changed:
+            if not self._is_ready():
+                self._ended = True
+                self._failure = DiagError(f"{self._connection.shown} did not answer in time")
+            frame, self._newest = self._newest, None
+            if frame is None and self._failure is not None:
+                failure = self._failure
+                self.close()
+                raise failure
+        return frame
+
+    def _record(self, frame: Frame) -> T:
+        try:
+            record: T = decode(self._query, _answer(self._query, frame, self._connection.shown))
+        except DiagError:
+            self.close()
+            raise
+        return record
 
 
-def _frame(command: str, headers: dict[str, str], body: bytes) -> bytes:
-    if body:
-        headers = {**headers, "content-length": str(len(body))}
-    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    return f"{command}\n{lines}\n".encode() + body + b"\0"
-
-
-def _take(buffer: bytearray) -> tuple[str, dict[str, str], bytes] | None:
-    """Takes the first whole frame off `buffer`; None if there is none yet."""
-    while buffer.startswith((b"\n", b"\r")):
-        del buffer[:1]
-    end = buffer.find(b"\n\n")
-    if end < 0:
-        return None
-    command, *lines = buffer[:end].decode("utf-8", "replace").split("\n")
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        headers.setdefault(_unescape(name), value if command == "CONNECTED" else _unescape(value))
-    begin = end + 2
-    length = headers.get("content-length")
-    stop = begin + int(length) if length is not None else buffer.find(b"\0", begin)
-    if stop < begin or stop >= len(buffer):
-        return None
-    body = bytes(buffer[begin:stop])
-    del buffer[: stop + 1]
-    return command, headers, body
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    parts = text.split("\\\\")
-    for escape, character in _ESCAPES.items():
-        if escape != "\\\\":
-            parts = [part.replace(escape, character) for part in parts]
-    return "\\".join(parts)
+def _answer(query: str, frame: Frame, shown: str) -> Any:
+    """What a DIAG frame or a MESSAGE says, as JSON has it."""
+    headers = frame.headers
+    try:
+        if frame.body and "query" in headers:
+            return json.loads(frame.body)
+        if query in headers:
+            text = headers[query]
+            if QUERIES[query] == tuple[str, ...]:
+                return [name for name in text.split(",") if name]
+            return json.loads(text)
+        return {name: int(headers[header]) for name, header in _STATISTICS[query].items()}
+    except (KeyError, ValueError) as error:
+        raise DiagError(f"{shown} answered DIAG {query} with something else: {error!r}") from None

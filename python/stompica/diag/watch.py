@@ -1,9 +1,10 @@
-"""A query asked again and again: an iterator, and an async iterator, of records."""
+"""A query answered again and again: an iterator, and an async iterator, of records."""
 
 from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -14,30 +15,63 @@ T = TypeVar("T")
 
 INTERVAL_MIN_S = 0.01
 """Shorter intervals are refused: asking costs the broker's threads a little each time."""
+INTERVAL_MAX_S = 86_400.0
 
 
-class Watch(Generic[T]):
+def check_interval(interval: float, least: float = INTERVAL_MIN_S) -> None:
+    """ValueError for an interval, in seconds, that can't be had."""
+    if not least <= interval <= INTERVAL_MAX_S:
+        raise ValueError(f"interval is {interval!r}: it must be from {least:g} to {INTERVAL_MAX_S:g} s")
+
+
+class Watch(ABC, Generic[T]):
     """Records of one query, one each `interval` seconds, the first at once.
 
-    `for record in watch` and `async for record in watch` both work. An interval that a slow answer has used up is left
-    out, never made up for. It ends on `close`, which any thread may call, and when a broker in this process has
-    stopped. Errors of a remote broker are raised from the iteration.
+    `for record in watch` and `async for record in watch` both work. Records that a slow reader has missed are left
+    out, never made up for. It ends on `close`, which any thread may call, at the end of its `with` block, and when a
+    broker in this process has stopped. What goes wrong with a remote broker is raised from the iteration, once, as a
+    DiagError.
+    """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the iteration; who waits in it is woken. Twice is fine."""
+
+    def __iter__(self) -> Watch[T]:
+        return self
+
+    @abstractmethod
+    def __next__(self) -> T: ...
+
+    def __aiter__(self) -> Watch[T]:
+        return self
+
+    @abstractmethod
+    async def __anext__(self) -> T: ...
+
+    def __enter__(self) -> Watch[T]:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+
+class Polled(Watch[T]):
+    """Asks a broker in this process by a call.
+
+    A subscription would need a connection, which the answers would count, and would be no cheaper.
     """
 
     def __init__(self, ask: Callable[[], T], interval: float) -> None:
-        if not interval >= INTERVAL_MIN_S:
-            raise ValueError(f"interval is {interval!r}: it must be at least {INTERVAL_MIN_S} s")
+        check_interval(interval)
         self._ask = ask
         self._interval = interval
         self._due = time.monotonic()
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """Ends the iteration; who waits in it is woken."""
+        """See `Watch`."""
         self._closed.set()
-
-    def __iter__(self) -> Watch[T]:
-        return self
 
     def __next__(self) -> T:
         if self._closed.wait(self._due - time.monotonic()):
@@ -47,9 +81,6 @@ class Watch(Generic[T]):
         except NotRunning:
             self.close()
             raise StopIteration from None
-
-    def __aiter__(self) -> Watch[T]:
-        return self
 
     async def __anext__(self) -> T:
         import asyncio  # here, because it takes longer to load than everything else together
@@ -73,9 +104,3 @@ class Watch(Generic[T]):
         if self._due <= now:
             self._due = now + self._interval - (now - self._due) % self._interval
         return record
-
-    def __enter__(self) -> Watch[T]:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()

@@ -1,0 +1,312 @@
+"""Watches of a broker in another process: one subscription each, to which the broker sends the records by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from stompica import diag
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.process import BrokerProcess
+
+SCHEMES = ["stomp", "ws"]
+OFTEN = 0.1
+"""The shortest interval, in seconds."""
+
+
+@pytest.fixture(params=SCHEMES)
+def own(request: pytest.FixtureRequest, start_broker: StartBroker) -> Iterator[diag.RemoteDiag]:
+    """The only connection of a broker that nobody else uses."""
+    broker = start_broker()
+    with diag.connect(f"{request.param}://{broker.host}:{broker.port}") as own:
+        yield own
+
+
+@pytest.fixture(params=SCHEMES)
+def remote(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[diag.RemoteDiag]:
+    with diag.connect(f"{request.param}://{broker.host}:{broker.port}") as remote:
+        yield remote
+
+
+@pytest.mark.parametrize("query", diag.QUERIES)
+def test_every_query_can_be_watched(remote: diag.RemoteDiag, query: str) -> None:
+    with remote.watch(query, interval=OFTEN) as records:
+        for _ in range(2):
+            record = next(records)
+            assert diag.records.decode(query, diag.plain(record)) == record
+
+
+def test_records_come_without_a_question(own: diag.RemoteDiag) -> None:
+    with own.watch("network", interval=OFTEN) as records:
+        taken = [next(records) for _ in range(4)]
+    assert len({record.frames_in for record in taken}) == 1, "nothing was asked for"
+    assert taken[0].bytes_out < taken[-1].bytes_out
+    assert {record.accepted for record in taken} == {1}
+
+
+def test_a_watch_is_a_subscription_until_it_is_closed(own: diag.RemoteDiag) -> None:
+    watches = [own.watch("session", interval=OFTEN) for _ in range(3)]
+    assert own("session").subscriptions == 0, "it begins with the first record"
+    assert [next(records).subscriptions for records in watches] == [1, 2, 3]
+    assert own("subs") == ("DIAG/session",)
+    watches[0].close()
+    watches[0].close()
+    assert list(watches[0]) == []
+    assert own("session") == diag.Session(own("session").clients, own("session").websockets, 1, subscriptions=2)
+    for records in watches[1:]:
+        records.close()
+    assert own("session").subscriptions == 0
+
+
+def test_a_watch_that_is_dropped_is_unsubscribed(own: diag.RemoteDiag) -> None:
+    for record in own.watch("session", interval=OFTEN):
+        assert record.subscriptions == 1
+        break
+    gc.collect()
+    with own.watch("session", interval=OFTEN) as records:
+        while next(records).subscriptions > 1:
+            pass
+
+
+def test_a_closed_watch_that_never_began_gives_nothing(own: diag.RemoteDiag) -> None:
+    records = own.watch("session", interval=OFTEN)
+    records.close()
+    assert list(records) == []
+    assert own("session").subscriptions == 0
+
+
+def test_questions_and_watches_share_a_connection(own: diag.RemoteDiag) -> None:
+    with own.watch("memory", interval=OFTEN) as memory, own.watch("subs", interval=OFTEN) as subs:
+        for _ in range(3):
+            assert next(memory).limit_bytes == own("memory").limit_bytes
+            assert own("session").clients == 1
+            assert "DIAG/memory" in next(subs)
+
+
+def test_answers_to_questions_of_others_are_passed_over(remote: diag.RemoteDiag, client: Clients) -> None:
+    with remote.watch("store", interval=OFTEN) as records:
+        assert next(records) == diag.Store("memory")
+        other = client()
+        for query in ("session", "network", "subs", "store"):
+            other.send(frames.send("DIAG/store", query, receipt=query))
+            other.expect_receipt(query)
+        assert [next(records) for _ in range(3)] == [diag.Store("memory")] * 3
+
+
+@pytest.mark.parametrize("closed", ["watch", "connection"])
+def test_who_waits_is_woken_when_another_thread_closes_it(remote: diag.RemoteDiag, closed: str) -> None:
+    records = remote.watch("session", interval=3600)
+    next(records)
+    taken: list[diag.Session] = []
+    reader = threading.Thread(target=lambda: taken.extend(records))
+    reader.start()
+    records.close() if closed == "watch" else remote.close()
+    reader.join(10)
+    assert not reader.is_alive() and taken == []
+
+
+def test_two_threads_may_take_from_one_watch(remote: diag.RemoteDiag) -> None:
+    records = remote.watch("session", interval=OFTEN)
+    taken: list[diag.Session] = []
+
+    def take() -> None:
+        taken.extend(next(records) for _ in range(3))
+
+    readers = [threading.Thread(target=take) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(30)
+    assert len(taken) == 6
+    records.close()
+
+
+def test_a_watch_after_the_end_is_told_so(remote: diag.RemoteDiag) -> None:
+    remote.close()
+    records = remote.watch("session", interval=OFTEN)
+    with pytest.raises(diag.DiagError, match="connection closed"):
+        next(records)
+    assert list(records) == []
+
+
+@pytest.mark.parametrize("interval", [0, 0.05, float("nan"), float("inf"), 100_000])
+def test_an_interval_that_brokers_do_not_have(remote: diag.RemoteDiag, interval: float) -> None:
+    with pytest.raises(ValueError, match=r"from 0\.1 to 86400 s"):
+        remote.watch("session", interval=interval)
+
+
+# -- the broker ends -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("end", [BrokerProcess.kill, BrokerProcess.stop])
+def test_the_end_of_the_broker_is_one_error(
+    start_broker: StartBroker, scheme: str, end: Callable[[BrokerProcess], object]
+) -> None:
+    broker = start_broker()
+    with diag.connect(f"{scheme}://{broker.host}:{broker.port}", timeout=5) as remote:
+        records = remote.watch("session", interval=3600)
+        next(records)
+        ending = threading.Thread(target=end, args=(broker,))
+        ending.start()
+        with pytest.raises(diag.DiagError, match=f"^{scheme}://127.0.0.1:{broker.port}[: ]"):
+            next(records)
+        assert list(records) == []
+        with pytest.raises(diag.DiagError, match=str(broker.port)):
+            remote("session")
+        ending.join()
+
+
+# -- async ---------------------------------------------------------------------------------------------------------
+
+
+def test_watches_take_turns_in_one_loop(own: diag.RemoteDiag) -> None:
+    async def take(query: str) -> list[object]:
+        taken: list[object] = []
+        with own.watch(query, interval=OFTEN) as records:
+            async for record in records:
+                taken.append(record)
+                if len(taken) == 3:
+                    break
+        return taken
+
+    async def both() -> list[list[object]]:
+        return list(await asyncio.gather(take("memory"), take("store")))
+
+    memory, store = asyncio.run(both())
+    assert len(memory) == 3 and store == [diag.Store("memory")] * 3
+    assert own("session").subscriptions == 0
+
+
+def test_a_task_that_is_cancelled_loses_nothing(own: diag.RemoteDiag) -> None:
+    async def take() -> None:
+        records = own.watch("session", interval=3600)
+        assert (await anext(records)).subscriptions == 1
+        waiting = asyncio.ensure_future(anext(records))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        waiting = asyncio.ensure_future(anext(records))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(records.close)
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+
+    asyncio.run(take())
+    assert own("session").subscriptions == 0
+
+
+def test_a_loop_that_has_ended_is_no_trouble(own: diag.RemoteDiag) -> None:
+    records = own.watch("session", interval=OFTEN)
+
+    async def take() -> diag.Session:
+        asyncio.ensure_future(anext(records))  # noqa: RUF006 it is cancelled with the loop
+        return await anext(records)
+
+    for _ in range(2):
+        assert asyncio.run(take()).subscriptions == 1
+    assert next(records).subscriptions == 1
+
+
+def test_the_end_of_the_broker_is_one_error_of_an_async_iterator(start_broker: StartBroker) -> None:
+    broker = start_broker()
+
+    async def take() -> list[diag.Session]:
+        taken: list[diag.Session] = []
+        async for record in connected.watch("session", interval=OFTEN):
+            taken.append(record)
+            if len(taken) == 2:
+                broker.kill()
+        return taken
+
+    connected = diag.connect(f"{broker.host}:{broker.port}")
+    with connected, pytest.raises(diag.DiagError, match=f"stomp://127.0.0.1:{broker.port}: "):
+        asyncio.run(take())
+
+
+# -- what is no broker, or a lame one ------------------------------------------------------------------------------
+
+CONNECTED = b"CONNECTED\nversion:1.2\nserver:stompica/9\n\n\0"
+
+
+def message(clients: int) -> bytes:
+    """An answer to `session` at an interval."""
+    names = f"clients:{clients}\nwebsockets:0\nstomp_connected:1\nsubscriptions:1"
+    return f"MESSAGE\nsubscription:1\nmessage-id:1\ndestination:DIAG/session\n{names}\n\nsession\0".encode()
+
+
+@contextmanager
+def server(*answers: bytes) -> Iterator[str]:
+    """Answers each thing it is sent with the next of these; then waits for the client's end."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                for answer in answers:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+                while connection.recv(65536):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (b"ERROR\nmessage:access\\nrefused\n\n\0", "refused: access refused$"),
+        (b"MESSAGE\nsubscription:1\n\nsession\0", "answered DIAG session with something else"),
+        (b"MESSAGE\ncontent-length:many\n\n\0", "does not speak STOMP: content-length:many"),
+        (b"MESSAGE\ncontent-length:-5\n\n\0", "does not speak STOMP"),
+        (b"MESSAGE\nsubscription:other\n\nsession\0", "did not answer in time"),
+        (b"", "did not answer in time"),
+    ],
+)
+def test_a_server_that_can_not_be_watched_is_named(answer: bytes, what: str) -> None:
+    with server(CONNECTED, answer) as address, diag.connect(address, timeout=0.5) as remote:
+        records = remote.watch("session", interval=OFTEN)
+        with pytest.raises(diag.DiagError, match=f"stomp://{address}.*{what}"):
+            next(records)
+        assert list(records) == []
+
+
+def test_a_dead_peer_does_not_hang_an_async_iterator() -> None:
+    with server(CONNECTED, message(1)) as address, diag.connect(address, timeout=0.5) as remote:
+
+        async def take() -> list[int]:
+            return [record.clients async for record in remote.watch("session", interval=OFTEN)]
+
+        with pytest.raises(diag.DiagError, match="did not answer in time"):
+            asyncio.run(take())
+
+
+def test_what_a_slow_reader_missed_is_left_out() -> None:
+    several = b"".join(message(number) for number in range(2, 7))
+    answer = several + b'DIAG\nstore:\nquery:store\n\n{"kind":"memory"}\0'
+    with server(CONNECTED, message(1), answer) as address, diag.connect(address, timeout=5) as remote:
+        records = remote.watch("session", interval=60)
+        assert next(records).clients == 1
+        remote("store")  # its answer came behind them
+        assert next(records).clients == 6
+
+
+def test_a_connection_that_is_dropped_ends_its_thread(broker: BrokerProcess) -> None:
+    remote = diag.connect(f"{broker.host}:{broker.port}")
+    readers = [thread for thread in threading.enumerate() if thread.name == "stompica-diag"]
+    del remote
+    gc.collect()
+    for reader in readers:
+        reader.join(10)
+        assert not reader.is_alive()
