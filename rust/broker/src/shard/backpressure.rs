@@ -85,7 +85,7 @@ impl Shard {
         shards: u64,
         bytes: usize,
     ) -> Option<Pause> {
-        let short = self.memory_is_short || (bytes >= LARGE_BODY && !self.has_memory_for(bytes, shards));
+        let short = self.memory.is_short || (bytes >= LARGE_BODY && !self.has_memory_for(bytes, shards));
         if short && !self.may_exceed(key) {
             Some(Pause::Memory)
         } else if shards & self.crowded != 0 {
@@ -197,7 +197,7 @@ impl Shard {
         let blocks = matches!(self.config.slow_consumer, SlowConsumer::Block(_));
         let waiting = self.waiting_bytes(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
-        let full = waiting >= self.config.outbox_limit || self.memory_is_short;
+        let full = waiting >= self.config.outbox_limit || self.memory.is_short;
         if !blocks || !full || conn.full_since_ms.is_some() || conn.phase != Phase::Open {
             return;
         }

@@ -180,7 +180,7 @@ impl Shard {
         Memory {
             held_bytes: u64::try_from(held).unwrap_or(0),
             limit_bytes: self.config.memory_limit,
-            short: self.memory_is_short,
+            short: self.memory.is_short,
             outbox_bytes: self.conns.iter().map(|(_, conn)| conn.outbox.bytes() as u64).sum(),
             input_bytes: self.input_bytes as u64,
             chunk_bytes: self.chunks.held_bytes() as u64,

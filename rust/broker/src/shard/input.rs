@@ -78,7 +78,7 @@ impl Shard {
             self.queue_for_reading(key);
         } else if conn.eof || conn.ending || self.draining.is_some() {
             self.end_if_done(key);
-        } else if self.memory_is_short && conn.input.len() >= UNFINISHED_MAX {
+        } else if self.memory.is_short && conn.input.len() >= UNFINISHED_MAX {
             if conn.read_to_end {
                 self.read_to_end(key);
             } else if self.has_turn(key) {

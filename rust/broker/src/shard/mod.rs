@@ -27,13 +27,14 @@ mod http;
 mod input;
 mod mail;
 pub mod mailbox;
+mod memory;
 mod monitor;
 mod output;
 mod queues;
 mod receive;
 mod report;
 mod shared;
-mod shortage;
+
 pub mod timer;
 
 use std::collections::{HashMap, VecDeque};
@@ -52,6 +53,7 @@ use self::deliver::{Run, Tails};
 use self::drain::Draining;
 use self::gather::Diagnostics;
 use self::mailbox::{Batch, Mail};
+use self::memory::MemoryState;
 pub use self::shared::Shared;
 use self::timer::Timers;
 use crate::chunk::ChunkPool;
@@ -165,13 +167,7 @@ pub struct Shard {
     /// Bytes of incomplete frames and transactions.
     input_bytes: usize,
     counted_bytes: i64,
-    memory_is_short: bool,
-    /// The connection that may go on while memory is short, and since when.
-    exempt: Option<(ConnKey, u64)>,
-    next_outbox_check_ms: u64,
-    /// Most that all shards held since this one last gave memory back.
-    held_peak: i64,
-    next_reclaim_ms: u64,
+    memory: MemoryState,
     next_accept_log_ms: u64,
     next_token: u64,
     /// The deep wildcard was explained once.
@@ -238,11 +234,7 @@ impl Shard {
             crowded: 0,
             input_bytes: 0,
             counted_bytes: 0,
-            memory_is_short: false,
-            exempt: None,
-            next_outbox_check_ms: 0,
-            held_peak: 0,
-            next_reclaim_ms: 0,
+            memory: MemoryState::default(),
             next_accept_log_ms: 0,
             next_token: 0,
             hinted: false,
@@ -297,7 +289,7 @@ impl Shard {
             .flatten()
             .min()
             .map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms)));
-        let memory = (self.memory_is_short).then_some(MEMORY_POLL);
+        let memory = (self.memory.is_short).then_some(MEMORY_POLL);
         timer.into_iter().chain(memory).chain(self.reclaim_timeout()).min()
     }
 

@@ -1,8 +1,8 @@
-//! Memory is short: `memory_limit` is near.
+//! What a shard does about memory: it holds publishers back near `memory_limit`, and gives back what is free.
 //!
-//! Publishers pause at 80 % of it and go on under 70 %. What is held decides who makes room. Outboxes: the largest count
-//! as full, so their consumers read or go. Input, that is SENDs which wait or have arrived in part: pausing all of their
-//! senders would keep it for ever, so they go on one at a time, each until its SEND has passed or its turn is over.
+//! Publishers pause at 80 % of the limit and go on under 70 %. What is held decides who makes room. Outboxes: the largest
+//! count as full, so their consumers read or go. Input, that is SENDs which wait or have arrived in part: pausing all of
+//! their senders would keep it for ever, so they go on one at a time, until its SEND has passed or its turn is over.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,6 +24,19 @@ const RECLAIM_BYTES: i64 = 16 << 20;
 /// How often that is looked at.
 const RECLAIM_MS: u64 = 1000;
 
+/// What a shard knows of memory: its own and the broker's.
+#[derive(Debug, Default)]
+pub(super) struct MemoryState {
+    /// Publishers pause.
+    pub is_short: bool,
+    /// The connection that may go on all the same, and since when.
+    exempt: Option<(ConnKey, u64)>,
+    next_outbox_check_ms: u64,
+    /// Most that all shards held since this one last gave memory back.
+    held_peak: i64,
+    next_reclaim_ms: u64,
+}
+
 impl Shard {
     /// Whether a connection may send although memory is short: it holds deliveries, and what it sends may be what lets
     /// it acknowledge them; or it is the one whose turn it is.
@@ -36,7 +49,7 @@ impl Shard {
 
     /// Whether this is the connection that may go on while memory is short.
     pub(super) fn has_turn(&self, key: ConnKey) -> bool {
-        self.exempt.is_some_and(|(exempt, _)| exempt == key)
+        self.memory.exempt.is_some_and(|(exempt, _)| exempt == key)
     }
 
     /// Whether a large message fits below `memory_limit` now: each interested shard will hold a copy. Where little is
@@ -48,7 +61,7 @@ impl Shard {
         let held = self.shared.memory.load(Ordering::Relaxed);
         let wanted = i64::try_from(message_bytes).unwrap_or(i64::MAX).saturating_mul(copies);
         let fits = held < limit / 4 || held.saturating_add(wanted) < limit / 10 * 9;
-        self.memory_is_short |= !fits; // so that it is looked at again soon
+        self.memory.is_short |= !fits; // so that it is looked at again soon
         fits
     }
 
@@ -56,23 +69,23 @@ impl Shard {
     pub(super) fn look_at_memory(&mut self) {
         let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
         let held = self.shared.memory.load(Ordering::Relaxed);
-        let was_short = self.memory_is_short;
+        let was_short = self.memory.is_short;
         // Paused at 80 %, on again at 70 %, so that it does not flap.
-        self.memory_is_short = held >= limit / 10 * if was_short { 7 } else { 8 };
-        if was_short && !self.memory_is_short {
-            self.exempt = None;
+        self.memory.is_short = held >= limit / 10 * if was_short { 7 } else { 8 };
+        if was_short && !self.memory.is_short {
+            self.memory.exempt = None;
             self.retry_parked();
         }
-        if self.memory_is_short && self.now_ms >= self.next_outbox_check_ms {
+        if self.memory.is_short && self.now_ms >= self.memory.next_outbox_check_ms {
             if !was_short {
                 self.log(Level::Warn, || {
                     format!("{held} bytes are held, memory_limit is {limit}: publishers pause")
                 });
             }
-            self.next_outbox_check_ms = self.now_ms + OUTBOX_CHECK_MS;
+            self.memory.next_outbox_check_ms = self.now_ms + OUTBOX_CHECK_MS;
             self.fill_largest_outboxes();
         }
-        if self.memory_is_short {
+        if self.memory.is_short {
             self.let_one_go_on();
         }
     }
@@ -81,22 +94,25 @@ impl Shard {
     /// reads a message frees it, but only the thread that allocated it can give its page back.
     pub(super) fn reclaim_if_idle(&mut self) {
         let held = self.shared.memory.load(Ordering::Relaxed);
-        self.held_peak = self.held_peak.max(held);
-        if self.held_peak - held >= RECLAIM_BYTES && self.now_ms >= self.next_reclaim_ms && !self.has_work() {
-            self.held_peak = held;
-            self.next_reclaim_ms = self.now_ms + RECLAIM_MS;
+        self.memory.held_peak = self.memory.held_peak.max(held);
+        if self.memory.held_peak - held >= RECLAIM_BYTES
+            && self.now_ms >= self.memory.next_reclaim_ms
+            && !self.has_work()
+        {
+            self.memory.held_peak = held;
+            self.memory.next_reclaim_ms = self.now_ms + RECLAIM_MS;
             (self.shared.reclaim)();
         }
     }
 
     /// When to look again: others may free what this shard allocated without a word to it.
     pub(super) fn reclaim_timeout(&self) -> Option<Duration> {
-        (self.held_peak >= RECLAIM_BYTES).then_some(Duration::from_millis(RECLAIM_MS))
+        (self.memory.held_peak >= RECLAIM_BYTES).then_some(Duration::from_millis(RECLAIM_MS))
     }
 
     /// Gives the next connection its turn, where most of what this shard holds is input.
     fn let_one_go_on(&mut self) {
-        if let Some((key, since_ms)) = self.exempt {
+        if let Some((key, since_ms)) = self.memory.exempt {
             let conn = self.conns.get(key).filter(|conn| conn.phase == Phase::Open && conn.parked.is_none());
             if let Some(conn) = conn.filter(|conn| conn.waits_since_ms.is_some()) {
                 let silent_ms = self.now_ms - conn.read_ms.max(since_ms);
@@ -105,7 +121,7 @@ impl Shard {
                 }
                 self.park(key, Pause::Arriving); // behind the others
             }
-            self.exempt = None;
+            self.memory.exempt = None;
         }
         if self.input_bytes as i64 * 2 < self.counted_bytes {
             return;
@@ -116,7 +132,7 @@ impl Shard {
         });
         if let Some(at) = next {
             let key = self.parked.remove(at);
-            self.exempt = Some((key, self.now_ms));
+            self.memory.exempt = Some((key, self.now_ms));
             self.unpark(key);
         }
     }
