@@ -16,22 +16,28 @@ GENERATOR_BUSY = 0.8
 GROUPS = ("idle", "held", "firehose")
 """Objects of the load generator's record with figures of one kind of workload; each is a table of its own."""
 
+LEAST_BY_MOST = "least_by_most_share"
+"""Messages of the consumer of a queue that had least, by those of the one that had most."""
+
+NAMES = {"ratio": "beside_by_alone_ratio", "count": "held"}
+"""Numbers in them whose name says too little where it stands alone."""
+
 
 def medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Figures that no table of a recording has, such as `idle.user_bytes_per_connection`; units are in the names.
+    """Figures that no table of a recording has, such as `user_bytes_per_connection`; units are in the names.
 
     Empty where a repetition failed, and for workloads that have none.
     """
-    found: dict[str, float] = {}
     if any(run.get("fault") for run in runs):
-        return found
-    for group in GROUPS:
-        kept = [run[group] for run in runs if run.get(group)]
-        numbers = [name for name, value in kept[0].items() if type(value) in (int, float)] if kept else []
-        found |= {f"{group}.{name}": statistics.median(one[name] for one in kept) for name in numbers}
+        return {}
+    found: dict[str, float] = {}
+    kept = [run[group] for run in runs for group in GROUPS if run.get(group)]
+    for name, value in (kept[0] if kept else {}).items():
+        if type(value) in (int, float):
+            found[NAMES.get(name, name)] = statistics.median(one[name] for one in kept)
     shares = [run["shares"]["consumed"] for run in runs if run.get("shares")]
     if shares:
-        found["shares.least_by_most"] = statistics.median(min(each) / max(*each, 1) for each in shares)
+        found[LEAST_BY_MOST] = statistics.median(min(each) / max(*each, 1) for each in shares)
     return found
 
 
@@ -41,8 +47,8 @@ def lines(campaign: Campaign) -> Iterator[str]:
     for case in campaign.plan.cases:
         parts = list(campaign.parts(case).values())
         found = medians([part.run for part in parts])
-        group = next((name for name in GROUPS if any(key.startswith(f"{name}.") for key in found)), "")
-        figures = _speed(parts, found) if not group else _of_group(group, found, parts)
+        group = next((name for name in GROUPS if found and parts[0].run.get(name)), "")
+        figures = _of_group(found, parts) if group else _speed(parts, found)
         tables[group].append({**_head(campaign, case, parts), **figures, "repetitions": _count(campaign, parts)})
     for rows in filter(None, tables.values()):
         shown = [name for name in rows[0] if any(row[name] for row in rows)]
@@ -78,17 +84,16 @@ def _speed(parts: Sequence[Part], found: Mapping[str, float]) -> dict[str, str]:
     figures["cpu_us_each"] = f"{_median(runs, 'cpu_us_per_delivery') or 0:.4g}"
     figures |= _latencies(runs, "latency", "from_intended", "", ("p50_us", "p99_us", "max_us"))
     figures |= _latencies(runs, "window_latency", "from_batch", "window_", ("p50_us", "p99_us"))
-    if "shares.least_by_most" in found:
-        figures["least_by_most"] = f"{found['shares.least_by_most']:.2f}"
+    if LEAST_BY_MOST in found:
+        figures["least_by_most"] = f"{found[LEAST_BY_MOST]:.2f}"
     share = _median(runs, "generator_share") or 0
     figures["generator"] = f"{share:.0%}" + (" busy" if share > GENERATOR_BUSY else "")
     figures["peak_MiB"] = _peak(parts)
     return figures
 
 
-def _of_group(group: str, found: Mapping[str, float], parts: Sequence[Part]) -> dict[str, str]:
-    names = (name for name in found if name.startswith(f"{group}."))
-    return {**{name.removeprefix(f"{group}."): _short(found[name]) for name in names}, "peak_MiB": _peak(parts)}
+def _of_group(found: Mapping[str, float], parts: Sequence[Part]) -> dict[str, str]:
+    return {**{name: _short(value) for name, value in found.items()}, "peak_MiB": _peak(parts)}
 
 
 def _count(campaign: Campaign, parts: Sequence[Part]) -> str:

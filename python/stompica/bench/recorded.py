@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stompica import __version__
-from stompica.bench import loadgen, machine
+from stompica.bench import figures, loadgen, machine
 from stompica.bench.campaign import RUNS, Campaign, Case, Part
 from stompica.bench.sampler import STAGES, Stages, now_us, spread
 from stompica.bench.workload import Point
@@ -75,6 +75,7 @@ def _info(campaign: Campaign, case: Case, parts: Mapping[int, Part]) -> RunInfo:
         settings={**variant.settings, **_conditions(campaign, case, first)},
         versions=versions,
         ended_at_us=max(moments),
+        figures=figures.medians([part.run for part in parts.values()]),
     )
 
 

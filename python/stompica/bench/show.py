@@ -15,7 +15,7 @@ from stompica.bench.figures import medians
 from stompica.bench.planning import describe
 from stompica.bench.runner import Progress
 
-HEADLINES = ("idle.user_bytes_per_connection", "held.resident_bytes_each_over_frame", "firehose.ratio")
+HEADLINES = ("user_bytes_per_connection", "resident_bytes_each_over_frame", "beside_by_alone_ratio")
 """What is told of a repetition whose rate means nothing."""
 
 
