@@ -34,7 +34,6 @@ mod queues;
 mod receive;
 mod report;
 mod shared;
-
 pub mod timer;
 
 use std::collections::{HashMap, VecDeque};
