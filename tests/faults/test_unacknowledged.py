@@ -1,0 +1,116 @@
+"""A topic subscriber that does not acknowledge: what waits for its credit is under the outbox rules (PRODUCT.md 7).
+
+It reads all that it is sent, so its outbox itself is empty.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.parser import Frame
+from tests.wire.test_26_diag import answer
+
+COUNT = 40
+BODY = "." * 8000
+OUTBOX = "64KiB"
+
+
+class Scene:
+    """A subscriber that holds a delivery, one that reads on, and a publisher that sends more than an outbox holds."""
+
+    def __init__(
+        self, client: Clients, shared_broker: StartBroker, topic: str, policy: str, own: str | None = None
+    ) -> None:
+        broker = shared_broker(outbox_limit=OUTBOX, slow_consumer=policy)
+        self.holder, self.other, self.publisher, self.watcher = (client(to=broker, timeout=15) for _ in range(4))
+        self.holder.subscribe(topic, "s", ack="client-individual", prefetch_count=1, slow_consumer=own)
+        self.other.subscribe(topic, "o")
+        self.sent = 0
+        self.is_held_up = False
+        before = self.parked()
+        while self.sent < COUNT and not self.is_held_up:
+            self.publisher.send(frames.send(topic, f"{self.sent:03}{BODY}", receipt=self.sent))
+            self.sent += 1
+            self.is_held_up = self.parked() > before
+        self.held = self.holder.expect_message(subscription="s")
+
+    def parked(self) -> int:
+        """How often publishers had to wait so far. Every shard is asked, so each has seen what came before."""
+        return sum(shard["parked"] for shard in answer(self.watcher, "shards"))
+
+    def all_is_published(self) -> None:
+        """The publisher is held up no more, and the other subscriber has everything."""
+        for number in range(self.sent):
+            self.publisher.expect_receipt(str(number))
+        assert numbers([self.other.expect_message() for _ in range(self.sent)]) == list(range(self.sent))
+
+    def acknowledge(self) -> list[Frame]:
+        """Acknowledges one message after the other, up to the last one sent; all that came."""
+        found = [self.held]
+        while numbers(found)[-1] != self.sent - 1:
+            self.holder.send(frames.ack(id=found[-1]["ack"]))
+            found.append(self.holder.expect_message(subscription="s"))
+        return found
+
+
+def numbers(messages: list[Frame]) -> list[int]:
+    """The messages by their numbers."""
+    return [int(message.text[:3]) for message in messages]
+
+
+def missing(messages: list[Frame]) -> int:
+    """How many were left out, as the headers tell."""
+    return sum(int(message.header("dropped") or 0) for message in messages)
+
+
+def test_block_publishers_wait_and_nothing_is_lost(client: Clients, shared_broker: StartBroker, topic: str) -> None:
+    scene = Scene(client, shared_broker, topic, "block:60s")
+    assert scene.is_held_up
+    assert numbers(scene.acknowledge()) == list(range(scene.sent))
+    scene.all_is_published()
+
+
+@pytest.mark.parametrize("policy", ["block:200ms", "disconnect"])
+def test_who_does_not_acknowledge_in_time_is_cut_off(
+    client: Clients, shared_broker: StartBroker, topic: str, policy: str
+) -> None:
+    scene = Scene(client, shared_broker, topic, policy)
+    scene.holder.expect_error("E-SLOW-CONSUMER")
+    scene.all_is_published()
+
+
+@pytest.mark.parametrize(("policy", "own"), [("drop-newest", None), ("block:60s", "drop-newest")])
+def test_drop_newest_keeps_the_oldest(
+    client: Clients, shared_broker: StartBroker, topic: str, policy: str, own: str | None
+) -> None:
+    """Those that come when there is room again tell how many are missing."""
+    scene = Scene(client, shared_broker, topic, policy, own)
+    assert not scene.is_held_up
+    scene.all_is_published()
+    found = [scene.held]
+    while len(found) < 3:
+        scene.holder.send(frames.ack(id=found[-1]["ack"]))
+        found.append(scene.holder.expect_message(subscription="s"))
+    scene.publisher.send(frames.send(topic, f"{scene.sent:03}{BODY}"))
+    scene.sent += 1
+    scene.other.expect_message()
+    scene.watcher.barrier(scene.publisher)
+    scene.held = found[-1]
+    found += scene.acknowledge()[1:]
+    kept = numbers(found)[:-1]
+    assert kept == list(range(len(kept))), "the oldest"
+    assert 0 < missing(found) == scene.sent - len(found)
+
+
+@pytest.mark.parametrize(("policy", "own"), [("drop-oldest", None), ("block:60s", "drop-oldest")])
+def test_drop_oldest_keeps_the_newest(
+    client: Clients, shared_broker: StartBroker, topic: str, policy: str, own: str | None
+) -> None:
+    scene = Scene(client, shared_broker, topic, policy, own)
+    assert not scene.is_held_up
+    scene.all_is_published()
+    found = scene.acknowledge()
+    assert numbers(found)[1:] == list(range(scene.sent + 1 - len(found), scene.sent)), "the newest"
+    assert 0 < missing(found) == scene.sent - len(found)
