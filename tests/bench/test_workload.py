@@ -148,6 +148,12 @@ def test_what_does_not_exist_is_named(workloads: Write, tmp_path: Path) -> None:
         workload.parse_sweep(["body=20", "body=30"])
     with pytest.raises(BenchError, match="from the top of the source tree"):
         workload.load(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BenchError, match="empty holds no workload: each is a file NAME.toml"):
+        workload.load(tmp_path / "empty")
+    (tmp_path / "empty" / "fan.toml").write_text("name = 'fun'")
+    with pytest.raises(BenchError, match="name = 'fun': name is that of the file, 'fan'"):
+        workload.load(tmp_path / "empty")
 
 
 def test_groups_stand_for_their_workloads(workloads: Write) -> None:

@@ -48,15 +48,17 @@ def lines(campaign: Campaign) -> Iterator[str]:
         parts = list(campaign.parts(case).values())
         found = medians([part.run for part in parts])
         group = next((name for name in GROUPS if found and parts[0].run.get(name)), "")
-        figures = _of_group(found, parts) if group else _speed(parts, found)
+        figures = _of_group(found, parts, group) if group else _speed(parts, found)
         tables[group].append({**_head(campaign, case, parts), **figures, "repetitions": _count(campaign, parts)})
-    for rows in filter(None, tables.values()):
+    for number, rows in enumerate(filter(None, tables.values())):
+        if number:
+            yield ""
         shown = [name for name in rows[0] if any(row[name] for row in rows)]
         yield from table([{name: row[name] for name in shown} for row in rows])
     for case in campaign.plan.cases:
         for number, part in campaign.parts(case).items():
             if part.fault:
-                yield f"FAILED {case.point.workload} {case.variant.name}, repetition {number}: {part.fault}"
+                yield f"FAILED {case.point.workload} {case.variant.name}, repetition {number + 1}: {part.fault}"
             for fault in part.faults:
                 yield f"note: {case.variant.name}: {fault}"
     if campaign.plan.quick:
@@ -92,8 +94,9 @@ def _speed(parts: Sequence[Part], found: Mapping[str, float]) -> dict[str, str]:
     return figures
 
 
-def _of_group(found: Mapping[str, float], parts: Sequence[Part]) -> dict[str, str]:
-    return {**{name: _short(value) for name, value in found.items()}, "peak_MiB": _peak(parts)}
+def _of_group(found: Mapping[str, float], parts: Sequence[Part], group: str) -> dict[str, str]:
+    texts = {name: value for name, value in parts[0].run[group].items() if isinstance(value, str)}
+    return {**{name: _short(value) for name, value in found.items()}, **texts, "peak_MiB": _peak(parts)}
 
 
 def _count(campaign: Campaign, parts: Sequence[Part]) -> str:

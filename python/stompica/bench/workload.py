@@ -86,7 +86,10 @@ def load(folder: Path) -> list[Workload]:
         raise BenchError(
             f"no folder {folder}: run this from the top of the source tree, or name the folder with --workloads"
         )
-    return [_read(path) for path in sorted(folder.glob("*.toml"))]
+    found = [_read(path) for path in sorted(folder.glob("*.toml"))]
+    if not found:
+        raise BenchError(f"{folder} holds no workload: each is a file NAME.toml")
+    return found
 
 
 def pick(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
@@ -134,7 +137,7 @@ def _read(path: Path) -> Workload:
     except (OSError, ValueError) as error:
         raise BenchError(f"{path}: {error}") from None
     if content.get("name") != path.stem:
-        raise BenchError(f"{path}: its name is {content.get('name')!r}")
+        raise BenchError(f"{path}: name = {content.get('name')!r}: name is that of the file, {path.stem!r}")
     sweep = content.pop("sweep", {})
     if not isinstance(sweep, dict) or not all(isinstance(values, list) and values for values in sweep.values()):
         raise BenchError(f"{path}: [sweep] holds lists of values")
