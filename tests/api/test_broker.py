@@ -20,6 +20,8 @@ import pytest
 
 import stompica
 from stompica import Broker
+from tests.support import frames
+from tests.support.wire import Wire
 
 
 def connect(broker: Broker) -> socket.socket:
@@ -153,6 +155,20 @@ def test_stats_are_numbers_by_name() -> None:
     with Broker() as broker:
         stats = broker.stats()
         assert stats and all(isinstance(count, int) for count in stats.values())
+
+
+def test_acknowledgements_are_counted_by_what_became_of_them() -> None:
+    with Broker() as broker, Wire(broker.port) as wire:
+        wire.connect()
+        wire.subscribe("/queue/a", "s", ack="client-individual")
+        wire.send(*(frames.send("/queue/a", body) for body in ("acked", "nacked", "kept")))
+        acked, nacked, kept = (str(wire.expect("MESSAGE")["ack"]) for _ in range(3))
+        wire.send(frames.ack(id=acked), frames.nack(id=nacked), frames.unsubscribe("s"))
+        wire.send(frames.ack(id=kept), frames.nack(id=kept, receipt="late"))
+        wire.expect_receipt("late")
+        assert broker.settle()
+        stats = broker.stats()
+        assert [stats[name] for name in ("acked", "nacked", "late_acks")] == [1, 1, 2]
 
 
 def test_drain_ends_the_broker_in_order() -> None:

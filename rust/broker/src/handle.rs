@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -18,7 +18,7 @@ use crate::io::listener::Listener;
 use crate::log::{Level, LogQueue};
 use crate::queue::stale::StaleCounts;
 use crate::shard::mailbox::{Mail, Mailbox};
-use crate::shard::{LISTENER, Shard, Shared, WAKER};
+use crate::shard::{LISTENER, Once, Shard, Shared, WAKER};
 use crate::stats::{self, Published};
 
 /// Why a broker did not start.
@@ -140,6 +140,9 @@ impl Broker {
             hasher: foldhash::fast::RandomState::default(),
             published: (0..writers).map(|_| Published::default()).collect(),
             log,
+            lost: AtomicU64::new(0),
+            explained_wildcard: Once::default(),
+            warned_of_memory: Once::default(),
             reclaim,
             started: Instant::now(),
         });
@@ -323,6 +326,11 @@ fn supervise(shard: Shard, at: usize, shared: &Shared, lifetime: &Lifetime) {
     }
     let mut running = lifetime.lock();
     running.shards -= 1;
+    let lost = shared.lost.load(Ordering::Relaxed);
+    if running.shards == 0 && lost > 0 {
+        let text = format!("{lost} messages of queues end with the broker (store=memory)");
+        shared.log.push(Level::Info, text, Vec::new());
+    }
     running.failure = running.failure.take().or(failure);
     lifetime.changed.notify_all();
 }

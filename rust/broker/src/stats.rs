@@ -76,6 +76,8 @@ counters! {
     nacked,
     /// Deliveries taken back by `ack_timeout`.
     timed_out,
+    /// ACKs and NACKs of deliveries that had been taken back; they change nothing.
+    late_acks,
     /// Messages held for want of a subscriber (`TTL`).
     stale,
     /// Other messages whose time was over.

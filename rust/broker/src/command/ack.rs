@@ -37,6 +37,7 @@ impl Shard {
         transaction: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
         let found = self.find_delivery(key, id, subscription)?;
+        self.counters.late_acks += u64::from(found.is_none());
         if let Some(transaction) = transaction {
             // One that was taken back has no effect; the transaction has to be open all the same.
             self.require_transaction(key, transaction)?;

@@ -164,8 +164,7 @@ impl Shard {
         if let Some(reply_to) = &options.reply_to {
             self.rewrite_reply_to(key, reply_to, headers)?;
         }
-        if options.persistent && !self.warned_of_memory {
-            self.warned_of_memory = true;
+        if options.persistent && self.shared.warned_of_memory.is_first() {
             self.log(Level::Warn, || {
                 "persistent:true was asked for; with store=memory a RECEIPT means accepted, not stored"
                     .to_owned()

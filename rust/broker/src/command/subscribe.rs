@@ -353,8 +353,7 @@ impl Shard {
     /// Tells once that a trailing `*` of a dotted pattern reaches deeper than in other brokers.
     fn hint_at_deep_wildcard(&mut self, pattern: &[u8]) {
         let deep = self.config.wildcards == Wildcards::Ancestor && pattern.ends_with(b".*");
-        if deep && !self.hinted {
-            self.hinted = true;
+        if deep && self.shared.explained_wildcard.is_first() {
             self.log(Level::Info, || {
                 format!(
                     "'{}' matches whatever remains of a destination; wildcards=segment makes it one segment",

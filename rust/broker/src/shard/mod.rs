@@ -53,7 +53,7 @@ use self::drain::Draining;
 use self::gather::Diagnostics;
 use self::mailbox::{Batch, Mail};
 use self::memory::MemoryState;
-pub use self::shared::Shared;
+pub use self::shared::{Once, Shared};
 use self::timer::Timers;
 use crate::chunk::ChunkPool;
 use crate::config::Config;
@@ -61,7 +61,6 @@ use crate::diag::stages::{Stage, Stages};
 use crate::ids::{ConnKey, MessageIds, ShardId};
 use crate::io::conn::Conns;
 use crate::io::listener::Listener;
-use crate::log::Level;
 use crate::queue::home::Home;
 use crate::queue::mail::{Need, QueueMail};
 use crate::queue::retained::Retained;
@@ -113,7 +112,7 @@ struct Inbound {
 #[derive(Debug)]
 pub struct Shard {
     id: ShardId,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) config: Arc<Config>,
     poll: Poll,
     listener: Option<Listener>,
@@ -169,10 +168,6 @@ pub struct Shard {
     memory: MemoryState,
     next_accept_log_ms: u64,
     next_token: u64,
-    /// The deep wildcard was explained once.
-    pub(crate) hinted: bool,
-    /// It was said once that nothing is stored on disk.
-    pub(crate) warned_of_memory: bool,
     pub(crate) stages: Stages,
     /// Somebody looks on: times are taken, or frames logged.
     pub(crate) observes: bool,
@@ -236,8 +231,6 @@ impl Shard {
             memory: MemoryState::default(),
             next_accept_log_ms: 0,
             next_token: 0,
-            hinted: false,
-            warned_of_memory: false,
             stages: Stages::default(),
             observes: config.log_frames,
             diagnostics: Diagnostics::default(),
@@ -389,10 +382,7 @@ impl Shard {
         for key in self.conns.keys() {
             self.remove(key);
         }
-        let lost = self.home.held_for_later();
-        if lost > 0 {
-            self.log(Level::Info, || format!("{lost} messages of queues end with the broker (store=memory)"));
-        }
+        self.shared.lost.fetch_add(self.home.held_for_later(), Ordering::Relaxed);
         self.shared.memory.fetch_sub(self.counted_bytes, Ordering::Relaxed);
     }
 }

@@ -1,13 +1,25 @@
 //! What the shards of one broker have in common.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::mailbox::Mailbox;
 use crate::log::LogQueue;
 use crate::queue::stale::StaleCounts;
 use crate::stats::Published;
+
+/// Something that is said once, by whichever shard comes first.
+#[derive(Debug, Default)]
+pub struct Once(AtomicBool);
+
+impl Once {
+    /// True for the first who asks.
+    pub fn is_first(&self) -> bool {
+        // Most come later, and a read is cheaper to share than a write.
+        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
+    }
+}
 
 /// What all shards of a broker share.
 #[derive(Debug)]
@@ -30,6 +42,12 @@ pub struct Shared {
     pub published: Vec<Published>,
     /// Where log records go.
     pub log: Arc<LogQueue>,
+    /// Messages of queues that ended with a shard.
+    pub lost: AtomicU64,
+    /// The deep wildcard was explained once.
+    pub explained_wildcard: Once,
+    /// It was said once that nothing is stored on disk.
+    pub warned_of_memory: Once,
     /// Gives the system back what the calling thread allocated and any thread freed.
     pub reclaim: fn(),
     /// The broker's start.
