@@ -1,0 +1,155 @@
+"""What is "counted" is counted, and exactly: PRODUCT.md 1, 3 and 7."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from stompica import Broker
+from tests.support import frames
+from tests.support.clock import let_pass
+from tests.support.queues import ack_and_wait, fill, nack, nack_and_wait, take, unsubscribe_and_wait
+from tests.support.wire import Wire
+
+COUNTS = (
+    "acked",
+    "dead_lettered",
+    "dequeued",
+    "dropped",
+    "enqueued",
+    "expired",
+    "headers_left_out",
+    "nacked",
+    "queue_dropped",
+    "queue_expired",
+    "redelivered",
+    "stale",
+    "timed_out",
+)
+
+
+class Counted:
+    """A broker of the test's own, its clients, and what was counted since it began."""
+
+    def __init__(self, broker: Broker, stack: ExitStack) -> None:
+        self.broker = broker
+        self.stack = stack
+
+    def client(self, version: str = "1.2") -> Wire:
+        """A connected session."""
+        wire = self.stack.enter_context(Wire(self.broker.port))
+        wire.connect(None if version == "1.0" else version)
+        return wire
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What is not 0."""
+        assert self.broker.settle()
+        stats = self.broker.stats()
+        return {name: stats[name] for name in COUNTS if stats[name]}
+
+
+@pytest.fixture
+def counted(writers: int) -> Iterator[Callable[..., Counted]]:
+    """A factory of brokers with these settings."""
+    with ExitStack() as stack:
+
+        def start(**settings: Any) -> Counted:
+            return Counted(stack.enter_context(Broker(writers=writers, **settings)), stack)
+
+        yield start
+
+
+Counting = Callable[..., Counted]
+
+
+def test_what_goes_through_a_queue(counted: Counting) -> None:
+    scene = counted(redelivery_delay="2ms", max_deliveries=2)
+    wire, publisher = scene.client(), scene.client()
+    fill(publisher, "/queue/a", "1", "2", "3", "4")
+    wire.send(frames.subscribe("/queue/a", "s", ack="client-individual"))
+    first, second, _, _ = take(wire, "1", "2", "3", "4")
+    assert scene.counts == {"enqueued": 4}
+    assert ack_and_wait(wire, first) == []
+    wire.send(nack(wire, second))
+    wire.expect_message("2", delivery_count="2")
+    assert scene.counts == {"enqueued": 4, "dequeued": 1, "acked": 1, "nacked": 1, "redelivered": 1}
+    assert unsubscribe_and_wait(wire, "s") == []
+    wire.send(frames.subscribe("/queue/a"))
+    take(wire, "2", "3", "4", redelivered="true")
+    assert scene.counts == {"enqueued": 4, "dequeued": 4, "acked": 1, "nacked": 1, "redelivered": 4}
+
+
+def test_dead_letters_and_those_that_die_again(counted: Counting) -> None:
+    scene = counted(max_deliveries=1)
+    wire = scene.client()
+    wire.subscribe("/queue/a", "s", ack="client")
+    wire.subscribe("/queue/dlq/a", "d", ack="client")
+    wire.send(frames.send("/queue/a", "x"))
+    wire.send(nack(wire, wire.expect_message("x", subscription="s")))
+    dead = wire.expect_message("x", subscription="d")
+    assert scene.counts == {"enqueued": 2, "nacked": 1, "dead_lettered": 1}
+    assert nack_and_wait(wire, dead) == []
+    assert scene.counts == {"enqueued": 2, "nacked": 2, "dead_lettered": 1, "queue_dropped": 1}
+
+
+def test_what_is_not_acknowledged_in_time(counted: Counting) -> None:
+    scene = counted(ack_timeout="50ms", max_deliveries=1)
+    wire = scene.client()
+    wire.subscribe("/queue/a", "s", ack="client")
+    wire.subscribe("/queue/dlq/a", "d")
+    wire.send(frames.send("/queue/a", "x"))
+    wire.expect_message("x", subscription="s")
+    wire.expect_message("x", subscription="d")
+    assert scene.counts == {"enqueued": 2, "dequeued": 1, "timed_out": 1, "dead_lettered": 1}
+
+
+def test_what_expires(counted: Counting) -> None:
+    """Dead letters of a queue; on a topic dropped, at once or while it waits for credit or a subscriber."""
+    scene = counted(TTL="1h")
+    wire, clock = scene.client(), scene.client()
+    wire.subscribe("/queue/dlq/a", "d")
+    wire.send(frames.send("/queue/a", "x", expires=1))
+    wire.expect_message("x", subscription="d")
+    assert (scene.counts["queue_expired"], scene.counts["dead_lettered"]) == (1, 1)
+    wire.subscribe("/topic/a", "t")
+    wire.send_and_wait("/topic/a", "x", expires=1)
+    assert scene.counts["expired"] == 1
+    wire.send_and_wait("/topic/stale", "x", ttl=20)
+    assert scene.counts["stale"] == 1
+    let_pass(clock, 60)
+    assert scene.counts["expired"] == 2
+    before = scene.counts["queue_expired"]
+    wire.subscribe("/topic/credit", "c", ack="client", prefetch_count=1)
+    wire.send(frames.send("/topic/credit", "1"), frames.send("/topic/credit", "2", ttl=20))
+    wire.expect_message("1")
+    let_pass(clock, 60)
+    assert scene.counts["queue_expired"] == before + 2, "its own, and the clock's"
+    assert scene.counts["dead_lettered"] == scene.counts["queue_expired"] - 1
+
+
+def test_what_a_full_stale_store_drops(counted: Counting) -> None:
+    scene = counted(TTL="1h", max_stale_queue_size=2)
+    wire = scene.client()
+    for number in range(5):
+        wire.send_and_wait(f"/topic/{number}", "x")
+    assert scene.counts == {"stale": 5, "dropped": 3}
+
+
+@pytest.mark.parametrize("destination", ["/topic/a", "/queue/a"])
+def test_headers_that_a_version_can_not_carry(counted: Counting, destination: str) -> None:
+    scene = counted()
+    publisher, *wires = (scene.client(version) for version in ("1.2", "1.0", "1.1", "1.2"))
+    for wire in wires:
+        wire.subscribe(destination, "s")
+    sent = {"lf": r"a\nb", "cr": r"a\rb", "colon": r"a\cb", "plain": "a"}
+    publisher.send(*(frames.send(destination, "x", **sent) for _ in wires))
+    left_out = 0
+    for wire in wires:
+        for _ in range(1 if destination == "/queue/a" else len(wires)):
+            message = wire.expect_message("x", plain="a", lf=None if wire.version == "1.0" else "a\nb")
+            left_out += sum(name not in message for name in sent)
+    assert scene.counts["headers_left_out"] == left_out > 0
