@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -10,15 +11,23 @@ from typing import Any
 import pytest
 
 import stompica
-from stompica.bench import BenchError, procfs
+from stompica import diag
+from stompica.bench import BenchError, procfs, sampler
 from stompica.bench.sampler import QUERIES, ROWS_MAX, STAGES, Sampler, Stages, spread
+from tests.support.wire import Wire
 
 Written = list[tuple[str, int | None, Any]]
 
 
 def written(query: str, answer: Any) -> Written:
     found: Written = []
-    spread(1, query, answer, lambda at_us, what, shard, row: found.append((what, shard, dict(row))))
+    spread(1, query, answer, lambda at_us, what, shard, row, totals: found.append((what, shard, dict(row))))
+    return found
+
+
+def totals_of(query: str, answer: Any) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+    spread(1, query, answer, lambda at_us, what, shard, row, totals: found.append(dict(totals)))
     return found
 
 
@@ -27,12 +36,60 @@ def test_shards_are_written_one_by_one() -> None:
     assert written("shards", answer) == [("shards", 0, {"turns": 5}), ("shards", 1, {"turns": 7})]
 
 
+def test_what_is_part_of_a_total_names_it() -> None:
+    assert totals_of("shards", [{"shard": 0, "turns": 5, "frames_in": 3, "queues": 1}]) == [
+        {"turns": "shards.turns", "frames_in": "network.frames_in", "queues": "queues.queues"}
+    ]
+    queue = {"name": "/queue/a.b", "kind": "work", "size": 1}
+    assert totals_of("queues", [queue]) == [{}, {"/queue/a.b.size": "queues.size"}]
+    assert totals_of("network", {"frames_in": 3}) == [{}]
+
+
+def test_parts_add_up_to_the_totals_they_name() -> None:
+    """Of a broker at rest, which says so of itself."""
+    found: dict[str, float] = {}
+    parts: dict[str, float] = {}
+
+    def write(_at: int, query: str, _shard: int | None, row: Any, totals: Any) -> None:
+        for name, value in row.items():
+            into, name = (parts, totals[name]) if name in totals else (found, f"{query}.{name}")
+            into[name] = into.get(name, 0) + value
+
+    with stompica.Broker(writers=3) as broker, contextlib.ExitStack() as opened:
+        for number in range(4):
+            wire = opened.enter_context(Wire(broker.port))
+            wire.connect()
+            wire.subscribe("/temp-queue/mine", "t")
+            wire.subscribe("/topic/kept", f"d{number}", durable="true")
+            wire.subscribe("/topic/acked", "a", ack="client")
+            wire.subscribe(f"#work{number}", "w", ack="client")
+            wire.send_and_wait(f"/queue/{number}", "waits")
+            wire.send_and_wait(f"#work{number}", "in flight")
+        assert broker.settle()
+        for query in ("session", "shards", "queues"):
+            spread(1, query, diag.plain(broker.diag(query)), write)
+        spread(1, "network", diag.plain(broker.diag("network")), write)
+    told_elsewhere = {name for name in parts if not name.startswith("shards.")}
+    assert {"network.frames_in", "network.deliveries", "network.connections"} <= told_elsewhere
+    assert {"session.subscriptions", "queues.queues", "queues.size"} <= told_elsewhere
+    assert {name: parts[name] for name in told_elsewhere} == {name: found[name] for name in told_elsewhere}
+    assert found["queues.queues"] >= 4 * 4
+    assert not set(parts) - told_elsewhere & set(found), "what is the sum of the shards alone is not told again"
+
+
 def test_queues_are_written_by_name_and_summed_up_where_they_are_many() -> None:
     answer = [{"name": f"/queue/{n}", "kind": "work", "size": n, "in_flight": 1} for n in range(ROWS_MAX + 50)]
     whole, *rows = written("queues", answer)
     assert whole[2] == {"queues": ROWS_MAX + 50, "size": sum(range(ROWS_MAX + 50)), "in_flight": ROWS_MAX + 50}
     assert len(rows) == ROWS_MAX
-    assert rows[0][2] == {f"/queue/{ROWS_MAX + 49}": {"size": ROWS_MAX + 49, "in_flight": 1}}, "the longest first"
+    longest = f"/queue/{ROWS_MAX + 49}"
+    assert rows[0][2] == {f"{longest}.size": ROWS_MAX + 49, f"{longest}.in_flight": 1}
+
+
+def test_queues_that_are_shown_alike_are_one() -> None:
+    """Temporary queues of several owners have one name; two rows of a name and a moment could not be told apart."""
+    alike = [{"name": "/temp-queue/mine", "kind": "temporary", "size": size} for size in (2, 3)]
+    assert written("queues", alike)[1:] == [("queues", None, {"/temp-queue/mine.size": 5})]
 
 
 def test_other_lists_are_summed_up_and_ages_are_the_greatest() -> None:
@@ -67,20 +124,35 @@ def test_turns_are_numbers_since_they_hold_all_stages() -> None:
 
 def test_a_sample_has_every_answer_and_process() -> None:
     with stompica.Broker(writers=1) as broker:
-        with Sampler(60.0, broker.url, {"target": os.getpid(), "gone": 2**30}) as sampler:
+        with Sampler(60.0, broker.url, {"target": os.getpid(), "gone": 2**30}) as sampling:
             pass
-        assert [query for _, query, _ in sampler.samples.answers][: len(QUERIES)] == list(QUERIES)
-        assert {row[1] for row in sampler.samples.processes} == {"target"}
-        assert sampler.samples.faults == []
+        assert [query for _, query, _ in sampling.samples.answers][: len(QUERIES)] == list(QUERIES)
+        assert {row[1] for row in sampling.samples.processes} == {"target"}
+        assert sampling.samples.faults == []
 
 
 def test_a_broker_that_is_gone_is_a_fault_told_once() -> None:
     with stompica.Broker(writers=1) as broker:
         url = broker.url
-    sampler = Sampler(60.0, url, {})
-    sampler.take()
-    sampler.take()
-    assert len(sampler.samples.faults) == 1 and "refused" in sampler.samples.faults[0]
+    sampling = Sampler(60.0, url, {})
+    sampling.take()
+    sampling.take()
+    assert len(sampling.samples.faults) == 1 and "refused" in sampling.samples.faults[0]
+
+
+def test_a_broker_that_does_not_answer_is_asked_once_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question would take its whole time to fail."""
+    asked: list[str] = []
+
+    def hang(url: str, timeout: float) -> None:
+        asked.append(url)
+        raise diag.DiagError(f"{url} did not answer in time")
+
+    monkeypatch.setattr(sampler, "connect", hang)
+    sampling = Sampler(60.0, "stomp://127.0.0.1:1", {})
+    sampling.take()
+    sampling.take()
+    assert len(asked) == 2
 
 
 def test_the_usage_of_a_tree_holds_that_of_its_children() -> None:

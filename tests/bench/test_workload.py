@@ -149,7 +149,7 @@ def test_what_does_not_exist_is_named(workloads: Write, tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="from the top of the source tree"):
         workload.load(tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(BenchError, match="empty holds no workload: each is a file NAME.toml"):
+    with pytest.raises(BenchError, match="empty holds no workload"):
         workload.load(tmp_path / "empty")
     (tmp_path / "empty" / "fan.toml").write_text("name = 'fun'")
     with pytest.raises(BenchError, match="name = 'fun': name is that of the file, 'fan'"):
