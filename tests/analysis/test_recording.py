@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from stompica.recording import (
@@ -48,7 +49,7 @@ def test_a_run_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert read_table(run.folder, "latency").to_pylist() == [{**head, **bucket}]
     assert read_table(run.folder, "diag").num_rows == 0
     found = check_run(run.folder)
-    assert found.faults == [] and found.info == run.info
+    assert found.faults == found.unfinished == [] and found.info == run.info
     assert found.rows == {
         f"{name}-000001.parquet": rows for name, rows in (("latency", 1), ("process", 1), ("samples", 2))
     }
@@ -56,14 +57,28 @@ def test_a_run_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_numbers_of_a_diag_answer_become_rows(tmp_path: Path) -> None:
     with RunWriter(tmp_path, synthetic.info(1)) as run:
-        run.diag(5, "network", {"in": {"bytes": 7, "frames": [1, 2]}, "name": "x", "on": True}, shard=1)
+        answer = {"in": {"bytes": 7, "frames": [1, 2]}, "name": "x", "on": True}
+        run.diag(5, "shards", answer, shard=1, part_of={"in.bytes": "network.bytes_in"})
     rows = read_table(run.folder, "diag").to_pylist()
-    assert [(row["shard"], row["name"], row["value"], row["unit"]) for row in rows] == [
-        (1, "in.bytes", 7.0, "bytes"),
-        (1, "in.frames.0", 1.0, "count"),
-        (1, "in.frames.1", 2.0, "count"),
-        (1, "on", 1.0, "count"),
+    assert [(row["shard"], row["name"], row["value"], row["unit"], row["part_of"]) for row in rows] == [
+        (1, "in.bytes", 7.0, "bytes", "network.bytes_in"),
+        (1, "in.frames.0", 1.0, "count", None),
+        (1, "in.frames.1", 2.0, "count", None),
+        (1, "on", 1.0, "count", None),
     ]
+
+
+def test_a_column_that_may_be_empty_may_be_missing(tmp_path: Path) -> None:
+    """As `part_of` is from files written before there was such a column."""
+    with RunWriter(tmp_path, synthetic.info(1)) as run:
+        run.diag(5, "network", {"bytes_in": 7})
+    path = run.folder / "diag-000001.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["part_of"]), path)
+    assert check_run(run.folder).faults == []
+    (row,) = read_table(run.folder, "diag").to_pylist()
+    assert list(row) == list(TABLES["diag"].names) and row["part_of"] is None and row["value"] == 7.0
+    pq.write_table(pq.read_table(path).drop_columns(["unit"]), path)
+    assert check_run(run.folder).faults == ["diag-000001.parquet lacks the column unit"]
 
 
 def test_an_exception_makes_the_run_a_failed_one(tmp_path: Path) -> None:
@@ -77,8 +92,34 @@ def test_a_run_that_is_not_closed_was_cut_off(tmp_path: Path) -> None:
     run = RunWriter(tmp_path, synthetic.info(1))
     run.latency(0, "intended", 1, 1, [Bucket(1, 1, 1)])
     run.flush()
+    (run.folder / ".part-latency-000002.parquet").write_bytes(b"PAR1")
     assert read_info(run.folder).state == "recording"
     assert read_table(run.folder, "latency").num_rows == 1
+    found = check_run(run.folder)
+    assert found.faults == [] and found.rows == {"latency-000001.parquet": 1}
+    assert found.unfinished == [
+        "run.json says that it is still being recorded: it goes on, or was cut off and lacks its last rows",
+        ".part-latency-000002.parquet was begun and is not whole: its rows are missing",
+    ]
+
+
+def test_a_disk_that_is_full_is_the_error_and_the_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_content: object, path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(writer, "write_parquet", fail)
+    for explicit in (True, False):
+        run = RunWriter(tmp_path, synthetic.info(int(explicit)))
+        run.latency(0, "intended", 1, 1, [Bucket(1, 1, 1)])
+        with pytest.raises(OSError, match="No space left"):
+            if explicit:
+                run.close()
+            else:
+                with run:
+                    run.flush()
+        found = read_info(run.folder)
+        assert found.state == "failed" and "No space left on device" in found.fault
+        assert [file.name for file in run.folder.iterdir()] == ["run.json"]
 
 
 def test_each_flush_makes_a_file_and_none_is_ever_seen_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

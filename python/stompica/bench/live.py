@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import sys
 import threading
@@ -10,10 +11,20 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from stompica.bench import BenchError, procfs
 from stompica.bench.sampler import QUERIES, STAGES, Sampler, Stages, now_us
 from stompica.diag import connect
+
+if TYPE_CHECKING:
+    from stompica.recording import RunInfo, RunWriter
+
+ANSWER_TIMEOUT_S = 5.0
+"""A broker that takes longer to answer is left alone until the next sample."""
+
+SECONDS_MAX = 31_536_000
+"""A year."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,60 +41,81 @@ def main(arguments: Sequence[str]) -> int:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-    print(f"recorded in {folder}")
+    print(f"recorded in {folder}", flush=True)
     return 0
 
 
 def record(options: argparse.Namespace, ended: threading.Event) -> Path:
-    """Records into a new folder of `options.into`; returns it. BenchError or DiagError where it can't begin."""
-    from stompica.bench import machine
-    from stompica.bench.recorded import write_answers
-    from stompica.recording import RunInfo, RunWriter, Target, Workload, new_run_id
+    """Records into a new folder of `options.into`; returns it.
+
+    BenchError or DiagError where it can't begin, RecordingError or OSError where it can't be written.
+    """
+    from stompica.recording import RunWriter
 
     if options.pid is not None and procfs.usage(options.pid) is None:
         raise BenchError(f"--pid {options.pid}: no such process here")
-    with connect(options.diag, timeout=5.0) as first:
-        version, writers = first.server, len(first("shards"))
-    info = RunInfo(
+    info = _info(options)
+    with RunWriter(options.into, info) as writer:
+        _tell(f"recording into {writer.folder}")
+        _record(options, ended, writer)
+    return writer.folder
+
+
+def _info(options: argparse.Namespace) -> RunInfo:
+    from stompica.bench import machine
+    from stompica.recording import RunInfo, Target, Workload, new_run_id
+
+    with connect(options.diag, timeout=ANSWER_TIMEOUT_S) as diag:
+        version, address, writers = diag.server, diag.address, len(diag("shards"))
+    transport = "ws" if address.startswith("ws:") else "tcp"
+    return RunInfo(
         new_run_id(),
         Target("stompica", version),
-        Workload("live", options.diag.partition("://")[0], 0, 0),
+        Workload("live", transport, publishers=0, subscribers=0),
         machine.here(),
         now_us(),
         kind="live",
         writers=writers,
-        settings={"diag": options.diag},
+        settings={"diag": address},
     )
+
+
+def _record(options: argparse.Namespace, ended: threading.Event, writer: RunWriter) -> None:
+    from stompica.bench.recorded import write_answers
+
     queries = (*QUERIES, STAGES) if options.stages else QUERIES
     processes = {} if options.pid is None else {"target": options.pid}
-    stages, primed, told = Stages(), False, 0
     # Not started: it is asked here, so that one thread has the writer.
     sampler = Sampler(options.every, options.diag, processes, queries)
-    with RunWriter(options.into, info) as writer:
-        due = flushed = time.monotonic()
-        until = due + options.seconds if options.seconds else None
-        print(f"recording into {writer.folder}", file=sys.stderr, flush=True)
-        while not ended.wait(max(0.0, due - time.monotonic())) and (until is None or time.monotonic() < until):
-            due = max(due + options.every, time.monotonic())
-            sampler.take()
-            seen = sampler.take_samples()
-            for fault in seen.faults[told:]:
-                print(f"stompica: {fault}; trying again each {options.every:g} s", file=sys.stderr, flush=True)
-            told = len(seen.faults)
-            answers = seen.answers
-            if not primed and any(query == STAGES for _, query, _ in answers):
-                # What was timed before belongs to no interval of this recording.
-                primed = True
-                stages.since(next(answer for _, query, answer in answers if query == STAGES))
-            write_answers(writer, answers, stages)
-            for at_us, process, cpu_us, rss_bytes, threads in seen.processes:
-                row = {"process": process, "cpu_us": cpu_us, "rss_bytes": rss_bytes, "threads": threads}
-                writer.add("process", {"repetition": 0, "at_us": at_us, **row})
-            if time.monotonic() - flushed >= options.file_every:
-                writer.flush()
-                flushed = time.monotonic()
+    stages, primed, told = Stages(), False, 0
+    due = flushed = time.monotonic()
+    until = due + options.seconds if options.seconds else None
+    while not ended.wait(max(0.0, due - time.monotonic())) and (until is None or time.monotonic() < until):
+        due = max(due + options.every, time.monotonic())
+        sampler.take()
+        seen = sampler.take_samples()
+        for fault in seen.faults[told:]:
+            _tell(f"stompica: {fault}; trying again each {options.every:g} s")
+        told = len(seen.faults)
+        timings = [answer for _, query, answer in seen.answers if query == STAGES]
+        if timings and not primed:
+            # What was timed before belongs to no interval of this recording.
+            primed = True
+            stages.since(timings[0])
+        write_answers(writer, seen.answers, stages)
+        for at_us, process, cpu_us, rss_bytes, threads in seen.processes:
+            row = {"process": process, "cpu_us": cpu_us, "rss_bytes": rss_bytes, "threads": threads}
+            writer.add("process", {"repetition": 0, "at_us": at_us, **row})
+        if time.monotonic() - flushed >= options.file_every:
+            writer.flush()
+            flushed = time.monotonic()
     sampler.close()
-    return writer.folder
+
+
+def _tell(line: str) -> None:
+    # Where nobody listens on stderr, the recording goes on.
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -102,7 +134,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(word: str) -> float:
-    value = float(word)
-    if not value >= 0.1:
-        raise argparse.ArgumentTypeError("at least 0.1 seconds")
+    try:
+        value = float(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds") from None
+    if not 0.1 <= value <= SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"from 0.1 to {SECONDS_MAX} seconds")
     return value

@@ -151,11 +151,16 @@ def _diag(writer: RunWriter, parts: Iterable[Part]) -> None:
 
 def write_answers(writer: RunWriter, answers: Iterable[Sequence[Any]], stages: Stages) -> None:
     """Writes answers of DIAG; `stages` knows what was written of the stages before."""
+
+    def write(at: int, query: str, shard: int | None, row: Mapping[str, Any], totals: Mapping[str, str]) -> None:
+        writer.diag(at, query, row, shard=shard, part_of=totals)
+
     for at_us, query, answer in answers:
-        spread(at_us, query, answer, lambda at, what, shard, row: writer.diag(at, what, row, shard=shard))
+        spread(at_us, query, answer, write)
         if query == STAGES:
             for stage, buckets in stages.since(answer).items():
-                writer.stage(at_us, None, stage, [Bucket(*bucket) for bucket in buckets])
+                # DIAG's upper bounds lie beyond their buckets, a recording's within.
+                writer.stage(at_us, None, stage, [Bucket(low, high - 1, count) for low, high, count in buckets])
 
 
 def _buckets(pairs: Iterable[Sequence[int]]) -> list[Bucket]:

@@ -83,7 +83,8 @@ class Sampler:
                 self.samples.processes.append(row)
         if self._url is not None:
             for query in self._queries:
-                self._ask(self._url, query)
+                if not self._ask(self._url, query):
+                    return  # the next would only take as long to fail
 
     def take_samples(self) -> Samples:
         """What was seen since the last call; faults are those of the whole time."""
@@ -91,7 +92,7 @@ class Sampler:
         self.samples = Samples(faults=seen.faults)
         return seen
 
-    def _ask(self, url: str, query: str) -> None:
+    def _ask(self, url: str, query: str) -> bool:
         try:
             if self._diag is None:
                 self._diag = connect(url, timeout=5.0)
@@ -100,8 +101,9 @@ class Sampler:
             if str(error) not in self.samples.faults:
                 self.samples.faults.append(str(error))
             self.close()
-            return
+            return False
         self.samples.answers.append((now_us(), query, answer))
+        return True
 
 
 def now_us() -> int:
@@ -109,8 +111,17 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-Write = Callable[[int, str, int | None, Mapping[str, Any]], None]
-"""Moment, query, shard, numbers."""
+Write = Callable[[int, str, int | None, Mapping[str, Any], Mapping[str, str]], None]
+"""Moment, query, shard, numbers, and the totals, by name, of the numbers that are parts of one."""
+
+_SHARD_TOTALS = {
+    "connections": "network.connections",
+    "subscriptions": "session.subscriptions",
+    "queues": "queues.queues",
+    "frames_in": "network.frames_in",
+    "deliveries": "network.deliveries",
+}
+"""What else tells the sum over the shards. The others' sum is told by nothing else, and has the name of `shards`."""
 
 
 class Stages:
@@ -141,19 +152,30 @@ def spread(at_us: int, query: str, answer: Any, write: Write) -> None:
     """Gives an answer's numbers to `write`: shards one by one, rows of lists by name or summed up."""
     if query == "shards":
         for shard in answer:
-            write(at_us, query, shard["shard"], {name: value for name, value in shard.items() if name != "shard"})
+            numbers = {name: value for name, value in shard.items() if name != "shard"}
+            totals = {name: _SHARD_TOTALS.get(name, f"{query}.{name}") for name in numbers}
+            write(at_us, query, shard["shard"], numbers, totals)
     elif query == "queues":
-        longest = sorted(answer, key=lambda queue: (-queue["size"], queue["name"]))
-        write(at_us, query, None, {"queues": len(answer), **_sums(answer)})
-        for queue in longest[:ROWS_MAX]:
-            write(at_us, query, None, {queue["name"]: _numbers(queue)})
+        write(at_us, query, None, {"queues": len(answer), **_sums(answer)}, {})
+        _queues(at_us, query, answer, write)
     elif isinstance(answer, list):
-        write(at_us, query, None, {"rows": len(answer), **_sums(answer)})
+        write(at_us, query, None, {"rows": len(answer), **_sums(answer)}, {})
     elif isinstance(answer, dict) and query != STAGES:
-        write(at_us, query, None, answer)
+        write(at_us, query, None, answer, {})
     elif query == STAGES and "turn" in answer["stages"]:
         turn = answer["stages"]["turn"]
-        write(at_us, query, None, {"turn": {"count": turn["count"], "total_ns": turn["total_ns"]}})
+        write(at_us, query, None, {"turn": {"count": turn["count"], "total_ns": turn["total_ns"]}}, {})
+
+
+def _queues(at_us: int, query: str, answer: Sequence[Mapping[str, Any]], write: Write) -> None:
+    """The longest queues one by one. Queues that are shown alike, as temporary ones may be, are one."""
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for queue in answer:
+        alike.setdefault(queue["name"], []).append(queue)
+    summed = {name: _sums(rows) for name, rows in alike.items()}
+    for name, sums in sorted(summed.items(), key=lambda one: (-one[1]["size"], one[0]))[:ROWS_MAX]:
+        totals = {f"{name}.{number}": f"{query}.{number}" for number in sums}
+        write(at_us, query, None, {f"{name}.{number}": value for number, value in sums.items()}, totals)
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:

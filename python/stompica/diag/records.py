@@ -1,6 +1,6 @@
 """What DIAG answers, as typed records: one frozen dataclass for each query, units in the names.
 
-Counters count from the start of the broker unless their text says otherwise.
+Counters count from the start of the broker; texts that say "now" are of levels, which go up and down.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ class DiagError(StompicaError):
 
 @dataclass(frozen=True)
 class Session:
-    """Who is connected."""
+    """Who is connected, now."""
 
     clients: int
     """Open connections."""
     websockets: int
     """Those of them that are WebSockets."""
     stomp_connected: int
-    """Those that have had CONNECTED."""
+    """Those of them that have had CONNECTED."""
     subscriptions: int
+    """Subscriptions of all of them."""
 
 
 @dataclass(frozen=True)
@@ -46,65 +47,76 @@ class WsBuffer:
 
 @dataclass(frozen=True)
 class Stale:
-    """Frames and messages that wait."""
+    """Frames and messages that wait, now."""
 
     input: int = field(metadata={"key": "in"})
-    """Frames accepted and not yet routed."""
+    """Frames accepted and not yet routed: those between threads, and SENDs that are paused."""
     output: int = field(metadata={"key": "out"})
-    """Frames routed and not yet written."""
+    """MESSAGEs routed and not yet written."""
     stale: int = 0
     """Messages that wait for a subscriber because of `TTL`."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """Traffic and how it was handled."""
+    """Traffic and how it was handled: the sums over all threads."""
 
     bytes_in: int
+    """Bytes read from connections."""
     bytes_out: int
+    """Bytes written to connections."""
     frames_in: int
+    """STOMP frames received."""
     messages_in: int
     """SENDs accepted."""
     deliveries: int
-    """MESSAGEs given to connections."""
+    """MESSAGEs given to subscriptions."""
     reads: int
-    """System calls that read."""
+    """System calls that read something."""
     writes: int
-    """System calls that wrote."""
+    """System calls that wrote something."""
     dropped_websocket_frames: int
+    """Always 0: a connection with a wrong frame ends. Kept for clients of the ancestor."""
     fixed_underruns: int
     """Always 0; kept for clients of the ancestor."""
     cached_destinations: int
-    """Destinations whose subscribers are known without a search; a level, not a counter."""
+    """Names without a subscription of their own that are remembered, now."""
     connections: int
-    """Open now."""
+    """Connections open now, those that are on their way out included."""
     accepted: int
+    """Connections taken."""
     refused: int
+    """Connections turned away."""
     closed: int
+    """Connections that have ended."""
     errors: int
-    """ERROR frames sent."""
+    """ERROR frames sent, and WebSockets closed for a violation."""
     dropped: int
-    """Deliveries that were dropped for slow consumers."""
+    """MESSAGEs left out for slow consumers (`slow_consumer`)."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """`count` passes that took from `low_ns` to `high_ns`."""
+    """Passes that took `low_ns` or longer, but less than `high_ns`."""
 
     low_ns: int
+    """Least time of the bucket."""
     high_ns: int
+    """Least time beyond it."""
     count: int
+    """Passes."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Timing of one stage of the broker, over all its threads."""
+    """Timing of one stage of the broker, over all its threads, without the stages within it (but `turn`)."""
 
     count: int
-    """Passes."""
+    """Passes that were timed."""
     total_ns: int
+    """Their time together."""
     buckets: tuple[Bucket, ...] = ()
-    """A histogram of the passes; buckets that are empty are left out."""
+    """A histogram of them; buckets that are empty are left out."""
 
     @property
     def mean_ns(self) -> float:
@@ -112,7 +124,7 @@ class Stage:
         return self.total_ns / self.count if self.count else 0.0
 
     def quantile_ns(self, q: float) -> int:
-        """Upper bound of the bucket that holds the quantile `q` (0 to 1); 0 where there was no pass."""
+        """`high_ns` of the bucket that holds the quantile `q` (0 to 1); 0 where there was no pass."""
         passed, wanted = 0, q * sum(bucket.count for bucket in self.buckets)
         for bucket in self.buckets:
             passed += bucket.count
@@ -126,75 +138,99 @@ class Benchmark:
     """Internal timings. They are taken for a minute after each time somebody asked, and not otherwise."""
 
     enabled_ms_left: int
-    """Until timing ends unless somebody asks again."""
+    """Milliseconds until timing ends unless somebody asks again."""
     stages: Mapping[str, Stage]
-    """`read`, `parse`, `route`, `encode`, `write`, and `turn`: one pass of a thread's loop."""
+    """`read`, `parse`, `route`, `encode`, `write`; and `turn`, one pass of a thread's loop, which holds the others."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One writer thread."""
+    """One writer thread's part. The sums of `connections`, `frames_in` and `deliveries` are those of Network."""
 
     shard: int
     """Its number, from 0."""
     connections: int
+    """Connections that it serves, now."""
     subscriptions: int
+    """Their subscriptions, now; the sum is that of Session."""
     queues: int
+    """Queues that it keeps, now."""
     turns: int
     """Passes of its loop."""
     mailbox_frames: int
-    """Frames that other threads brought."""
+    """Frames of other threads that wait for it, now."""
     frames_in: int
+    """STOMP frames received."""
     deliveries: int
+    """MESSAGEs given to subscriptions."""
     parked: int
-    """Connections whose reading is paused now."""
+    """Times a SEND was paused."""
     cpu_us: int
-    """CPU time of the thread."""
+    """Processor time of the thread, µs."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes held, and the limit."""
+    """Bytes held now, and the limit.
+
+    The last four say what `held_bytes` is held for. They are not its parts to the byte: what several connections are
+    sent is in `outbox_bytes` for each of them.
+    """
 
     held_bytes: int
+    """Bytes that count against the limit."""
     limit_bytes: int
     """The setting `memory_limit`."""
     short: bool
     """Publishers are paused for lack of memory."""
     outbox_bytes: int
+    """Bytes that wait to be written."""
     input_bytes: int
+    """Bytes of frames that are not yet whole, and of open transactions."""
     chunk_bytes: int
+    """Bytes of the output buffers in use."""
     queue_bytes: int
+    """Bytes of the messages in queues, those in flight included."""
 
 
 @dataclass(frozen=True)
 class Queue:
-    """One work queue."""
+    """One queue."""
 
     name: str
+    """Its destination; of a durable subscription its name. Two may be shown alike: names that are their owners'."""
     kind: str
+    """`work`, `worker` (`#…`), `temporary` or `durable`."""
     size: int
-    """Messages waiting and in flight."""
+    """Messages waiting and in flight, now."""
     waiting_bytes: int
+    """Bytes of those waiting, now."""
     in_flight: int
-    """Delivered and not yet acknowledged."""
+    """Messages delivered and not yet acknowledged, now."""
     consumers: int
+    """Subscriptions that consume it, now."""
     enqueued: int
+    """Messages that ever came."""
     dequeued: int
+    """Messages that were consumed."""
 
 
 @dataclass(frozen=True)
 class Ack:
-    """Deliveries in flight of one subscription."""
+    """One subscription that acknowledges, now."""
 
     connection: int
+    """Number of its connection."""
     subscription: str
+    """Its id, as the client chose it."""
     destination: str
+    """What it subscribed to."""
     mode: str
-    """`auto`, `client` or `client-individual`."""
+    """`client` or `client-individual`."""
     in_flight: int
+    """Deliveries that it has not acknowledged."""
     oldest_ms: int
-    """Age of the oldest delivery in flight."""
+    """Age of the oldest of them, milliseconds; 0 if there is none."""
 
 
 @dataclass(frozen=True)
@@ -202,20 +238,23 @@ class Store:
     """Where queued messages are kept."""
 
     kind: str
+    """`memory`."""
 
 
 @dataclass(frozen=True)
 class Slow:
-    """A connection that reads more slowly than it is sent to."""
+    """A connection that reads more slowly than it is sent to, now."""
 
     connection: int
+    """Its number."""
     peer: str
+    """Its address and port."""
     outbox_bytes: int
     """Bytes that wait for it."""
     full_ms: int
-    """How long its outbox has been full."""
+    """Milliseconds for which its outbox has been full; 0 if it is not."""
     dropped: int
-    """Deliveries dropped for it."""
+    """MESSAGEs left out for it since the last one it was sent."""
 
 
 Record: TypeAlias = (

@@ -53,6 +53,8 @@ def _check_schema(found: pa.Schema, table: Table, name: str) -> None:
         raise RecordingError(f"{name} has format {version.decode()}; this version of stompica reads format {FORMAT}")
     for column in table.columns:
         index = found.get_field_index(column.name)
+        if index < 0 and column.nullable:
+            continue
         if index < 0:
             raise RecordingError(f"{name} lacks the column {column.name}")
         kind = found.field(index).type

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stompica.recording import arrow
-from stompica.recording.run import RUN_FILE, RecordingError, RunInfo
+from stompica.recording.run import RUN_FILE, TEMPORARY, RecordingError, RunInfo
 from stompica.recording.schema import TABLES, table_of
 
 
@@ -22,7 +22,9 @@ class Check:
     rows: dict[str, int] = field(default_factory=dict)
     """Rows of each whole file."""
     faults: list[str] = field(default_factory=list)
-    """What is wrong, one line each, each naming its file. Empty: the run is whole."""
+    """What is wrong, one line each, each naming its file. Empty: what is there is whole."""
+    unfinished: list[str] = field(default_factory=list)
+    """What tells of a run that goes on or was cut off, one line each. Empty: it has ended in order."""
 
 
 def read_info(folder: Path | str) -> RunInfo:
@@ -46,7 +48,7 @@ def read_table(folder: Path | str, name: str) -> pa.Table:
     for path in _files(Path(folder)):
         if table_of(path.name) is table:
             arrow.check(path, table, path.name)
-            parts.append(pq.read_table(path, columns=list(table.names)).cast(schema))
+            parts.append(_complete(pq.read_table(path), schema))
     return pa.concat_tables(parts)
 
 
@@ -61,6 +63,12 @@ def check_run(folder: Path | str, *, deep: bool = True) -> Check:
         found.info = read_info(folder)
     except RecordingError as error:
         found.faults.append(str(error))
+    if found.info is not None and found.info.state == "recording":
+        found.unfinished.append(
+            f"{RUN_FILE} says that it is still being recorded: it goes on, or was cut off and lacks its last rows"
+        )
+    for path in sorted(folder.glob(f"{TEMPORARY}*")):
+        found.unfinished.append(f"{path.name} was begun and is not whole: its rows are missing")
     for path in _files(folder):
         table = table_of(path.name)
         if table is None:
@@ -72,6 +80,14 @@ def check_run(folder: Path | str, *, deep: bool = True) -> Check:
         except RecordingError as error:
             found.faults.append(str(error))
     return found
+
+
+def _complete(found: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of `schema`, in its order; those that an older file lacks are empty."""
+    for field_ in schema:
+        if field_.name not in found.column_names:
+            found = found.append_column(field_, pa.nulls(found.num_rows, field_.type))
+    return found.select(schema.names).cast(schema)
 
 
 def _files(folder: Path) -> list[Path]:

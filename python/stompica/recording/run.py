@@ -18,6 +18,9 @@ from stompica.recording.schema import FORMAT
 RUN_FILE = "run.json"
 """Name of the file within a run's folder."""
 
+TEMPORARY = ".part-"
+"""What names of unfinished files begin with; readers pass them over."""
+
 State = Literal["recording", "complete", "failed"]
 """`recording` until the writer is closed; a run that stays so was cut off. A failed run has a `fault`."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 FORMAT = 1
-"""Version of the format. A reader takes no other; a new column that may be missing does not change it."""
+"""Version of the format. A reader takes no other. A new column that may be empty does not change it."""
 
 Type = Literal["int32", "int64", "float64", "string"]
 
@@ -24,6 +24,7 @@ class Column:
     unit: str
     doc: str
     nullable: bool = False
+    """It may be empty; a file may lack it, and then it is empty in every row."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,18 @@ TABLES: dict[str, Table] = {
                 _at("moment of the answer"),
                 Column("query", "string", "", "DIAG's query, such as `network`"),
                 _SHARD,
-                Column("name", "string", "", "name of the number; within JSON objects joined by dots: `in.bytes`"),
-                Column("value", "float64", "see `unit`", "the number; counters count from the start of the broker"),
-                Column("unit", "string", "", "`count`, `bytes`, `us`, `ns`, …"),
+                Column("name", "string", "", "name of the number; of a single queue `QUEUE.NUMBER`: `/queue/a.size`"),
+                Column(
+                    "value", "float64", "see `unit`", "the number: a level, or a counter since the start of the broker"
+                ),
+                Column("unit", "string", "", "`count`, `bytes`, `us`, `ns`, `ms`; of yes and no (1 and 0) `count`"),
+                Column(
+                    "part_of",
+                    "string",
+                    "",
+                    "`QUERY.NAME` of the total that this number is already counted in; empty: it is no part",
+                    nullable=True,
+                ),
             ),
         ),
         Table(
@@ -131,7 +141,7 @@ TABLES: dict[str, Table] = {
                 _RUN,
                 _at("end of the interval"),
                 _SHARD,
-                Column("stage", "string", "", "`read`, `parse`, `route`, `encode`, `write`, …"),
+                Column("stage", "string", "", "`read`, `parse`, `route`, `encode`, `write`; none holds another"),
                 Column("bucket_low_ns", "int64", "ns", "least value of the bucket"),
                 Column("bucket_high_ns", "int64", "ns", "greatest value of the bucket, inclusive"),
                 Column("count", "int64", "passes", "passes through the stage since the previous `at_us`, at least 1"),

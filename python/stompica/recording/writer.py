@@ -18,11 +18,8 @@ import pyarrow.parquet as pq
 
 from stompica.recording import arrow
 from stompica.recording.histogram import Bucket
-from stompica.recording.run import RUN_FILE, RecordingError, RunInfo, State
+from stompica.recording.run import RUN_FILE, TEMPORARY, RecordingError, RunInfo, State
 from stompica.recording.schema import TABLES, Table
-
-TEMPORARY = ".part-"
-"""What names of unfinished files begin with; readers pass them over."""
 
 ROWS_MAX = 1_000_000
 """Rows of one table held in memory; more go into a file of their own."""
@@ -84,17 +81,34 @@ class RunWriter:
         self.add("stages", {"at_us": at_us, "shard": shard, "stage": stage, **_buckets(buckets, "ns")})
 
     def diag(
-        self, at_us: int, query: str, answer: Mapping[str, Any], *, shard: int | None = None, unit: str | None = None
+        self,
+        at_us: int,
+        query: str,
+        answer: Mapping[str, Any],
+        *,
+        shard: int | None = None,
+        part_of: Mapping[str, str] | None = None,
     ) -> None:
         """Adds one answer of DIAG, a JSON object: every number in it becomes a row, whatever is no number is left out.
 
-        Names of numbers within objects and lists are joined by dots. The unit is `unit`, or what the name ends in.
+        Names of numbers within objects and lists are joined by dots. The unit is what the name ends in. `part_of` has
+        the totals, by name, of the numbers that are parts of one.
         """
         numbers = list(_numbers("", answer))
         names = [name for name, _ in numbers]
-        units = [unit or _unit(name) for name in names]
-        head = {"at_us": at_us, "query": query, "shard": shard}
-        self.add("diag", {**head, "name": names, "value": [value for _, value in numbers], "unit": units})
+        totals = part_of or {}
+        self.add(
+            "diag",
+            {
+                "at_us": at_us,
+                "query": query,
+                "shard": shard,
+                "name": names,
+                "value": [value for _, value in numbers],
+                "unit": [_unit(name) for name in names],
+                "part_of": [totals.get(name) for name in names],
+            },
+        )
 
     def flush(self) -> None:
         """Makes files of all rows held."""
@@ -105,17 +119,26 @@ class RunWriter:
         """Writes what is held and the end of the run; `fault` says why it failed. A second call does nothing."""
         if self.info.state != "recording":
             return
-        self.flush()
-        ended_at_us = time.time_ns() // 1000 if self.info.ended_at_us is None else self.info.ended_at_us
-        state: State = "failed" if fault else "complete"
-        self.info = dataclasses.replace(self.info, ended_at_us=ended_at_us, state=state, fault=fault)
-        self._write_info()
+        try:
+            self.flush()
+        except (OSError, RecordingError) as error:
+            fault = fault or str(error)
+            raise
+        finally:
+            ended_at_us = time.time_ns() // 1000 if self.info.ended_at_us is None else self.info.ended_at_us
+            state: State = "failed" if fault else "complete"
+            self.info = dataclasses.replace(self.info, ended_at_us=ended_at_us, state=state, fault=fault)
+            self._write_info()
 
     def __enter__(self) -> RunWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close("" if error is None else f"{type(error).__name__}: {error}")
+        if error is None:
+            self.close()
+            return
+        with contextlib.suppress(OSError):  # of a full disk, which the first error tells
+            self.close(f"{type(error).__name__}: {error}")
 
     def _array(self, table: Table, name: str, columns: Mapping[str, Any], rows: int) -> Any:
         kind = self._schemas[table.name].field(name).type
