@@ -1,0 +1,90 @@
+"""What `queue_idle_expiry` forgets, nobody misses: PRODUCT.md 1."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.frames import VERSIONS
+from tests.support.process import BrokerProcess
+from tests.support.queues import fill, left_in, nack_and_wait, take, unsubscribe_and_wait, until_receipt
+from tests.support.wire import Wire
+from tests.wire.test_26_diag import answer
+
+
+@pytest.fixture
+def forgetful(start_broker: StartBroker) -> BrokerProcess:
+    """A broker that forgets a queue soon."""
+    return start_broker(queue_idle_expiry="50ms", redelivery_delay="10s")
+
+
+def names(wire: Wire) -> set[str]:
+    """The names of all queues there are."""
+    return {row["name"] for row in answer(wire, "queues")}
+
+
+def let_go(wire: Wire, *queues: str) -> None:
+    """Returns when none of these is there any more, and one that became idle only now is gone, too."""
+    for gone in [*queues, "/queue/clock"]:
+        if gone == "/queue/clock":
+            fill(wire, gone, "x")
+            assert len(left_in(wire, gone)) == 1
+        deadline = time.monotonic() + wire.timeout
+        while gone in names(wire):
+            assert time.monotonic() < deadline, f"{gone} stays"
+
+
+def test_what_is_needed_stays(client: Clients, forgetful: BrokerProcess) -> None:
+    """A message that waits for its delay, one in flight, a durable subscription, a temporary queue, a consumer."""
+    wire, publisher, watcher = (client(to=forgetful) for _ in range(3))
+    fill(publisher, "/queue/delayed", "delayed")
+    fill(publisher, "/queue/held", "held")
+    wire.subscribe("/topic/kept", "kept", durable="true")
+    assert unsubscribe_and_wait(wire, "kept") == []
+    wire.subscribe("/temp-queue/own", "own")
+    wire.subscribe("/queue/watched", "watched")
+    wire.send(frames.subscribe("/queue/delayed", "d", ack="client"))
+    assert nack_and_wait(wire, wire.expect_message("delayed")) == []
+    assert unsubscribe_and_wait(wire, "d") == []
+    wire.send(frames.subscribe("/queue/held", "h", ack="client"))
+    take(wire, "held")
+    let_go(watcher)
+    assert names(watcher) == {"/queue/delayed", "/queue/held", "/queue/watched", "/temp-queue/own", "kept"}
+    publisher.send_and_wait("/topic/kept", "for the durable one")
+    wire.send(frames.subscribe("/topic/kept", "kept", durable="true"))
+    wire.expect_message("for the durable one", subscription="kept")
+    for name in ("own", "watched"):
+        destination = "/temp-queue/own" if name == "own" else "/queue/watched"
+        wire.send(frames.send(destination, name))
+        wire.expect_message(name, subscription=name)
+    wire.send(frames.unsubscribe("kept", durable="true", receipt="u"))
+    assert until_receipt(wire, "u") == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", ["/queue/", "#"])
+def test_a_pattern_s_consumer_gets_what_comes_to_a_queue_that_was_forgotten(
+    client: Clients, forgetful: BrokerProcess, version: str, kind: str
+) -> None:
+    wire, publisher, watcher = client(version, to=forgetful), client(to=forgetful), client(to=forgetful)
+    wire.subscribe(f"{kind}a/*", "pattern")
+    for number in range(2):
+        publisher.send(frames.send(f"{kind}a/b", str(number)))
+        wire.expect_message(str(number), destination=f"{kind}a/b", redelivered=None)
+        let_go(watcher, f"{kind}a/b")
+    assert unsubscribe_and_wait(wire, "pattern") == []
+
+
+def test_a_queue_may_be_forgotten_while_a_transaction_to_it_is_open(client: Clients, forgetful: BrokerProcess) -> None:
+    wire, watcher = client(to=forgetful), client(to=forgetful)
+    fill(watcher, "/queue/a", "x")
+    wire.send(frames.begin("t"), frames.send("/queue/a", "kept", transaction="t", receipt="r"))
+    wire.expect_receipt("r")
+    assert len(left_in(watcher, "/queue/a")) == 1
+    let_go(watcher, "/queue/a")
+    wire.send(frames.commit("t", receipt="c"))
+    wire.expect_receipt("c")
+    assert [message.text for message in left_in(watcher, "/queue/a")] == ["kept"]
