@@ -11,6 +11,7 @@ import pytest
 from stompica import Broker
 from tests.support import frames
 from tests.support.clock import let_pass
+from tests.support.frames import VERSIONS
 from tests.support.queues import ack_and_wait, fill, nack, nack_and_wait, take, unsubscribe_and_wait
 from tests.support.wire import Wire
 
@@ -22,6 +23,7 @@ COUNTS = (
     "enqueued",
     "expired",
     "headers_left_out",
+    "late_acks",
     "nacked",
     "queue_dropped",
     "queue_expired",
@@ -105,6 +107,28 @@ def test_what_is_not_acknowledged_in_time(counted: Counting) -> None:
     wire.expect_message("x", subscription="s")
     wire.expect_message("x", subscription="d")
     assert scene.counts == {"enqueued": 2, "dequeued": 1, "timed_out": 1, "dead_lettered": 1}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("way", ["unsubscribe", "ack_timeout"])
+def test_acks_of_what_was_taken_back(counted: Counting, version: str, way: str) -> None:
+    """Each is one, twice for the same delivery too, and changes nothing else."""
+    scene = counted(ack_timeout="50ms", max_deliveries=1)
+    wire, grave = scene.client(version), scene.client()
+    grave.subscribe("/queue/dlq/a")
+    wire.subscribe("/queue/a", "s", ack="client")
+    wire.send(frames.send("/queue/a", "x"))
+    message = wire.expect_message("x")
+    if way == "unsubscribe":
+        assert unsubscribe_and_wait(wire, "s") == []
+    else:
+        grave.expect_message("x", dead_letter_reason="max-deliveries")
+    before = scene.counts
+    assert "late_acks" not in before
+    assert ack_and_wait(wire, message, message) == []
+    if version != "1.0":
+        assert nack_and_wait(wire, message) == []
+    assert scene.counts == before | {"late_acks": 2 if version == "1.0" else 3}
 
 
 def test_what_expires(counted: Counting) -> None:

@@ -1,0 +1,55 @@
+"""What the log says once, whichever threads it concerns: PRODUCT.md 5 and 7."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
+from tests.wire.test_31_log_lines import HINTED, ended_log
+
+WARNED = re.compile(r"WARN +persistent:true .*store=memory.*")
+
+
+def everywhere(client: Clients, broker: BrokerProcess) -> list[Wire]:
+    """Two clients for each thread of the broker, to which connections are dealt out in turn."""
+    return [client(to=broker) for _ in range(2 * int(str(broker.settings["writers"])))]
+
+
+@pytest.mark.parametrize("destination", ["/queue/a", "/topic/a"])
+def test_persistent_true_without_a_store_is_warned_of_once(
+    client: Clients, start_broker: StartBroker, destination: str
+) -> None:
+    broker = start_broker()
+    wires = everywhere(client, broker)
+    for wire in wires:
+        wire.send_and_wait(destination, "x")
+        wire.send_and_wait(destination, "x", persistent="false")
+    assert WARNED.findall(broker.log_text()) == []
+    for wire in wires * 2:
+        wire.send_and_wait(destination, "x", persistent="true")
+        wire.send(frames.begin("t"), frames.send(destination, "x", persistent="true", transaction="t"))
+        wire.send(frames.commit("t", receipt="c"))
+        wire.expect_receipt("c")
+    for wire in wires:
+        wire.disconnect()
+    assert len(WARNED.findall(ended_log(broker))) == 1
+
+
+def test_a_dotted_pattern_that_reaches_deep_is_hinted_at_once(client: Clients, start_broker: StartBroker) -> None:
+    broker = start_broker()
+    wires = everywhere(client, broker)
+    for wire in wires:
+        for number, pattern in enumerate(("/topic/a/*", "/topic/a.b", "/topic/a.*.b", "/topic/a.>", "/topic/a.b*")):
+            wire.subscribe(pattern, str(number))
+    assert HINTED.findall(broker.log_text()) == []
+    for wire in wires:
+        wire.subscribe("/topic/a.*", "deep")
+        wire.subscribe("/queue/a.*", "deep too")
+    for wire in wires:
+        wire.disconnect()
+    assert HINTED.findall(ended_log(broker)) == ["/topic/a.*"]
