@@ -41,7 +41,7 @@ def repetition(name: str, tmp_path: Path, **fields: Any) -> dict[str, Any]:
     scratch.mkdir()
     with peer.start(scratch) as running:
         assert running.version == peer.find() != ""
-        order = loadgen.Order(point, running, True, 100, None)
+        order = loadgen.Order(point, running, 100, None)
         record = loadgen.run(program, order, tmp_path, lambda pid: None)
     assert not procfs.exists(running.pid)
     (run,) = record["runs"]

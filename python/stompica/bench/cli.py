@@ -56,9 +56,9 @@ def _list(options: argparse.Namespace) -> int:
 def _peers() -> Iterator[dict[str, str]]:
     for peer in PEERS.values():
         try:
-            yield {"peer": peer.name, "version": peer.find(), "": f"{', '.join(peer.kinds)}"}
+            yield {"peer": peer.name, "version": peer.find(), "measured with": ", ".join(peer.kinds)}
         except Missing as missing:
-            yield {"peer": peer.name, "version": "–", "": str(missing)}
+            yield {"peer": peer.name, "version": "–", "measured with": str(missing)}
 
 
 def _run(options: argparse.Namespace) -> int:

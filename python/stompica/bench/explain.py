@@ -35,10 +35,8 @@ def compare(folders: Sequence[Path], master: str | None) -> Iterator[str]:
     analysis = _analysis()
     with _together(folders) as source, tempfile.TemporaryDirectory() as into:
         done = analysis.report(str(source), Path(into), master=master)
-        found = sorted(Path(into).glob("tables/comparisons*.csv"))
-        with contextlib.ExitStack() as stack:
-            files = [stack.enter_context(path.open(encoding="utf-8", newline="")) for path in found]
-            rows = [row for file in files for row in csv.DictReader(file)]
+        with (Path(into) / "tables" / "comparisons.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
     yield from table(
         [{**{name: _short(row.get(name)) for name in _COLUMNS}, "verdict": row["verdict"]} for row in rows]
     )

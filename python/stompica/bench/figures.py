@@ -105,14 +105,14 @@ def _count(campaign: Campaign, parts: Sequence[Part]) -> str:
 
 def _axes(campaign: Campaign, case: Case) -> dict[str, str]:
     """What a sweep varied, as far as it has no column of its own."""
-    names = {"subscribers": "connections"}
     found = {}
     for name in SWEPT:
-        key = names.get(name, name)
-        values = {other.point[key] for other in campaign.plan.cases if other.point.workload == case.point.workload}
-        fitted = name == "window"
-        found[name] = str(case.point[key]) if len(values) > 1 and not fitted else ""
-    return {name: value for name, value in found.items() if name not in ("writers", "transport")}
+        if name in ("writers", "transport", "window"):  # the window is fitted to other axes
+            continue
+        field = "connections" if name == "subscribers" else name
+        values = {other.point[field] for other in campaign.plan.cases if other.point.workload == case.point.workload}
+        found[name] = str(case.point[field]) if len(values) > 1 else ""
+    return found
 
 
 def _latencies(

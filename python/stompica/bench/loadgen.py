@@ -28,7 +28,6 @@ class Order:
 
     point: Point
     target: Running
-    quick: bool
     series_ms: int
     """Length of the intervals over time."""
     samples: Path | None

@@ -11,7 +11,7 @@ from pathlib import Path
 from stompica.bench import BenchError, procfs
 from stompica.bench.campaign import Case, Plan, Variant
 from stompica.bench.peers import PEERS, Missing
-from stompica.bench.workload import Point, Workload, parse_sweep, points
+from stompica.bench.workload import Workload, parse_sweep, points
 from stompica.settings import check as check_settings
 
 REPETITIONS = 5
@@ -68,11 +68,13 @@ def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> 
             check_settings([(key, value, where) for key, value in variant.settings.items()])
     cases: list[Case] = []
     for workload in picked:
-        for point in points(workload, sweep, options.quick):
+        found = points(workload, sweep, options.quick)
+        first_writers = found[0].writers
+        for point in found:
             for variant in own:
-                writers = point.writers if point.writers is not None else variant.writers
-                cases.append(Case(len(cases), point, _with_writers(variant, writers)))
-            if point.writers not in (None, min(sweep.get("writers") or workload.sweep.get("writers") or [None])):
+                writers = variant.writers if point.writers is None else point.writers
+                cases.append(Case(len(cases), point, dataclasses.replace(variant, writers=writers)))
+            if point.writers != first_writers:
                 continue  # a peer has no writers of ours: it is measured once
             for peer in peers:
                 reason = PEERS[peer].refuses(point)
@@ -92,10 +94,6 @@ def _repetitions(word: str) -> int:
     if not word.isdecimal() or int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 1 on")
     return int(word)
-
-
-def _with_writers(variant: Variant, writers: int | None) -> Variant:
-    return dataclasses.replace(variant, writers=writers)
 
 
 def _peers(text: str) -> tuple[list[str], list[str]]:
@@ -144,8 +142,3 @@ def _settings(texts: Sequence[str], where: str) -> dict[str, str]:
             raise BenchError(f"{where} {text}: write KEY=VALUE")
         found[key] = value
     return found
-
-
-def describe(point: Point) -> str:
-    """A point in a few words."""
-    return f"{point.workload} {point.transport}" + (f" writers={point.writers}" if point.writers else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -72,8 +73,8 @@ class Runner:
         folder = Path(stack.enter_context(self._folder(case.folder)))
         variant = case.variant
         own = variant.target == "stompica"
-        peer = Own(variant.python, variant.writers, variant.settings) if variant.python else None
-        starter = (peer or Own(writers=variant.writers, settings=variant.settings)) if own else PEERS[variant.target]
+        ours = Own(variant.python or sys.executable, variant.writers, variant.settings)
+        starter = ours if own else PEERS[variant.target]
         self._progress.say(f"starting {variant.name}")
         try:
             running: Running = stack.enter_context(starter.start(folder, self._pinning.target))
@@ -88,9 +89,8 @@ class Runner:
 
     def _warm_up(self, case: Case, running: Running, folder: Path) -> None:
         """A short repetition that is not kept: a peer's compiler, and everybody's caches."""
-        fields = {**case.point.fields, "min_cpu_s": 0.0, "seconds": 0.5}
-        fields["messages"] = max(1, case.point["messages"] // 10)
-        point = dataclasses.replace(self._fitted(case), fields={**self._fitted(case).fields, **fields})
+        short = {"min_cpu_s": 0.0, "seconds": 0.5, "messages": max(1, case.point["messages"] // 10)}
+        point = dataclasses.replace(case.point, fields={**case.point.fields, **short})
         self._order(dataclasses.replace(case, point=point), running, folder, None, lambda _: None)
 
     def _repetition(self, case: Case, repetition: int, running: Running | None) -> Part | None:
@@ -119,7 +119,7 @@ class Runner:
     ) -> dict[str, Any]:
         series_ms = max(1, round(self._plan.every_s * 1000))
         cores = self._pinning.generator
-        order = loadgen.Order(self._fitted(case), running, self._plan.quick, series_ms, samples, cores)
+        order = loadgen.Order(self._fitted(case), running, series_ms, samples, cores)
         return loadgen.run(self._program, order, folder, started)
 
     def _fitted(self, case: Case) -> Point:

@@ -12,8 +12,8 @@ from rich.progress import Progress as Bar
 
 from stompica.bench.campaign import Campaign, Case, Part
 from stompica.bench.figures import medians
-from stompica.bench.planning import describe
 from stompica.bench.runner import Progress
+from stompica.bench.workload import Point
 
 HEADLINES = ("user_bytes_per_connection", "resident_bytes_each_over_frame", "beside_by_alone_ratio")
 """What is told of a repetition whose rate means nothing."""
@@ -29,16 +29,18 @@ def progress(campaign: Campaign) -> Iterator[Progress]:
         task = bar.add_task("", total=total)
 
         def begins(case: Case, repetition: int) -> None:
-            bar.update(task, description=f"{describe(case.point)}: {case.variant.name}")
+            bar.update(task, description=f"{_words(case.point)}: {case.variant.name}")
 
         def ended(case: Case, repetition: int, part: Part | None) -> None:
             bar.advance(task)
             if part is not None:
-                console.print(
-                    f"{describe(case.point)}: {case.variant.name}, repetition {repetition + 1}: {_text(part)}"
-                )
+                console.print(f"{_words(case.point)}: {case.variant.name}, repetition {repetition + 1}: {_text(part)}")
 
         yield Progress(console.print, begins, ended)
+
+
+def _words(point: Point) -> str:
+    return f"{point.workload} {point.transport}" + (f" writers={point.writers}" if point.writers else "")
 
 
 def _text(part: Part) -> str:
