@@ -80,6 +80,95 @@ def test_it_goes_on_when_the_broker_comes_back(start_broker: StartBroker, tmp_pa
     assert read_info(only(tmp_path)).state == "complete"
 
 
+def start(broker: BrokerProcess, into: Path, *words: str, limits: str = "") -> subprocess.Popen[str]:
+    """A recorder, begun."""
+    command = [sys.executable, "-m", "stompica", "record", "--diag", f"127.0.0.1:{broker.port}", "--into", str(into)]
+    shell = ["/bin/sh", "-c", f'{limits} exec "$@"', "sh"]
+    recording = subprocess.Popen([*shell, *command, "--every", "0.1", *words], stderr=subprocess.PIPE, text=True)
+    assert recording.stderr is not None and recording.stderr.readline().startswith("recording into ")
+    return recording
+
+
+def test_ctrl_c_at_once_leaves_a_whole_run_with_rows(broker: BrokerProcess, tmp_path: Path) -> None:
+    recording = start(broker, tmp_path)
+    recording.send_signal(signal.SIGINT)
+    recording.communicate(timeout=20)
+    found = check_run(only(tmp_path))
+    assert recording.returncode == 0 and found.faults == found.unfinished == []
+    assert found.info is not None and found.info.state == "complete" and found.rows["diag-000001.parquet"] > 0
+
+
+def test_what_a_killed_recorder_wrote_stays_readable(broker: BrokerProcess, tmp_path: Path) -> None:
+    recording = start(broker, tmp_path, "--file-every", "0.1")
+    folder = only(tmp_path)
+    while not (folder / "diag-000002.parquet").exists():
+        assert recording.poll() is None
+    recording.kill()
+    recording.communicate(timeout=20)
+    found = check_run(folder)
+    assert found.faults == [] and found.unfinished[0].startswith("run.json says that it is still being recorded")
+    assert read_table(folder, "diag").num_rows == sum(found.rows.values()) > 0
+
+
+def test_two_recorders_may_write_into_one_folder(broker: BrokerProcess, tmp_path: Path) -> None:
+    both = [start(broker, tmp_path, "--for", "0.3") for _ in range(2)]
+    for recording in both:
+        assert recording.communicate(timeout=20)[1] == "" and recording.returncode == 0
+    folders = list(tmp_path.iterdir())
+    assert len(folders) == 2
+    for folder in folders:
+        found = check_run(folder)
+        assert found.faults == found.unfinished == []
+
+
+def test_a_disk_that_is_full_ends_it_with_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
+    """Here no file may be longer than 1 or 2 KiB, by the shell: enough for run.json."""
+    recording = start(broker, tmp_path, "--file-every", "0.1", limits="ulimit -f 2;")
+    _, errors = recording.communicate(timeout=20)
+    folder = only(tmp_path)
+    assert recording.returncode == 1
+    assert errors == f"stompica: {folder}/diag-000001.parquet can't be written: File too large\n"
+    found = check_run(folder)
+    assert found.info is not None and found.info.state == "failed" and "File too large" in found.info.fault
+    assert (found.faults, found.unfinished, found.rows) == ([], [], {})
+
+
+def test_nobody_who_reads_what_it_says_is_no_reason_to_end(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker()
+    recording = start(broker, tmp_path, "--file-every", "0.1", "--for", "2")
+    assert recording.stderr is not None
+    recording.stderr.close()
+    broker.stop()  # which it would say
+    assert recording.wait(20) == 0
+    assert read_info(only(tmp_path)).state == "complete"
+
+
+@pytest.mark.parametrize("scheme", ["stomp", "ws"])
+def test_a_passcode_is_not_recorded(broker: BrokerProcess, tmp_path: Path, scheme: str) -> None:
+    url = f"{scheme}://ann:hidden@127.0.0.1:{broker.port}"
+    assert main(["record", "--diag", url, "--into", str(tmp_path), "--for", "0.1"]) == 0
+    info = read_info(only(tmp_path))
+    assert info.settings == {"diag": f"{scheme}://127.0.0.1:{broker.port}"}
+    assert info.workload.transport == {"stomp": "tcp", "ws": "ws"}[scheme]
+
+
+def test_a_folder_that_can_not_be_made_is_named(
+    broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    into = tmp_path / "file"
+    into.write_bytes(b"")
+    assert main(["record", "--diag", f"127.0.0.1:{broker.port}", "--into", str(into)]) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"stompica: {into}/") and errors.endswith(" can't be written: Not a directory\n")
+
+
+@pytest.mark.parametrize("word", ["0", "soon", "nan", "inf", "1e10"])
+def test_seconds_that_are_none_are_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["record", "--diag", "127.0.0.1:1", "--into", "x", "--for", word])
+    assert ended.value.code == 2 and "seconds" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "what"),
     [(["--diag", "127.0.0.1:1"], "refused"), (["--diag", "127.0.0.1:1", "--pid", "999999999"], "no such process")],

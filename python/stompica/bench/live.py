@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import signal
 import sys
 import threading
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 def record(options: argparse.Namespace, ended: threading.Event) -> Path:
     """Records into a new folder of `options.into`; returns it.
 
-    BenchError or DiagError where it can't begin, RecordingError or OSError where it can't be written.
+    BenchError or DiagError where it can't begin, RecordingError where it can't be written.
     """
     from stompica.recording import RunWriter
 
@@ -88,10 +89,10 @@ def _record(options: argparse.Namespace, ended: threading.Event, writer: RunWrit
     # Not started: it is asked here, so that one thread has the writer.
     sampler = Sampler(options.every, options.diag, processes, queries)
     stages, primed, told = Stages(), False, 0
-    due = flushed = time.monotonic()
-    until = due + options.seconds if options.seconds else None
-    while not ended.wait(max(0.0, due - time.monotonic())) and (until is None or time.monotonic() < until):
-        due = max(due + options.every, time.monotonic())
+    begun = due = flushed = time.monotonic()
+    until = begun + options.seconds
+    going_on = True
+    while going_on:
         sampler.take()
         seen = sampler.take_samples()
         for fault in seen.faults[told:]:
@@ -109,13 +110,16 @@ def _record(options: argparse.Namespace, ended: threading.Event, writer: RunWrit
         if time.monotonic() - flushed >= options.file_every:
             writer.flush()
             flushed = time.monotonic()
+        due = max(due + options.every, time.monotonic())
+        going_on = not ended.wait(max(0.0, min(due, until) - time.monotonic())) and due < until
     sampler.close()
 
 
 def _tell(line: str) -> None:
     # Where nobody listens on stderr, the recording goes on.
-    with contextlib.suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, AttributeError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -126,7 +130,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--diag", required=True, metavar="URL", help="the broker: stomp://HOST:PORT, ws://HOST:PORT/")
     add("--into", required=True, type=Path, metavar="DIR", help="a folder for the recording is made here")
     add("--every", type=_seconds, default=1.0, metavar="SECONDS", help="interval, default 1")
-    add("--for", type=_seconds, dest="seconds", metavar="SECONDS", help="default: until Ctrl-C or SIGTERM")
+    add(
+        "--for",
+        type=_seconds,
+        dest="seconds",
+        default=math.inf,
+        metavar="SECONDS",
+        help="default: until Ctrl-C or SIGTERM",
+    )
     add("--pid", type=int, help="the broker's process, where it is on this machine")
     add("--file-every", type=_seconds, default=60.0, metavar="SECONDS", help="write files this often, default 60")
     add("--stages", action="store_true", help="let the broker time its stages, which costs it a little")

@@ -8,7 +8,7 @@ import datetime
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,8 +32,8 @@ class RunWriter:
 
     Rows are held until `flush`, `close`, or `ROWS_MAX` of them; a recorder of a live broker calls `flush` once in a
     while, and each call makes one file of each table that has rows. Closing says how the run ended; a folder without
-    that is a run that was cut off. Use it as a context manager: an exception makes the run a failed one. Not for use
-    by several threads at a time.
+    that is a run that was cut off. Use it as a context manager: an exception makes the run a failed one. RecordingError
+    where a file can't be written. Not for use by several threads at a time.
     """
 
     def __init__(self, root: Path | str, info: RunInfo) -> None:
@@ -41,7 +41,8 @@ class RunWriter:
         started = datetime.datetime.fromtimestamp(info.started_at_us / 1e6, datetime.timezone.utc)
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{info.workload.name} {info.workload.transport} {info.target.name}")
         self.folder = Path(root) / f"{started:%Y%m%dT%H%M%SZ}-{words}-{info.run_id}"
-        self.folder.mkdir(parents=True)
+        with _named(self.folder):
+            self.folder.mkdir(parents=True)
         self._held: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
         self._files = dict.fromkeys(TABLES, 0)
         self._schemas = {name: arrow.schema(table) for name, table in TABLES.items()}
@@ -121,7 +122,7 @@ class RunWriter:
             return
         try:
             self.flush()
-        except (OSError, RecordingError) as error:
+        except RecordingError as error:
             fault = fault or str(error)
             raise
         finally:
@@ -137,7 +138,7 @@ class RunWriter:
         if error is None:
             self.close()
             return
-        with contextlib.suppress(OSError):  # of a full disk, which the first error tells
+        with contextlib.suppress(RecordingError):  # of a full disk, which the first error tells
             self.close(f"{type(error).__name__}: {error}")
 
     def _array(self, table: Table, name: str, columns: Mapping[str, Any], rows: int) -> Any:
@@ -183,16 +184,27 @@ def write_parquet(content: pa.Table, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Any:
+def _whole(path: Path) -> Iterator[Path]:
     """Gives a temporary name; what was written there then appears as `path` at once, or not at all."""
     part = path.with_name(f"{TEMPORARY}{path.name}")
+    with _named(path):
+        try:
+            yield part
+            with part.open("rb") as written:
+                os.fsync(written.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """RecordingError with the name of what can't be written, such as on a full disk."""
     try:
-        yield part
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise RecordingError(f"{path} can't be written: {reason}") from error
 
 
 def _is_sequence(value: Any) -> bool:
