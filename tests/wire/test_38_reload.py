@@ -145,11 +145,11 @@ def test_ttl_for_what_comes_from_then_on(running: Start) -> None:
     wire.barrier(publisher)
 
 
-def test_queues_that_become_idle_from_then_on(running: Start) -> None:
+def test_idle_queues_that_are_new(running: Start) -> None:
     scene = running(queue_idle_expiry="1h")
     wire = scene.client()
-    fill(wire, "/queue/a", "x")
     scene.reload(queue_idle_expiry="1ms")
+    fill(wire, "/queue/a", "x")
     assert len(left_in(wire, "/queue/a")) == 1
     deadline = time.monotonic() + wire.timeout
     while answer(wire, "queues"):
