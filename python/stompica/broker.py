@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from stompica import _core, logs
 from stompica import settings as sources
-from stompica.errors import NotRunning
+from stompica.errors import BrokerFailed, NotRunning
 from stompica.settings import Given, SettingValue
 
 if TYPE_CHECKING:
     from stompica.diag import Diag
 
 _STOP_SECONDS = 10.0
+_ENDING_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,15 @@ class Broker:
     def _answer(self, query: str) -> Any:
         from stompica.diag import DiagError
 
+        core = self._running()
         try:
-            return json.loads(self._running().diag(query))
-        except (ValueError, TimeoutError) as error:
+            return json.loads(core.diag(query))
+        except ValueError as error:
+            raise DiagError(f"DIAG {query}: {error}") from None
+        except BrokerFailed as error:
+            # One that drains still ends its last threads.
+            if core.wait(_ENDING_SECONDS):
+                raise NotRunning("the broker has ended") from None
             raise DiagError(f"DIAG {query}: {error}") from None
 
     def _authority(self) -> str:

@@ -111,6 +111,16 @@ def test_watch_ends_with_the_broker() -> None:
     assert list(records) == []
 
 
+def test_watch_ends_with_a_broker_that_was_drained() -> None:
+    with stompica.Broker(writers=4) as broker:
+        records = broker.diag.watch("session", interval=0.01)
+        next(records)
+        assert broker.drain(10)
+        assert list(records) == []
+        with pytest.raises(stompica.NotRunning, match="has ended"):
+            broker.diag("session")
+
+
 def test_watch_is_an_async_iterator() -> None:
     async def take() -> list[diag.Memory]:
         async with stompica.Broker() as broker:
