@@ -281,6 +281,18 @@ def test_a_dead_peer_does_not_hang_an_async_iterator() -> None:
             asyncio.run(take())
 
 
+def test_a_question_without_an_answer_ends_the_watches_of_its_connection() -> None:
+    with server(CONNECTED, message(1)) as address, diag.connect(address, timeout=0.5) as remote:
+        records = remote.watch("session", interval=60)
+        assert next(records).clients == 1
+        for _ in range(2):
+            with pytest.raises(diag.DiagError, match="did not answer in time"):
+                remote("store")
+        with pytest.raises(diag.DiagError, match="did not answer in time"):
+            next(records)
+        assert list(records) == []
+
+
 def test_what_a_slow_reader_missed_is_left_out() -> None:
     several = b"".join(message(number) for number in range(2, 7))
     answer = several + b'DIAG\nstore:\nquery:store\n\n{"kind":"memory"}\0'

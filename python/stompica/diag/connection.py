@@ -60,8 +60,11 @@ class Connection:
             try:
                 answer = self._answers.get(timeout=self.timeout)
             except queue.Empty:
-                self.close()  # a late answer would be taken for that of the next question
-                raise DiagError(f"{self.shown} did not answer in time") from None
+                # A late answer would be taken for that of the next question.
+                failure = DiagError(f"{self.shown} did not answer in time")
+                self._end(failure, told=failure)
+                self._pipe.close()
+                raise DiagError(str(failure)) from None
             if isinstance(answer, DiagError):
                 self._answers.put(answer)  # whoever asks next is told, too
                 raise DiagError(str(answer))
