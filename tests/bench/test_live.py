@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stompica import diag
 from stompica.cli import main
 from stompica.recording import check_run, read_info, read_table
 from tests.support.clients import Clients, StartBroker
@@ -21,19 +23,59 @@ def only(folder: Path) -> Path:
 
 
 def test_a_broker_in_use_is_recorded(broker: BrokerProcess, client: Clients, tmp_path: Path) -> None:
-    client().send_and_wait("/queue/recorded", "one")
+    wire = client()
+    wire.send_and_wait("/queue/recorded", "one")
     url = f"stomp://127.0.0.1:{broker.port}"
     words = ["--into", str(tmp_path), "--every", "0.1", "--for", "1.5", "--stages"]
     assert main(["record", "--diag", url, "--pid", str(broker.pid), *words]) == 0
     folder = only(tmp_path)
     found = check_run(folder)
-    assert found.faults == [] and found.info is not None
+    assert found.faults == found.unfinished == [] and found.info is not None
     assert (found.info.kind, found.info.state, found.info.writers) == ("live", "complete", broker.settings["writers"])
-    diag = read_table(folder, "diag").to_pylist()
-    assert {"/queue/recorded.size", "/queue/recorded.enqueued"} <= {row["name"] for row in diag}
-    moments = {row["at_us"] for row in diag if row["query"] == "network"}
+    rows = read_table(folder, "diag").to_pylist()
+    assert {"/queue/recorded.size", "/queue/recorded.enqueued"} <= {row["name"] for row in rows}
+    assert len({(row["at_us"], row["query"], row["shard"], row["name"]) for row in rows}) == len(rows)
+    for row in rows:
+        is_part = row["shard"] is not None or (row["query"] == "queues" and "." in row["name"])
+        assert (row["part_of"] is not None) == is_part, row
+        assert row["unit"] == {"us": "us", "ns": "ns", "ms": "ms", "bytes": "bytes"}.get(ending(row["name"]), "count")
+    moments = {row["at_us"] for row in rows if row["query"] == "network"}
     assert len(moments) >= 2
-    assert {row["process"] for row in read_table(folder, "process").to_pylist()} == {"target"}
+    processes = read_table(folder, "process").to_pylist()
+    assert {row["process"] for row in processes} == {"target"}
+    used = [row["cpu_us"] for row in processes]
+    assert used == sorted(used) and all(row["rss_bytes"] > 1 << 20 and row["threads"] >= 2 for row in processes)
+
+
+def ending(name: str) -> str:
+    return re.split("[._]", name)[-1]
+
+
+def test_what_stages_took_is_of_the_interval_and_in_buckets_that_do_not_overlap(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """The recorder's own questions are what is timed here."""
+    with diag.connect(f"127.0.0.1:{broker.port}") as before:
+        before("benchmark")
+        for _ in range(200):
+            before("store")
+    words = ["--into", str(tmp_path), "--every", "0.1", "--for", "0.8", "--stages"]
+    assert main(["record", "--diag", f"127.0.0.1:{broker.port}", *words]) == 0
+    folder = only(tmp_path)
+    by_stage: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
+    for row in read_table(folder, "stages").to_pylist():
+        bucket = (row["bucket_low_ns"], row["bucket_high_ns"], row["count"])
+        by_stage.setdefault((row["at_us"], row["stage"]), []).append(bucket)
+    assert {stage for _, stage in by_stage} >= {"read", "parse", "write"}
+    assert "turn" not in {stage for _, stage in by_stage}
+    for buckets in by_stage.values():
+        for (low, high, count), following in zip(buckets, [*buckets[1:], None], strict=True):
+            assert low <= high and count >= 1
+            assert following is None or high < following[0]
+    routed = sum(count for (_, stage), buckets in by_stage.items() if stage == "route" for *_, count in buckets)
+    diag_rows = read_table(folder, "diag").to_pylist()
+    frames = [row["value"] for row in diag_rows if (row["query"], row["name"]) == ("network", "frames_in")]
+    assert 0 < routed <= frames[-1] - frames[0] + 20, "nothing of what was timed before it began"
 
 
 def test_files_come_while_it_records_and_a_signal_ends_it(broker: BrokerProcess, tmp_path: Path) -> None:
