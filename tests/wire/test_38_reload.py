@@ -45,6 +45,13 @@ class Running:
 Start = Callable[..., Running]
 
 
+def await_no_queue(wire: Wire) -> None:
+    """Returns when all queues are forgotten."""
+    deadline = time.monotonic() + wire.timeout
+    while answer(wire, "queues"):
+        assert time.monotonic() < deadline, "it stays"
+
+
 @pytest.fixture
 def running(writers: int) -> Iterator[Start]:
     """A factory of brokers with these settings."""
@@ -151,9 +158,25 @@ def test_idle_queues_that_are_new(running: Start) -> None:
     scene.reload(queue_idle_expiry="1ms")
     fill(wire, "/queue/a", "x")
     assert len(left_in(wire, "/queue/a")) == 1
-    deadline = time.monotonic() + wire.timeout
-    while answer(wire, "queues"):
-        assert time.monotonic() < deadline, "it stays"
+    await_no_queue(wire)
+
+
+def test_queues_that_are_idle_already(running: Start) -> None:
+    scene = running(queue_idle_expiry="1h")
+    wire = scene.client()
+    fill(wire, "/queue/a", "x")
+    assert len(left_in(wire, "/queue/a")) == 1
+    scene.reload(queue_idle_expiry="1ms")
+    await_no_queue(wire)
+
+
+def test_queues_that_become_idle_from_then_on(running: Start) -> None:
+    scene = running(queue_idle_expiry="1h")
+    wire = scene.client()
+    fill(wire, "/queue/a", "x")
+    scene.reload(queue_idle_expiry="1ms")
+    assert len(left_in(wire, "/queue/a")) == 1
+    await_no_queue(wire)
 
 
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/", "#"])
