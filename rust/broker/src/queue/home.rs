@@ -81,6 +81,9 @@ impl Home {
     /// Takes over what a reload may change.
     pub fn reload(&mut self, config: &Config) {
         self.rules = Rules::of(config);
+        // Idle queues may have to go earlier than they were told.
+        let keys: Vec<QueueKey> = self.queues.iter().map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.rearm(key));
     }
 
     /// Tells the time: milliseconds since the broker's start.

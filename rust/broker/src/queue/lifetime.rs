@@ -43,10 +43,8 @@ impl Home {
             // It may stay so: a hundred thousand queues that were used once are no rarity.
             queue.pending.shrink();
             queue.ready.shrink_to_fit();
-            if queue.deadline_ms == u64::MAX {
-                self.rearm(key);
-            }
         }
+        self.rearm(key);
     }
 
     /// When an idle queue goes; only kinds that come back by themselves do.

@@ -19,10 +19,10 @@ const OUTBOX_CHECK_MS: u64 = 100;
 const EXEMPTION_MS: u64 = 100;
 /// Its turn is over, too, when nothing has come from it for this long.
 const SILENCE_MS: u64 = 10;
-/// Memory is given back to the system once this many bytes less are held than at the peak.
+/// Memory is given back to the system once this many bytes less are held than at the peak…
 const RECLAIM_BYTES: i64 = 16 << 20;
-/// How often that is looked at.
-const RECLAIM_MS: u64 = 1000;
+/// …for this long: what the next burst wants again is better kept.
+const RECLAIM_MS: u64 = 5000;
 
 /// What a shard knows of memory: its own and the broker's.
 #[derive(Debug, Default)]
@@ -33,7 +33,9 @@ pub(super) struct MemoryState {
     exempt: Option<(ConnKey, u64)>,
     next_outbox_check_ms: u64,
     /// Most that all shards held since this one last gave memory back.
-    held_peak: i64,
+    peak: i64,
+    /// Most that they held since it last thought of that.
+    recent_peak: i64,
     next_reclaim_ms: u64,
 }
 
@@ -90,24 +92,29 @@ impl Shard {
         }
     }
 
-    /// Gives memory back to the system when there is nothing else to do and much less is held than there was. Whoever
-    /// reads a message frees it, but only the thread that allocated it can give its page back.
+    /// Gives memory back to the system when there is nothing else to do and much less was held for a while than before.
+    /// Whoever reads a message frees it, but only the thread that allocated it can give its page back.
     pub(super) fn reclaim_if_idle(&mut self) {
         let held = self.shared.memory.load(Ordering::Relaxed);
-        self.memory.held_peak = self.memory.held_peak.max(held);
-        if self.memory.held_peak - held >= RECLAIM_BYTES
-            && self.now_ms >= self.memory.next_reclaim_ms
-            && !self.has_work()
-        {
-            self.memory.held_peak = held;
-            self.memory.next_reclaim_ms = self.now_ms + RECLAIM_MS;
+        let memory = &mut self.memory;
+        memory.recent_peak = memory.recent_peak.max(held);
+        memory.peak = memory.peak.max(held);
+        if self.now_ms < memory.next_reclaim_ms {
+            return;
+        }
+        let unused = memory.peak - memory.recent_peak;
+        if unused < RECLAIM_BYTES {
+            memory.next_reclaim_ms = self.now_ms + RECLAIM_MS;
+            memory.recent_peak = held;
+        } else if !self.has_work() {
+            self.memory.peak = held;
             (self.shared.reclaim)();
         }
     }
 
     /// When to look again: others may free what this shard allocated without a word to it.
     pub(super) fn reclaim_timeout(&self) -> Option<Duration> {
-        (self.memory.held_peak >= RECLAIM_BYTES).then_some(Duration::from_millis(RECLAIM_MS))
+        (self.memory.peak >= RECLAIM_BYTES).then_some(Duration::from_millis(RECLAIM_MS))
     }
 
     /// Gives the next connection its turn, where most of what this shard holds is input.
