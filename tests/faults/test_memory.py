@@ -120,7 +120,7 @@ def test_memory_of_consumed_messages_goes_back_to_the_system(start_broker: Start
             consumer.subscribe("/queue/many")
             for _ in range(count):
                 consumer.expect("MESSAGE")
-        eventually(lambda: memory_kib(broker.pid) - before < 32 << 10, "the memory is given back")
+        eventually(lambda: memory_kib(broker.pid) - before < 32 << 10, "the memory is given back", timeout=30)
 
 
 def hold_part(broker: BrokerProcess, frame: bytes, length: int) -> tuple[Wire, int]:

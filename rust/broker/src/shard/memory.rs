@@ -22,7 +22,7 @@ const SILENCE_MS: u64 = 10;
 /// Memory is given back to the system once this many bytes less are held than at the peak…
 const RECLAIM_BYTES: i64 = 16 << 20;
 /// …for this long: what the next burst wants again is better kept.
-const RECLAIM_MS: u64 = 5000;
+const RECLAIM_MS: u64 = 2000;
 
 /// What a shard knows of memory: its own and the broker's.
 #[derive(Debug, Default)]
