@@ -28,6 +28,8 @@ if fault == "crash":
 if fault == "hang":
     sys.stdin.close()
     signal.pause()
+if fault == "kill":
+    os.kill(int(option("--pid")), signal.SIGKILL)
 if fault:
     run = {{"fault": fault, "seconds": 0.0, "messages": 0, "deliveries": 0, "deliveries_per_s": 0.0}}
 with open(option("--out"), "w") as file:

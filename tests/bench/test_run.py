@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -191,6 +192,27 @@ def test_a_message_missed_is_a_failed_run(
     (folder,) = runs(tmp_path)
     assert (read_info(folder).state, read_info(folder).fault) == ("failed", "message lost: 7 of publisher 0")
     assert read_table(folder, "repetitions")["fault"].to_pylist() == [None, "message lost: 7 of publisher 0"]
+
+
+def test_a_broker_that_dies_is_a_failed_run_that_says_so(
+    bench: Callable[..., int], generator: Loadgen, tmp_path: Path
+) -> None:
+    generator.fails({2: "kill"})
+    assert bench(*base(tmp_path)) == 1
+    assert read_info(runs(tmp_path)[0]).fault.startswith("kill; stompica ended by signal 9: ")
+
+
+def test_a_peer_that_does_not_start_is_left_out_and_the_status_says_so(
+    bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "redis-server"
+    program.write_text("#!/bin/sh\necho 'v=7.0'\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert bench(*base(tmp_path), "--peers", "redis") == 1
+    printed = capsys.readouterr()
+    assert "redis is left out: " in printed.err and "0/2" in printed.out
+    assert [read_info(folder).state for folder in runs(tmp_path)] == ["complete"]
 
 
 def test_an_interrupted_campaign_goes_on_where_it_was(

@@ -42,10 +42,14 @@ class Runner:
         self._pinning = procfs.pinning(self._plan.pin)
 
     def run(self) -> bool:
-        """Makes the missing repetitions; whether none failed. BenchError where this broker can't be started."""
+        """Makes the missing repetitions; whether all were made and none failed.
+
+        BenchError where this broker can't be started.
+        """
         for group in self._plan.groups():
             self._run_group(group)
-        return not any(self._campaign.is_failed(case) for case in self._plan.cases)
+        made = (self._campaign.parts(case).values() for case in self._plan.cases)
+        return all(len(parts) == self._plan.repetitions and not any(part.fault for part in parts) for parts in made)
 
     def _run_group(self, group: Sequence[Case]) -> None:
         """A B A B: repetition by repetition, each variant once; brokers live through the repetitions of a group."""
@@ -110,6 +114,9 @@ class Runner:
                 sampler.processes["generator"] = pid
 
             record = self._order(case, running, Path(folder), samples, started)
+            (run,) = record["runs"]
+            if run.get("fault") and (how := running.ended()):
+                run["fault"] += f"; {running.name} ended {how}"
         seen = sampler.samples
         described = {name: getattr(running, name) for name in ("name", "version", "writers", "versions", "protocol")}
         return Part(record, described, seen.processes, seen.answers, seen.faults, str(self._pinning))

@@ -19,6 +19,7 @@ from stompica.bench import BenchError, procfs
 START_MAX_S = 90.0
 """How long a start may take: some peers are slow."""
 STOP_MAX_S = 20.0
+ENDING_MAX_S = 0.5
 
 Address = tuple[str, int]
 
@@ -46,6 +47,8 @@ class Running:
     """Threads that do the work; 0: unknown."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Further versions worth a note."""
+    ended: Callable[[], str] = lambda: ""
+    """How its process ended; empty: it runs."""
 
 
 class Process:
@@ -87,6 +90,15 @@ class Process:
     def alive(self) -> bool:
         """Whether it still runs."""
         return self._child.poll() is None
+
+    def ended(self) -> str:
+        """How it ended, with the last line it printed; empty: it runs. Who crashes is given a moment to be gone."""
+        try:
+            status = self._child.wait(ENDING_MAX_S)
+        except subprocess.TimeoutExpired:
+            return ""
+        last = self.log(1).strip()
+        return (f"by signal {-status}" if status < 0 else f"with status {status}") + (f": {last}" if last else "")
 
     def log(self, lines: int = 12) -> str:
         """The end of what it printed."""
@@ -177,6 +189,7 @@ class Own:
                 diag_url=f"stomp://{host}:{port}",
                 writers=int(writers),
                 versions={"python": sys.version.split()[0]} if self.python == sys.executable else {},
+                ended=process.ended,
             )
 
 

@@ -58,7 +58,17 @@ class Artemis(Peer):
         with launch([str(instance / "bin" / "artemis"), "run"], scratch, cores) as process:
             process.wait_for_ports([port])
             addresses = dict.fromkeys(("tcp", "ws"), ("127.0.0.1", port))
-            yield Running(self.name, version, process.pid, addresses, "stomp", "bench", "bench", ws_path="/stomp")
+            yield Running(
+                self.name,
+                version,
+                process.pid,
+                addresses,
+                "stomp",
+                "bench",
+                "bench",
+                ws_path="/stomp",
+                ended=process.ended,
+            )
 
     @staticmethod
     def _archive() -> Path:

@@ -45,7 +45,9 @@ class _Counted(Peer):
             process.wait_for_ports([port])
             versions = {"generator": "counts bytes"}
             addresses = {"tcp": ("127.0.0.1", port)}
-            yield Running(self.name, found, process.pid, addresses, self.protocol, versions=versions)
+            yield Running(
+                self.name, found, process.pid, addresses, self.protocol, versions=versions, ended=process.ended
+            )
 
 
 class Redis(_Counted):

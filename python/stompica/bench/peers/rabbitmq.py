@@ -69,7 +69,16 @@ class RabbitMQ(Peer):
                 process.wait_for_ports([tcp, ws])
                 addresses = {"tcp": ("127.0.0.1", tcp), "ws": ("127.0.0.1", ws)}
                 guest = ("guest", "guest", "/")
-                yield Running(self.name, version, process.pid, addresses, "stomp", *guest, close_is_receipt=("ws",))
+                yield Running(
+                    self.name,
+                    version,
+                    process.pid,
+                    addresses,
+                    "stomp",
+                    *guest,
+                    close_is_receipt=("ws",),
+                    ended=process.ended,
+                )
 
     @staticmethod
     def _home() -> Path:
