@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from stompica.analysis import series
+from stompica.analysis import batch, frames, intake, latency, ranks, series
 from stompica.analysis.batch import Analysis
 from stompica.analysis.ranks import QUANTILES
 from stompica.analysis.tables import RESULTS, Row
@@ -58,6 +60,27 @@ def test_percentiles_of_histograms_are_those_of_the_merged_buckets(planted: Plan
     assert row["source"] == "histogram"
     for name, (part, whole) in QUANTILES.items():
         assert row[name] == quantile(buckets, part / whole), name
+
+
+def test_long_runs_get_the_same_figures_in_parts(
+    planted: Planted, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs whose histograms would not fit into a worker: buckets are added up first, seconds done part by part."""
+    found = intake.take_in(str(planted.source))
+    runs = frames.runs(spark, found)
+    whole = Counter(batch.percentiles(spark, found, runs).collect())
+    monkeypatch.setattr(latency, "MERGE_ROWS", max(found.bucket_rows.values()) - 1)
+    monkeypatch.setattr(latency, "PART_S", 7)
+    sent: list[dict[str, bool]] = []
+    search = ranks.of_histograms
+
+    def spied(*arguments: Any, **wanted: bool) -> Any:
+        sent.append(wanted)
+        return search(*arguments, **wanted)
+
+    monkeypatch.setattr(ranks, "of_histograms", spied)
+    assert Counter(batch.percentiles(spark, found, runs).collect()) == whole
+    assert sent == [{"seconds": False}, {"totals": False}]
 
 
 def test_a_planted_regression_is_found_and_nothing_else(planted: Planted) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -23,15 +24,11 @@ from stompica.analysis.intake import Intake
 from stompica.analysis.session import AnalysisError
 from stompica.analysis.tables import Row
 from stompica.recording.run import RunInfo
-from stompica.recording.schema import TABLES
 
 LONG_RUN_S = 60
 """Change points are looked for in runs of this length and more."""
 
 CHANGING = ("deliveries_per_s", "p99_us", "cpu_cores", "rss_bytes")
-
-MERGE_ROWS = 2_000_000
-"""Histogram rows of one run from which on equal buckets are added up before a worker gets the run."""
 
 JOBS = 4
 """Spark jobs that run side by side: each is too small to keep all cores busy to its end."""
@@ -97,8 +94,14 @@ def _moment(run: RunInfo) -> str:
 
 def percentiles(spark: SparkSession, found: Intake, runs: DataFrame) -> DataFrame:
     """Percentiles of each second, repetition and run."""
-    buckets, samples = (frames.read(spark, name, found.files[name]) for name in ("latency", "samples"))
-    return latency.percentiles(buckets, samples, runs, merge=found.most_buckets > MERGE_ROWS)
+    # A plan for what is not there costs time, too.
+    parts = []
+    if found.files["samples"]:
+        parts.append(latency.of_samples(frames.read(spark, "samples", found.files["samples"])))
+    if found.files["latency"] or not parts:
+        buckets = frames.read(spark, "latency", found.files["latency"])
+        parts.append(latency.of_histograms(buckets, runs, found))
+    return functools.reduce(DataFrame.unionByName, parts)
 
 
 def percentile_rows(ranked: DataFrame) -> list[Row]:
@@ -111,15 +114,14 @@ def percentile_rows(ranked: DataFrame) -> list[Row]:
 
 def _analyse(spark: SparkSession, found: Intake, into: Path) -> Analysis:
     result = Analysis(found, run_names(found))
-    data = {name: frames.read(spark, name, found.files[name]) for name in TABLES}
     runs = frames.runs(spark, found).cache()
     ranked = percentiles(spark, found, runs).persist()
     with ThreadPoolExecutor(JOBS) as jobs:
         later: dict[str, Future[Any]] = {
             "percentiles": jobs.submit(percentile_rows, ranked),
-            "stages": jobs.submit(_collect, _stage_sums(data["stages"])),
-            "seconds": jobs.submit(_write_seconds, data, ranked, runs, into),
-            "minutes": jobs.submit(_write_large, series.per_minute(data["diag"]), into, "per_minute"),
+            "stages": jobs.submit(_stage_sums, spark, found),
+            "seconds": jobs.submit(_write_seconds, found, ranked, runs, into),
+            "minutes": jobs.submit(_write_minutes, spark, found, into),
         }
         repetitions: list[Row] = [*found.repetitions]
         seconds = later["seconds"].result()
@@ -183,15 +185,25 @@ def _collect(frame: DataFrame) -> list[Row]:
     return [row.asDict() for row in frame.collect()]
 
 
-def _stage_sums(stages: DataFrame) -> DataFrame:
+def _stage_sums(spark: SparkSession, found: Intake) -> list[Row]:
+    if not found.files["stages"]:
+        return []
+    stages = frames.read(spark, "stages", found.files["stages"])
     # Sums of integers come out the same in any order.
     total = (F.sum(F.col("count") * (F.col("bucket_low_ns") + F.col("bucket_high_ns"))) / 2).alias("total_ns")
-    return stages.groupBy("run_id", "stage").agg(F.sum("count").alias("passes"), total)
+    return _collect(stages.groupBy("run_id", "stage").agg(F.sum("count").alias("passes"), total))
 
 
-def _write_seconds(data: dict[str, DataFrame], ranked: DataFrame, runs: DataFrame, into: Path) -> DataFrame:
-    seconds = series.per_second(data["throughput"], ranked, data["process"], runs)
-    return _write_large(seconds, into, "per_second")
+def _write_seconds(found: Intake, ranked: DataFrame, runs: DataFrame, into: Path) -> DataFrame:
+    throughput, process = (
+        frames.read(runs.sparkSession, name, found.files[name]) for name in ("throughput", "process")
+    )
+    return _write_large(series.per_second(throughput, ranked, process, runs), into, "per_second")
+
+
+def _write_minutes(spark: SparkSession, found: Intake, into: Path) -> DataFrame:
+    diag = frames.read(spark, "diag", found.files["diag"])
+    return _write_large(series.per_minute(diag), into, "per_minute")
 
 
 def _write_large(frame: DataFrame, into: Path, name: str) -> DataFrame:

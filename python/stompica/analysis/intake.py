@@ -51,8 +51,8 @@ class Intake:
 
     repetitions: list[dict[str, Any]] = field(default_factory=list)
     """Rows of that table, which is small: no job is needed to collect them."""
-    most_buckets: int = 0
-    """Histogram rows of the run that has the most."""
+    bucket_rows: dict[int, int] = field(default_factory=dict)
+    """Histogram rows of each run."""
     quarantined: list[Quarantined] = field(default_factory=list)
 
     def files_of(self, table: str, runs: Collection[int]) -> list[str]:
@@ -172,7 +172,7 @@ def _take_files(
             return str(error)
 
     files = [info for info in _parquet(listing) if posixpath.dirname(store.relative(info.path)) in owners]
-    rows = dict.fromkeys(owners.values(), 0)
+    found.bucket_rows = dict.fromkeys(owners.values(), 0)
     for info, checked in zip(files, readers.map(check, files), strict=True):
         path = store.relative(info.path)
         table = table_of(info.base_name)
@@ -180,12 +180,11 @@ def _take_files(
             found.quarantined.append(Quarantined(path, str(checked)))
             continue
         if table.name == "latency":
-            rows[owners[posixpath.dirname(path)]] += checked
+            found.bucket_rows[owners[posixpath.dirname(path)]] += checked
         found.files[table.name].append(store.spark_name(info.path))
         found.owners[store.spark_name(info.path)] = owners[posixpath.dirname(path)]
         if table.name == "samples":
             found.sampled.add(owners[posixpath.dirname(path)])
-    found.most_buckets = max(rows.values(), default=0)
     _read_repetitions(store, files, found, readers)
 
 

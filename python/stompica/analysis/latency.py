@@ -11,60 +11,50 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stompica.analysis import ranks
+from stompica.analysis.intake import Intake
 
-_KEYS = ("run_id", "repetition", "series", "source", "second", "in_total", "low_us", "value_us")
+MERGE_ROWS = 2_000_000
+"""Histogram rows of one run from which on equal buckets are added up first: they would not fit into a worker."""
+
+BUNDLE_ROWS = 200_000
+"""Histogram rows that a worker gets at once, of as many runs as that takes: handing it each run alone takes longer."""
+
+PART_S = 900
+"""Of a run of more than MERGE_ROWS, a worker gets the seconds of so much time at once, in seconds."""
+
+_BUCKET = ("run_id", "repetition", "series", "bucket_low_us", "bucket_high_us")
 
 
-def percentiles(latency: DataFrame, samples: DataFrame, runs: DataFrame, *, merge: bool) -> DataFrame:
-    """Percentiles of each run, repetition and second: the columns of `ranks.SCHEMA`.
+def of_samples(samples: DataFrame) -> DataFrame:
+    """Percentiles of each repetition and run from raw samples: the columns of `ranks.SCHEMA`."""
+    _send()
+    value = F.col("latency_us").alias("value_us")
+    counted = samples.groupBy("run_id", "repetition", value).agg(F.count("*").alias("count"))
+    return counted.groupBy("run_id").applyInArrow(ranks.of_samples, ranks.SCHEMA)
 
-    Where a run has raw samples, they replace its histograms of the series `intended`, but not for the seconds. `merge`
-    adds up equal buckets first: worth it for long runs, whose histograms would not fit into a worker.
+
+def of_histograms(latency: DataFrame, runs: DataFrame, found: Intake) -> DataFrame:
+    """Percentiles of each second, repetition and run from histograms: the columns of `ranks.SCHEMA`.
+
+    Where a run has raw samples, they replace its histograms of the series `intended`, but not for the seconds.
     """
+    _send()
+    starts = {run.run_id: run.started_at_us for run in found.runs.values()}
+    rows = found.bucket_rows.values()
+    if max(rows, default=0) <= MERGE_ROWS:
+        bundle = F.pmod(F.hash("run_id"), F.lit(1 + sum(rows) // BUNDLE_ROWS))
+        chosen = latency.select(*_BUCKET, "at_us", "count")
+        return chosen.groupBy(bundle).applyInArrow(ranks.of_histograms(starts, found.sampled), ranks.SCHEMA)
+    merged = latency.groupBy(*_BUCKET).agg(F.sum("count").alias("count"))
+    only_totals = ranks.of_histograms(starts, found.sampled, seconds=False)
+    totals = merged.groupBy("run_id").applyInArrow(only_totals, ranks.SCHEMA)
+    only_seconds = ranks.of_histograms(starts, found.sampled, totals=False)
+    # The same whole second as in `ranks`: none may be in two parts.
+    second = F.greatest(F.floor((F.col("at_us") - F.col("started_at_us")) / 1_000_000), F.lit(0))
+    part = F.floor(second / PART_S)
+    parts = latency.join(F.broadcast(runs), "run_id").select(*_BUCKET, "at_us", "count", part.alias("part"))
+    return totals.unionByName(parts.groupBy("run_id", "part").applyInArrow(only_seconds, ranks.SCHEMA))
+
+
+def _send() -> None:
     pyspark.cloudpickle.register_pickle_by_value(ranks)  # type: ignore[no-untyped-call]
-    raw = samples.groupBy("run_id", "repetition", F.col("latency_us").cast("long").alias("value_us")).agg(
-        F.count("*").alias("count")
-    )
-    buckets = _buckets(latency, runs)
-    if merge:
-        seconds = buckets.where("second >= 0 and series = 'intended'").withColumn("in_total", F.lit(False))
-        totals = buckets.where("in_total").withColumn("second", F.lit(ranks.NO_SECOND))
-        merged = totals.groupBy(*_KEYS).agg(F.sum("count").alias("count"))
-        hours = F.floor(F.col("second") / 900)
-        by_second = seconds.withColumn("hour", hours).groupBy("run_id", "hour").applyInArrow(ranks.of_run, ranks.SCHEMA)
-        return by_second.unionByName(_ranked(_counted(raw).unionByName(merged)))
-    return _ranked(_counted(raw).unionByName(buckets))
-
-
-def _ranked(counted: DataFrame) -> DataFrame:
-    return counted.groupBy("run_id").applyInArrow(ranks.of_run, ranks.SCHEMA)
-
-
-def _counted(raw: DataFrame) -> DataFrame:
-    """Counts of raw values as buckets of width one, without their seconds."""
-    return raw.select(
-        "run_id",
-        "repetition",
-        F.lit("intended").alias("series"),
-        F.lit("samples").alias("source"),
-        F.lit(ranks.NO_SECOND).alias("second"),
-        F.lit(True).alias("in_total"),
-        F.col("value_us").alias("low_us"),
-        "value_us",
-        "count",
-    )
-
-
-def _buckets(latency: DataFrame, runs: DataFrame) -> DataFrame:
-    second = F.floor((F.col("at_us") - F.col("started_at_us")) / 1_000_000).cast("int")
-    return latency.join(F.broadcast(runs), "run_id").select(
-        "run_id",
-        "repetition",
-        "series",
-        F.lit("histogram").alias("source"),
-        F.greatest(second, F.lit(0)).alias("second"),
-        (~F.col("has_samples") | (F.col("series") != "intended")).alias("in_total"),
-        F.col("bucket_low_us").alias("low_us"),
-        F.col("bucket_high_us").alias("value_us"),
-        "count",
-    )

@@ -6,7 +6,7 @@ q of all do not exceed. All is integers: the result depends neither on the order
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
+Figures = dict[str, npt.NDArray[Any]]
 
 QUANTILES: dict[str, tuple[int, int]] = {
     "p50_us": (50, 100),
@@ -29,55 +30,76 @@ NO_SECOND = -1
 
 FIGURES = "count long, mean_us double, p50_us long, p90_us long, p99_us long, p999_us long, p9999_us long, max_us long"
 SCHEMA = f"run_id long, repetition int, series string, source string, second int, {FIGURES}"
-"""What `of_run` gives, as Spark names it: a second, a repetition, or (`repetition` empty) the whole run."""
+"""What comes out, as Spark names it: a second, a repetition, or (`repetition` empty) the whole run."""
 
 
-def of_run(rows: Any) -> Any:
-    """The percentiles of one run from an Arrow table of its counted latencies.
+def of_samples(rows: Any) -> Any:
+    """Percentiles of repetitions and runs from an Arrow table of counted raw values of the series `intended`.
 
-    Columns: run_id, repetition, series, source, second, in_total, low_us, value_us, count. Rows with `in_total` make
-    the repetitions and the run, those with a second make the seconds (of the series `intended`).
+    Columns: run_id, repetition, value_us, count.
     """
-    series = rows["series"].combine_chunks().dictionary_encode()
-    source = rows["source"].combine_chunks().dictionary_encode()
-    names, sources = series.dictionary.to_pylist(), source.dictionary.to_pylist()
-    repetition, second = (rows[name].to_numpy().astype(np.int64) for name in ("repetition", "second"))
-    low, value, count = (rows[name].to_numpy() for name in ("low_us", "value_us", "count"))
-    kind = series.indices.to_numpy() * np.int64(len(sources)) + source.indices.to_numpy()
-    in_total = rows["in_total"].to_numpy(zero_copy_only=False)
-    in_second = (second != NO_SECOND) & (series.indices.to_numpy() == _index(names, "intended"))
-    whole, none = np.full_like(repetition, -1), np.full_like(second, NO_SECOND)
-    parts = [
-        _figures(chosen, keys, low, value, count)
-        for chosen, keys in (
-            (in_total, (repetition, none, kind)),
-            (in_total, (whole, none, kind)),
-            (in_second, (repetition, second, kind)),
+    run, repetition, value, count = _ints(rows, "run_id", "repetition", "value_us", "count")
+    kind = np.zeros_like(run)
+    keys = [(run, number, kind - 1, kind) for number in (repetition, kind - 1)]
+    return _table([_figures(key, value, value, count) for key in keys], ["intended"], "samples")
+
+
+def of_histograms(
+    starts: Mapping[int, int], sampled: Collection[int], *, totals: bool = True, seconds: bool = True
+) -> Callable[[Any], Any]:
+    """A function from an Arrow table of histogram rows of runs to their percentiles.
+
+    Columns: run_id, repetition, series, bucket_low_us, bucket_high_us, count, and for `seconds` at_us. `totals` are
+    repetitions and runs, without the series `intended` of the runs `sampled`; `seconds` are of that series only.
+    `starts` says when each run began, in µs since 1970.
+    """
+    known = np.array(sorted(starts), np.int64)
+    began = np.array([starts[run] for run in known.tolist()], np.int64)
+    replaced = np.isin(known, np.array(sorted(sampled), np.int64))
+
+    def search(rows: Any) -> Any:
+        run, repetition, low, value, count = _ints(
+            rows, "run_id", "repetition", "bucket_low_us", "bucket_high_us", "count"
         )
-    ]
+        series = rows["series"].combine_chunks().dictionary_encode()
+        names, kind = series.dictionary.to_pylist(), series.indices.to_numpy().astype(np.int64)
+        place = np.searchsorted(known, run)
+        intended = kind == (names.index("intended") if "intended" in names else -1)
+        none = np.full_like(run, NO_SECOND)
+        wanted: list[tuple[Any, Sequence[Ints]]] = []
+        if totals:
+            chosen = ~(intended & replaced[place])
+            wanted += [(chosen, (run, repetition, none, kind)), (chosen, (run, np.full_like(run, -1), none, kind))]
+        if seconds:
+            second = np.maximum((_ints(rows, "at_us")[0] - began[place]) // 1_000_000, 0)
+            wanted.append((intended, (run, repetition, second, kind)))
+        parts = [_figures([key[of] for key in keys], low[of], value[of], count[of]) for of, keys in wanted]
+        return _table(parts, names, "histogram")
+
+    return search
+
+
+def _ints(rows: Any, *names: str) -> list[Ints]:
+    return [rows[name].to_numpy().astype(np.int64) for name in names]
+
+
+def _table(parts: Sequence[Figures], series: Sequence[str], source: str) -> Any:
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    numbers, seconds, kinds = (columns.pop(f"key{place}") for place in range(3))
-    size = len(numbers)
+    runs, numbers, seconds, kinds = (columns.pop(f"key{place}") for place in range(4))
     return pa.table(
         {
-            "run_id": pa.array(np.full(size, rows["run_id"][0].as_py() if size else 0), pa.int64()),
+            "run_id": pa.array(runs, pa.int64()),
             "repetition": pa.array(numbers, pa.int32(), mask=numbers < 0),
-            "series": pa.array([names[key // len(sources)] for key in kinds.tolist()], pa.string()),
-            "source": pa.array([sources[key % len(sources)] for key in kinds.tolist()], pa.string()),
+            "series": pa.array([series[kind] for kind in kinds.tolist()], pa.string()),
+            "source": pa.array([source] * len(kinds), pa.string()),
             "second": pa.array(seconds, pa.int32()),
             **columns,
         }
     )
 
 
-def _index(names: Sequence[str], name: str) -> int:
-    return names.index(name) if name in names else -1
-
-
-def _figures(chosen: Any, keys: Sequence[Ints], low: Ints, value: Ints, count: Ints) -> dict[str, npt.NDArray[Any]]:
-    """One entry for each different combination of `keys` among the chosen rows."""
-    keys = [key[chosen] for key in keys]
-    low, value, count = low[chosen], value[chosen], count[chosen]
+def _figures(keys: Sequence[Ints], low: Ints, value: Ints, count: Ints) -> Figures:
+    """One entry for each different combination of `keys`."""
     order = np.lexsort((value, *keys))
     keys = [key[order] for key in keys]
     low, value, count = low[order], value[order], count[order]
@@ -86,7 +108,7 @@ def _figures(chosen: Any, keys: Sequence[Ints], low: Ints, value: Ints, count: I
     passed = np.cumsum(count)
     before = passed[starts] - count[starts]
     total = passed[ends - 1] - before
-    found = {f"key{place}": key[starts] for place, key in enumerate(keys)}
+    found: Figures = {f"key{place}": key[starts] for place, key in enumerate(keys)}
     found["count"] = total
     doubled = np.add.reduceat((low + value) * count, starts) if len(starts) else starts
     found["mean_us"] = doubled / (2 * total)
