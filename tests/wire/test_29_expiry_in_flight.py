@@ -14,7 +14,7 @@ from tests.support.process import BrokerProcess
 from tests.support.queues import LOSSES, Witness, ack, ack_and_wait, left_in, nack, take, unsubscribe_and_wait
 from tests.support.wire import Wire
 
-LIFE_MS = 250
+LIFE_MS = 400
 """How long a message lives that is in flight when its life ends; it has to be delivered by then."""
 INDIVIDUAL = "client-individual"
 
@@ -65,11 +65,11 @@ def test_a_queue_message_that_comes_back_too_late_is_a_dead_letter(
 def test_a_queue_message_whose_ack_timeout_comes_after_its_end_is_a_dead_letter(
     client: Clients, shared_broker: StartBroker, queue: str
 ) -> None:
-    broker = shared_broker(ack_timeout="300ms", redelivery_delay="2ms")
+    broker = shared_broker(ack_timeout="700ms", redelivery_delay="2ms")
     wire, other, grave = (client(to=broker) for _ in range(3))
     grave.subscribe(dead_letters(queue))
     wire.subscribe(queue, "s", ack=INDIVIDUAL)
-    wire.send(frames.send(queue, "x", ttl=150))
+    wire.send(frames.send(queue, "x", ttl=350))
     message = wire.expect_message("x")
     other.subscribe(queue, "s", ack=INDIVIDUAL)
     grave.expect_message("x", dead_letter_reason="expired", delivery_count="1")
