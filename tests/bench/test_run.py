@@ -166,6 +166,19 @@ def test_latency_under_a_window_is_a_series_of_its_own(
     ]
 
 
+def test_a_column_shows_what_a_sweep_varied_and_not_what_was_fitted_to_it(
+    bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = [*base(tmp_path)[:-1], str(tmp_path / "one"), "--repetitions", "1", "--no-diag"]
+    assert bench(*one, "--sweep", "body=100,65536") == 0
+    head, small, large = (line.split() for line in capsys.readouterr().out.splitlines()[:3])
+    assert head[:3] == ["workload", "body", "over"] and (small[1], large[1]) == ("100", "65536")
+    one[-4] = str(tmp_path / "two")
+    assert bench(*one, "--sweep", "window=10,1000") == 0
+    head, small, large = (line.split() for line in capsys.readouterr().out.splitlines()[:3])
+    assert head[:3] == ["workload", "window", "over"] and (small[1], large[1]) == ("10", "1000")
+
+
 def test_stages_are_timed_where_it_is_asked_for_only(
     bench: Callable[..., int], generator: Loadgen, tmp_path: Path
 ) -> None:
@@ -365,6 +378,17 @@ def test_a_disk_that_is_full_ends_it_with_one_line(
     monkeypatch.setattr(Campaign, "keep", full)
     assert bench(*base(tmp_path)) == 1
     assert capsys.readouterr().err.endswith("stompica: parts/0000.json.gz: No space left on device\n")
+
+
+def test_a_package_that_is_missing_says_what_to_install(
+    bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "stompica.bench.show", raising=False)
+    monkeypatch.delattr("stompica.bench.show", raising=False)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert bench(*base(tmp_path)) == 1
+    said = capsys.readouterr().err
+    assert "rich.console" in said and said.endswith("pip install 'stompica[bench]'\n")
 
 
 def test_resuming_takes_no_other_plan(

@@ -105,14 +105,17 @@ def _count(campaign: Campaign, parts: Sequence[Part]) -> str:
 
 def _axes(campaign: Campaign, case: Case) -> dict[str, str]:
     """What a sweep varied, as far as it has no column of its own."""
+    fields = {name: "connections" if name == "subscribers" else name for name in SWEPT}
+    del fields["writers"], fields["transport"], fields["window"]
+    same = [other.point for other in campaign.plan.cases if other.point.workload == case.point.workload]
     found = {}
-    for name in SWEPT:
-        if name in ("writers", "transport", "window"):  # the window is fitted to other axes
-            continue
-        field = "connections" if name == "subscribers" else name
-        values = {other.point[field] for other in campaign.plan.cases if other.point.workload == case.point.workload}
-        found[name] = str(case.point[field]) if len(values) > 1 else ""
-    return found
+    for name, field in fields.items():
+        varied = len({point[field] for point in same}) > 1
+        found[name] = str(case.point[field]) if varied else ""
+    # The window is fitted to other axes: it is one itself only where all of them are equal.
+    alike = [point for point in same if all(point[field] == case.point[field] for field in fields.values())]
+    varied = len({point["window"] for point in alike}) > 1
+    return {**found, "window": str(case.point["window"]) if varied else ""}
 
 
 def _latencies(
