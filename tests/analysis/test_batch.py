@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,11 @@ from pyspark.sql import SparkSession
 
 from stompica.analysis import batch, frames, intake, latency, ranks, series
 from stompica.analysis.batch import Analysis
+from stompica.analysis.chartdata import collect_chart_data
 from stompica.analysis.ranks import QUANTILES
 from stompica.analysis.tables import RESULTS, Row
-from stompica.recording import Bucket, RunInfo, quantile, read_table
+from stompica.recording import Bucket, RunInfo, RunWriter, quantile, read_table
+from tests.analysis import synthetic
 from tests.analysis.conftest import Planted
 from tests.analysis.synthetic import Ints
 
@@ -72,7 +76,7 @@ def test_long_runs_get_the_same_figures_in_parts(
     monkeypatch.setattr(latency, "MERGE_ROWS", max(found.bucket_rows.values()) - 1)
     monkeypatch.setattr(latency, "PART_S", 7)
     sent: list[dict[str, bool]] = []
-    search = ranks.of_histograms
+    search: Callable[..., Any] = ranks.of_histograms
 
     def spied(*arguments: Any, **wanted: bool) -> Any:
         sent.append(wanted)
@@ -138,6 +142,47 @@ def test_seconds_hold_rates_latencies_cpu_and_memory(planted: Planted, spark: Sp
     assert found[7]["p50_us"] == 100 and found[7]["p99_us"] == found[7]["max_us"] > 300
     assert found[7]["cpu_cores"] == pytest.approx(0.9)
     assert found[299]["rss_bytes"] >= 60 * 2**20
+
+
+def test_a_number_of_the_broker_is_not_added_to_those_of_its_shards(spark: SparkSession, tmp_path: Path) -> None:
+    with RunWriter(tmp_path, synthetic.info(1, kind="live")) as writer:
+        for second in range(20):
+            at_us = writer.info.started_at_us + second * 1_000_000
+            for shard, size in ((None, 30 + second), (0, 10 + second), (1, 20)):
+                writer.diag(at_us, "queues", {"both": size}, shard=shard)
+                if shard is not None:
+                    writer.diag(at_us, "queues", {"shards": size}, shard=shard)
+    found = intake.take_in(str(tmp_path))
+    runs = frames.runs(spark, found)
+    seconds = series.per_second(
+        *(
+            frames.read(spark, "throughput", []),
+            batch.percentiles(spark, found, runs),
+            frames.read(spark, "process", []),
+        ),
+        runs,
+    )
+    levels = collect_chart_data(seconds, runs, found).levels
+    for name in ("both", "shards"):
+        points = {row["second"]: row["value"] for row in levels if row["name"] == name}
+        assert points == {second: 30.0 + second for second in range(20)}, name
+
+
+def test_intervals_without_length_do_not_end_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    with RunWriter(tmp_path / "runs", synthetic.info(1)) as writer:
+        at_us = writer.info.started_at_us
+        counted = {"repetition": 0, "at_us": at_us, "duration_us": 0, "messages": 1, "deliveries": 75}
+        writer.add("throughput", counted)
+        writer.add("repetitions", counted)
+        for _ in range(2):
+            writer.add("process", {"repetition": 0, "at_us": at_us, "process": "target", "cpu_us": 5})
+        bounds = {"bucket_low_ns": 1, "bucket_high_ns": 1}
+        writer.add("stages", {"at_us": at_us, "shard": 0, "stage": "read", **bounds, "count": 0})
+    found = batch.analyse(spark, str(tmp_path / "runs"), tmp_path / "into")
+    (stage,) = found.rows["stages"]
+    assert (stage["passes"], stage["mean_ns"]) == (0, None)
+    (second,) = pq.read_table(tmp_path / "into" / "tables" / "per_second.parquet").to_pylist()
+    assert (second["deliveries_per_s"], second["cpu_cores"]) == (None, None)
 
 
 def test_minutes_hold_what_diag_said(planted: Planted, spark: SparkSession) -> None:

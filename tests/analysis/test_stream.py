@@ -124,6 +124,15 @@ def test_a_job_killed_outright_goes_on_where_it_was(spark: SparkSession, recorde
     assert written_minutes(spark, into) == closed_minutes(spark, source) != Counter()
 
 
+def test_results_within_the_recordings_are_not_let_in_again(recorder: RunWriter) -> None:
+    """The folder that is followed may be that of one run, and the results may go below it."""
+    synthetic.diag_rows(recorder, range(10))
+    recorder.flush()
+    ready = recorder.folder / "followed" / "ready"
+    gate = stream.Gate(recorder.folder, ready, recorder.folder / "_quarantine")
+    assert [gate.admit(), gate.admit()] == [1, 0]
+
+
 def test_a_folder_that_is_not_there_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with (
         pytest.raises(AnalysisError, match="missing is not a folder"),

@@ -58,9 +58,10 @@ def _levels(diag: DataFrame, runs: DataFrame, width_s: int) -> list[Row]:
     keys = ["run_id", "query", "name", "unit"]
     second = F.floor((F.col("at_us") - F.col("started_at_us")) / (1_000_000 * width_s)) * width_s
     levels = diag.where(F.col("query").isin(*LEVEL_QUERIES)).join(F.broadcast(runs), "run_id")
-    # A number that each shard reports is the sum of the shards.
+    # A number that only shards report is their sum; where the whole broker reports it, too, that is the sum already.
     by_shard = levels.groupBy(*keys, "shard", second.cast("int").alias("second")).agg(F.avg("value").alias("value"))
-    points = by_shard.groupBy(*keys, "second").agg(F.sum("value").alias("value"))
+    whole = F.max(F.when(F.col("shard").isNull(), F.col("value")))
+    points = by_shard.groupBy(*keys, "second").agg(F.coalesce(whole, F.sum("value")).alias("value"))
     peaks = points.groupBy(*keys).agg(F.max("value").alias("peak"), F.min("value").alias("least"))
     largest = Window.partitionBy("run_id").orderBy(F.desc("peak"), "query", "name", "unit")
     moved = peaks.where("peak > least").withColumn("place", F.row_number().over(largest))

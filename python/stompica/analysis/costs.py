@@ -41,7 +41,7 @@ def stage_rows(stages: Iterable[Row], names: Mapping[int, str]) -> list[Row]:
             "passes": row["passes"],
             "total_ms": row["total_ns"] / 1e6,
             "share": row["total_ns"] / totals[row["run_id"]] if totals[row["run_id"]] else None,
-            "mean_ns": row["total_ns"] / row["passes"],
+            "mean_ns": row["total_ns"] / row["passes"] if row["passes"] else None,
         }
         for row in sorted(found, key=lambda row: (row["run_id"], -row["total_ns"], row["stage"]))
     ]
@@ -65,7 +65,7 @@ def _limit(run: RunInfo, figures: Mapping[str, float | None], stage: Row | None)
         return "generator", busy, f"the generator used {busy:.0%} of its core: the target may be faster than shown"
     if run.workload.rate_per_s:
         return "rate", None, f"the load was {run.workload.rate_per_s} messages a second, whatever the target could do"
-    if stage is not None and stage["share"] is not None:
+    if stage is not None and stage["share"] is not None and stage["mean_ns"] is not None:
         share = stage["share"]
         return stage["stage"], share, f"{share:.0%} of the time in all stages, {stage['mean_ns']:.0f} ns a pass"
     rate, cpu = figures["deliveries_per_s"], figures["cpu_us_per_delivery"]

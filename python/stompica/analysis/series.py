@@ -23,7 +23,8 @@ def per_second(throughput: DataFrame, ranked: DataFrame, process: DataFrame, run
     starts = F.broadcast(runs.select("run_id", "started_at_us"))
 
     def rate(column: str) -> Column:
-        return (F.sum(column) * 1e6 / F.sum("duration_us")).alias(f"{column}_per_s")
+        # Intervals without length have no rate; a plain division would end the job.
+        return F.try_divide(F.sum(column) * 1e6, F.sum("duration_us")).alias(f"{column}_per_s")
 
     counted = throughput.join(starts, "run_id").groupBy("run_id", "repetition", _second())
     rates = counted.agg(rate("deliveries"), rate("messages"))
@@ -38,7 +39,7 @@ def _processes(process: DataFrame) -> DataFrame:
     elapsed = F.col("at_us") - F.lag("at_us").over(before)
     readings = process.where("process = 'target'").select("*", used.alias("used_us"), elapsed.alias("elapsed_us"))
     return readings.groupBy("run_id", "repetition", _second()).agg(
-        (F.sum("used_us") / F.sum("elapsed_us")).alias("cpu_cores"), F.max("rss_bytes").alias("rss_bytes")
+        F.try_divide(F.sum("used_us"), F.sum("elapsed_us")).alias("cpu_cores"), F.max("rss_bytes").alias("rss_bytes")
     )
 
 

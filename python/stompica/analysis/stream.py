@@ -54,6 +54,9 @@ class Gate:
             relative = path.relative_to(self.source)
             if any(part[:1] in (".", "_") for part in relative.parts) or table_of(path.name) is not TABLES["diag"]:
                 continue
+            if self.ready in path.parents:
+                # The results lie within the recordings: what was let in would come in again.
+                continue
             link = self.ready / "--".join(relative.parts)
             if not link.exists() and self._is_whole(path, relative):
                 _link(path, link)
