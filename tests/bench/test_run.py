@@ -207,6 +207,15 @@ def test_a_message_missed_is_a_failed_run(
     assert read_table(folder, "repetitions")["fault"].to_pylist() == [None, "message lost: 7 of publisher 0"]
 
 
+def test_a_message_missed_in_the_warm_up_is_a_failed_run_too(
+    bench: Callable[..., int], generator: Loadgen, tmp_path: Path
+) -> None:
+    generator.fails({1: "message lost: 7 of publisher 0"})
+    assert bench(*base(tmp_path)) == 1
+    assert len(generator.calls) == 1
+    assert read_info(runs(tmp_path)[0]).fault == "message lost: 7 of publisher 0"
+
+
 def test_a_broker_that_dies_is_a_failed_run_that_says_so(
     bench: Callable[..., int], generator: Loadgen, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from stompica.bench import BenchError, loadgen, procfs
 from stompica.bench.campaign import Campaign, Case, Part
 from stompica.bench.peers import PEERS
-from stompica.bench.sampler import QUERIES, STAGES, Sampler
+from stompica.bench.sampler import QUERIES, STAGES, Sampler, Samples
 from stompica.bench.target import Own, Running
 from stompica.bench.workload import Point
 
@@ -63,16 +63,17 @@ class Runner:
                     self._progress.begins(case, repetition)
                     if case.point.needs_fresh_broker:
                         with contextlib.ExitStack() as once:
-                            part = self._repetition(case, repetition, self._start(case, once, warm_up=False))
+                            part = self._repetition(case, repetition, self._start(case, once))
                     else:
-                        if case.number not in running:
-                            running[case.number] = self._start(case, stack, warm_up=True)
-                        part = self._repetition(case, repetition, running[case.number])
+                        first = case.number not in running
+                        if first:
+                            running[case.number] = self._start(case, stack)
+                        part = self._repetition(case, repetition, running[case.number], warm_up=first)
                     if part is not None:
                         self._campaign.keep(case, repetition, part)
                     self._progress.ended(case, repetition, part)
 
-    def _start(self, case: Case, stack: contextlib.ExitStack, warm_up: bool) -> Running | None:
+    def _start(self, case: Case, stack: contextlib.ExitStack) -> Running | None:
         """Starts a variant; None where a peer can't be started, which is told."""
         folder = Path(stack.enter_context(self._folder(case.folder)))
         variant = case.variant
@@ -82,8 +83,6 @@ class Runner:
         self._progress.say(f"starting {variant.name}")
         try:
             running: Running = stack.enter_context(starter.start(folder, self._pinning.target))
-            if warm_up:
-                self._warm_up(case, running, folder)
         except BenchError as error:
             if own:
                 raise
@@ -91,35 +90,41 @@ class Runner:
             return None
         return running
 
-    def _warm_up(self, case: Case, running: Running, folder: Path) -> None:
-        """A short repetition that is not kept: a peer's compiler, and everybody's caches."""
+    def _warm_up(self, case: Case, running: Running, folder: Path) -> dict[str, Any]:
+        """A short repetition: for a peer's compiler, and everybody's caches."""
         short = {"min_cpu_s": 0.0, "seconds": 0.5, "messages": max(1, case.point["messages"] // 10)}
         point = dataclasses.replace(case.point, fields={**case.point.fields, **short})
-        self._order(dataclasses.replace(case, point=point), running, folder, None, lambda _: None)
+        return self._order(dataclasses.replace(case, point=point), running, folder, None, lambda _: None)
 
-    def _repetition(self, case: Case, repetition: int, running: Running | None) -> Part | None:
+    def _repetition(self, case: Case, repetition: int, running: Running | None, warm_up: bool = False) -> Part | None:
+        """Makes one. A warm-up before it is not kept, unless it fails: then it is what is kept."""
         if running is None:
             return None
+        with self._folder("repetition") as name:
+            folder, seen = Path(name), Samples()
+            record = self._warm_up(case, running, folder) if warm_up else None
+            if record is None or not record["runs"][0].get("fault"):
+                record, seen = self._measure(case, repetition, running, folder)
+        (run,) = record["runs"]
+        if run.get("fault") and (how := running.ended()):
+            run["fault"] += f"; {running.name} ended {how}"
+        described = {name: getattr(running, name) for name in ("name", "version", "writers", "versions", "protocol")}
+        return Part(record, described, seen.processes, seen.answers, seen.faults, str(self._pinning))
+
+    def _measure(self, case: Case, repetition: int, running: Running, folder: Path) -> tuple[dict[str, Any], Samples]:
+        """The load generator's record, and what was seen of the processes meanwhile."""
         samples = self._campaign.samples(case, repetition) if self._plan.samples else None
         if samples is not None:
             samples.parent.mkdir(parents=True, exist_ok=True)
         queries = (*QUERIES, STAGES) if self._plan.times_stages(case.variant) else QUERIES
         url = running.diag_url if self._plan.diag else None
-        with (
-            self._folder("repetition") as folder,
-            Sampler(self._plan.every_s, url, {"target": running.pid}, queries) as sampler,
-        ):
+        with Sampler(self._plan.every_s, url, {"target": running.pid}, queries) as sampler:
 
             def started(pid: int) -> None:
                 sampler.processes["generator"] = pid
 
-            record = self._order(case, running, Path(folder), samples, started)
-            (run,) = record["runs"]
-            if run.get("fault") and (how := running.ended()):
-                run["fault"] += f"; {running.name} ended {how}"
-        seen = sampler.samples
-        described = {name: getattr(running, name) for name in ("name", "version", "writers", "versions", "protocol")}
-        return Part(record, described, seen.processes, seen.answers, seen.faults, str(self._pinning))
+            record = self._order(case, running, folder, samples, started)
+        return record, sampler.samples
 
     def _order(
         self, case: Case, running: Running, folder: Path, samples: Path | None, started: Callable[[int], None]
