@@ -123,6 +123,22 @@ fn unknown_workloads_are_named() {
 }
 
 #[test]
+fn values_that_can_not_be_are_named() {
+    for (field, what) in [
+        ("body = 15", "body is at least 16"),
+        ("tag = 'hello '\nbody = 13", "body is at least 14"),
+        ("connections = 0", "publishers, connections and subscriptions are at least 1"),
+        ("rate = 2_000_000", "rate is 1 to 1,000,000"),
+        ("colour = 1", "colour"),
+    ] {
+        let folder = Folder::with("wrong", &format!("name = 'wrong'\n{field}"));
+        let output = folder.run(&[]);
+        assert_eq!(output.status.code(), Some(1), "{field}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(what), "{field}");
+    }
+}
+
+#[test]
 fn the_workloads_of_this_tree_are_valid() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads");
     let output = Command::new(env!("CARGO_BIN_EXE_stompica-loadgen"))
