@@ -1,9 +1,10 @@
 """How fast the analysis is, how much memory its driver takes, and whether a cluster gives the same tables.
 
-.venv/bin/python bench/analysis_figures.py [samples] [runs] [cluster]
+.venv/bin/python bench/analysis_figures.py [samples] [runs] [large] [cluster]
 
 Makes synthetic runs (fixed seed) in a temporary folder and prints one JSON line for each part: 20 million raw samples,
-1,000 runs without samples, and the same job on a standalone master with two workers. Exit status 1 where a result is
+1,000 runs without samples, five times as many samples beside a run of ten hours, for the driver's memory, and the same
+job on a standalone master with two workers. Exit status 1 where a result is
 wrong or a table differs; times are for people to judge, beside `load`, what else the machine was doing.
 """
 
@@ -130,6 +131,37 @@ def runs(root: Path) -> bool:
         return len(result.rows["runs"]) == RUNS
 
 
+def large(root: Path) -> bool:
+    """All tables of 100 million samples in ten runs, and of a run with more histogram rows than a worker gets at once.
+
+    Each second of the long run has k + 1 deliveries of 100 + k µs, k from 0 to 99: its percentiles are known.
+    """
+    values = np.random.default_rng(4).lognormal(5.5, 0.7, SAMPLES // 10).astype(np.int64)
+    for number in range(10):
+        run = synthetic.info(number)
+        with RunWriter(root, run) as writer:
+            for repetition in range(5):
+                at_us = run.started_at_us + np.arange(len(values)) // 2 + repetition * 1_000_000
+                columns = {"repetition": repetition, "at_us": at_us, "latency_us": values * (10 + number) // 10}
+                writer.add("samples", columns)
+    run, width, at_once = synthetic.info(30), 100, 1000
+    with RunWriter(root, run) as writer:
+        for second in range(0, 36_000, at_once):
+            at_us = run.started_at_us + np.repeat(np.arange(second, second + at_once), width) * 1_000_000
+            bounds = np.tile(np.arange(100, 100 + width), at_once)
+            head = {"repetition": 0, "series": "intended", "at_us": at_us, "duration_us": 1_000_000}
+            counts = np.tile(np.arange(1, 1 + width), at_once)
+            writer.add("latency", {**head, "bucket_low_us": bounds, "bucket_high_us": bounds, "count": counts})
+    with session("local[2]") as spark, tempfile.TemporaryDirectory() as into:
+        result = batch.analyse(spark, str(root), Path(into))
+        rows = [row for row in result.rows["percentiles"] if row["repetition"] is None]
+        (long,) = [row for row in rows if row["run_id"] == run.run_id]
+        exact = (long["p50_us"], long["p90_us"], long["p99_us"]) == (170, 194, 199)
+        exact = exact and sum(row["count"] for row in rows) == 5 * SAMPLES + 36_000 * 5050
+        show("large", samples=5 * SAMPLES, job_s=round(result.took_s, 2), exact=exact, **driver_mib(spark))
+    return exact
+
+
 @contextmanager
 def cluster(folder: Path) -> Iterator[str]:
     """A standalone master on loopback with two workers of one core each; gives its address."""
@@ -198,7 +230,7 @@ def _rows(into: Path, name: str) -> list[str]:
 
 
 def main() -> int:
-    parts = {"samples": samples, "runs": runs, "cluster": same_tables}
+    parts = {"samples": samples, "runs": runs, "large": large, "cluster": same_tables}
     wrong = []
     for name in sys.argv[1:] or parts:
         with tempfile.TemporaryDirectory() as root:
