@@ -33,17 +33,6 @@ SCHEMA = f"run_id long, repetition int, series string, source string, second int
 """What comes out, as Spark names it: a second, a repetition, or (`repetition` empty) the whole run."""
 
 
-def of_samples(rows: Any) -> Any:
-    """Percentiles of repetitions and runs from an Arrow table of counted raw values of the series `intended`.
-
-    Columns: run_id, repetition, value_us, count.
-    """
-    run, repetition, value, count = _ints(rows, "run_id", "repetition", "value_us", "count")
-    kind = np.zeros_like(run)
-    keys = [(run, number, kind - 1, kind) for number in (repetition, kind - 1)]
-    return _table([_figures(key, value, value, count) for key in keys], ["intended"], "samples")
-
-
 def of_histograms(
     starts: Mapping[int, int], sampled: Collection[int], *, totals: bool = True, seconds: bool = True
 ) -> Callable[[Any], Any]:
@@ -74,7 +63,7 @@ def of_histograms(
             second = np.maximum((_ints(rows, "at_us")[0] - began[place]) // 1_000_000, 0)
             wanted.append((intended, (run, repetition, second, kind)))
         parts = [_figures([key[of] for key in keys], low[of], value[of], count[of]) for of, keys in wanted]
-        return _table(parts, names, "histogram")
+        return _table(parts, names)
 
     return search
 
@@ -83,7 +72,7 @@ def _ints(rows: Any, *names: str) -> list[Ints]:
     return [rows[name].to_numpy().astype(np.int64) for name in names]
 
 
-def _table(parts: Sequence[Figures], series: Sequence[str], source: str) -> Any:
+def _table(parts: Sequence[Figures], series: Sequence[str]) -> Any:
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     runs, numbers, seconds, kinds = (columns.pop(f"key{place}") for place in range(4))
     return pa.table(
@@ -91,7 +80,7 @@ def _table(parts: Sequence[Figures], series: Sequence[str], source: str) -> Any:
             "run_id": pa.array(runs, pa.int64()),
             "repetition": pa.array(numbers, pa.int32(), mask=numbers < 0),
             "series": pa.array([series[kind] for kind in kinds.tolist()], pa.string()),
-            "source": pa.array([source] * len(kinds), pa.string()),
+            "source": pa.array(["histogram"] * len(kinds), pa.string()),
             "second": pa.array(seconds, pa.int32()),
             **columns,
         }
