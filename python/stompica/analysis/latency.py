@@ -1,7 +1,7 @@
 """Exact percentiles, from raw integer µs or from merged histogram buckets, by one and the same way.
 
-Spark adds up counts of equal values, which loses nothing and leaves few rows, however many were measured; their ranks then
-give the percentiles. No sketch, no interpolation.
+Spark adds up counts of equal values, which loses nothing and leaves few rows, however many were measured; their ranks
+then give the percentiles. No sketch, no interpolation.
 """
 
 from __future__ import annotations
