@@ -68,8 +68,10 @@ class Transaction:
     sends: list[Message] = field(default_factory=list)
     settled: list[tuple[Delivery, str]] = field(default_factory=list)
     """Deliveries with `ack` or `nack`."""
+    gone: list[Delivery] = field(default_factory=list)
+    """Those of them that were taken back before COMMIT, though maybe before their ACK or NACK, too: COMMIT may fail."""
     lost: list[Delivery] = field(default_factory=list)
-    """Those of them that were taken back before COMMIT."""
+    """Those of them that were certainly taken back in between: COMMIT must fail."""
 
 
 @dataclass(eq=False)

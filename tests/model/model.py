@@ -131,14 +131,14 @@ class Model:
         tick = self._next()
         transaction.outcome = Outcome.ASKED
         settled = [each for each, _ in transaction.settled]
-        gone = [each for each in settled if each.over or each.consumer.end_asked is not None]
-        transaction.lost = [each for each in gone if not each.doubtful]
+        transaction.gone = [each for each in settled if each.over or each.consumer.end_asked is not None]
+        transaction.lost = [each for each in transaction.gone if not each.doubtful]
         for message in transaction.sends:
             self._enters(message, tick)
         for delivery, kind in transaction.settled:
             self._settle_asked(delivery, kind, tick)
         command = Command("commit", transaction.connection, tick, transaction=transaction)
-        if gone or (settled and self.rules.ack_timeout > 0):
+        if transaction.gone or (settled and self.rules.ack_timeout > 0):
             # It may be refused, and the connection be closed, before anybody reads so: until its answer is known
             # the connection's consumers may be lost. Nothing else may leave there in between.
             command.doubtful = [each for each in self._of(transaction.connection) if each.end_asked is None]
@@ -207,7 +207,7 @@ class Model:
             raise Violation(f"{command} was refused")
         if transaction.outcome is Outcome.COMMITTED:
             raise Violation(f"COMMIT of {transaction.name} was refused, but some of it took effect")
-        if not transaction.lost and not any(self._may_time_out(delivery) for delivery, _ in transaction.settled):
+        if not transaction.gone and not any(self._may_time_out(delivery) for delivery, _ in transaction.settled):
             raise Violation(f"COMMIT of {transaction.name} was refused, but nothing in it was taken back")
         self._undo(transaction)
 

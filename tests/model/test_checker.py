@@ -711,6 +711,20 @@ def test_commit_with_an_ack_that_was_taken_back_must_be_refused() -> None:
                 story.model.receipt(commit)
 
 
+def test_commit_may_be_refused_for_an_unsubscribe_although_its_ack_was_in_time() -> None:
+    """When COMMIT left, nobody knew yet whether the ACK had come before the ack_timeout."""
+    story = Story(ack_timeout=5)
+    consumer = story.consumer("c")
+    story.sends("0")
+    held = story.gets("c", "0")
+    transaction = story.begins("c")
+    acknowledged = story.model.settle(held, "ack", transaction)
+    story.model.unsubscribe(consumer)
+    commit = story.model.commit(transaction)
+    story.model.receipt(acknowledged)
+    story.model.refused(commit)
+
+
 def test_commit_is_not_refused_without_a_reason() -> None:
     story = Story()
     commit = story.model.commit(story.begins("c", "1"))
