@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from stompica.analysis import batch, frames, intake, latency, ranks, series
+from stompica.analysis import batch, charts, frames, intake, latency, ranks, series
 from stompica.analysis.batch import Analysis
 from stompica.analysis.chartdata import collect_chart_data
 from stompica.analysis.ranks import QUANTILES
 from stompica.analysis.tables import RESULTS, Row
-from stompica.recording import Bucket, RunInfo, RunWriter, quantile, read_table
+from stompica.recording import Bucket, Histogram, RunInfo, RunWriter, quantile, read_table
 from tests.analysis import synthetic
 from tests.analysis.conftest import Planted
 from tests.analysis.synthetic import Ints
@@ -183,6 +183,23 @@ def test_intervals_without_length_do_not_end_the_job(spark: SparkSession, tmp_pa
     assert (stage["passes"], stage["mean_ns"]) == (0, None)
     (second,) = pq.read_table(tmp_path / "into" / "tables" / "per_second.parquet").to_pylist()
     assert (second["deliveries_per_s"], second["cpu_cores"]) == (None, None)
+
+
+def test_runs_under_a_window_show_their_latency_and_their_figures(spark: SparkSession, tmp_path: Path) -> None:
+    figures = {"user_bytes_per_connection": 710.5, "least_by_most_share": 1.0}
+    with RunWriter(tmp_path / "runs", synthetic.info(1, figures=figures)) as writer:
+        at_us = writer.info.started_at_us
+        histogram = Histogram()
+        histogram.record_all([100, 200, 300])
+        writer.latency(0, "window", at_us + 2_000_000, 500_000, histogram)
+        writer.latency(0, "write", at_us + 3_000_000, 500_000, histogram)
+    found = batch.analyse(spark, str(tmp_path / "runs"), tmp_path / "into")
+    whole = {row["series"]: row["p50_us"] for row in found.rows["percentiles"] if row["repetition"] is None}
+    assert whole == {"window": 200, "write": 200}
+    (second,) = pq.read_table(tmp_path / "into" / "tables" / "per_second.parquet").to_pylist()
+    assert (second["second"], second["p50_us"], second["max_us"]) == (2, 200, 301)
+    assert {row["figure"]: row["value"] for row in found.rows["figures"]} == figures
+    assert charts.latency_curve(found.rows["percentiles"], list(found.found.runs.values())), "there is a curve to draw"
 
 
 def test_minutes_hold_what_diag_said(planted: Planted, spark: SparkSession) -> None:

@@ -146,6 +146,11 @@ def _summaries(result: Analysis, repetitions: list[Row], percentiles: list[Row],
     rows["bottlenecks"] = costs.bottlenecks(runs, names, values, rows["stages"])
     rows["comparisons"] = comparisons.compare(runs, names, values)
     rows["curves"], result.sweeps = costs.fitted(runs, values)
+    rows["figures"] = [
+        {"run_id": run.run_id, "run": names[run.run_id], "figure": figure, "value": value}
+        for run in runs
+        for figure, value in run.figures.items()
+    ]
     rows["quarantine"] = [{"path": bad.path, "reason": bad.reason} for bad in found.quarantined]
     measured = Counter(row["run_id"] for row in repetitions)
     rows["runs"] = [_run_row(run, result, values, measured[run.run_id]) for run in runs]

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stompica.analysis.ranks import QUANTILES
+from stompica.analysis.ranks import QUANTILES, SHOWN
 from stompica.analysis.tables import Row
 from stompica.recording.run import RunInfo
 
@@ -72,7 +72,7 @@ def throughput(rows: Sequence[Row]) -> str:
 
 def latency_curve(rows: Sequence[Row], runs: Sequence[RunInfo]) -> str:
     """Latency over the share of deliveries that were not faster, both logarithmic: each step is one more nine."""
-    whole = {row["run_id"]: row for row in rows if row["repetition"] is None and row["series"] == "intended"}
+    whole = {row["run_id"]: row for row in rows if row["repetition"] is None and row["series"] in SHOWN}
     shown = [whole[run.run_id] for run in runs if run.run_id in whole]
     slower = [(of - part) / of for part, of in QUANTILES.values()]
 

@@ -19,7 +19,17 @@ ROWS_MAX = 300
 
 SWEEPS_MAX = 12
 
-_ORDER = ("comparisons", "runs", "percentiles", "bottlenecks", "stages", "curves", "changes", "quarantine")
+_ORDER = (
+    "comparisons",
+    "runs",
+    "figures",
+    "percentiles",
+    "bottlenecks",
+    "stages",
+    "curves",
+    "changes",
+    "quarantine",
+)
 _HIDDEN = {"run_id", "base_run_id"}
 
 
@@ -104,7 +114,8 @@ def _charts(analysis: Analysis, name: str) -> Iterator[str]:
         yield _figure(charts.throughput(rows), "Throughput and CPU: medians over the repetitions.")
     elif name == "percentiles":
         chart = charts.latency_curve(rows, analysis.charts.runs)
-        yield _figure(chart, "Latency from when a message was meant to be sent; the latest runs.")
+        since = "a message was meant to be sent, or its batch was written under a window"
+        yield _figure(chart, f"Latency from when {since}; the latest runs.")
     elif name == "comparisons":
         yield _figure(charts.ratios(rows), "Ratios to the baseline. An interval that holds 1 shows no difference.")
     elif name == "curves":

@@ -28,6 +28,9 @@ QUANTILES: dict[str, tuple[int, int]] = {
 NO_SECOND = -1
 """`second` of rows that belong to no second."""
 
+SHOWN = ("intended", "window")
+"""The series that a run's latency is shown by; a run has one of them, by how its load is paced."""
+
 FIGURES = "count long, mean_us double, p50_us long, p90_us long, p99_us long, p999_us long, p9999_us long, max_us long"
 SCHEMA = f"run_id long, repetition int, series string, source string, second int, {FIGURES}"
 """What comes out, as Spark names it: a second, a repetition, or (`repetition` empty) the whole run."""
@@ -39,7 +42,7 @@ def of_histograms(
     """A function from an Arrow table of histogram rows of runs to their percentiles.
 
     Columns: run_id, repetition, series, bucket_low_us, bucket_high_us, count, and for `seconds` at_us. `totals` are
-    repetitions and runs, without the series `intended` of the runs `sampled`; `seconds` are of that series only.
+    repetitions and runs, without the series `intended` of the runs `sampled`; `seconds` are of SHOWN only.
     `starts` says when each run began, in µs since 1970.
     """
     known = np.array(sorted(starts), np.int64)
@@ -54,6 +57,7 @@ def of_histograms(
         names, kind = series.dictionary.to_pylist(), series.indices.to_numpy().astype(np.int64)
         place = np.searchsorted(known, run)
         intended = kind == (names.index("intended") if "intended" in names else -1)
+        shown = np.isin(names, SHOWN)[kind]
         none = np.full_like(run, NO_SECOND)
         wanted: list[tuple[Any, Sequence[Ints]]] = []
         if totals:
@@ -61,7 +65,7 @@ def of_histograms(
             wanted += [(chosen, (run, repetition, none, kind)), (chosen, (run, np.full_like(run, -1), none, kind))]
         if seconds:
             second = np.maximum((_ints(rows, "at_us")[0] - began[place]) // 1_000_000, 0)
-            wanted.append((intended, (run, repetition, second, kind)))
+            wanted.append((shown, (run, repetition, second, kind)))
         parts = [_figures([key[of] for key in keys], low[of], value[of], count[of]) for of, keys in wanted]
         return _table(parts, names)
 

@@ -57,7 +57,10 @@ _PERCENTILES = Table(
         _ID,
         _NAME,
         Column("repetition", "int32", "", "repetition; empty: all together", nullable=True),
-        _text("series", "intended: from when a message was meant to be sent; write"),
+        _text(
+            "series",
+            "intended: from when a message was meant to be sent; write; window: from when its batch was written",
+        ),
         _text("source", "samples or histogram"),
         Column("count", "int64", "deliveries", "how many"),
         _number("mean_us", "µs", "mean"),
@@ -148,13 +151,24 @@ _CHANGES = Table(
     ),
 )
 
+_FIGURES = Table(
+    "figures",
+    "What else the runs measured: memory of connections and messages, shares, ratios.",
+    (
+        _ID,
+        _NAME,
+        _text("figure", "what, with its unit at the end"),
+        _number("value", "", "median over the repetitions"),
+    ),
+)
+
 _QUARANTINE = Table(
     "quarantine",
     "Files that were put aside.",
     (_text("path", "where it was, within the recordings"), _text("reason", "what is wrong with it")),
 )
 
-_TABLES = (_RUNS, _PERCENTILES, _COMPARISONS, _CURVES, _STAGES, _BOTTLENECKS, _CHANGES, _QUARANTINE)
+_TABLES = (_RUNS, _FIGURES, _PERCENTILES, _COMPARISONS, _CURVES, _STAGES, _BOTTLENECKS, _CHANGES, _QUARANTINE)
 RESULTS: dict[str, Table] = {table.name: table for table in _TABLES}
 """Tables that are collected; `per_second` and `per_minute`, which grow with the runs' length, are written by Spark."""
 
