@@ -124,10 +124,11 @@ def _analyse(spark: SparkSession, found: Intake, into: Path) -> Analysis:
             "minutes": jobs.submit(_write_minutes, spark, found, into),
         }
         repetitions: list[Row] = [*found.repetitions]
+        # Beside the largest job, which is not over yet.
+        _summaries(result, repetitions, later["percentiles"].result(), later["stages"].result())
         seconds = later["seconds"].result()
         shifts = jobs.submit(_change_rows, seconds, found, repetitions)
         charts = jobs.submit(collect_chart_data, seconds, runs, found)
-        _summaries(result, repetitions, later["percentiles"].result(), later["stages"].result())
         result.rows["changes"] = [{**row, "run": result.names[row["run_id"]]} for row in shifts.result()]
         result.charts = charts.result()
         later["minutes"].result()
