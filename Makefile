@@ -40,11 +40,12 @@ test: setup test-rust build test-python test-spark
 test-rust:
 	cargo test --workspace --quiet
 
-# The faults have the machine to themselves: they fill memory, descriptors and cores, and watch who stalls.
+# Most tests wait most of the time, so three take turns on two cores. The faults have the machine to themselves: they
+# fill memory, descriptors and cores, and watch who stalls.
 test-python:
 ifeq ($(PYTEST),)
 	status=0; \
-	$(BIN)/python -m pytest --quiet --durations=10 --numprocesses 2 \
+	$(BIN)/python -m pytest --quiet --durations=10 --numprocesses 3 \
 	  --ignore tests/faults --ignore tests/analysis || status=1; \
 	$(BIN)/python -m pytest --quiet --durations=10 tests/faults || status=1; \
 	exit $$status
