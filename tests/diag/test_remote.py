@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from stompica import diag
+from tests.diag.servers import server
 from tests.support.clients import Clients
 from tests.support.process import BrokerProcess
 
@@ -97,24 +97,6 @@ def test_an_address_that_is_none_is_named(url: str, what: str) -> None:
         diag.connect(url)
 
 
-@contextmanager
-def server(answers: list[bytes]) -> Iterator[str]:
-    """Answers each thing it is sent with the next of these, then closes."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                for answer in answers:
-                    connection.recv(65536)
-                    connection.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield "stomp://127.0.0.1:%d" % listener.getsockname()[1]  # noqa: UP031
-        thread.join()
-
-
 def test_nobody_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -139,7 +121,7 @@ CONNECTED = b"CONNECTED\nversion:1.2\nserver:stompica/9\n\n\0"
     ],
 )
 def test_another_server_is_told_from_a_broker(answers: list[bytes], what: str) -> None:
-    with server(answers) as url, pytest.raises(diag.DiagError, match=what), diag.connect(url, timeout=5) as remote:
+    with server(*answers) as url, pytest.raises(diag.DiagError, match=what), diag.connect(url, timeout=5) as remote:
         remote("session")
 
 
@@ -155,13 +137,13 @@ def test_header_values_are_unescaped_and_frames_may_come_in_pieces() -> None:
         + rb'session:{"clients"\c1,"websockets"\c0,"stomp_connected"\c1,"subscriptions"\c0}'
         + b"\n\n\0"
     )
-    with server([CONNECTED, answer + session[:30], session[30:]]) as url, diag.connect(url, timeout=5) as remote:
+    with server(CONNECTED, answer + session[:30], session[30:]) as url, diag.connect(url, timeout=5) as remote:
         assert remote("queues")[0].name == "/queue/a"
         assert remote("session").clients == 1
 
 
 def test_no_answer_in_time() -> None:
-    with server([CONNECTED, b""]) as url, diag.connect(url, timeout=0.1) as remote:
+    with server(CONNECTED, b"") as url, diag.connect(url, timeout=0.1) as remote:
         with pytest.raises(diag.DiagError, match=r"did not answer in time|closed the connection"):
             remote("session")
         remote.close()

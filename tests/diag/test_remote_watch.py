@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from stompica import diag
+from tests.diag.servers import server
 from tests.support.clients import StartBroker
 from tests.support.process import BrokerProcess
 
@@ -232,26 +231,6 @@ def message(clients: int) -> bytes:
     return f"MESSAGE\nsubscription:1\nmessage-id:1\ndestination:DIAG/session\n{names}\n\nsession\0".encode()
 
 
-@contextmanager
-def server(*answers: bytes) -> Iterator[str]:
-    """Answers each thing it is sent with the next of these; then waits for the client's end."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                for answer in answers:
-                    connection.recv(65536)
-                    connection.sendall(answer)
-                while connection.recv(65536):
-                    pass
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        thread.join()
-
-
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
@@ -264,7 +243,7 @@ def server(*answers: bytes) -> Iterator[str]:
     ],
 )
 def test_a_server_that_can_not_be_watched_is_named(answer: bytes, what: str) -> None:
-    with server(CONNECTED, answer) as address, diag.connect(address, timeout=0.5) as remote:
+    with server(CONNECTED, answer, lingers=True) as address, diag.connect(address, timeout=0.5) as remote:
         records = remote.watch("session", interval=OFTEN)
         with pytest.raises(diag.DiagError, match=f"stomp://{address}.*{what}"):
             next(records)
@@ -272,7 +251,7 @@ def test_a_server_that_can_not_be_watched_is_named(answer: bytes, what: str) -> 
 
 
 def test_a_dead_peer_does_not_hang_an_async_iterator() -> None:
-    with server(CONNECTED, message(1)) as address, diag.connect(address, timeout=0.5) as remote:
+    with server(CONNECTED, message(1), lingers=True) as address, diag.connect(address, timeout=0.5) as remote:
 
         async def take() -> list[int]:
             return [record.clients async for record in remote.watch("session", interval=OFTEN)]
@@ -282,7 +261,7 @@ def test_a_dead_peer_does_not_hang_an_async_iterator() -> None:
 
 
 def test_a_question_without_an_answer_ends_the_watches_of_its_connection() -> None:
-    with server(CONNECTED, message(1)) as address, diag.connect(address, timeout=0.5) as remote:
+    with server(CONNECTED, message(1), lingers=True) as address, diag.connect(address, timeout=0.5) as remote:
         records = remote.watch("session", interval=60)
         assert next(records).clients == 1
         for _ in range(2):
@@ -296,7 +275,7 @@ def test_a_question_without_an_answer_ends_the_watches_of_its_connection() -> No
 def test_what_a_slow_reader_missed_is_left_out() -> None:
     several = b"".join(message(number) for number in range(2, 7))
     answer = several + b'DIAG\nstore:\nquery:store\n\n{"kind":"memory"}\0'
-    with server(CONNECTED, message(1), answer) as address, diag.connect(address, timeout=5) as remote:
+    with server(CONNECTED, message(1), answer, lingers=True) as address, diag.connect(address, timeout=5) as remote:
         records = remote.watch("session", interval=60)
         assert next(records).clients == 1
         remote("store")  # its answer came behind them
@@ -307,7 +286,7 @@ def test_answers_to_questions_of_others_are_passed_over() -> None:
     """They come when somebody else SENDs a question to the same destination."""
     foreign = b'MESSAGE\nsubscription:1\nquery:store\n\n{"kind":"memory"}\0MESSAGE\nsubscription:1\nsubs:a\n\nsubs\0'
     answer = message(2) + foreign + b'DIAG\nquery:store\n\n{"kind":"memory"}\0'
-    with server(CONNECTED, message(1), answer) as address, diag.connect(address, timeout=5) as remote:
+    with server(CONNECTED, message(1), answer, lingers=True) as address, diag.connect(address, timeout=5) as remote:
         records = remote.watch("session", interval=60)
         assert next(records).clients == 1
         remote("store")  # its answer came behind them
