@@ -1,0 +1,387 @@
+//! Homes against a plain list of messages: random steps, and what clients and their shards do in them.
+
+#[path = "home_model_check.rs"]
+mod check;
+#[path = "home_model_homes.rs"]
+mod homes;
+
+use super::*;
+
+const NAMES: [&str; 5] = ["/queue/a", "/queue/b", "/queue/a/b", "#w/a", "/queue/dlq/a"];
+const PATTERNS: [&str; 4] = ["/queue/*", "/queue/a/*", "#w/*", "/queue/dlq/*"];
+
+fn is_worker(name: usize) -> bool {
+    NAMES[name].starts_with('#')
+}
+
+fn is_dead_letters(name: usize) -> bool {
+    NAMES[name].starts_with("/queue/dlq/")
+}
+
+fn is_persistent(id: usize) -> bool {
+    id.is_multiple_of(3)
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    let (prefix, dead) = (pattern.trim_end_matches('*'), "/queue/dlq/");
+    name.starts_with(prefix) && (!name.starts_with(dead) || pattern.starts_with(dead))
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Attach { name: usize, prefetch: i64, bytes: i64 },
+    AttachPattern { pattern: usize, prefetch: i64, bytes: i64 },
+    Detach(Index),
+    Send { name: usize, count: usize, ttl_ms: Option<u64>, failures_max: u16 },
+    Reserve { name: usize, count: u64 },
+    Release { which: Index, filled: bool },
+    Write(Index),
+    Settle(Index, Index),
+    Refuse { who: Index, which: Index, deliveries_max: u32, delay_ms: u64 },
+    Delete(Index),
+    Pass(u64),
+    Dispatch(usize, usize),
+    Mail(usize),
+    Rest,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let bytes = || prop_oneof![3 => Just(Credit::UNLIMITED), 1 => 1..60_i64];
+    let pick = || any::<Index>();
+    prop_oneof![
+        2 => (0..5_usize, 1..6_i64, bytes())
+            .prop_map(|(name, prefetch, bytes)| Step::Attach { name, prefetch, bytes }),
+        3 => (0..4_usize, 1..6_i64, bytes())
+            .prop_map(|(pattern, prefetch, bytes)| Step::AttachPattern { pattern, prefetch, bytes }),
+        2 => pick().prop_map(Step::Detach),
+        8 => (0..5_usize, 1..5_usize, prop::option::weighted(0.3, 0..300_u64), 0..3_u16)
+            .prop_map(|(name, count, ttl_ms, failures_max)| Step::Send { name, count, ttl_ms, failures_max }),
+        1 => (0..5_usize, 1..4_u64).prop_map(|(name, count)| Step::Reserve { name, count }),
+        2 => (pick(), any::<bool>()).prop_map(|(which, filled)| Step::Release { which, filled }),
+        3 => pick().prop_map(Step::Write),
+        8 => (pick(), pick()).prop_map(|(who, which)| Step::Settle(who, which)),
+        3 => (pick(), pick(), 1..5_u32, 0..40_u64).prop_map(|(who, which, deliveries_max, delay_ms)| {
+            Step::Refuse { who, which, deliveries_max, delay_ms }
+        }),
+        1 => pick().prop_map(Step::Delete),
+        3 => prop_oneof![3 => 1..60_u64, 1 => 60..700_u64].prop_map(Step::Pass),
+        5 => (0..3_usize, 1..8_usize).prop_map(|(home, count)| Step::Dispatch(home, count)),
+        8 => (0..3_usize).prop_map(Step::Mail),
+        5 => Just(Step::Rest),
+    ]
+}
+
+type Place = (usize, QueueKey);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Waits,
+    InFlight,
+    /// It is to come out of its home, which is to say so.
+    Leaves(&'static str),
+    Ended,
+}
+
+/// A message that was enqueued.
+struct Sent {
+    at: Place,
+    name: usize,
+    seq: u64,
+    expires_ms: u64,
+    eligible_ms: u64,
+    deliveries: u32,
+    failures: u16,
+    failures_max: u16,
+    refused_by: Option<ConsumerKey>,
+    state: State,
+}
+
+/// A queue.
+struct Line {
+    name: usize,
+    next_seq: u64,
+    /// Who waits, by place.
+    waiting: BTreeMap<u64, usize>,
+    in_flight: u64,
+    consumers: BTreeSet<usize>,
+    exact: usize,
+    reserved: u64,
+    barriers: BTreeSet<u64>,
+    busy_ms: u64,
+    touched_ms: u64,
+}
+
+impl Line {
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.in_flight == 0 && self.exact == 0 && self.reserved == 0
+    }
+}
+
+struct Held {
+    origin: (usize, QueueKey, ConsumerKey),
+    stored: Stored,
+}
+
+/// A subscription, as its shard sees it.
+struct Party {
+    source: Result<usize, usize>,
+    is_alive: bool,
+    prefetch: i64,
+    window: i64,
+    available: i64,
+    wanting: VecDeque<(usize, ConsumerKey)>,
+    held: Vec<Held>,
+    unwritten: Vec<((usize, QueueKey, ConsumerKey), i64)>,
+}
+
+enum ToHome {
+    Attach(usize, Credit),
+    Detach(usize),
+    Progress(Progress),
+    GiveBack(QueueKey, ConsumerKey, Stored, GivenBack),
+    Lend(ConsumerKey, i64),
+    Reclaim(usize),
+}
+
+struct World {
+    homes: Vec<Home>,
+    ledger: Ledger,
+    now_ms: u64,
+    timers: BinaryHeap<Reverse<(u64, usize, QueueKey)>>,
+    sent: Vec<Sent>,
+    lines: BTreeMap<Place, Line>,
+    /// Who is attached at each home.
+    attached: Vec<BTreeMap<usize, ConsumerKey>>,
+    parties: Vec<Party>,
+    to_home: Vec<VecDeque<ToHome>>,
+    from_home: Vec<VecDeque<Effect>>,
+    /// Places kept by transactions: queue, the first here and there, how many.
+    kept: Vec<(Place, u64, u64, u64)>,
+}
+
+impl World {
+    fn new(homes: usize) -> Self {
+        let ledger = Ledger::default();
+        World {
+            homes: (0..homes).map(|_| home_with(ledger.clone())).collect(),
+            ledger,
+            now_ms: 0,
+            timers: BinaryHeap::new(),
+            sent: Vec::new(),
+            lines: BTreeMap::new(),
+            attached: vec![BTreeMap::new(); homes],
+            parties: Vec::new(),
+            to_home: (0..homes).map(|_| VecDeque::new()).collect(),
+            from_home: (0..homes).map(|_| VecDeque::new()).collect(),
+            kept: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, step: Step) {
+        let homes = self.homes.len();
+        match step {
+            Step::Attach { name, prefetch, bytes } => self.subscribe(Ok(name), prefetch, bytes),
+            Step::AttachPattern { pattern, prefetch, bytes } => self.subscribe(Err(pattern), prefetch, bytes),
+            Step::Detach(who) => {
+                let alive: Vec<usize> = self.alive();
+                if !alive.is_empty() {
+                    self.unsubscribe(alive[who.index(alive.len())]);
+                }
+            }
+            Step::Send { name, count, ttl_ms, failures_max } => {
+                (0..count).for_each(|_| self.send(name, ttl_ms, failures_max));
+            }
+            Step::Reserve { name, count } => self.reserve(name, count),
+            Step::Release { which, filled } if !self.kept.is_empty() => {
+                let kept = self.kept.swap_remove(which.index(self.kept.len()));
+                self.release(kept, filled);
+            }
+            Step::Write(who) if !self.parties.is_empty() => self.write(who.index(self.parties.len())),
+            Step::Settle(who, which) => self.with_held(who, which, Self::settle),
+            Step::Refuse { who, which, deliveries_max, delay_ms } => {
+                self.with_held(who, which, |world, party, at| {
+                    world.refuse(party, at, deliveries_max, delay_ms)
+                });
+            }
+            Step::Delete(which) if !self.lines.is_empty() => {
+                let at = *which.get(&self.lines.keys().copied().collect::<Vec<_>>());
+                self.delete(at);
+            }
+            Step::Pass(ms) => self.pass(ms),
+            Step::Dispatch(home, count) => self.dispatch(home % homes, count),
+            Step::Mail(home) => self.pump(home % homes, 3),
+            Step::Rest => self.rest(),
+            Step::Release { .. } | Step::Write(_) | Step::Delete(_) => {}
+        }
+        (0..homes).for_each(|home| self.run_effects(home));
+        self.check();
+    }
+
+    fn alive(&self) -> Vec<usize> {
+        (0..self.parties.len()).filter(|party| self.parties[*party].is_alive).collect()
+    }
+
+    fn with_held(&mut self, who: Index, which: Index, act: impl FnOnce(&mut Self, usize, usize)) {
+        let holding: Vec<usize> =
+            (0..self.parties.len()).filter(|party| !self.parties[*party].held.is_empty()).collect();
+        if !holding.is_empty() {
+            let party = *who.get(&holding);
+            let at = which.index(self.parties[party].held.len());
+            act(self, party, at);
+        }
+    }
+
+    // The consumers' shard, as in `shard/receive.rs`.
+
+    fn subscribe(&mut self, source: Result<usize, usize>, prefetch: i64, window: i64) {
+        let (number, homes) = (self.parties.len(), self.homes.len());
+        let mut party = Party {
+            source,
+            is_alive: true,
+            prefetch,
+            window,
+            available: 0,
+            wanting: VecDeque::new(),
+            held: Vec::new(),
+            unwritten: Vec::new(),
+        };
+        match source {
+            Ok(name) => {
+                let credit = Credit { messages: prefetch, bytes: window };
+                self.to_home[name % homes].push_back(ToHome::Attach(number, credit));
+            }
+            Err(_) => {
+                let credit = Credit { messages: prefetch / homes as i64, bytes: window };
+                party.available = prefetch % homes as i64;
+                self.to_home.iter_mut().for_each(|mail| mail.push_back(ToHome::Attach(number, credit)));
+            }
+        }
+        self.parties.push(party);
+    }
+
+    fn unsubscribe(&mut self, number: usize) {
+        let homes = self.homes.len();
+        let party = &mut self.parties[number];
+        party.is_alive = false;
+        match party.source {
+            Ok(name) => self.to_home[name % homes].push_back(ToHome::Detach(number)),
+            Err(_) => self.to_home.iter_mut().for_each(|mail| mail.push_back(ToHome::Detach(number))),
+        }
+        for Held { origin: (home, queue, consumer), stored } in party.held.drain(..) {
+            self.to_home[home].push_back(ToHome::GiveBack(queue, consumer, stored, GivenBack::Lost));
+        }
+    }
+
+    fn write(&mut self, number: usize) {
+        for ((home, queue, consumer), bytes) in take(&mut self.parties[number].unwritten) {
+            let credit = Credit { messages: 0, bytes };
+            self.report(home, Progress { queue, consumer, settled: 0, settled_bytes: 0, credit });
+        }
+    }
+
+    fn report(&mut self, home: usize, progress: Progress) {
+        match self.to_home[home].back_mut() {
+            Some(ToHome::Progress(last)) if last.is_of_same(&progress) => last.add(&progress),
+            _ => self.to_home[home].push_back(ToHome::Progress(progress)),
+        }
+    }
+
+    fn credit_for(&mut self, number: usize) -> Credit {
+        let party = &mut self.parties[number];
+        let messages = if party.wanting.is_empty() { 1 } else { 0 };
+        party.available += 1 - messages;
+        Credit { messages, bytes: 0 }
+    }
+
+    fn settle(&mut self, number: usize, at: usize) {
+        let Held { origin: (home, queue, consumer), stored } = self.parties[number].held.remove(at);
+        self.sent[id_of(&stored)].state = State::Ended;
+        self.homes[0].forget(&stored);
+        let credit = self.credit_for(number);
+        let settled_bytes = stored.size() as u64;
+        self.report(home, Progress { queue, consumer, settled: 1, settled_bytes, credit });
+        self.lend(number);
+    }
+
+    fn refuse(&mut self, number: usize, at: usize, deliveries_max: u32, delay_ms: u64) {
+        let Held { origin: (home, queue, consumer), stored } = self.parties[number].held.remove(at);
+        let credit = self.credit_for(number);
+        let why = GivenBack::Failed { deliveries_max, delay_ms, credit };
+        self.to_home[home].push_back(ToHome::GiveBack(queue, consumer, stored, why));
+        self.lend(number);
+    }
+
+    fn lend(&mut self, number: usize) {
+        let party = &mut self.parties[number];
+        let mut lent = Vec::new();
+        while party.available > 0
+            && let Some((home, consumer)) = party.wanting.pop_front()
+        {
+            let messages = (party.available / (party.wanting.len() as i64 + 1)).max(1);
+            party.available -= messages;
+            self.to_home[home].push_back(ToHome::Lend(consumer, messages));
+            lent.push(home);
+        }
+        if !party.wanting.is_empty() {
+            lent.into_iter().for_each(|home| self.to_home[home].push_back(ToHome::Reclaim(number)));
+        }
+    }
+
+    fn receive(&mut self, home: usize, effect: Effect) {
+        match effect {
+            Effect::Deliver(Delivery { subscriber, queue, consumer, stored }) => {
+                let party = &mut self.parties[subscriber.key.index as usize];
+                if !party.is_alive {
+                    let back = ToHome::GiveBack(queue, consumer, stored, GivenBack::Lost);
+                    return self.to_home[home].push_back(back);
+                }
+                let origin = (home, queue, consumer);
+                party.unwritten.push((origin, stored.size() as i64));
+                party.held.push(Held { origin, stored });
+                assert!(party.held.len() as i64 <= party.prefetch, "more than its credit");
+            }
+            Effect::Want(subscriber, consumer) => {
+                let number = subscriber.key.index as usize;
+                let party = &mut self.parties[number];
+                if party.is_alive {
+                    party.wanting.push_back((home, consumer));
+                    let is_short = party.available == 0;
+                    self.lend(number);
+                    for other in (0..self.homes.len()).filter(|other| is_short && *other != home) {
+                        self.to_home[other].push_back(ToHome::Reclaim(number));
+                    }
+                }
+            }
+            Effect::Unused(subscriber, messages) => {
+                let number = subscriber.key.index as usize;
+                self.parties[number].available += messages;
+                self.lend(number);
+            }
+            other => panic!("not for a consumer: {other:?}"),
+        }
+    }
+
+    // The homes, and what they are expected to do.
+
+    /// The queue a message goes to, made if need be.
+    fn line_for(&mut self, name: usize) -> Option<Place> {
+        let home = name % self.homes.len();
+        if let Some(key) = self.homes[home].find(NAMES[name].as_bytes()) {
+            return Some((home, key));
+        }
+        (!is_worker(name) || self.homes[home].has_patterns()).then(|| self.create(name))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
+
+    #[test]
+    fn homes_agree_with_a_list_of_messages(homes in 1..4_usize, steps in prop::collection::vec(step(), 1..120)) {
+        let before = held_bytes();
+        let mut world = World::new(homes);
+        steps.into_iter().for_each(|step| world.run(step));
+        world.finish();
+        prop_assert_eq!(held_bytes(), before);
+    }
+}

@@ -1,0 +1,134 @@
+//! Whether homes and list agree: at any time, at rest, in the end.
+
+use super::*;
+
+impl World {
+    /// Lets everything reach its end that needs no time.
+    pub(super) fn rest(&mut self) {
+        loop {
+            for home in 0..self.homes.len() {
+                self.pump(home, usize::MAX);
+                self.dispatch(home, usize::MAX);
+            }
+            let is_quiet = |home: usize| self.to_home[home].is_empty() && self.from_home[home].is_empty();
+            if (0..self.homes.len()).all(is_quiet) {
+                break;
+            }
+        }
+        self.check_credit();
+        self.check_work();
+    }
+
+    /// What a consumer may be sent is neither lost nor made.
+    pub(super) fn check_credit(&self) {
+        for number in self.alive() {
+            let party = &self.parties[number];
+            let homes: Vec<usize> =
+                (0..self.homes.len()).filter(|home| self.attached[*home].contains_key(&number)).collect();
+            let credit: i64 = homes.iter().map(|home| self.credit(*home, number).messages).sum();
+            assert_eq!(credit + party.available + party.held.len() as i64, party.prefetch);
+            for home in homes {
+                let unwritten = party.unwritten.iter().filter(|((at, ..), _)| *at == home);
+                let bytes: i64 = unwritten.map(|(_, bytes)| bytes).sum();
+                assert_eq!(self.credit(home, number).bytes + bytes, party.window);
+            }
+        }
+    }
+
+    /// Nothing waits for somebody who could have it.
+    pub(super) fn check_work(&self) {
+        let is_needed = |home: usize, number: usize| {
+            let mut lines =
+                self.lines.iter().filter(|(at, line)| at.0 == home && line.consumers.contains(&number));
+            lines.any(|(_, line)| line.waiting.values().any(|id| self.sent[*id].eligible_ms <= self.now_ms))
+        };
+        for (at, line) in self.lines.iter().filter(|(_, line)| self.next_of(line).is_some()) {
+            for number in &line.consumers {
+                let (party, credit) = (&self.parties[*number], self.credit(at.0, *number));
+                assert!(!credit.is_left(), "a message waits for a consumer that waits for one");
+                if party.source.is_ok() || credit.messages > 0 {
+                    continue;
+                }
+                let key = self.attached[at.0][number];
+                assert!(party.wanting.contains(&(at.0, key)), "a home does not ask for credit");
+                assert_eq!(party.available, 0, "its shard has credit");
+                for other in (0..self.homes.len()).filter(|other| self.credit(*other, *number).messages > 0) {
+                    assert!(is_needed(other, *number), "credit lies idle at another home");
+                }
+            }
+        }
+    }
+
+    pub(super) fn check(&mut self) {
+        let leaves = |sent: &Sent| matches!(sent.state, State::Leaves(_));
+        assert!(!self.sent.iter().any(leaves), "a message is lost");
+        let (kept, forgotten) = self.ledger.0.lock().expect("no test panics while it holds the lock").clone();
+        let sent = self.sent.iter().enumerate().filter(|(id, _)| is_persistent(*id));
+        let live = sent.filter(|(_, sent)| matches!(sent.state, State::Waits | State::InFlight)).count();
+        assert_eq!(kept - forgotten.len() as u64, live as u64, "the store keeps what is alive");
+        for (number, home) in self.homes.iter().enumerate() {
+            assert_eq!(home.queues.len(), self.lines.keys().filter(|at| at.0 == number).count());
+            assert!(home.consumers.iter().all(|(_, consumer)| consumer.credit.messages >= 0));
+        }
+        let now_ms = self.now_ms;
+        for (at, line) in &mut self.lines {
+            let home = &self.homes[at.0];
+            let queue = home.queue(at.1).expect("a queue");
+            let seen = (queue.pending.len(), queue.in_flight, queue.consumers(), queue.is_idle());
+            let size = line.consumers.len() as u32;
+            assert_eq!(seen, (line.waiting.len(), line.in_flight, size, line.is_idle()));
+            for number in &line.consumers {
+                let key = self.attached[at.0][number];
+                let starved = &home.consumers.get(key).expect("a consumer").starved;
+                let places = queue.ready.iter().filter(|other| **other == key).count()
+                    + starved.iter().filter(|other| **other == at.1).count();
+                assert_eq!(places, 1, "a consumer stands in one place");
+            }
+            if !line.is_idle() {
+                line.busy_ms = now_ms;
+            }
+        }
+    }
+
+    /// Lets every message reach its end, and everybody leave.
+    pub(super) fn finish(mut self) {
+        for kept in take(&mut self.kept) {
+            self.release(kept, true);
+        }
+        self.rest();
+        let names: Vec<usize> = self.lines.values().map(|line| line.name).collect();
+        names.into_iter().for_each(|name| self.subscribe(Ok(name), Credit::UNLIMITED, Credit::UNLIMITED));
+        for _ in 0..3 {
+            self.rest();
+            for number in 0..self.parties.len() {
+                self.write(number);
+                while !self.parties[number].held.is_empty() {
+                    self.settle(number, 0);
+                }
+            }
+            self.rest();
+            self.pass(10_000);
+            self.check();
+        }
+        let left: Vec<usize> =
+            (0..self.sent.len()).filter(|id| self.sent[*id].state != State::Ended).collect();
+        assert!(left.is_empty(), "{left:?} never came");
+        let forgotten = self.ledger.0.lock().expect("no test panics while it holds the lock").1.clone();
+        assert_eq!(
+            forgotten.iter().collect::<BTreeSet<_>>().len(),
+            forgotten.len(),
+            "each is forgotten once"
+        );
+        let redelivered: u64 =
+            self.sent.iter().map(|sent| u64::from(sent.deliveries.saturating_sub(1))).sum();
+        assert_eq!(self.homes.iter().map(|home| home.counts.redelivered).sum::<u64>(), redelivered);
+        self.alive().into_iter().for_each(|number| self.unsubscribe(number));
+        self.rest();
+        self.pass(10_000);
+        assert!(self.lines.is_empty() && self.timers.is_empty());
+        for home in &self.homes {
+            assert_eq!((home.queues.len(), home.named(), home.consumers.len()), (0, 0, 0));
+            assert!(home.by_subscriber.is_empty() && home.patterns.is_empty() && home.by_pattern.is_empty());
+        }
+    }
+}
