@@ -165,3 +165,8 @@ def shares(publisher: Wire, consumers: Sequence[Wire], topic: str, count: int = 
         if sum(map(len, found)) >= count:
             return found
         assert time.monotonic() < deadline, f"{sum(map(len, found))} messages of {count} came"
+
+
+def dead_letters(destination: str) -> str:
+    """The dead-letter queue of a destination."""
+    return "/queue/dlq/" + destination.removeprefix("/queue/").removeprefix("/")

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pytest
 
+from tests.support.clients import StartBroker
 from tests.support.process import BrokerProcess
 from tests.support.ws import WebSocket
 
@@ -35,3 +36,27 @@ def ws(broker: BrokerProcess) -> Iterator[OpenWebSocket]:
     yield open_one
     for client in opened:
         client.close()
+
+
+@pytest.fixture
+def quick(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that redelivers soon."""
+    return shared_broker(redelivery_delay=2)
+
+
+@pytest.fixture
+def impatient(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that takes back what is not acknowledged in 50 ms."""
+    return shared_broker(redelivery_delay=2, ack_timeout=50, max_deliveries=1000)
+
+
+@pytest.fixture
+def strict(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that redelivers soon and gives up after three deliveries."""
+    return shared_broker(redelivery_delay=2, max_deliveries=3)
+
+
+@pytest.fixture
+def patient(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that does not redeliver while the test runs."""
+    return shared_broker(redelivery_delay="10s")

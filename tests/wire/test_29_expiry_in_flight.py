@@ -11,23 +11,22 @@ from tests.support.clients import Clients, StartBroker
 from tests.support.clock import let_pass
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
-from tests.support.queues import LOSSES, Witness, ack, ack_and_wait, left_in, nack, take, unsubscribe_and_wait
+from tests.support.queues import (
+    LOSSES,
+    Witness,
+    ack,
+    ack_and_wait,
+    dead_letters,
+    left_in,
+    nack,
+    take,
+    unsubscribe_and_wait,
+)
 from tests.support.wire import Wire
 
 LIFE_MS = 400
 """How long a message lives that is in flight when its life ends; it has to be delivered by then."""
 INDIVIDUAL = "client-individual"
-
-
-@pytest.fixture
-def quick(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that redelivers soon."""
-    return shared_broker(redelivery_delay="2ms")
-
-
-def dead_letters(destination: str) -> str:
-    """The dead-letter queue of a destination."""
-    return "/queue/dlq/" + destination.removeprefix("/queue/").removeprefix("/")
 
 
 def unsubscribe(wire: Wire) -> None:

@@ -1,0 +1,300 @@
+"""Consumers of work queues that leave, need not acknowledge, come and go: PRODUCT.md 5 and 6."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.frames import VERSIONS
+from tests.support.parser import Frame
+from tests.support.queues import (
+    CLIENT_MODES,
+    LOSSES,
+    Witness,
+    ack,
+    ack_and_wait,
+    bodies,
+    fill,
+    left_in,
+    shares,
+    take,
+    unsubscribe_and_wait,
+    until_receipt,
+)
+from tests.support.wire import Wire
+from tests.wire.conftest import OpenWebSocket
+from tests.wire.test_16_queues import NUMBERS
+
+# -- TCP and WebSocket ---------------------------------------------------------------------------------------------
+
+
+def test_consumers_over_tcp_and_websocket_are_equals(
+    client: Clients, ws: OpenWebSocket, queue: str, topic: str
+) -> None:
+    wires: list[Wire] = [client(), ws(), client("1.1"), ws("1.1"), client("1.0"), ws("1.0")]
+    for wire in wires:
+        wire.subscribe(topic, "end")
+        wire.subscribe(queue, ack="client")
+    publisher = client()
+    numbers = [str(number) for number in range(60)]
+    fill(publisher, queue, *numbers)
+    found = shares(publisher, wires, topic, 60)
+    assert sorted([int(message.text) for message in share] for share in found) == [
+        list(range(start, 60, 6)) for start in range(6)
+    ]
+    for wire, share in zip(wires, found, strict=True):
+        assert ack_and_wait(wire, share[-1]) == []
+        assert unsubscribe_and_wait(wire, "0") == []
+    assert left_in(publisher, queue) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_from_websocket_to_tcp_and_back(client: Clients, ws: OpenWebSocket, queue: str, version: str) -> None:
+    one, other = ws(version), client(version)
+    for sender, receiver in ((one, other), (other, one)):
+        fill(sender, queue, *NUMBERS)
+        receiver.send(frames.subscribe(queue, "s"))
+        take(receiver, *NUMBERS, subscription="s")
+        assert unsubscribe_and_wait(receiver, "s") == []
+
+
+# -- consumers that leave ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+def test_what_a_lost_consumer_held_comes_back_to_its_old_place(
+    client: Clients, queue: str, version: str, mode: str, loss: str
+) -> None:
+    doomed, publisher, watcher, heir = client(version), client(), client(), client()
+    witness = Witness(doomed, watcher)
+    doomed.subscribe(queue, "jobs", ack=mode, prefetch_count=4)
+    fill(publisher, queue, *NUMBERS[:8])
+    held = take(doomed, *NUMBERS[:4])
+    doomed.send(ack(doomed, held[0]))
+    doomed.expect_message("4")
+    LOSSES[loss](doomed)
+    witness.wait()
+    heir.send(frames.subscribe(queue, "heir"))
+    take(heir, *NUMBERS[1:5], redelivered="true", delivery_count="2")
+    take(heir, *NUMBERS[5:8], redelivered=None, delivery_count=None)
+    heir.barrier(publisher)
+
+
+def test_a_consumer_without_heart_beat_is_lost(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+    broker = shared_broker(heartbeat="100,100")
+    heir = client(to=broker)
+    doomed = client("1.2", to=broker, heart_beat="100,0")
+    doomed.subscribe(queue, ack="client")
+    fill(heir, queue, "0", "1")
+    heir.subscribe(queue, ack="client")
+    assert bodies([heir.expect_message(redelivered="true") for _ in range(2)]) == ["0", "1"]
+
+
+@pytest.mark.parametrize("loss", ["reset", "unsubscribe"])
+def test_what_two_held_in_turns_comes_back_in_order(client: Clients, queue: str, loss: str) -> None:
+    doomed, heir, publisher, watcher = client(), client(), client(), client()
+    witness = Witness(doomed, watcher)
+    doomed.subscribe(queue, "jobs", ack="client-individual", prefetch_count=4)
+    heir.subscribe(queue, "jobs", ack="client-individual", prefetch_count=4)
+    fill(publisher, queue, *NUMBERS[:12])
+    lost = [doomed.expect_message() for _ in range(4)]
+    held = [heir.expect_message() for _ in range(4)]
+    assert sorted(int(message.text) for message in (*lost, *held)) == list(range(8))
+    if loss == "unsubscribe":
+        assert unsubscribe_and_wait(doomed, "jobs") == []
+    doomed.reset()
+    witness.wait()
+    for number in bodies(lost):
+        heir.send(ack(heir, held.pop(0)))
+        held.append(heir.expect_message(number, redelivered="true"))
+    for number in NUMBERS[8:12]:
+        heir.send(ack(heir, held.pop(0)))
+        held.append(heir.expect_message(number, redelivered=None))
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_a_thousand_in_flight_with_a_lost_consumer(client: Clients, queue: str, mode: str) -> None:
+    doomed, publisher, watcher, heir = client(), client(), client(), client()
+    numbers = [str(number) for number in range(1200)]
+    witness = Witness(doomed, watcher)
+    doomed.subscribe(queue, ack=mode)
+    fill(publisher, queue, *numbers)
+    take(doomed, *numbers[:1000])
+    doomed.reset()
+    witness.wait()
+    heir.send(frames.subscribe(queue))
+    take(heir, *numbers[:1000], redelivered="true")
+    take(heir, *numbers[1000:], redelivered=None)
+
+
+def test_a_waiting_consumer_takes_over_at_once(client: Clients, queue: str) -> None:
+    doomed, heir, publisher = client(), client(), client()
+    doomed.subscribe(queue, ack="client")
+    fill(publisher, queue, *NUMBERS[:5])
+    take(doomed, *NUMBERS[:5])
+    heir.subscribe(queue, ack="client")
+    doomed.reset()
+    take(heir, *NUMBERS[:5], redelivered="true", delivery_count="2")
+
+
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+def test_unsubscribe_gives_back_what_is_in_flight(client: Clients, queue: str, version: str, mode: str) -> None:
+    wire, publisher = client(version), client()
+    wire.subscribe(queue, "jobs", ack=mode, prefetch_count=3)
+    fill(publisher, queue, *NUMBERS[:6])
+    held = take(wire, *NUMBERS[:3])
+    wire.send(ack(wire, held[0]))
+    wire.expect_message("3")
+    assert unsubscribe_and_wait(wire, "jobs") == []
+    wire.send(frames.subscribe(queue, "again"))
+    take(wire, *NUMBERS[1:4], redelivered="true", subscription="again")
+    take(wire, *NUMBERS[4:6], redelivered=None, subscription="again")
+    wire.barrier(publisher)
+
+
+def test_each_loss_counts_as_a_delivery(client: Clients, queue: str) -> None:
+    publisher = client()
+    fill(publisher, queue, "x")
+    for number in range(1, 6):
+        wire = client()
+        count = None if number == 1 else str(number)
+        wire.send(frames.subscribe(queue, ack="client"))
+        wire.expect_message("x", delivery_count=count, redelivered=None if number == 1 else "true")
+        assert unsubscribe_and_wait(wire, "0") == []
+
+
+def test_the_message_id_stays(client: Clients, queue: str) -> None:
+    wire = client()
+    fill(wire, queue, "x")
+    ids = set()
+    for _ in range(3):
+        wire.send(frames.subscribe(queue, ack="client"))
+        ids.add(wire.expect_message("x")["message-id"])
+        assert unsubscribe_and_wait(wire, "0") == []
+    assert len(ids) == 1
+
+
+# -- consumers that need not acknowledge ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["reset", "close", "disconnect"])
+def test_what_an_auto_consumer_has_read_does_not_come_again(client: Clients, queue: str, loss: str) -> None:
+    doomed, publisher, watcher = client(), client(), client()
+    witness = Witness(doomed, watcher)
+    doomed.subscribe(queue, "jobs")
+    fill(publisher, queue, *NUMBERS)
+    take(doomed, *NUMBERS)
+    LOSSES[loss](doomed)
+    witness.wait()
+    assert left_in(publisher, queue) == []
+
+
+@pytest.mark.parametrize("loss", ["reset", "close"])
+def test_half_a_message_is_no_delivery(client: Clients, queue: str, loss: str) -> None:
+    """No kernel buffers 12 MiB: the consumer dies while the first message is on its way, the others behind it."""
+    publisher, watcher, heir = client(), client(), client()
+    doomed = client.raw(receive_buffer=4096)
+    doomed.connect()
+    witness = Witness(doomed, watcher)
+    big = b"x" * (12 << 20)
+    publisher.send_and_wait(queue, big)
+    fill(publisher, queue, "1", "2")
+    doomed.send(frames.subscribe(queue, "jobs"))
+    assert doomed.receive_some()
+    LOSSES[loss](doomed)
+    witness.wait()
+    heir.send(frames.subscribe(queue))
+    heir.expect_message(big)
+    take(heir, "1", "2", redelivered=None)
+    heir.barrier(publisher)
+
+
+def test_what_a_dead_auto_consumer_did_not_get_comes_in_order(client: Clients, queue: str) -> None:
+    publisher, watcher, heir = client(), client(), client()
+    doomed = client.raw(receive_buffer=4096)
+    doomed.connect()
+    witness = Witness(doomed, watcher)
+    doomed.subscribe(queue, "jobs")
+    filler = "." * 200_000
+    for number in range(100):
+        publisher.send(frames.send(queue, f"{number}{filler}"))
+    publisher.send_and_wait(queue, "end")
+    doomed.reset()
+    witness.wait()
+    heir.send(frames.subscribe(queue))
+    found = []
+    while (message := heir.expect_message()).text != "end":
+        found.append(int(message.text.rstrip(".")))
+    assert len(found) > 50, "kernels buffer some MB of the 20"
+    assert found == list(range(found[0], 100))
+
+
+@pytest.mark.parametrize("ending", ["UNSUBSCRIBE", "DISCONNECT"])
+@pytest.mark.parametrize("over", ["tcp", "websocket"])
+def test_what_comes_before_the_last_receipt_is_consumed_and_nothing_else(
+    client: Clients, ws: OpenWebSocket, queue: str, ending: str, over: str
+) -> None:
+    publisher, heir, watcher = client(), client(), client()
+    wire = client() if over == "tcp" else ws()
+    witness = Witness(wire, watcher)
+    wire.subscribe(queue)
+    filler = "." * 200_000
+    for number in range(60):
+        publisher.send(frames.send(queue, f"{number}{filler}"))
+    publisher.send_and_wait(queue, "60")
+    wire.send(frames.frame(ending, ("id", "0"), ("receipt", "last")))
+    found = until_receipt(wire, "last")
+    wire.close()
+    witness.wait()
+    found += left_in(heir, queue)
+    assert [int(message.text.rstrip(".")) for message in found] == list(range(61))
+
+
+def test_a_consumer_that_does_not_read_holds_nobody_up(client: Clients, queue: str, topic: str) -> None:
+    """A full outbox is missing credit: the others get the rest, and nobody is disconnected."""
+    publisher, stuck = client(), client.raw(receive_buffer=4096)
+    stuck.connect()
+    stuck.subscribe(queue)
+    quick = client()
+    quick.subscribe(topic, "end")
+    quick.subscribe(queue)
+    filler = "." * 200_000
+    found: list[Frame] = []
+    for number in range(120):
+        publisher.send_and_wait(queue, f"{number}{filler}")
+        found += shares(publisher, [quick], topic)[0]
+    assert len(found) > 60, "kernels buffer some MB of the 24"
+    stuck.send(frames.subscribe(topic, "end", receipt="r"))
+    mine = until_receipt(stuck, "r")
+    late = shares(publisher, [quick, stuck], topic, 120 - len(found) - len(mine))
+    numbers = [[int(message.text.rstrip(".")) for message in share] for share in (found + late[0], mine + late[1])]
+    assert sorted(numbers[0] + numbers[1]) == list(range(120))
+    assert all(share == sorted(share) for share in numbers)
+
+
+# -- consumers that come and go ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leave", ["unsubscribe", *LOSSES])
+def test_consumers_come_and_go_while_a_publisher_sends(client: Clients, queue: str, leave: str) -> None:
+    publisher, watcher = client(), client()
+    acknowledged: list[int] = []
+    for turn in range(10):
+        publisher.send(*(frames.send(queue, str(number)) for number in range(turn * 20, turn * 20 + 20)))
+        wire = client()
+        witness = Witness(wire, watcher)
+        wire.send(frames.subscribe(queue, "jobs", ack="client-individual", prefetch_count=5))
+        pending: list[Frame] = []
+        for _ in range(15):
+            message = pending.pop(0) if pending else wire.expect_message()
+            pending += ack_and_wait(wire, message)
+            acknowledged.append(int(message.text))
+        if leave == "unsubscribe":
+            unsubscribe_and_wait(wire, "jobs")
+        LOSSES[leave if leave in LOSSES else "reset"](wire)
+        witness.wait()
+    rest = [int(message.text) for message in left_in(publisher, queue)]
+    assert sorted(acknowledged + rest) == list(range(200))
+    assert rest == sorted(rest)

@@ -1,0 +1,361 @@
+"""What ack_timeout, too many failures and expiry make of a message: PRODUCT.md 6 and 7, PROTOCOL.md 71."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.frames import ESCAPING
+from tests.support.process import BrokerProcess
+from tests.support.queues import (
+    CLIENT_MODES,
+    LOSSES,
+    Witness,
+    ack,
+    ack_and_wait,
+    bodies,
+    dead_letters,
+    fill,
+    left_in,
+    nack,
+    nack_and_wait,
+    take,
+    unsubscribe_and_wait,
+)
+from tests.wire.test_18_redelivery import NUMBERS, buried, let_delay_pass, one, refuse
+
+# -- ack_timeout ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+def test_what_is_not_acknowledged_in_time_goes_to_another_consumer(
+    client: Clients, shared_broker: StartBroker, queue: str, version: str, mode: str
+) -> None:
+    broker = shared_broker(redelivery_delay=2, ack_timeout=50, max_deliveries=1000)
+    wire, heir = client(version, to=broker), client(to=broker)
+    one(wire, queue, ack="client")
+    heir.send(frames.subscribe(queue, "heir"))
+    heir.expect_message("x", redelivered="true")
+    heir.barrier(wire)
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+@pytest.mark.parametrize("kind", ["/queue/", "/topic/", "#"])
+def test_what_is_never_acknowledged_ends_as_a_dead_letter(
+    client: Clients, shared_broker: StartBroker, topic: str, mode: str, kind: str
+) -> None:
+    broker = shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
+    destination = topic.replace("/topic/", kind)
+    wire, grave = client(to=broker), client(to=broker)
+    grave.subscribe(dead_letters(destination))
+    one(wire, destination, ack=mode)
+    wire.expect_message("x", redelivered="true", delivery_count="2")
+    wire.expect_message("x", redelivered="true", delivery_count="3")
+    grave.expect_message("x", dead_letter_reason="max-deliveries", delivery_count="3")
+    wire.barrier(grave)
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_what_is_acknowledged_in_time_stays_away(
+    client: Clients, shared_broker: StartBroker, queue: str, mode: str
+) -> None:
+    broker = shared_broker(redelivery_delay=2, ack_timeout=250)
+    wire, clock = client(to=broker), client(to=broker)
+    wire.subscribe(queue, "s", ack=mode)
+    wire.send(*(frames.send(queue, number) for number in NUMBERS))
+    held = take(wire, *NUMBERS)
+    assert ack_and_wait(wire, *(held[-1:] if mode == "client" else held)) == []
+    one(clock, f"{queue}-2")
+    clock.expect_message("x", redelivered="true")
+    wire.barrier(clock)
+
+
+def test_auto_deliveries_have_no_timeout(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+    broker = shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
+    wire, clock = client(to=broker), client(to=broker)
+    one(wire, queue, ack="auto")
+    one(clock, f"{queue}-2")
+    clock.expect_message("x", redelivered="true")
+    wire.barrier(clock)
+
+
+def test_a_timeout_and_a_nack_both_count(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+    broker = shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
+    wire, grave = client(to=broker), client(to=broker)
+    grave.subscribe(dead_letters(queue))
+    wire.send(nack(wire, one(wire, queue)))
+    wire.expect_message("x", delivery_count="2")
+    wire.expect_message("x", delivery_count="3")
+    grave.expect_message("x", dead_letter_reason="max-deliveries", delivery_count="3")
+
+
+# -- dead letters --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+@pytest.mark.parametrize("kind", ["/queue/", "/queue/a/", "/topic/", "#", "/plain/", "plain."])
+def test_after_max_deliveries_it_is_a_dead_letter(
+    client: Clients, strict: BrokerProcess, topic: str, version: str, kind: str
+) -> None:
+    destination = topic.replace("/topic/", kind)
+    wire, publisher = client(version, to=strict), client(to=strict)
+    wire.subscribe(destination, "s", ack="client")
+    pairs = [("content-type", "text/x"), ("b", "1"), ("a", "2"), ("b", "3")]
+    publisher.send(frames.send(destination, "x", *pairs))
+    refuse(wire, wire.expect_message("x"), 3)
+    (dead,) = buried(client(version, to=strict), destination, "x")
+    assert (dead.text, dead["destination"]) == ("x", dead_letters(destination))
+    assert dead["dead-letter-reason"] == "max-deliveries"
+    assert dead["original-destination"] == destination
+    assert dead["delivery-count"] == "3"
+    assert [pair for pair in dead.headers if pair in pairs] == pairs
+    wire.barrier(publisher)
+    assert unsubscribe_and_wait(wire, "s") == []
+    assert left_in(publisher, f"/queue/{dead_letters(destination)}") == []
+    if kind.startswith("/queue/"):
+        assert left_in(publisher, destination) == []
+
+
+def test_ten_deliveries_by_default(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+    wire = client(to=shared_broker(redelivery_delay=0))
+    refuse(wire, one(wire, queue), 10)
+    (dead,) = buried(wire, queue, "x")
+    assert dead["delivery-count"] == "10"
+
+
+def test_dead_letters_keep_their_order(client: Clients, strict: BrokerProcess, queue: str) -> None:
+    wire = client(to=strict)
+    wire.subscribe(queue, "s", ack="client", max_deliveries=1)
+    wire.send(*(frames.send(queue, number) for number in NUMBERS))
+    held = take(wire, *NUMBERS)
+    assert nack_and_wait(wire, held[9]) == []
+    assert nack_and_wait(wire, held[19]) == []
+    buried(client(to=strict), queue, *NUMBERS)
+
+
+def test_a_waiting_consumer_of_dead_letters_gets_them_at_once(
+    client: Clients, strict: BrokerProcess, queue: str
+) -> None:
+    wire, grave = client(to=strict), client("1.0", to=strict)
+    grave.subscribe("/queue/dlq/*", "all", ack="client")
+    refuse(wire, one(wire, queue), 3)
+    while (dead := grave.expect_message())["original-destination"] != queue:
+        pass
+    assert dead["dead-letter-reason"] == "max-deliveries"
+
+
+def test_the_others_go_on(client: Clients, strict: BrokerProcess, queue: str) -> None:
+    """A message that kills its workers costs its three deliveries, no more."""
+    publisher = client(to=strict)
+    wire = client(to=strict)
+    fill(publisher, queue, *NUMBERS)
+    wire.send(frames.subscribe(queue, "s", ack="client-individual", prefetch_count=3))
+    done: list[str] = []
+    failures = 0
+    while len(done) < len(NUMBERS) - 1 or failures < 3:
+        message = wire.expect_message()
+        if message.text == "7":
+            failures += 1
+            wire.send(nack(wire, message))
+        else:
+            done.append(message.text)
+            wire.send(ack(wire, message))
+    assert sorted(done, key=int) == [number for number in NUMBERS if number != "7"]
+    grave = client(to=strict)
+    grave.send(frames.subscribe(dead_letters(queue)))
+    grave.expect_message("7")
+
+
+@pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
+@pytest.mark.parametrize(("asked", "granted"), [(1, 1), (2, 2), (3, 3), (100, 3)])
+def test_a_subscription_may_ask_for_fewer_deliveries(
+    client: Clients, strict: BrokerProcess, topic: str, kind: str, asked: int, granted: int
+) -> None:
+    destination = topic.replace("/topic/", kind)
+    wire = client(to=strict)
+    refuse(wire, one(wire, destination, max_deliveries=asked), granted)
+    (dead,) = buried(client(to=strict), destination, "x")
+    assert (dead["dead-letter-reason"], dead["delivery-count"]) == ("max-deliveries", str(granted))
+
+
+@pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
+@pytest.mark.parametrize(("asked", "granted"), [(1, 1), (2, 2), (100, 3)])
+def test_a_message_may_ask_for_fewer_deliveries(
+    client: Clients, strict: BrokerProcess, topic: str, kind: str, asked: int, granted: int
+) -> None:
+    destination = topic.replace("/topic/", kind)
+    wire, publisher = client(to=strict), client(to=strict)
+    wire.subscribe(destination, "s", ack="client")
+    publisher.send(frames.send(destination, "x", max_exceptions=asked))
+    refuse(wire, wire.expect_message("x", max_exceptions=str(asked)), granted)
+    (dead,) = buried(client(to=strict), destination, "x")
+    reason = "max-exceptions" if asked < 3 else "max-deliveries"
+    assert (dead["dead-letter-reason"], dead["delivery-count"]) == (reason, str(granted))
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        *(("max-deliveries", value) for value in ("x", "-1", "0", "1.5", "99999999999999999999999")),
+        *(("redelivery-delay", value) for value in ("x", "-1", "soon", "99999999999999999999999")),
+    ],
+)
+def test_a_bad_value_in_subscribe(client: Clients, queue: str, header: str, value: str) -> None:
+    wire = client()
+    wire.send(frames.subscribe(queue, "0", (header, value), ack="client", receipt="r"))
+    wire.expect_error("E-VALUE", receipt_id="r")
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "1.5", "99999999999999999999999"])
+def test_a_bad_max_exceptions_in_send(client: Clients, queue: str, value: str) -> None:
+    wire = client()
+    wire.send(frames.send(queue, "x", max_exceptions=value, receipt="r"))
+    wire.expect_error("E-VALUE", receipt_id="r")
+    assert left_in(client(), queue) == []
+
+
+def test_nothing_is_dead_lettered_twice(client: Clients, strict: BrokerProcess, queue: str) -> None:
+    wire, other = client(to=strict), client(to=strict)
+    refuse(wire, one(wire, queue), 3)
+    assert unsubscribe_and_wait(wire, "s") == []
+    wire.send(frames.subscribe(dead_letters(queue), "grave", ack="client", max_deliveries=1))
+    dead = wire.expect_message("x", subscription="grave")
+    assert nack_and_wait(wire, dead) == []
+    let_delay_pass(other)
+    wire.barrier(other)
+    for again in (dead_letters(dead_letters(queue)), "/queue/dlq/" + dead_letters(queue)[1:], queue):
+        assert left_in(other, again) == []
+
+
+def test_a_message_sent_to_a_dead_letter_queue_is_no_better(client: Clients, strict: BrokerProcess, queue: str) -> None:
+    wire = client(to=strict)
+    refuse(wire, one(wire, dead_letters(queue)), 3)
+    wire.barrier()
+    assert left_in(client(to=strict), dead_letters(dead_letters(queue))) == []
+
+
+def test_a_dead_letter_is_held_like_any_message(client: Clients, strict: BrokerProcess, queue: str) -> None:
+    wire, grave = client(to=strict), client(to=strict)
+    refuse(wire, one(wire, queue), 3)
+    for _ in range(5):
+        grave.send(frames.subscribe(dead_letters(queue), "grave", ack="client"))
+        grave.expect_message("x", original_destination=queue, dead_letter_reason="max-deliveries")
+        assert unsubscribe_and_wait(grave, "grave") == []
+    buried(grave, queue, "x")
+
+
+def test_a_dead_letter_without_anybody_is_kept_for_topics_too(
+    client: Clients, strict: BrokerProcess, topic: str
+) -> None:
+    wire, other = client(to=strict), client(to=strict)
+    other.subscribe(topic, "other")
+    wire.subscribe(topic, "s", ack="client", max_deliveries=1)
+    wire.send(frames.send(topic, "0"))
+    assert nack_and_wait(wire, wire.expect_message("0")) == []
+    wire.disconnect()
+    other.expect_message("0")
+    other.barrier()
+    buried(client(to=strict), topic, "0")
+
+
+@pytest.mark.parametrize("loss", ["unsubscribe", "reset", "disconnect"])
+def test_a_lost_consumer_is_no_failure(client: Clients, strict: BrokerProcess, queue: str, loss: str) -> None:
+    publisher, watcher = client(to=strict), client(to=strict)
+    publisher.send_and_wait(queue, "x")
+    for count in range(1, 7):
+        wire = client(to=strict)
+        witness = Witness(wire, watcher) if loss != "unsubscribe" else None
+        wire.send(frames.subscribe(queue, "s", ack="client"))
+        wire.expect_message("x", delivery_count=None if count == 1 else str(count))
+        if witness is None:
+            assert unsubscribe_and_wait(wire, "s") == []
+        else:
+            LOSSES[loss](wire)
+            witness.wait()
+    wire = client(to=strict)
+    wire.send(frames.subscribe(queue, "s", ack="client"))
+    refuse(wire, wire.expect_message("x", delivery_count="7"), 3)
+    buried(publisher, queue, "x")
+
+
+# -- expiry --------------------------------------------------------------------------------------------------------
+
+
+def test_what_expired_on_arrival_is_a_dead_letter(client: Clients, queue: str) -> None:
+    wire, grave = client(), client()
+    wire.subscribe(queue, "s")
+    grave.subscribe(dead_letters(queue))
+    wire.send_and_wait(queue, "x", ("k", "v"), expires=1)
+    grave.expect_message("x", dead_letter_reason="expired", original_destination=queue, k="v", redelivered=None)
+    wire.barrier(grave)
+
+
+@pytest.mark.parametrize("header", ["expires", "expiration", "ttl"])
+def test_what_waits_too_long_is_a_dead_letter(client: Clients, queue: str, header: str) -> None:
+    publisher, grave = client(), client()
+    grave.subscribe(dead_letters(queue))
+    value = int(time.time() * 1000) + 100 if header == "expires" else 100
+    publisher.send(frames.send(queue, "mortal", (header, str(value))), frames.send(queue, "lasting"))
+    grave.expect_message("mortal", dead_letter_reason="expired", original_destination=queue)
+    assert bodies(left_in(publisher, queue)) == ["lasting"]
+    grave.barrier(publisher)
+
+
+def test_what_expires_while_it_waits_for_its_delay(client: Clients, patient: BrokerProcess, queue: str) -> None:
+    wire, grave = client(to=patient), client(to=patient)
+    grave.subscribe(dead_letters(queue))
+    wire.subscribe(queue, "s", ack="client")
+    wire.send(frames.send(queue, "x", ttl=120))
+    assert nack_and_wait(wire, wire.expect_message("x")) == []
+    grave.expect_message("x", dead_letter_reason="expired", delivery_count="1")
+    wire.barrier(grave)
+
+
+@pytest.mark.parametrize("way", ["unsubscribe", "NACK"])
+def test_what_expires_in_flight_ends_when_it_comes_back(
+    client: Clients, strict: BrokerProcess, queue: str, way: str
+) -> None:
+    wire, grave = client(to=strict), client(to=strict)
+    for number in range(2):
+        grave.subscribe(dead_letters(f"{queue}-{number}"), str(number))
+    wire.subscribe(f"{queue}-0", "s", ack="client")
+    wire.send(frames.send(f"{queue}-0", "x", ttl=120))
+    message = wire.expect_message("x")
+    wire.send(frames.send(f"{queue}-1", "clock", ttl=120))
+    grave.expect_message("clock")
+    grave.barrier(wire)
+    if way == "NACK":
+        wire.send(nack(wire, message))
+    else:
+        assert unsubscribe_and_wait(wire, "s") == []
+    grave.expect_message("x", dead_letter_reason="expired", original_destination=f"{queue}-0")
+    assert way != "NACK" or unsubscribe_and_wait(wire, "s") == []
+    assert left_in(wire, f"{queue}-0") == []
+
+
+def test_a_delivery_in_flight_may_be_acknowledged_after_it_expired(client: Clients, queue: str) -> None:
+    wire, grave = client(), client()
+    for number in range(2):
+        grave.subscribe(dead_letters(f"{queue}-{number}"), str(number))
+    wire.subscribe(f"{queue}-0", "s", ack="client")
+    wire.send(frames.send(f"{queue}-0", "x", ttl=120))
+    message = wire.expect_message("x")
+    wire.send(frames.send(f"{queue}-1", "clock", ttl=120))
+    grave.expect_message("clock")
+    assert ack_and_wait(wire, message) == []
+    grave.barrier(wire)
+
+
+def test_an_expired_dead_letter_does_not_expire_again(client: Clients, strict: BrokerProcess, queue: str) -> None:
+    publisher, wire = client(to=strict), client(to=strict)
+    publisher.send_and_wait(queue, "x", expires=1)
+    for _ in range(2):
+        wire.send(frames.subscribe(dead_letters(queue), "s", ack="client"))
+        dead = wire.expect_message("x", dead_letter_reason="expired")
+        wire.send(nack(wire, dead))
+        wire.expect_message("x", dead_letter_reason="expired", redelivered="true")
+        assert unsubscribe_and_wait(wire, "s") == []
+    buried(wire, queue, "x")
