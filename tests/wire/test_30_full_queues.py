@@ -12,7 +12,7 @@ from tests.support.clock import let_pass
 from tests.support.frames import VERSIONS
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
-from tests.support.queues import ack_and_wait, bodies, fill, nack_and_wait, take
+from tests.support.queues import ack_and_wait, bodies, dead_letters, fill, nack_and_wait, take
 from tests.support.wire import Wire
 from tests.wire.test_26_diag import answer
 
@@ -24,11 +24,6 @@ KILOBYTE = "." * 1000
 def tight(start_broker: StartBroker) -> BrokerProcess:
     """A broker whose queues hold three messages, and which gives up after one delivery."""
     return start_broker(max_queue_length=ROOM, max_deliveries=1)
-
-
-def dead_letters(queue: str) -> str:
-    """The dead-letter queue of a queue."""
-    return "/queue/dlq/" + queue.removeprefix("/queue/")
 
 
 def taken(wire: Wire, queue: str, count: int) -> list[Frame]:

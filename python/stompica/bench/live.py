@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from stompica.arguments import seconds
 from stompica.bench import BenchError, procfs
 from stompica.bench.sampler import QUERIES, STAGES, Sampler, Stages, now_us
 from stompica.diag import connect
@@ -129,26 +130,22 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--diag", required=True, metavar="URL", help="the broker: stomp://HOST:PORT, ws://HOST:PORT/")
     add("--into", required=True, type=Path, metavar="DIR", help="a folder for the recording is made here")
-    add("--every", type=_seconds, default=1.0, metavar="SECONDS", help="interval, default 1")
+    add("--every", type=seconds(0.1, SECONDS_MAX), default=1.0, metavar="SECONDS", help="interval, default 1")
     add(
         "--for",
-        type=_seconds,
+        type=seconds(0.1, SECONDS_MAX),
         dest="seconds",
         default=math.inf,
         metavar="SECONDS",
         help="default: until Ctrl-C or SIGTERM",
     )
     add("--pid", type=int, help="the broker's process, where it is on this machine")
-    add("--file-every", type=_seconds, default=60.0, metavar="SECONDS", help="write files this often, default 60")
+    add(
+        "--file-every",
+        type=seconds(0.1, SECONDS_MAX),
+        default=60.0,
+        metavar="SECONDS",
+        help="write files this often, default 60",
+    )
     add("--stages", action="store_true", help="let the broker time its stages, which costs it a little")
     return parser
-
-
-def _seconds(word: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds") from None
-    if not 0.1 <= value <= SECONDS_MAX:
-        raise argparse.ArgumentTypeError(f"from 0.1 to {SECONDS_MAX} seconds")
-    return value

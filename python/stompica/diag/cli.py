@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from stompica.arguments import seconds
 from stompica.diag.front import Diag
 from stompica.diag.records import QUERIES, Stage, plain
 from stompica.diag.remote import DEFAULT_PORT, REMOTE_INTERVAL_MIN_S, connect
@@ -48,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--watch",
-        type=_seconds,
+        type=seconds(REMOTE_INTERVAL_MIN_S, INTERVAL_MAX_S, "; a query goes in front of it"),
         nargs="?",
         const=1.0,
         metavar="SECONDS",
@@ -62,16 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="one line of JSON for each answer")
     return parser
-
-
-def _seconds(word: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds; a query goes in front of it") from None
-    if not REMOTE_INTERVAL_MIN_S <= value <= INTERVAL_MAX_S:
-        raise argparse.ArgumentTypeError(f"from {REMOTE_INTERVAL_MIN_S:g} to {INTERVAL_MAX_S:g} seconds")
-    return value
 
 
 def _show(query: str, record: Any, as_json: bool) -> None:
