@@ -17,14 +17,19 @@ const REFUSAL_MS: u64 = 1000;
 /// A silent WebSocket client without heart-beats is pinged after this long, and given up after as long again.
 const PING_MS: u64 = 60_000;
 
+/// Deadlines met in one turn, whatever else it did: they must not wait for a budget that others use up.
+const TURN_DEADLINES_MAX: usize = 2000;
+
 fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(NEVER)
 }
 
 impl Shard {
-    /// Acts on every deadline that has passed.
+    /// Acts on the deadlines that have passed, as many as one turn allows; those that are left come first in the next.
     pub(super) fn meet_deadlines(&mut self) {
-        while let Some((at_ms, due)) = self.timers.pop_due(self.now_ms) {
+        for _ in 0..TURN_DEADLINES_MAX {
+            let Some((at_ms, due)) = self.timers.pop_due(self.now_ms) else { break };
+            self.budget.visit(1);
             match due {
                 Due::Conn(key) => self.meet_conn(at_ms, key),
                 Due::Queue(key) => self.home.meet(key),

@@ -8,9 +8,10 @@
 //! In: readiness, mail, the time. Out: bytes on sockets, mail. Owned here: everything below; no locks, no atomics but
 //! the mailboxes and a few counters, once per turn.
 //!
-//! Invariants: a turn ends after [`TURN_ENCODED_MAX`] or [`TURN_DELIVERIES_MAX`], and the rest of the input waits in
-//! its connection; frames are encoded in the order of arrival; before anything else is appended to an outbox, the open
-//! [`deliver::Run`] is handed out; readiness is remembered until a read or write says that the socket is drained.
+//! Invariants: a turn ends after [`TURN_ENCODED_MAX`], [`TURN_DELIVERIES_MAX`] or [`TURN_VISITED_MAX`], and the rest of
+//! the input waits in its connection; frames are encoded in the order of arrival; before anything else is appended to an
+//! outbox, the open [`deliver::Run`] is handed out; readiness is remembered until a read or write says that the socket is
+//! drained.
 
 mod accept;
 mod attach;
@@ -81,6 +82,8 @@ const READ_BYTES: usize = 64 << 10;
 const TURN_ENCODED_MAX: usize = 1 << 20;
 /// Deliveries made in one turn.
 const TURN_DELIVERIES_MAX: usize = 20_000;
+/// Queues, names, patterns, reservations and the like that are looked at in one turn.
+const TURN_VISITED_MAX: usize = 20_000;
 /// Receivers of wide fan-outs that are flushed in one turn, so that others need not wait for all of them.
 const PACED_FLUSHES: usize = 32;
 /// How often a shard that waits for memory looks again.
@@ -88,14 +91,23 @@ const MEMORY_POLL: Duration = Duration::from_millis(10);
 
 /// What is left of a turn.
 #[derive(Clone, Copy, Debug, Default)]
-struct Budget {
+pub(crate) struct Budget {
     encoded: usize,
     deliveries: usize,
+    visited: usize,
 }
 
 impl Budget {
-    fn is_exhausted(self) -> bool {
-        self.encoded >= TURN_ENCODED_MAX || self.deliveries >= TURN_DELIVERIES_MAX
+    /// Counts work that neither encodes nor delivers: queues, names, patterns and reservations that are looked at.
+    pub(crate) fn visit(&mut self, count: usize) {
+        self.visited += count;
+    }
+
+    /// Whether the rest has to wait for the next turn.
+    pub(crate) fn is_exhausted(self) -> bool {
+        self.encoded >= TURN_ENCODED_MAX
+            || self.deliveries >= TURN_DELIVERIES_MAX
+            || self.visited >= TURN_VISITED_MAX
     }
 }
 
@@ -139,7 +151,7 @@ pub struct Shard {
     pub(crate) ids: MessageIds,
     pub(crate) counters: Counters,
     now_ms: u64,
-    budget: Budget,
+    pub(crate) budget: Budget,
     /// Number of the turn.
     turn: u64,
     read_buffer: Vec<u8>,
