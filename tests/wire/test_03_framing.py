@@ -108,13 +108,6 @@ def test_a_content_length_that_is_no_number_is_an_error(client: Clients, topic: 
     wire.expect_error("E-CONTENT-LENGTH")
 
 
-@pytest.mark.parametrize("length", [" 3", "3 ", "3\t"])
-def test_content_length_is_not_trimmed_in_1_2(client: Clients, topic: str, length: str) -> None:
-    wire = client("1.2")
-    wire.send(frames.send(topic, "abc", content_length=length))
-    wire.expect_error("E-CONTENT-LENGTH")
-
-
 @pytest.mark.parametrize("length", [1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, 10**40])
 def test_an_absurd_content_length_is_an_error_at_once(client: Clients, topic: str, length: int) -> None:
     wire = client()
@@ -158,13 +151,6 @@ def test_a_body_on_any_frame_but_send_is_an_error(
     wire.send(frames.begin("open"))
     headers: list[frames.Header] = [("destination", topic), ("id", "7"), ("transaction", "open"), ("message-id", "1")]
     wire.send(frames.frame(command, *headers, body="body", content_length=length))
-    wire.expect_error("E-BODY")
-
-
-@pytest.mark.parametrize("length", [None, 4], ids=["uncounted", "counted"])
-def test_a_body_on_connect_is_an_error(client: Clients, length: int | None) -> None:
-    wire = client.raw()
-    wire.send(frames.frame("CONNECT", ("accept-version", "1.2"), ("host", "h"), body="body", content_length=length))
     wire.expect_error("E-BODY")
 
 

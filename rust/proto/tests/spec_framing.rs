@@ -104,12 +104,21 @@ fn the_octet_behind_the_body_must_be_nul() {
 
 #[test]
 fn a_content_length_is_digits() {
-    for value in ["", "x", "-1", "+1", "1.0", "1 ", "0x1", "1:2", "\u{661}"] {
+    for value in ["", " ", "x", "-1", "+1", "1.0", "1 1", "0x1", "1:2", "\u{661}"] {
         let stream = format!("SEND\ncontent-length:{value}\n\na\0");
         assert_eq!(error(Some(V1_2), stream.as_bytes()), Some(Code::ContentLength), "{value}");
     }
-    assert_eq!(error(Some(V1_1), b"SEND\ncontent-length: 1\n\na\0"), Some(Code::ContentLength));
-    assert_eq!(one(Some(V1_0), b"SEND\ncontent-length:  1\n\na\0").body, b"a", "1.0 loses leading spaces");
+}
+
+// PRODUCT.md, section 3
+#[test]
+fn blanks_around_a_content_length_are_ignored() {
+    for version in [V1_0, V1_1, V1_2] {
+        for value in [" 1", "1 ", " \t 1 \t ", "1\t"] {
+            let stream = format!("SEND\ncontent-length:{value}\n\n\0\0");
+            assert_eq!(one(Some(version), stream.as_bytes()).body, b"\0", "{value:?}");
+        }
+    }
 }
 
 // PROTOCOL 30
@@ -129,15 +138,53 @@ fn every_frame_may_have_a_content_length() {
     assert_eq!(one(Some(V1_2), b"DIAG\ncontent-length:7\n\nsession\0").body, b"session");
 }
 
+const WITHOUT_BODY: [&str; 8] =
+    ["SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT"];
+
 // PROTOCOL 34
 #[test]
 fn a_body_on_a_frame_without_one_is_an_error_at_its_first_octet() {
-    for command in
-        ["SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT", "CONNECT"]
-    {
-        assert_eq!(error(Some(V1_2), format!("{command}\n\nx").as_bytes()), Some(Code::Body), "{command}");
-        let stream = format!("{command}\ncontent-length:1\n\n");
-        assert_eq!(error(Some(V1_2), stream.as_bytes()), Some(Code::Body), "{command}");
+    for command in WITHOUT_BODY {
+        for body in ["x", "\n\r\nx", "\rx", " "] {
+            for version in [V1_1, V1_2] {
+                let stream = format!("{command}\n\n{body}");
+                assert_eq!(error(Some(version), stream.as_bytes()), Some(Code::Body), "{command} {body:?}");
+                let stream = format!("{command}\ncontent-length:9\n\n{body}");
+                assert_eq!(error(Some(version), stream.as_bytes()), Some(Code::Body), "{command} {body:?}");
+            }
+        }
+        let half = format!("{command}\ncontent-length:1\n\n\r\n\0");
+        assert_eq!(error(Some(V1_2), half.as_bytes()), Some(Code::Body), "the CR is no line end: {command}");
+    }
+}
+
+// PROTOCOL 34
+#[test]
+fn line_ends_as_a_body_are_ignored_in_every_version() {
+    for command in WITHOUT_BODY {
+        for version in [V1_0, V1_1, V1_2] {
+            for body in ["\n", "\r\n", "\n\r\n\n"] {
+                let frame = one(Some(version), format!("{command}\n\n{body}\0").as_bytes());
+                assert_eq!(frame.body, b"", "{command} {body:?}");
+                let counted = format!("{command}\ncontent-length:{}\n\n{body}\0", body.len());
+                assert_eq!(one(Some(version), counted.as_bytes()).body, b"", "{command} {body:?}");
+            }
+        }
+    }
+    assert_eq!(error(Some(V1_2), b"ACK\ncontent-length:1\n\n\n\n\0"), Some(Code::ContentLength));
+}
+
+// PROTOCOL 34
+#[test]
+fn any_body_is_ignored_in_1_0_and_on_connect() {
+    for stream in [&b"\n\nbody\0"[..], b"\ncontent-length:3\n\na\0b\0"] {
+        for command in WITHOUT_BODY {
+            assert_eq!(one(Some(V1_0), &[command.as_bytes(), stream].concat()).body, b"", "{command}");
+        }
+        for version in [None, Some(V1_0), Some(V1_1), Some(V1_2)] {
+            assert_eq!(one(version, &[b"CONNECT", stream].concat()).command, Command::Connect);
+            assert_eq!(one(version, &[b"STOMP", stream].concat()).body, b"");
+        }
     }
 }
 

@@ -87,7 +87,6 @@ impl Head {
         let line_rules = LineRules {
             has_crlf: phase.has_crlf(command),
             takes_cr: phase != Phase::Session(Version::V1_2) || !command.is_escaped(),
-            takes_padding: matches!(phase, Phase::BeforeLogin | Phase::Session(Version::V1_0)),
             escapes: phase.escapes_of(command),
         };
         loop {
@@ -194,7 +193,7 @@ impl Head {
             self.plain = false;
         }
         if name == crate::header::CONTENT_LENGTH && self.content_length.is_none() {
-            self.content_length = Some(parse_length(value, rules)?);
+            self.content_length = Some(parse_length(value)?);
         }
         // `end` fits, and the other two lie before it.
         Ok(HeaderSpan { start: start as u32, colon: colon as u32, end })
@@ -290,13 +289,12 @@ fn nul_in_head(number: u32) -> ProtocolError {
     )
 }
 
-/// Reads a content-length: digits only. What exceeds `usize` is cut to it, so that the size limit refuses it.
-fn parse_length(value: &[u8], rules: LineRules) -> Result<usize, ProtocolError> {
+/// Reads a content-length: digits, with blanks around them where a client writes some. What exceeds `usize` is cut to
+/// it, so that the size limit refuses it.
+fn parse_length(value: &[u8]) -> Result<usize, ProtocolError> {
     let mut digits = value;
-    if rules.takes_padding {
-        while let [b' ', rest @ ..] = digits {
-            digits = rest;
-        }
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = digits {
+        digits = rest;
     }
     let number = digits.iter().try_fold(0_usize, |sum, &digit| {
         digit.is_ascii_digit().then(|| sum.saturating_mul(10).saturating_add(usize::from(digit - b'0')))
@@ -318,7 +316,5 @@ struct LineRules {
     has_crlf: bool,
     /// CR is data, wherever it does not end the line.
     takes_cr: bool,
-    /// content-length may have leading spaces.
-    takes_padding: bool,
     escapes: Version,
 }
