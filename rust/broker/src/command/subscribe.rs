@@ -194,9 +194,6 @@ impl Shard {
                 None => _ = self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit),
             }
         }
-        if full {
-            self.change_full_of(found.index, true);
-        }
         // Where nobody waits for the answer, the news is enough, and only the first subscription is news. A RECEIPT
         // asks everybody even so: the news of an earlier subscription may still be on its way.
         let backlog = has_backlog.then_some(found);
@@ -213,6 +210,10 @@ impl Shard {
         if others > 0 && (waiting > 0 || change == InterestChange::Changed || backlog.is_some()) {
             let asker = Asker { shard: self.id(), conn: key, token };
             self.tell_interest(destination, true, (waiting > 0).then_some(asker), backlog);
+        }
+        if full {
+            // Behind the interest: what a shard hears of an entry that it does not have is lost.
+            self.change_full_of(found.index, true);
         }
         Ok(())
     }

@@ -1,0 +1,97 @@
+"""A full outbox holds its publishers back wherever they are connected (PRODUCT.md, `slow_consumer`)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import StartBroker
+from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
+
+AHEAD_MAX = 48 << 20
+"""What a publisher may be ahead of a consumer with an outbox of 8 MiB: far more than the kernel's buffers."""
+TRIAL_S = 1.0
+"""How long a publisher tries to get further ahead than that."""
+
+
+class SlowReader:
+    """A consumer that takes a few MB a second: too little for any publisher, enough not to be cut off."""
+
+    def __init__(self, port: int) -> None:
+        self.wire = Wire(port, receive_buffer=1 << 16)
+        self.wire.connect()
+        self.taken = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def start(self) -> None:
+        """From now on it reads, and whatever comes is forgotten."""
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._done.wait(0.01):
+            self.taken += len(self.wire.sock.recv(1 << 15))
+
+    def close(self) -> None:
+        """Ends the reading and the connection."""
+        self._done.set()
+        self._thread.join()
+        self.wire.discard()
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker) -> BrokerProcess:
+    """Its outboxes are large enough to stay over half for a while."""
+    return start_broker(outbox_limit="8MiB", slow_consumer="block:60s")
+
+
+@pytest.fixture
+def publishers(broker: BrokerProcess) -> Iterator[list[Wire]]:
+    """Dealt out to the shards in turns: where there are several, the last ones are not on the slow consumer's."""
+    wires = [Wire(broker.port) for _ in range(4)]
+    for wire in wires:
+        wire.connect()
+    yield wires
+    for wire in wires:
+        wire.discard()
+
+
+@pytest.fixture
+def slow(broker: BrokerProcess, publishers: list[Wire]) -> Iterator[SlowReader]:
+    """Its outbox is full of `/topic/first`."""
+    reader = SlowReader(broker.port)
+    reader.wire.subscribe("/topic/first", "first")
+    reader.start()
+    assert get_ahead(publishers[:2], "/topic/first", reader) <= AHEAD_MAX
+    yield reader
+    reader.close()
+
+
+def get_ahead(publishers: list[Wire], topic: str, reader: SlowReader) -> int:
+    """Publishes as fast as the broker takes it. Returns by how many bytes the publishers were ahead at last."""
+    data = frames.send_counted(topic, b"x" * 8192) * 64
+    sent = [0] * len(publishers)
+    taken_before, ahead = reader.taken, 0
+    deadline = time.monotonic() + TRIAL_S
+    while ahead <= AHEAD_MAX and time.monotonic() < deadline:
+        for at, publisher in enumerate(publishers):
+            publisher.sock.settimeout(0.02)
+            with contextlib.suppress(TimeoutError):
+                sent[at] += publisher.sock.send(data[sent[at] % len(data) :])
+        ahead = sum(sent) - (reader.taken - taken_before)
+    return ahead
+
+
+@pytest.mark.parametrize("renewed", [False, True], ids=["new", "renewed"])
+def test_a_subscription_that_joins_a_full_connection_holds_publishers_of_all_shards_back(
+    broker: BrokerProcess, publishers: list[Wire], slow: SlowReader, renewed: bool
+) -> None:
+    subscribe = frames.subscribe("/topic/second", "second")
+    slow.wire.send(subscribe, *([frames.unsubscribe("second"), subscribe] if renewed else []))
+    assert get_ahead(publishers[2:], "/topic/second", slow) <= AHEAD_MAX
