@@ -87,7 +87,7 @@ impl Shard {
             return Ok(Flow::Parked);
         }
         if let Some(conn) = self.conns.get_mut(key) {
-            conn.waits_since_ms = None;
+            conn.wait.passed();
         }
         let receipt = frame.header(header::RECEIPT).map(|id| id.as_ref().into());
         Ok(self.ask_for(key, query, Purpose::Publish { name: name.into(), headers: headers.into(), receipt }))

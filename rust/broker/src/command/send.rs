@@ -80,7 +80,7 @@ impl Shard {
             return Some(Flow::Parked);
         }
         if let Some(conn) = self.conns.get_mut(key) {
-            conn.waits_since_ms = None;
+            conn.wait.passed();
         }
         None
     }

@@ -14,6 +14,7 @@ use crate::io::flight::Flight;
 use crate::outbox::Outbox;
 use crate::queue::Temporary;
 use crate::router::group::{Framing, SubscriptionIndex};
+use crate::shard::parking::Wait;
 use crate::shard::timer::NEVER;
 use crate::tx::{Commit, Transactions};
 
@@ -63,37 +64,6 @@ pub enum Flush {
     Prompt,
     /// Flushed when its place in the paced list comes, as a receiver of a wide fan-out.
     Paced,
-}
-
-/// Why a connection's next SEND waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
-    /// A receiver's outbox is full.
-    SlowConsumer,
-    /// `memory_limit` is near.
-    Memory,
-    /// Another shard's mailbox is over its mark.
-    Mailbox,
-    /// `memory_limit` is near, and the SEND has not arrived in full.
-    Arriving,
-    /// A COMMIT waits for the homes of its queues.
-    Commit,
-    /// A query of diagnostics waits for all shards.
-    Query,
-}
-
-impl Pause {
-    /// In words, for logs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Pause::SlowConsumer => "a receiver's outbox is full",
-            Pause::Memory | Pause::Arriving => "memory_limit is near",
-            Pause::Mailbox => "max_input_queue_size is reached",
-            Pause::Commit => "a COMMIT waits for the homes of its queues",
-            Pause::Query => "a query of diagnostics waits for all shards",
-        }
-    }
 }
 
 /// An answer that waits for its turn, or for other shards.
@@ -162,10 +132,8 @@ pub struct Conn {
     pub refused: bool,
     /// DISCONNECT was taken, or an ERROR waits: read no more, and close once the answers due are written.
     pub ending: bool,
-    /// When and why a SEND was parked.
-    pub parked: Option<(u64, Pause)>,
-    /// When the SEND that waits was parked first; stands until it passes.
-    pub waits_since_ms: Option<u64>,
+    /// What its next frame waits for, if it is not read.
+    pub wait: Wait,
     /// The outbox is full since this time.
     pub full_since_ms: Option<u64>,
     /// How long a full outbox may stay over half, in milliseconds, by what its subscriptions asked for.
@@ -226,8 +194,7 @@ impl Conn {
             eof: false,
             refused,
             ending: false,
-            parked: None,
-            waits_since_ms: None,
+            wait: Wait::default(),
             full_since_ms: None,
             patience_ms: u64::MAX,
             stuck_since_ms: now_ms,

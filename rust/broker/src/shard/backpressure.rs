@@ -15,10 +15,11 @@ use stompica_proto::error::Code;
 
 use super::Shard;
 use super::mailbox::Mail;
+use super::parking::Pause;
 use crate::chunk::{ChunkId, ChunkPool};
 use crate::config::{Config, SlowConsumer};
 use crate::ids::{ConnKey, ShardId};
-use crate::io::conn::{Conn, Pause, Phase};
+use crate::io::conn::{Conn, Phase};
 use crate::log::Level;
 use crate::notice::with_notice;
 use crate::options;
@@ -144,43 +145,6 @@ impl Shard {
         }
     }
 
-    /// Leaves a connection's SEND, and all behind it, unread until something gives.
-    pub(crate) fn park(&mut self, key: ConnKey, pause: Pause) {
-        let now_ms = self.now_ms;
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.parked.is_none() {
-            conn.parked = Some((conn.waits_since_ms.unwrap_or(now_ms), pause));
-            conn.waits_since_ms = conn.parked.map(|(since_ms, _)| since_ms);
-            self.parked.push(key);
-            self.counters.parked += 1;
-        }
-        self.rearm(key);
-    }
-
-    /// Reads a connection that waited, alone: its COMMIT has been decided, or it is its turn.
-    pub(super) fn unpark(&mut self, key: ConnKey) {
-        let now_ms = self.now_ms;
-        if let Some(conn) = self.conns.get_mut(key)
-            && conn.parked.take().is_some()
-        {
-            conn.backlog = true;
-            conn.read_ms = now_ms;
-            self.queue_for_reading(key);
-        }
-    }
-
-    /// Lets every parked connection try its SEND again.
-    pub(super) fn retry_parked(&mut self) {
-        for key in std::mem::take(&mut self.parked) {
-            if let Some(conn) = self.conns.get_mut(key) {
-                conn.parked = None;
-                conn.backlog = true;
-                conn.read_ms = self.now_ms; // it was not being read: no heart-beat was expected
-                self.queue_for_reading(key);
-            }
-        }
-    }
-
     /// Acts on the outboxes that this turn filled, and that flushing did not relieve.
     pub(super) fn act_on_outboxes(&mut self) {
         for key in std::mem::take(&mut self.newly_full) {
@@ -219,7 +183,6 @@ impl Shard {
         if conn.full_since_ms.is_some() && waiting < limit / 2 {
             conn.full_since_ms = None;
             self.change_full(key, false);
-            self.retry_parked();
         }
     }
 
@@ -237,6 +200,11 @@ impl Shard {
         let Some(index) = self.router.subscriptions[subscription as usize].entry() else { return };
         let entry = &mut self.router.entries[index as usize];
         entry.full_local = if full { entry.full_local + 1 } else { entry.full_local - 1 };
+        let is_relieved = entry.full_local == 0;
+        if is_relieved {
+            self.retry_parked(&[Pause::SlowConsumer]);
+        }
+        let entry = &self.router.entries[index as usize];
         if entry.full_local == u32::from(full) {
             let name = self.router.entry_name(index).into();
             self.tell_all(|from| Mail::Full { from, name: std::sync::Arc::clone(&name), full });
@@ -285,6 +253,6 @@ impl Shard {
     /// Another shard has room again.
     pub(super) fn has_room(&mut self, shard: ShardId) {
         self.crowded &= !shard.bit();
-        self.retry_parked();
+        self.retry_parked(&[Pause::Mailbox]);
     }
 }

@@ -73,6 +73,7 @@ impl Shard {
             return;
         }
         self.abandon_commit(key);
+        self.parking.end(&mut self.conns, key);
         self.forget_subscriptions(key);
         self.forget_temporary(key);
         self.close_websocket(key, close_code, reason);
@@ -83,7 +84,6 @@ impl Shard {
         conn.backlog = false;
         conn.transactions = None;
         conn.answers.clear();
-        conn.parked = None;
         conn.full_since_ms = None;
         conn.since_ms = now_ms;
         conn.written_ms = now_ms;
@@ -128,6 +128,7 @@ impl Shard {
         self.abandon_commit(key);
         self.forget_subscriptions(key);
         self.forget_temporary(key);
+        self.parking.end(&mut self.conns, key);
         let Some(mut conn) = self.conns.remove(key) else { return };
         conn.outbox.clear(&mut self.chunks);
         if let Some(flight) = &mut conn.flight {
@@ -162,9 +163,6 @@ impl Shard {
         let full = conn.full_since_ms.take().is_some();
         for subscription in subscriptions {
             self.remove_subscription(subscription, full);
-        }
-        if full {
-            self.retry_parked();
         }
     }
 

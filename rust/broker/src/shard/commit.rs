@@ -6,13 +6,15 @@
 //! ```
 //! The connection's next frames wait meanwhile. Where only this shard is concerned it all happens at once.
 
+use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
 
 use super::Shard;
+use super::parking::{Pause, Question};
 use crate::command::Flow;
 use crate::ids::{ConnKey, ShardId};
-use crate::io::conn::{Conn, Pause};
+use crate::io::conn::Conn;
 use crate::options::Retain;
 use crate::queue::mail::{Asker, Need, QueueMail};
 use crate::queue::stored::Stored;
@@ -45,7 +47,7 @@ impl Shard {
             return Ok(Flow::Parked);
         }
         let operations = open.end(id)?;
-        conn.waits_since_ms = None;
+        conn.wait.passed();
         self.commit_prepared(key, operations, needs, frame)
     }
 
@@ -91,11 +93,10 @@ impl Shard {
             self.apply(key, commit);
             return Ok(Flow::Done);
         }
-        let now_ms = self.now_ms;
         if let Some(conn) = self.conns.get_mut(key) {
-            conn.parked = Some((now_ms, Pause::Commit));
             conn.committing = Some(Box::new(commit));
         }
+        self.wait_for(key, Question::Commit(token));
         Ok(Flow::Waiting)
     }
 
@@ -212,6 +213,7 @@ impl Shard {
             return;
         }
         let Some(mut commit) = conn.committing.take() else { return };
+        let question = Question::Commit(commit.token);
         match commit.refusal.take() {
             None => self.apply(key, *commit),
             Some(error) => {
@@ -219,7 +221,7 @@ impl Shard {
                 self.fail_with(key, error, &commit.offender);
             }
         }
-        self.unpark(key);
+        self.go_on_after(key, question);
     }
 
     fn cancel_everywhere(&mut self, key: ConnKey, commit: &Commit) {
@@ -230,11 +232,12 @@ impl Shard {
         }
     }
 
-    /// The connection of a COMMIT that waits is gone: nothing takes effect.
-    pub(super) fn abandon_commit(&mut self, key: ConnKey) {
-        if let Some(commit) = self.conns.get_mut(key).and_then(|conn: &mut Conn| conn.committing.take()) {
-            self.cancel_everywhere(key, &commit);
-        }
+    /// Nobody waits any more for a COMMIT that waits for its homes: nothing takes effect. Returns what an ERROR tells
+    /// about it.
+    pub(super) fn abandon_commit(&mut self, key: ConnKey) -> Option<Offender> {
+        let commit = self.conns.get_mut(key).and_then(|conn: &mut Conn| conn.committing.take())?;
+        self.cancel_everywhere(key, &commit);
+        Some(commit.offender)
     }
 
     /// Does all that a transaction holds; nothing can fail any more.

@@ -6,9 +6,10 @@ use stompica_proto::{ProtocolError, ws};
 use super::Shard;
 use super::close::{CLOSING_STALL_MS, LINGER_MS};
 use super::input::offender_in;
+use super::parking::Question;
 use super::timer::{Due, NEVER};
 use crate::ids::ConnKey;
-use crate::io::conn::{Conn, Pause, Phase, Transport};
+use crate::io::conn::{Conn, Phase, Transport};
 use crate::queue::SubscriptionKey;
 use crate::queue::unacked::TakenOnes;
 
@@ -110,8 +111,8 @@ impl Shard {
             let again_ms = self.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
             next_ms = next_ms.min(if conn.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
         }
-        match conn.parked {
-            Some((since_ms, _)) => next_ms.min(since_ms.saturating_add(millis(self.config.publish_timeout))),
+        match conn.wait.since_ms() {
+            Some(since_ms) => next_ms.min(since_ms.saturating_add(millis(self.config.publish_timeout))),
             None => next_ms.min(self.silence_deadline(conn)),
         }
     }
@@ -153,9 +154,9 @@ impl Shard {
             self.control(key, |out| out.push(b'\n'));
         }
         let Some(conn) = self.conns.get(key) else { return };
-        if let Some((since_ms, pause)) = conn.parked {
+        if let Some(since_ms) = conn.wait.since_ms() {
             if now_ms >= since_ms.saturating_add(millis(self.config.publish_timeout)) {
-                self.refuse_parked(key, pause);
+                self.refuse_waiting(key);
             }
         } else if now_ms >= self.silence_deadline(conn) {
             self.break_silence(key);
@@ -170,13 +171,19 @@ impl Shard {
         self.fail(key, ProtocolError::new(Code::LoginTimeout, text), None);
     }
 
-    fn refuse_parked(&mut self, key: ConnKey, pause: Pause) {
-        let text = format!(
-            "a SEND was held for publish_timeout={} ms: {}",
-            millis(self.config.publish_timeout),
-            pause.as_str()
-        );
-        let offender = self.conns.get(key).map(|conn| offender_in(&conn.input)).unwrap_or_default();
+    /// What a connection waits for did not come in time. A COMMIT that waits for its homes takes no effect any more.
+    fn refuse_waiting(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get(key) else { return };
+        let what = match conn.wait.question() {
+            Some(Question::Commit(_)) => "COMMIT",
+            Some(Question::Query(_)) => "query",
+            None => "SEND",
+        };
+        let held_ms = millis(self.config.publish_timeout);
+        let text = format!("a {what} was held for publish_timeout={held_ms} ms: {}", conn.wait.describe());
+        let in_front = offender_in(&conn.input);
+        let offender = self.abandon_commit(key).unwrap_or(in_front);
+        self.parking.end(&mut self.conns, key);
         self.fail_with(key, ProtocolError::new(Code::Memory, text), &offender);
     }
 

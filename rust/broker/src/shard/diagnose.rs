@@ -118,7 +118,7 @@ impl Shard {
         // The count of stale messages is the broker's: one shard tells it.
         let stale = if self.id.0 == 0 { self.shared.stale.count.load(Ordering::Relaxed) } else { 0 };
         Waiting {
-            r#in: self.mailbox_frames() + self.parked.len() as u64,
+            r#in: self.mailbox_frames() + self.parking.len() as u64,
             out: out as u64,
             stale: stale as u64,
         }

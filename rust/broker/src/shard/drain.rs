@@ -87,7 +87,7 @@ impl Shard {
         self.inbound.is_empty()
             && self.conns.iter().all(|(_, conn)| {
                 conn.phase != Phase::Open
-                    || (!conn.backlog && !conn.undrained && conn.parked.is_none() && conn.answers.is_empty())
+                    || (!conn.backlog && !conn.undrained && !conn.wait.is_on() && conn.answers.is_empty())
             })
     }
 

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
 use super::Shard;
+use super::parking::Question;
 use super::timer::Due;
 use crate::command::Flow;
 use crate::diag::Query;
@@ -18,7 +19,7 @@ use crate::diag::answer::Answer;
 use crate::diag::part::Part;
 use crate::diag::stages::{Began, Stage};
 use crate::ids::ConnKey;
-use crate::io::conn::{Answer as PendingFrame, Pause, PendingAnswer, Phase};
+use crate::io::conn::{Answer as PendingFrame, PendingAnswer, Phase};
 use crate::queue::SubscriptionKey;
 use crate::queue::mail::QueueMail;
 use crate::router::DestinationIndex;
@@ -87,10 +88,7 @@ impl Shard {
         if !self.diagnostics.gathers.iter().any(|gather| gather.number == number) {
             return Flow::Done; // there is but one shard
         }
-        let now_ms = self.now_ms;
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.parked = Some((now_ms, Pause::Query));
-        }
+        self.wait_for(key, Question::Query(number));
         Flow::Waiting
     }
 
@@ -123,14 +121,14 @@ impl Shard {
         let answer = &Answer::new(query, part);
         match purpose {
             Purpose::Frame(receipt) => {
-                if self.resume(conn) {
+                if self.resume(conn, number) {
                     self.send_frame(conn, answer);
                     self.send_receipt(conn, receipt.as_deref());
                 }
             }
             Purpose::Publish { name, headers, receipt } => {
                 self.publish_answer(answer, &name, &headers);
-                if self.resume(conn) {
+                if self.resume(conn, number) {
                     self.send_receipt(conn, receipt.as_deref());
                 }
             }
@@ -140,12 +138,10 @@ impl Shard {
     }
 
     /// Lets whoever asked go on; false if it is gone, or was refused meanwhile.
-    fn resume(&mut self, key: ConnKey) -> bool {
+    fn resume(&mut self, key: ConnKey, number: u64) -> bool {
         let Some(conn) = self.conns.get(key) else { return false };
         let listens = conn.phase == Phase::Open && !conn.ending;
-        if matches!(conn.parked, Some((_, Pause::Query))) {
-            self.unpark(key);
-        }
+        self.go_on_after(key, Question::Query(number));
         listens
     }
 

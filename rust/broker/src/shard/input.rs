@@ -13,11 +13,12 @@ use stompica_proto::ws::{self, WsEvent};
 use stompica_proto::{Decoded, ProtocolError};
 
 use super::close::NORMAL;
+use super::parking::Pause;
 use super::{READ_BYTES, Shard};
 use crate::command::Flow;
 use crate::diag::stages::Stage;
 use crate::ids::ConnKey;
-use crate::io::conn::{Pause, Phase, Transport};
+use crate::io::conn::{Phase, Transport};
 
 /// A frame announced to be longer than this gets its memory as it arrives.
 const RESERVE_MAX: usize = 1 << 20;
@@ -60,18 +61,20 @@ impl Shard {
             self.discard_input(key);
             return;
         }
-        match conn.parked {
-            Some((_, Pause::Arriving)) if conn.read_to_end => conn.parked = None,
-            Some(_) => return,
-            None => {}
+        if conn.wait.is_on() {
+            if !(conn.read_to_end && conn.wait.pause() == Some(Pause::Arriving)) {
+                return;
+            }
+            self.parking.let_go(&mut self.conns, key);
         }
+        let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.backlog {
             conn.backlog = false;
             self.consume(key, &mut []);
             self.count_input(key);
         }
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.phase != Phase::Open || conn.parked.is_some() {
+        if conn.phase != Phase::Open || conn.wait.is_on() {
             return;
         }
         if conn.backlog {
@@ -97,7 +100,7 @@ impl Shard {
         while self
             .conns
             .get(key)
-            .is_some_and(|conn| conn.phase == Phase::Open && !conn.eof && conn.parked.is_none())
+            .is_some_and(|conn| conn.phase == Phase::Open && !conn.eof && !conn.wait.is_on())
         {
             let read_before = self.counters.reads;
             self.read(key);
@@ -327,7 +330,7 @@ impl Shard {
             if conn.phase != Phase::Open {
                 return bytes.len();
             }
-            if conn.parked.is_some() || conn.backlog {
+            if conn.wait.is_on() || conn.backlog {
                 break;
             }
             let Some(state) = conn.websocket() else { break };
@@ -369,7 +372,7 @@ impl Shard {
     pub(crate) fn end_if_done(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get(key) else { return };
         let over = conn.ending || conn.eof;
-        if over && conn.answers.is_empty() && !conn.backlog && conn.parked.is_none() {
+        if over && conn.answers.is_empty() && !conn.backlog && !conn.wait.is_on() {
             self.begin_close(key, NORMAL, "");
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::close::GOING_AWAY;
 use super::mailbox::{Accepted, Mail};
+use super::parking::Pause;
 use super::{Inbound, Shard};
 use crate::config::Config;
 use crate::diag::stages::Stage;
@@ -38,7 +39,7 @@ impl Shard {
                     (None, None) => {}
                 }
                 if !interested {
-                    self.retry_parked();
+                    self.retry_parked(&[Pause::SlowConsumer]);
                 }
             }
             Mail::Queue(from, mails) => {
@@ -51,7 +52,7 @@ impl Shard {
             Mail::Full { from, name, full } => {
                 self.router.set_full(&name, from, full);
                 if !full {
-                    self.retry_parked();
+                    self.retry_parked(&[Pause::SlowConsumer]);
                 }
             }
             Mail::Room(shard) => self.has_room(shard),
@@ -137,7 +138,7 @@ impl Shard {
         for key in self.conns.keys() {
             self.rearm(key);
         }
-        self.retry_parked();
+        self.retry_all_parked();
     }
 
     fn connection_infos(&self) -> Vec<ConnectionInfo> {
@@ -164,7 +165,7 @@ impl Shard {
     fn is_settled(&self) -> bool {
         self.inbound.is_empty()
             && self.undrained.is_empty()
-            && self.parked.is_empty()
+            && self.parking.is_empty()
             && self.conns.iter().all(|(_, conn)| conn.outbox.is_empty())
             && self.outgoing.iter().all(Vec::is_empty)
             && self.queue_out.iter().all(Vec::is_empty)

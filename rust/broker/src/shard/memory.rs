@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Shard;
+use super::parking::Pause;
 use crate::config::SlowConsumer;
 use crate::ids::ConnKey;
-use crate::io::conn::{Pause, Phase};
+use crate::io::conn::Phase;
 use crate::log::Level;
 
 /// How often the outboxes are compared while memory is short.
@@ -76,7 +77,7 @@ impl Shard {
         self.memory.is_short = held >= limit / 10 * if was_short { 7 } else { 8 };
         if was_short && !self.memory.is_short {
             self.memory.exempt = None;
-            self.retry_parked();
+            self.retry_parked(&[Pause::Memory, Pause::Arriving]);
         }
         if self.memory.is_short && self.now_ms >= self.memory.next_outbox_check_ms {
             if !was_short {
@@ -120,8 +121,8 @@ impl Shard {
     /// Gives the next connection its turn, where most of what this shard holds is input.
     fn let_one_go_on(&mut self) {
         if let Some((key, since_ms)) = self.memory.exempt {
-            let conn = self.conns.get(key).filter(|conn| conn.phase == Phase::Open && conn.parked.is_none());
-            if let Some(conn) = conn.filter(|conn| conn.waits_since_ms.is_some()) {
+            let conn = self.conns.get(key).filter(|conn| conn.phase == Phase::Open && !conn.wait.is_on());
+            if let Some(conn) = conn.filter(|conn| conn.wait.has_held()) {
                 let silent_ms = self.now_ms - conn.read_ms.max(since_ms);
                 if self.now_ms - since_ms < EXEMPTION_MS && silent_ms < SILENCE_MS {
                     return;
@@ -133,12 +134,7 @@ impl Shard {
         if self.input_bytes as i64 * 2 < self.counted_bytes {
             return;
         }
-        let next = self.parked.iter().position(|key| {
-            let parked = self.conns.get(*key).and_then(|conn| conn.parked);
-            matches!(parked, Some((_, Pause::Memory | Pause::Arriving)))
-        });
-        if let Some(at) = next {
-            let key = self.parked.remove(at);
+        if let Some(key) = self.parking.first_of(&[Pause::Memory, Pause::Arriving]) {
             self.memory.exempt = Some((key, self.now_ms));
             self.unpark(key);
         }

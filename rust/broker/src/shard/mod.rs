@@ -8,15 +8,15 @@
 //! In: readiness, mail, the time. Out: bytes on sockets, mail. Owned here: everything below; no locks, no atomics but
 //! the mailboxes and a few counters, once per turn.
 //!
-//! Invariants: a turn ends after [`TURN_ENCODED_MAX`], [`TURN_DELIVERIES_MAX`] or [`TURN_VISITED_MAX`], and the rest of
-//! the input waits in its connection; frames are encoded in the order of arrival; before anything else is appended to an
-//! outbox, the open [`deliver::Run`] is handed out; readiness is remembered until a read or write says that the socket is
-//! drained.
+//! Invariants: a turn ends when its [`Budget`] is used up, and the rest of the input waits in its connection; frames are
+//! encoded in the order of arrival; before anything else is appended to an outbox, the open [`deliver::Run`] is handed
+//! out; readiness is remembered until a read or write says that the socket is drained.
 
 mod accept;
 mod attach;
 mod backlog;
 mod backpressure;
+mod budget;
 mod close;
 mod commit;
 mod deadline;
@@ -31,6 +31,7 @@ pub mod mailbox;
 mod memory;
 mod monitor;
 mod output;
+pub(crate) mod parking;
 mod queues;
 mod receive;
 mod report;
@@ -47,6 +48,7 @@ use stompica_proto::HeaderSpan;
 
 use self::attach::Binding;
 use self::backlog::PendingBacklog;
+pub(crate) use self::budget::Budget;
 pub(crate) use self::close::describe;
 use self::commit::Prepared;
 use self::deliver::{Run, Tails};
@@ -54,6 +56,7 @@ use self::drain::Draining;
 use self::gather::Diagnostics;
 use self::mailbox::{Batch, Mail};
 use self::memory::MemoryState;
+use self::parking::Parking;
 pub use self::shared::{Once, Shared};
 use self::timer::Timers;
 use crate::chunk::ChunkPool;
@@ -78,38 +81,10 @@ pub const WAKER: Token = Token(usize::MAX);
 pub const LISTENER: Token = Token(usize::MAX - 1);
 /// Bytes read from one connection in one turn.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes encoded in one turn.
-const TURN_ENCODED_MAX: usize = 1 << 20;
-/// Deliveries made in one turn.
-const TURN_DELIVERIES_MAX: usize = 20_000;
-/// Queues, names, patterns, reservations and the like that are looked at in one turn.
-const TURN_VISITED_MAX: usize = 20_000;
 /// Receivers of wide fan-outs that are flushed in one turn, so that others need not wait for all of them.
 const PACED_FLUSHES: usize = 32;
 /// How often a shard that waits for memory looks again.
 const MEMORY_POLL: Duration = Duration::from_millis(10);
-
-/// What is left of a turn.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Budget {
-    encoded: usize,
-    deliveries: usize,
-    visited: usize,
-}
-
-impl Budget {
-    /// Counts work that neither encodes nor delivers: queues, names, patterns and reservations that are looked at.
-    pub(crate) fn visit(&mut self, count: usize) {
-        self.visited += count;
-    }
-
-    /// Whether the rest has to wait for the next turn.
-    pub(crate) fn is_exhausted(self) -> bool {
-        self.encoded >= TURN_ENCODED_MAX
-            || self.deliveries >= TURN_DELIVERIES_MAX
-            || self.visited >= TURN_VISITED_MAX
-    }
-}
 
 /// A batch that is being routed.
 #[derive(Debug)]
@@ -161,7 +136,7 @@ pub struct Shard {
     tails: Tails,
     /// Connections whose socket may have more to read, or whose input was left by the end of a turn.
     undrained: VecDeque<ConnKey>,
-    parked: Vec<ConnKey>,
+    parking: Parking,
     dirty: Vec<ConnKey>,
     paced: VecDeque<ConnKey>,
     run: Option<Run>,
@@ -226,7 +201,7 @@ impl Shard {
             scratch: Vec::new(),
             tails: Tails::default(),
             undrained: VecDeque::new(),
-            parked: Vec::new(),
+            parking: Parking::default(),
             dirty: Vec::new(),
             paced: VecDeque::new(),
             run: None,
@@ -279,6 +254,7 @@ impl Shard {
             || !self.dirty.is_empty()
             || !self.paced.is_empty()
             || !self.inbound.is_empty()
+            || self.parking.has_retries()
             || self.home.has_work()
             || self.listener.as_ref().is_some_and(Listener::is_ready)
     }
@@ -380,6 +356,7 @@ impl Shard {
     }
 
     fn serve_sockets(&mut self) {
+        self.resume_parked();
         for _ in 0..self.undrained.len() {
             if self.budget.is_exhausted() {
                 break;

@@ -1,0 +1,343 @@
+//! Connections that are not read for a while, and what ends the wait of each.
+//!
+//! | waits for | ends by |
+//! |---|---|
+//! | room ([`Pause`]) | a retry: its frame is looked at again, and may have to wait again |
+//! | an answer ([`Question`]) | that answer, nothing else |
+//! | either | the end of the connection |
+//!
+//! Only [`Parking`] changes what a connection waits for, so that its list and the connections agree. A retry costs a
+//! look at the frame that waits; so each kind of room has a list of its own, and a turn takes some of them.
+
+use std::collections::BTreeMap;
+
+use super::Shard;
+use crate::ids::ConnKey;
+use crate::io::conn::{Conns, Phase};
+
+/// Connections that try again in one turn.
+const TURN_RETRIES_MAX: usize = 256;
+/// Bytes of a frame that are looked at for the price of one visit.
+const VISIT_BYTES: usize = 4 << 10;
+
+/// The room for which a connection's next frame waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// A receiver's outbox is full.
+    SlowConsumer,
+    /// `memory_limit` is near.
+    Memory,
+    /// Another shard's mailbox is over its mark.
+    Mailbox,
+    /// `memory_limit` is near, and the SEND has not arrived in full.
+    Arriving,
+}
+
+impl Pause {
+    const ALL: [Pause; 4] = [Pause::SlowConsumer, Pause::Memory, Pause::Mailbox, Pause::Arriving];
+}
+
+/// The answer for which a connection's next frame waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// To the COMMIT with this token, by the homes of its queues.
+    Commit(u64),
+    /// To the query of diagnostics with this number, by all shards.
+    Query(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// And its place in the list.
+    Room(Pause, u64),
+    Answer(Question),
+}
+
+/// What one connection waits for, if it does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wait {
+    reason: Option<Reason>,
+    since_ms: u64,
+    /// When the frame that waits was held first; stands until it passes.
+    held_since_ms: Option<u64>,
+}
+
+impl Wait {
+    /// Whether the connection is not read.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.reason.is_some()
+    }
+
+    /// The room it waits for.
+    #[must_use]
+    pub fn pause(&self) -> Option<Pause> {
+        match self.reason {
+            Some(Reason::Room(pause, _)) => Some(pause),
+            _ => None,
+        }
+    }
+
+    /// The answer it waits for.
+    #[must_use]
+    pub fn question(&self) -> Option<Question> {
+        match self.reason {
+            Some(Reason::Answer(question)) => Some(question),
+            _ => None,
+        }
+    }
+
+    /// Since when it waits, retries included.
+    #[must_use]
+    pub fn since_ms(&self) -> Option<u64> {
+        self.is_on().then_some(self.since_ms)
+    }
+
+    /// Whether its next frame has been held and has not passed since.
+    #[must_use]
+    pub fn has_held(&self) -> bool {
+        self.held_since_ms.is_some()
+    }
+
+    /// The frame that was held has passed.
+    pub fn passed(&mut self) {
+        self.held_since_ms = None;
+    }
+
+    /// What it waits for in words, for an ERROR.
+    #[must_use]
+    pub fn describe(&self) -> &'static str {
+        match self.reason {
+            Some(Reason::Room(Pause::SlowConsumer, _)) => "a receiver's outbox is full",
+            Some(Reason::Room(Pause::Memory | Pause::Arriving, _)) => "memory_limit is near",
+            Some(Reason::Room(Pause::Mailbox, _)) => "max_input_queue_size is reached",
+            Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
+            Some(Reason::Answer(Question::Query(_))) => "a query of diagnostics waits for all shards",
+            None => "nothing",
+        }
+    }
+}
+
+/// The connections of a shard that wait for room, each kind in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Parking {
+    last_place: u64,
+    waiting: [BTreeMap<u64, ConnKey>; Pause::ALL.len()],
+    /// Those at places up to this one are to try again.
+    retry_through: [u64; Pause::ALL.len()],
+}
+
+impl Parking {
+    /// Lets a connection wait for room; false if it waits already, or is gone.
+    pub(super) fn hold(&mut self, conns: &mut Conns, key: ConnKey, pause: Pause, now_ms: u64) -> bool {
+        let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait).filter(|wait| !wait.is_on()) else {
+            return false;
+        };
+        self.last_place += 1;
+        wait.since_ms = *wait.held_since_ms.get_or_insert(now_ms);
+        wait.reason = Some(Reason::Room(pause, self.last_place));
+        self.waiting[pause as usize].insert(self.last_place, key);
+        true
+    }
+
+    /// Lets a connection wait for an answer.
+    pub(super) fn ask(&mut self, conns: &mut Conns, key: ConnKey, question: Question, now_ms: u64) {
+        self.end(conns, key);
+        if let Some(conn) = conns.get_mut(key) {
+            conn.wait.since_ms = now_ms;
+            conn.wait.reason = Some(Reason::Answer(question));
+        }
+    }
+
+    /// An answer has come; false if the connection does not wait for it.
+    pub(super) fn answered(conns: &mut Conns, key: ConnKey, question: Question) -> bool {
+        let wait = conns.get_mut(key).map(|conn| &mut conn.wait);
+        let wait = wait.filter(|wait| wait.question() == Some(question));
+        wait.is_some_and(|wait| wait.reason.take().is_some())
+    }
+
+    /// Ends a wait for room; false if the connection does not wait for any.
+    pub(super) fn let_go(&mut self, conns: &mut Conns, key: ConnKey) -> bool {
+        let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait) else { return false };
+        let Some(Reason::Room(pause, place)) = wait.reason else { return false };
+        wait.reason = None;
+        self.waiting[pause as usize].remove(&place);
+        true
+    }
+
+    /// Ends the wait of a connection that ends itself, whatever it is for.
+    pub(super) fn end(&mut self, conns: &mut Conns, key: ConnKey) {
+        self.let_go(conns, key);
+        if let Some(conn) = conns.get_mut(key) {
+            conn.wait = Wait::default();
+        }
+    }
+
+    /// There is room of this kind: all that wait for it now are to try again.
+    pub(super) fn retry(&mut self, pause: Pause) {
+        self.retry_through[pause as usize] = self.last_place;
+    }
+
+    /// Whether somebody is to try again.
+    pub(super) fn has_retries(&self) -> bool {
+        Pause::ALL.iter().any(|pause| self.first_to_retry(*pause).is_some())
+    }
+
+    /// Ends the wait of the next connection that is to try again; those that have waited longest go first.
+    pub(super) fn next_to_retry(&mut self, conns: &mut Conns) -> Option<ConnKey> {
+        let first = Pause::ALL.iter().filter_map(|pause| self.first_to_retry(*pause)).min_by_key(|at| at.0);
+        let (_, key) = first?;
+        let found = self.let_go(conns, key);
+        debug_assert!(found, "a connection on the list waits");
+        Some(key)
+    }
+
+    fn first_to_retry(&self, pause: Pause) -> Option<(u64, ConnKey)> {
+        let first = self.waiting[pause as usize].first_key_value().map(|(place, key)| (*place, *key));
+        first.filter(|(place, _)| *place <= self.retry_through[pause as usize])
+    }
+
+    /// The connection that has waited longest for room of one of these kinds.
+    pub(super) fn first_of(&self, pauses: &[Pause]) -> Option<ConnKey> {
+        let firsts = pauses.iter().filter_map(|pause| self.waiting[*pause as usize].first_key_value());
+        firsts.min_by_key(|(place, _)| **place).map(|(_, key)| *key)
+    }
+
+    /// How many wait for room.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.iter().map(BTreeMap::len).sum()
+    }
+
+    /// Whether nobody waits for room.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Shard {
+    /// Leaves a connection's next frame, and all behind it, unread until there is room.
+    pub(crate) fn park(&mut self, key: ConnKey, pause: Pause) {
+        if self.parking.hold(&mut self.conns, key, pause, self.now_ms) {
+            self.counters.parked += 1;
+        }
+        self.rearm(key);
+    }
+
+    /// Leaves a connection unread until an answer has come.
+    pub(super) fn wait_for(&mut self, key: ConnKey, question: Question) {
+        self.parking.ask(&mut self.conns, key, question, self.now_ms);
+        self.rearm(key);
+    }
+
+    /// An answer has come: whoever waits for it is read again.
+    pub(super) fn go_on_after(&mut self, key: ConnKey, question: Question) {
+        if Parking::answered(&mut self.conns, key, question) {
+            self.go_on(key);
+        }
+    }
+
+    /// Reads a connection again that waits for room, alone: it is its turn.
+    pub(super) fn unpark(&mut self, key: ConnKey) {
+        if self.parking.let_go(&mut self.conns, key) {
+            self.go_on(key);
+        }
+    }
+
+    fn go_on(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        conn.backlog = true;
+        conn.read_ms = self.now_ms; // it was not being read: no heart-beat was expected
+        self.budget.visit(1 + conn.input.len() / VISIT_BYTES);
+        self.queue_for_reading(key);
+    }
+
+    /// Lets those try again that wait for this kind of room, some in each turn.
+    pub(super) fn retry_parked(&mut self, pauses: &[Pause]) {
+        pauses.iter().for_each(|pause| self.parking.retry(*pause));
+    }
+
+    /// The same for all that wait for room.
+    pub(super) fn retry_all_parked(&mut self) {
+        self.retry_parked(&Pause::ALL);
+    }
+
+    /// Reads those again that are to try again, as many as one turn allows.
+    pub(super) fn resume_parked(&mut self) {
+        for _ in 0..TURN_RETRIES_MAX {
+            if self.budget.is_exhausted() {
+                break;
+            }
+            let Some(key) = self.parking.next_to_retry(&mut self.conns) else { break };
+            self.go_on(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::io::conn::Conn;
+
+    /// As many connections as asked for; their sockets lead nowhere.
+    fn connections(count: usize) -> (Conns, Vec<ConnKey>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let peer = listener.local_addr().expect("an address");
+        let mut conns = Conns::default();
+        let keys = (0..count)
+            .map(|at| {
+                let stream = std::net::TcpStream::connect(peer).expect("the backlog has room");
+                conns.insert(Conn::new(mio::net::TcpStream::from_std(stream), peer, at as u64, false, 0))
+            })
+            .collect();
+        (conns, keys)
+    }
+
+    #[test]
+    fn only_its_own_answer_ends_the_wait_for_an_answer() {
+        let (mut conns, keys) = connections(1);
+        let (mut parking, key) = (Parking::default(), keys[0]);
+        parking.ask(&mut conns, key, Question::Commit(7), 5);
+        assert!(!parking.hold(&mut conns, key, Pause::Memory, 6) && !parking.let_go(&mut conns, key));
+        Pause::ALL.iter().for_each(|pause| parking.retry(*pause));
+        assert_eq!((parking.next_to_retry(&mut conns), parking.len()), (None, 0));
+        assert!(!Parking::answered(&mut conns, key, Question::Commit(8)));
+        assert!(!Parking::answered(&mut conns, key, Question::Query(7)));
+        assert_eq!(conns.get(key).and_then(|conn| conn.wait.since_ms()), Some(5));
+        assert!(Parking::answered(&mut conns, key, Question::Commit(7)));
+        assert!(!Parking::answered(&mut conns, key, Question::Commit(7)));
+    }
+
+    #[test]
+    fn who_went_on_alone_is_not_on_the_list_any_more() {
+        let (mut conns, keys) = connections(2);
+        let mut parking = Parking::default();
+        parking.hold(&mut conns, keys[0], Pause::Arriving, 1);
+        parking.hold(&mut conns, keys[1], Pause::Memory, 2);
+        assert_eq!(parking.first_of(&[Pause::Memory, Pause::Arriving]), Some(keys[0]));
+        assert!(parking.let_go(&mut conns, keys[0]));
+        parking.ask(&mut conns, keys[0], Question::Commit(1), 3);
+        parking.retry(Pause::Arriving);
+        assert!(!parking.has_retries());
+        assert_eq!(conns.get(keys[0]).and_then(|conn| conn.wait.question()), Some(Question::Commit(1)));
+        parking.end(&mut conns, keys[1]);
+        assert!(parking.is_empty());
+    }
+
+    #[test]
+    fn a_retry_is_for_those_that_wait_now_for_this_room() {
+        let (mut conns, keys) = connections(3);
+        let mut parking = Parking::default();
+        parking.hold(&mut conns, keys[0], Pause::Mailbox, 1);
+        parking.hold(&mut conns, keys[1], Pause::Memory, 2);
+        parking.hold(&mut conns, keys[2], Pause::Mailbox, 3);
+        parking.retry(Pause::Mailbox);
+        assert_eq!(parking.next_to_retry(&mut conns), Some(keys[0]));
+        // It has to wait again, behind the others, since the time when it was held first.
+        parking.hold(&mut conns, keys[0], Pause::Mailbox, 9);
+        assert_eq!(parking.next_to_retry(&mut conns), Some(keys[2]));
+        assert_eq!((parking.next_to_retry(&mut conns), parking.len()), (None, 2));
+        assert_eq!(conns.get(keys[0]).and_then(|conn| conn.wait.since_ms()), Some(1));
+    }
+}
