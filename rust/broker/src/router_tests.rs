@@ -27,9 +27,11 @@ fn receivers(router: &mut Router, name: &str) -> Vec<SubscriptionIndex> {
     let destination = router.destination(name.as_bytes()).expect("a topic");
     let mut found = Vec::new();
     for place in 0..router.entry_count(destination) {
-        let entry = router.entry_at(destination, place);
-        for group in &router.entries[entry as usize].groups {
-            found.extend(router.groups[*group as usize].members.iter().map(|member| member.subscription));
+        let entry = router.entry_at(destination, place).expect("below the count");
+        let mut slot = 0;
+        while let Some(group) = router.group_at(entry, slot) {
+            found.extend(router.groups[group as usize].members.iter().map(|member| member.subscription));
+            slot += 1;
         }
     }
     found.sort_unstable();
@@ -137,10 +139,41 @@ fn interest_of_other_shards_is_part_of_a_destination() {
 #[test]
 fn names_without_subscription_are_remembered_within_a_bound() {
     let mut router = router();
-    for number in 0..CACHED_MAX + 10 {
-        router.destination(format!("/t/{number}").as_bytes()).expect("a topic");
+    let long = "x".repeat(1000);
+    for number in 0..50_000 {
+        router.destination(format!("/t/{number}/{long}").as_bytes()).expect("a topic");
     }
-    assert!(router.destinations.len() <= CACHED_MAX);
+    assert!(router.has_to_trim() && router.take_visited() >= 50_000);
+    while router.has_to_trim() {
+        router.trim();
+    }
+    assert!((1..NAMES_BYTES_MAX / 1000).contains(&router.cached()));
+}
+
+#[test]
+fn behind_a_name_that_was_forgotten_is_nobody() {
+    let config = Config { memory_limit: 0, ..Config::default() };
+    let mut router = Router::new(&config, foldhash::fast::RandomState::default());
+    let who = (key(0), None, AckMode::Auto);
+    router.subscribe(b"/t/*", who, dialect(0), None, 0).expect("a pattern");
+    router.set_interest(b"/t/>", ShardId(1), true);
+    let kept = router.destination(b"/t/a").expect("a topic");
+    assert_eq!((router.entry_count(kept), router.remote(kept)), (2, 2));
+    router.trim();
+    assert_eq!((router.entry_count(kept), router.remote(kept), router.is_full(kept)), (0, 0, false));
+    assert_eq!((router.entry_at(kept, 0), router.queue_of(kept)), (None, None));
+    router.destination(b"/t/b").expect("a topic");
+    assert_eq!(router.entry_count(kept), 0, "another name in its place");
+}
+
+#[test]
+fn behind_a_name_from_before_the_patterns_changed_is_nobody() {
+    let mut router = router();
+    let who = (key(0), None, AckMode::Auto);
+    let (pattern, _) = router.subscribe(b"/t/*", who, dialect(0), None, 0).expect("a pattern");
+    let before = router.destination(b"/t/a").expect("a topic");
+    router.unsubscribe(pattern.index);
+    assert_eq!((router.entry_at(before, 0), router.remote(before)), (None, 0));
 }
 
 #[test]

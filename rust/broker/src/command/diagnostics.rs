@@ -80,7 +80,7 @@ impl Shard {
             return Err(options::bad_value(header::TRANSACTION, transaction, allowed));
         }
         let query = query(sent.body)?;
-        let destination = self.router.destination(name)?;
+        let destination = self.destination(name)?;
         let shards = self.router.remote(destination);
         if let Some(pause) = self.pause_for(key, destination, shards, sent.body.len()) {
             self.park(key, pause);

@@ -15,7 +15,7 @@ use crate::log::Level;
 use crate::options::{self, Retain, SendOptions};
 use crate::queue::mail::{Asker, QueueMail};
 use crate::queue::stored::Stored;
-use crate::router::DestinationIndex;
+use crate::router::Destination;
 use crate::router::destination::Kind;
 use crate::shard::Shard;
 use crate::tx::Operation;
@@ -35,7 +35,7 @@ pub(super) struct Sent<'a> {
 struct To<'a> {
     /// Its full name.
     name: &'a [u8],
-    destination: DestinationIndex,
+    destination: Destination,
     kind: Kind,
     home: ShardId,
 }
@@ -50,9 +50,8 @@ impl Shard {
         headers: &mut Vec<u8>,
     ) -> Result<Flow, ProtocolError> {
         let name = self.name_to_send_to(key, sent.destination)?;
-        let destination = self.router.destination(&name)?;
-        let known = self.router.known(destination);
-        let to = To { name: &name, destination, kind: known.kind, home: known.home };
+        let destination = self.destination(&name)?;
+        let to = To { name: &name, destination, kind: destination.kind, home: destination.home };
         if sent.options || sent.transaction.is_some() || to.kind != Kind::Topic {
             return self.send_other(key, frame, sent, headers, to);
         }
@@ -233,7 +232,7 @@ impl Shard {
     }
 
     /// Gives a message to the local subscriptions and to the other shards that have some.
-    pub(crate) fn publish(&mut self, message: &Message<'_>, destination: DestinationIndex, shards: u64) {
+    pub(crate) fn publish(&mut self, message: &Message<'_>, destination: Destination, shards: u64) {
         self.counters.messages_in += 1;
         if shards != 0 {
             self.mail_message(message, shards);
@@ -249,7 +248,7 @@ impl Shard {
     pub(crate) fn publish_stored(
         &mut self,
         stored: Stored,
-        destination: DestinationIndex,
+        destination: Destination,
         home: ShardId,
         retained: bool,
     ) {

@@ -1,25 +1,26 @@
 //! Hot path: who wants a message. The file to read first.
 //!
 //! ```text
-//! name ──hash──► Destination ──► exact Entry ──► Groups ──► members (connections of this shard)
-//!                     └────────► wildcard Entries (found in the tree once, then cached)
+//! name ──hash──► Name ──► exact Entry ──► Groups ──► members (connections of this shard)
+//!                  └────► wildcard Entries (found in the tree once, then cached)
 //! ```
 //! An *entry* is a subscribed name or pattern: its groups of local subscriptions, the set of other shards that have
 //! subscriptions too (their *interest*), and whether somebody behind it is full. Every shard knows every entry, so a
 //! SEND finds all its receivers with one hash of its destination.
 //!
 //! Owner: one shard. Invariants: an entry exists while it has a local subscription or a remote interest; a group has
-//! at least one member; a cached destination whose `generation` is current lists every wildcard entry that matches.
+//! at least one member; a name whose `generation` is current lists every wildcard entry that matches. A
+//! [`Destination`] is a key with a generation: that of a name which was forgotten, or resolved before patterns
+//! changed, has no entries. Names are forgotten only between turns ([`Router::trim`]).
 //! Budget: a repeated destination costs a comparison, another one a hash (6–23 ns), no allocation.
 
 pub mod destination;
 pub mod group;
 mod interest;
+mod names;
 pub mod receiver;
 mod subscriptions;
 pub mod tree;
-
-use std::hash::BuildHasher as _;
 
 use hashbrown::{HashMap, HashTable};
 use slab::Slab;
@@ -28,36 +29,37 @@ use stompica_proto::ProtocolError;
 
 use self::destination::{Kind, Pattern};
 use self::group::{Group, GroupIndex, Subscription};
+use self::names::{Name, Names};
 use self::tree::{EntryIndex, Tree};
 use crate::config::{Compat, Config, Wildcards};
 use crate::ids::ShardId;
+use crate::keyed::Key;
 use crate::queue::QueueKey;
 use crate::queue::home::home_of;
 
-/// Index of a [`Destination`] in its router; stands until the next call that adds or removes anything.
-pub type DestinationIndex = u32;
-/// Destinations without a subscription of their own that stay resolved.
-const CACHED_MAX: usize = 65_536;
+/// Names that nobody subscribes to may hold this much, and no more than a small part of `memory_limit`.
+const NAMES_BYTES_MAX: usize = 8 << 20;
+/// The part of `memory_limit` that such names may hold on all shards together.
+const NAMES_SHARE: usize = 64;
+/// Names that are looked at between two turns to find some that can go.
+const TRIM_STEPS: usize = 20_000;
 
-/// A name that was sent or subscribed to.
-#[derive(Debug)]
+/// A name that was looked up, and what is fixed about it. It may be kept as long as one likes: once the name is
+/// forgotten, nobody is found behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
-    name: Box<[u8]>,
+    key: Key,
     /// What it does with a message.
     pub kind: Kind,
     /// The shard that keeps what it needs in one place.
     pub home: ShardId,
-    /// Its queue, if this shard was its home when last looked at.
-    pub queue: Option<QueueKey>,
-    exact: Option<EntryIndex>,
-    wild: SmallVec<[EntryIndex; 2]>,
-    generation: u64,
 }
 
 /// A subscribed name or pattern.
 #[derive(Debug)]
 pub struct Entry {
     name: Box<[u8]>,
+    kind: Kind,
     is_pattern: bool,
     /// Groups of local subscriptions.
     pub groups: SmallVec<[GroupIndex; 2]>,
@@ -83,10 +85,11 @@ pub enum InterestChange {
 #[derive(Debug)]
 pub struct Router {
     hasher: foldhash::fast::RandomState,
-    names: HashTable<DestinationIndex>,
-    destinations: Slab<Destination>,
-    cached: usize,
-    last: Option<DestinationIndex>,
+    names: Names,
+    names_bytes_max: usize,
+    last: Option<Destination>,
+    /// Names and patterns that were looked at, until somebody asks.
+    visited: usize,
     /// The entries.
     pub entries: Slab<Entry>,
     patterns: HashMap<Box<[u8]>, EntryIndex, foldhash::fast::RandomState>,
@@ -113,11 +116,11 @@ impl Router {
     #[must_use]
     pub fn new(config: &Config, hasher: foldhash::fast::RandomState) -> Self {
         Router {
+            names: Names::new(hasher.clone()),
+            names_bytes_max: names_bytes_max(config),
             hasher,
-            names: HashTable::new(),
-            destinations: Slab::new(),
-            cached: 0,
             last: None,
+            visited: 0,
             entries: Slab::new(),
             patterns: HashMap::default(),
             tree: Tree::default(),
@@ -138,96 +141,95 @@ impl Router {
     /// Takes over what a reload may change.
     pub fn reload(&mut self, config: &Config) {
         self.entries_max = config.max_destinations;
+        self.names_bytes_max = names_bytes_max(config);
     }
 
     /// The destination a SEND names, with all its entries found.
     ///
     /// # Errors
     /// `E-DEST-WILDCARD`; only names that passed are remembered.
-    pub fn destination(&mut self, name: &[u8]) -> Result<DestinationIndex, ProtocolError> {
-        if let Some(last) = self.last {
-            let destination = &self.destinations[last as usize];
-            if *destination.name == *name && destination.generation == self.generation {
-                return Ok(last);
-            }
+    pub fn destination(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
+        if let Some(last) = self.last
+            && let Some(known) = self.names.get(last.key)
+            && *known.text() == *name
+            && known.generation == self.generation
+        {
+            return Ok(last);
         }
-        let hash = self.hasher.hash_one(name);
-        let known = self.names.find(hash, |&at| *self.destinations[at as usize].name == *name).copied();
-        let index = match known {
-            Some(index) => index,
+        let hash = self.names.hash(name);
+        let key = match self.names.find(hash, name) {
+            Some(key) => key,
             None => {
                 destination::require_plain(name)?;
-                self.forget_unsubscribed();
                 self.remember(name, hash)
             }
         };
-        self.last = Some(index);
-        if self.destinations[index as usize].generation != self.generation {
-            self.resolve(index);
+        if self.names.get(key).is_some_and(|known| known.generation != self.generation) {
+            self.resolve(key);
         }
-        Ok(index)
+        let known = self.names.get(key).expect("found or remembered above");
+        let destination = Destination { key, kind: known.kind, home: known.home };
+        self.last = Some(destination);
+        Ok(destination)
     }
 
-    fn remember(&mut self, name: &[u8], hash: u64) -> DestinationIndex {
+    fn remember(&mut self, name: &[u8], hash: u64) -> Key {
+        self.visited += 1 + name.len() / 64;
         let kind = Kind::of(name, self.compat);
         let home = destination::home_in(name, kind, self.shards);
-        let index = self.destinations.insert(Destination {
-            name: name.into(),
-            kind,
-            home: home.unwrap_or_else(|| home_of(hash, self.shards)),
-            queue: None,
-            exact: None,
-            wild: SmallVec::new(),
-            generation: u64::MAX,
-        }) as DestinationIndex;
-        let (destinations, hasher) = (&self.destinations, &self.hasher);
-        self.names.insert_unique(hash, index, |&at| hasher.hash_one(&*destinations[at as usize].name));
-        self.cached += 1;
-        index
+        self.names.add(hash, name, kind, home.unwrap_or_else(|| home_of(hash, self.shards)))
     }
 
-    fn resolve(&mut self, index: DestinationIndex) {
-        let destination = &mut self.destinations[index as usize];
+    fn resolve(&mut self, key: Key) {
+        let Some(name) = self.names.get(key) else { return };
         self.found.clear();
-        self.tree.matching(&destination.name, &mut self.found);
-        let (kind, entries, compat) = (destination.kind, &self.entries, self.compat);
+        self.tree.matching(name.text(), &mut self.found);
+        self.visited += self.found.len();
+        let (kind, entries) = (name.kind, &self.entries);
         // A pattern matches its own kind only: nobody listens in on temporary topics.
-        self.found.retain(|at| Kind::of(&entries[*at as usize].name, compat) == kind);
-        destination.wild = SmallVec::from_slice(&self.found);
-        destination.generation = self.generation;
+        self.found.retain(|at| entries[*at as usize].kind == kind);
+        self.names.set_wild(key, &self.found, self.generation);
     }
 
-    /// Keeps the number of remembered names without subscription within its bound.
-    fn forget_unsubscribed(&mut self) {
-        if self.cached < CACHED_MAX {
-            return;
-        }
-        let gone: Vec<usize> =
-            self.destinations.iter().filter(|(_, known)| known.exact.is_none()).map(|(at, _)| at).collect();
-        for at in gone {
-            self.forget(at as DestinationIndex);
+    /// Forgets names that nobody subscribes to, where they hold too much. To be called between turns.
+    pub fn trim(&mut self) {
+        self.names.trim(self.names_bytes_max, TRIM_STEPS);
+    }
+
+    /// Whether [`Router::trim`] has something to do.
+    #[must_use]
+    pub fn has_to_trim(&self) -> bool {
+        self.names.is_over(self.names_bytes_max)
+    }
+
+    /// How many names and patterns were looked at since this was last asked.
+    pub fn take_visited(&mut self) -> usize {
+        std::mem::take(&mut self.visited)
+    }
+
+    /// The queue of a name, if this shard was its home when last looked at.
+    #[must_use]
+    pub fn queue_of(&self, destination: Destination) -> Option<QueueKey> {
+        self.names.get(destination.key)?.queue
+    }
+
+    /// Notes the queue of a name whose home this shard is.
+    pub fn set_queue(&mut self, destination: Destination, queue: QueueKey) {
+        if let Some(name) = self.names.get_mut(destination.key) {
+            name.queue = Some(queue);
         }
     }
 
-    fn forget(&mut self, index: DestinationIndex) {
-        let name = self.destinations.remove(index as usize).name;
-        let hash = self.hasher.hash_one(&*name);
-        if let Ok(found) = self.names.find_entry(hash, |&at| at == index) {
-            found.remove();
-        }
-        self.cached -= 1;
-        self.last = None;
-    }
-
-    /// A destination that [`Router::destination`] has found.
-    pub fn known(&mut self, destination: DestinationIndex) -> &mut Destination {
-        &mut self.destinations[destination as usize]
+    /// Bytes that subscriptions, entries and names occupy, about.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        256 * self.subscriptions.len() + 256 * self.entries.len() + self.names.held_bytes()
     }
 
     /// How many names without a subscription of their own are remembered.
     #[must_use]
     pub fn cached(&self) -> usize {
-        self.cached
+        self.names.unsubscribed()
     }
 
     /// What a name or pattern is.
@@ -247,41 +249,59 @@ impl Router {
     /// The shard that is home to a name.
     #[must_use]
     pub fn home(&self, name: &[u8]) -> ShardId {
-        home_of(self.hasher.hash_one(name), self.shards)
+        home_of(self.names.hash(name), self.shards)
+    }
+
+    /// A name with the patterns that match it now; `None` if it was forgotten, or patterns have changed since.
+    fn resolved(&self, destination: Destination) -> Option<&Name> {
+        self.names.get(destination.key).filter(|name| name.generation == self.generation)
     }
 
     /// How many entries a destination has.
     #[must_use]
-    pub fn entry_count(&self, destination: DestinationIndex) -> usize {
-        let destination = &self.destinations[destination as usize];
-        usize::from(destination.exact.is_some()) + destination.wild.len()
+    pub fn entry_count(&self, destination: Destination) -> usize {
+        self.resolved(destination).map_or(0, |name| usize::from(name.exact.is_some()) + name.wild.len())
     }
 
     /// The entry at a place below [`Router::entry_count`].
     #[must_use]
-    pub fn entry_at(&self, destination: DestinationIndex, place: usize) -> EntryIndex {
-        let destination = &self.destinations[destination as usize];
-        match destination.exact {
-            Some(entry) if place == 0 => entry,
-            Some(_) => destination.wild[place - 1],
-            None => destination.wild[place],
+    pub fn entry_at(&self, destination: Destination, place: usize) -> Option<EntryIndex> {
+        let name = self.resolved(destination)?;
+        match name.exact {
+            Some(entry) if place == 0 => Some(entry),
+            exact => name.wild.get(place - usize::from(exact.is_some())).copied(),
         }
+    }
+
+    /// A group of an entry, by its slot there.
+    #[must_use]
+    pub fn group_at(&self, entry: EntryIndex, slot: usize) -> Option<GroupIndex> {
+        self.entries.get(entry as usize)?.groups.get(slot).copied()
+    }
+
+    /// The group of the first entry, if that is its only one.
+    #[must_use]
+    pub fn only_group(&self, destination: Destination) -> Option<GroupIndex> {
+        let groups = &self.entries.get(self.entry_at(destination, 0)? as usize)?.groups;
+        if let [group] = groups[..] { Some(group) } else { None }
+    }
+
+    fn entries_of(&self, destination: Destination) -> impl Iterator<Item = &Entry> {
+        let name = self.resolved(destination);
+        let all = name.into_iter().flat_map(|name| name.exact.iter().chain(&name.wild));
+        all.filter_map(|entry| self.entries.get(*entry as usize))
     }
 
     /// The shards, other than this one, with subscriptions that match.
     #[must_use]
-    pub fn remote(&self, destination: DestinationIndex) -> u64 {
-        (0..self.entry_count(destination))
-            .fold(0, |shards, place| shards | self.entries[self.entry_at(destination, place) as usize].remote)
+    pub fn remote(&self, destination: Destination) -> u64 {
+        self.entries_of(destination).fold(0, |shards, entry| shards | entry.remote)
     }
 
     /// Whether a matching subscription, here or elsewhere, has a full outbox.
     #[must_use]
-    pub fn is_full(&self, destination: DestinationIndex) -> bool {
-        (0..self.entry_count(destination)).any(|place| {
-            let entry = &self.entries[self.entry_at(destination, place) as usize];
-            entry.full_local > 0 || entry.full_remote != 0
-        })
+    pub fn is_full(&self, destination: Destination) -> bool {
+        self.entries_of(destination).any(|entry| entry.full_local > 0 || entry.full_remote != 0)
     }
 
     /// The entry of a name or pattern, if there is one.
@@ -289,15 +309,15 @@ impl Router {
         if Pattern::parse(name, self.wildcards, self.compat)?.is_some() {
             return Ok(self.patterns.get(name).copied());
         }
-        let known =
-            self.names.find(self.hasher.hash_one(name), |&at| *self.destinations[at as usize].name == *name);
-        Ok(known.and_then(|&at| self.destinations[at as usize].exact))
+        let known = self.names.find(self.names.hash(name), name);
+        Ok(known.and_then(|key| self.names.get(key)?.exact))
     }
 
     fn add_entry(&mut self, name: &[u8]) -> Result<EntryIndex, ProtocolError> {
         let pattern = Pattern::parse(name, self.wildcards, self.compat)?;
         let entry = self.entries.insert(Entry {
             name: name.into(),
+            kind: Kind::of(name, self.compat),
             is_pattern: pattern.is_some(),
             groups: SmallVec::new(),
             local: 0,
@@ -310,11 +330,9 @@ impl Router {
             self.patterns.insert(name.into(), entry);
             self.generation += 1;
         } else {
-            let hash = self.hasher.hash_one(name);
-            let known = self.names.find(hash, |&at| *self.destinations[at as usize].name == *name).copied();
-            let destination = known.unwrap_or_else(|| self.remember(name, hash));
-            self.destinations[destination as usize].exact = Some(entry);
-            self.cached -= 1;
+            let hash = self.names.hash(name);
+            let key = self.names.find(hash, name).unwrap_or_else(|| self.remember(name, hash));
+            self.names.set_exact(key, Some(entry));
         }
         Ok(entry)
     }
@@ -326,13 +344,8 @@ impl Router {
         }
         let entry = self.entries.remove(index as usize);
         if !entry.is_pattern {
-            let hash = self.hasher.hash_one(&*entry.name);
-            let known =
-                self.names.find(hash, |&at| *self.destinations[at as usize].name == *entry.name).copied();
-            if let Some(destination) = known {
-                self.destinations[destination as usize].exact = None;
-                self.cached += 1;
-                self.forget(destination);
+            if let Some(key) = self.names.find(self.names.hash(&entry.name), &entry.name) {
+                self.names.set_exact(key, None);
             }
         } else if let Ok(Some(pattern)) = Pattern::parse(&entry.name, self.wildcards, self.compat) {
             self.tree.remove(&pattern, index);
@@ -340,6 +353,12 @@ impl Router {
             self.generation += 1;
         }
     }
+}
+
+/// What names without a subscription of their own may hold on one shard.
+fn names_bytes_max(config: &Config) -> usize {
+    let limit = usize::try_from(config.memory_limit).unwrap_or(usize::MAX);
+    NAMES_BYTES_MAX.min(limit / NAMES_SHARE / config.writers.max(1))
 }
 
 #[cfg(test)]

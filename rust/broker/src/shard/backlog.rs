@@ -19,7 +19,7 @@ use crate::ids::ShardId;
 use crate::queue::mail::{Asker, QueueMail};
 use crate::queue::stored::Stored;
 use crate::queue::{Subscriber, SubscriptionKey};
-use crate::router::DestinationIndex;
+use crate::router::Destination;
 use crate::router::destination::Kind;
 use crate::router::group::{Member, Place};
 
@@ -146,13 +146,13 @@ impl Shard {
     }
 
     /// Whether a message to a topic is to be kept at its home until somebody subscribes.
-    pub(crate) fn waits_for_subscriber(&self, destination: DestinationIndex) -> bool {
+    pub(crate) fn waits_for_subscriber(&self, destination: Destination) -> bool {
         self.config.ttl_ms > 0 && self.router.entry_count(destination) == 0
     }
 
     /// A message that found no subscriber where it was sent: somebody may have come since.
     pub(super) fn place_stale(&mut self, stored: Stored) {
-        let Ok(destination) = self.router.destination(stored.destination()) else { return };
+        let Ok(destination) = self.destination(stored.destination()) else { return };
         if self.router.entry_count(destination) > 0 {
             let shards = self.router.remote(destination);
             self.publish(&stored.message(), destination, shards);

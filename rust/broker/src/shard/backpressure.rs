@@ -26,7 +26,7 @@ use crate::options;
 use crate::queue::QueueKey;
 use crate::queue::parts::Queue;
 use crate::queue::stored::Stored;
-use crate::router::DestinationIndex;
+use crate::router::Destination;
 use crate::router::group::Member;
 use crate::stats::Counters;
 
@@ -82,7 +82,7 @@ impl Shard {
     pub(crate) fn pause_for(
         &mut self,
         key: ConnKey,
-        destination: DestinationIndex,
+        destination: Destination,
         shards: u64,
         bytes: usize,
     ) -> Option<Pause> {

@@ -18,6 +18,7 @@ use crate::io::conn::Conn;
 use crate::options::Retain;
 use crate::queue::mail::{Asker, Need, QueueMail};
 use crate::queue::stored::Stored;
+use crate::router::Destination;
 use crate::router::destination::Kind;
 use crate::tx::{self, Commit, Operation};
 
@@ -122,9 +123,8 @@ impl Shard {
                     }
                 }
                 Operation::Send(stored, retain) => {
-                    let destination = self.router.destination(stored.destination())?;
-                    let known = self.router.known(destination);
-                    let (kind, home) = (known.kind, known.home);
+                    let destination = self.destination(stored.destination())?;
+                    let Destination { kind, home, .. } = destination;
                     let shards = if kind.is_topic() { self.router.remote(destination) } else { home.bit() };
                     if let Some(pause) =
                         self.pause_for(key, destination, shards & !self.id.bit(), stored.size())
@@ -283,9 +283,8 @@ impl Shard {
         queued: &mut Vec<(ShardId, Vec<Stored>)>,
         retained: &mut Vec<(ShardId, Stored, bool)>,
     ) {
-        let Ok(destination) = self.router.destination(stored.destination()) else { return };
-        let known = self.router.known(destination);
-        let (kind, home) = (known.kind, known.home);
+        let Ok(destination) = self.destination(stored.destination()) else { return };
+        let Destination { kind, home, .. } = destination;
         if kind.is_topic() {
             if let Some(retain) = retain {
                 let mut copy = Stored::new(&stored.message());

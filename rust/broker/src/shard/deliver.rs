@@ -16,7 +16,7 @@ use crate::chunk::{CHUNK_BYTES, ChunkId};
 use crate::config::SlowConsumer;
 use crate::ids::ConnKey;
 use crate::io::conn::Flush;
-use crate::router::DestinationIndex;
+use crate::router::Destination;
 use crate::router::group::{Framing, GroupIndex, Member};
 
 /// A group with more members than this is flushed at a pace.
@@ -114,24 +114,23 @@ pub(super) fn push_numbers(out: &mut SmallVec<[u8; 48]>, name: &[u8], numbers: &
 
 impl Shard {
     /// Encodes a message for every local subscription that matches and queues it in their outboxes.
-    pub(crate) fn deliver(&mut self, message: &Message<'_>, destination: DestinationIndex) {
+    pub(crate) fn deliver(&mut self, message: &Message<'_>, destination: Destination) {
         self.tails.begin();
         let entries = self.router.entry_count(destination);
-        if entries == 1 {
-            let groups = &self.router.entries[self.router.entry_at(destination, 0) as usize].groups;
-            if let [group] = groups[..]
-                && self.router.groups[group as usize].members.len() > 1
-            {
-                self.extend_run(message, group);
-                return;
-            }
+        if entries == 1
+            && let Some(group) = self.router.only_group(destination)
+            && self.router.groups[group as usize].members.len() > 1
+        {
+            self.extend_run(message, group);
+            return;
         }
         self.hand_out();
         for place in 0..entries {
-            let entry = self.router.entry_at(destination, place) as usize;
-            for slot in 0..self.router.entries[entry].groups.len() {
-                let group = self.router.entries[entry].groups[slot];
+            let Some(entry) = self.router.entry_at(destination, place) else { break };
+            let mut slot = 0;
+            while let Some(group) = self.router.group_at(entry, slot) {
                 self.deliver_to_group(message, group);
+                slot += 1;
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::ids::ConnKey;
 use crate::io::conn::{Answer as PendingFrame, PendingAnswer, Phase};
 use crate::queue::SubscriptionKey;
 use crate::queue::mail::QueueMail;
-use crate::router::DestinationIndex;
+use crate::router::Destination;
 use crate::router::group::{Place, SubscriptionIndex};
 
 /// What a question takes of a turn's budget, in bytes encoded: every connection may have to be looked at.
@@ -166,7 +166,7 @@ impl Shard {
     }
 
     fn publish_answer(&mut self, answer: &Answer, name: &[u8], own: &[u8]) {
-        let Ok(destination) = self.router.destination(name) else { return };
+        let Ok(destination) = self.destination(name) else { return };
         // In front of the sender's own: the first of two headers with one name counts.
         let headers = [&answer.header_lines(), own].concat();
         let body = answer.body();
@@ -245,7 +245,7 @@ impl Shard {
     /// Delivers while times are taken.
     #[cold]
     #[inline(never)]
-    pub(crate) fn deliver_observed(&mut self, message: &Message<'_>, destination: DestinationIndex) {
+    pub(crate) fn deliver_observed(&mut self, message: &Message<'_>, destination: Destination) {
         let began = self.stages.begin(Stage::Encode);
         self.deliver(message, destination);
         self.stages.end(Stage::Encode, began);

@@ -89,7 +89,7 @@ impl Shard {
                         next = behind;
                         routed += 1;
                         // The sending shard has checked the name.
-                        if let Ok(destination) = self.router.destination(message.destination) {
+                        if let Ok(destination) = self.destination(message.destination) {
                             self.deliver(&message, destination);
                         }
                     }

@@ -30,6 +30,7 @@ mod mail;
 pub mod mailbox;
 mod memory;
 mod monitor;
+mod names;
 mod output;
 pub(crate) mod parking;
 mod queues;
@@ -256,6 +257,7 @@ impl Shard {
             || !self.inbound.is_empty()
             || self.parking.has_retries()
             || self.home.has_work()
+            || self.router.has_to_trim()
             || self.listener.as_ref().is_some_and(Listener::is_ready)
     }
 
@@ -306,6 +308,7 @@ impl Shard {
         self.run_effects();
         self.post();
         self.close_idle_groups();
+        self.router.trim();
         self.publish_counters();
         self.end_of_turn(began);
         self.reclaim_if_idle();

@@ -46,7 +46,7 @@ impl Shard {
     /// Publishes what all shards have said.
     pub(super) fn publish_monitor(&mut self, queues: &Part) {
         let Part::Queues(queues) = queues else { return };
-        let Ok(destination) = self.router.destination(MONITOR) else { return };
+        let Ok(destination) = self.destination(MONITOR) else { return };
         let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
         let body = text(queues);
         let headers = b"content-type:text/plain\n";

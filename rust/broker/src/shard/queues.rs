@@ -16,7 +16,7 @@ use super::timer::Due;
 use crate::diag::stages::Stage;
 use crate::ids::ShardId;
 use crate::queue::mail::{Asker, QueueMail};
-use crate::queue::parts::{Effect, Progress, Refusal};
+use crate::queue::parts::{Delivery, Effect, Progress, Refusal};
 use crate::queue::stored::Stored;
 use crate::queue::{QueueKey, QueueKind};
 use crate::router::destination::Kind;
@@ -127,10 +127,9 @@ impl Shard {
         count: u64,
         bytes: u64,
     ) -> Result<Option<QueueKey>, ProtocolError> {
-        let destination = self.router.destination(name)?;
-        let known = self.router.known(destination);
-        let kind = known.kind;
-        let cached = known.queue.filter(|key| self.home.queue(*key).is_some());
+        let destination = self.destination(name)?;
+        let kind = destination.kind;
+        let cached = self.router.queue_of(destination).filter(|key| self.home.queue(*key).is_some());
         let key = match cached.or_else(|| self.home.find(name)) {
             Some(key) => key,
             None => match kind {
@@ -141,7 +140,7 @@ impl Shard {
                 _ => return Ok(None),
             },
         };
-        self.router.known(destination).queue = Some(key);
+        self.router.set_queue(destination, key);
         if kind == Kind::Queue {
             self.home.check_room(key, count, bytes).map_err(refused)?;
         }
@@ -249,11 +248,21 @@ impl Shard {
         self.stages.end(Stage::Encode, began);
     }
 
-    /// Delivers what one queue has, at once.
+    /// Delivers what one queue has, at once. Whatever else the home wants done is left to the turn: this is called while
+    /// a message is given to one subscription after the other, and nothing but deliveries may happen in between.
     pub(super) fn dispatch_at_once(&mut self, queue: QueueKey) {
+        let earlier = self.home.effects.len();
         let mut left = usize::MAX;
         self.home.dispatch_queue(queue, &mut left);
-        self.run_effects();
+        let mut effects = take(&mut self.home.effects);
+        for effect in effects.drain(earlier..) {
+            match effect {
+                Effect::Deliver(delivery) => self.carry_out(delivery),
+                other => self.home.effects.push(other),
+            }
+        }
+        effects.append(&mut self.home.effects);
+        self.home.effects = effects;
     }
 
     /// Does what the home wants done.
@@ -271,16 +280,7 @@ impl Shard {
 
     fn run_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Deliver(delivery) => {
-                let shard = delivery.subscriber.shard;
-                self.budget.deliveries += 1;
-                if shard == self.id {
-                    self.receive(shard, delivery);
-                } else {
-                    self.budget.encoded += delivery.stored.size();
-                    self.queue_out[usize::from(shard.0)].push(QueueMail::Deliver(delivery));
-                }
-            }
+            Effect::Deliver(delivery) => self.carry_out(delivery),
             Effect::DeadLetter(stored) => {
                 let home = self.router.home(stored.destination());
                 self.tell(home, QueueMail::Enqueue(stored, None));
@@ -293,6 +293,18 @@ impl Shard {
                 self.tell(subscriber.shard, QueueMail::Unused(subscriber.key, messages));
             }
             Effect::Timer(at_ms, key) => self.timers.add(at_ms, Due::Queue(key)),
+        }
+    }
+
+    /// Brings a delivery to its consumer's shard.
+    fn carry_out(&mut self, delivery: Delivery) {
+        let shard = delivery.subscriber.shard;
+        self.budget.deliveries += 1;
+        if shard == self.id {
+            self.receive(shard, delivery);
+        } else {
+            self.budget.encoded += delivery.stored.size();
+            self.queue_out[usize::from(shard.0)].push(QueueMail::Deliver(delivery));
         }
     }
 }

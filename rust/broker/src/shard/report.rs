@@ -11,7 +11,7 @@ impl Shard {
     /// Brings what this shard holds into the broker's count.
     pub(super) fn count_memory(&mut self) {
         let held =
-            self.chunks.held_bytes() + self.input_bytes + self.subscription_bytes() + self.home.held_bytes();
+            self.chunks.held_bytes() + self.input_bytes + self.router.held_bytes() + self.home.held_bytes();
         let held = i64::try_from(held).unwrap_or(i64::MAX).saturating_add(stored::held_bytes());
         if held != self.counted_bytes {
             self.shared.memory.fetch_add(held - self.counted_bytes, Ordering::Relaxed);
@@ -35,11 +35,6 @@ impl Shard {
         self.counters.destinations = self.router.entries.len() as u64;
         self.counters.turns = self.turn;
         self.shared.published[usize::from(self.id.0)].publish(&self.counters);
-    }
-
-    /// An estimate of what subscriptions and entries occupy.
-    fn subscription_bytes(&self) -> usize {
-        256 * self.router.subscriptions.len() + 256 * self.router.entries.len()
     }
 
     pub(crate) fn log(&self, level: Level, text: impl FnOnce() -> String) {

@@ -1,0 +1,305 @@
+//! The names that were sent or subscribed to, each with what it means. Those that nobody subscribes to are forgotten,
+//! oldest first, once they hold more than their share; only [`Names::trim`] forgets, which its owner calls between
+//! turns. Who holds the key of a name that is gone finds nothing.
+//!
+//! ```text
+//! unsubscribed, or matched by many patterns ──► line ──trim──► forgotten, or without its matches
+//! ```
+//! Invariant: a name with [`Name::evictable_bytes`] stands in the line, once.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher as _;
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+use super::destination::Kind;
+use super::tree::EntryIndex;
+use crate::ids::ShardId;
+use crate::keyed::{Key, Keyed};
+use crate::queue::QueueKey;
+
+/// What the allocator adds to a block, about.
+const BLOCK_BYTES: usize = 16;
+
+/// What a name means.
+#[derive(Debug)]
+pub(super) struct Name {
+    text: Box<[u8]>,
+    pub(super) kind: Kind,
+    pub(super) home: ShardId,
+    /// Its queue, if this shard was its home when last looked at.
+    pub(super) queue: Option<QueueKey>,
+    /// The entry of the subscriptions to this name itself.
+    pub(super) exact: Option<EntryIndex>,
+    /// The entries of the patterns that match, as of `generation`.
+    pub(super) wild: SmallVec<[EntryIndex; 2]>,
+    /// Of the patterns; [`Name::UNRESOLVED`]: `wild` is not known.
+    pub(super) generation: u64,
+    is_in_line: bool,
+    counted: usize,
+}
+
+impl Name {
+    pub(super) const UNRESOLVED: u64 = u64::MAX;
+
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    fn wild_bytes(&self) -> usize {
+        if self.wild.spilled() { self.wild.capacity() * size_of::<EntryIndex>() + BLOCK_BYTES } else { 0 }
+    }
+
+    /// What forgetting would give back.
+    fn evictable_bytes(&self) -> usize {
+        match self.exact {
+            Some(_) => self.wild_bytes(),
+            None => SLOT_BYTES + self.text.len() + BLOCK_BYTES + self.wild_bytes(),
+        }
+    }
+}
+
+/// A place in the slab, one in the table and one in the line.
+const SLOT_BYTES: usize = size_of::<Name>() + 16 + 2 * size_of::<Key>() + size_of::<Key>();
+
+/// Names by their text.
+#[derive(Debug)]
+pub(super) struct Names {
+    hasher: foldhash::fast::RandomState,
+    table: HashTable<Key>,
+    known: Keyed<Name>,
+    line: VecDeque<Key>,
+    /// Sum of all names' [`Name::evictable_bytes`].
+    evictable: usize,
+    text_bytes: usize,
+    unsubscribed: usize,
+}
+
+impl Names {
+    pub(super) fn new(hasher: foldhash::fast::RandomState) -> Self {
+        Names {
+            hasher,
+            table: HashTable::new(),
+            known: Keyed::default(),
+            line: VecDeque::new(),
+            evictable: 0,
+            text_bytes: 0,
+            unsubscribed: 0,
+        }
+    }
+
+    pub(super) fn hash(&self, text: &[u8]) -> u64 {
+        self.hasher.hash_one(text)
+    }
+
+    pub(super) fn find(&self, hash: u64, text: &[u8]) -> Option<Key> {
+        self.table.find(hash, |at| self.known.get(*at).is_some_and(|name| *name.text == *text)).copied()
+    }
+
+    /// Adds a name that is not known.
+    pub(super) fn add(&mut self, hash: u64, text: &[u8], kind: Kind, home: ShardId) -> Key {
+        let key = self.known.insert(Name {
+            text: text.into(),
+            kind,
+            home,
+            queue: None,
+            exact: None,
+            wild: SmallVec::new(),
+            generation: Name::UNRESOLVED,
+            is_in_line: false,
+            counted: 0,
+        });
+        let (known, hasher) = (&self.known, &self.hasher);
+        let rehash = |at: &Key| known.get(*at).map_or(0, |name| hasher.hash_one(&*name.text));
+        self.table.insert_unique(hash, key, rehash);
+        self.text_bytes += text.len() + BLOCK_BYTES;
+        self.unsubscribed += 1;
+        self.count(key);
+        key
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Name> {
+        self.known.get(key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Name> {
+        self.known.get_mut(key)
+    }
+
+    /// Notes the entry of a name's own subscriptions, or that there is none any more.
+    pub(super) fn set_exact(&mut self, key: Key, entry: Option<EntryIndex>) {
+        let Some(name) = self.known.get_mut(key) else { return };
+        self.unsubscribed += usize::from(entry.is_none());
+        self.unsubscribed -= usize::from(name.exact.is_none());
+        name.exact = entry;
+        self.count(key);
+    }
+
+    /// Notes which patterns match a name.
+    pub(super) fn set_wild(&mut self, key: Key, found: &[EntryIndex], generation: u64) {
+        let Some(name) = self.known.get_mut(key) else { return };
+        name.wild.clear();
+        name.wild.extend_from_slice(found);
+        name.wild.shrink_to_fit();
+        name.generation = generation;
+        self.count(key);
+    }
+
+    fn count(&mut self, key: Key) {
+        let Some(name) = self.known.get_mut(key) else { return };
+        let bytes = name.evictable_bytes();
+        self.evictable = self.evictable + bytes - name.counted;
+        name.counted = bytes;
+        if bytes > 0 && !name.is_in_line {
+            name.is_in_line = true;
+            self.line.push_back(key);
+        }
+    }
+
+    /// Whether more is remembered than `bytes_max` allows.
+    pub(super) fn is_over(&self, bytes_max: usize) -> bool {
+        self.evictable > bytes_max
+    }
+
+    /// Forgets what is over `bytes_max`, oldest first; looks at no more than `steps` names.
+    pub(super) fn trim(&mut self, bytes_max: usize, steps: usize) {
+        for _ in 0..steps {
+            if self.evictable <= bytes_max {
+                return;
+            }
+            let Some(key) = self.line.pop_front() else { return };
+            let Some(name) = self.known.get_mut(key) else { continue };
+            name.is_in_line = false;
+            if name.exact.is_some() {
+                name.wild = SmallVec::new();
+                name.generation = Name::UNRESOLVED;
+                self.count(key);
+            } else {
+                self.forget(key);
+            }
+        }
+    }
+
+    fn forget(&mut self, key: Key) {
+        let Some(name) = self.known.remove(key) else { return };
+        let hash = self.hasher.hash_one(&*name.text);
+        if let Ok(found) = self.table.find_entry(hash, |at| *at == key) {
+            found.remove();
+        }
+        self.evictable -= name.counted;
+        self.text_bytes -= name.text.len() + BLOCK_BYTES;
+        self.unsubscribed -= 1;
+    }
+
+    /// How many names nobody subscribes to.
+    pub(super) fn unsubscribed(&self) -> usize {
+        self.unsubscribed
+    }
+
+    /// Bytes that all names occupy, subscribed or not.
+    pub(super) fn held_bytes(&self) -> usize {
+        let slots = self.known.capacity() * (size_of::<Name>() + 16);
+        let index = (self.table.capacity() * 8 / 7) * (size_of::<Key>() + 1);
+        let line = self.line.capacity() * size_of::<Key>();
+        slots + index + line + self.text_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        Names::new(foldhash::fast::RandomState::default())
+    }
+
+    fn add(names: &mut Names, text: &str) -> Key {
+        let hash = names.hash(text.as_bytes());
+        names.add(hash, text.as_bytes(), Kind::Topic, ShardId(0))
+    }
+
+    fn find(names: &Names, text: &str) -> Option<Key> {
+        names.find(names.hash(text.as_bytes()), text.as_bytes())
+    }
+
+    #[test]
+    fn the_oldest_go_first_and_their_keys_find_nothing() {
+        let mut names = names();
+        let keys: Vec<Key> = (0..10).map(|at| add(&mut names, &format!("/t/{at}"))).collect();
+        let one = names.evictable / 10;
+        names.trim(one * 4, 100);
+        assert_eq!(names.unsubscribed(), 4);
+        assert!(keys[..6].iter().all(|key| names.get(*key).is_none()));
+        assert!(keys[6..].iter().all(|key| names.get(*key).is_some()));
+        assert_eq!((find(&names, "/t/0"), find(&names, "/t/9")), (None, Some(keys[9])));
+        let again = add(&mut names, "/t/0");
+        assert_ne!(again, keys[0]);
+        assert!(names.get(keys[0]).is_none());
+    }
+
+    #[test]
+    fn one_call_looks_at_no_more_than_it_is_told() {
+        let mut names = names();
+        (0..100).for_each(|at| _ = add(&mut names, &format!("/t/{at}")));
+        names.trim(0, 30);
+        assert_eq!(names.unsubscribed(), 70);
+        names.trim(0, 100);
+        assert_eq!((names.unsubscribed(), names.evictable, names.text_bytes), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_long_name_counts_as_many_short_ones() {
+        let mut names = names();
+        add(&mut names, &"x".repeat(10_000));
+        (0..20).for_each(|at| _ = add(&mut names, &format!("/t/{at}")));
+        names.trim(10_000, 100);
+        assert_eq!(names.unsubscribed(), 20);
+    }
+
+    #[test]
+    fn a_name_with_subscriptions_stays() {
+        let mut names = names();
+        let kept = add(&mut names, "/t/kept");
+        names.set_exact(kept, Some(7));
+        let gone = add(&mut names, "/t/gone");
+        assert_eq!(names.unsubscribed(), 1);
+        names.trim(0, 100);
+        assert!(names.get(kept).is_some() && names.get(gone).is_none());
+        names.set_exact(kept, None);
+        names.trim(0, 100);
+        assert!(names.get(kept).is_none());
+    }
+
+    #[test]
+    fn one_that_comes_and_goes_stands_in_the_line_once() {
+        let mut names = names();
+        let key = add(&mut names, "/t/a");
+        for _ in 0..100 {
+            names.set_exact(key, Some(1));
+            names.set_exact(key, None);
+        }
+        assert_eq!(names.line.len(), 1);
+    }
+
+    #[test]
+    fn what_matches_a_subscribed_name_is_forgotten_without_the_name() {
+        let mut names = names();
+        let key = add(&mut names, "/t/a");
+        names.set_exact(key, Some(1));
+        assert_eq!(names.evictable, 0);
+        names.set_wild(key, &(0..1000).collect::<Vec<_>>(), 3);
+        assert!(names.evictable >= 4000);
+        names.trim(0, 100);
+        let name = names.get(key).expect("it has a subscription");
+        assert_eq!((names.evictable, name.generation, name.wild.len()), (0, Name::UNRESOLVED, 0));
+    }
+
+    #[test]
+    fn held_bytes_follow_the_texts() {
+        let mut names = names();
+        let key = add(&mut names, &"x".repeat(10_000));
+        names.set_exact(key, Some(1));
+        assert!((10_000..12_000).contains(&names.held_bytes()));
+    }
+}

@@ -1,0 +1,94 @@
+"""Names that nobody subscribes to are forgotten one day: never while a message to one of them is on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.faults.probes import eventually
+from tests.support import frames
+from tests.support.clients import StartBroker
+from tests.support.parser import Frame
+from tests.support.process import BrokerProcess
+from tests.support.queues import nack
+from tests.support.wire import Wire
+
+REMEMBERED = 65_536
+"""So many names without a subscription were remembered at most."""
+ATTEMPTS = 64
+"""Dead letters with a new name each, from when nearly as many are remembered until after."""
+
+
+def refused_soon(broker: BrokerProcess) -> tuple[Wire, Sequence[Frame]]:
+    """A client that holds a message of each of `ATTEMPTS` queues, and is about to refuse them for good."""
+    client = Wire(broker.port, timeout=20)
+    client.connect()
+    client.subscribe("/queue/own/>", "q", ack="client-individual", max_deliveries="1")
+    client.send(*(frames.send(f"/queue/own/{number}", "x") for number in range(ATTEMPTS)))
+    return client, [client.expect_message("x", subscription="q") for _ in range(ATTEMPTS)]
+
+
+def remember(client: Wire, names: range) -> None:
+    """SENDs to names that nobody subscribes to."""
+    for first in range(names.start, names.stop, 5000):
+        numbers = range(first, min(first + 5000, names.stop))
+        client.send(*(frames.send(f"/topic/nobody/{number}") for number in numbers))
+    client.send_and_wait("/topic/nobody")
+
+
+def messages_until(wire: Wire, end: str) -> list[str]:
+    """The bodies of the MESSAGEs up to this one."""
+    found: list[str] = []
+    while not found or found[-1] != end:
+        found.append(wire.expect("MESSAGE").text)
+    return found
+
+
+@pytest.mark.parametrize("ttl", [0, 600_000])
+def test_a_dead_letter_of_a_new_name_while_a_message_is_delivered(start_broker: StartBroker, ttl: int) -> None:
+    """A NACK and a SEND in one segment: what the NACK leads to must not disturb the delivery, whatever it forgets."""
+    broker = start_broker(TTL=ttl, max_stale_queue_size=100_000)
+    client, held = refused_soon(broker)
+    with Wire(broker.port, timeout=20) as listener:
+        listener.connect()
+        patterns = ["/topic/x/>", "/topic/x/a/>", "/topic/*/a/b"]
+        for at, pattern in enumerate(patterns):
+            listener.subscribe(pattern, f"{at}", ack="auto" if at == 1 else "client", prefetch_count="0")
+        client.send_and_wait("/topic/x/a/b", "first")
+        remember(client, range(REMEMBERED - ATTEMPTS // 2 - len(held)))
+        for number, message in enumerate(held):
+            client.send(nack(client, message), frames.send("/topic/x/a/b", f"{number}"))
+        client.send_and_wait("/topic/x/a/b", "last")
+        for pattern_id in range(len(patterns)):
+            listener.send(frames.unsubscribe(f"{pattern_id}", receipt=f"{pattern_id}"))
+        found = [listener.recv_frame() for _ in range(len(patterns) * (ATTEMPTS + 3))]
+        got = [frame.text for frame in found if frame.command == "MESSAGE"]
+        sent = ["first", *(f"{number}" for number in range(ATTEMPTS)), "last"]
+        for pattern_id in range(len(patterns)):
+            mine = [frame.text for frame in found if frame.header("subscription") == f"{pattern_id}"]
+            assert mine == sent
+        assert len(got) == len(sent) * len(patterns)
+    client.discard()
+
+
+@pytest.mark.parametrize("ttl", [0, 600_000])
+def test_one_pattern_and_names_without_end(start_broker: StartBroker, ttl: int) -> None:
+    """After the delivery the broker asks whether anybody was there: by then the name may be forgotten."""
+    broker = start_broker(TTL=ttl, max_stale_queue_size=100_000)
+    client, held = refused_soon(broker)
+    with Wire(broker.port, timeout=20) as listener:
+        listener.connect()
+        listener.subscribe("/topic/x/>", "0", ack="client", prefetch_count="0")
+        client.send_and_wait("/topic/x/a", "first")
+        remember(client, range(REMEMBERED - ATTEMPTS // 2 - len(held)))
+        for number, message in enumerate(held):
+            client.send(nack(client, message), frames.send("/topic/x/a", f"{number}"))
+        remember(client, range(REMEMBERED, 2 * REMEMBERED))
+        client.send_and_wait("/topic/x/a", "last")
+        assert messages_until(listener, "last") == ["first", *(f"{number}" for number in range(ATTEMPTS)), "last"]
+        client.send(frames.subscribe("/queue/dlq/own/>", "graves"))
+        graves = [client.expect("MESSAGE", subscription="graves") for _ in held]
+        assert {grave["original-destination"] for grave in graves} == {f"/queue/own/{at}" for at in range(ATTEMPTS)}
+    client.discard()
+    eventually(lambda: broker.alive, "it lives")
