@@ -165,6 +165,8 @@ class Shard:
     """MESSAGEs given to subscriptions."""
     parked: int
     """Times a SEND was paused."""
+    timers: int
+    """Deadlines that are set, now."""
     cpu_us: int
     """Processor time of the thread, µs."""
 

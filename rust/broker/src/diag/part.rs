@@ -110,6 +110,8 @@ pub struct ShardRow {
     pub deliveries: u64,
     /// Times a SEND was parked.
     pub parked: u64,
+    /// Deadlines that are set now.
+    pub timers: u64,
     /// Processor time of its thread, in microseconds.
     pub cpu_us: u64,
 }

@@ -255,7 +255,12 @@ impl World {
                     assert_eq!(sent.state, State::Leaves("unmatched"));
                     sent.state = State::Ended;
                 }
-                Effect::Timer(at_ms, key) => self.timers.push(Reverse((*at_ms, home, *key))),
+                Effect::Timer(at_ms, key) => {
+                    self.timers.retain(|Reverse((_, at, queue))| (*at, *queue) != (home, *key));
+                    if *at_ms != u64::MAX {
+                        self.timers.push(Reverse((*at_ms, home, *key)));
+                    }
+                }
                 Effect::Want(..) | Effect::Unused(..) => {}
             }
             if matches!(effect, Effect::Deliver(_) | Effect::Want(..) | Effect::Unused(..)) {

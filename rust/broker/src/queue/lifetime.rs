@@ -96,6 +96,9 @@ impl Home {
     /// Removes a queue and all that waits in it.
     pub fn delete(&mut self, key: QueueKey) {
         let Some(mut queue) = self.queues.remove(key) else { return };
+        if queue.deadline_ms != u64::MAX {
+            self.effects.push(Effect::Timer(u64::MAX, key));
+        }
         let dropped = queue.pending.take_all();
         self.counts.dropped += dropped.len() as u64;
         dropped.iter().for_each(|stored| self.forget(stored));

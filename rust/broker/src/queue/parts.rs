@@ -224,7 +224,7 @@ pub enum Effect {
     Want(Subscriber, ConsumerKey),
     /// Credit that a consumer wants back, and that is not needed here.
     Unused(Subscriber, i64),
-    /// Look at a queue again at this time.
+    /// Look at a queue again at this time, and not before; `u64::MAX`: never.
     Timer(u64, QueueKey),
 }
 

@@ -228,7 +228,7 @@ impl Shard {
         let next_ms = self.stale.next_ms().into_iter().chain(self.retained.next_ms()).min();
         if let Some(at_ms) = next_ms.filter(|at_ms| *at_ms < self.waiting_deadline_ms) {
             self.waiting_deadline_ms = at_ms;
-            self.timers.add(at_ms, Due::Waiting);
+            self.timers.set(at_ms, Due::Waiting);
         }
     }
 

@@ -16,6 +16,7 @@ use stompica_proto::{Command, Frame, ProtocolError, ws};
 
 use super::Shard;
 use super::mailbox::Mail;
+use super::timer::Due;
 use crate::ids::ConnKey;
 use crate::io::conn::{Answer, PendingAnswer, Phase, Transport};
 use crate::log::Level;
@@ -130,6 +131,7 @@ impl Shard {
         self.forget_temporary(key);
         self.parking.end(&mut self.conns, key);
         let Some(mut conn) = self.conns.remove(key) else { return };
+        self.timers.cancel(Due::Conn(key));
         conn.outbox.clear(&mut self.chunks);
         if let Some(flight) = &mut conn.flight {
             self.give_back_unwritten(flight, None);
@@ -183,9 +185,13 @@ impl Shard {
             flight.unacked -= taken.len();
         }
         let (subscription, last) = self.router.unsubscribe(index);
+        let key = SubscriptionKey { index, generation };
+        self.unwatch(key);
         if let Some(receiver) = subscription.receiver {
-            let subscriber = Subscriber { shard: self.id, key: SubscriptionKey { index, generation } };
-            self.detach(&receiver, subscriber, taken);
+            if receiver.armed {
+                self.timers.cancel(Due::Subscription(key));
+            }
+            self.detach(&receiver, Subscriber { shard: self.id, key }, taken);
         }
         if let Some(name) = last {
             self.tell_interest(&name, false, None, None);

@@ -67,7 +67,7 @@ impl Shard {
             let at_ms = delivered_ms.saturating_add(timeout_ms);
             if at_ms > now_ms {
                 receiver.armed = true;
-                self.timers.add(at_ms, Due::Subscription(key));
+                self.timers.set(at_ms, Due::Subscription(key));
                 break;
             }
             late.extend(receiver.unacked.take(number));
@@ -85,7 +85,7 @@ impl Shard {
         let Some(conn) = self.conns.get(key) else { return };
         let next_ms = self.next_deadline(conn);
         if next_ms < conn.deadline_ms {
-            self.timers.add(next_ms, Due::Conn(key));
+            self.timers.set(next_ms, Due::Conn(key));
             if let Some(conn) = self.conns.get_mut(key) {
                 conn.deadline_ms = next_ms;
             }

@@ -170,6 +170,7 @@ impl Shard {
             frames_in: self.counters.frames_in,
             deliveries: self.counters.deliveries,
             parked: self.counters.parked,
+            timers: self.timers.len() as u64,
             cpu_us: cpu_us(),
         }
     }

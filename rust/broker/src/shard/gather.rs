@@ -190,27 +190,32 @@ impl Shard {
             _ => [b"DIAG/", query.name().as_bytes()].concat().into(), // a MESSAGE comes from no pattern
         };
         self.diagnostics.watches.insert(key, Watch { query, interval_ms, name, asking: false, begun: false });
-        self.timers.add(self.now_ms, Due::Diagnostics(key));
+        self.timers.set(self.now_ms, Due::Diagnostics(key));
+    }
+
+    /// A subscription ends, and what it gets at an interval with it.
+    pub(super) fn unwatch(&mut self, key: SubscriptionKey) {
+        let watches = &mut self.diagnostics.watches;
+        if !watches.is_empty() && watches.remove(&key).is_some() {
+            self.timers.cancel(Due::Diagnostics(key));
+        }
     }
 
     /// It is time for the next answer.
     pub(super) fn watch_due(&mut self, at_ms: u64, key: SubscriptionKey) {
         let found = self.router.subscription_mut(key).map(|found| found.conn);
-        let (Some(conn), Some(watch)) = (found, self.diagnostics.watches.get_mut(&key)) else {
-            self.diagnostics.watches.remove(&key);
-            return;
-        };
+        let (Some(conn), Some(watch)) = (found, self.diagnostics.watches.get_mut(&key)) else { return };
         let Some(conn) = self.conns.get(conn) else { return };
         if !watch.begun && !conn.answers.is_empty() {
             // The RECEIPT of the SUBSCRIBE comes first.
-            self.timers.add(self.now_ms + 1, Due::Diagnostics(key));
+            self.timers.set(self.now_ms + 1, Due::Diagnostics(key));
             return;
         }
         watch.begun = true;
         // In step with the first one, however late this one is.
-        let late = (self.now_ms - at_ms) / watch.interval_ms;
+        let late = self.now_ms.saturating_sub(at_ms) / watch.interval_ms.max(1);
         let next_ms = at_ms.saturating_add(watch.interval_ms.saturating_mul(late + 1));
-        self.timers.add(next_ms, Due::Diagnostics(key));
+        self.timers.set(next_ms, Due::Diagnostics(key));
         // Who does not keep up is left out: the next answer says all that this one would have.
         if conn.full_since_ms.is_none() && !watch.asking && self.draining.is_none() {
             watch.asking = true;

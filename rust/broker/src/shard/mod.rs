@@ -86,6 +86,8 @@ const READ_BYTES: usize = 64 << 10;
 const PACED_FLUSHES: usize = 32;
 /// How often a shard that waits for memory looks again.
 const MEMORY_POLL: Duration = Duration::from_millis(10);
+/// The poll counts in 32 bits, so a later deadline is waited for in steps.
+const POLL_MAX_MS: u64 = 3_600_000;
 
 /// A batch that is being routed.
 #[derive(Debug)]
@@ -270,7 +272,7 @@ impl Shard {
             .into_iter()
             .flatten()
             .min()
-            .map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms)));
+            .map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms).min(POLL_MAX_MS)));
         let memory = (self.memory.is_short).then_some(MEMORY_POLL);
         timer.into_iter().chain(memory).chain(self.reclaim_timeout()).min()
     }

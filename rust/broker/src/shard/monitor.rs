@@ -31,7 +31,7 @@ impl Shard {
     /// Sets the timer for the next text; one shard does.
     pub(super) fn arm_monitor(&mut self) {
         if self.id.0 == 0 {
-            self.timers.add(self.now_ms + INTERVAL_MS, Due::Monitor);
+            self.timers.set(self.now_ms + INTERVAL_MS, Due::Monitor);
         }
     }
 

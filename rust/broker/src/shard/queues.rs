@@ -292,7 +292,7 @@ impl Shard {
             Effect::Unused(subscriber, messages) => {
                 self.tell(subscriber.shard, QueueMail::Unused(subscriber.key, messages));
             }
-            Effect::Timer(at_ms, key) => self.timers.add(at_ms, Due::Queue(key)),
+            Effect::Timer(at_ms, key) => self.timers.set(at_ms, Due::Queue(key)),
         }
     }
 

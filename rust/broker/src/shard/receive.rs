@@ -146,7 +146,7 @@ impl Shard {
             flight.unacked += 1;
             if timeout_ms > 0 && !receiver.armed {
                 receiver.armed = true;
-                self.timers.add(now_ms.saturating_add(timeout_ms), Due::Subscription(subscription));
+                self.timers.set(now_ms.saturating_add(timeout_ms), Due::Subscription(subscription));
             }
             if receiver.bytes_on_ack {
                 bytes = 0;

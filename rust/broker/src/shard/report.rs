@@ -10,8 +10,11 @@ use crate::queue::stored;
 impl Shard {
     /// Brings what this shard holds into the broker's count.
     pub(super) fn count_memory(&mut self) {
-        let held =
-            self.chunks.held_bytes() + self.input_bytes + self.router.held_bytes() + self.home.held_bytes();
+        let held = self.chunks.held_bytes()
+            + self.input_bytes
+            + self.router.held_bytes()
+            + self.home.held_bytes()
+            + self.timers.held_bytes();
         let held = i64::try_from(held).unwrap_or(i64::MAX).saturating_add(stored::held_bytes());
         if held != self.counted_bytes {
             self.shared.memory.fetch_add(held - self.counted_bytes, Ordering::Relaxed);

@@ -1,10 +1,11 @@
-//! Deadlines: one pending entry for whatever has one, looked at again when it comes due.
+//! Deadlines: one entry for whatever has one, so that there are never more of them than of what they are for.
 //!
 //! A heart-beat is not re-armed with every byte: its entry fires at the earliest possible deadline, and the shard then
 //! sees from the time of the last byte whether there is anything to do.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
+
+use hashbrown::HashMap;
 
 use crate::ids::ConnKey;
 use crate::queue::{QueueKey, SubscriptionKey};
@@ -12,8 +13,11 @@ use crate::queue::{QueueKey, SubscriptionKey};
 /// No deadline.
 pub const NEVER: u64 = u64::MAX;
 
+/// What an entry occupies in the sorted set, about: its nodes are two thirds full.
+const SORTED_BYTES: usize = size_of::<(u64, Due)>() * 3 / 2;
+
 /// What is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Due {
     /// Something of a connection.
     Conn(ConnKey),
@@ -32,13 +36,32 @@ pub enum Due {
 /// The deadlines of one shard, in milliseconds since the broker's start.
 #[derive(Debug, Default)]
 pub struct Timers {
-    heap: BinaryHeap<Reverse<(u64, Due)>>,
+    sorted: BTreeSet<(u64, Due)>,
+    /// The entry of each; `sorted` has no others.
+    times: HashMap<Due, u64, foldhash::fast::RandomState>,
 }
 
 impl Timers {
-    /// Adds a deadline.
-    pub fn add(&mut self, at_ms: u64, due: Due) {
-        self.heap.push(Reverse((at_ms, due)));
+    /// Sets the deadline, in place of the one there was; [`NEVER`] is none.
+    pub fn set(&mut self, at_ms: u64, due: Due) {
+        let before = if at_ms == NEVER { self.times.remove(&due) } else { self.times.insert(due, at_ms) };
+        if before == Some(at_ms) {
+            return;
+        }
+        if let Some(before_ms) = before {
+            self.sorted.remove(&(before_ms, due));
+        }
+        if at_ms != NEVER {
+            self.sorted.insert((at_ms, due));
+        }
+        self.shrink();
+    }
+
+    /// What it was for is gone, or nothing is due any more.
+    pub fn cancel(&mut self, due: Due) {
+        if !self.times.is_empty() {
+            self.set(NEVER, due);
+        }
     }
 
     /// Takes the first deadline that has passed.
@@ -46,13 +69,35 @@ impl Timers {
         if self.next_ms()? > now_ms {
             return None;
         }
-        self.heap.pop().map(|Reverse(entry)| entry)
+        let (at_ms, due) = self.sorted.pop_first()?;
+        self.times.remove(&due);
+        self.shrink();
+        Some((at_ms, due))
+    }
+
+    /// Gives room back that a crowd has left.
+    fn shrink(&mut self) {
+        if self.times.capacity() > 1024 && self.times.len() < self.times.capacity() / 8 {
+            self.times.shrink_to(2 * self.times.len());
+        }
     }
 
     /// When the first deadline comes due.
     #[must_use]
     pub fn next_ms(&self) -> Option<u64> {
-        self.heap.peek().map(|Reverse((at_ms, _))| *at_ms)
+        self.sorted.first().map(|(at_ms, _)| *at_ms)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Bytes they occupy, about.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        SORTED_BYTES * self.sorted.len() + (size_of::<(Due, u64)>() + 1) * self.times.capacity() * 8 / 7
     }
 }
 
@@ -60,17 +105,43 @@ impl Timers {
 mod tests {
     use super::*;
 
+    fn conn(index: u32) -> Due {
+        Due::Conn(ConnKey { index, generation: 0 })
+    }
+
     #[test]
     fn deadlines_come_due_in_order() {
-        let key = |index| Due::Conn(ConnKey { index, generation: 0 });
         let mut timers = Timers::default();
         for (at, index) in [(30, 3), (10, 1), (20, 2)] {
-            timers.add(at, key(index));
+            timers.set(at, conn(index));
         }
         assert_eq!(timers.next_ms(), Some(10));
         assert_eq!(timers.pop_due(9), None);
-        assert_eq!(timers.pop_due(25), Some((10, key(1))));
-        assert_eq!(timers.pop_due(25), Some((20, key(2))));
+        assert_eq!(timers.pop_due(25), Some((10, conn(1))));
+        assert_eq!(timers.pop_due(25), Some((20, conn(2))));
         assert_eq!(timers.pop_due(25), None);
+    }
+
+    #[test]
+    fn whatever_has_a_deadline_has_one_entry() {
+        let mut timers = Timers::default();
+        for at_ms in (1000..2000).rev() {
+            timers.set(at_ms, conn(1));
+        }
+        timers.set(5000, conn(2));
+        assert_eq!((timers.len(), timers.sorted.len(), timers.next_ms()), (2, 2, Some(1000)));
+        timers.set(3000, conn(1));
+        assert_eq!((timers.len(), timers.next_ms(), timers.pop_due(2999)), (2, Some(3000), None));
+    }
+
+    #[test]
+    fn one_that_is_cancelled_or_never_due_leaves_nothing_behind() {
+        let mut timers = Timers::default();
+        (0..10_000).for_each(|index| timers.set(u64::from(index), conn(index)));
+        timers.set(NEVER, conn(10_000));
+        (0..10_000).for_each(|index| timers.cancel(conn(index)));
+        timers.cancel(conn(10_000));
+        assert_eq!((timers.len(), timers.next_ms(), timers.pop_due(NEVER)), (0, None, None));
+        assert!(timers.held_bytes() < 64 << 10, "{} bytes", timers.held_bytes());
     }
 }
