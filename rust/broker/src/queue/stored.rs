@@ -23,6 +23,11 @@ pub fn held_bytes() -> i64 {
     HELD.get()
 }
 
+/// Counts other bytes that hold messages on this thread, or fewer of them.
+pub fn count_bytes(bytes: i64) {
+    HELD.set(HELD.get() + bytes);
+}
+
 /// One message at rest.
 #[derive(Debug)]
 pub struct Stored {

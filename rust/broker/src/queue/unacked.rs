@@ -3,11 +3,11 @@
 //! Deliveries are numbered in order; a number is never used twice on a shard. Entries stand in that order, so that an
 //! ACK usually finds its own at the front. Settled ones leave a hole until the front reaches it or holes prevail.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
 
-use super::stored::Stored;
+use super::stored::{self, Stored};
 use super::{ConsumerKey, QueueKey};
 use crate::ids::ShardId;
 
@@ -25,7 +25,7 @@ pub struct Origin {
 #[derive(Debug)]
 struct Entry {
     number: u64,
-    /// Hash of the `message-id`, by which STOMP 1.1 acknowledges.
+    /// Hash of the `message-id`, by which STOMP 1.1 acknowledges; 0 in other versions.
     id_hash: u64,
     delivered_ms: u64,
     origin: Origin,
@@ -51,18 +51,43 @@ pub type TakenOnes = SmallVec<[Taken; 1]>;
 /// The messages in flight of one subscription.
 #[derive(Debug, Default)]
 pub struct Unacked {
+    /// The first one is no hole.
     entries: VecDeque<Entry>,
     live: usize,
+    /// Hashes of `message-id`s with their numbers, for STOMP 1.1 alone.
+    by_id: BTreeSet<(u64, u64)>,
+    /// Bytes that are counted as held, beside the messages.
+    counted: i64,
+}
+
+impl Drop for Unacked {
+    fn drop(&mut self) {
+        stored::count_bytes(-self.counted);
+    }
 }
 
 /// Holes that are always tolerated.
 const HOLES_MAX: usize = 64;
+/// What a hash occupies in its set, about.
+const HASH_BYTES: usize = 24;
 
 impl Unacked {
     /// Adds a delivery; its number is higher than any before.
     pub fn push(&mut self, number: u64, id_hash: u64, now_ms: u64, origin: Origin, stored: Stored) {
         self.entries.push_back(Entry { number, id_hash, delivered_ms: now_ms, origin, stored: Some(stored) });
         self.live += 1;
+        if id_hash != 0 {
+            self.by_id.insert((id_hash, number));
+        }
+        self.count();
+    }
+
+    /// Brings what its own tables occupy into the count of held bytes; a message that is held counts for itself.
+    fn count(&mut self) {
+        let tables = size_of::<Entry>() * self.entries.capacity() + HASH_BYTES * self.by_id.len();
+        let held = tables.saturating_sub(size_of::<Stored>() * self.live) as i64;
+        stored::count_bytes(held - self.counted);
+        self.counted = held;
     }
 
     /// Whether the delivery with this number is in flight.
@@ -79,11 +104,10 @@ impl Unacked {
         self.entries[at].stored.is_some().then_some(at)
     }
 
-    /// The number under which a `message-id` is in flight.
+    /// The number under which a `message-id` is in flight; the lowest, if it is more than once.
     #[must_use]
     pub fn number_of(&self, id_hash: u64) -> Option<u64> {
-        let found = self.entries.iter().find(|entry| entry.id_hash == id_hash && entry.stored.is_some());
-        found.map(|entry| entry.number)
+        self.by_id.range((id_hash, 0)..=(id_hash, u64::MAX)).next().map(|(_, number)| *number)
     }
 
     /// How many there are.
@@ -96,14 +120,30 @@ impl Unacked {
     pub fn take(&mut self, number: u64) -> Option<Taken> {
         let at = self.place(number)?;
         let taken = Self::empty(&mut self.entries[at])?;
+        self.forget(&taken);
+        self.tidy();
+        Some(taken)
+    }
+
+    fn forget(&mut self, taken: &Taken) {
         self.live -= 1;
+        if taken.id_hash != 0 {
+            self.by_id.remove(&(taken.id_hash, taken.number));
+        }
+    }
+
+    /// Drops the holes at the front, and all of them once they prevail.
+    fn tidy(&mut self) {
         while self.entries.front().is_some_and(|entry| entry.stored.is_none()) {
             self.entries.pop_front();
         }
         if self.entries.len() > 2 * self.live + HOLES_MAX {
             self.entries.retain(|entry| entry.stored.is_some());
         }
-        Some(taken)
+        if self.entries.capacity() > 1024 && self.entries.len() < self.entries.capacity() / 8 {
+            self.entries.shrink_to(2 * self.entries.len());
+        }
+        self.count();
     }
 
     /// Takes out all up to and including a number, the oldest first.
@@ -112,7 +152,8 @@ impl Unacked {
         while self.entries.front().is_some_and(|entry| entry.number <= number) {
             taken.extend(self.entries.pop_front().and_then(|mut entry| Self::empty(&mut entry)));
         }
-        self.live -= taken.len();
+        taken.iter().for_each(|taken| self.forget(taken));
+        self.tidy();
         taken
     }
 
@@ -120,6 +161,7 @@ impl Unacked {
     pub fn take_all(&mut self) -> TakenOnes {
         let taken = self.take_through(u64::MAX);
         self.entries = VecDeque::new();
+        self.count();
         taken
     }
 
@@ -131,8 +173,7 @@ impl Unacked {
     /// The oldest delivery: its number, and when it was made.
     #[must_use]
     pub fn oldest(&self) -> Option<(u64, u64)> {
-        let first = self.entries.iter().find(|entry| entry.stored.is_some())?;
-        Some((first.number, first.delivered_ms))
+        self.entries.front().map(|first| (first.number, first.delivered_ms))
     }
 }
 
@@ -162,6 +203,27 @@ mod tests {
         assert_eq!((through, unacked.live, unacked.oldest()), (vec![5, 6, 8], 1, Some((9, 9))));
         assert_eq!(unacked.take_all().len(), 1);
         assert!(unacked.live == 0 && unacked.oldest().is_none());
+    }
+
+    #[test]
+    fn a_message_id_is_found_without_a_search_and_forgotten_with_its_delivery() {
+        let before = stored::held_bytes();
+        let mut unacked = filled(0..60_000);
+        assert_eq!((unacked.by_id.len(), unacked.number_of(1000 + 59_999)), (60_000, Some(59_999)));
+        assert!(unacked.take(59_999).is_some() && unacked.number_of(1000 + 59_999).is_none());
+        let tables = 60_000 * (size_of::<Entry>() + HASH_BYTES) as i64;
+        assert!(stored::held_bytes() - before >= tables, "its tables are counted");
+        assert_eq!((unacked.take_through(29_999).len(), unacked.by_id.len()), (30_000, 29_999));
+        assert_eq!((unacked.take_all().len(), unacked.by_id.len()), (29_999, 0));
+        assert_eq!((unacked.counted, stored::held_bytes()), (0, before));
+    }
+
+    #[test]
+    fn the_oldest_stands_in_front_however_those_before_it_went() {
+        let mut unacked = filled(0..10);
+        assert!(unacked.take(4).is_some() && unacked.take(5).is_some());
+        unacked.take_through(3);
+        assert_eq!((unacked.oldest(), unacked.entries.len()), (Some((6, 6)), 4));
     }
 
     #[test]
