@@ -62,7 +62,7 @@ impl Shard {
     /// The full name of a destination of a SUBSCRIBE, which exists from now on.
     ///
     /// # Errors
-    /// `E-TEMP-OWNER` if it is another connection's; `E-DEST-COUNT`.
+    /// `E-TEMP-OWNER` if it is another connection's; `E-SUB-COUNT`, `E-DEST-COUNT`.
     pub(super) fn name_to_subscribe_to<'a>(
         &mut self,
         key: ConnKey,
@@ -85,7 +85,7 @@ impl Shard {
     /// Rewrites `reply-to` in a SEND's own header lines, if it names a temporary destination of the sender.
     ///
     /// # Errors
-    /// `E-DEST-COUNT`.
+    /// `E-SUB-COUNT`, `E-DEST-COUNT`.
     pub(super) fn rewrite_reply_to(
         &mut self,
         key: ConnKey,
@@ -124,6 +124,11 @@ impl Shard {
         let full = full_name(name, &own.secret);
         if own.names.contains(name) || self.router.parse(name)?.is_some() {
             return Ok(full);
+        }
+        let names_max = self.config.max_subscriptions;
+        if own.names.len() >= names_max {
+            let text = format!("max_subscriptions is {names_max}, for temporary destinations too");
+            return Err(ProtocolError::new(Code::SubscriptionCount, text));
         }
         own.names.insert(name.into());
         if name.starts_with(TEMPORARY_QUEUE) {

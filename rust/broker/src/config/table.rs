@@ -170,7 +170,7 @@ static TABLE: &[Setting] = &[
     setting(LIMITS, "max_headers", integer(1, 65535), "100", "Header lines of one frame.").fills(|c| &mut c.limits.headers_max),
     setting(LIMITS, "ws_data_frame_max_length", size(125, 4 * GIB), "max_message_size + 1MiB + 64KiB", "Payload of one WebSocket data frame and of one assembled message.")
         .fills(|c| &mut c.limits.ws_message_bytes_max),
-    setting(LIMITS, "max_subscriptions", integer(1, 10_000_000), "10000", "Subscriptions of one connection; one more gets ERROR and is closed.").fills(|c| &mut c.max_subscriptions),
+    setting(LIMITS, "max_subscriptions", integer(1, 10_000_000), "10000", "Subscriptions of one connection, and its temporary destinations; one more of either gets ERROR and is closed.").fills(|c| &mut c.max_subscriptions),
     setting(LIMITS, "max_transactions", integer(0, 1_000_000), "100", "Open transactions of one connection.").fills(|c| &mut c.max_transactions),
     setting(LIMITS, "max_transaction_size", size(1, 64 * GIB), "16MiB", "Bytes in the open transactions of one connection.").fills(|c| &mut c.max_transaction_size),
 

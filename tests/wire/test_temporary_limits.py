@@ -1,0 +1,24 @@
+"""How many temporary destinations a connection may have (PRODUCT.md 5 and 7)."""
+
+from __future__ import annotations
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+
+
+def test_reply_to_makes_no_more_temporary_queues_than_there_may_be_subscriptions(
+    client: Clients, shared_broker: StartBroker, queue: str
+) -> None:
+    wire = client(to=shared_broker(max_subscriptions=5))
+    for number in [*range(5), *range(5)]:
+        wire.send_and_wait(queue, reply_to=f"/temp-queue/{number}")
+    wire.send(frames.send(queue, reply_to="/temp-queue/one-too-many", receipt="r"))
+    assert wire.expect_error()["code"] == "E-SUB-COUNT"
+
+
+def test_temporary_topics_count_too(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+    wire = client(to=shared_broker(max_subscriptions=5))
+    for number in range(5):
+        wire.send_and_wait(queue, reply_to=f"/temp-topic/{number}")
+    wire.send(frames.send(queue, reply_to="/temp-queue/one-too-many"))
+    assert wire.expect_error()["code"] == "E-SUB-COUNT"
