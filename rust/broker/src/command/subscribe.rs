@@ -30,6 +30,8 @@ const UNBUILT: [&[u8]; 6] =
     [b"replay-from", b"x-stream-offset", b"selector", b"exclusive", b"activemq.exclusive", b"browser"];
 /// Bytes that may wait in a consumer's outbox before it is sent more.
 const WINDOW_BYTES: i64 = 256 << 10;
+/// What is left of it at least at each home of a pattern's queues.
+const WINDOW_PART_MIN: i64 = 32 << 10;
 /// Messages on loan to the homes of a pattern's queues, where the subscription itself sets no limit.
 const LENT_MESSAGES: i64 = 256;
 
@@ -316,7 +318,9 @@ impl Shard {
         let lending = (feed == Feed::All).then(|| {
             let all = if messages == Credit::UNLIMITED { LENT_MESSAGES } else { messages };
             let homes = self.shared_len() as i64;
-            credit = Credit { messages: all / homes, bytes };
+            // Each home may exceed its part by one message, as one home may exceed the whole.
+            let part_min = if window.is_some() { 1 } else { WINDOW_PART_MIN.min(bytes) };
+            credit = Credit { messages: all / homes, bytes: (bytes / homes).max(part_min) };
             Lending { available: all % homes, ..Lending::default() }
         });
         let receiver = Receiver {
