@@ -59,7 +59,7 @@ use self::mailbox::{Batch, Mail};
 use self::memory::MemoryState;
 use self::parking::Parking;
 pub use self::shared::{Once, Shared};
-use self::timer::Timers;
+use self::timer::{POLL_MAX_MS, Timers};
 use crate::chunk::ChunkPool;
 use crate::config::Config;
 use crate::diag::stages::{Stage, Stages};
@@ -86,8 +86,6 @@ const READ_BYTES: usize = 64 << 10;
 const PACED_FLUSHES: usize = 32;
 /// How often a shard that waits for memory looks again.
 const MEMORY_POLL: Duration = Duration::from_millis(10);
-/// The poll counts in 32 bits, so a later deadline is waited for in steps.
-const POLL_MAX_MS: u64 = 3_600_000;
 
 /// A batch that is being routed.
 #[derive(Debug)]

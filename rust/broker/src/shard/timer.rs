@@ -13,6 +13,9 @@ use crate::queue::{QueueKey, SubscriptionKey};
 /// No deadline.
 pub const NEVER: u64 = u64::MAX;
 
+/// The poll counts in 32 bits, so a later deadline is waited for in steps.
+pub const POLL_MAX_MS: u64 = 3_600_000;
+
 /// What an entry occupies in the sorted set, about: its nodes are two thirds full.
 const SORTED_BYTES: usize = size_of::<(u64, Due)>() * 3 / 2;
 
