@@ -104,7 +104,7 @@ codes! {
     TransactionLost = "E-TX-LOST", "transaction lost a delivery", 1002;
     /// A kind of destination or a command that is not built yet.
     NotSupported = "E-NOT-SUPPORTED", "not supported", 1008;
-    /// More subscriptions than `max_subscriptions`.
+    /// More subscriptions, or more temporary destinations, than `max_subscriptions`.
     SubscriptionCount = "E-SUB-COUNT", "too many subscriptions", 1008;
     /// More destinations than `max_destinations`.
     DestinationCount = "E-DEST-COUNT", "too many destinations", 1013;
