@@ -177,6 +177,25 @@ fn behind_a_name_from_before_the_patterns_changed_is_nobody() {
 }
 
 #[test]
+fn a_pattern_that_comes_and_goes_costs_each_name_a_few_steps_whatever_others_subscribed_to() {
+    let mut router = router();
+    for number in 0..9_990 {
+        let name = format!("/topic/p{number}*");
+        router.set_interest(name.as_bytes(), ShardId(1), true);
+    }
+    router.destination(b"/topic/a").expect("a topic");
+    router.take_visited();
+    for _ in 0..100 {
+        router.set_interest(b"/topic/z*", ShardId(1), true);
+        router.destination(b"/topic/a").expect("a topic");
+        router.set_interest(b"/topic/z*", ShardId(1), false);
+        router.destination(b"/topic/a").expect("a topic");
+    }
+    let visited = router.take_visited();
+    assert!(visited <= 200 * 10, "{visited} steps for 200 look-ups");
+}
+
+#[test]
 fn destinations_are_counted_against_their_limit() {
     let mut router = Router::new(
         &Config { max_destinations: 1, ..Config::default() },

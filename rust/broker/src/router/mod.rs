@@ -183,8 +183,7 @@ impl Router {
     fn resolve(&mut self, key: Key) {
         let Some(name) = self.names.get(key) else { return };
         self.found.clear();
-        self.tree.matching(name.text(), &mut self.found);
-        self.visited += self.found.len();
+        self.visited += self.tree.matching(name.text(), &mut self.found);
         let (kind, entries) = (name.kind, &self.entries);
         // A pattern matches its own kind only: nobody listens in on temporary topics.
         self.found.retain(|at| entries[*at as usize].kind == kind);
@@ -223,7 +222,8 @@ impl Router {
     /// Bytes that subscriptions, entries and names occupy, about.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        256 * self.subscriptions.len() + 256 * self.entries.len() + self.names.held_bytes()
+        let tables = 256 * self.subscriptions.len() + 256 * self.entries.len();
+        tables + self.names.held_bytes() + self.tree.held_bytes()
     }
 
     /// How many names without a subscription of their own are remembered.

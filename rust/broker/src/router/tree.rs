@@ -1,27 +1,121 @@
 //! The tree of wildcard patterns: which patterns match a name, in time that does not grow with their number.
 //!
-//! One node per literal or `*` segment. The walk keeps a set of nodes, one step per segment of the name, so that
-//! neither depth nor a hostile pattern can exhaust the stack.
+//! ```text
+//! /t/a*    root ──/t/──┬──a──┬──────── ends: "whatever follows"
+//! /t/ab*               │     └──b───── ends: "whatever follows"
+//! /t/*/x               └──(* behind /)──/x── ends: "nothing follows"
+//! ```
+//! A radix tree over the text of the patterns. A node has the bytes that lead into it, children by their first byte, a
+//! child for a `*` segment behind each separator, and the patterns that end there, with what may follow. The walk
+//! follows a name's bytes once; only `*` segments make it take two ways. It keeps its own stack, so that neither depth
+//! nor a hostile pattern can exhaust the thread's.
 
 use hashbrown::HashMap;
+use memchr::memchr2;
+use smallvec::SmallVec;
 
-use super::destination::{Pattern, Tail, is_star, matches_tail, segments, separator};
+use super::destination::{Pattern, Tail, is_star, matches_tail, separator};
 
 /// What a pattern stands for in the router: an index of its entry.
 pub type EntryIndex = u32;
 
-#[derive(Debug, Default)]
-struct Node {
-    /// By segment, separator included; a `*` segment stands under its own text, which no plain name contains.
-    children: HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>,
-    ends: Vec<End>,
-}
+/// No node.
+const NONE: u32 = u32::MAX;
+/// Bytes that are compared in one step.
+const STEP_BYTES: usize = 64;
+/// What the allocator adds to a block, about.
+const BLOCK_BYTES: usize = 16;
 
 #[derive(Debug)]
+struct Node {
+    /// Bytes that a name must have to come here; none for the root and behind a `*`.
+    label: Box<[u8]>,
+    /// By the first byte of their labels, in order.
+    children: SmallVec<[(u8, u32); 2]>,
+    /// Behind a `*` segment, by [`star_place`].
+    stars: [u32; 3],
+    ends: SmallVec<[End; 2]>,
+}
+
+#[derive(Clone, Copy, Debug)]
 struct End {
     tail: Tail,
-    prefix: Box<[u8]>,
     entry: EntryIndex,
+}
+
+impl Node {
+    fn new(label: &[u8]) -> Self {
+        Node { label: label.into(), children: SmallVec::new(), stars: [NONE; 3], ends: SmallVec::new() }
+    }
+
+    fn child(&self, byte: u8) -> Option<u32> {
+        let at = self.children.binary_search_by_key(&byte, |(first, _)| *first).ok()?;
+        Some(self.children[at].1)
+    }
+
+    fn is_unused(&self) -> bool {
+        self.ends.is_empty() && self.children.is_empty() && self.stars == [NONE; 3]
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let children = if self.children.spilled() { 8 * self.children.capacity() + BLOCK_BYTES } else { 0 };
+        let ends = if self.ends.spilled() { 8 * self.ends.capacity() + BLOCK_BYTES } else { 0 };
+        let label = if self.label.is_empty() { 0 } else { self.label.len() + BLOCK_BYTES };
+        label + children + ends
+    }
+}
+
+/// Gives room back that a list does not need any more.
+fn tighten<T>(list: &mut SmallVec<[T; 2]>) {
+    if list.spilled() && list.len() * 4 <= list.capacity() {
+        list.shrink_to_fit();
+    }
+}
+
+/// A pattern's way down the tree.
+#[derive(Debug)]
+enum Step {
+    Literal(Vec<u8>),
+    /// A `*` segment: the place of its separator.
+    Star(usize),
+}
+
+/// Where a node keeps the child behind a `*` segment with this separator.
+fn star_place(separator: u8) -> usize {
+    match separator {
+        b'/' => 1,
+        b'.' => 2,
+        _ => 0,
+    }
+}
+
+fn steps_of(pattern: &Pattern<'_>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut literal = Vec::new();
+    for segment in &pattern.segments {
+        if is_star(segment) {
+            if !literal.is_empty() {
+                steps.push(Step::Literal(std::mem::take(&mut literal)));
+            }
+            steps.push(Step::Star(star_place(separator(segment))));
+        } else {
+            literal.extend_from_slice(segment);
+        }
+    }
+    literal.extend_from_slice(pattern.prefix);
+    if !literal.is_empty() {
+        steps.push(Step::Literal(literal));
+    }
+    steps
+}
+
+/// Whether what is left of a name behind a pattern's text is what the pattern allows there.
+fn allows(tail: Tail, rest: &[u8]) -> bool {
+    match tail {
+        Tail::PrefixDeep => true,
+        Tail::PrefixSegment => memchr2(b'/', b'.', rest).is_none(),
+        tail => matches_tail(tail, b"", rest),
+    }
 }
 
 /// All wildcard patterns of a shard.
@@ -29,16 +123,19 @@ struct End {
 pub struct Tree {
     nodes: slab::Slab<Node>,
     root: u32,
-    /// Scratch of [`Tree::matching`].
-    level: Vec<u32>,
-    next_level: Vec<u32>,
+    /// The place of each pattern among the ends of its node.
+    places: HashMap<EntryIndex, u32, foldhash::fast::RandomState>,
+    /// Bytes that nodes have on the heap.
+    heap_bytes: usize,
+    /// Scratch of [`Tree::matching`]: nodes to look at, and how much of the name is behind them.
+    ways: Vec<(u32, u32)>,
 }
 
 impl Default for Tree {
     fn default() -> Self {
         let mut nodes = slab::Slab::new();
-        let root = nodes.insert(Node::default()) as u32;
-        Tree { nodes, root, level: Vec::new(), next_level: Vec::new() }
+        let root = nodes.insert(Node::new(b"")) as u32;
+        Tree { nodes, root, places: HashMap::default(), heap_bytes: 0, ways: Vec::new() }
     }
 }
 
@@ -46,69 +143,183 @@ impl Tree {
     /// Adds a pattern that is not in the tree.
     pub fn insert(&mut self, pattern: &Pattern<'_>, entry: EntryIndex) {
         let mut at = self.root;
-        for segment in &pattern.segments {
-            at = match self.nodes[at as usize].children.get(*segment) {
-                Some(child) => *child,
-                None => {
-                    let child = self.nodes.insert(Node::default()) as u32;
-                    self.nodes[at as usize].children.insert((*segment).into(), child);
-                    child
-                }
+        for step in steps_of(pattern) {
+            at = match step {
+                Step::Literal(text) => self.descend(at, &text),
+                Step::Star(place) => self.descend_star(at, place),
             };
         }
-        self.nodes[at as usize].ends.push(End { tail: pattern.tail, prefix: pattern.prefix.into(), entry });
+        self.change(at, |node| node.ends.push(End { tail: pattern.tail, entry }));
+        self.places.insert(entry, self.nodes[at as usize].ends.len() as u32 - 1);
     }
 
     /// Removes a pattern, and the nodes that only it needed.
     pub fn remove(&mut self, pattern: &Pattern<'_>, entry: EntryIndex) {
-        let mut path = vec![self.root];
-        let mut at = self.root;
-        for segment in &pattern.segments {
-            let Some(child) = self.nodes[at as usize].children.get(*segment) else { return };
-            at = *child;
-            path.push(at);
+        let Some(mut path) = self.path(pattern) else { return };
+        let Some(end) = path.pop() else { return };
+        let Some(place) = self.places.remove(&entry) else { return };
+        self.change(end, |node| {
+            node.ends.swap_remove(place as usize);
+            tighten(&mut node.ends);
+        });
+        if let Some(moved) = self.nodes[end as usize].ends.get(place as usize) {
+            self.places.insert(moved.entry, place);
         }
-        self.nodes[at as usize].ends.retain(|end| end.entry != entry);
-        for (depth, segment) in pattern.segments.iter().enumerate().rev() {
-            let node = path[depth + 1];
-            if !(self.nodes[node as usize].ends.is_empty() && self.nodes[node as usize].children.is_empty()) {
-                break;
-            }
-            self.nodes.remove(node as usize);
-            self.nodes[path[depth] as usize].children.remove(*segment);
+        let mut left = end;
+        while self.nodes[left as usize].is_unused()
+            && let Some(parent) = path.pop()
+        {
+            self.drop_child(parent, left);
+            left = parent;
         }
+        self.join_only_child(left);
     }
 
-    /// Appends to `found` the entries whose pattern matches `name`.
-    pub fn matching(&mut self, name: &[u8], found: &mut Vec<EntryIndex>) {
-        self.level.clear();
-        self.level.push(self.root);
-        let mut rest = name;
-        loop {
-            for node in &self.level {
-                for end in &self.nodes[*node as usize].ends {
-                    if matches_tail(end.tail, &end.prefix, rest) {
-                        found.push(end.entry);
+    /// Appends to `found` the entries whose pattern matches `name`. Returns how many steps that took.
+    pub fn matching(&mut self, name: &[u8], found: &mut Vec<EntryIndex>) -> usize {
+        let mut steps = 0;
+        self.ways.clear();
+        self.ways.push((self.root, 0));
+        while let Some((at, passed)) = self.ways.pop() {
+            let node = &self.nodes[at as usize];
+            steps += 1 + node.label.len() / STEP_BYTES;
+            let Some(rest) = name[passed as usize..].strip_prefix(&*node.label) else { continue };
+            steps += node.ends.len();
+            found.extend(node.ends.iter().filter(|end| allows(end.tail, rest)).map(|end| end.entry));
+            let Some(&first) = rest.first() else { continue };
+            let passed = name.len() - rest.len();
+            if let Some(child) = node.child(first) {
+                self.ways.push((child, passed as u32));
+            }
+            let star = node.stars[star_place(first)];
+            let separated = star_place(first) != 0;
+            // A first segment alone has no separator in front of it.
+            if star != NONE && (separated || passed == 0) {
+                let from = usize::from(separated);
+                let len = memchr2(b'/', b'.', &rest[from..]).map_or(rest.len(), |len| len + from);
+                steps += len / STEP_BYTES;
+                self.ways.push((star, (passed + len) as u32));
+            }
+        }
+        steps
+    }
+
+    /// Bytes that the tree occupies, about.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.nodes.len() * (size_of::<Node>() + 16) + self.heap_bytes + self.places.len() * 16
+    }
+
+    /// The node behind some text below a node; made if need be.
+    fn descend(&mut self, mut at: u32, mut text: &[u8]) -> u32 {
+        while let Some(&first) = text.first() {
+            let Some(child) = self.nodes[at as usize].child(first) else {
+                let child = self.add(text);
+                self.link(at, first, child);
+                return child;
+            };
+            let label = &self.nodes[child as usize].label;
+            let common = label.iter().zip(text).take_while(|(one, other)| one == other).count();
+            if common < label.len() {
+                self.split(child, common);
+            }
+            text = &text[common..];
+            at = child;
+        }
+        at
+    }
+
+    fn descend_star(&mut self, at: u32, place: usize) -> u32 {
+        let known = self.nodes[at as usize].stars[place];
+        if known != NONE {
+            return known;
+        }
+        let child = self.add(b"");
+        self.change(at, |node| node.stars[place] = child);
+        child
+    }
+
+    fn add(&mut self, label: &[u8]) -> u32 {
+        let node = Node::new(label);
+        self.heap_bytes += node.heap_bytes();
+        self.nodes.insert(node) as u32
+    }
+
+    fn link(&mut self, parent: u32, first: u8, child: u32) {
+        self.change(parent, |node| {
+            let at = node.children.partition_point(|(other, _)| *other < first);
+            node.children.insert(at, (first, child));
+        });
+    }
+
+    /// Changes a node and keeps count of what it holds.
+    fn change(&mut self, at: u32, change: impl FnOnce(&mut Node)) {
+        let node = &mut self.nodes[at as usize];
+        self.heap_bytes -= node.heap_bytes();
+        change(node);
+        self.heap_bytes += node.heap_bytes();
+    }
+
+    /// Puts all but the first `len` bytes of a node's label, and what is behind them, into a child of its own.
+    fn split(&mut self, at: u32, len: usize) {
+        let mut lower = Node::new(&[]);
+        self.change(at, |node| {
+            std::mem::swap(node, &mut lower);
+            node.label = lower.label[..len].into();
+            lower.label = lower.label[len..].into();
+        });
+        let first = lower.label[0];
+        self.heap_bytes += lower.heap_bytes();
+        let lower = self.nodes.insert(lower) as u32;
+        self.link(at, first, lower);
+    }
+
+    /// The nodes from the root to a pattern's own.
+    fn path(&self, pattern: &Pattern<'_>) -> Option<Vec<u32>> {
+        let mut path = vec![self.root];
+        let mut at = self.root;
+        for step in steps_of(pattern) {
+            match step {
+                Step::Star(place) => {
+                    at = Some(self.nodes[at as usize].stars[place]).filter(|star| *star != NONE)?;
+                    path.push(at);
+                }
+                Step::Literal(text) => {
+                    let mut rest = &text[..];
+                    while let Some(first) = rest.first() {
+                        at = self.nodes[at as usize].child(*first)?;
+                        path.push(at);
+                        rest = rest.strip_prefix(&*self.nodes[at as usize].label)?;
                     }
                 }
             }
-            let Some(segment) = segments(rest).next() else { break };
-            let separator = separator(segment);
-            let star: &[u8] = if separator == 0 { b"*" } else { &[separator, b'*'] };
-            self.next_level.clear();
-            for node in &self.level {
-                let children = &self.nodes[*node as usize].children;
-                self.next_level.extend(children.get(segment));
-                if !is_star(segment) {
-                    self.next_level.extend(children.get(star));
-                }
-            }
-            std::mem::swap(&mut self.level, &mut self.next_level);
-            if self.level.is_empty() {
-                break;
-            }
-            rest = &rest[segment.len()..];
         }
+        Some(path)
+    }
+
+    fn drop_child(&mut self, parent: u32, child: u32) {
+        let gone = self.nodes.remove(child as usize);
+        self.heap_bytes -= gone.heap_bytes();
+        self.change(parent, |node| {
+            node.children.retain(|(_, at)| *at != child);
+            tighten(&mut node.children);
+            node.stars.iter_mut().filter(|star| **star == child).for_each(|star| *star = NONE);
+        });
+    }
+
+    /// Makes a node and its child one, where nothing else needs the node.
+    fn join_only_child(&mut self, at: u32) {
+        let node = &self.nodes[at as usize];
+        let [(_, child)] = node.children[..] else { return };
+        if node.label.is_empty() || !node.ends.is_empty() || node.stars != [NONE; 3] {
+            return;
+        }
+        let mut lower = self.nodes.remove(child as usize);
+        self.heap_bytes -= lower.heap_bytes();
+        self.change(at, |node| {
+            lower.label = [&*node.label, &*lower.label].concat().into();
+            *node = lower;
+        });
     }
 
     /// Nodes in the tree, its root included.
@@ -120,77 +331,5 @@ impl Tree {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::config::{Compat, Wildcards};
-
-    fn name() -> impl Strategy<Value = String> {
-        prop::collection::vec(("[/.]", "[ab]{0,2}"), 1..5)
-            .prop_map(|parts| parts.into_iter().map(|(separator, text)| separator + &text).collect())
-    }
-
-    fn pattern() -> impl Strategy<Value = String> {
-        let segment = prop_oneof![4 => "[ab]{0,2}", 2 => Just("*".to_owned())];
-        let last = prop_oneof![
-            Just(String::new()),
-            Just("/*".to_owned()),
-            Just("/>".to_owned()),
-            Just(".#".to_owned()),
-            Just("/**".to_owned()),
-            Just("/a*".to_owned()),
-            Just("*".to_owned()),
-            Just("/#".to_owned())
-        ];
-        (prop::collection::vec(("[/.]", segment), 0..4), last).prop_map(|(parts, last)| {
-            parts.into_iter().map(|(separator, text)| separator + &text).collect::<String>() + &last
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn the_tree_agrees_with_a_linear_scan(
-            patterns in prop::collection::vec(pattern(), 1..20),
-            names in prop::collection::vec(name(), 1..10),
-            segment in any::<bool>(),
-            removed in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
-        ) {
-            let wildcards = if segment { Wildcards::Segment } else { Wildcards::Ancestor };
-            let mut parsed: Vec<(u32, Pattern<'_>)> = patterns
-                .iter()
-                .enumerate()
-                .filter_map(|(at, text)| {
-                    let pattern = Pattern::parse(text.as_bytes(), wildcards, Compat::None).ok().flatten();
-                    pattern.map(|pattern| (at as u32, pattern))
-                })
-                .collect();
-            let mut tree = Tree::default();
-            for (entry, pattern) in &parsed {
-                tree.insert(pattern, *entry);
-            }
-            for index in removed {
-                if !parsed.is_empty() {
-                    let (entry, pattern) = parsed.swap_remove(index.index(parsed.len()));
-                    tree.remove(&pattern, entry);
-                }
-            }
-            for name in &names {
-                let mut found = Vec::new();
-                tree.matching(name.as_bytes(), &mut found);
-                found.sort_unstable();
-                let mut expected: Vec<u32> = parsed
-                    .iter()
-                    .filter(|(_, pattern)| pattern.matches(name.as_bytes()))
-                    .map(|(entry, _)| *entry)
-                    .collect();
-                expected.sort_unstable();
-                prop_assert_eq!(found, expected, "name {}", name);
-            }
-            for (entry, pattern) in &parsed {
-                tree.remove(pattern, *entry);
-            }
-            prop_assert_eq!(tree.node_count(), 1, "an empty tree keeps its root only");
-        }
-    }
-}
+#[path = "../router_tree_tests.rs"]
+mod tests;
