@@ -28,7 +28,7 @@ def stompica(tmp_path: Path) -> CommandLine:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
         )
 
     return run

@@ -121,13 +121,13 @@ def test_serve_is_the_default_command() -> None:
 def test_the_console_script_is_the_same_command() -> None:
     script = shutil.which("stompica", path=str(Path(sys.executable).parent))
     assert script is not None
-    printed = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, timeout=30)
+    printed = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, timeout=60)
     assert printed.stdout == f"stompica {package.__version__}\n"
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     piped = subprocess.run(
         ["/bin/sh", "-c", '"$0" -m stompica --help | head -1', sys.executable],
-        capture_output=True, text=True, timeout=30,
+        capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (piped.returncode, piped.stderr) == (0, "")

@@ -38,7 +38,7 @@ def test_json_lines_are_objects() -> None:
 
 
 def test_debug_logs_frames_but_no_passcode() -> None:
-    with BrokerProcess(debug=1) as broker, socket.create_connection(("127.0.0.1", broker.port), timeout=10) as client:
+    with BrokerProcess(debug=1) as broker, socket.create_connection(("127.0.0.1", broker.port), timeout=20) as client:
         client.sendall(b"CONNECT\naccept-version:1.2\nhost:x\nlogin:anna\npasscode:hush-hush\n\n\0")
         assert client.recv(4096).startswith(b"CONNECTED")
         broker.wait_for_log("CONNECT")
@@ -58,7 +58,7 @@ def test_a_record_is_one_line_whatever_is_in_it() -> None:
 
 def session(port: int) -> None:
     """One connection whose frames are all logged: about 20 KB."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
         client.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
         assert client.recv(4096).startswith(b"CONNECTED")
         for _ in range(50):
@@ -94,7 +94,7 @@ def test_a_reader_that_fails_stops_nothing(reader: str) -> None:
         for _ in range(20):
             session(port)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_closed_descriptor_is_given_up() -> None:
@@ -108,4 +108,4 @@ def test_a_closed_descriptor_is_given_up() -> None:
 
 def test_without_stderr_a_bad_setting_still_has_its_status() -> None:
     command = ["/bin/sh", "-c", 'exec "$0" -m stompica port=x 2>&-', sys.executable]
-    assert subprocess.run(command, env=ENVIRONMENT, timeout=30).returncode == 2
+    assert subprocess.run(command, env=ENVIRONMENT, timeout=60).returncode == 2

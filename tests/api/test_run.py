@@ -83,7 +83,7 @@ def test_run_blocks_until_a_signal(port: int) -> None:
     with running(code) as (process, log):
         assert f"listening on 127.0.0.1:{port} " in log and "writers=3 " in log
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_run_takes_no_settings_from_the_environment_and_puts_handlers_back(port: int) -> None:
@@ -96,4 +96,4 @@ def test_run_takes_no_settings_from_the_environment_and_puts_handlers_back(port:
     with running(code) as (process, log):
         assert re.search(r"writers=1 ", log)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0

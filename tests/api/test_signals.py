@@ -47,7 +47,7 @@ def first_answer_to_headers(broker: BrokerProcess, count: int) -> bytes:
     headers = "".join(f"h{i}:x\n" for i in range(count))
     with socket.create_connection(("127.0.0.1", broker.port)) as client:
         client.sendall(f"CONNECT\naccept-version:1.2\nhost:x\n{headers}\n\0".encode())
-        client.settimeout(10)
+        client.settimeout(20)
         return client.recv(4096)
 
 

@@ -267,7 +267,7 @@ def test_who_is_ended_ends_what_it_started(
         (broker,) = {int(call[call.index("--pid") + 1]) for call in generator.calls}
         assert procfs.exists(broker)
         harness.send_signal(number)
-        assert harness.wait(20) == 128 + number
+        assert harness.wait(60) == 128 + number
     assert not procfs.exists(broker)
 
 

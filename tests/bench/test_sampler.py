@@ -160,8 +160,8 @@ def test_the_usage_of_a_tree_holds_that_of_its_children() -> None:
     before = procfs.usage(os.getpid())
     with subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
-        during = procfs.usage(os.getpid())
         alone = procfs.usage(process.pid)
+        during = procfs.usage(os.getpid())
         assert before and during and alone
         assert process.pid in procfs.tree(os.getpid())
         assert during.rss_bytes >= before.rss_bytes + 50_000_000 and during.cpu_us >= before.cpu_us + alone.cpu_us

@@ -59,7 +59,7 @@ def test_ctrl_c_ends_a_watch_in_order(broker: BrokerProcess, words: list[str]) -
         assert asking.stdout is not None
         assert asking.stdout.readline().startswith("-- ")
         asking.send_signal(signal.SIGINT)
-        _, errors = asking.communicate(timeout=20)
+        _, errors = asking.communicate(timeout=60)
     assert (asking.returncode, errors) == (0, "")
 
 
@@ -70,7 +70,7 @@ def test_the_end_of_the_broker_is_one_line(start_broker: StartBroker) -> None:
         assert asking.stdout is not None
         asking.stdout.readline()
         broker.kill()
-        _, errors = asking.communicate(timeout=20)
+        _, errors = asking.communicate(timeout=60)
     assert asking.returncode == 1
     assert errors.startswith(f"stompica: stomp://127.0.0.1:{broker.port}: ") and errors.count("\n") == 1
 
@@ -79,7 +79,7 @@ def test_the_end_of_the_broker_is_one_line(start_broker: StartBroker) -> None:
 def test_a_full_disk_is_one_line(broker: BrokerProcess) -> None:
     command = [sys.executable, "-m", "stompica", "diag", "--address", f"127.0.0.1:{broker.port}"]
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        asked = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20, check=False)
+        asked = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (asked.returncode, asked.stderr) == (1, "stompica: No space left on device\n")
 
 

@@ -101,7 +101,7 @@ def test_nobody_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         with pytest.raises(diag.DiagError, match="refused"):
-            diag.connect(f"127.0.0.1:{free.getsockname()[1]}", timeout=5)
+            diag.connect(f"127.0.0.1:{free.getsockname()[1]}", timeout=20)
 
 
 CONNECTED = b"CONNECTED\nversion:1.2\nserver:stompica/9\n\n\0"
@@ -121,7 +121,7 @@ CONNECTED = b"CONNECTED\nversion:1.2\nserver:stompica/9\n\n\0"
     ],
 )
 def test_another_server_is_told_from_a_broker(answers: list[bytes], what: str) -> None:
-    with server(*answers) as url, pytest.raises(diag.DiagError, match=what), diag.connect(url, timeout=5) as remote:
+    with server(*answers) as url, pytest.raises(diag.DiagError, match=what), diag.connect(url, timeout=20) as remote:
         remote("session")
 
 
@@ -137,7 +137,7 @@ def test_header_values_are_unescaped_and_frames_may_come_in_pieces() -> None:
         + rb'session:{"clients"\c1,"websockets"\c0,"stomp_connected"\c1,"subscriptions"\c0}'
         + b"\n\n\0"
     )
-    with server(CONNECTED, answer + session[:30], session[30:]) as url, diag.connect(url, timeout=5) as remote:
+    with server(CONNECTED, answer + session[:30], session[30:]) as url, diag.connect(url, timeout=20) as remote:
         assert remote("queues")[0].name == "/queue/a"
         assert remote("session").clients == 1
 

@@ -139,7 +139,7 @@ def test_the_end_of_the_broker_is_one_error(
     start_broker: StartBroker, scheme: str, end: Callable[[BrokerProcess], object]
 ) -> None:
     broker = start_broker()
-    with diag.connect(f"{scheme}://{broker.host}:{broker.port}", timeout=5) as remote:
+    with diag.connect(f"{scheme}://{broker.host}:{broker.port}", timeout=20) as remote:
         records = remote.watch("session", interval=3600)
         next(records)
         ending = threading.Thread(target=end, args=(broker,))
@@ -275,7 +275,7 @@ def test_a_question_without_an_answer_ends_the_watches_of_its_connection() -> No
 def test_what_a_slow_reader_missed_is_left_out() -> None:
     several = b"".join(message(number) for number in range(2, 7))
     answer = several + b'DIAG\nstore:\nquery:store\n\n{"kind":"memory"}\0'
-    with server(CONNECTED, message(1), answer, lingers=True) as address, diag.connect(address, timeout=5) as remote:
+    with server(CONNECTED, message(1), answer, lingers=True) as address, diag.connect(address, timeout=20) as remote:
         records = remote.watch("session", interval=60)
         assert next(records).clients == 1
         remote("store")  # its answer came behind them
@@ -286,7 +286,7 @@ def test_answers_to_questions_of_others_are_passed_over() -> None:
     """They come when somebody else SENDs a question to the same destination."""
     foreign = b'MESSAGE\nsubscription:1\nquery:store\n\n{"kind":"memory"}\0MESSAGE\nsubscription:1\nsubs:a\n\nsubs\0'
     answer = message(2) + foreign + b'DIAG\nquery:store\n\n{"kind":"memory"}\0'
-    with server(CONNECTED, message(1), answer, lingers=True) as address, diag.connect(address, timeout=5) as remote:
+    with server(CONNECTED, message(1), answer, lingers=True) as address, diag.connect(address, timeout=20) as remote:
         records = remote.watch("session", interval=60)
         assert next(records).clients == 1
         remote("store")  # its answer came behind them

@@ -16,7 +16,7 @@ SMALL_BUFFER = 4096
 """A receive buffer for slow readers, so that the kernel hides little of their slowness."""
 
 
-def eventually(check: Callable[[], bool], what: str, timeout: float = 10.0) -> None:
+def eventually(check: Callable[[], bool], what: str, timeout: float = 30.0) -> None:
     """Asks until it is so; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not check():
@@ -79,7 +79,7 @@ class Listener(threading.Thread):
             before = now
             self.numbers.append(int(message.body[:8]))
 
-    def result(self, timeout: float = 30.0) -> list[int]:
+    def result(self, timeout: float = 60.0) -> list[int]:
         """The numbers in the order they came."""
         self.join(timeout)
         assert not self.is_alive(), f"still waiting after {len(self.numbers)} messages"

@@ -70,7 +70,7 @@ def test_closed_in_order_at_every_stage(own_broker: BrokerProcess) -> None:
 
 def test_five_hundred_resets_while_a_topic_is_busy(own_broker: BrokerProcess) -> None:
     """Deliveries to slots whose owner has just gone reach nobody else."""
-    with Wire(own_broker.port, timeout=15) as publisher, Wire(own_broker.port, timeout=15) as steady:
+    with Wire(own_broker.port) as publisher, Wire(own_broker.port) as steady:
         publisher.connect()
         steady.connect()
         steady.subscribe("/topic/resets")

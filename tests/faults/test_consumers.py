@@ -149,7 +149,7 @@ def publish_until_refused(publisher: Wire, queue: str) -> int:
 def test_a_full_memory_refuses_publishers_and_loses_nothing(start_broker: StartBroker) -> None:
     """A queue without consumers fills the memory; whoever holds unacknowledged deliveries may still send."""
     broker = start_broker(memory_limit="32MiB", publish_timeout="500ms")
-    with Wire(broker.port) as worker, Wire(broker.port, timeout=20) as publisher, Wire(broker.port) as second:
+    with Wire(broker.port) as worker, Wire(broker.port) as publisher, Wire(broker.port) as second:
         worker.connect()
         worker.subscribe("/queue/work", ack="client-individual")
         worker.send(frames.send("/queue/work", "job"))
@@ -176,7 +176,7 @@ def test_a_full_memory_refuses_publishers_and_loses_nothing(start_broker: StartB
 
 def take_all(broker: BrokerProcess, queue: str, numbers: Sequence[int]) -> None:
     """A new consumer takes messages of these numbers in order, acknowledges them, and there are no more."""
-    with Wire(broker.port, timeout=20) as wire:
+    with Wire(broker.port) as wire:
         wire.connect()
         wire.send(frames.subscribe(queue, "0", ack="client", prefetch_count=100))
         for at, number in enumerate(numbers, 1):
@@ -207,7 +207,7 @@ def test_publishers_that_wait_for_memory_go_on_when_there_is_some(start_broker: 
     thread = threading.Thread(target=publish, daemon=True)
     thread.start()
     for _ in range((16 << 20) // BODY):
-        assert accepted.acquire(timeout=20)
+        assert accepted.acquire(timeout=60)
     take_all(broker, "/queue/slow", range(count))
     thread.join(20)
     assert not thread.is_alive()

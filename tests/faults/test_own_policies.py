@@ -17,10 +17,10 @@ STEP = 16
 
 def publish_beside(wire: Wire, slow_port: int, topic: str, policy: str) -> tuple[Wire, Wire]:
     """Publishes COUNT messages, each read by `wire`, while a subscriber with this policy of its own does not read."""
-    slow = Wire(slow_port, receive_buffer=SMALL_BUFFER, timeout=15)
+    slow = Wire(slow_port, receive_buffer=SMALL_BUFFER)
     slow.connect()
     slow.subscribe(topic, slow_consumer=policy)
-    publisher = Wire(slow_port, timeout=15)
+    publisher = Wire(slow_port)
     publisher.connect()
     wire.subscribe(topic)
     for first in range(0, COUNT, STEP):
@@ -36,7 +36,7 @@ def test_a_subscription_that_would_rather_lose_messages_holds_nobody_up(
     client: Clients, shared_broker: StartBroker, topic: str, policy: str
 ) -> None:
     broker = shared_broker(outbox_limit="256KiB", slow_consumer="block:60s")
-    slow, publisher = publish_beside(client(to=broker, timeout=15), broker.port, topic, policy)
+    slow, publisher = publish_beside(client(to=broker), broker.port, topic, policy)
     with slow, publisher:
         got: list[int] = []
         told = 0
@@ -55,7 +55,7 @@ def test_a_subscription_that_would_rather_be_cut_off_is(
     client: Clients, shared_broker: StartBroker, topic: str
 ) -> None:
     broker = shared_broker(outbox_limit="256KiB", slow_consumer="block:60s")
-    slow, publisher = publish_beside(client(to=broker, timeout=15), broker.port, topic, "disconnect")
+    slow, publisher = publish_beside(client(to=broker), broker.port, topic, "disconnect")
     with slow, publisher:
         *messages, error = slow.frames_until_closed()
         assert (error.command, error["code"]) == ("ERROR", "E-SLOW-CONSUMER")

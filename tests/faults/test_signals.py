@@ -72,7 +72,7 @@ def test_under_load_receipts_due_are_sent_and_what_they_promise_was_delivered(
     start_broker: StartBroker, number: signal.Signals
 ) -> None:
     broker = start_broker()
-    listener = Wire(broker.port, timeout=20)
+    listener = Wire(broker.port)
     listener.connect()
     listener.subscribe("/topic/load")
     heard: list[Frame] = []

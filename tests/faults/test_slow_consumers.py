@@ -29,8 +29,8 @@ class Scene:
     def __init__(self, broker: BrokerProcess, topic: str) -> None:
         self.topic = topic
         self.slow = Wire(broker.port, receive_buffer=SMALL_BUFFER)
-        self.quick = Wire(broker.port, timeout=15)
-        self.publisher = Wire(broker.port, timeout=15)
+        self.quick = Wire(broker.port)
+        self.publisher = Wire(broker.port)
         for wire in (self.slow, self.quick, self.publisher):
             wire.connect()
         self.slow.subscribe(topic)
@@ -92,7 +92,7 @@ def assert_stalled_once(listener: Listener, patience_s: float) -> None:
 def test_block_a_quick_consumer_is_not_waited_for(shared_broker: StartBroker, topic: str) -> None:
     """Its outbox is full now and then, and under half again in the same turn: its publisher learns that at once."""
     broker = shared_broker(outbox_limit=OUTBOX, slow_consumer="block:5s")
-    with Wire(broker.port, timeout=15) as quick, Wire(broker.port, timeout=15) as publisher:
+    with Wire(broker.port) as quick, Wire(broker.port) as publisher:
         quick.connect()
         publisher.connect()
         quick.subscribe(topic)
@@ -200,7 +200,7 @@ def test_websocket_that_never_reads_gets_error_then_1013(shared_broker: StartBro
     broker = shared_broker(outbox_limit=OUTBOX, slow_consumer=policy)
     with (
         WebSocket.connected(broker.port, receive_buffer=SMALL_BUFFER) as slow,
-        Wire(broker.port, timeout=15) as publisher,
+        Wire(broker.port) as publisher,
     ):
         slow.subscribe(topic)
         publisher.connect()
@@ -218,7 +218,7 @@ def test_websocket_frames_stay_whole_when_messages_are_dropped(
     broker = shared_broker(outbox_limit=OUTBOX, slow_consumer=policy)
     with (
         WebSocket.connected(broker.port, receive_buffer=SMALL_BUFFER) as slow,
-        Wire(broker.port, timeout=15) as publisher,
+        Wire(broker.port) as publisher,
     ):
         slow.subscribe(topic)
         publisher.connect()

@@ -24,7 +24,7 @@ class Scene:
         self, client: Clients, shared_broker: StartBroker, topic: str, policy: str, own: str | None = None
     ) -> None:
         broker = shared_broker(outbox_limit=OUTBOX, slow_consumer=policy)
-        self.holder, self.other, self.publisher, self.watcher = (client(to=broker, timeout=15) for _ in range(4))
+        self.holder, self.other, self.publisher, self.watcher = (client(to=broker) for _ in range(4))
         self.holder.subscribe(topic, "s", ack="client-individual", prefetch_count=1, slow_consumer=own)
         self.other.subscribe(topic, "o")
         self.sent = 0

@@ -98,7 +98,11 @@ def ended(process: subprocess.Popen[str]) -> list[str]:
 
 
 def test_workers_share_a_queue_and_do_every_job(broker: BrokerProcess, queue: str) -> None:
-    """The jobs are there first; each worker does half of them, and those of the second fail once."""
+    """Each worker does half of the jobs; those that come to the second for the first time fail there.
+
+    Which job comes to whom, and how often, depends on who is quicker: a worker that has done its half gives back what
+    it was given on top of that.
+    """
     messages = [f"message {number}" for number in range(1, COUNT + 1)]
     half = ["--count", str(COUNT // 2), "--prefetch", str(COUNT // 2)]
     with (
@@ -111,8 +115,8 @@ def test_workers_share_a_queue_and_do_every_job(broker: BrokerProcess, queue: st
     done = [text for text in said + said_too if text.startswith("done: ")]
     failed = [text for text in said_too if text.startswith("failed: ")]
     assert sorted(text.removeprefix("done: ").rpartition(" (")[0] for text in done) == sorted(messages)
-    assert len(failed) >= COUNT // 2
-    assert all(text.endswith("(delivery 2)") for text in said_too if text.startswith("done: "))
+    assert failed, "both were ready before the first job, so the second was given one for the first time"
+    assert not any(text.endswith("(delivery 1)") for text in said_too if text.startswith("done: "))
 
 
 def test_a_killed_worker_leaves_its_jobs_to_the_next(broker: BrokerProcess, queue: str) -> None:

@@ -33,7 +33,7 @@ class Four:
         self.publisher, self.first, self.second, self.other = self.wires
 
     def connect(self) -> Wire:
-        wire = Wire(self.broker.port, timeout=20)
+        wire = Wire(self.broker.port)
         wire.connect()
         return wire
 

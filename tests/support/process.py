@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-START_TIMEOUT = 20.0
+START_TIMEOUT = 30.0
 """Seconds until a broker that does not say where it listens counts as failed."""
 
 _LISTENING = re.compile(r"listening on (\S+):(\d+)")
@@ -109,7 +109,7 @@ class BrokerProcess:
         with self._changed:
             return "".join(self._lines)
 
-    def wait_for_log(self, pattern: str | re.Pattern[str], timeout: float = 5.0) -> re.Match[str]:
+    def wait_for_log(self, pattern: str | re.Pattern[str], timeout: float = 20.0) -> re.Match[str]:
         """The first match of `pattern` in a line of stderr, past or to come."""
         pattern = re.compile(pattern)
         deadline = time.monotonic() + timeout
@@ -135,7 +135,7 @@ class BrokerProcess:
         """SIGTERM: asks for an ordered end; `wait` for it."""
         self.signal(signal.SIGTERM)
 
-    def wait(self, timeout: float = 15.0) -> int:
+    def wait(self, timeout: float = 30.0) -> int:
         """The exit status; fails if the process still runs after `timeout` seconds."""
         process = self._running()
         try:
@@ -160,7 +160,7 @@ class BrokerProcess:
         if process.poll() is None:
             process.terminate()
             try:
-                process.wait(8)
+                process.wait(15)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -367,8 +367,8 @@ def test_a_frame_that_never_ends_is_dropped_with_its_connection(client: Clients,
 @pytest.mark.parametrize("size", [1 << 20, 16 << 20], ids=["1MiB", "16MiB"])
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
 def test_large_bodies_pass_whole(client: Clients, topic: str, size: int, counted: bool) -> None:
-    wire = client(timeout=20)
-    publisher = client(timeout=20)
+    wire = client()
+    publisher = client()
     wire.subscribe(topic)
     body = b"0123456789abcde\n" * (size // 16)
     publisher.send((frames.send_counted if counted else frames.send)(topic, body, k="v"))
@@ -378,8 +378,8 @@ def test_large_bodies_pass_whole(client: Clients, topic: str, size: int, counted
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_large_body_may_be_split_anywhere(client: Clients, topic: str, version: str) -> None:
-    wire = client(version, timeout=20)
-    publisher = client(version, timeout=20)
+    wire = client(version)
+    publisher = client(version)
     wire.subscribe(topic)
     body = os.urandom(1 << 20)
     sent = frames.send_counted(topic, body)

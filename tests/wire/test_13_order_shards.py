@@ -150,7 +150,7 @@ def test_one_publisher_s_order_holds_across_destinations(client: Clients, topic:
 
 
 def test_every_publisher_s_order_holds_at_every_subscriber(client: Clients, topic: str) -> None:
-    publishers, subscribers = [client() for _ in range(6)], [client(VERSIONS[at % 3], timeout=20) for at in range(6)]
+    publishers, subscribers = [client() for _ in range(6)], [client(VERSIONS[at % 3]) for at in range(6)]
     for at, wire in enumerate(subscribers):
         wire.subscribe(topic if at % 2 else f"{topic}/#")
 
@@ -171,7 +171,7 @@ def test_every_publisher_s_order_holds_at_every_subscriber(client: Clients, topi
 
 
 def test_small_and_large_messages_keep_their_order(client: Clients, topic: str) -> None:
-    wire, publisher = client(timeout=20), client(timeout=20)
+    wire, publisher = client(), client()
     wire.subscribe(topic)
     sizes = [1, 300_000, 2, 255, 256, 257, 65_536, 3, 1_000_000, 4, 511, 512, 513] * 3
     publisher.send(*(frames.send_counted(topic, bytes([65 + at % 26]) * size) for at, size in enumerate(sizes)))
@@ -181,9 +181,9 @@ def test_small_and_large_messages_keep_their_order(client: Clients, topic: str) 
 
 def test_a_subscriber_that_reads_late_loses_nothing(client: Clients, topic: str) -> None:
     """8 MB wait in the broker while nobody reads; then all of it comes, in order."""
-    wire = client.raw(timeout=20, receive_buffer=4096)
+    wire = client.raw(receive_buffer=4096)
     wire.connect("1.2")
-    publisher = client(timeout=20)
+    publisher = client()
     wire.subscribe(topic)
     publisher.send(*(frames.send(topic, f"{number:06d}" + "x" * 1000) for number in range(8000)))
     publisher.send(frames.begin("t", receipt="r"))
@@ -198,10 +198,10 @@ def test_a_mailbox_over_its_mark_holds_publishers_back_and_loses_nothing(
 ) -> None:
     """One frame a mailbox: every turn of the publisher's shard has to wait until the others have room again."""
     broker = start_broker(writers=4, max_input_queue_size=4)
-    subscribers = [client(to=broker, timeout=20) for _ in range(4)]
+    subscribers = [client(to=broker) for _ in range(4)]
     for wire in subscribers:
         wire.subscribe(topic)
-    publisher = client(to=broker, timeout=20)
+    publisher = client(to=broker)
     publisher.send(*(frames.send(topic, str(number)) for number in range(5000)), frames.begin("t", receipt="r"))
     for wire in subscribers:
         for number in range(5000):

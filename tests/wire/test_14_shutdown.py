@@ -46,12 +46,12 @@ def test_nobody_can_connect_any_more(client: Clients, start_broker: StartBroker)
     broker.terminate()
     assert broker.wait() == 0
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((broker.host, broker.port), timeout=5)
+        socket.create_connection((broker.host, broker.port), timeout=20)
 
 
 def test_under_load_every_receipted_message_was_delivered(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker()
-    wire, publisher = client(to=broker, timeout=20), client(to=broker, timeout=20)
+    wire, publisher = client(to=broker), client(to=broker)
     wire.subscribe("/topic/a")
     publisher.send(*(frames.send("/topic/a", str(number), receipt=str(number)) for number in range(5000)))
     publisher.expect_receipt("0")
@@ -68,9 +68,9 @@ def test_under_load_every_receipted_message_was_delivered(client: Clients, start
 
 def test_outboxes_are_flushed_to_a_slow_reader(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker()
-    wire = client.raw(broker, timeout=20, receive_buffer=4096)
+    wire = client.raw(broker, receive_buffer=4096)
     wire.connect("1.2")
-    publisher = client(to=broker, timeout=20)
+    publisher = client(to=broker)
     wire.subscribe("/topic/a")
     publisher.send(*(frames.send("/topic/a", f"{number:05d}" + "x" * 1000) for number in range(3000)))
     publisher.send(frames.begin("t", receipt="r"))
@@ -85,9 +85,9 @@ def test_outboxes_are_flushed_to_a_slow_reader(client: Clients, start_broker: St
 
 def test_a_reader_that_never_reads_is_cut_when_drain_is_over(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(drain="1s")
-    wire = client.raw(broker, timeout=20, receive_buffer=4096)
+    wire = client.raw(broker, receive_buffer=4096)
     wire.connect("1.2")
-    publisher = client(to=broker, timeout=20)
+    publisher = client(to=broker)
     wire.subscribe("/topic/a")
     publisher.send(*(frames.send("/topic/a", "x" * 10_000) for _ in range(1500)), frames.begin("t", receipt="r"))
     publisher.expect_receipt("r")
@@ -97,9 +97,9 @@ def test_a_reader_that_never_reads_is_cut_when_drain_is_over(client: Clients, st
 
 def test_a_second_signal_stops_at_once(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(drain="1h")
-    wire = client.raw(broker, timeout=20, receive_buffer=4096)
+    wire = client.raw(broker, receive_buffer=4096)
     wire.connect("1.2")
-    publisher = client(to=broker, timeout=20)
+    publisher = client(to=broker)
     wire.subscribe("/topic/a")
     publisher.send(*(frames.send("/topic/a", "x" * 10_000) for _ in range(1500)), frames.begin("t", receipt="r"))
     publisher.expect_receipt("r")
