@@ -22,8 +22,8 @@ force and where each value came from; its output is itself a settings file. `sto
 - **Times** take `ms`, `s`, `m`, `h`, `d`; a bare number is in the setting's own unit.
 - **Files** are TOML (`max_message_size = "1MiB"`, lists for settings that take several values, no tables), or
   stompserver's YAML (`:port: 61613`), read only when named. Relative names start from `working_dir`. In stompserver's
-  files `daemon`, `group`, `user`, `logdir`, `logfile`, `pidfile`, and `auth: false`, `checkpoint: 0` are passed over:
-  logs go to stderr, and a process supervisor does the rest.
+  files `daemon`, `group`, `user`, `logdir`, `logfile`, `pidfile` are passed over: logs go to stderr,
+  and a process supervisor does the rest.
 - **Environment**: a variable `STOMPICA_…` that is no setting is an error. Left alone are `STOMPICA_TEST_…` and
   `STOMPICA_BENCH_…` (this project's own), and what container platforms add for a service named stompica
   (`STOMPICA_SERVICE_…`, `STOMPICA_PORT_…`, `STOMPICA_PORT=tcp://…`).
@@ -31,7 +31,8 @@ force and where each value came from; its output is itself a settings file. `sto
 - **A refused setting** is one line on stderr that names the setting, its value, where it was written and what is
   allowed; exit status 2. A settings file that can't be read is status 2 too, a port in use status 1.
 - **Not built yet**: such a setting is refused by name, so that nobody runs a broker more open or less durable than
-  they believe.
+  they believe. What it is taken for asks for what happens anyway: `auth=0`, or stompserver's `-c 0` (`fsync=always`),
+  since `store=memory` has nothing to sync.
 - **Reload**: SIGHUP reads the file again. Settings marked *reload* then apply to the running broker; for others that
   changed the log says that they need a restart. An invalid file changes nothing.
 
@@ -51,10 +52,8 @@ def render() -> str:
             lines += [f"\n## {group}\n", "| setting | default | allowed | | meaning |", "|---|---|---|---|---|"]
         names = ", ".join(f"`{name}`" for name in (setting.key, *setting.aliases))
         note = "reload" if setting.reloadable else "restart"
-        if setting.landed == "no":
-            note = "not built yet: refused"
-        elif setting.landed == "default-only":
-            note = "not built yet: only the default"
+        if setting.taken is not None:
+            note = "not built yet: " + (f"only {' or '.join(setting.taken)}" if setting.taken else "refused")
         lines.append(f"| {names} | `{setting.default}` | {setting.allowed} | {note} | {_cell(setting.doc)} |")
     return "\n".join(lines) + "\n"
 

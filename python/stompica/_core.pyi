@@ -1,7 +1,7 @@
 # The native part of stompica. Private; `stompica` has the public names. tests/test_stubs.py checks this file.
 
 from collections.abc import Sequence
-from typing import Literal, final
+from typing import final
 
 __version__: str
 
@@ -15,7 +15,7 @@ class Setting:
     doc: str
     is_flag: bool
     reloadable: bool
-    landed: Literal["yes", "default-only", "no"]
+    taken: list[str] | None
 
 @final
 class Broker:

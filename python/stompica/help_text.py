@@ -12,22 +12,24 @@ _USAGE = """\
 stompica {version}: a STOMP 1.0-1.2 message broker over TCP and WebSocket on one port
 
 usage: stompica [serve] [key=value ...] [options]   start the broker
-       stompica config [key=value ...]              print the settings in force, and where each came from
+       stompica config [key=value ...]              print the settings in force, and their sources
        stompica config check FILE                   check a settings file
        stompica diag [QUERY] [options]              ask a running broker what it is doing
        stompica record --diag URL --into DIR        record a running broker for the analysis
-       stompica bench list|run|compare|report       measure it, beside other brokers that are installed
+       stompica bench list|run|compare|report       measure it, beside other brokers
        stompica --help | --version
 
-A setting is written key=value or --key value, is read from the environment as STOMPICA_KEY and from the file named by
-config=FILE (TOML, or stompserver's YAML). The command line wins over the environment, that over the file. Names may
-be in any case. Sizes take KiB, MiB, GiB (k, m, g), times take ms, s, m, h.
+A setting is written key=value or --key value, is read from the environment as STOMPICA_KEY and
+from the file named by config=FILE (TOML, or stompserver's YAML). The command line wins over the
+environment, that over the file. Names may be in any case. Sizes take KiB, MiB, GiB (k, m, g),
+times take ms, s, m, h.
 
-stompserver's options: -p port  -b host  -q store  -w working_dir  -s dir  -d debug  -a auth  -c checkpoint
-  -C config  -h help
+stompserver's options: -p port  -b host  -q store  -w working_dir  -s dir  -d debug  -a auth
+  -c checkpoint  -C config  -h help
 
-Signals: SIGTERM and SIGINT drain and exit, a second one stops at once; SIGHUP reads the settings file again.
-Exit status: 0 after an ordered end, 2 for settings that can't be used, 1 for anything else (a port in use).
+Signals: SIGTERM and SIGINT drain and exit, a second one stops at once; SIGHUP reads the settings
+file again. Exit status: 0 after an ordered end, 2 for settings that can't be used, 1 for anything
+else (a port in use).
 """
 
 _WIDTH = 100
@@ -50,20 +52,22 @@ def _entry(setting: _core.Setting) -> str:
     notes = [f"Allowed: {setting.allowed}."]
     if setting.aliases:
         notes.append(f"Also named {', '.join(setting.aliases)}.")
-    if setting.landed == "no":
-        notes = ["Not built yet: refused."]
-    elif setting.landed == "default-only":
-        notes.append(f"Not built yet: only {setting.default} is taken.")
+    if setting.taken is not None:
+        notes = [
+            f"Not built yet: only {' or '.join(setting.taken)} is taken."
+            if setting.taken
+            else "Not built yet: refused."
+        ]
     text = " ".join([setting.doc, *notes])
     return head + "\n" + textwrap.fill(text, _WIDTH, initial_indent="      ", subsequent_indent="      ")
 
 
 def effective(settings: Sequence[Given]) -> str:
     """The settings in force as a TOML file that can be read back, each with its source as a comment."""
-    landed = {setting.key: setting.landed for setting in _core.settings()}
+    refused = {setting.key for setting in _core.settings() if setting.taken == []}
     lines = []
     for key, value, source in settings:
-        if landed[key] == "no":
+        if key in refused:
             continue
         shown = value if value.isascii() and value.isdecimal() else _toml_text(value)
         comment = "# " if key == "config" else ""  # a file can't name another one

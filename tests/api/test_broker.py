@@ -107,7 +107,7 @@ def test_settings_are_keyword_arguments_of_any_suitable_type() -> None:
     [
         ({"prot": 1}, "unknown setting 'prot' (value '1', argument): did you mean 'port'?"),
         ({"port": 70000}, "setting 'port' (value '70000', argument): must be a whole number, 0 to 65535"),
-        ({"auth": True}, "setting 'auth' (value '1', argument): not built yet in this version; remove it"),
+        ({"auth": True}, "setting 'auth' (value '1', argument): not built yet in this version; only 0 is"),
         (
             {"config": "none.toml"},
             "setting 'config' (value 'none.toml'): can't read the file: No such file or directory",

@@ -47,7 +47,7 @@ def test_toml_values_of_every_type(stompica: CommandLine, tmp_path: Path) -> Non
             "must be a text, a number, true or false, or a list of texts, not a datetime",
         ),
         ("config = 'b.toml'\n", "setting 'config' (s.toml line 1): a settings file can't name another one"),
-        ("auth = true\n", "setting 'auth' (value 'true', s.toml line 1): not built yet in this version; remove it"),
+        ("auth = true\n", "setting 'auth' (value 'true', s.toml line 1): not built yet in this version; only 0 is"),
     ],
 )
 def test_a_bad_file_names_setting_and_line(stompica: CommandLine, tmp_path: Path, text: str, message: str) -> None:

@@ -90,7 +90,7 @@ def test_a_bad_setting_is_one_line_and_status_2(stompica: CommandLine, argument:
 
 @pytest.mark.parametrize(
     "argument",
-    ["auth=1", "auth=0", "users=.passwd", "tls_cert=a.pem", "tls_key=a.pem", "tls_client_ca=a.pem", "fsync=never",
+    ["auth=1", "auth=on", "users=.passwd", "tls_cert=a.pem", "tls_key=a.pem", "tls_client_ca=a.pem", "fsync=interval:5",
      "checkpoint=5", "store=file", "store=sqlite", "queue=dbm", "record=/topic/a"],
 )  # fmt: skip
 def test_a_setting_whose_feature_is_missing_is_refused_by_name(stompica: CommandLine, argument: str) -> None:
@@ -98,6 +98,15 @@ def test_a_setting_whose_feature_is_missing_is_refused_by_name(stompica: Command
     message = refused(stompica("port=0", argument))
     name = {"queue": "store"}.get(key, key)
     assert message.startswith(f"setting '{name}' (value '{value}', command line): not built yet in this version")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["-c", "0"], ["checkpoint=0"], ["auth=0"], ["auth=off"], ["fsync=always"], ["fsync=never"], ["store=memory"],
+     ["record=none"], ["tls_cert=none"]],
+)  # fmt: skip
+def test_what_asks_for_what_happens_anyway_is_taken(stompica: CommandLine, arguments: list[str]) -> None:
+    assert stompica("config", *arguments).returncode == 0
 
 
 def test_defaults_are_the_documented_ones(stompica: CommandLine) -> None:

@@ -28,8 +28,8 @@ pub(crate) struct Setting {
     is_flag: bool,
     /// Whether a reload applies it.
     reloadable: bool,
-    /// `yes`, `default-only` or `no`.
-    landed: &'static str,
+    /// The values that are taken while its feature is not built; `None` where it is.
+    taken: Option<Vec<&'static str>>,
 }
 
 /// The table of settings, in the order of help and docs.
@@ -44,10 +44,9 @@ pub(crate) fn settings() -> Vec<Setting> {
         doc: setting.doc,
         is_flag: setting.kind == Kind::Flag,
         reloadable: setting.reloadable,
-        landed: match setting.landed {
-            Landed::Yes => "yes",
-            Landed::DefaultOnly => "default-only",
-            Landed::No => "no",
+        taken: match setting.landed {
+            Landed::Yes => None,
+            Landed::Only(values) => Some(values.to_vec()),
         },
     };
     config::settings().iter().map(row).collect()

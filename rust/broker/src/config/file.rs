@@ -102,21 +102,13 @@ pub fn parse_stompserver_yaml(name: &str, text: &str) -> Result<Vec<Given>, Conf
             return Err(ConfigError::new(format!("{source}: must be a line like ':port: 61613'")));
         };
         let value = unquoted(value.trim());
-        if value.is_empty() || value == "~" || means_nothing(key, value) {
+        if value.is_empty() || value == "~" || STOMPSERVER_IGNORED.contains(&key) {
             continue;
         }
         check_known(key, &source)?;
         given.push(Given { key: key.to_owned(), value: value.to_owned(), source });
     }
     Ok(given)
-}
-
-/// Whether the line asks for nothing: a setting without counterpart, or one of the two that every stompserver file
-/// names (`:auth: false`, `:checkpoint: 0`) at the value that leaves its feature off.
-fn means_nothing(key: &str, value: &str) -> bool {
-    STOMPSERVER_IGNORED.contains(&key)
-        || (key == "auth" && value == "false")
-        || (key == "checkpoint" && value == "0")
 }
 
 fn unquoted(text: &str) -> &str {
@@ -188,7 +180,14 @@ mod tests {
         let given = parse_file("stompserver.conf", text).expect("valid");
         assert_eq!(
             pairs(&given),
-            [("port", "61613"), ("host", "0.0.0.0"), ("queue", "memory"), ("debug", "true")]
+            [
+                ("port", "61613"),
+                ("host", "0.0.0.0"),
+                ("queue", "memory"),
+                ("auth", "false"),
+                ("checkpoint", "0"),
+                ("debug", "true")
+            ]
         );
         assert_eq!(given[0].source, "stompserver.conf line 3");
     }

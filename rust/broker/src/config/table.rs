@@ -8,10 +8,8 @@ use super::{Config, system};
 pub enum Landed {
     /// It works.
     Yes,
-    /// Only the default value works; any other is refused by name.
-    DefaultOnly,
-    /// Refused by name, whatever its value.
-    No,
+    /// Only these values are taken, for they ask for what happens anyway; any other is refused by name.
+    Only(&'static [&'static str]),
 }
 
 /// One setting: its names, its type and bounds, and what it means.
@@ -47,12 +45,8 @@ impl Setting {
         self.reloadable = false;
         self
     }
-    const fn default_only(mut self) -> Setting {
-        self.landed = Landed::DefaultOnly;
-        self
-    }
-    const fn missing(mut self) -> Setting {
-        self.landed = Landed::No;
+    const fn only(mut self, taken: &'static [&'static str]) -> Setting {
+        self.landed = Landed::Only(taken);
         self
     }
     const fn fills(mut self, field: fn(&mut Config) -> &mut dyn Field) -> Setting {
@@ -183,7 +177,7 @@ static TABLE: &[Setting] = &[
     setting(DESTINATIONS, "TTL", millis(0, 365 * DAY_MS), "0", "How long a message may wait without subscriber; 0: not at all.").fills(|c| &mut c.ttl_ms),
     setting(DESTINATIONS, "max_stale_queue_size", integer(1, COUNT_MAX), "1000000", "Messages held for destinations without subscriber while TTL > 0; when full, the oldest goes, counted.")
         .fixed().fills(|c| &mut c.max_stale_queue_size),
-    setting(DESTINATIONS, "record", Kind::Text, "none", "Destinations whose history is kept.").fixed().default_only(),
+    setting(DESTINATIONS, "record", Kind::Text, "none", "Destinations whose history is kept.").fixed().only(&["none"]),
 
     setting(QUEUES, "ack_timeout", millis(0, 365 * DAY_MS), "0", "Until an unacknowledged delivery is taken back and delivered again; 0: never.").fills(|c| &mut c.ack_timeout_ms),
     setting(QUEUES, "max_queue_length", Kind::Count, "unlimited", "Messages in one queue; above it ERROR to the sender.").fills(|c| &mut c.max_queue_length),
@@ -197,15 +191,15 @@ static TABLE: &[Setting] = &[
     setting(STORE, "working_dir", Kind::Text, ".", "Folder that relative names start from.").fixed(),
     setting(STORE, "dir", Kind::Text, ".stompica", "Folder of the store, logs and recordings, inside working_dir.").also(&["storage"]).fixed().fills(|c| &mut c.dir),
     setting(STORE, "store", Kind::Choice(&["memory", "file", "sqlite", "dbm", "activerecord"]), "memory", "Where messages live. stompserver's dbm and activerecord stand for file and sqlite.")
-        .also(&["queue", "queuetype"]).fixed().default_only(),
-    setting(STORE, "fsync", Kind::Text, "always", "When a persistent SEND is on disk: always, interval:MS or never.").fixed().missing(),
-    setting(STORE, "checkpoint", Kind::Text, "0", "stompserver's way to set fsync: seconds between two syncs; 0 is always.").fixed().missing(),
+        .also(&["queue", "queuetype"]).fixed().only(&["memory"]),
+    setting(STORE, "fsync", Kind::Text, "always", "When a persistent SEND is on disk: always, interval:MS or never. With store=memory there is nothing to sync.").fixed().only(&["always", "never"]),
+    setting(STORE, "checkpoint", Kind::Text, "0", "stompserver's way to set fsync: seconds between two syncs; 0 is always.").fixed().only(&["0"]),
 
-    setting(SECURITY, "auth", Kind::Flag, "0", "Ask for login and passcode.").missing(),
-    setting(SECURITY, "users", Kind::Text, ".passwd", "File of users.").missing(),
-    setting(SECURITY, "tls_cert", Kind::Text, "none", "Certificate chain, PEM.").missing(),
-    setting(SECURITY, "tls_key", Kind::Text, "none", "Private key, PEM.").missing(),
-    setting(SECURITY, "tls_client_ca", Kind::Text, "none", "Authority that client certificates must come from, PEM.").missing(),
+    setting(SECURITY, "auth", Kind::Flag, "0", "Ask for login and passcode.").only(&["0"]),
+    setting(SECURITY, "users", Kind::Text, ".passwd", "File of users.").only(&[]),
+    setting(SECURITY, "tls_cert", Kind::Text, "none", "Certificate chain, PEM.").only(&["none"]),
+    setting(SECURITY, "tls_key", Kind::Text, "none", "Private key, PEM.").only(&["none"]),
+    setting(SECURITY, "tls_client_ca", Kind::Text, "none", "Authority that client certificates must come from, PEM.").only(&["none"]),
 
     setting(LOG, "log_level", Kind::Choice(&["debug", "info", "warn", "error"]), "info", "Least grave level that is logged.").fills(|c| &mut c.log_level),
     setting(LOG, "log_format", Kind::Choice(&["text", "json"]), "text", "Lines of text with timestamps, or JSON objects, one a line.").fills(|c| &mut c.log_format),

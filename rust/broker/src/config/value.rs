@@ -99,7 +99,8 @@ impl Kind {
     }
 }
 
-fn alternatives(words: &[&str]) -> String {
+/// The words as a text: `a, b or c`.
+pub(super) fn alternatives(words: &[&str]) -> String {
     match words {
         [] => String::new(),
         [only] => (*only).to_owned(),
