@@ -49,7 +49,7 @@ class Publisher(threading.Thread):
                 numbers = range(sent, sent + 20)
                 self.wire.send(*(frames.send("/topic/load", f"{self.number}:{at}", receipt=f"{at}") for at in numbers))
                 sent += 20
-        self.reader.join(15)
+        self.reader.join(60)
         self.wire.discard()
 
     def _read(self) -> None:
@@ -71,7 +71,7 @@ class Publisher(threading.Thread):
 def test_under_load_receipts_due_are_sent_and_what_they_promise_was_delivered(
     start_broker: StartBroker, number: signal.Signals
 ) -> None:
-    broker = start_broker()
+    broker = start_broker(drain="60s")
     listener = Wire(broker.port)
     listener.connect()
     listener.subscribe("/topic/load")
@@ -88,17 +88,16 @@ def test_under_load_receipts_due_are_sent_and_what_they_promise_was_delivered(
         wire: Wire = WebSocket.connected(broker.port) if name % 2 else Wire(broker.port)
         if not isinstance(wire, WebSocket):
             wire.connect()
-        wire.timeout = 20
         publishers.append(Publisher(wire, name))
     for publisher in publishers:
         publisher.start()
     for publisher in publishers:
-        assert publisher.warm.wait(20)
+        assert publisher.warm.wait(60)
     broker.signal(number)
     assert broker.wait() == 0
     for publisher in publishers:
-        publisher.join(20)
-    hearing.join(20)
+        publisher.join(60)
+    hearing.join(60)
     delivered: dict[int, list[int]] = {publisher.number: [] for publisher in publishers}
     for frame in heard:
         assert frame.command == "MESSAGE", frame
@@ -183,7 +182,7 @@ def test_second_signal_stops_at_once(start_broker: StartBroker) -> None:
         began = time.monotonic()
         broker.terminate()
         broker.wait()
-        assert time.monotonic() - began < 10, "the drain time was 60 s"
+        assert time.monotonic() - began < 30, "the drain time was 60 s"
 
 
 def test_new_connections_are_refused_while_draining(start_broker: StartBroker) -> None:

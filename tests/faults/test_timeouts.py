@@ -16,8 +16,8 @@ from tests.support.ws import CLOSE, PING, PONG, RawStream, WebSocket, handshake_
 
 @pytest.fixture
 def impatient(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that waits 400 ms for a login."""
-    return shared_broker(login_timeout="400ms")
+    """A broker that waits a second for a login."""
+    return shared_broker(login_timeout="1s")
 
 
 # login_timeout
@@ -69,9 +69,9 @@ def test_websocket_without_connect_times_out(impatient: BrokerProcess) -> None:
 
 def test_websocket_pings_are_no_login(impatient: BrokerProcess) -> None:
     with WebSocket.open(impatient.port) as client:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20
         while True:
-            assert time.monotonic() < deadline, "still open after 5 s"
+            assert time.monotonic() < deadline, "still open after 20 s"
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 client.send_frame(PING, b"x")
             if client.recv_ws().opcode != PONG:
@@ -83,11 +83,11 @@ def test_dripping_bytes_do_not_extend_the_time(impatient: BrokerProcess, drip: b
     """A byte every 50 ms; each is life for a heart-beat, but no login."""
     with RawStream(impatient.port) as stream:
         stream.sock.settimeout(0.05)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20
         ended = False
         at = 0
         while not ended:
-            assert time.monotonic() < deadline, "still open after 5 s"
+            assert time.monotonic() < deadline, "still open after 20 s"
             with contextlib.suppress(TimeoutError, BrokenPipeError):
                 if at < len(drip) - 1 or len(drip) == 1:
                     stream.send(drip[at % len(drip) : at % len(drip) + 1])
@@ -116,16 +116,16 @@ def test_slow_login_within_the_time_works(broker: BrokerProcess) -> None:
 
 @pytest.mark.parametrize("version", frames.ESCAPING)
 def test_silent_client_is_told_and_closed(shared_broker: StartBroker, version: str) -> None:
-    broker = shared_broker(heartbeat="0,200")
+    broker = shared_broker(heartbeat="0,1000")
     with Wire(broker.port) as wire:
-        wire.connect(version, heart_beat="200,0")
+        wire.connect(version, heart_beat="1000,0")
         wire.expect_error("E-HEART-BEAT-TIMEOUT")
 
 
 def test_subscriptions_of_a_silent_client_are_gone(shared_broker: StartBroker, topic: str) -> None:
-    broker = shared_broker(heartbeat="0,200")
+    broker = shared_broker(heartbeat="0,1000")
     with Wire(broker.port) as silent, Wire(broker.port) as other:
-        silent.connect(heart_beat="200,0")
+        silent.connect(heart_beat="1000,0")
         other.connect()
         silent.subscribe(topic)
         silent.expect_error("E-HEART-BEAT-TIMEOUT")

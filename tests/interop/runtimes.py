@@ -25,7 +25,7 @@ EXAMPLES = HERE.parent.parent / "examples"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 """The browser; the variable names another one."""
 
-TIMEOUT = 60.0
+TIMEOUT = 100.0
 """Seconds until a client program counts as hung. Its own waits are shorter and say what they waited for."""
 
 _PASS = re.compile(r"^PASS (\S+)$", re.MULTILINE)

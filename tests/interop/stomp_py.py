@@ -11,7 +11,7 @@ from typing import Any
 import stomp
 from stomp.adapter.ws import WSStompConnection
 
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 """Seconds until what a test waits for counts as never coming."""
 
 

@@ -180,7 +180,7 @@ def test_all_in_one_passes_every_case(broker: BrokerProcess) -> None:
     assert re.search(r"^[1-9]\d* passed, 0 failed$", said, re.MULTILINE)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(200)
 def test_the_page_talks_to_stomp_py(broker: BrokerProcess, topic: str) -> None:
     runtimes.installed(Path(runtimes.CHROMIUM), "Chromium")
     runtimes.installed(PAGE.parent / "node_modules" / "playwright-core", "tests/interop/js/node_modules")

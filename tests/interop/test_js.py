@@ -43,12 +43,12 @@ def test_stompit_over_tcp(broker: BrokerProcess, node: str, scenario: str) -> No
     runtimes.run_scenarios([node, JS / "stompit.mjs", str(broker.port)], [scenario])
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(200)
 def test_stompjs_on_a_page_in_chromium(broker: BrokerProcess, node: str, chromium: Path) -> None:
-    runtimes.run_scenarios([node, JS / "browser.mjs", str(broker.port)], STOMPJS, timeout=100)
+    runtimes.run_scenarios([node, JS / "browser.mjs", str(broker.port)], STOMPJS, timeout=180)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(200)
 def test_a_page_in_chromium_and_stomp_py_talk_to_each_other(
     broker: BrokerProcess, node: str, chromium: Path, topic: str
 ) -> None:

@@ -29,14 +29,14 @@ def spring() -> Sequence[str | Path]:
     return (java, *speed, "-cp", f"{TARGET / 'classes'}:{libraries}")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize("transport", ["tcp", "websocket"])
 def test_spring(broker: BrokerProcess, spring: Sequence[str | Path], transport: str) -> None:
     program = [*spring, f"{PACKAGE}.SpringClients", str(broker.port), transport]
-    runtimes.run_scenarios(program, SCENARIOS, timeout=100)
+    runtimes.run_scenarios(program, SCENARIOS, timeout=180)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(200)
 def test_spring_relay(broker: BrokerProcess, spring: Sequence[str | Path]) -> None:
     """Web clients talk to a Spring application, which passes them on: topics, queues and user destinations."""
-    runtimes.run_scenarios([*spring, f"{PACKAGE}.SpringRelay", str(broker.port)], RELAY, timeout=100)
+    runtimes.run_scenarios([*spring, f"{PACKAGE}.SpringRelay", str(broker.port)], RELAY, timeout=180)

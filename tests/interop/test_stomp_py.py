@@ -13,7 +13,7 @@ ALL = list(CONNECTIONS)
 ESCAPING = [kind for kind in ALL if kind != "tcp-1.0"]
 WITH_HEARTBEATS = ESCAPING
 
-BEAT_MS = 500
+BEAT_MS = 1000
 """The interval of heart-beats, each way."""
 
 BEATS = 4

@@ -29,5 +29,5 @@ TESTS = [
 def test_stompest_s_own_suite(start_broker: StartBroker) -> None:
     """The heart-beats are slow enough for a busy machine: the suite is strict about being late."""
     python = runtimes.installed(HERE / ".venv" / "bin" / "python", "stompest")
-    broker = start_broker(heartbeat="400,400")
+    broker = start_broker(heartbeat="1000,1000")
     runtimes.run_scenarios([python, HERE / "suite.py", str(broker.port)], TESTS)

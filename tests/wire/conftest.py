@@ -59,4 +59,4 @@ def strict(shared_broker: StartBroker) -> BrokerProcess:
 @pytest.fixture
 def patient(shared_broker: StartBroker) -> BrokerProcess:
     """A broker that does not redeliver while the test runs."""
-    return shared_broker(redelivery_delay="10s")
+    return shared_broker(redelivery_delay="1h")

@@ -226,7 +226,7 @@ def test_who_does_not_log_in_in_time_is_closed(client: Clients, shared_broker: S
     broker = shared_broker(login_timeout="1s")
     wire = client.raw(broker)
     wire.send(said)
-    wire.sock.settimeout(5)
+    wire.sock.settimeout(wire.timeout)
     received = _everything(wire.sock)
     if said.startswith(b"CONN"):
         assert b"\ncode:E-LOGIN-TIMEOUT\n" in received

@@ -50,7 +50,7 @@ def test_nobody_can_connect_any_more(client: Clients, start_broker: StartBroker)
 
 
 def test_under_load_every_receipted_message_was_delivered(client: Clients, start_broker: StartBroker) -> None:
-    broker = start_broker()
+    broker = start_broker(drain="60s")
     wire, publisher = client(to=broker), client(to=broker)
     wire.subscribe("/topic/a")
     publisher.send(*(frames.send("/topic/a", str(number), receipt=str(number)) for number in range(5000)))
@@ -67,7 +67,7 @@ def test_under_load_every_receipted_message_was_delivered(client: Clients, start
 
 
 def test_outboxes_are_flushed_to_a_slow_reader(client: Clients, start_broker: StartBroker) -> None:
-    broker = start_broker()
+    broker = start_broker(drain="60s")
     wire = client.raw(broker, receive_buffer=4096)
     wire.connect("1.2")
     publisher = client(to=broker)

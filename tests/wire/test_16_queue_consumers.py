@@ -83,9 +83,9 @@ def test_what_a_lost_consumer_held_comes_back_to_its_old_place(
 
 
 def test_a_consumer_without_heart_beat_is_lost(client: Clients, shared_broker: StartBroker, queue: str) -> None:
-    broker = shared_broker(heartbeat="100,100")
+    broker = shared_broker(heartbeat="0,1000")
     heir = client(to=broker)
-    doomed = client("1.2", to=broker, heart_beat="100,0")
+    doomed = client("1.2", to=broker, heart_beat="1000,0")
     doomed.subscribe(queue, ack="client")
     fill(heir, queue, "0", "1")
     heir.subscribe(queue, ack="client")

@@ -66,7 +66,7 @@ def test_an_id_settled_the_other_way(
     client: Clients, shared_broker: StartBroker, queue: str, version: str, mode: str, first: str, second: str
 ) -> None:
     """The redelivery waits long enough for the old id to name nothing, in 1.1 too."""
-    broker = shared_broker(redelivery_delay=10_000)
+    broker = shared_broker(redelivery_delay="1h")
     wire = client(version, to=broker)
     messages = held(wire, queue, 2, ack=mode)
     wire.send(named(first, wire, messages[0], receipt="first"), named(second, wire, messages[0], receipt="second"))

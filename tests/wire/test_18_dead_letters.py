@@ -62,7 +62,7 @@ def test_what_is_never_acknowledged_ends_as_a_dead_letter(
 def test_what_is_acknowledged_in_time_stays_away(
     client: Clients, shared_broker: StartBroker, queue: str, mode: str
 ) -> None:
-    broker = shared_broker(redelivery_delay=2, ack_timeout=250)
+    broker = shared_broker(redelivery_delay=2, ack_timeout="2s")
     wire, clock = client(to=broker), client(to=broker)
     wire.subscribe(queue, "s", ack=mode)
     wire.send(*(frames.send(queue, number) for number in NUMBERS))
@@ -308,7 +308,7 @@ def test_what_expires_while_it_waits_for_its_delay(client: Clients, patient: Bro
     wire, grave = client(to=patient), client(to=patient)
     grave.subscribe(dead_letters(queue))
     wire.subscribe(queue, "s", ack="client")
-    wire.send(frames.send(queue, "x", ttl=120))
+    wire.send(frames.send(queue, "x", ttl=500))
     assert nack_and_wait(wire, wire.expect_message("x")) == []
     grave.expect_message("x", dead_letter_reason="expired", delivery_count="1")
     wire.barrier(grave)
@@ -322,9 +322,9 @@ def test_what_expires_in_flight_ends_when_it_comes_back(
     for number in range(2):
         grave.subscribe(dead_letters(f"{queue}-{number}"), str(number))
     wire.subscribe(f"{queue}-0", "s", ack="client")
-    wire.send(frames.send(f"{queue}-0", "x", ttl=120))
+    wire.send(frames.send(f"{queue}-0", "x", ttl=500))
     message = wire.expect_message("x")
-    wire.send(frames.send(f"{queue}-1", "clock", ttl=120))
+    wire.send(frames.send(f"{queue}-1", "clock", ttl=500))
     grave.expect_message("clock")
     grave.barrier(wire)
     if way == "NACK":
@@ -341,9 +341,9 @@ def test_a_delivery_in_flight_may_be_acknowledged_after_it_expired(client: Clien
     for number in range(2):
         grave.subscribe(dead_letters(f"{queue}-{number}"), str(number))
     wire.subscribe(f"{queue}-0", "s", ack="client")
-    wire.send(frames.send(f"{queue}-0", "x", ttl=120))
+    wire.send(frames.send(f"{queue}-0", "x", ttl=500))
     message = wire.expect_message("x")
-    wire.send(frames.send(f"{queue}-1", "clock", ttl=120))
+    wire.send(frames.send(f"{queue}-1", "clock", ttl=500))
     grave.expect_message("clock")
     assert ack_and_wait(wire, message) == []
     grave.barrier(wire)

@@ -573,7 +573,7 @@ def test_a_commit_whose_delivery_was_unsubscribed_has_no_effect(
 def test_a_commit_whose_delivery_timed_out_has_no_effect(
     client: Clients, shared_broker: StartBroker, queue: str, version: str
 ) -> None:
-    broker = shared_broker(ack_timeout="200ms", redelivery_delay="10ms")
+    broker = shared_broker(ack_timeout="1500ms", redelivery_delay="10ms")
     wire, other = client(version, to=broker), client(to=broker)
     fill(other, queue, "1")
     (message,) = held(wire, queue, "1", prefetch_count=1)

@@ -196,12 +196,12 @@ def test_what_waits_longer_than_ttl_is_gone(client: Clients, brief: BrokerProces
 
 
 def test_each_message_waits_from_its_own_arrival(client: Clients, shared_broker: StartBroker, topic: str) -> None:
-    broker = shared_broker(TTL=600)
+    broker = shared_broker(TTL=2000)
     publisher, wire = client(to=broker), client(to=broker)
     publisher.send_and_wait(topic, "old")
-    let_pass(publisher, 550)
+    let_pass(publisher, 1900)
     publisher.send_and_wait(topic, "new")
-    let_pass(publisher, 100)
+    let_pass(publisher, 200)
     assert subscribed(wire, topic) == ["new"]
 
 

@@ -128,7 +128,7 @@ def test_connect_is_still_needed_for_everything_else(client: Clients) -> None:
 
 
 def test_the_login_still_times_out(client: Clients, shared_broker: StartBroker) -> None:
-    wire = client.raw(shared_broker(login_timeout="300ms"))
+    wire = client.raw(shared_broker(login_timeout="1500ms"))
     answer(wire, "store")
     wire.expect_error("E-LOGIN-TIMEOUT")
 

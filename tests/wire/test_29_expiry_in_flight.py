@@ -24,7 +24,7 @@ from tests.support.queues import (
 )
 from tests.support.wire import Wire
 
-LIFE_MS = 400
+LIFE_MS = 1000
 """How long a message lives that is in flight when its life ends; it has to be delivered by then."""
 INDIVIDUAL = "client-individual"
 
@@ -64,11 +64,11 @@ def test_a_queue_message_that_comes_back_too_late_is_a_dead_letter(
 def test_a_queue_message_whose_ack_timeout_comes_after_its_end_is_a_dead_letter(
     client: Clients, shared_broker: StartBroker, queue: str
 ) -> None:
-    broker = shared_broker(ack_timeout="700ms", redelivery_delay="2ms")
+    broker = shared_broker(ack_timeout="2s", redelivery_delay="2ms")
     wire, other, grave = (client(to=broker) for _ in range(3))
     grave.subscribe(dead_letters(queue))
     wire.subscribe(queue, "s", ack=INDIVIDUAL)
-    wire.send(frames.send(queue, "x", ttl=350))
+    wire.send(frames.send(queue, "x", ttl=LIFE_MS))
     message = wire.expect_message("x")
     other.subscribe(queue, "s", ack=INDIVIDUAL)
     grave.expect_message("x", dead_letter_reason="expired", delivery_count="1")

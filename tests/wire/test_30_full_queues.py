@@ -92,7 +92,7 @@ def test_who_sends_to_a_full_dead_letter_queue_is_refused(client: Clients, tight
 
 
 def test_a_message_that_waits_for_its_delay_counts(client: Clients, shared_broker: StartBroker, queue: str) -> None:
-    broker = shared_broker(max_queue_length=ROOM, redelivery_delay="10s")
+    broker = shared_broker(max_queue_length=ROOM, redelivery_delay="1h")
     wire, publisher = client(to=broker), client(to=broker)
     wire.subscribe(queue, "s", ack="client-individual")
     fill(publisher, queue, "0", "1", "2")

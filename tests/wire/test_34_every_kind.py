@@ -17,7 +17,7 @@ INDIVIDUAL = "client-individual"
 @pytest.fixture
 def hasty(shared_broker: StartBroker) -> BrokerProcess:
     """A broker that takes deliveries back soon and gives up after two."""
-    return shared_broker(ack_timeout="300ms", redelivery_delay="2ms", max_deliveries=2)
+    return shared_broker(ack_timeout="1500ms", redelivery_delay="2ms", max_deliveries=2)
 
 
 def exhausted(wire: Wire, subscription: str, body: str) -> None:
@@ -32,7 +32,7 @@ def exhausted(wire: Wire, subscription: str, body: str) -> None:
 def test_what_a_worker_does_not_acknowledge_in_time_goes_to_another(
     client: Clients, shared_broker: StartBroker, topic: str
 ) -> None:
-    broker = shared_broker(ack_timeout="300ms", redelivery_delay="2ms", max_deliveries=1000)
+    broker = shared_broker(ack_timeout="1500ms", redelivery_delay="2ms", max_deliveries=1000)
     first, second, publisher = (client(to=broker) for _ in range(3))
     work = f"#{topic}"
     first.subscribe(work, "s", ack=INDIVIDUAL)

@@ -18,7 +18,7 @@ from tests.wire.test_26_diag import answer
 @pytest.fixture
 def forgetful(start_broker: StartBroker) -> BrokerProcess:
     """A broker that forgets a queue soon."""
-    return start_broker(queue_idle_expiry="50ms", redelivery_delay="10s")
+    return start_broker(queue_idle_expiry="50ms", redelivery_delay="1h")
 
 
 def names(wire: Wire) -> set[str]:

@@ -119,7 +119,7 @@ def test_the_prefetch_of_later_subscriptions(running: Start) -> None:
 
 
 def test_ack_timeout_for_what_is_delivered_from_then_on(running: Start) -> None:
-    scene = running(ack_timeout="50ms", redelivery_delay="2ms")
+    scene = running(ack_timeout="50ms", redelivery_delay="2ms", max_deliveries=1000)
     wire, clock = scene.client(), scene.client()
     wire.subscribe("/queue/a", "s", ack="client")
     wire.send(frames.send("/queue/a", "x"))

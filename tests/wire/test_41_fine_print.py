@@ -33,7 +33,7 @@ def held(wire: Wire, queue: str, *expected: str, **headers: frames.HeaderValue) 
 def test_what_was_settled_outside_meanwhile_is_lost_to_the_transaction(
     client: Clients, shared_broker: StartBroker, queue: str, inside: str, outside: str
 ) -> None:
-    broker = shared_broker(redelivery_delay="10s")
+    broker = shared_broker(redelivery_delay="1h")
     wire, other = client(to=broker), client(to=broker)
     fill(other, queue, "1")
     name = held(wire, queue, "1")

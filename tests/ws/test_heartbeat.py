@@ -11,7 +11,7 @@ from tests.support.clients import StartBroker
 from tests.support.process import BrokerProcess
 from tests.support.ws import CONTINUATION, PING, PONG, TEXT, WebSocket
 
-INTERVAL_MS = 200
+INTERVAL_MS = 600
 ROUNDS = 4
 """Beats to wait for: well over the tolerance of two intervals."""
 

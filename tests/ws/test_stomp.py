@@ -188,7 +188,7 @@ def test_too_many_subscriptions_are_closed_with_1008(ws: OpenWebSocket, shared_b
 
 
 def test_login_timeout_is_closed_with_1008(ws: OpenWebSocket, shared_broker: StartBroker) -> None:
-    client = ws(None, to=shared_broker(login_timeout="300ms"))
+    client = ws(None, to=shared_broker(login_timeout="1500ms"))
     client.expect_error_and_close("E-LOGIN-TIMEOUT", 1008)
 
 

@@ -1,10 +1,10 @@
 // What the client programs share: waiting with a limit, and running scenarios by name.
 
 /** Milliseconds until what a scenario waits for counts as never coming. */
-export const TIMEOUT_MS = 10_000
+export const TIMEOUT_MS = 30_000
 
 /** Milliseconds between heart-beats, each way. */
-export const BEAT_MS = 500
+export const BEAT_MS = 1000
 
 /** Fails the scenario, saying `what` went wrong, unless `condition` holds. */
 export function check(condition, what) {

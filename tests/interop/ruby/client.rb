@@ -7,10 +7,10 @@ require 'stomp'
 require 'timeout'
 
 # Seconds until what a scenario waits for counts as never coming.
-LIMIT = 10
+LIMIT = 30
 
 # Milliseconds between heart-beats, each way.
-BEAT_MS = 500
+BEAT_MS = 1000
 
 # Collects each run of the library's heart-beat threads, so that a scenario can wait for them.
 class BeatLog < Stomp::NullLogger

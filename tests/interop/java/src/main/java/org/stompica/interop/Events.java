@@ -15,7 +15,7 @@ import org.springframework.messaging.simp.stomp.StompSessionHandlerAdapter;
 final class Events extends StompSessionHandlerAdapter {
 
     /** Seconds until what a scenario waits for counts as never coming. */
-    static final long LIMIT_S = 10;
+    static final long LIMIT_S = 30;
 
     /** A frame that came. */
     record Frame(StompHeaders headers, byte[] body) {
