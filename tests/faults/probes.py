@@ -52,14 +52,14 @@ def flood(publisher: Wire, topic: str, count: int, size: int, *, start: int = 0)
 
 
 class Listener(threading.Thread):
-    """Reads every MESSAGE up to the one with number `last`, and keeps their numbers and the longest silences."""
+    """Reads every MESSAGE up to the one with number `last`; keeps their numbers, and when it was silent."""
 
     def __init__(self, wire: Wire, last: int) -> None:
         super().__init__(daemon=True)
         self.wire = wire
         self.last = last
         self.numbers: list[int] = []
-        self.silences: list[float] = []
+        self.silences: list[tuple[float, float]] = []
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -75,7 +75,7 @@ class Listener(threading.Thread):
             message = self.wire.expect("MESSAGE")
             now = time.monotonic()
             if before is not None and now - before > 0.25:
-                self.silences.append(now - before)
+                self.silences.append((before, now))
             before = now
             self.numbers.append(int(message.body[:8]))
 

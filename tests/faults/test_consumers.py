@@ -22,7 +22,7 @@ HELD = 1000
 """Deliveries in flight to the consumer that is killed."""
 
 BUSY_S = 1.0
-"""How long a consumer that refuses everything is watched."""
+"""How long a consumer that refuses everything is watched, at least."""
 
 BUSY_SHARE_MAX = 0.3
 """Of one core: far above what delayed redeliveries need, far below a loop."""
@@ -112,7 +112,7 @@ def test_a_consumer_that_refuses_everything_at_once_burns_no_core(start_broker: 
         other.send(*(frames.send("/queue/refused", str(number)) for number in range(100)))
         began, ran = time.monotonic(), cpu_s(broker.pid)
         refused = [0] * 100
-        while time.monotonic() - began < BUSY_S:
+        while time.monotonic() - began < BUSY_S or min(refused) < 3:
             message = refuser.expect("MESSAGE")
             refused[int(message.text)] += 1
             assert message.header("delivery-count") in (str(refused[int(message.text)]), None)
@@ -121,7 +121,6 @@ def test_a_consumer_that_refuses_everything_at_once_burns_no_core(start_broker: 
         other.subscribe("/queue/served")
         other.send(frames.send("/queue/served", "at once"))
         other.expect_message("at once")
-    assert min(refused) >= 3, f"hardly redelivered: {refused}"
     assert share < BUSY_SHARE_MAX, f"{share:.0%} of a core"
 
 

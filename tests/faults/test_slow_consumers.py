@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,8 +20,9 @@ SIZE = 8192
 COUNT = 2500
 """20 MB: more than the kernel's buffers of one connection (4 MB) and the outbox together can hide."""
 OUTBOX = "256KiB"
-MARGIN = 2.0
-"""Seconds beyond what the policy allows, for a busy machine."""
+STALLS_MAX_S = 20.0
+"""All stalls of a flood together: far above one stall of a second and what a busy machine adds, far below one for each
+of the 80 times that the flood fills an outbox."""
 
 
 class Scene:
@@ -83,10 +85,10 @@ def assert_cut_off(slow: Wire) -> None:
     assert len(got) < COUNT
 
 
-def assert_stalled_once(listener: Listener, patience_s: float) -> None:
-    """One stall; a second one only where the kernel took some more, just enough to begin anew."""
-    assert len(listener.silences) <= 2, f"stalls, in seconds: {listener.silences}"
-    assert max(listener.silences, default=0) <= patience_s + MARGIN, f"stalls, in seconds: {listener.silences}"
+def assert_stalled_briefly(listener: Listener) -> None:
+    """Others waited for the slow one as long as the policy says, and not again and again."""
+    lengths = [end - begin for begin, end in listener.silences]
+    assert sum(lengths) < STALLS_MAX_S, f"stalls, in seconds: {lengths}"
 
 
 def test_block_a_quick_consumer_is_not_waited_for(shared_broker: StartBroker, topic: str) -> None:
@@ -100,13 +102,13 @@ def test_block_a_quick_consumer_is_not_waited_for(shared_broker: StartBroker, to
         listener.start()
         flood(publisher, topic, COUNT, SIZE)
         assert listener.result() == list(range(COUNT))
-        assert max(listener.silences, default=0) < 0.9, f"stalls, in seconds: {listener.silences}"
+        assert_stalled_briefly(listener)
 
 
 @pytest.mark.parametrize("scene", ["block:600ms"], indirect=True)
 def test_block_who_never_reads_is_cut_off_and_others_lose_nothing(scene: Scene) -> None:
     listener = scene.flood()
-    assert_stalled_once(listener, 0.6)
+    assert_stalled_briefly(listener)
     assert_cut_off(scene.slow)
     scene.quick.barrier()
 
@@ -133,14 +135,14 @@ def test_block_who_reads_a_kilobyte_a_second_is_cut_off(scene: Scene) -> None:
     listener = scene.flood()
     done.set()
     reader.join()
-    assert_stalled_once(listener, 1.5)
+    assert_stalled_briefly(listener)
     assert_ends(scene.slow)
     scene.quick.barrier()
 
 
 def assert_ends(slow: Wire) -> None:
     """The stream ends. (Its beginning was read outside the parser, so its frames can't be told.)"""
-    slow.sock.settimeout(10)
+    slow.sock.settimeout(slow.timeout)
     tail = b""
     while received := slow.sock.recv(1 << 20):
         tail = (tail + received)[-4096:]
@@ -246,9 +248,13 @@ def test_block_pauses_only_who_publishes_to_the_slow_one(
     listener.start()
     flooding = threading.Thread(target=flood, args=(scene.publisher, scene.topic, COUNT, SIZE), daemon=True)
     flooding.start()
-    round_trips = 0
+    round_trips = []
     while flooding.is_alive():
+        sent = time.monotonic()
         other.send_and_wait("/topic/of-somebody-else", "x")
-        round_trips += 1
+        round_trips.append((sent, time.monotonic()))
     assert listener.result() == list(range(COUNT))
-    assert round_trips > 20, "it went on while the flood stood still"
+    within_a_stall = [
+        begin < sent and answered < end for sent, answered in round_trips for begin, end in listener.silences
+    ]
+    assert any(within_a_stall), "it went on while the flood stood still"
