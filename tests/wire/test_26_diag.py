@@ -451,7 +451,10 @@ def test_network_counts_are_true(client: Clients, start_broker: StartBroker) -> 
     assert sum(shard["deliveries"] for shard in shards) == 80
     assert sum(shard["frames_in"] for shard in shards) == after["frames_in"] + 3
     assert sum(shard["subscriptions"] for shard in shards) == 3
-    assert all(shard["turns"] > 0 and shard["cpu_us"] > 0 for shard in shards)
+    assert all(shard["turns"] > 0 and shard["cpu_us"] > 0 and shard["max_turn_us"] > 0 for shard in shards)
+    assert sum(shard["max_turn_deliveries"] for shard in shards) >= 3
+    assert sum(shard["max_turn_bytes"] for shard in shards) > 0
+    assert all(shard["unanswered"] <= 1 for shard in shards), "no more than this very question waits"
 
 
 def test_queues_and_what_is_not_acknowledged(client: Clients, start_broker: StartBroker) -> None:

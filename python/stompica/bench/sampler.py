@@ -153,7 +153,8 @@ def spread(at_us: int, query: str, answer: Any, write: Write) -> None:
     if query == "shards":
         for shard in answer:
             numbers = {name: value for name, value in shard.items() if name != "shard"}
-            totals = {name: _SHARD_TOTALS.get(name, f"{query}.{name}") for name in numbers}
+            added = (name for name in numbers if not name.startswith("max_"))  # the greatest do not add up
+            totals = {name: _SHARD_TOTALS.get(name, f"{query}.{name}") for name in added}
             write(at_us, query, shard["shard"], numbers, totals)
     elif query == "queues":
         write(at_us, query, None, {"queues": len(answer), **_sums(answer)}, {})

@@ -169,6 +169,16 @@ class Shard:
     """Deadlines that are set, now."""
     cpu_us: int
     """Processor time of the thread, µs."""
+    unanswered: int
+    """RECEIPTs, transactions, new subscriptions and questions that wait for other threads, now."""
+    max_turn_bytes: int
+    """Most bytes encoded in one turn."""
+    max_turn_deliveries: int
+    """Most MESSAGEs given to subscriptions in one turn."""
+    max_turn_visits: int
+    """Most queues, names and the like looked at in one turn."""
+    max_turn_us: int
+    """The longest turn, with all that the thread waited for a processor, µs."""
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,16 @@ pub struct ShardRow {
     pub timers: u64,
     /// Processor time of its thread, in microseconds.
     pub cpu_us: u64,
+    /// RECEIPTs, transactions, new subscriptions and questions that wait for other shards now.
+    pub unanswered: u64,
+    /// Most bytes encoded in one turn.
+    pub max_turn_bytes: u64,
+    /// Most messages handed to subscriptions in one turn.
+    pub max_turn_deliveries: u64,
+    /// Most queues, names, patterns and the like looked at in one turn.
+    pub max_turn_visits: u64,
+    /// The longest turn, in microseconds, with all that the thread had to wait for a processor.
+    pub max_turn_us: u64,
 }
 
 /// Query `memory`, in bytes, now.

@@ -1,4 +1,6 @@
-//! How much one turn may do, so that no connection starves another.
+//! What one turn may do, and the most that any turn did.
+
+use std::time::Duration;
 
 /// Bytes encoded in one turn.
 const TURN_ENCODED_MAX: usize = 1 << 20;
@@ -7,7 +9,7 @@ const TURN_DELIVERIES_MAX: usize = 20_000;
 /// Queues, names, patterns, reservations and the like that are looked at in one turn.
 const TURN_VISITED_MAX: usize = 20_000;
 
-/// What is left of a turn.
+/// What a turn has done so far; a turn has one budget for mail and one for sockets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Budget {
     /// Bytes encoded.
@@ -28,5 +30,57 @@ impl Budget {
         self.encoded >= TURN_ENCODED_MAX
             || self.deliveries >= TURN_DELIVERIES_MAX
             || self.visited >= TURN_VISITED_MAX
+    }
+}
+
+/// The most that one turn has done since the start, each number for itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heaviest {
+    /// Bytes encoded.
+    pub encoded: usize,
+    /// Deliveries made.
+    pub deliveries: usize,
+    /// Queues, names and the like looked at.
+    pub visited: usize,
+    /// Time taken, with all that the thread had to wait for a processor.
+    pub took: Duration,
+}
+
+impl Heaviest {
+    /// Notes what a turn has done for mail and for sockets.
+    pub fn note(&mut self, mail: Budget, sockets: Budget, took: Duration) {
+        self.encoded = self.encoded.max(mail.encoded + sockets.encoded);
+        self.deliveries = self.deliveries.max(mail.deliveries + sockets.deliveries);
+        self.visited = self.visited.max(mail.visited + sockets.visited);
+        self.took = self.took.max(took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_over_when_any_part_of_its_budget_is_used_up() {
+        let used_up = [
+            Budget { encoded: TURN_ENCODED_MAX, ..Budget::default() },
+            Budget { deliveries: TURN_DELIVERIES_MAX, ..Budget::default() },
+            Budget { visited: TURN_VISITED_MAX, ..Budget::default() },
+        ];
+        assert!(used_up.into_iter().all(Budget::is_exhausted));
+        let mut budget = Budget { encoded: TURN_ENCODED_MAX - 1, ..Budget::default() };
+        budget.visit(TURN_VISITED_MAX - 1);
+        assert!(!budget.is_exhausted());
+    }
+
+    #[test]
+    fn the_heaviest_turn_is_known_number_by_number() {
+        let one = Budget { encoded: 5, deliveries: 1, visited: 2 };
+        let other = Budget { encoded: 1, deliveries: 4, visited: 3 };
+        let mut heaviest = Heaviest::default();
+        heaviest.note(one, other, Duration::from_micros(7));
+        heaviest.note(other, Budget::default(), Duration::from_micros(9));
+        let Heaviest { encoded, deliveries, visited, took } = heaviest;
+        assert_eq!((encoded, deliveries, visited, took.as_micros()), (6, 5, 5, 9));
     }
 }

@@ -172,7 +172,18 @@ impl Shard {
             parked: self.counters.parked,
             timers: self.timers.len() as u64,
             cpu_us: cpu_us(),
+            unanswered: self.unanswered() as u64,
+            max_turn_bytes: self.heaviest.encoded as u64,
+            max_turn_deliveries: self.heaviest.deliveries as u64,
+            max_turn_visits: self.heaviest.visited as u64,
+            max_turn_us: u64::try_from(self.heaviest.took.as_micros()).unwrap_or(u64::MAX),
         }
+    }
+
+    /// What waits for other shards.
+    fn unanswered(&self) -> usize {
+        let receipts: usize = self.conns.iter().map(|(_, conn)| conn.answers.len()).sum();
+        receipts + self.prepared.len() + self.backlogs.len() + self.diagnostics.asked()
     }
 
     fn memory_part(&self) -> Memory {

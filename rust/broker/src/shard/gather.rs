@@ -81,6 +81,13 @@ pub(super) struct Diagnostics {
     watches: HashMap<SubscriptionKey, Watch>,
 }
 
+impl Diagnostics {
+    /// Questions that some shard has not answered yet.
+    pub(super) fn asked(&self) -> usize {
+        self.gathers.len()
+    }
+}
+
 impl Shard {
     /// Asks all shards for a connection, which waits meanwhile.
     pub(crate) fn ask_for(&mut self, key: ConnKey, query: Query, purpose: Purpose) -> Flow {

@@ -40,9 +40,10 @@ mod shared;
 pub mod timer;
 
 use std::collections::{HashMap, VecDeque};
+use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
 use stompica_proto::HeaderSpan;
@@ -50,6 +51,7 @@ use stompica_proto::HeaderSpan;
 use self::attach::Binding;
 use self::backlog::PendingBacklog;
 pub(crate) use self::budget::Budget;
+use self::budget::Heaviest;
 pub(crate) use self::close::describe;
 use self::commit::Prepared;
 use self::deliver::{Run, Tails};
@@ -128,6 +130,7 @@ pub struct Shard {
     pub(crate) counters: Counters,
     now_ms: u64,
     pub(crate) budget: Budget,
+    heaviest: Heaviest,
     /// Number of the turn.
     turn: u64,
     read_buffer: Vec<u8>,
@@ -195,6 +198,7 @@ impl Shard {
             counters: Counters::default(),
             now_ms: 0,
             budget: Budget::default(),
+            heaviest: Heaviest::default(),
             turn: 0,
             read_buffer: vec![0; READ_BYTES],
             spans: Vec::new(),
@@ -280,11 +284,16 @@ impl Shard {
     }
 
     fn clock_ms(&self) -> u64 {
-        u64::try_from(self.shared.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        self.ms_at(Instant::now())
+    }
+
+    fn ms_at(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.shared.started).as_millis()).unwrap_or(u64::MAX)
     }
 
     fn turn(&mut self, events: &Events) {
-        self.now_ms = self.clock_ms();
+        let began_at = Instant::now();
+        self.now_ms = self.ms_at(began_at);
         self.turn += 1;
         let began = self.stages.begin(Stage::Turn);
         self.home.set_time(self.now_ms);
@@ -295,7 +304,7 @@ impl Shard {
         // Mail first, so that a message whose RECEIPT has left never reaches a subscription that came after; each
         // with a budget of its own, so that neither starves the other.
         self.route_inbound();
-        self.budget = Budget::default();
+        let for_mail = take(&mut self.budget);
         self.serve_sockets();
         self.accept();
         self.meet_deadlines();
@@ -311,6 +320,7 @@ impl Shard {
         self.router.trim();
         self.publish_counters();
         self.end_of_turn(began);
+        self.heaviest.note(for_mail, self.budget, began_at.elapsed());
         self.reclaim_if_idle();
     }
 
