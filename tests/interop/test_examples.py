@@ -159,6 +159,24 @@ def test_a_durable_subscriber_finds_what_came_while_it_was_away(broker: BrokerPr
     runtimes.run([*named, "--forget"])
 
 
+DIAGNOSTICS = {
+    "session": ["clients", "websockets", "stomp_connected", "subscriptions"],
+    "ws_buffer": ["allocated", "hits", "misses"],
+    "stale": ["in", "out", "stale"],
+}
+
+
+@pytest.mark.parametrize("query", DIAGNOSTICS)
+def test_a_broker_tells_of_itself_by_frame_and_by_topic(broker: BrokerProcess, query: str) -> None:
+    said = runtimes.run([*command("python", f"diag_{query}"), "--port", str(broker.port)])
+    names = DIAGNOSTICS[query]
+    headers = ["input-queue-size", "output-queue-size", "stale-queue-size"] if query == "stale" else names
+    by_frame, by_topic = (
+        r"by (frame|topic):" + "".join(rf" {name}=\d+" for name in each) + r"\n" for each in (names, headers)
+    )
+    assert re.fullmatch(by_frame + by_topic, said), said
+
+
 SCENARIOS = {
     "one-to-one": (["--clients", "50"], "50 clients found their messages\n"),
     "many-to-one": (["--count", "100", "--pause", "0"], "100 messages waited 0 s\n"),
