@@ -90,6 +90,8 @@ counters! {
     headers_left_out,
     /// ERROR frames, and WebSocket closes for violations.
     errors,
+    /// Answers that another shard owed a connection and never gave: always 0.
+    lost_answers,
     /// Times a SEND was parked.
     parked,
     /// Times an outbox was full.

@@ -14,9 +14,8 @@ use stompica_proto::session::Request;
 use stompica_proto::{Command, Frame, ProtocolError, Version, encode, header};
 
 use crate::diag::stages::Stage;
-use crate::ids::{self, ConnKey, ShardId};
+use crate::ids::{self, ConnKey};
 use crate::log::Level;
-use crate::queue::mail::{Asker, QueueMail};
 use crate::shard::Shard;
 
 /// What became of a frame.
@@ -105,35 +104,18 @@ impl Shard {
             }
             Request::Ack { id, subscription, accept, transaction } => {
                 self.ack(key, &id, subscription.as_deref(), accept, transaction.as_deref())?;
-                self.receipt(key, receipt, 0);
+                self.receipt(key, receipt);
             }
             Request::Transaction { command, id } => {
                 match command {
                     Command::Begin => self.begin(key, &id)?,
                     _ => self.abort(key, &id)?, // COMMIT is handled by the caller
                 }
-                self.receipt(key, receipt, 0);
+                self.receipt(key, receipt);
             }
-            Request::Disconnect => {
-                self.receipt_of_disconnect(key, receipt);
-                if let Some(conn) = self.conns.get_mut(key) {
-                    conn.ending = true;
-                }
-                self.end_if_done(key);
-            }
+            Request::Disconnect => self.disconnect(key, receipt),
         }
         Ok(())
-    }
-
-    /// The RECEIPT of DISCONNECT says that all earlier frames took effect: also messages that are on their way to queues
-    /// of other shards.
-    fn receipt_of_disconnect(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
-        let Some(conn) = self.conns.get(key) else { return };
-        let sent_to = if receipt.is_some() { conn.sent_to } else { 0 };
-        let token = self.receipt(key, receipt, sent_to.count_ones());
-        for shard in (0..self.shared_len()).map(|at| ShardId(at as u8)).filter(|at| sent_to & at.bit() != 0) {
-            self.tell(shard, QueueMail::Echo(Asker { shard: self.id(), conn: key, token }));
-        }
     }
 
     fn connect(&mut self, key: ConnKey, login: Option<&[u8]>, client_id: Option<&[u8]>) {

@@ -13,7 +13,7 @@ use super::Flow;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::options::{self, Retain, SendOptions};
-use crate::queue::mail::{Asker, QueueMail};
+use crate::queue::mail::QueueMail;
 use crate::queue::stored::Stored;
 use crate::router::Destination;
 use crate::router::destination::Kind;
@@ -67,7 +67,7 @@ impl Shard {
         }
         let receipt = frame.header(header::RECEIPT);
         if receipt.is_some() {
-            self.receipt(key, receipt.as_deref(), 0);
+            self.receipt(key, receipt.as_deref());
         }
         Ok(Flow::Done)
     }
@@ -111,7 +111,7 @@ impl Shard {
             let operation = Operation::Send(Stored::with_options(&message, &options), options.retain);
             self.keep_for_commit(key, transaction, operation)?;
             if receipt.is_some() {
-                self.receipt(key, receipt.as_deref(), 0);
+                self.receipt(key, receipt.as_deref());
             }
             return Ok(Flow::Done);
         }
@@ -193,13 +193,11 @@ impl Shard {
         }
         let Some(retain) = options.retain else {
             if receipt.is_some() {
-                self.receipt(key, receipt, 0);
+                self.receipt(key, receipt);
             }
             return;
         };
-        let waiting = u32::from(to.home != self.id());
-        let token = self.receipt(key, receipt, waiting);
-        let asker = Asker { shard: self.id(), conn: key, token: if receipt.is_some() { token } else { 0 } };
+        let asker = self.ask(key, receipt, to.home.bit()).asker();
         let set = retain == Retain::Set && !expired;
         let stored = Stored::with_options(message, options);
         self.tell(to.home, QueueMail::Retain(stored, set, Some(asker)));
@@ -216,18 +214,12 @@ impl Shard {
         if home == self.id() {
             self.enqueue_here(stored).map_err(|(error, _)| error)?;
             if receipt.is_some() {
-                self.receipt(key, receipt, 0);
+                self.receipt(key, receipt);
             }
             return Ok(());
         }
-        let token = match receipt {
-            Some(_) => self.receipt(key, receipt, 1),
-            None => 0,
-        };
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.sent_to |= home.bit();
-        }
-        self.tell(home, QueueMail::Enqueue(stored, Some(Asker { shard: self.id(), conn: key, token })));
+        let asker = self.ask(key, receipt, home.bit()).asker();
+        self.tell(home, QueueMail::Enqueue(stored, Some(asker)));
         Ok(())
     }
 

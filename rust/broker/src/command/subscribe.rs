@@ -15,7 +15,8 @@ use crate::config::{SlowConsumer, Wildcards};
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::options::{self, SubscribeOptions};
-use crate::queue::mail::{Asker, Attach, QueueMail, Source};
+use crate::queue::asker::AnswerTo;
+use crate::queue::mail::{Attach, QueueMail, Source};
 use crate::queue::parts::Credit;
 use crate::queue::unacked::Unacked;
 use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
@@ -202,16 +203,15 @@ impl Shard {
         if has_backlog && !catches_up {
             self.send_backlog(destination, self.id(), found);
         }
-        let homes = if catches_up { others + 1 } else { others }; // its own shard's is not at hand either
-        let waiting = if receipt.is_some() { homes as u32 } else { 0 };
-        let token = self.receipt(key, receipt, waiting);
+        // While it catches up its own shard's answer is not at hand either.
+        let own = if catches_up { 0 } else { self.id().bit() };
+        let to = receipt.map(|_| self.ask(key, receipt, self.all_shards() & !own));
         if catches_up {
-            let reply = Asker { shard: self.id(), conn: key, token: if waiting > 0 { token } else { 0 } };
-            self.await_backlog(destination, Subscriber { shard: self.id(), key: found }, Some(reply));
+            let subscriber = Subscriber { shard: self.id(), key: found };
+            self.await_backlog(destination, subscriber, to.map(AnswerTo::asker));
         }
-        if others > 0 && (waiting > 0 || change == InterestChange::Changed || backlog.is_some()) {
-            let asker = Asker { shard: self.id(), conn: key, token };
-            self.tell_interest(destination, true, (waiting > 0).then_some(asker), backlog);
+        if others > 0 && (to.is_some() || change == InterestChange::Changed || backlog.is_some()) {
+            self.tell_interest(destination, true, to, backlog);
         }
         if full {
             // Behind the interest: what a shard hears of an entry that it does not have is lost.
@@ -267,27 +267,30 @@ impl Shard {
         source: Source,
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
-        let (feed, waiting) = match &source {
-            Source::Queue(name, QueueKind::Temporary) => (Feed::One(self.home_of_temporary(name)), 1),
-            Source::Queue(name, _) => (Feed::One(self.router.home(name)), 1),
-            // Its home's answer, and of all others that they know of the home's interest.
-            Source::Durable { name, .. } => (Feed::One(self.router.home(name)), self.shared_len() as u32),
-            Source::Pattern(_) => (Feed::All, self.shared_len() as u32),
+        let feed = match &source {
+            Source::Queue(name, QueueKind::Temporary) => Feed::One(self.home_of_temporary(name)),
+            Source::Queue(name, _) | Source::Durable { name, .. } => Feed::One(self.router.home(name)),
+            Source::Pattern(_) => Feed::All,
+        };
+        let shards = match (&source, feed) {
+            (Source::Queue(..), Feed::One(home)) => home.bit(),
+            // A durable one: its home's answer, and of all others that they know of the home's interest.
+            _ => self.all_shards(),
         };
         let found = self.router.subscribe_queue(key, wanted.name(), wanted.ack);
         self.list_subscription(key, wanted.name(), found.index);
         let credit = self.add_receiver(key, found, wanted, options, feed, None);
         let subscriber = Subscriber { shard: self.id(), key: found };
-        let token = self.receipt(key, receipt, waiting);
-        let asker = Asker { shard: self.id(), conn: key, token: if receipt.is_some() { token } else { 0 } };
+        let to = self.ask(key, receipt, shards);
         match (feed, source) {
             (Feed::One(home), source) => {
                 let offender = crate::shard::describe(wanted.frame);
-                let attach = Attach { subscriber, source, credit, asker, offender };
+                let attach = Attach { subscriber, source, credit, asker: to.asker(), offender };
                 self.tell(home, QueueMail::Attach(Box::new(attach)));
             }
             (Feed::All, Source::Pattern(pattern)) => self.tell_everyone(|| {
                 let (source, offender) = (Source::Pattern(pattern.clone()), Offender::default()); // it is not refused
+                let asker = to.asker();
                 QueueMail::Attach(Box::new(Attach { subscriber, source, credit, asker, offender }))
             }),
             (Feed::All, _) => {}

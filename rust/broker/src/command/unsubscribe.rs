@@ -6,7 +6,7 @@ use stompica_proto::{Frame, ProtocolError};
 
 use crate::ids::ConnKey;
 use crate::options;
-use crate::queue::mail::{Asker, QueueMail};
+use crate::queue::mail::QueueMail;
 use crate::router::group::SubscriptionIndex;
 use crate::shard::Shard;
 
@@ -35,13 +35,12 @@ impl Shard {
             }
         }
         let Some(durable) = durable else {
-            self.receipt(key, receipt, 0);
+            self.receipt(key, receipt);
             return Ok(());
         };
         let name = self.durable_name(key, &durable.name);
         let home = self.router.home(&name);
-        let token = self.receipt(key, receipt, 1);
-        let asker = Asker { shard: self.id(), conn: key, token: if receipt.is_some() { token } else { 0 } };
+        let asker = self.ask(key, receipt, home.bit()).asker();
         let offender: Offender = crate::shard::describe(frame);
         self.tell(home, QueueMail::EndDurable(name, asker, Box::new(offender)));
         Ok(())

@@ -1,6 +1,5 @@
 //! One connection: its socket, its codec, its session, and what waits for it.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use hashbrown::HashTable;
@@ -10,6 +9,7 @@ use stompica_proto::ws::WsDecoder;
 use stompica_proto::{Decoder, session::Session};
 
 use crate::ids::ConnKey;
+use crate::io::answers::Answers;
 use crate::io::flight::Flight;
 use crate::outbox::Outbox;
 use crate::queue::Temporary;
@@ -64,35 +64,6 @@ pub enum Flush {
     Prompt,
     /// Flushed when its place in the paced list comes, as a receiver of a wide fan-out.
     Paced,
-}
-
-/// An answer that waits for its turn, or for other shards.
-#[derive(Debug)]
-pub struct PendingAnswer {
-    /// Tells this one from others of the connection that wait.
-    pub token: u64,
-    /// What it is.
-    pub answer: Answer,
-    /// Shards that have not answered yet.
-    pub waiting: u32,
-}
-
-/// What a connection is told once everything before it was.
-#[derive(Debug)]
-pub enum Answer {
-    /// RECEIPT with this `receipt-id`, unescaped.
-    Receipt(Box<[u8]>),
-    /// A frame, encoded.
-    Frame(Vec<u8>),
-    /// ERROR, encoded, and the close that follows it.
-    Error {
-        /// The frame.
-        frame: Vec<u8>,
-        /// The WebSocket close code.
-        close_code: u16,
-        /// The WebSocket close reason.
-        reason: &'static str,
-    },
 }
 
 /// One client.
@@ -157,14 +128,14 @@ pub struct Conn {
     /// Subscriptions by id.
     pub subscriptions: HashTable<SubscriptionIndex>,
     /// Answers that wait, in the order of the frames they answer.
-    pub answers: VecDeque<PendingAnswer>,
+    pub answers: Answers,
     /// Open transactions.
     pub transactions: Option<Box<Transactions>>,
     /// A COMMIT that waits for the homes of its queues.
     pub committing: Option<Box<Commit>>,
     /// What it has of queues.
     pub flight: Option<Box<Flight>>,
-    /// Other shards that were sent messages for queues.
+    /// Other shards that were asked for something without a RECEIPT: each may still refuse it.
     pub sent_to: u64,
     /// Login and client-id, within which the names of durable subscriptions count.
     pub scope: Option<Box<[u8]>>,
@@ -206,7 +177,7 @@ impl Conn {
             deadline_ms: NEVER,
             counted_bytes: 0,
             subscriptions: HashTable::new(),
-            answers: VecDeque::new(),
+            answers: Answers::default(),
             transactions: None,
             committing: None,
             flight: None,
@@ -233,7 +204,7 @@ impl Conn {
         }
     }
 
-    /// Bytes that were received and not consumed, or wait for COMMIT.
+    /// Bytes that were received and not consumed, or wait for COMMIT, and answers that wait.
     #[must_use]
     pub fn input_bytes(&self) -> usize {
         let raw = match &self.transport {
@@ -241,7 +212,11 @@ impl Conn {
             _ => 0,
         };
         let flight = self.flight.as_ref().map_or(0, |flight| flight.held_bytes());
-        self.input.capacity() + raw + flight + self.transactions.as_ref().map_or(0, |open| open.held_bytes())
+        self.input.capacity()
+            + raw
+            + flight
+            + self.answers.bytes()
+            + self.transactions.as_ref().map_or(0, |open| open.held_bytes())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sockets: the listener and one connection's state.
 
+pub mod answers;
 pub mod conn;
 pub mod flight;
 pub mod listener;

@@ -3,24 +3,14 @@
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 
+use super::asker::Asker;
 use super::parts::{Credit, Delivery, GivenBack, Progress};
 use super::stored::Stored;
 use super::unacked::Origin;
 use super::{ConsumerKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::diag::Query;
 use crate::diag::part::Part;
-use crate::ids::{ConnKey, ShardId};
-
-/// Who waits for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asker {
-    /// The shard of its connection.
-    pub shard: ShardId,
-    /// The connection.
-    pub conn: ConnKey,
-    /// Which of its answers; 0 if it asked for no RECEIPT.
-    pub token: u64,
-}
+use crate::ids::ConnKey;
 
 /// What a subscription consumes.
 #[derive(Debug)]
@@ -128,7 +118,7 @@ pub enum QueueMail {
     /// Keep room for a transaction; its token names it.
     Prepare(Vec<Need>, Asker),
     /// The room that was kept is not needed.
-    Cancel(Asker),
+    Cancel(u64),
     /// The messages of a transaction that was prepared under this token.
     Commit(Vec<Stored>, u64, Asker),
     /// A durable subscription ends.

@@ -17,6 +17,7 @@
 //! | durable | a durable subscription | yes | UNSUBSCRIBE |
 //! | private | a subscription to a topic that acknowledges | yes | with the subscription |
 
+pub mod asker;
 mod consumers;
 mod dispatch;
 pub mod home;

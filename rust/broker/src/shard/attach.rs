@@ -9,19 +9,37 @@ use stompica_proto::{ProtocolError, Version};
 use super::Shard;
 use super::mailbox::Mail;
 use crate::ids::ConnKey;
-use crate::queue::mail::{Asker, Attach, Source};
+use crate::queue::asker::{AnswerTo, Asker};
+use crate::queue::mail::{Attach, Source};
+use crate::queue::parts::Credit;
 use crate::queue::stored::Stored;
 use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::router::destination::Kind;
 use crate::router::group::{Dialect, Framing};
 
 impl Shard {
-    /// Lets a subscription consume what it asked for.
-    ///
+    /// Lets a subscription consume what it asked for, and answers it.
+    pub(super) fn attach_here(&mut self, attach: Attach) {
+        let Attach { subscriber, source, credit, asker, offender } = attach;
+        match self.attach_to(source, subscriber, credit, asker.to()) {
+            Ok(Attached::Now) => self.answer(asker, Ok(())),
+            Ok(Attached::Later(queue)) => match self.bindings.get_mut(&queue) {
+                Some(binding) => binding.askers.push(asker),
+                None => self.answer(asker, Ok(())),
+            },
+            Err(error) => self.answer(asker, Err((error, offender))),
+        }
+    }
+
     /// # Errors
     /// `E-DEST-COUNT`; for durable subscriptions `E-DURABLE-IN-USE`, `E-DURABLE-OTHER`, `E-DEST-INVALID`.
-    pub(crate) fn attach_here(&mut self, attach: Attach) -> Result<Attached, ProtocolError> {
-        let Attach { subscriber, source, credit, asker, offender: _ } = attach;
+    fn attach_to(
+        &mut self,
+        source: Source,
+        subscriber: Subscriber,
+        credit: Credit,
+        to: AnswerTo,
+    ) -> Result<Attached, ProtocolError> {
         let mut attached = Attached::Now;
         match source {
             Source::Queue(name, kind) => {
@@ -43,7 +61,7 @@ impl Shard {
             }
             Source::Durable { name, topic, shared } => {
                 let queue;
-                (queue, attached) = self.durable(&name, &topic, shared, asker)?;
+                (queue, attached) = self.durable(&name, &topic, shared, to)?;
                 self.home.attach(queue, subscriber, credit);
                 self.dispatch_queues(); // what waits reaches it ahead of its RECEIPT
             }
@@ -72,7 +90,7 @@ impl Shard {
         name: &[u8],
         topic: &[u8],
         shared: bool,
-        asker: Asker,
+        to: AnswerTo,
     ) -> Result<(QueueKey, Attached), ProtocolError> {
         if let Some(queue) = self.home.find(name) {
             let bound_to = self.bindings.get(&queue).map(|binding| binding.topic.clone());
@@ -88,7 +106,7 @@ impl Shard {
                 return Err(ProtocolError::new(Code::DurableInUse, text));
             }
             self.home.set_shared(queue, shared);
-            self.tell_interest(topic, true, Some(asker), None);
+            self.tell_interest(topic, true, Some(to), None);
             return Ok((queue, Attached::Now));
         }
         let queue = self.create_queue(name, QueueKind::Durable { shared })?;
@@ -98,14 +116,16 @@ impl Shard {
         self.hand_out();
         match self.router.subscribe(topic, nobody, dialect, Some(queue), self.queues_everywhere()) {
             Ok((binding, _)) => {
-                self.bindings.insert(queue, Binding { subscription: binding, topic: topic.into(), asker });
+                // Each home answers once; the last of the askers is the caller's own.
+                let askers = (1..self.shared_len()).map(|_| to.asker()).collect();
+                self.bindings.insert(queue, Binding { subscription: binding, topic: topic.into(), askers });
                 self.tell_interest(topic, true, None, Some(binding));
                 if self.shared_len() == 1 {
                     self.send_backlog(topic, self.id, binding);
                     return Ok((queue, Attached::Now));
                 }
                 self.await_backlog(topic, Subscriber { shard: self.id, key: binding }, None);
-                Ok((queue, Attached::Later))
+                Ok((queue, Attached::Later(queue)))
             }
             Err(error) => {
                 self.home.delete(queue);
@@ -125,21 +145,26 @@ impl Shard {
         self.home.delete(queue);
         self.count_queues();
         self.remove_subscription(binding.subscription.index, false);
+        // It was subscribed until now, and nothing of the past comes any more.
+        binding.askers.into_iter().for_each(|asker| self.answer(asker, Ok(())));
         Ok(())
     }
 
-    /// Tells the other shards of the first or last subscription to a name or pattern here; `asker` waits for their
+    /// Tells the other shards of the first or last subscription to a name or pattern here; `to` waits for their
     /// answers, `backlog` is to get what they hold for a new subscription.
     pub(crate) fn tell_interest(
         &mut self,
         name: &[u8],
         interested: bool,
-        asker: Option<Asker>,
+        to: Option<AnswerTo>,
         backlog: Option<SubscriptionKey>,
     ) {
         let name: Arc<[u8]> = name.into();
-        let reply = asker.filter(|asker| asker.token != 0);
-        self.tell_all(|from| Mail::Interest { from, name: Arc::clone(&name), interested, reply, backlog });
+        let to = to.filter(|to| to.awaited);
+        self.tell_all(|from| {
+            let reply = to.map(AnswerTo::asker);
+            Mail::Interest { from, name: Arc::clone(&name), interested, reply, backlog }
+        });
     }
 }
 
@@ -148,8 +173,8 @@ impl Shard {
 pub(crate) enum Attached {
     /// It has.
     Now,
-    /// The answer follows, once what this home holds of the past is in the queue.
-    Later,
+    /// The answer follows, once what all homes hold of the past is in this queue.
+    Later(QueueKey),
 }
 
 /// What feeds the queue of a durable subscription.
@@ -159,6 +184,6 @@ pub(super) struct Binding {
     pub(super) subscription: SubscriptionKey,
     /// The topic or pattern.
     pub(super) topic: Box<[u8]>,
-    /// Whose RECEIPT waits for what the other homes hold of the past.
-    pub(super) asker: Asker,
+    /// One for each home that has not sent yet what it holds of the past: the RECEIPT waits for them.
+    pub(super) askers: Vec<Asker>,
 }

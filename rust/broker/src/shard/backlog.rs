@@ -9,14 +9,15 @@
 use std::sync::atomic::Ordering;
 
 use stompica_proto::ProtocolError;
-use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 
 use super::Shard;
+use super::queues::describe;
 use super::timer::Due;
 use crate::ids::ShardId;
-use crate::queue::mail::{Asker, QueueMail};
+use crate::queue::asker::Asker;
+use crate::queue::mail::QueueMail;
 use crate::queue::stored::Stored;
 use crate::queue::{Subscriber, SubscriptionKey};
 use crate::router::Destination;
@@ -138,8 +139,8 @@ impl Shard {
     /// The same for the queue of a durable subscription: one more answer for the RECEIPT of its holder.
     fn durable_backlog_ended(&mut self, place: Place) {
         let Place::Topic { group, .. } = place else { return };
-        let binding = self.router.groups[group as usize].sink.and_then(|queue| self.bindings.get(&queue));
-        if let Some(asker) = binding.map(|binding| binding.asker) {
+        let binding = self.router.groups[group as usize].sink.and_then(|queue| self.bindings.get_mut(&queue));
+        if let Some(asker) = binding.and_then(|binding| binding.askers.pop()) {
             self.dispatch_queues();
             self.answer(asker, Ok(()));
         }
@@ -189,19 +190,21 @@ impl Shard {
 
     /// Keeps or forgets a topic's last value.
     pub(super) fn retain_here(&mut self, stored: Stored, set: bool, asker: Option<Asker>) {
-        let mut kept = Ok(false);
+        let mut kept = Ok(());
         if set {
-            kept = self.reserve_retained(stored.destination());
-            if let Ok(reserved) = &kept {
-                self.retained.reserve(-i64::from(*reserved), 0);
-                self.retained.set(stored);
+            match self.reserve_retained(stored.destination()) {
+                Ok(reserved) => {
+                    self.retained.reserve(-i64::from(reserved), 0);
+                    self.retained.set(stored);
+                }
+                Err(error) => kept = Err((error, describe(&stored))),
             }
         } else {
             self.retained.remove(stored.destination());
         }
         self.rearm_waiting();
         if let Some(asker) = asker {
-            self.answer(asker, kept.map(|_| ()).map_err(|error| (error, Offender::default())));
+            self.answer(asker, kept);
         }
     }
 

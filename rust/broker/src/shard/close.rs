@@ -11,14 +11,14 @@ use std::net::Shutdown;
 use std::sync::atomic::Ordering;
 
 use stompica_proto::decode::masked_head;
-use stompica_proto::encode::{self, Offender};
+use stompica_proto::encode::Offender;
 use stompica_proto::{Command, Frame, ProtocolError, ws};
 
 use super::Shard;
 use super::mailbox::Mail;
 use super::timer::Due;
 use crate::ids::ConnKey;
-use crate::io::conn::{Answer, PendingAnswer, Phase, Transport};
+use crate::io::conn::{Phase, Transport};
 use crate::log::Level;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::GivenBack;
@@ -43,30 +43,6 @@ impl Shard {
         self.fail_with(key, error, &offender);
     }
 
-    /// The same for a frame of which only a part is known.
-    pub(super) fn fail_with(&mut self, key: ConnKey, error: ProtocolError, offender: &Offender) {
-        let Some(conn) = self.conns.get(key) else { return };
-        if conn.phase != Phase::Open || conn.ending {
-            return;
-        }
-        let version = conn.session.version();
-        self.counters.errors += 1;
-        self.log_conn(Level::Info, key, || format!("ERROR {error}"));
-        let (close_code, reason) = (error.code.websocket_close(), error.code.message());
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.answers.is_empty() {
-            self.control(key, |out| encode::error(out, &error, offender, version));
-            self.begin_close(key, close_code, reason);
-        } else {
-            // RECEIPTs of earlier frames come first.
-            let mut frame = Vec::new();
-            encode::error(&mut frame, &error, offender, version);
-            let answer = Answer::Error { frame, close_code, reason };
-            conn.answers.push_back(PendingAnswer { token: 0, answer, waiting: 0 });
-            conn.ending = true;
-        }
-    }
-
     /// Writes what is due and closes; `close_code` is for WebSocket.
     pub(super) fn begin_close(&mut self, key: ConnKey, close_code: u16, reason: &str) {
         let Some(conn) = self.conns.get_mut(key) else { return };
@@ -85,6 +61,7 @@ impl Shard {
         conn.backlog = false;
         conn.transactions = None;
         conn.answers.clear();
+        conn.sent_to = 0;
         conn.full_since_ms = None;
         conn.since_ms = now_ms;
         conn.written_ms = now_ms;

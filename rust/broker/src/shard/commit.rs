@@ -16,7 +16,8 @@ use crate::command::Flow;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::Conn;
 use crate::options::Retain;
-use crate::queue::mail::{Asker, Need, QueueMail};
+use crate::queue::asker::AnswerTo;
+use crate::queue::mail::{Need, QueueMail};
 use crate::queue::stored::Stored;
 use crate::router::Destination;
 use crate::router::destination::Kind;
@@ -82,13 +83,13 @@ impl Shard {
         let waiting = homes.len();
         let offender = super::close::describe(frame);
         let commit = Commit { operations, token, receipt, homes, waiting, refusal: None, offender };
-        let asker = Asker { shard: self.id, conn: key, token };
+        let to = AnswerTo { shard: self.id, conn: key, token, awaited: true };
         let (own, others): (Vec<_>, Vec<_>) = needs.into_iter().partition(|(home, _)| *home == self.id);
         for (home, needs) in own {
             self.prepare(needs, (home, token))?;
         }
         for (home, needs) in others {
-            self.tell(home, QueueMail::Prepare(needs, asker));
+            self.tell(home, QueueMail::Prepare(needs, to.asker()));
         }
         if waiting == 0 {
             self.apply(key, commit);
@@ -217,18 +218,17 @@ impl Shard {
         match commit.refusal.take() {
             None => self.apply(key, *commit),
             Some(error) => {
-                self.cancel_everywhere(key, &commit);
+                self.cancel_everywhere(&commit);
                 self.fail_with(key, error, &commit.offender);
             }
         }
         self.go_on_after(key, question);
     }
 
-    fn cancel_everywhere(&mut self, key: ConnKey, commit: &Commit) {
-        let asker = Asker { shard: self.id, conn: key, token: commit.token };
+    fn cancel_everywhere(&mut self, commit: &Commit) {
         self.cancel((self.id, commit.token));
         for home in &commit.homes {
-            self.tell(*home, QueueMail::Cancel(asker));
+            self.tell(*home, QueueMail::Cancel(commit.token));
         }
     }
 
@@ -236,7 +236,7 @@ impl Shard {
     /// about it.
     pub(super) fn abandon_commit(&mut self, key: ConnKey) -> Option<Offender> {
         let commit = self.conns.get_mut(key).and_then(|conn: &mut Conn| conn.committing.take())?;
-        self.cancel_everywhere(key, &commit);
+        self.cancel_everywhere(&commit);
         Some(commit.offender)
     }
 
@@ -259,20 +259,17 @@ impl Shard {
             }
         }
         self.batch.join(false);
-        let others = queued.iter().filter(|(home, _)| *home != self.id).count();
-        let kept = retained.iter().filter(|(home, ..): &&(ShardId, Stored, bool)| *home != self.id).count();
-        let answer = self.receipt(key, receipt.as_deref(), (others + kept) as u32);
-        let asker = Asker { shard: self.id, conn: key, token: if receipt.is_some() { answer } else { 0 } };
+        let homes = queued.iter().fold(0, |bits, (home, _)| bits | home.bit()) & !self.id.bit();
+        let to = self.ask_in_any_case(key, receipt.as_deref(), homes);
         for (home, messages) in queued {
             if home == self.id {
                 self.settle_prepared((self.id, token), messages, false);
             } else {
-                self.tell(home, QueueMail::Commit(messages, token, asker));
+                self.tell(home, QueueMail::Commit(messages, token, to.asker()));
             }
         }
         for (home, stored, set) in retained {
-            let asker = (home != self.id).then_some(asker);
-            self.tell(home, QueueMail::Retain(stored, set, asker));
+            self.tell(home, QueueMail::Retain(stored, set, None));
         }
     }
 

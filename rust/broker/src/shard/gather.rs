@@ -19,7 +19,7 @@ use crate::diag::answer::Answer;
 use crate::diag::part::Part;
 use crate::diag::stages::{Began, Stage};
 use crate::ids::ConnKey;
-use crate::io::conn::{Answer as PendingFrame, PendingAnswer, Phase};
+use crate::io::conn::Phase;
 use crate::queue::SubscriptionKey;
 use crate::queue::mail::QueueMail;
 use crate::router::Destination;
@@ -157,18 +157,12 @@ impl Shard {
         let mut frame = Vec::new();
         answer.frame(&mut frame, conn.session.version());
         self.budget.encoded += frame.len();
-        if conn.answers.is_empty() {
-            self.control(key, |out| out.extend_from_slice(&frame));
-        } else {
-            // RECEIPTs of earlier frames come first.
-            let answer = PendingFrame::Frame(frame);
-            conn.answers.push_back(PendingAnswer { token: 0, answer, waiting: 0 });
-        }
+        self.answer_with(key, frame); // RECEIPTs of earlier frames come first
     }
 
     fn send_receipt(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
         if receipt.is_some() {
-            self.receipt(key, receipt, 0);
+            self.receipt(key, receipt);
         }
     }
 

@@ -367,13 +367,4 @@ impl Shard {
             WsEvent::Pong(_) | WsEvent::NeedMore => {}
         }
     }
-
-    /// Closes a connection that has said its last word, once everything due to it is in its outbox.
-    pub(crate) fn end_if_done(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get(key) else { return };
-        let over = conn.ending || conn.eof;
-        if over && conn.answers.is_empty() && !conn.backlog && !conn.wait.is_on() {
-            self.begin_close(key, NORMAL, "");
-        }
-    }
 }

@@ -18,7 +18,8 @@ use crate::diag::part::Part;
 use crate::handle::ConnectionInfo;
 use crate::ids::ShardId;
 use crate::queue::SubscriptionKey;
-use crate::queue::mail::{Asker, QueueMail};
+use crate::queue::asker::Asker;
+use crate::queue::mail::QueueMail;
 
 /// One accepted socket on its way to the shard that will own it.
 #[derive(Debug)]

@@ -13,6 +13,7 @@
 //! out; readiness is remembered until a read or write says that the socket is drained.
 
 mod accept;
+mod answers;
 mod attach;
 mod backlog;
 mod backpressure;
@@ -318,6 +319,7 @@ impl Shard {
         self.post();
         self.close_idle_groups();
         self.router.trim();
+        self.note_lost_answers();
         self.publish_counters();
         self.end_of_turn(began);
         self.heaviest.note(for_mail, self.budget, began_at.elapsed());

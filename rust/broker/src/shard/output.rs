@@ -1,18 +1,16 @@
 //! Hot path: frames of one connection alone into its outbox, and outboxes into sockets, once per turn.
 
-use std::collections::VecDeque;
 use std::mem::take;
 use std::sync::Arc;
 
-use stompica_proto::ProtocolError;
-use stompica_proto::encode::{self, Offender};
+use stompica_proto::encode;
 use stompica_proto::ws::{self, Opcode};
 
 use super::mailbox::Mail;
 use super::{PACED_FLUSHES, Shard};
 use crate::diag::stages::Stage;
 use crate::ids::{ConnKey, ShardId};
-use crate::io::conn::{Answer, Flush, PendingAnswer, Phase};
+use crate::io::conn::{Flush, Phase};
 use crate::outbox::Flushed;
 use crate::router::group::Framing;
 
@@ -51,82 +49,6 @@ impl Shard {
             conn.outbox.append(&mut self.chunks, true, write);
             self.queue_for_flushing(key);
         }
-    }
-
-    /// Sends a RECEIPT, or keeps it until those before it have left and `waiting` shards have answered. Returns what
-    /// the answers have to name.
-    pub(crate) fn receipt(&mut self, key: ConnKey, id: Option<&[u8]>, waiting: u32) -> u64 {
-        self.next_token += 1;
-        let token = self.next_token;
-        let (Some(conn), Some(id)) = (self.conns.get_mut(key), id) else { return token };
-        if conn.answers.is_empty() && waiting == 0 {
-            let version = conn.session.version();
-            self.control(key, |out| encode::receipt(out, id, version));
-        } else {
-            conn.answers.push_back(PendingAnswer { token, answer: Answer::Receipt(id.into()), waiting });
-        }
-        token
-    }
-
-    /// What a connection asked for took effect at one more place.
-    pub(super) fn applied(&mut self, key: ConnKey, token: u64) {
-        let prepares = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
-        if prepares.is_some_and(|commit| commit.token == token) {
-            return self.prepare_answered(key, None);
-        }
-        self.receipt_answered(key, token);
-    }
-
-    /// What a connection asked for was refused elsewhere; frames behind it may have taken effect.
-    pub(super) fn refused(
-        &mut self,
-        key: ConnKey,
-        token: u64,
-        (error, mut offender): (ProtocolError, Offender),
-    ) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.committing.as_ref().is_some_and(|commit| commit.token == token) {
-            return self.prepare_answered(key, Some(error));
-        }
-        if let Some(at) = conn.answers.iter().position(|pending| token != 0 && pending.token == token) {
-            if conn.answers.iter().any(|pending| matches!(pending.answer, Answer::Error { .. })) {
-                // A frame before it was refused already, and its ERROR is the last word.
-                conn.answers.remove(at);
-                return self.receipt_answered(key, 0);
-            }
-            if let Answer::Receipt(id) = &conn.answers[at].answer {
-                offender.receipt = Some(id.to_vec());
-            }
-            // In its place; what is behind it is answered no more.
-            conn.answers.truncate(at);
-        }
-        self.fail_with(key, error, &offender);
-    }
-
-    /// One more shard has answered.
-    pub(super) fn receipt_answered(&mut self, key: ConnKey, token: u64) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        if let Some(pending) = conn.answers.iter_mut().find(|pending| pending.token == token) {
-            pending.waiting = pending.waiting.saturating_sub(1);
-        }
-        while let Some(conn) = self.conns.get_mut(key)
-            && conn.answers.front().is_some_and(|first| first.waiting == 0)
-        {
-            let version = conn.session.version();
-            match conn.answers.pop_front().map(|pending| pending.answer) {
-                Some(Answer::Receipt(id)) => self.control(key, |out| encode::receipt(out, &id, version)),
-                Some(Answer::Frame(frame)) => self.control(key, |out| out.extend_from_slice(&frame)),
-                Some(Answer::Error { frame, close_code, reason }) => {
-                    self.control(key, |out| out.extend_from_slice(&frame));
-                    self.begin_close(key, close_code, reason);
-                }
-                None => {}
-            }
-        }
-        if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.answers.is_empty()) {
-            conn.answers = VecDeque::new();
-        }
-        self.end_if_done(key);
     }
 
     /// Queues a connection whose outbox has grown, or whose socket takes more again.

@@ -11,11 +11,11 @@ use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, Version, escape};
 
 use super::Shard;
-use super::attach::Attached;
 use super::timer::Due;
 use crate::diag::stages::Stage;
 use crate::ids::ShardId;
-use crate::queue::mail::{Asker, QueueMail};
+use crate::queue::asker::Asker;
+use crate::queue::mail::QueueMail;
 use crate::queue::parts::{Delivery, Effect, Progress, Refusal};
 use crate::queue::stored::Stored;
 use crate::queue::{QueueKey, QueueKind};
@@ -28,7 +28,7 @@ fn refused(refusal: Refusal) -> ProtocolError {
 }
 
 /// What an ERROR tells about a SEND that was refused after it had been taken.
-fn describe(stored: &Stored) -> Offender {
+pub(super) fn describe(stored: &Stored) -> Offender {
     let message = stored.message();
     let mut head = b"SEND\ndestination:".to_vec();
     escape::escape_into(&mut head, message.destination, Version::V1_2);
@@ -62,14 +62,7 @@ impl Shard {
             QueueMail::GiveBack(origin, stored, why) => {
                 self.home.give_back(origin.queue, origin.consumer, stored, why);
             }
-            QueueMail::Attach(mut attach) => {
-                let (asker, offender) = (attach.asker, take(&mut attach.offender));
-                match self.attach_here(*attach) {
-                    Ok(Attached::Now) => self.answer(asker, Ok(())),
-                    Ok(Attached::Later) => {}
-                    Err(error) => self.answer(asker, Err((error, offender))),
-                }
-            }
+            QueueMail::Attach(attach) => self.attach_here(*attach),
             QueueMail::Detach(subscriber) => self.home.detach(subscriber),
             QueueMail::Want(key, consumer) => self.borrow_asked(from, key, consumer),
             QueueMail::Lend(consumer, messages) => self.home.lend(consumer, messages),
@@ -85,12 +78,12 @@ impl Shard {
             QueueMail::BacklogEnd(key) => self.backlog_ended(key),
             QueueMail::Retain(stored, set, asker) => self.retain_here(stored, set, asker),
             QueueMail::Prepare(needs, asker) => {
-                let prepared = self.prepare(needs, (asker.shard, asker.token));
+                let prepared = self.prepare(needs, (from, asker.to().token));
                 self.answer(asker, prepared.map_err(|error| (error, Offender::default())));
             }
-            QueueMail::Cancel(asker) => self.cancel((asker.shard, asker.token)),
+            QueueMail::Cancel(token) => self.cancel((from, token)),
             QueueMail::Commit(messages, prepared, asker) => {
-                self.settle_prepared((asker.shard, prepared), messages, false);
+                self.settle_prepared((from, prepared), messages, false);
                 self.answer(asker, Ok(()));
             }
             QueueMail::EndDurable(name, asker, offender) => {
@@ -102,17 +95,6 @@ impl Shard {
                 self.tell(from, QueueMail::Diagnosed(number, Box::new(part)));
             }
             QueueMail::Diagnosed(number, part) => self.diagnosed(number, *part),
-        }
-    }
-
-    /// Answers whoever asked, if an answer is wanted.
-    pub(super) fn answer(&mut self, asker: Asker, outcome: Result<(), (ProtocolError, Offender)>) {
-        match outcome {
-            Ok(()) if asker.token == 0 => {}
-            Ok(()) => self.tell(asker.shard, QueueMail::Applied(asker.conn, asker.token)),
-            Err(refusal) => {
-                self.tell(asker.shard, QueueMail::Refused(asker.conn, asker.token, Box::new(refusal)));
-            }
         }
     }
 

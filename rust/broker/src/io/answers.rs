@@ -1,0 +1,175 @@
+//! What a connection is still to be told, in the order of its frames.
+
+use std::collections::VecDeque;
+
+/// What a connection is told once everything before it was.
+#[derive(Debug)]
+pub enum Answer {
+    /// RECEIPT with this `receipt-id`, unescaped.
+    Receipt(Box<[u8]>),
+    /// A frame, encoded.
+    Frame(Vec<u8>),
+    /// ERROR, encoded, and the close that follows it.
+    Error {
+        /// The frame.
+        frame: Vec<u8>,
+        /// The WebSocket close code.
+        close_code: u16,
+        /// The WebSocket close reason.
+        reason: &'static str,
+    },
+    /// Nothing: what comes behind it waits until this is known to have succeeded.
+    Silence,
+}
+
+impl Answer {
+    fn bytes(&self) -> usize {
+        size_of::<Pending>()
+            + match self {
+                Answer::Receipt(id) => id.len(),
+                Answer::Frame(frame) | Answer::Error { frame, .. } => frame.capacity(),
+                Answer::Silence => 0,
+            }
+    }
+}
+
+#[derive(Debug)]
+struct Pending {
+    token: u64,
+    answer: Answer,
+    /// Shards that have not answered yet.
+    waiting: u32,
+}
+
+/// Answers that wait for their turn, or for other shards. Tokens grow from one to the next.
+#[derive(Debug, Default)]
+pub struct Answers {
+    pending: VecDeque<Pending>,
+    bytes: usize,
+}
+
+impl Answers {
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Bytes that they occupy.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds an answer behind all others; so many shards have to answer first.
+    pub fn push(&mut self, token: u64, answer: Answer, waiting: u32) {
+        debug_assert!(self.pending.back().is_none_or(|last| last.token < token), "tokens grow");
+        self.bytes += answer.bytes();
+        self.pending.push_back(Pending { token, answer, waiting });
+    }
+
+    /// One more shard has answered.
+    pub fn note(&mut self, token: u64) {
+        if let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) {
+            self.pending[at].waiting = self.pending[at].waiting.saturating_sub(1);
+        }
+    }
+
+    /// The next answer, if it waits for nothing.
+    pub fn pop_ready(&mut self) -> Option<Answer> {
+        if self.pending.front()?.waiting > 0 {
+            return None;
+        }
+        let answer = self.pending.pop_front()?.answer;
+        self.bytes -= answer.bytes();
+        if self.pending.is_empty() {
+            self.pending = VecDeque::new(); // an idle connection keeps no buffer
+        }
+        Some(answer)
+    }
+
+    /// Whether an ERROR waits for a frame before this one: it is the connection's last word.
+    #[must_use]
+    pub fn is_refused_before(&self, token: u64) -> bool {
+        let error = |pending: &Pending| matches!(pending.answer, Answer::Error { .. });
+        self.pending.back().is_some_and(|last| last.token < token && error(last))
+    }
+
+    /// Drops the answers to a frame and to all behind it. Returns the `receipt-id` that the frame itself asked for.
+    pub fn cut_from(&mut self, token: u64) -> Option<Box<[u8]>> {
+        let mut own = None;
+        while self.pending.back().is_some_and(|last| last.token >= token)
+            && let Some(last) = self.pending.pop_back()
+        {
+            self.bytes -= last.answer.bytes();
+            if let Answer::Receipt(id) = last.answer
+                && last.token == token
+            {
+                own = Some(id);
+            }
+        }
+        own
+    }
+
+    /// Drops all.
+    pub fn clear(&mut self) {
+        *self = Answers::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receipt(id: &str) -> Answer {
+        Answer::Receipt(id.as_bytes().into())
+    }
+
+    fn ready(answers: &mut Answers) -> Vec<String> {
+        std::iter::from_fn(|| answers.pop_ready())
+            .map(|answer| match answer {
+                Answer::Receipt(id) => String::from_utf8_lossy(&id).into_owned(),
+                other => format!("{other:?}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn answers_leave_in_the_order_of_frames() {
+        let mut answers = Answers::default();
+        answers.push(3, receipt("a"), 2);
+        answers.push(5, receipt("b"), 1);
+        answers.push(8, Answer::Silence, 0);
+        answers.note(5);
+        answers.note(4); // of nobody
+        answers.note(3);
+        assert!(ready(&mut answers).is_empty());
+        answers.note(3);
+        assert_eq!(ready(&mut answers), ["a", "b", "Silence"]);
+        assert_eq!((answers.is_empty(), answers.bytes()), (true, 0));
+    }
+
+    #[test]
+    fn a_refusal_takes_the_place_of_its_frame_and_of_all_behind_it() {
+        let mut answers = Answers::default();
+        answers.push(3, receipt("a"), 1);
+        answers.push(6, receipt("b"), 1);
+        answers.push(7, receipt("c"), 0);
+        let error = || Answer::Error { frame: vec![0; 9], close_code: 1002, reason: "" };
+        assert_eq!(answers.cut_from(7).as_deref(), Some(&b"c"[..]));
+        answers.push(7, error(), 0);
+        assert!(answers.is_refused_before(8) && !answers.is_refused_before(5));
+        // An earlier frame, which asked for no RECEIPT, was refused as well.
+        assert_eq!(answers.cut_from(5), None);
+        answers.push(5, error(), 0);
+        assert_eq!(answers.len(), 2);
+        answers.clear();
+        assert_eq!((answers.len(), answers.bytes()), (0, 0));
+    }
+}

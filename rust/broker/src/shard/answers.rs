@@ -1,0 +1,253 @@
+//! What a connection is told of its frames: RECEIPTs in their order, and ERROR in the place of the frame it is about.
+//!
+//! What takes effect elsewhere is answered by the shards concerned: each holds an [`Asker`] until it has said what
+//! became of it. A frame without a RECEIPT waits for nobody; so whoever says that it has no more to send (DISCONNECT,
+//! the end of its stream) waits until all shards that may still refuse something have answered an echo.
+
+use stompica_proto::decode::head_value;
+use stompica_proto::encode::{self, Offender};
+use stompica_proto::{ProtocolError, escape, header};
+
+use super::Shard;
+use super::close::NORMAL;
+use crate::ids::{ConnKey, ShardId};
+use crate::io::answers::Answer;
+use crate::io::conn::Phase;
+use crate::log::Level;
+use crate::queue::asker::{self, AnswerTo, Asker};
+use crate::queue::mail::QueueMail;
+
+/// How long the last answers to a connection that sends no more may take. None should: it is a bug, and logged as one.
+pub(super) const ANSWERS_MS: u64 = 60_000;
+
+impl Shard {
+    fn next_token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    /// Sends a RECEIPT, if one is wanted, once those before it have left.
+    pub(crate) fn receipt(&mut self, key: ConnKey, id: Option<&[u8]>) {
+        let token = self.next_token();
+        let (Some(conn), Some(id)) = (self.conns.get_mut(key), id) else { return };
+        if conn.answers.is_empty() {
+            let version = conn.session.version();
+            self.control(key, |out| encode::receipt(out, id, version));
+        } else {
+            self.push_answer_of(key, token, Answer::Receipt(id.into()), 0);
+        }
+    }
+
+    /// A frame takes effect at these shards, each of which is to answer. The RECEIPT, if one is wanted, waits for them;
+    /// if not, they answer only what they refuse.
+    pub(crate) fn ask(&mut self, key: ConnKey, receipt: Option<&[u8]>, shards: u64) -> AnswerTo {
+        if shards == 0 {
+            self.receipt(key, receipt);
+        }
+        let token = self.next_token();
+        match receipt.filter(|_| shards != 0) {
+            Some(id) => self.push_answer_of(key, token, Answer::Receipt(id.into()), shards.count_ones()),
+            None => {
+                let others = shards & !self.id.bit();
+                if let Some(conn) = self.conns.get_mut(key) {
+                    conn.sent_to |= others;
+                }
+            }
+        }
+        AnswerTo { shard: self.id, conn: key, token, awaited: receipt.is_some() }
+    }
+
+    /// The same for a frame behind which the answers to all others wait, whether it wants a RECEIPT or not.
+    pub(crate) fn ask_in_any_case(&mut self, key: ConnKey, receipt: Option<&[u8]>, shards: u64) -> AnswerTo {
+        if shards == 0 {
+            self.receipt(key, receipt);
+        }
+        let token = self.next_token();
+        let answer = receipt.map_or(Answer::Silence, |id| Answer::Receipt(id.into()));
+        if shards != 0 {
+            self.push_answer_of(key, token, answer, shards.count_ones());
+        }
+        AnswerTo { shard: self.id, conn: key, token, awaited: true }
+    }
+
+    /// All shards, this one included.
+    pub(crate) fn all_shards(&self) -> u64 {
+        (0..self.shared_len()).fold(0, |bits, at| bits | ShardId(at as u8).bit())
+    }
+
+    /// Sends a frame once all answers before it have left.
+    pub(super) fn answer_with(&mut self, key: ConnKey, frame: Vec<u8>) {
+        let token = self.next_token();
+        if self.conns.get(key).is_some_and(|conn| conn.answers.is_empty()) {
+            self.control(key, |out| out.extend_from_slice(&frame));
+        } else {
+            self.push_answer_of(key, token, Answer::Frame(frame), 0);
+        }
+    }
+
+    fn push_answer_of(&mut self, key: ConnKey, token: u64, answer: Answer, waiting: u32) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.answers.push(token, answer, waiting);
+        }
+        self.count_input(key);
+    }
+
+    /// Answers whoever asked.
+    pub(super) fn answer(&mut self, asker: Asker, outcome: Result<(), (ProtocolError, Offender)>) {
+        let to = asker.answered();
+        match outcome {
+            Ok(()) if !to.awaited => {}
+            Ok(()) => self.tell(to.shard, QueueMail::Applied(to.conn, to.token)),
+            Err(refusal) => self.tell(to.shard, QueueMail::Refused(to.conn, to.token, Box::new(refusal))),
+        }
+    }
+
+    /// What a connection asked for took effect at one more place.
+    pub(super) fn applied(&mut self, key: ConnKey, token: u64) {
+        if self.is_committing(key, token) {
+            return self.prepare_answered(key, None);
+        }
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.answers.note(token);
+            self.send_answers(key);
+        }
+    }
+
+    /// What a connection asked for was refused elsewhere; frames behind it may have taken effect.
+    pub(super) fn refused(
+        &mut self,
+        key: ConnKey,
+        token: u64,
+        (error, mut offender): (ProtocolError, Offender),
+    ) {
+        if self.is_committing(key, token) {
+            return self.prepare_answered(key, Some(error));
+        }
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        if conn.answers.is_refused_before(token) {
+            return; // a frame before it was refused already, and its ERROR is the last word
+        }
+        if let Some(id) = conn.answers.cut_from(token) {
+            if head_value(&offender.head, header::RECEIPT).is_none() {
+                offender.head.extend_from_slice(b"receipt:");
+                escape::escape_into(&mut offender.head, &id, conn.session.version());
+                offender.head.push(b'\n');
+            }
+            offender.receipt = Some(id.into());
+        }
+        self.end_with(key, token, error, &offender);
+    }
+
+    fn is_committing(&self, key: ConnKey, token: u64) -> bool {
+        let commit = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
+        commit.is_some_and(|commit| commit.token == token)
+    }
+
+    /// Answers a mistake of the peer in a frame that was read just now with ERROR, and closes.
+    pub(super) fn fail_with(&mut self, key: ConnKey, error: ProtocolError, offender: &Offender) {
+        let token = self.next_token();
+        if self.conns.get(key).is_some_and(|conn| conn.phase == Phase::Open && !conn.ending) {
+            self.end_with(key, token, error, offender);
+        }
+    }
+
+    /// ERROR is a connection's last word: once the RECEIPTs of earlier frames have left, it leaves and the connection
+    /// closes. Nothing that waits takes effect any more.
+    fn end_with(&mut self, key: ConnKey, token: u64, error: ProtocolError, offender: &Offender) {
+        self.abandon_commit(key);
+        self.parking.end(&mut self.conns, key);
+        self.counters.errors += 1;
+        self.log_conn(Level::Info, key, || format!("ERROR {error}"));
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let (close_code, reason) = (error.code.websocket_close(), error.code.message());
+        conn.ending = true;
+        let mut frame = Vec::new();
+        encode::error(&mut frame, &error, offender, conn.session.version());
+        conn.answers.push(token, Answer::Error { frame, close_code, reason }, 0);
+        self.send_answers(key);
+    }
+
+    /// Sends the answers that wait for nothing any more.
+    fn send_answers(&mut self, key: ConnKey) {
+        while let Some(conn) = self.conns.get_mut(key)
+            && let Some(answer) = conn.answers.pop_ready()
+        {
+            let version = conn.session.version();
+            match answer {
+                Answer::Receipt(id) => self.control(key, |out| encode::receipt(out, &id, version)),
+                Answer::Frame(frame) => self.control(key, |out| out.extend_from_slice(&frame)),
+                Answer::Error { frame, close_code, reason } => {
+                    self.control(key, |out| out.extend_from_slice(&frame));
+                    self.begin_close(key, close_code, reason);
+                }
+                Answer::Silence => {}
+            }
+        }
+        self.count_input(key);
+        self.end_if_done(key);
+    }
+
+    /// DISCONNECT: its RECEIPT says that all earlier frames took effect, also at other shards.
+    pub(crate) fn disconnect(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.ending = true;
+        if receipt.is_some() {
+            self.await_echoes(key, receipt);
+        }
+        self.end_if_done(key);
+    }
+
+    /// Lets a RECEIPT, or nothing, wait until no shard can refuse any more what was asked of it before.
+    fn await_echoes(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let shards = std::mem::take(&mut conn.sent_to);
+        if shards == 0 {
+            return self.receipt(key, receipt);
+        }
+        let to = self.ask_in_any_case(key, receipt, shards);
+        for shard in (0..self.shared_len()).map(|at| ShardId(at as u8)).filter(|at| shards & at.bit() != 0) {
+            self.tell(shard, QueueMail::Echo(to.asker()));
+        }
+    }
+
+    /// Closes a connection that has said its last word, once everything due to it is in its outbox.
+    pub(crate) fn end_if_done(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        if !(conn.ending || conn.eof) || conn.backlog || conn.wait.is_on() {
+            return;
+        }
+        if conn.answers.is_empty() && conn.sent_to != 0 {
+            self.await_echoes(key, None);
+        }
+        match self.conns.get(key).is_some_and(|conn| conn.answers.is_empty()) {
+            true => self.begin_close(key, NORMAL, ""),
+            false => self.rearm(key),
+        }
+    }
+
+    /// When a connection that sends no more, and waits for nothing but answers, is given up.
+    pub(super) fn answers_deadline(conn: &crate::io::conn::Conn) -> Option<u64> {
+        let waits = (conn.eof || conn.ending) && !conn.answers.is_empty();
+        waits.then(|| conn.read_ms.saturating_add(ANSWERS_MS))
+    }
+
+    /// An answer never came.
+    pub(super) fn give_up_answers(&mut self, key: ConnKey) {
+        let missing = self.conns.get(key).map_or(0, |conn| conn.answers.len());
+        self.counters.lost_answers += missing as u64;
+        self.log_conn(Level::Error, key, || {
+            format!("{missing} answers never came, and the connection is given up (a bug in stompica)")
+        });
+        self.drop_connection(key, "its answers never came");
+    }
+
+    /// Counts answers that this turn has dropped.
+    pub(super) fn note_lost_answers(&mut self) {
+        let lost = asker::take_lost();
+        if lost > 0 {
+            self.counters.lost_answers += lost;
+            self.log(Level::Error, || format!("{lost} answers were dropped (a bug in stompica)"));
+        }
+        debug_assert_eq!(lost, 0, "whoever waits is answered");
+    }
+}
