@@ -1,0 +1,183 @@
+//! What a SEND asks of the broker.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use stompica_proto::{Frame, ProtocolError, header};
+
+use super::{bad_value, boxed, flag, whole};
+
+/// What a `retain` header does to its topic's last value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retain {
+    /// This message becomes the last value.
+    Set,
+    /// There is no last value any more.
+    Remove,
+}
+
+/// What a SEND asks of the broker (PRODUCT.md section 7).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// When the message expires, on the broker's clock, milliseconds; 0: never.
+    pub expires_ms: u64,
+    /// Its RECEIPT means stored.
+    pub persistent: bool,
+    /// What becomes of its topic's last value.
+    pub retain: Option<Retain>,
+    /// Deliveries that may fail before it is dead-lettered; 0: none asked.
+    pub max_exceptions: u16,
+    /// Where the answer goes, as the sender names it; not empty.
+    pub reply_to: Option<Box<[u8]>>,
+}
+
+/// Reads what a SEND asks for. `now_ms` is the broker's monotonic clock (milliseconds since its start), `wall_ms` the
+/// milliseconds since 1970, both now. Of `expires`, `expiration` and `ttl` the earliest counts; a time that has passed
+/// is now, and never 0.
+///
+/// # Errors
+/// `E-VALUE`, naming the header, its value and what is allowed.
+pub fn send_options(frame: &Frame<'_>, now_ms: u64, wall_ms: u64) -> Result<SendOptions, ProtocolError> {
+    let expires = whole(frame, header::EXPIRES, 0, u64::MAX)?.filter(|&epoch_ms| epoch_ms > 0);
+    let left_ms = [
+        expires.map(|epoch_ms| epoch_ms.saturating_sub(wall_ms)),
+        whole(frame, header::EXPIRATION, 0, u64::MAX)?,
+        whole(frame, header::TTL, 0, u64::MAX)?,
+    ];
+    let earliest_ms = left_ms.into_iter().flatten().min();
+    let retain = frame.header(header::RETAIN).map(|value| match &*value {
+        b"set" => Ok(Retain::Set),
+        b"remove" => Ok(Retain::Remove),
+        _ => Err(bad_value(header::RETAIN, &value, "set or remove")),
+    });
+    let max_exceptions = whole(frame, header::MAX_EXCEPTIONS, 1, u64::from(u16::MAX))?;
+    Ok(SendOptions {
+        expires_ms: earliest_ms.map_or(0, |ms| now_ms.saturating_add(ms).max(1)),
+        persistent: flag(frame, header::PERSISTENT)?.unwrap_or(false),
+        retain: retain.transpose()?,
+        max_exceptions: max_exceptions.and_then(|count| u16::try_from(count).ok()).unwrap_or(0),
+        reply_to: frame.header(header::REPLY_TO).filter(|value| !value.is_empty()).map(boxed),
+    })
+}
+
+/// What the header lines of a message ask for, in 1.2's escapes: for a copy whose SEND was checked by [`send_options`],
+/// maybe on another shard. Only what concerns a copy in a queue is read.
+#[must_use]
+pub fn options_in(headers: &[u8], now_ms: u64) -> SendOptions {
+    let mut options = SendOptions::default();
+    let mut left_ms = u64::MAX;
+    for line in headers.split(|byte| *byte == b'\n') {
+        let Some(colon) = memchr::memchr(b':', line) else { continue };
+        let (name, value) = (&line[..colon], &line[colon + 1..]);
+        let number = || std::str::from_utf8(value).ok().and_then(|value| value.parse::<u64>().ok());
+        match name {
+            header::EXPIRES => {
+                let wall_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+                let at_ms = number().filter(|at_ms| *at_ms > 0).unwrap_or(u64::MAX);
+                left_ms = left_ms.min(at_ms.saturating_sub(u64::try_from(wall_ms).unwrap_or(u64::MAX)));
+            }
+            header::EXPIRATION | header::TTL => left_ms = left_ms.min(number().unwrap_or(u64::MAX)),
+            header::MAX_EXCEPTIONS => {
+                options.max_exceptions = number().and_then(|count| u16::try_from(count).ok()).unwrap_or(0);
+            }
+            header::PERSISTENT => options.persistent = value.eq_ignore_ascii_case(b"true"),
+            _ => {}
+        }
+    }
+    let lives = left_ms > u64::MAX / 2; // no header, or one far beyond any clock
+    options.expires_ms = if lives { 0 } else { now_ms.saturating_add(left_ms).max(1) };
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use stompica_proto::Version;
+
+    use super::super::tests::{are_refused, with, with_version};
+    use super::*;
+
+    const NOW_MS: u64 = 5_000;
+    const WALL_MS: u64 = 1_700_000_000_000;
+
+    fn send(lines: &str) -> Result<SendOptions, ProtocolError> {
+        with("SEND", lines, |frame| send_options(frame, NOW_MS, WALL_MS))
+    }
+
+    fn expires_ms(lines: &str) -> u64 {
+        send(lines).expect(lines).expires_ms
+    }
+
+    #[test]
+    fn a_send_without_options_asks_for_nothing() {
+        assert_eq!(send("priority:4"), Ok(SendOptions::default()));
+    }
+
+    #[test]
+    fn expires_is_wall_clock_and_the_others_count_from_arrival() {
+        assert_eq!(expires_ms("expires:1700000000250"), 5_250);
+        assert_eq!(expires_ms("expiration:250"), 5_250);
+        assert_eq!(expires_ms("ttl:250"), 5_250);
+        assert_eq!(expires_ms("expires:0"), 0, "0 is never");
+    }
+
+    #[test]
+    fn the_earliest_of_several_times_counts() {
+        assert_eq!(expires_ms("expires:1700000000100\nexpiration:250\nttl:300"), 5_100);
+        assert_eq!(expires_ms("expires:1700000000400\nexpiration:350\nttl:300"), 5_300);
+        assert_eq!(expires_ms("expires:0\nttl:300"), 5_300, "never is not the earliest");
+        assert_eq!(expires_ms("ttl:300\nttl:100"), 5_300, "the first of a repeated header counts");
+    }
+
+    #[test]
+    fn a_time_that_has_passed_is_now_and_never_0() {
+        for line in ["expires:1", "expires:1700000000000", "expiration:0", "ttl:0"] {
+            assert_eq!(expires_ms(line), 5_000, "{line}");
+            let at_start = with("SEND", line, |frame| send_options(frame, 0, WALL_MS)).expect(line);
+            assert_eq!(at_start.expires_ms, 1, "{line}");
+        }
+        assert_eq!(expires_ms(&format!("ttl:{}", u64::MAX)), u64::MAX, "no overflow");
+    }
+
+    #[test]
+    fn the_other_options_of_a_send_are_read() {
+        let options =
+            send("persistent:true\nretain:set\nmax-exceptions:3\nreply-to:/temp-queue/a\\cb").expect("valid");
+        let expected = SendOptions {
+            expires_ms: 0,
+            persistent: true,
+            retain: Some(Retain::Set),
+            max_exceptions: 3,
+            reply_to: Some(b"/temp-queue/a:b"[..].into()),
+        };
+        assert_eq!(options, expected);
+        let options =
+            send("persistent:False\nretain:remove\nmax-exceptions:65535\nreply-to:").expect("valid");
+        assert_eq!((options.persistent, options.retain), (false, Some(Retain::Remove)));
+        assert_eq!((options.max_exceptions, options.reply_to), (65535, None));
+        assert!(send("persistent:TRUE").expect("valid").persistent);
+    }
+
+    #[test]
+    fn what_a_send_may_not_ask_is_refused_by_name() {
+        let too_large = "ttl:18446744073709551616";
+        are_refused(&["expires:", "expires:-1", "expires:1.5", "expires:soon", "expires: 5"], send);
+        are_refused(&["expiration:5s", "expiration:+5", "ttl:0x5", "ttl:1_000", "ttl:", too_large], send);
+        are_refused(&["persistent:", "persistent:1", "persistent:yes", "retain:", "retain:true"], send);
+        are_refused(
+            &["max-exceptions:0", "max-exceptions:65536", "max-exceptions:x", "max-exceptions:-1"],
+            send,
+        );
+    }
+
+    #[test]
+    fn values_of_1_0_lose_their_leading_spaces() {
+        let options = with_version(Version::V1_0, "SEND", "ttl: 5", |frame| send_options(frame, 1, WALL_MS));
+        assert_eq!(options.expect("valid").expires_ms, 6);
+    }
+
+    #[test]
+    fn an_error_is_one_line_of_bounded_length() {
+        let error = send(&format!("retain:a\\n{}", "x".repeat(5_000))).expect_err("refused");
+        assert!(error.detail.len() < 200 && !error.detail.contains('\n'), "{}", error.detail);
+        assert!(error.detail.ends_with("must be set or remove"), "{}", error.detail);
+    }
+}
