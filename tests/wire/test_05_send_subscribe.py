@@ -235,7 +235,7 @@ def test_a_message_without_subscriber_is_gone(client: Clients, topic: str, versi
 
 
 @pytest.mark.parametrize(
-    "name", ["plain", "/slash", "/exchange/a/b", "a.b.c", "with space", "/topic", "/queue", "/QUEUE/a", "queue/a", "é"]
+    "name", ["plain", "/slash", "/exchanged/a/b", "a.b.c", "with space", "/topic", "/queue", "/QUEUE/a", "queue/a", "é"]
 )
 def test_any_name_without_another_kind_is_a_topic(client: Clients, topic: str, name: str) -> None:
     destination = name + topic.replace("/", "-")

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Interest, Poll, Waker};
 
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::diag::answer::Answer;
 use crate::diag::{Query, part};
@@ -144,7 +145,8 @@ impl Broker {
             explained_wildcard: Once::default(),
             warned_of_memory: Once::default(),
             reclaim,
-            started: Instant::now(),
+            grouping: Once::default(),
+            clock: Clock::start(),
         });
         let running = Running { shards: writers, failure: None };
         let lifetime = Arc::new(Lifetime { running: Mutex::new(running), changed: Condvar::new() });
@@ -337,6 +339,9 @@ fn supervise(shard: Shard, at: usize, shared: &Shared, lifetime: &Lifetime) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
     use super::*;
 
     #[test]
@@ -368,5 +373,58 @@ mod tests {
         broker.stop();
         assert_eq!(broker.wait(Some(Duration::from_secs(10))), Some(Ok(())));
         assert_eq!(broker.diag("session"), Err(DiagError::Silent(PATIENCE)));
+    }
+
+    /// A WebSocket frame of a client; the mask changes nothing.
+    fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
+        let len = u8::try_from(payload.len()).expect("short");
+        [&[0x80 | opcode, 0x80 | len, 0, 0, 0, 0], payload].concat()
+    }
+
+    fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+        let mut read = Vec::new();
+        let mut byte = [0];
+        while !read.ends_with(end) && stream.read(&mut byte).expect("no reset, and in time") == 1 {
+            read.push(byte[0]);
+        }
+        read
+    }
+
+    /// A WebSocket session whose client promised a beat every 10 s.
+    fn open_websocket(broker: &Broker) -> TcpStream {
+        let mut stream = TcpStream::connect(broker.address()).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
+        let request = "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("it reads");
+        read_until(&mut stream, b"\r\n\r\n");
+        let connect = b"CONNECT\naccept-version:1.2\nheart-beat:10000,0\n\n\0";
+        stream.write_all(&masked(1, connect)).expect("it reads");
+        assert!(read_until(&mut stream, b"\0").windows(9).any(|at| at == b"CONNECTED"));
+        stream
+    }
+
+    /// The client sends frames and a ping: what it reads up to the pong or the end.
+    fn exchange(stream: &mut TcpStream, frames: &[u8]) -> Vec<u8> {
+        stream.write_all(&[frames, &masked(9, b"?")].concat()).expect("it reads");
+        read_until(stream, b"\x8a\x01?")
+    }
+
+    #[test]
+    fn a_websocket_client_that_only_answers_pings_is_given_up_after_ten_intervals() {
+        let config = Config { port: 0, writers: 1, ..Config::default() };
+        let broker = Broker::start(config, LogQueue::new(100, Level::Info), || ()).expect("a free port");
+        let (mut dead, mut living) = (open_websocket(&broker), open_websocket(&broker));
+        for _ in 0..6 {
+            broker.shared.clock.skip(15_000);
+            assert_eq!(exchange(&mut living, &masked(1, b"\n")), b"\x8a\x01?");
+            assert_eq!(exchange(&mut dead, &masked(10, b"")), b"\x8a\x01?", "up to 90 s");
+        }
+        broker.shared.clock.skip(15_000);
+        assert_eq!(exchange(&mut living, &masked(1, b"\n")), b"\x8a\x01?");
+        dead.write_all(&masked(10, b"")).expect("it reads");
+        let end = String::from_utf8_lossy(&read_until(&mut dead, b"\0\x88")).into_owned();
+        assert!(end.contains("E-HEART-BEAT-TIMEOUT") && end.contains("nothing of STOMP in 105"), "{end}");
+        assert_eq!(exchange(&mut living, &masked(1, b"\n")), b"\x8a\x01?");
     }
 }

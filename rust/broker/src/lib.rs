@@ -15,6 +15,7 @@
 //! ```
 
 mod chunk;
+mod clock;
 mod command;
 pub mod config;
 mod diag;

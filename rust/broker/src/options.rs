@@ -6,16 +6,31 @@
 mod durable;
 mod send;
 mod subscribe;
+mod unbuilt;
 
 use std::borrow::Cow;
 
 use stompica_proto::error::Code;
-use stompica_proto::{Frame, ProtocolError};
+use stompica_proto::{Frame, ProtocolError, header};
 
 pub use self::durable::{Durable, durable_of};
 pub use self::send::{Retain, SendOptions, options_in, send_options};
 pub use self::subscribe::{SubscribeOptions, subscribe_options};
+pub use self::unbuilt::{require_built_send, require_built_subscribe};
 use crate::config::{Kind, quoted};
+use crate::tx::Verdict;
+
+/// What an ACK (`accept`) or a NACK says; RabbitMQ's `requeue:false` is for those who never want a message again.
+///
+/// # Errors
+/// `E-VALUE` for a `requeue` of NACK that is neither true nor false.
+pub fn verdict_of(frame: &Frame<'_>, accept: bool) -> Result<Verdict, ProtocolError> {
+    Ok(match accept {
+        true => Verdict::Accepted,
+        false if flag(frame, header::REQUEUE)? == Some(false) => Verdict::Rejected,
+        false => Verdict::Failed,
+    })
+}
 
 /// The error for a header whose value cannot be acted on; `allowed` ends the sentence "must be …".
 #[must_use]

@@ -12,19 +12,30 @@ use crate::queue::stored::Stored;
 /// What `max_transaction_size` counts for an ACK or NACK.
 const ACK_BYTES: usize = 64;
 
+/// What a consumer says of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// ACK: it is done with.
+    Accepted,
+    /// NACK: it is delivered again, or dead-lettered after the last time.
+    Failed,
+    /// NACK with `requeue:false`: it is dead-lettered now.
+    Rejected,
+}
+
 /// One frame of a transaction.
 #[derive(Debug)]
 pub enum Operation {
     /// SEND.
     Send(Stored, Option<Retain>),
-    /// ACK (`accept`) or NACK of a delivery.
+    /// ACK or NACK of a delivery.
     Ack {
         /// The subscription.
         subscription: SubscriptionKey,
         /// The delivery.
         number: u64,
-        /// ACK, not NACK.
-        accept: bool,
+        /// Which of them.
+        verdict: Verdict,
     },
 }
 

@@ -4,6 +4,8 @@
 pub const ACCEPT_VERSION: &[u8] = b"accept-version";
 /// `ack` of SUBSCRIBE and, in 1.2, of MESSAGE.
 pub const ACK: &[u8] = b"ack";
+/// `activemq.noLocal` of SUBSCRIBE: ActiveMQ's [`NO_LOCAL`].
+pub const ACTIVEMQ_NO_LOCAL: &[u8] = b"activemq.noLocal";
 /// `activemq.prefetchSize` of SUBSCRIBE: ActiveMQ's [`PREFETCH_COUNT`].
 pub const ACTIVEMQ_PREFETCH_SIZE: &[u8] = b"activemq.prefetchSize";
 /// `activemq.subscriptionName` of SUBSCRIBE and UNSUBSCRIBE: ActiveMQ's name of a durable subscription.
@@ -22,10 +24,14 @@ pub const DEAD_LETTER_REASON: &[u8] = b"dead-letter-reason";
 pub const DELIVERY_COUNT: &[u8] = b"delivery-count";
 /// `destination` of SEND, SUBSCRIBE and MESSAGE.
 pub const DESTINATION: &[u8] = b"destination";
+/// `destination-type` of SEND: Artemis's word for whether an address is a topic or a queue.
+pub const DESTINATION_TYPE: &[u8] = b"destination-type";
 /// `dropped` of MESSAGE: how many before it the slow consumer lost.
 pub const DROPPED: &[u8] = b"dropped";
 /// `durable` of SUBSCRIBE and UNSUBSCRIBE: RabbitMQ's durable subscription, named by its `id`.
 pub const DURABLE: &[u8] = b"durable";
+/// `durable-subscriber-name` of SUBSCRIBE and UNSUBSCRIBE: Artemis's older [`DURABLE_SUBSCRIPTION_NAME`].
+pub const DURABLE_SUBSCRIBER_NAME: &[u8] = b"durable-subscriber-name";
 /// `durable-subscription-name` of SUBSCRIBE and UNSUBSCRIBE: Artemis's name of a durable subscription.
 pub const DURABLE_SUBSCRIPTION_NAME: &[u8] = b"durable-subscription-name";
 /// `expiration` of SEND: milliseconds from arrival; RabbitMQ's name.
@@ -36,6 +42,8 @@ pub const EXPIRES: &[u8] = b"expires";
 pub const HEART_BEAT: &[u8] = b"heart-beat";
 /// `id` of SUBSCRIBE, UNSUBSCRIBE and, in 1.2, of ACK and NACK.
 pub const ID: &[u8] = b"id";
+/// `JMSXGroupID` of SEND: messages of one group go to one consumer, in other brokers.
+pub const GROUP_ID: &[u8] = b"JMSXGroupID";
 /// `login` of CONNECT.
 pub const LOGIN: &[u8] = b"login";
 /// `max-deliveries` of SUBSCRIBE: deliveries that may fail before a message is dead-lettered.
@@ -44,9 +52,11 @@ pub const MAX_DELIVERIES: &[u8] = b"max-deliveries";
 pub const MAX_EXCEPTIONS: &[u8] = b"max-exceptions";
 /// `message-id` of MESSAGE and, up to 1.1, of ACK and NACK.
 pub const MESSAGE_ID: &[u8] = b"message-id";
+/// `no-local` of SUBSCRIBE: what its connection sends does not come back.
+pub const NO_LOCAL: &[u8] = b"no-local";
 /// `original-destination` of a MESSAGE from a dead-letter queue.
 pub const ORIGINAL_DESTINATION: &[u8] = b"original-destination";
-/// `persistent` of SEND: its RECEIPT means stored.
+/// `persistent` of SEND: its RECEIPT means stored. Of SUBSCRIBE: RabbitMQ's older [`DURABLE`].
 pub const PERSISTENT: &[u8] = b"persistent";
 /// `prefetch` of SUBSCRIBE: another name of [`PREFETCH_COUNT`].
 pub const PREFETCH: &[u8] = b"prefetch";
@@ -60,6 +70,10 @@ pub const REDELIVERED: &[u8] = b"redelivered";
 pub const REDELIVERY_DELAY: &[u8] = b"redelivery-delay";
 /// `reply-to` of SEND and MESSAGE: where the answer goes.
 pub const REPLY_TO: &[u8] = b"reply-to";
+/// `request-id` of CONNECT: CONNECTED repeats it as `response-id`; ActiveMQ's name.
+pub const REQUEST_ID: &[u8] = b"request-id";
+/// `requeue` of NACK: whether the message is delivered again; RabbitMQ's name.
+pub const REQUEUE: &[u8] = b"requeue";
 /// `retain` of SEND: the message becomes its topic's last value, or removes it.
 pub const RETAIN: &[u8] = b"retain";
 /// `retained` of MESSAGE: the last value, sent before the subscription was made.
@@ -68,10 +82,16 @@ pub const RETAINED: &[u8] = b"retained";
 pub const SLOW_CONSUMER: &[u8] = b"slow-consumer";
 /// `subscription` of MESSAGE and, in 1.1, of ACK and NACK.
 pub const SUBSCRIPTION: &[u8] = b"subscription";
+/// `subscription-type` of SUBSCRIBE: Artemis's [`DESTINATION_TYPE`].
+pub const SUBSCRIPTION_TYPE: &[u8] = b"subscription-type";
 /// `transaction` of BEGIN, COMMIT, ABORT, SEND, ACK, NACK.
 pub const TRANSACTION: &[u8] = b"transaction";
 /// `ttl` of SEND: milliseconds from arrival.
 pub const TTL: &[u8] = b"ttl";
+
+/// Headers that name a durable subscription, the one that counts first.
+pub const DURABLE_NAMES: [&[u8]; 3] =
+    [DURABLE_SUBSCRIBER_NAME, DURABLE_SUBSCRIPTION_NAME, ACTIVEMQ_SUBSCRIPTION_NAME];
 
 /// Whether a SEND's header is the server's own on MESSAGE, or meant for the server alone: such a header is never
 /// passed on, so that a sender can neither forge nor shadow what the server says.
@@ -91,8 +111,8 @@ pub fn is_server_owned(name: &[u8]) -> bool {
     }
 }
 
-/// Whether a SEND's header asks something of the broker (PRODUCT.md section 7). It is passed on to the receivers all
-/// the same.
+/// Whether a SEND's header asks something of the broker (PRODUCT.md section 7), or of other brokers. It is passed on to
+/// the receivers all the same, unless the SEND is refused for it.
 #[must_use]
 pub fn is_option(name: &[u8]) -> bool {
     match name.len() {
@@ -100,8 +120,21 @@ pub fn is_option(name: &[u8]) -> bool {
         6 => name == RETAIN,
         7 => name == EXPIRES,
         8 => name == REPLY_TO,
+        9 => matches!(name, b"x-expires" | b"x-max-age" | b"exclusive"),
         10 => name == EXPIRATION || name == PERSISTENT,
-        14 => name == MAX_EXCEPTIONS,
+        11 => name == GROUP_ID || name == b"auto-delete",
+        12 => matches!(name, b"x-queue-type" | b"x-max-length" | b"_AMQ_DUPL_ID"),
+        13 => matches!(name, b"x-message-ttl" | b"_AMQ_LVQ_NAME" | b"_AMQ_GROUP_ID"),
+        14 => name == MAX_EXCEPTIONS || matches!(name, b"x-max-priority" | b"transformation"),
+        16 => name == DESTINATION_TYPE,
+        18 => matches!(name, b"x-max-length-bytes" | b"AMQ_SCHEDULED_CRON"),
+        19 => matches!(name, b"AMQ_SCHEDULED_DELAY" | b"_AMQ_SCHED_DELIVERY"),
+        20 => matches!(name, b"AMQ_SCHEDULED_PERIOD" | b"AMQ_SCHEDULED_REPEAT"),
+        22 => name == b"x-dead-letter-exchange",
+        24 => name == b"x-single-active-consumer",
+        25 => name == b"x-dead-letter-routing-key",
+        26 => name == b"x-stream-filter-size-bytes",
+        31 => name == b"x-stream-max-segment-size-bytes",
         _ => false,
     }
 }
@@ -139,7 +172,19 @@ mod tests {
 
     #[test]
     fn what_a_send_may_ask_of_the_broker_is_known_and_passed_on() {
-        for name in ["expires", "expiration", "ttl", "persistent", "retain", "reply-to", "max-exceptions"] {
+        for name in [
+            "expires",
+            "expiration",
+            "ttl",
+            "persistent",
+            "retain",
+            "reply-to",
+            "max-exceptions",
+            "JMSXGroupID",
+            "AMQ_SCHEDULED_DELAY",
+            "x-message-ttl",
+            "destination-type",
+        ] {
             assert!(is_option(name.as_bytes()), "{name}");
             assert!(!is_server_owned(name.as_bytes()), "{name}");
         }

@@ -14,6 +14,9 @@ pub struct HeartBeat {
     pub send_ms: u32,
 }
 
+/// Browsers let the timers of a hidden page run once a minute; half as long again is left for delays.
+const HIDDEN_PAGE_MS: u64 = 90_000;
+
 impl HeartBeat {
     /// Agrees on intervals: each direction gets the greater of what one side can do and the other wants, or nothing
     /// if either says 0. `header` is CONNECT's `heart-beat` as on the wire, missing means `0,0`; `offer_ms` is what
@@ -50,6 +53,15 @@ impl HeartBeat {
     pub fn late_at(&self, last_read_ms: u64) -> Option<u64> {
         let interval = u64::from(self.receive_ms);
         (interval > 0).then(|| last_read_ms.saturating_add(2 * interval))
+    }
+
+    /// When a client is given up that sends something, but nothing of STOMP: a page whose script is dead goes on
+    /// answering pings. After ten times the interval, but never within the pause that browsers impose on the timers of
+    /// hidden pages (PRODUCT.md, section 1). `None`: never.
+    #[must_use]
+    pub fn given_up_at(&self, last_stomp_ms: u64) -> Option<u64> {
+        let interval = u64::from(self.receive_ms);
+        (interval > 0).then(|| last_stomp_ms.saturating_add((10 * interval).max(HIDDEN_PAGE_MS)))
     }
 
     /// Whether the client has been silent for twice its interval.

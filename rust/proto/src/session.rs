@@ -61,11 +61,11 @@ pub enum Request<'a> {
         /// Defaults to auto.
         ack: AckMode,
     },
-    /// UNSUBSCRIBE: by id, or in 1.0 by destination.
+    /// UNSUBSCRIBE: by id, in 1.0 by destination, or by the name of a durable subscription.
     Unsubscribe {
         /// The subscription's id.
         id: Option<Cow<'a, [u8]>>,
-        /// The subscription's destination, where there is no id.
+        /// The subscription's destination, which counts in 1.0, where there is no id.
         destination: Option<Cow<'a, [u8]>>,
     },
     /// ACK (`accept`) or NACK.
@@ -266,8 +266,9 @@ impl Session {
 
     fn unsubscribe<'a>(&self, frame: &Frame<'a>) -> Result<Request<'a>, ProtocolError> {
         let id = frame.header(header::ID);
-        let destination = frame.header(header::DESTINATION);
-        if id.is_none() && (self.version > Version::V1_0 || destination.is_none()) {
+        let destination = frame.header(header::DESTINATION).filter(|_| self.version == Version::V1_0);
+        let is_named = || header::DURABLE_NAMES.iter().any(|name| frame.raw(name).is_some());
+        if id.is_none() && destination.is_none() && !is_named() {
             return Err(missing(frame, header::ID, Code::IdMissing));
         }
         Ok(Request::Unsubscribe { id, destination })

@@ -14,7 +14,7 @@ use crate::queue::SubscriptionKey;
 use crate::queue::unacked::{Taken, TakenOnes};
 use crate::router::group::SubscriptionIndex;
 use crate::shard::Shard;
-use crate::tx::Operation;
+use crate::tx::{Operation, Verdict};
 
 /// The two numbers at the end of an id: slot and number.
 fn numbers(id: &[u8]) -> Option<(u32, u64)> {
@@ -33,7 +33,7 @@ impl Shard {
         key: ConnKey,
         id: &[u8],
         subscription: Option<&[u8]>,
-        accept: bool,
+        verdict: Verdict,
         transaction: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
         let found = self.find_delivery(key, id, subscription)?;
@@ -42,10 +42,10 @@ impl Shard {
             // One that was taken back has no effect; the transaction has to be open all the same.
             self.require_transaction(key, transaction)?;
             let Some((subscription, number)) = found else { return Ok(()) };
-            return self.keep_for_commit(key, transaction, Operation::Ack { subscription, number, accept });
+            return self.keep_for_commit(key, transaction, Operation::Ack { subscription, number, verdict });
         }
         if let Some((subscription, number)) = found {
-            self.acknowledge(key, subscription, number, accept);
+            self.acknowledge(key, subscription, number, verdict);
         }
         Ok(())
     }
@@ -105,13 +105,13 @@ impl Shard {
         }
     }
 
-    /// Settles (`accept`) or gives back a delivery; in client mode all before it, too.
+    /// Settles or gives back a delivery; in client mode all before it, too.
     pub(crate) fn acknowledge(
         &mut self,
         key: ConnKey,
         subscription: SubscriptionKey,
         number: u64,
-        accept: bool,
+        verdict: Verdict,
     ) {
         let Some(found) = self.router.subscription_mut(subscription) else { return };
         let cumulative = found.ack == AckMode::Client;
@@ -123,12 +123,15 @@ impl Shard {
         if let Some(flight) = self.conns.get_mut(key).and_then(|conn| conn.flight.as_mut()) {
             flight.unacked -= taken.len();
         }
-        if accept {
-            self.counters.acked += taken.len() as u64;
-            self.settle(subscription, taken);
-        } else {
-            self.counters.nacked += taken.len() as u64;
-            self.give_back_failed(subscription, taken);
+        match verdict {
+            Verdict::Accepted => {
+                self.counters.acked += taken.len() as u64;
+                self.settle(subscription, taken);
+            }
+            Verdict::Failed | Verdict::Rejected => {
+                self.counters.nacked += taken.len() as u64;
+                self.give_back_failed(subscription, taken, verdict == Verdict::Rejected);
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ mod temporary;
 mod transaction;
 mod unsubscribe;
 
+use std::borrow::Cow;
 use std::mem::take;
 
 use stompica_proto::session::Request;
@@ -16,6 +17,7 @@ use stompica_proto::{Command, Frame, ProtocolError, Version, encode, header};
 use crate::diag::stages::Stage;
 use crate::ids::{self, ConnKey};
 use crate::log::Level;
+use crate::options;
 use crate::shard::Shard;
 
 /// What became of a frame.
@@ -95,15 +97,19 @@ impl Shard {
             }
             Request::Send { .. } | Request::Diagnose { .. } => {} // handled by the caller
             Request::Subscribe { id, destination, ack } => {
+                let destination = self.router.translate(&destination)?.into_owned();
                 let wanted = subscribe::Wanted { frame, id: id.as_deref(), destination: &destination, ack };
                 return self.subscribe(key, &wanted, receipt);
             }
             Request::Unsubscribe { id, destination } => {
-                let name = id.as_deref().or(destination.as_deref()).unwrap_or_default();
-                return self.unsubscribe(key, frame, name, receipt);
+                let destination =
+                    destination.as_deref().map(|name| self.router.translate(name)).transpose()?;
+                let destination = destination.map(Cow::into_owned);
+                return self.unsubscribe(key, frame, id.as_deref(), destination.as_deref(), receipt);
             }
             Request::Ack { id, subscription, accept, transaction } => {
-                self.ack(key, &id, subscription.as_deref(), accept, transaction.as_deref())?;
+                let verdict = options::verdict_of(frame, accept)?;
+                self.ack(key, &id, subscription.as_deref(), verdict, transaction.as_deref())?;
                 self.receipt(key, receipt);
             }
             Request::Transaction { command, id } => {

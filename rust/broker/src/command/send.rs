@@ -151,6 +151,7 @@ impl Shard {
     ) -> Result<SendOptions, ProtocolError> {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+        options::require_built_send(frame, kind)?;
         let options = options::send_options(frame, self.now_ms(), wall_ms)?;
         if options.retain.is_some() && kind != Kind::Topic {
             let value = frame.header(header::RETAIN).unwrap_or_default();

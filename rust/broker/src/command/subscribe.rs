@@ -26,9 +26,6 @@ use crate::router::group::{Dialect, SubscriptionIndex};
 use crate::router::receiver::{CatchingUp, Feed, Lending, Receiver};
 use crate::shard::Shard;
 
-/// Headers of SUBSCRIBE that promise what this version cannot keep. They are refused rather than passed over.
-const UNBUILT: [&[u8]; 6] =
-    [b"replay-from", b"x-stream-offset", b"selector", b"exclusive", b"activemq.exclusive", b"browser"];
 /// Bytes that may wait in a consumer's outbox before it is sent more.
 const WINDOW_BYTES: i64 = 256 << 10;
 /// What is left of it at least at each home of a pattern's queues.
@@ -52,19 +49,6 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Refuses a SUBSCRIBE that asks for what is not built yet.
-///
-/// # Errors
-/// `E-NOT-SUPPORTED`, naming the header.
-fn refuse_unbuilt(frame: &Frame<'_>) -> Result<(), ProtocolError> {
-    let asked = UNBUILT.into_iter().find(|name| frame.raw(name).is_some_and(|value| value != b"false"));
-    asked.map_or(Ok(()), |name| {
-        let name = String::from_utf8_lossy(name);
-        let text = format!("header '{name}': not built yet in this version; leave it out");
-        Err(ProtocolError::new(Code::NotSupported, text))
-    })
-}
-
 impl Shard {
     /// Adds a subscription. It is live for the next frame of this connection.
     pub(super) fn subscribe(
@@ -73,11 +57,11 @@ impl Shard {
         wanted: &Wanted<'_>,
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
-        refuse_unbuilt(wanted.frame)?;
         let options = options::subscribe_options(wanted.frame, wanted.id)?;
+        let kind = self.router.kind(wanted.destination);
+        options::require_built_subscribe(wanted.frame, kind, options.durable.is_some())?;
         self.check_subscription(key, wanted.name())?;
         let destination = self.name_to_subscribe_to(key, wanted.destination)?;
-        let kind = self.router.kind(&destination);
         if kind.is_broker_s() {
             self.require_local(key)?;
         }
@@ -326,11 +310,13 @@ impl Shard {
             credit = Credit { messages: all / homes, bytes: (bytes / homes).max(part_min) };
             Lending { available: all % homes, ..Lending::default() }
         });
+        let is_topic = self.router.kind(wanted.destination) == Kind::Topic;
+        let durable = options.durable.as_ref().filter(|_| is_topic);
         let receiver = Receiver {
             destination: wanted.destination.into(),
             feed,
             own_queue,
-            durable: options.durable.is_some() && self.router.kind(wanted.destination) == Kind::Topic,
+            durable: durable.map(|durable| self.durable_name(key, &durable.name)),
             dialect,
             prefix: prefix.into(),
             number: self.router.number_floor(),

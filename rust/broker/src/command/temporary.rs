@@ -28,10 +28,11 @@ impl Shard {
         matches!(self.router.kind(name), Kind::TemporaryQueue | Kind::TemporaryTopic)
     }
 
-    /// The full name of a destination of a SEND.
+    /// The full name of a destination of a SEND, by this broker's rules.
     ///
     /// # Errors
-    /// `E-TEMP-UNKNOWN` if it is one of the sender's own names, which does not exist.
+    /// `E-TEMP-UNKNOWN` if it is one of the sender's own names, which does not exist; `E-DEST-INVALID` if it is
+    /// another broker's.
     #[inline]
     pub(super) fn name_to_send_to<'a>(
         &self,
@@ -39,7 +40,7 @@ impl Shard {
         name: &'a [u8],
     ) -> Result<Cow<'a, [u8]>, ProtocolError> {
         if !name.starts_with(TEMPORARY) {
-            return Ok(Cow::Borrowed(name));
+            return self.router.translate(name);
         }
         self.temporary_to_send_to(key, name)
     }

@@ -5,45 +5,66 @@ use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
 
 use crate::ids::ConnKey;
-use crate::options;
+use crate::options::{self, Durable};
 use crate::queue::mail::QueueMail;
 use crate::router::group::SubscriptionIndex;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Removes a subscription, by its id or, for 1.0, by its destination. A durable one, named as such, ends.
+    /// Removes a subscription, by its id, or, in 1.0, by its destination. A durable one, named as such, ends, and its name
+    /// is enough to find it.
     pub(super) fn unsubscribe(
         &mut self,
         key: ConnKey,
         frame: &Frame<'_>,
-        name: &[u8],
+        id: Option<&[u8]>,
+        destination: Option<&[u8]>,
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
+        let given = id.or(destination);
+        let name = given.unwrap_or_default();
         let durable = options::durable_of(frame, Some(name))?;
-        let index = self.find_subscription(key, name).or_else(|| self.find_by_destination(key, name));
-        // The headers of a durable subscription change nothing for a queue.
-        let is_other = index
-            .is_some_and(|index| self.router.receiver_mut(index).is_none_or(|receiver| !receiver.durable));
-        let durable = durable.filter(|_| !is_other);
-        match index {
-            Some(index) => self.leave(key, index),
-            None if durable.is_some() => {}
-            None => {
-                let name = String::from_utf8_lossy(name);
-                let text = format!("'{name}' is no subscription of this connection");
-                return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
-            }
+        let index = given.and_then(|name| {
+            self.find_subscription(key, name).or_else(|| self.find_by_destination(key, name))
+        });
+        let held = index.and_then(|index| Some(self.router.receiver_mut(index)?.durable.clone()));
+        let asked = match (durable, held) {
+            (None, _) => None,
+            // The headers of a durable subscription change nothing for another one.
+            (Some(_), held) if index.is_some() && held.as_ref().is_none_or(Option::is_none) => None,
+            // RabbitMQ's names it by its id; in 1.0 it may have been found by its destination.
+            (Some(Durable { shared: true, .. }), Some(Some(held))) => Some(held),
+            (Some(durable), _) => Some(self.durable_name(key, &durable.name)),
+        };
+        let holder = asked.as_deref().and_then(|asked| self.find_holder(key, asked));
+        if index.is_none() && asked.is_none() {
+            let name = String::from_utf8_lossy(name);
+            let text = format!("'{name}' is no subscription of this connection");
+            return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
         }
-        let Some(durable) = durable else {
+        for index in [index, holder.filter(|holder| Some(*holder) != index)].into_iter().flatten() {
+            self.leave(key, index);
+        }
+        let Some(name) = asked else {
             self.receipt(key, receipt);
             return Ok(());
         };
-        let name = self.durable_name(key, &durable.name);
         let home = self.router.home(&name);
         let asker = self.ask(key, receipt, home.bit()).asker();
         let offender: Offender = crate::shard::describe(frame);
         self.tell(home, QueueMail::EndDurable(name, asker, Box::new(offender)));
         Ok(())
+    }
+
+    /// The connection's subscription that holds a durable subscription, by its full name.
+    fn find_holder(&mut self, key: ConnKey, durable: &[u8]) -> Option<SubscriptionIndex> {
+        let conn = self.conns.get(key)?;
+        self.budget.visit(conn.subscriptions.len());
+        let holds = |at: &SubscriptionIndex| {
+            let receiver = self.router.subscriptions[*at as usize].receiver.as_deref();
+            receiver.is_some_and(|receiver| receiver.durable.as_deref() == Some(durable))
+        };
+        conn.subscriptions.iter().copied().find(|at| holds(at))
     }
 
     /// Removes a subscription of a connection that stays.

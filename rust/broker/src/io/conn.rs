@@ -11,6 +11,7 @@ use stompica_proto::{Decoder, session::Session};
 use crate::ids::ConnKey;
 use crate::io::answers::Answers;
 use crate::io::flight::Flight;
+use crate::io::pulse::Pulse;
 use crate::outbox::Outbox;
 use crate::queue::Temporary;
 use crate::router::group::{Framing, SubscriptionIndex};
@@ -32,7 +33,7 @@ pub enum Transport {
 }
 
 /// State of a WebSocket connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WebSocket {
     /// Finds frames.
     pub decoder: WsDecoder,
@@ -40,8 +41,17 @@ pub struct WebSocket {
     pub raw: Vec<u8>,
     /// A Close frame was sent: nothing may follow.
     pub close_sent: bool,
-    /// A ping is out since this time.
-    pub pinged_ms: Option<u64>,
+    /// Whether it lives.
+    pub pulse: Pulse,
+}
+
+impl WebSocket {
+    /// The state right after the upgrade.
+    #[must_use]
+    pub fn new(now_ms: u64) -> Self {
+        let pulse = Pulse::new(now_ms);
+        WebSocket { decoder: WsDecoder::default(), raw: Vec::new(), close_sent: false, pulse }
+    }
 }
 
 /// How far a connection has come.
@@ -201,6 +211,14 @@ impl Conn {
         match &mut self.transport {
             Transport::WebSocket(state) => Some(state),
             _ => None,
+        }
+    }
+
+    /// It is read again after a while in which nothing was expected from it.
+    pub fn expect_again(&mut self, now_ms: u64) {
+        self.read_ms = now_ms;
+        if let Some(state) = self.websocket() {
+            state.pulse.feel_stomp(now_ms);
         }
     }
 

@@ -4,3 +4,4 @@ pub mod answers;
 pub mod conn;
 pub mod flight;
 pub mod listener;
+pub mod pulse;

@@ -15,14 +15,15 @@ pub struct Durable {
 }
 
 /// The durable subscription that a SUBSCRIBE makes and an UNSUBSCRIBE with the same headers ends. `id` is the frame's
-/// `id` header. A name of its own goes before RabbitMQ's `durable`, which takes the `id` for the name.
+/// `id` header. A name of its own goes before RabbitMQ's `durable`, or the older
+/// `persistent`, which take the `id` for the name.
 ///
 /// # Errors
 /// `E-VALUE` for a name that is empty or a `durable` that is neither true nor false; `E-ID-MISSING` for `durable:true`
 /// without `id`.
 pub fn durable_of(frame: &Frame<'_>, id: Option<&[u8]>) -> Result<Option<Durable>, ProtocolError> {
-    let shared = flag(frame, header::DURABLE)?.unwrap_or(false);
-    for header in [header::ACTIVEMQ_SUBSCRIPTION_NAME, header::DURABLE_SUBSCRIPTION_NAME] {
+    let shared = [flag(frame, header::DURABLE)?, flag(frame, header::PERSISTENT)?].contains(&Some(true));
+    for header in header::DURABLE_NAMES {
         if let Some(name) = frame.header(header) {
             if name.is_empty() {
                 return Err(bad_value(header, &name, "a name that is not empty"));
@@ -34,7 +35,8 @@ pub fn durable_of(frame: &Frame<'_>, id: Option<&[u8]>) -> Result<Option<Durable
         return Ok(None);
     }
     let id = id.filter(|id| !id.is_empty()).ok_or_else(|| {
-        ProtocolError::new(Code::IdMissing, "'durable:true' needs an 'id' header: the name to come back to")
+        let text = "'durable:true' (or 'persistent:true') needs an 'id' header: the name to come back to";
+        ProtocolError::new(Code::IdMissing, text)
     })?;
     Ok(Some(Durable { name: id.into(), shared: true }))
 }
@@ -67,8 +69,18 @@ mod tests {
     }
 
     #[test]
+    fn older_names_of_the_same_are_taken() {
+        let named =
+            |lines| subscribe(lines).expect(lines).map(|durable| (durable.name.to_vec(), durable.shared));
+        assert_eq!(named("id:a\npersistent:true"), Some((b"a".to_vec(), true)));
+        assert_eq!(named("id:a\npersistent:false"), None);
+        assert_eq!(named("id:a\ndurable-subscriber-name:n"), Some((b"n".to_vec(), false)));
+        are_refused(&["persistent:1", "durable-subscriber-name:"], subscribe);
+    }
+
+    #[test]
     fn durable_needs_an_id() {
-        for lines in ["durable:true", "durable:true\nid:"] {
+        for lines in ["durable:true", "durable:true\nid:", "persistent:true"] {
             assert_eq!(subscribe(lines).expect_err(lines).code, Code::IdMissing, "{lines}");
         }
     }

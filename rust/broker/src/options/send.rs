@@ -28,6 +28,8 @@ pub struct SendOptions {
     pub max_exceptions: u16,
     /// Where the answer goes, as the sender names it; not empty.
     pub reply_to: Option<Box<[u8]>>,
+    /// It belongs to a group, whose messages one consumer is to get.
+    pub grouped: bool,
 }
 
 /// Reads what a SEND asks for. `now_ms` is the broker's monotonic clock (milliseconds since its start), `wall_ms` the
@@ -56,6 +58,9 @@ pub fn send_options(frame: &Frame<'_>, now_ms: u64, wall_ms: u64) -> Result<Send
         retain: retain.transpose()?,
         max_exceptions: max_exceptions.and_then(|count| u16::try_from(count).ok()).unwrap_or(0),
         reply_to: frame.header(header::REPLY_TO).filter(|value| !value.is_empty()).map(boxed),
+        grouped: [header::GROUP_ID, b"_AMQ_GROUP_ID"]
+            .iter()
+            .any(|name| frame.raw(name).is_some_and(|value| !value.is_empty())),
     })
 }
 
@@ -147,6 +152,7 @@ mod tests {
             retain: Some(Retain::Set),
             max_exceptions: 3,
             reply_to: Some(b"/temp-queue/a:b"[..].into()),
+            grouped: false,
         };
         assert_eq!(options, expected);
         let options =

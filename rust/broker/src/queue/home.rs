@@ -332,7 +332,9 @@ impl Home {
                 stored.failures = stored.failures.saturating_add(1);
                 stored.refused_by = Some(consumer);
                 let failures = u32::from(stored.failures);
-                if stored.failures_max != 0 && stored.failures >= stored.failures_max {
+                if deliveries_max == 0 {
+                    self.bury(stored, "rejected");
+                } else if stored.failures_max != 0 && stored.failures >= stored.failures_max {
                     self.bury(stored, "max-exceptions");
                 } else if failures >= self.rules.deliveries_max.min(deliveries_max) {
                     self.bury(stored, "max-deliveries");

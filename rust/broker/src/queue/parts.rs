@@ -202,7 +202,7 @@ pub enum GivenBack {
     Lost,
     /// NACK, or `ack_timeout`.
     Failed {
-        /// Its consumer's `max-deliveries`.
+        /// Its consumer's `max-deliveries`; 0: it is not to be delivered again.
         deliveries_max: u32,
         /// Its consumer's `redelivery-delay`, in milliseconds.
         delay_ms: u64,

@@ -39,6 +39,8 @@ pub struct Stored {
     plain: bool,
     /// `persistent:true`: a store has to keep it.
     pub persistent: bool,
+    /// It belongs to a group.
+    pub grouped: bool,
     /// Failed deliveries (NACK, `ack_timeout`).
     pub failures: u16,
     /// The SEND's `max-exceptions`; 0: none.
@@ -77,6 +79,7 @@ impl Stored {
             id_len: message.id.len() as u16,
             plain: message.plain,
             persistent: false,
+            grouped: false,
             failures: 0,
             failures_max: 0,
             deliveries: 0,
@@ -95,6 +98,7 @@ impl Stored {
         let mut stored = Stored::new(message);
         stored.expires_ms = options.expires_ms;
         stored.persistent = options.persistent;
+        stored.grouped = options.grouped;
         stored.failures_max = options.max_exceptions;
         stored
     }

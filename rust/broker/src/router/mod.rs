@@ -15,6 +15,7 @@
 //! Budget: a repeated destination costs a comparison, another one a hash (6–23 ns), no allocation.
 
 pub mod destination;
+mod elsewhere;
 pub mod group;
 mod interest;
 mod names;

@@ -36,8 +36,8 @@ pub struct Receiver {
     pub feed: Feed,
     /// A queue of its own, which feeds it from a topic and ends with it.
     pub own_queue: Option<QueueKey>,
-    /// It is a durable subscription.
-    pub durable: bool,
+    /// The name of the durable subscription that it holds.
+    pub durable: Option<Box<[u8]>>,
     /// How it is written to.
     pub dialect: Dialect,
     /// `MESSAGE` and `subscription`, encoded.

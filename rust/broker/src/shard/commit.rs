@@ -250,8 +250,8 @@ impl Shard {
         self.batch.join(true);
         for operation in operations {
             match operation {
-                Operation::Ack { subscription, number, accept } => {
-                    self.acknowledge(key, subscription, number, accept);
+                Operation::Ack { subscription, number, verdict } => {
+                    self.acknowledge(key, subscription, number, verdict);
                 }
                 Operation::Send(stored, retain) => {
                     self.apply_send(stored, retain, &mut queued, &mut retained)

@@ -15,9 +15,6 @@ use crate::queue::unacked::TakenOnes;
 
 /// A refused connection has this long to show whether it speaks HTTP.
 const REFUSAL_MS: u64 = 1000;
-/// A silent WebSocket client without heart-beats is pinged after this long, and given up after as long again.
-const PING_MS: u64 = 60_000;
-
 /// Deadlines met in one turn, whatever else it did: they must not wait for a budget that others use up.
 const TURN_DEADLINES_MAX: usize = 2000;
 
@@ -77,7 +74,7 @@ impl Shard {
         if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
             flight.unacked -= late.len();
         }
-        self.give_back_failed(key, late);
+        self.give_back_failed(key, late, false);
     }
 
     /// Puts a connection's next deadline into the timers, unless an earlier one is there.
@@ -120,13 +117,10 @@ impl Shard {
 
     /// When a silent client is pinged or given up.
     fn silence_deadline(&self, conn: &Conn) -> u64 {
-        let late_at = conn.session.heartbeat().late_at(conn.read_ms);
-        match (&conn.transport, late_at) {
-            (Transport::WebSocket(state), late_at) => {
-                let patience_ms = late_at.map_or(PING_MS, |at_ms| at_ms - conn.read_ms);
-                state.pinged_ms.unwrap_or(conn.read_ms) + patience_ms
-            }
-            (_, late_at) => late_at.unwrap_or(NEVER),
+        let beats = conn.session.heartbeat();
+        match &conn.transport {
+            Transport::WebSocket(state) => state.pulse.deadline(beats, conn.read_ms),
+            _ => beats.late_at(conn.read_ms).unwrap_or(NEVER),
         }
     }
 
@@ -195,14 +189,17 @@ impl Shard {
     fn break_silence(&mut self, key: ConnKey) {
         let now_ms = self.now_ms;
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if let Some(state) = conn.websocket()
-            && state.pinged_ms.is_none()
-        {
-            state.pinged_ms = Some(now_ms);
-            return self.websocket_control(key, |out| ws::encode::ping(out, b""));
+        let beats = *conn.session.heartbeat();
+        let mut text = format!("not a byte in {} ms", now_ms - conn.read_ms);
+        if let Some(state) = conn.websocket() {
+            match state.pulse.is_without_stomp(&beats, now_ms) {
+                Some(silent_ms) => text = format!("nothing of STOMP in {silent_ms} ms, only pings or pongs"),
+                None if state.pulse.ping(now_ms) => {
+                    return self.websocket_control(key, |out| ws::encode::ping(out, b""));
+                }
+                None => {}
+            }
         }
-        let silence_ms = now_ms - conn.read_ms;
-        let text = format!("not a byte in {silence_ms} ms");
         self.fail(key, ProtocolError::new(Code::HeartBeatTimeout, text), None);
     }
 }

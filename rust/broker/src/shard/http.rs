@@ -36,7 +36,7 @@ impl Shard {
             Answer::Upgrade { response, consumed } => {
                 let Some(conn) = self.conns.get_mut(key) else { return };
                 conn.outbox.append(&mut self.chunks, true, |out| out.extend_from_slice(&response));
-                conn.transport = Transport::WebSocket(Box::<WebSocket>::default());
+                conn.transport = Transport::WebSocket(Box::new(WebSocket::new(self.now_ms)));
                 self.counters.upgrades += 1;
                 self.queue_for_flushing(key);
                 self.consume_websocket(key, &mut input[consumed..]);

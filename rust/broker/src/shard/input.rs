@@ -125,7 +125,7 @@ impl Shard {
                 conn.read_ms = self.now_ms;
                 conn.read_turn = self.turn;
                 if let Some(state) = conn.websocket() {
-                    state.pinged_ms = None;
+                    state.pulse.feel();
                 }
                 self.counters.bytes_in += len as u64;
                 self.counters.reads += 1;
@@ -353,6 +353,10 @@ impl Shard {
         match event {
             WsEvent::Data { payload, .. } => {
                 if !payload.is_empty() {
+                    let now_ms = self.now_ms;
+                    if let Some(state) = self.conns.get_mut(key).and_then(|conn| conn.websocket()) {
+                        state.pulse.feel_stomp(now_ms);
+                    }
                     self.consume_stomp(key, payload);
                 }
             }

@@ -289,7 +289,7 @@ impl Shard {
     }
 
     fn ms_at(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.shared.started).as_millis()).unwrap_or(u64::MAX)
+        self.shared.clock.ms_at(at)
     }
 
     fn turn(&mut self, events: &Events) {

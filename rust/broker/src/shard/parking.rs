@@ -246,7 +246,7 @@ impl Shard {
     fn go_on(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
         conn.backlog = true;
-        conn.read_ms = self.now_ms; // it was not being read: no heart-beat was expected
+        conn.expect_again(self.now_ms);
         self.budget.visit(1 + conn.input.len() / VISIT_BYTES);
         self.queue_for_reading(key);
     }

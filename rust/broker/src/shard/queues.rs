@@ -164,11 +164,32 @@ impl Shard {
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
     pub(crate) fn enqueue_here(&mut self, stored: Stored) -> Result<(), (ProtocolError, Stored)> {
         match self.queue_for(stored.destination(), 1, stored.size() as u64) {
-            Ok(Some(key)) => self.home.enqueue(key, stored),
+            Ok(Some(key)) => {
+                if stored.grouped {
+                    self.warn_of_grouping(key);
+                }
+                self.home.enqueue(key, stored);
+            }
             Ok(None) => self.unmatched(stored),
             Err(error) => return Err((error, stored)),
         }
         Ok(())
+    }
+
+    /// Tells once that a group's messages go to any consumer.
+    #[cold]
+    fn warn_of_grouping(&mut self, key: QueueKey) {
+        let found = self.home.queue(key).filter(|queue| queue.consumers() > 1);
+        if let Some(name) = found.map(|queue| String::from_utf8_lossy(&queue.name).into_owned())
+            && self.shared.grouping.is_first()
+        {
+            self.log(crate::log::Level::Warn, || {
+                format!(
+                    "JMSXGroupID was asked for on '{name}', which has several consumers: groups are not built \
+                     yet, its messages are shared out like others"
+                )
+            });
+        }
     }
 
     fn enqueue_for(&mut self, stored: Stored, asker: Option<Asker>) {

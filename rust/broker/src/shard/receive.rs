@@ -237,10 +237,11 @@ impl Shard {
         self.lend(key);
     }
 
-    /// Gives deliveries back that failed: NACK, or `ack_timeout`.
-    pub(crate) fn give_back_failed(&mut self, key: SubscriptionKey, taken: TakenOnes) {
+    /// Gives deliveries back that failed: NACK, or `ack_timeout`. Those that are `rejected` are not delivered again.
+    pub(crate) fn give_back_failed(&mut self, key: SubscriptionKey, taken: TakenOnes, rejected: bool) {
         let Some(receiver) = self.router.receiver_mut(key.index) else { return };
-        let (deliveries_max, delay_ms) = (receiver.deliveries_max, receiver.delay_ms);
+        let deliveries_max = if rejected { 0 } else { receiver.deliveries_max };
+        let delay_ms = receiver.delay_ms;
         for Taken { origin, stored, .. } in taken {
             let credit = self.credit_for(key, &stored);
             let why = GivenBack::Failed { deliveries_max, delay_ms, credit };

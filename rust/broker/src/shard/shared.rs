@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
 
 use super::mailbox::Mailbox;
+use crate::clock::Clock;
 use crate::log::LogQueue;
 use crate::queue::stale::StaleCounts;
 use crate::stats::Published;
@@ -48,8 +48,10 @@ pub struct Shared {
     pub explained_wildcard: Once,
     /// It was said once that nothing is stored on disk.
     pub warned_of_memory: Once,
+    /// It was said once that messages of a group are shared out like others.
+    pub grouping: Once,
     /// Gives the system back what the calling thread allocated and any thread freed.
     pub reclaim: fn(),
-    /// The broker's start.
-    pub started: Instant,
+    /// What time it is, for all of them.
+    pub clock: Clock,
 }

@@ -1,0 +1,41 @@
+//! The broker's clock: milliseconds since its start, the same on all shards. A shard reads it once in a turn.
+
+#[cfg(test)]
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// A monotonic clock.
+#[derive(Debug)]
+pub struct Clock {
+    started: Instant,
+    /// What a test has skipped.
+    #[cfg(test)]
+    skipped_ms: AtomicU64,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn start() -> Self {
+        Clock {
+            started: Instant::now(),
+            #[cfg(test)]
+            skipped_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// Milliseconds from the start to a time.
+    #[must_use]
+    pub fn ms_at(&self, at: Instant) -> u64 {
+        let ms = u64::try_from(at.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX);
+        #[cfg(test)]
+        let ms = ms + self.skipped_ms.load(Ordering::Relaxed);
+        ms
+    }
+
+    /// Lets time pass at once. Who sleeps until a deadline goes on sleeping until something else wakes it.
+    #[cfg(test)]
+    pub fn skip(&self, ms: u64) {
+        self.skipped_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,181 @@
+//! Headers that promise what this version cannot keep. They are refused by name rather than passed over, unless they ask
+//! for what happens anyway.
+
+use stompica_proto::error::Code;
+use stompica_proto::{Frame, ProtocolError, header};
+
+use super::bad_value;
+use crate::router::destination::Kind;
+
+/// A header, and the values of it that ask for nothing but what happens anyway.
+type Unbuilt = (&'static [u8], &'static [&'static [u8]]);
+
+const NOTHING: &[&[u8]] = &[b""];
+const FALSE: &[&[u8]] = &[b"false"];
+const ZERO: &[&[u8]] = &[b"0"];
+
+/// Of SUBSCRIBE, whatever the destination.
+const SUBSCRIBE: [Unbuilt; 14] = [
+    (b"selector", NOTHING),
+    (b"browser", FALSE),
+    (b"replay-from", &[]),
+    (b"replay-until", &[]),
+    (b"replay-delay", ZERO),
+    (b"on-gap", &[]),
+    (b"x-stream-offset", &[]),
+    (b"x-stream-filter", &[]),
+    (b"transformation", NOTHING),
+    (b"activemq.exclusive", FALSE),
+    (b"activemq.retroactive", FALSE),
+    (b"activemq.priority", ZERO),
+    (b"activemq.maximumPendingMessageLimit", &[b"-1"]),
+    (b"x-queue-name", &[]),
+];
+
+/// Of SEND, whatever the destination.
+const SEND: [Unbuilt; 8] = [
+    (b"AMQ_SCHEDULED_DELAY", ZERO),
+    (b"AMQ_SCHEDULED_PERIOD", ZERO),
+    (b"AMQ_SCHEDULED_CRON", NOTHING),
+    (b"AMQ_SCHEDULED_REPEAT", ZERO),
+    (b"_AMQ_SCHED_DELIVERY", ZERO),
+    (b"_AMQ_LVQ_NAME", NOTHING),
+    (b"_AMQ_DUPL_ID", NOTHING),
+    (b"transformation", NOTHING),
+];
+
+/// What RabbitMQ makes a queue with: by SUBSCRIBE, and by a SEND to a queue.
+const QUEUE: [Unbuilt; 13] = [
+    (b"x-queue-type", &[b"classic"]),
+    (b"x-single-active-consumer", FALSE),
+    (b"x-message-ttl", &[]),
+    (b"x-expires", &[]),
+    (b"x-max-length", &[]),
+    (b"x-max-length-bytes", &[]),
+    (b"x-max-priority", ZERO),
+    (b"x-max-age", &[]),
+    (b"x-dead-letter-exchange", &[]),
+    (b"x-dead-letter-routing-key", &[]),
+    (b"x-stream-max-segment-size-bytes", &[]),
+    (b"x-stream-filter-size-bytes", &[]),
+    (b"exclusive", FALSE),
+];
+
+const AUTO_DELETE: &[u8] = b"auto-delete";
+
+/// Refuses a SUBSCRIBE that asks for what is not built; `durable` says that it names a durable subscription.
+///
+/// # Errors
+/// `E-NOT-SUPPORTED`, naming the header; `E-VALUE` for a routing that there is not.
+pub fn require_built_subscribe(frame: &Frame<'_>, kind: Kind, durable: bool) -> Result<(), ProtocolError> {
+    SUBSCRIBE.iter().chain(&QUEUE).try_for_each(|unbuilt| require(frame, unbuilt))?;
+    // Where nothing is kept behind a subscription, nothing stays behind it.
+    let stays = matches!(kind, Kind::Queue) || durable;
+    if stays {
+        require(frame, &(AUTO_DELETE, FALSE))?;
+    }
+    require_routing(frame, header::SUBSCRIPTION_TYPE, kind)?;
+    require_routing(frame, header::DESTINATION_TYPE, kind)
+}
+
+/// Refuses a SEND that asks for what is not built.
+///
+/// # Errors
+/// As [`require_built_subscribe`].
+pub fn require_built_send(frame: &Frame<'_>, kind: Kind) -> Result<(), ProtocolError> {
+    SEND.iter().try_for_each(|unbuilt| require(frame, unbuilt))?;
+    if kind == Kind::Queue {
+        QUEUE.iter().try_for_each(|unbuilt| require(frame, unbuilt))?;
+        require(frame, &(AUTO_DELETE, FALSE))?;
+    }
+    require_routing(frame, header::DESTINATION_TYPE, kind)
+}
+
+fn require(frame: &Frame<'_>, (name, harmless): &Unbuilt) -> Result<(), ProtocolError> {
+    let Some(value) = frame.header(name) else { return Ok(()) };
+    let value = value.trim_ascii();
+    match harmless.iter().any(|harmless| value.eq_ignore_ascii_case(harmless)) {
+        true => Ok(()),
+        false => Err(not_supported(name, "not built yet in this version; leave it out")),
+    }
+}
+
+/// Artemis chooses by a header what here the name says.
+fn require_routing(frame: &Frame<'_>, name: &[u8], kind: Kind) -> Result<(), ProtocolError> {
+    let Some(value) = frame.header(name) else { return Ok(()) };
+    let shared = match &*value.to_ascii_uppercase() {
+        b"ANYCAST" => true,
+        b"MULTICAST" => false,
+        _ => return Err(bad_value(name, &value, "ANYCAST or MULTICAST")),
+    };
+    let (is_shared, text) = match kind {
+        Kind::Queue | Kind::WorkerTopic | Kind::TemporaryQueue => {
+            (true, "the destination is a queue by its name; a topic's name starts with /topic/")
+        }
+        _ => (false, "the destination is a topic by its name; a queue's name starts with /queue/"),
+    };
+    if shared == is_shared { Ok(()) } else { Err(not_supported(name, text)) }
+}
+
+#[cold]
+fn not_supported(name: &[u8], text: &str) -> ProtocolError {
+    ProtocolError::new(Code::NotSupported, format!("header '{}': {text}", String::from_utf8_lossy(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::with;
+    use super::*;
+
+    fn send(lines: &str, kind: Kind) -> Option<Code> {
+        with("SEND", lines, |frame| require_built_send(frame, kind)).err().map(|error| error.code)
+    }
+
+    fn subscribe(lines: &str, kind: Kind, durable: bool) -> Option<Code> {
+        let checked = with("SUBSCRIBE", lines, |frame| require_built_subscribe(frame, kind, durable));
+        checked.err().map(|error| error.code)
+    }
+
+    #[test]
+    fn what_is_asked_of_a_queue_counts_where_a_queue_would_be_made() {
+        assert_eq!(send("x-message-ttl:5", Kind::Queue), Some(Code::NotSupported));
+        assert_eq!(send("x-message-ttl:5", Kind::Topic), None);
+        assert_eq!(subscribe("x-message-ttl:5", Kind::Topic, false), Some(Code::NotSupported));
+        assert_eq!(
+            subscribe("x-queue-type:classic\nx-single-active-consumer:False", Kind::Queue, false),
+            None
+        );
+        assert_eq!(subscribe("x-queue-type:stream", Kind::Queue, false), Some(Code::NotSupported));
+    }
+
+    #[test]
+    fn what_ends_by_itself_may_be_deleted() {
+        assert_eq!(subscribe("auto-delete:true", Kind::Topic, false), None);
+        assert_eq!(subscribe("auto-delete:true", Kind::Topic, true), Some(Code::NotSupported));
+        assert_eq!(subscribe("auto-delete:true", Kind::Queue, false), Some(Code::NotSupported));
+        assert_eq!(subscribe("auto-delete:false", Kind::Queue, true), None);
+    }
+
+    #[test]
+    fn a_routing_has_to_be_that_of_the_name() {
+        for (value, kind, code) in [
+            ("ANYCAST", Kind::Queue, None),
+            ("anycast", Kind::WorkerTopic, None),
+            ("MULTICAST", Kind::Topic, None),
+            ("MULTICAST", Kind::Queue, Some(Code::NotSupported)),
+            ("ANYCAST", Kind::Topic, Some(Code::NotSupported)),
+            ("BOTH", Kind::Topic, Some(Code::HeaderValue)),
+        ] {
+            assert_eq!(send(&format!("destination-type:{value}"), kind), code, "{value}");
+            assert_eq!(subscribe(&format!("subscription-type:{value}"), kind, false), code, "{value}");
+        }
+    }
+
+    #[test]
+    fn every_header_of_send_is_an_option_so_that_it_is_looked_for() {
+        for (name, _) in SEND.iter().chain(&QUEUE) {
+            assert!(header::is_option(name), "{}", String::from_utf8_lossy(name));
+        }
+        assert!(header::is_option(AUTO_DELETE) && header::is_option(header::DESTINATION_TYPE));
+    }
+}

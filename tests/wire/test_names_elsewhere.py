@@ -1,0 +1,75 @@
+"""Destinations in other brokers' words: PRODUCT.md 5."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.frames import VERSIONS
+from tests.support.queues import fill
+
+SAME = {"/queue/": "/amq/queue/", "/topic/": "/exchange/amq.topic/"}
+ELSEWHERE = ["/exchange/amq.direct/a", "/exchange/logs", "/reply-queue/amq.gen-1", "queue://a", "topic://a/b"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", SAME)
+def test_a_send_in_rabbitmq_s_words_reaches_who_subscribed_here(
+    client: Clients, topic: str, version: str, kind: str
+) -> None:
+    own = topic.replace("/topic/", kind)
+    wire, publisher = client(version), client(version)
+    wire.subscribe(own)
+    publisher.send_and_wait(own.replace(kind, SAME[kind]), "x")
+    wire.expect_message("x", destination=own)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", SAME)
+def test_a_subscription_in_rabbitmq_s_words_gets_what_is_sent_here(
+    client: Clients, topic: str, version: str, kind: str
+) -> None:
+    own = topic.replace("/topic/", kind)
+    wire, publisher = client(version), client(version)
+    wire.subscribe(own.replace(kind, SAME[kind]))
+    publisher.send_and_wait(own, "x")
+    wire.expect_message("x", destination=own)
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_in_1_0_it_may_be_left_by_that_name(client: Clients, topic: str, kind: str) -> None:
+    own = topic.replace("/topic/", kind)
+    name = own.replace(kind, SAME[kind])
+    wire, publisher = client("1.0"), client()
+    wire.send(frames.subscribe(name, None, receipt="s"))
+    wire.expect_receipt("s")
+    wire.send(frames.unsubscribe(None, ("destination", name), receipt="u"))
+    wire.expect_receipt("u")
+    fill(publisher, own, "for nobody")
+    wire.barrier(publisher)
+
+
+def test_a_pattern_may_be_in_rabbitmq_s_words(client: Clients, topic: str) -> None:
+    wire, publisher = client(), client()
+    wire.subscribe(topic.replace("/topic/", "/exchange/amq.topic/") + ".*.b")
+    publisher.send_and_wait(topic + ".a.b", "x")
+    wire.expect_message("x", destination=topic + ".a.b")
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_what_only_others_have_is_refused(client: Clients, name: str, command: str) -> None:
+    wire = client()
+    wire.send(frames.frame(command, ("destination", name), id="0", receipt="r"))
+    error = wire.expect_error("E-DEST-INVALID", receipt_id="r")
+    assert (name in error.text and "'/topic/" in error.text) or "'reply-to:/temp-queue/" in error.text, error
+
+
+def test_compat_takes_every_name_as_a_topic(client: Clients, shared_broker: StartBroker) -> None:
+    broker = shared_broker(compat="stompica")
+    wire = client(to=broker)
+    for number, name in enumerate([*SAME.values(), *ELSEWHERE]):
+        wire.subscribe(name, str(number))
+        wire.send(frames.send(name, "x"))
+        wire.expect_message("x", destination=name)
