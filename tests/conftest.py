@@ -6,6 +6,8 @@ Whatever depends on a broker runs twice, with `writers=1` and with `writers=4`.
 from __future__ import annotations
 
 import itertools
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +22,12 @@ _names = itertools.count()
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes are numbered, not spelled: they may be long, or masked at random, and ids must not differ by process."""
     return argname if isinstance(val, bytes) else None
+
+
+def pytest_configure() -> None:
+    """Lets Ctrl-C reach what the tests start: a shell in the background has all its children ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
