@@ -23,7 +23,7 @@ from tests.analysis import synthetic
 from tests.analysis.conftest import Planted
 from tests.analysis.synthetic import Ints
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 
 def exact(values: Ints, fraction: tuple[int, int]) -> int:

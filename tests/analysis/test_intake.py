@@ -20,7 +20,7 @@ from stompica.recording.schema import TABLES
 from tests.analysis import synthetic
 from tests.analysis.synthetic import Shape
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.analysis import synthetic
 from tests.analysis.conftest import Planted
 from tests.interop import runtimes
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 
 def test_the_verdict_names_the_regression_and_nothing_else(planted: Planted) -> None:

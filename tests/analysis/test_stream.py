@@ -18,7 +18,7 @@ from stompica.analysis.session import AnalysisError
 from stompica.recording import RunWriter
 from tests.analysis import synthetic
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 LATE_US = 120_000_000
 """The watermark."""
@@ -106,7 +106,7 @@ def test_a_job_killed_outright_goes_on_where_it_was(spark: SparkSession, recorde
             [*command, "--master", "local[1]"], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
         )
     try:
-        second, deadline = 0, time.monotonic() + 120
+        second, deadline = 0, time.monotonic() + 300
         while not list(into.glob("per_minute/*/_SUCCESS")):
             assert job.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
             assert time.monotonic() < deadline, "nothing was written"

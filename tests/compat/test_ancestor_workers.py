@@ -13,7 +13,7 @@ from tests.support.clients import Clients, StartBroker
 from tests.support.process import BrokerProcess
 from tests.support.wire import Wire
 
-TTL_MS = 60_000
+TTL_MS = 600_000
 CONNECTIONS = 800
 MANY = 1000
 WORKERS = 10

@@ -48,7 +48,7 @@ def test_watch_prints_until_it_is_ended(broker: BrokerProcess, tmp_path: Path) -
         assert asking.stdout is not None
         lines = [asking.stdout.readline() for _ in range(2)]
         asking.stdout.close()
-        assert asking.wait(20) == 0, "nobody reads any more"
+        assert asking.wait(60) == 0, "nobody reads any more"
     assert all("held_bytes" in line for line in lines)
 
 

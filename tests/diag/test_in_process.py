@@ -100,7 +100,7 @@ def test_watch_ends_when_another_thread_closes_it(own: stompica.Broker) -> None:
     reader = threading.Thread(target=lambda: taken.extend(records))
     reader.start()
     records.close()
-    reader.join(10)
+    reader.join(60)
     assert not reader.is_alive() and taken == []
 
 
@@ -115,7 +115,7 @@ def test_watch_ends_with_a_broker_that_was_drained() -> None:
     with stompica.Broker(writers=4) as broker:
         records = broker.diag.watch("session", interval=0.01)
         next(records)
-        assert broker.drain(10)
+        assert broker.drain(60)
         assert list(records) == []
         with pytest.raises(stompica.NotRunning, match="has ended"):
             broker.diag("session")

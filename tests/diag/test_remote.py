@@ -143,7 +143,7 @@ def test_header_values_are_unescaped_and_frames_may_come_in_pieces() -> None:
 
 
 def test_no_answer_in_time() -> None:
-    with server(CONNECTED, b"") as url, diag.connect(url, timeout=0.1) as remote:
+    with server(CONNECTED, b"") as url, diag.connect(url, timeout=1) as remote:
         with pytest.raises(diag.DiagError, match=r"did not answer in time|closed the connection"):
             remote("session")
         remote.close()

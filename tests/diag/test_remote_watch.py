@@ -96,7 +96,7 @@ def test_who_waits_is_woken_when_another_thread_closes_it(remote: diag.RemoteDia
     reader = threading.Thread(target=lambda: taken.extend(records))
     reader.start()
     records.close() if closed == "watch" else remote.close()
-    reader.join(10)
+    reader.join(60)
     assert not reader.is_alive() and taken == []
 
 
@@ -111,7 +111,7 @@ def test_two_threads_may_take_from_one_watch(remote: diag.RemoteDiag) -> None:
     for reader in readers:
         reader.start()
     for reader in readers:
-        reader.join(30)
+        reader.join(60)
     assert len(taken) == 6
     records.close()
 
@@ -243,7 +243,7 @@ def message(clients: int) -> bytes:
     ],
 )
 def test_a_server_that_can_not_be_watched_is_named(answer: bytes, what: str) -> None:
-    with server(CONNECTED, answer, lingers=True) as address, diag.connect(address, timeout=0.5) as remote:
+    with server(CONNECTED, answer, lingers=True) as address, diag.connect(address, timeout=2) as remote:
         records = remote.watch("session", interval=OFTEN)
         with pytest.raises(diag.DiagError, match=f"stomp://{address}.*{what}"):
             next(records)
@@ -251,7 +251,7 @@ def test_a_server_that_can_not_be_watched_is_named(answer: bytes, what: str) -> 
 
 
 def test_a_dead_peer_does_not_hang_an_async_iterator() -> None:
-    with server(CONNECTED, message(1), lingers=True) as address, diag.connect(address, timeout=0.5) as remote:
+    with server(CONNECTED, message(1), lingers=True) as address, diag.connect(address, timeout=2) as remote:
 
         async def take() -> list[int]:
             return [record.clients async for record in remote.watch("session", interval=OFTEN)]
@@ -261,7 +261,7 @@ def test_a_dead_peer_does_not_hang_an_async_iterator() -> None:
 
 
 def test_a_question_without_an_answer_ends_the_watches_of_its_connection() -> None:
-    with server(CONNECTED, message(1), lingers=True) as address, diag.connect(address, timeout=0.5) as remote:
+    with server(CONNECTED, message(1), lingers=True) as address, diag.connect(address, timeout=2) as remote:
         records = remote.watch("session", interval=60)
         assert next(records).clients == 1
         for _ in range(2):
@@ -299,5 +299,5 @@ def test_a_connection_that_is_dropped_ends_its_thread(broker: BrokerProcess) -> 
     del remote
     gc.collect()
     for reader in readers:
-        reader.join(10)
+        reader.join(60)
         assert not reader.is_alive()

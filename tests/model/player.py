@@ -17,7 +17,7 @@ from tests.support.parser import Frame
 from tests.support.wire import Wire
 from tests.support.ws import WebSocket
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds until what the broker owes counts as forgotten."""
 CLIENTS_MAX = 5
 PREFETCH_NAMES = ("prefetch-count", "activemq.prefetchSize", "prefetch")
