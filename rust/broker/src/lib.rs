@@ -19,6 +19,7 @@ mod clock;
 mod command;
 pub mod config;
 mod diag;
+mod fan_out;
 mod handle;
 mod ids;
 mod io;

@@ -10,6 +10,7 @@ use stompica_proto::encode::Message;
 use stompica_proto::{Frame, ProtocolError, header};
 
 use super::Flow;
+use crate::fan_out::FanOutKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::options::{self, Retain, SendOptions};
@@ -61,11 +62,15 @@ impl Shard {
         }
         let id = self.next_id();
         let message = Message { destination: &name, id: &id, headers, plain: sent.plain, body: sent.body };
-        self.publish(&message, destination, shards);
+        let going = self.publish(&message, destination, shards);
         if self.waits_for_subscriber(destination) {
             self.tell(to.home, QueueMail::Stale(Stored::new(&message)));
         }
         let receipt = frame.header(header::RECEIPT);
+        if let Some(fan_out) = going {
+            let asker = self.ask(key, receipt.as_deref(), self.id().bit()).asker();
+            return Ok(self.await_fan_out(key, fan_out, asker));
+        }
         if receipt.is_some() {
             self.receipt(key, receipt.as_deref());
         }
@@ -130,8 +135,7 @@ impl Shard {
             return self.commit_operations(key, vec![operation], frame);
         }
         if to.kind.is_topic() {
-            self.send_to_topic(key, &message, to, shards, &options, receipt.as_deref());
-            return Ok(Flow::Done);
+            return Ok(self.send_to_topic(key, &message, to, shards, &options, receipt.as_deref()));
         }
         self.send_to_queue(key, Stored::with_options(&message, &options), to.home, receipt.as_deref())?;
         Ok(Flow::Done)
@@ -181,27 +185,33 @@ impl Shard {
         shards: u64,
         options: &SendOptions,
         receipt: Option<&[u8]>,
-    ) {
+    ) -> Flow {
+        let mut going = None;
         let expired = options.expires_ms != 0 && options.expires_ms <= self.now_ms();
         if expired {
             self.counters.expired += 1;
         } else {
-            self.publish(message, to.destination, shards);
+            going = self.publish(message, to.destination, shards);
             // A last value waits as such.
             if options.retain != Some(Retain::Set) && self.waits_for_subscriber(to.destination) {
                 self.tell(to.home, QueueMail::Stale(Stored::with_options(message, options)));
             }
         }
         let Some(retain) = options.retain else {
-            if receipt.is_some() {
-                self.receipt(key, receipt);
+            if let Some(fan_out) = going {
+                let asker = self.ask(key, receipt, self.id().bit()).asker();
+                return self.await_fan_out(key, fan_out, asker);
             }
-            return;
+            self.receipt(key, receipt);
+            return Flow::Done;
         };
-        let asker = self.ask(key, receipt, to.home.bit()).asker();
+        let answer_to = self.ask(key, receipt, to.home.bit());
+        let asker = answer_to.asker();
+        let flow = going.map_or(Flow::Done, |fan_out| self.await_fan_outs(key, &[fan_out], answer_to));
         let set = retain == Retain::Set && !expired;
         let stored = Stored::with_options(message, options);
         self.tell(to.home, QueueMail::Retain(stored, set, Some(asker)));
+        flow
     }
 
     fn send_to_queue(
@@ -224,16 +234,22 @@ impl Shard {
         Ok(())
     }
 
-    /// Gives a message to the local subscriptions and to the other shards that have some.
-    pub(crate) fn publish(&mut self, message: &Message<'_>, destination: Destination, shards: u64) {
+    /// Gives a message to the local subscriptions and to the other shards that have some. Returns what goes on behind
+    /// this turn.
+    pub(crate) fn publish(
+        &mut self,
+        message: &Message<'_>,
+        destination: Destination,
+        shards: u64,
+    ) -> Option<FanOutKey> {
         self.counters.messages_in += 1;
         if shards != 0 {
             self.mail_message(message, shards);
         }
         if self.observes {
-            self.deliver_observed(message, destination);
+            self.deliver_observed(message, destination)
         } else {
-            self.deliver(message, destination);
+            self.deliver(message, destination)
         }
     }
 
@@ -244,15 +260,16 @@ impl Shard {
         destination: Destination,
         home: ShardId,
         retained: bool,
-    ) {
+    ) -> Option<FanOutKey> {
         if stored.is_expired(self.now_ms()) {
             self.counters.expired += 1;
-            return;
+            return None;
         }
         let shards = self.router.remote(destination);
-        self.publish(&stored.message(), destination, shards);
+        let going = self.publish(&stored.message(), destination, shards);
         if !retained && self.waits_for_subscriber(destination) {
             self.tell(home, QueueMail::Stale(stored));
         }
+        going
     }
 }

@@ -74,6 +74,13 @@ impl Answers {
         self.pending.push_back(Pending { token, answer, waiting });
     }
 
+    /// So much more is to be answered first.
+    pub fn await_more(&mut self, token: u64, count: u32) {
+        if let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) {
+            self.pending[at].waiting += count;
+        }
+    }
+
     /// One more shard has answered.
     pub fn note(&mut self, token: u64) {
         if let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) {

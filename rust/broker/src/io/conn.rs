@@ -10,6 +10,7 @@ use stompica_proto::{Decoder, session::Session};
 
 use crate::ids::ConnKey;
 use crate::io::answers::Answers;
+use crate::io::deferred::Deferred;
 use crate::io::flight::Flight;
 use crate::io::pulse::Pulse;
 use crate::outbox::Outbox;
@@ -97,6 +98,8 @@ pub struct Conn {
     pub input: Vec<u8>,
     /// What waits to be written.
     pub outbox: Outbox,
+    /// What waits until there is room in the outbox.
+    pub deferred: Option<Box<Deferred>>,
     /// How far it has come.
     pub phase: Phase,
     /// Where it stands in the flush lists.
@@ -167,6 +170,7 @@ impl Conn {
             session: Session::new(),
             input: Vec::new(),
             outbox: Outbox::default(),
+            deferred: None,
             phase: Phase::Open,
             flush: Flush::Idle,
             undrained: false,
@@ -204,6 +208,12 @@ impl Conn {
             Transport::WebSocket(_) => Framing::WebSocket,
             _ => Framing::Stomp,
         }
+    }
+
+    /// Whether a message can go straight into the outbox: it is under its limit, and nothing is to go before.
+    #[must_use]
+    pub fn has_room(&self, outbox_limit: usize) -> bool {
+        self.outbox.bytes() < outbox_limit && self.deferred.is_none()
     }
 
     /// The WebSocket state, if it is one.

@@ -2,6 +2,7 @@
 
 pub mod answers;
 pub mod conn;
+pub mod deferred;
 pub mod flight;
 pub mod listener;
 pub mod pulse;

@@ -1,7 +1,9 @@
 //! A message that may wait: an exact-size copy that moves, without being copied again, from the shard that received it
-//! to the home of its queue and on to the shard of its consumer. Whoever holds it is responsible for it.
+//! to the home of its queue and on to the shard of its consumer. Whoever holds it is responsible for it. Where one
+//! message goes to many (last values, queues of single subscriptions), the copies share its bytes.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use stompica_proto::Version;
 use stompica_proto::encode::Message;
@@ -28,11 +30,36 @@ pub fn count_bytes(bytes: i64) {
     HELD.set(HELD.get() + bytes);
 }
 
+/// The bytes of a message: destination, id, headers, body. A message of one owner is one allocation.
+#[derive(Debug)]
+enum Payload {
+    Own(Box<[u8]>),
+    Shared(Arc<Shared>),
+}
+
+/// Bytes that several messages have in common, counted once.
+#[derive(Debug)]
+struct Shared(Box<[u8]>);
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        HELD.set(HELD.get() - self.0.len() as i64);
+    }
+}
+
+impl Payload {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Payload::Own(bytes) => bytes,
+            Payload::Shared(shared) => &shared.0,
+        }
+    }
+}
+
 /// One message at rest.
 #[derive(Debug)]
 pub struct Stored {
-    /// Destination, id, headers, body.
-    bytes: Box<[u8]>,
+    payload: Payload,
     destination_len: u32,
     headers_len: u32,
     id_len: u16,
@@ -73,7 +100,7 @@ impl Stored {
             bytes.extend_from_slice(part);
         }
         let stored = Stored {
-            bytes: bytes.into_boxed_slice(),
+            payload: Payload::Own(bytes.into_boxed_slice()),
             destination_len: message.destination.len() as u32,
             headers_len: message.headers.len() as u32,
             id_len: message.id.len() as u16,
@@ -103,15 +130,37 @@ impl Stored {
         stored
     }
 
-    /// What `memory_limit` counts for it.
+    /// What `memory_limit` counts for it; shared bytes count by themselves.
     fn cost(&self) -> i64 {
-        (self.bytes.len() + size_of::<Stored>() + 16) as i64
+        let own = match &self.payload {
+            Payload::Own(bytes) => bytes.len(),
+            Payload::Shared(_) => 0,
+        };
+        (own + size_of::<Stored>() + 16) as i64
+    }
+
+    /// The same message once more. From now on both share its bytes.
+    #[must_use]
+    pub fn share(&mut self) -> Stored {
+        if let Payload::Own(bytes) = &mut self.payload {
+            // What was counted as a part of this message now counts by itself.
+            self.payload = Payload::Shared(Arc::new(Shared(std::mem::take(bytes))));
+        }
+        self.copy().unwrap_or_else(|| Stored::new(&self.message()))
+    }
+
+    /// A copy that shares the bytes, if they are shared already.
+    fn copy(&self) -> Option<Stored> {
+        let Payload::Shared(shared) = &self.payload else { return None };
+        let copy = Stored { payload: Payload::Shared(Arc::clone(shared)), ..*self };
+        HELD.set(HELD.get() + copy.cost());
+        Some(copy)
     }
 
     /// The message.
     #[must_use]
     pub fn message(&self) -> Message<'_> {
-        let (destination, rest) = self.bytes.split_at(self.destination_len as usize);
+        let (destination, rest) = self.payload.bytes().split_at(self.destination_len as usize);
         let (id, rest) = rest.split_at(usize::from(self.id_len));
         let (headers, body) = rest.split_at(self.headers_len as usize);
         Message { destination, id, headers, plain: self.plain, body }
@@ -120,13 +169,13 @@ impl Stored {
     /// Its destination.
     #[must_use]
     pub fn destination(&self) -> &[u8] {
-        &self.bytes[..self.destination_len as usize]
+        &self.payload.bytes()[..self.destination_len as usize]
     }
 
     /// Bytes of destination, id, headers and body: what credit and `max_queue_bytes` count.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.bytes.len()
+        self.payload.bytes().len()
     }
 
     /// Whether its time is over.

@@ -65,6 +65,12 @@ impl Router {
         SubscriptionKey { index: self.subscriptions.insert(subscription) as u32, generation }
     }
 
+    /// The generation of the newest subscription.
+    #[must_use]
+    pub fn newest_subscription(&self) -> u32 {
+        self.generation_of_subscriptions
+    }
+
     /// A subscription, unless it is gone.
     pub fn subscription_mut(&mut self, key: SubscriptionKey) -> Option<&mut Subscription> {
         self.subscriptions.get_mut(key.index as usize).filter(|found| found.generation == key.generation)

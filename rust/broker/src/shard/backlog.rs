@@ -156,7 +156,10 @@ impl Shard {
         let Ok(destination) = self.destination(stored.destination()) else { return };
         if self.router.entry_count(destination) > 0 {
             let shards = self.router.remote(destination);
+            // Its publisher may have sent one before it that is on its way.
+            self.fan_outs.in_order = true;
             self.publish(&stored.message(), destination, shards);
+            self.fan_outs.in_order = false;
         } else {
             self.hold_stale(stored);
         }

@@ -10,7 +10,6 @@
 //! parked longer than `publish_timeout` is refused with `E-MEMORY`.
 
 use stompica_proto::ProtocolError;
-use stompica_proto::encode::Message;
 use stompica_proto::error::Code;
 
 use super::Shard;
@@ -22,7 +21,6 @@ use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Conn, Phase};
 use crate::log::Level;
 use crate::notice::with_notice;
-use crate::options;
 use crate::queue::QueueKey;
 use crate::queue::parts::Queue;
 use crate::queue::stored::Stored;
@@ -44,7 +42,10 @@ pub(super) fn make_room(
     frames: usize,
 ) -> bool {
     if matches!(config.slow_consumer, SlowConsumer::Block(_)) {
-        return true;
+        return false; // later
+    }
+    if conn.outbox.bytes() < config.outbox_limit {
+        return true; // only messages of queues wait, and nothing was promised about their place
     }
     // A turn may fill an outbox that its socket would take at once; only what is still full then is slow. A RECEIPT
     // must not leave before the turn's batch is posted, though. An error will be met again at the regular flush.
@@ -54,8 +55,7 @@ pub(super) fn make_room(
         return true;
     }
     match config.slow_consumer {
-        SlowConsumer::Block(_) => true,
-        SlowConsumer::Disconnect => false,
+        SlowConsumer::Block(_) | SlowConsumer::Disconnect => false,
         SlowConsumer::DropNewest => {
             conn.dropped = conn.dropped.saturating_add(frames as u32);
             counters.dropped += frames as u64;
@@ -112,8 +112,8 @@ impl Shard {
 
     /// Puts a message to a topic into the queue of one subscription. The queue of one that acknowledges counts as a part
     /// of its connection's outbox.
-    pub(super) fn deliver_to_queue(&mut self, message: &Message<'_>, queue: QueueKey, member: Member) {
-        let stored = Stored::with_options(message, &options::options_in(message.headers, self.now_ms));
+    pub(super) fn deliver_to_queue(&mut self, stored: Stored, queue: QueueKey, member: Member) {
+        self.budget.deliveries += 1;
         if member.conn == ConnKey::NONE.index {
             return self.home.enqueue(queue, stored); // a durable subscription
         }
@@ -161,7 +161,8 @@ impl Shard {
         let blocks = matches!(self.config.slow_consumer, SlowConsumer::Block(_));
         let waiting = self.waiting_bytes(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
-        let full = waiting >= self.config.outbox_limit || self.memory.is_short;
+        let owed = conn.deferred.as_ref().is_some_and(|deferred| deferred.has_topics());
+        let full = waiting >= self.config.outbox_limit || owed || self.memory.is_short;
         if !blocks || !full || conn.full_since_ms.is_some() || conn.phase != Phase::Open {
             return;
         }
@@ -180,7 +181,8 @@ impl Shard {
         let limit = self.config.outbox_limit;
         let waiting = self.waiting_bytes(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.full_since_ms.is_some() && waiting < limit / 2 {
+        let owed = conn.deferred.as_ref().is_some_and(|deferred| deferred.has_topics());
+        if conn.full_since_ms.is_some() && waiting < limit / 2 && !owed {
             conn.full_since_ms = None;
             self.change_full(key, false);
         }

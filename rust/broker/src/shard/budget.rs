@@ -27,9 +27,14 @@ impl Budget {
 
     /// Whether the rest has to wait for the next turn.
     pub(crate) fn is_exhausted(self) -> bool {
-        self.encoded >= TURN_ENCODED_MAX
-            || self.deliveries >= TURN_DELIVERIES_MAX
-            || self.visited >= TURN_VISITED_MAX
+        self.is_used_up(1)
+    }
+
+    /// Whether one part in `share` of the turn is used up.
+    pub(crate) fn is_used_up(self, share: usize) -> bool {
+        self.encoded >= TURN_ENCODED_MAX / share
+            || self.deliveries >= TURN_DELIVERIES_MAX / share
+            || self.visited >= TURN_VISITED_MAX / share
     }
 }
 
@@ -47,11 +52,11 @@ pub(super) struct Heaviest {
 }
 
 impl Heaviest {
-    /// Notes what a turn has done for mail and for sockets.
-    pub fn note(&mut self, mail: Budget, sockets: Budget, took: Duration) {
-        self.encoded = self.encoded.max(mail.encoded + sockets.encoded);
-        self.deliveries = self.deliveries.max(mail.deliveries + sockets.deliveries);
-        self.visited = self.visited.max(mail.visited + sockets.visited);
+    /// Notes what a turn has done in all its parts.
+    pub fn note(&mut self, parts: [Budget; 3], took: Duration) {
+        self.encoded = self.encoded.max(parts.iter().map(|part| part.encoded).sum());
+        self.deliveries = self.deliveries.max(parts.iter().map(|part| part.deliveries).sum());
+        self.visited = self.visited.max(parts.iter().map(|part| part.visited).sum());
         self.took = self.took.max(took);
     }
 }
@@ -70,7 +75,7 @@ mod tests {
         assert!(used_up.into_iter().all(Budget::is_exhausted));
         let mut budget = Budget { encoded: TURN_ENCODED_MAX - 1, ..Budget::default() };
         budget.visit(TURN_VISITED_MAX - 1);
-        assert!(!budget.is_exhausted());
+        assert!(!budget.is_exhausted() && budget.is_used_up(2));
     }
 
     #[test]
@@ -78,8 +83,8 @@ mod tests {
         let one = Budget { encoded: 5, deliveries: 1, visited: 2 };
         let other = Budget { encoded: 1, deliveries: 4, visited: 3 };
         let mut heaviest = Heaviest::default();
-        heaviest.note(one, other, Duration::from_micros(7));
-        heaviest.note(other, Budget::default(), Duration::from_micros(9));
+        heaviest.note([one, other, Budget::default()], Duration::from_micros(7));
+        heaviest.note([other, Budget::default(), Budget::default()], Duration::from_micros(9));
         let Heaviest { encoded, deliveries, visited, took } = heaviest;
         assert_eq!((encoded, deliveries, visited, took.as_micros()), (6, 5, 5, 9));
     }

@@ -134,6 +134,7 @@ impl Shard {
 
     /// Removes all subscriptions of a connection.
     pub(super) fn forget_subscriptions(&mut self, key: ConnKey) {
+        self.forget_deferred(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.subscriptions.is_empty() {
             return;
@@ -157,6 +158,7 @@ impl Shard {
                 self.change_full_of(index, false);
             }
         }
+        self.forget_deferred_of(conn, SubscriptionKey { index, generation });
         self.remember_taken_back(conn, index, &taken);
         if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
             flight.unacked -= taken.len();

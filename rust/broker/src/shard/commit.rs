@@ -13,6 +13,7 @@ use stompica_proto::{Frame, ProtocolError};
 use super::Shard;
 use super::parking::{Pause, Question};
 use crate::command::Flow;
+use crate::fan_out::FanOutKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::Conn;
 use crate::options::Retain;
@@ -93,7 +94,8 @@ impl Shard {
         }
         if waiting == 0 {
             self.apply(key, commit);
-            return Ok(Flow::Done);
+            let waits = self.conns.get(key).is_some_and(|conn| conn.wait.is_on());
+            return Ok(if waits { Flow::Waiting } else { Flow::Done });
         }
         if let Some(conn) = self.conns.get_mut(key) {
             conn.committing = Some(Box::new(commit));
@@ -247,20 +249,29 @@ impl Shard {
         let prepared = homes.iter().copied().chain([self.id]);
         let mut queued: Vec<(ShardId, Vec<Stored>)> = prepared.map(|home| (home, Vec::new())).collect();
         let mut retained = Vec::new();
+        let mut going = Vec::new();
         self.batch.join(true);
+        self.fan_outs.in_order = true;
         for operation in operations {
             match operation {
                 Operation::Ack { subscription, number, verdict } => {
                     self.acknowledge(key, subscription, number, verdict);
                 }
                 Operation::Send(stored, retain) => {
-                    self.apply_send(stored, retain, &mut queued, &mut retained)
+                    going.extend(self.apply_send(stored, retain, &mut queued, &mut retained));
                 }
             }
         }
+        self.fan_outs.in_order = false;
         self.batch.join(false);
         let homes = queued.iter().fold(0, |bits, (home, _)| bits | home.bit()) & !self.id.bit();
-        let to = self.ask_in_any_case(key, receipt.as_deref(), homes);
+        going.retain(|fan_out| self.fan_outs.is_live(*fan_out));
+        let waits_here = if going.is_empty() { 0 } else { self.id.bit() };
+        let to = self.ask_in_any_case(key, receipt.as_deref(), homes | waits_here);
+        if let Some((last, earlier)) = going.split_last() {
+            self.await_fan_outs(key, earlier, to);
+            self.await_fan_out(key, *last, to.asker());
+        }
         for (home, messages) in queued {
             if home == self.id {
                 self.settle_prepared((self.id, token), messages, false);
@@ -279,8 +290,8 @@ impl Shard {
         retain: Option<Retain>,
         queued: &mut Vec<(ShardId, Vec<Stored>)>,
         retained: &mut Vec<(ShardId, Stored, bool)>,
-    ) {
-        let Ok(destination) = self.destination(stored.destination()) else { return };
+    ) -> Option<FanOutKey> {
+        let destination = self.destination(stored.destination()).ok()?;
         let Destination { kind, home, .. } = destination;
         if kind.is_topic() {
             if let Some(retain) = retain {
@@ -288,13 +299,13 @@ impl Shard {
                 copy.expires_ms = stored.expires_ms;
                 retained.push((home, copy, retain == Retain::Set));
             }
-            self.publish_stored(stored, destination, home, retain == Some(Retain::Set));
-            return;
+            return self.publish_stored(stored, destination, home, retain == Some(Retain::Set));
         }
         match queued.iter_mut().find(|(at, _)| *at == home) {
             Some((_, messages)) => messages.push(stored),
             None => queued.push((home, vec![stored])),
         }
+        None
     }
 }
 

@@ -109,8 +109,9 @@ impl Shard {
             let again_ms = self.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
             next_ms = next_ms.min(if conn.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
         }
-        match conn.wait.since_ms() {
+        match conn.wait.bounded_since_ms() {
             Some(since_ms) => next_ms.min(since_ms.saturating_add(millis(self.config.publish_timeout))),
+            None if conn.wait.is_on() => next_ms,
             None => next_ms.min(self.silence_deadline(conn)),
         }
     }
@@ -152,8 +153,10 @@ impl Shard {
             self.control(key, |out| out.push(b'\n'));
         }
         let Some(conn) = self.conns.get(key) else { return };
-        if let Some(since_ms) = conn.wait.since_ms() {
-            if now_ms >= since_ms.saturating_add(millis(self.config.publish_timeout)) {
+        if conn.wait.is_on() {
+            let timeout_ms = millis(self.config.publish_timeout);
+            let since_ms = conn.wait.bounded_since_ms();
+            if since_ms.is_some_and(|since_ms| now_ms >= since_ms.saturating_add(timeout_ms)) {
                 self.refuse_waiting(key);
             }
         } else if now_ms >= self.silence_deadline(conn) {
@@ -175,7 +178,7 @@ impl Shard {
         let what = match conn.wait.question() {
             Some(Question::Commit(_)) => "COMMIT",
             Some(Question::Query(_)) => "query",
-            None => "SEND",
+            Some(Question::FanOut(_)) | None => "SEND",
         };
         let held_ms = millis(self.config.publish_timeout);
         let text = format!("a {what} was held for publish_timeout={held_ms} ms: {}", conn.wait.describe());

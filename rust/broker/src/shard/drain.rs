@@ -69,8 +69,9 @@ impl Shard {
         }
         let others = (0..self.outgoing.len()).map(|at| ShardId(at as u8)).filter(|at| *at != self.id);
         let all = others.fold(0, |bits, at| bits | at.bit());
+        let is_delivered = self.is_delivered();
         let Some(draining) = &mut self.draining else { return };
-        let complete = draining.announced && draining.finished & all == all && self.inbound.is_empty();
+        let complete = draining.announced && draining.finished & all == all && is_delivered;
         if complete && !closing {
             draining.closing = true;
             for key in self.conns.keys() {
@@ -84,11 +85,16 @@ impl Shard {
 
     /// Nothing received is left to be handled, and no RECEIPT waits.
     fn is_quiet(&self) -> bool {
-        self.inbound.is_empty()
+        self.is_delivered()
             && self.conns.iter().all(|(_, conn)| {
                 conn.phase != Phase::Open
                     || (!conn.backlog && !conn.undrained && !conn.wait.is_on() && conn.answers.is_empty())
             })
+    }
+
+    /// Every message that came has reached its subscriptions here.
+    fn is_delivered(&self) -> bool {
+        self.inbound.is_empty() && self.fan_outs.is_empty()
     }
 
     fn cut_off_draining(&mut self) {

@@ -18,10 +18,12 @@ use crate::diag::Query;
 use crate::diag::answer::Answer;
 use crate::diag::part::Part;
 use crate::diag::stages::{Began, Stage};
+use crate::fan_out::FanOutKey;
 use crate::ids::ConnKey;
 use crate::io::conn::Phase;
 use crate::queue::SubscriptionKey;
 use crate::queue::mail::QueueMail;
+use crate::queue::stored::Stored;
 use crate::router::Destination;
 use crate::router::group::{Place, SubscriptionIndex};
 
@@ -243,7 +245,7 @@ impl Shard {
         let found = &self.router.groups[group as usize];
         let (sink, member) = (found.sink, found.members[member as usize]);
         match sink {
-            Some(queue) => self.deliver_to_queue(&message, queue, member),
+            Some(queue) => self.deliver_to_queue(Stored::new(&message), queue, member),
             None => self.deliver_to_one(&message, group, member),
         }
     }
@@ -251,10 +253,15 @@ impl Shard {
     /// Delivers while times are taken.
     #[cold]
     #[inline(never)]
-    pub(crate) fn deliver_observed(&mut self, message: &Message<'_>, destination: Destination) {
+    pub(crate) fn deliver_observed(
+        &mut self,
+        message: &Message<'_>,
+        destination: Destination,
+    ) -> Option<FanOutKey> {
         let began = self.stages.begin(Stage::Encode);
-        self.deliver(message, destination);
+        let going = self.deliver(message, destination);
         self.stages.end(Stage::Encode, began);
+        going
     }
 
     /// Looks whether somebody looks on: times are taken, or frames logged.

@@ -3,17 +3,29 @@
 use std::mem::take;
 use std::sync::Arc;
 
+use super::Shard;
 use super::close::GOING_AWAY;
-use super::mailbox::{Accepted, Mail};
+use super::mailbox::{Accepted, Batch, Mail};
 use super::parking::Pause;
-use super::{Inbound, Shard};
 use crate::config::Config;
 use crate::diag::stages::Stage;
+use crate::fan_out::FanOutKey;
 use crate::handle::ConnectionInfo;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Conn, Transport};
 use crate::log::Level;
 use crate::queue::Subscriber;
+
+/// A batch that is being routed.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    batch: Arc<Batch>,
+    /// The turn in which it was taken.
+    turn: u64,
+    next: usize,
+    /// The one in front of `next` is still on its way.
+    behind: Option<FanOutKey>,
+}
 
 impl Shard {
     /// Takes all mail; messages are only queued here and routed by [`Shard::route_inbound`].
@@ -28,7 +40,9 @@ impl Shard {
 
     fn read_mail(&mut self, mail: Mail) {
         match mail {
-            Mail::Batch(batch) => self.inbound.push_back(Inbound { batch, turn: self.turn, next: 0 }),
+            Mail::Batch(batch) => {
+                self.inbound.push_back(Inbound { batch, turn: self.turn, next: 0, behind: None })
+            }
             Mail::Accepted(accepted) => self.adopt(accepted),
             Mail::Interest { from, name, interested, reply, backlog } => {
                 self.hand_out();
@@ -77,20 +91,23 @@ impl Shard {
     /// Routes messages of other shards, as far as the turn allows.
     pub(super) fn route_inbound(&mut self) {
         while !self.budget.is_exhausted()
-            && let Some(Inbound { batch, turn, mut next }) = self.inbound.pop_front()
+            && self.has_inbound()
+            && let Some(Inbound { batch, turn, mut next, .. }) = self.inbound.pop_front()
         {
             let mut routed = 0;
             let mut more = true;
+            let mut behind = None;
             let began = self.stages.begin(Stage::Encode);
-            while more && (!self.budget.is_exhausted() || batch.is_joined_at(next)) {
+            while more && behind.is_none() && !self.budget.is_exhausted() {
                 match batch.next_for(self.id, next) {
                     None => more = false,
-                    Some((message, behind)) => {
-                        next = behind;
+                    Some((message, rest)) => {
+                        next = rest;
                         routed += 1;
                         // The sending shard has checked the name.
                         if let Ok(destination) = self.destination(message.destination) {
-                            self.deliver(&message, destination);
+                            let going = self.deliver(&message, destination);
+                            behind = going.filter(|going| self.fan_outs.is_going(*going));
                         }
                     }
                 }
@@ -99,17 +116,25 @@ impl Shard {
             self.counters.frames_mailed += routed as u64;
             self.tell_of_room(routed);
             if more {
-                self.inbound.push_front(Inbound { batch, turn, next });
+                self.inbound.push_front(Inbound { batch, turn, next, behind });
             }
         }
     }
 
-    /// Whether every message that was mailed before the connection's last bytes were read has been routed.
+    /// Whether messages of other shards can be routed: those in front of them have been.
+    pub(super) fn has_inbound(&self) -> bool {
+        self.inbound
+            .front()
+            .is_some_and(|first| first.behind.is_none_or(|fan_out| !self.fan_outs.is_going(fan_out)))
+    }
+
+    /// Whether every message that was mailed before the connection's last bytes were read has been routed, and no
+    /// transaction is routed in part.
     pub(crate) fn mail_is_routed(&self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get(key) else { return true };
-        self.shared_len() == 1
-            || (conn.read_turn < self.turn
-                && self.inbound.front().is_none_or(|first| first.turn > conn.read_turn + 1))
+        let is_routed =
+            |first: &Inbound| first.turn > conn.read_turn + 1 && !first.batch.is_joined_at(first.next);
+        self.shared_len() == 1 || (conn.read_turn < self.turn && self.inbound.front().is_none_or(is_routed))
     }
 
     /// Takes over a connection.
@@ -164,6 +189,8 @@ impl Shard {
     /// Nothing waits in this shard: no input, no mail, no outbox.
     fn is_settled(&self) -> bool {
         self.inbound.is_empty()
+            && self.fan_outs.is_empty()
+            && self.refill.is_empty()
             && self.undrained.is_empty()
             && self.parking.is_empty()
             && self.conns.iter().all(|(_, conn)| conn.outbox.is_empty())

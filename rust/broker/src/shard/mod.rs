@@ -24,6 +24,7 @@ mod deadline;
 mod deliver;
 mod diagnose;
 mod drain;
+mod fan_out;
 pub(crate) mod gather;
 mod http;
 mod input;
@@ -58,6 +59,7 @@ use self::commit::Prepared;
 use self::deliver::{Run, Tails};
 use self::drain::Draining;
 use self::gather::Diagnostics;
+use self::mail::Inbound;
 use self::mailbox::{Batch, Mail};
 use self::memory::MemoryState;
 use self::parking::Parking;
@@ -66,6 +68,7 @@ use self::timer::{POLL_MAX_MS, Timers};
 use crate::chunk::ChunkPool;
 use crate::config::Config;
 use crate::diag::stages::{Stage, Stages};
+use crate::fan_out::FanOuts;
 use crate::ids::{ConnKey, MessageIds, ShardId};
 use crate::io::conn::Conns;
 use crate::io::listener::Listener;
@@ -89,15 +92,6 @@ const READ_BYTES: usize = 64 << 10;
 const PACED_FLUSHES: usize = 32;
 /// How often a shard that waits for memory looks again.
 const MEMORY_POLL: Duration = Duration::from_millis(10);
-
-/// A batch that is being routed.
-#[derive(Debug)]
-struct Inbound {
-    batch: Arc<Batch>,
-    /// The turn in which it was taken.
-    turn: u64,
-    next: usize,
-}
 
 /// One I/O thread.
 #[derive(Debug)]
@@ -144,6 +138,10 @@ pub struct Shard {
     parking: Parking,
     dirty: Vec<ConnKey>,
     paced: VecDeque<ConnKey>,
+    /// Messages on their way to more than one turn can serve.
+    pub(crate) fan_outs: FanOuts,
+    /// Connections whose outbox has room for what they are owed.
+    refill: VecDeque<ConnKey>,
     run: Option<Run>,
     open_groups: Vec<GroupIndex>,
     newly_full: Vec<ConnKey>,
@@ -210,6 +208,8 @@ impl Shard {
             parking: Parking::default(),
             dirty: Vec::new(),
             paced: VecDeque::new(),
+            fan_outs: FanOuts::default(),
+            refill: VecDeque::new(),
             run: None,
             open_groups: Vec::new(),
             newly_full: Vec::new(),
@@ -259,7 +259,8 @@ impl Shard {
         !self.undrained.is_empty()
             || !self.dirty.is_empty()
             || !self.paced.is_empty()
-            || !self.inbound.is_empty()
+            || self.has_inbound()
+            || self.has_deliveries()
             || self.parking.has_retries()
             || self.home.has_work()
             || self.router.has_to_trim()
@@ -306,6 +307,8 @@ impl Shard {
         // with a budget of its own, so that neither starves the other.
         self.route_inbound();
         let for_mail = take(&mut self.budget);
+        self.proceed_with_deliveries();
+        let for_deliveries = take(&mut self.budget);
         self.serve_sockets();
         self.accept();
         self.meet_deadlines();
@@ -322,7 +325,7 @@ impl Shard {
         self.note_lost_answers();
         self.publish_counters();
         self.end_of_turn(began);
-        self.heaviest.note(for_mail, self.budget, began_at.elapsed());
+        self.heaviest.note([for_mail, for_deliveries, self.budget], began_at.elapsed());
         self.reclaim_if_idle();
     }
 

@@ -90,7 +90,7 @@ impl Shard {
             self.counters.bytes_out += written as u64;
             self.counters.writes += 1;
         }
-        let (phase, full) = (conn.phase, conn.full_since_ms.is_some());
+        let (phase, full, owed) = (conn.phase, conn.full_since_ms.is_some(), conn.deferred.is_some());
         if matches!(flushed, Ok(Flushed::More)) {
             conn.flush = Flush::Prompt;
             self.dirty.push(key);
@@ -102,6 +102,9 @@ impl Shard {
             Err(error) => self.drop_connection(key, &error.to_string()),
             Ok(Flushed::Drained) if phase == Phase::Closing => self.begin_linger(key),
             Ok(Flushed::Drained | Flushed::Blocked | Flushed::More) => {}
+        }
+        if owed {
+            self.note_room(key);
         }
         if full {
             self.note_progress(key);

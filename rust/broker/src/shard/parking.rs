@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use super::Shard;
+use crate::fan_out::FanOutKey;
 use crate::ids::ConnKey;
 use crate::io::conn::{Conns, Phase};
 
@@ -44,6 +45,8 @@ pub enum Question {
     Commit(u64),
     /// To the query of diagnostics with this number, by all shards.
     Query(u64),
+    /// When its message has reached everybody.
+    FanOut(FanOutKey),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +96,13 @@ impl Wait {
         self.is_on().then_some(self.since_ms)
     }
 
+    /// Since when it waits for what `publish_timeout` bounds. A message that is on its way is done with when those who
+    /// hold it up have read or were cut off.
+    #[must_use]
+    pub fn bounded_since_ms(&self) -> Option<u64> {
+        self.since_ms().filter(|_| !matches!(self.question(), Some(Question::FanOut(_))))
+    }
+
     /// Whether its next frame has been held and has not passed since.
     #[must_use]
     pub fn has_held(&self) -> bool {
@@ -113,6 +123,7 @@ impl Wait {
             Some(Reason::Room(Pause::Mailbox, _)) => "max_input_queue_size is reached",
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
             Some(Reason::Answer(Question::Query(_))) => "a query of diagnostics waits for all shards",
+            Some(Reason::Answer(Question::FanOut(_))) => "its message has not reached everybody yet",
             None => "nothing",
         }
     }

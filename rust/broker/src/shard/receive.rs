@@ -16,6 +16,7 @@ use super::Shard;
 use super::deliver::push_numbers;
 use super::timer::Due;
 use crate::ids::{ConnKey, ShardId};
+use crate::io::deferred::Waiting;
 use crate::io::flight::{Flight, Writing};
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::{Credit, Delivery, GivenBack, Progress};
@@ -41,6 +42,18 @@ pub(super) fn shown(destination: &[u8]) -> SmallVec<[u8; 128]> {
 impl Shard {
     /// Hands a message of a queue to one of this shard's subscriptions, or gives it back if that is gone.
     pub(super) fn receive(&mut self, home: ShardId, delivery: Delivery) {
+        let limit = self.config.outbox_limit;
+        if let Some(found) = self.router.subscription_mut(delivery.subscriber.key)
+            && self.conns.get(found.conn).is_some_and(|conn| !conn.has_room(limit))
+        {
+            let conn = found.conn;
+            return self.defer(conn, Waiting::Queued(Box::new((home, delivery))));
+        }
+        self.receive_now(home, delivery);
+    }
+
+    /// The same, whatever its outbox holds.
+    pub(super) fn receive_now(&mut self, home: ShardId, delivery: Delivery) {
         let Delivery { subscriber, queue, consumer, stored } = delivery;
         let origin = Origin { home, queue, consumer };
         let Some((key, number)) = self.next_delivery(subscriber.key) else {

@@ -1,0 +1,358 @@
+//! Messages that more subscriptions want than one turn can serve, or whose receivers are full: over several turns.
+//!
+//! [`Shard::deliver`] hands such a message over to a fan-out, which goes on each turn until the turn's share of the
+//! work is done. A connection whose outbox is full gets its copy later: until then it owes it ([`Deferred`]), and all
+//! that follows waits behind it. So what a message costs is bounded by `outbox_limit` and by the turn, not by the
+//! number of its receivers. Once an outbox is under half it is filled again.
+
+use smallvec::SmallVec;
+use stompica_proto::encode::Message;
+
+use super::Shard;
+use super::parking::Question;
+use crate::command::Flow;
+use crate::config::SlowConsumer;
+use crate::fan_out::{FanOutKey, is_meant};
+use crate::ids::{ConnKey, ShardId};
+use crate::io::deferred::{Deferred, Waiting};
+use crate::options;
+use crate::queue::SubscriptionKey;
+use crate::queue::asker::{AnswerTo, Asker};
+use crate::queue::mail::QueueMail;
+use crate::queue::parts::{Delivery, GivenBack};
+use crate::queue::stored::Stored;
+use crate::queue::unacked::Origin;
+use crate::router::Destination;
+use crate::router::group::{GroupIndex, Member, Place};
+
+/// A message that is encoded to more bytes than this goes over several turns, if it goes to several groups.
+const AT_ONCE_BYTES: usize = 1 << 20;
+/// The same for the number of groups.
+const AT_ONCE_GROUPS: usize = 2000;
+/// What a frame has beside the message's own parts, about.
+const FRAME_BYTES: usize = 160;
+
+/// Bytes that one message is encoded to for so many groups, about.
+fn encoded_bytes(message: &Message<'_>, groups: usize) -> usize {
+    let frame = message.body.len() + message.headers.len() + message.destination.len() + FRAME_BYTES;
+    frame.saturating_mul(groups)
+}
+
+impl Shard {
+    /// Whether a message to this destination cannot be delivered at once: too many groups want it, somebody behind it
+    /// is full, or another one is to be delivered before it.
+    pub(super) fn takes_turns(&self, message: &Message<'_>, destination: Destination) -> bool {
+        let (mut groups, mut full) = (0, 0);
+        for place in 0..self.router.entry_count(destination) {
+            let Some(entry) = self.router.entry_at(destination, place) else { break };
+            let entry = &self.router.entries[entry as usize];
+            groups += entry.groups.len();
+            full += entry.full_local;
+        }
+        let large = groups > 1 && (groups > AT_ONCE_GROUPS || encoded_bytes(message, groups) > AT_ONCE_BYTES);
+        large || (full > 0 && self.blocks()) || self.fan_outs.must_queue()
+    }
+
+    /// Delivers a message by and by. Returns what goes on behind this turn.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn fan_out(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
+        let stored = Stored::with_options(message, &options::options_in(message.headers, self.now_ms));
+        let mut groups = Vec::new();
+        for place in 0..self.router.entry_count(destination) {
+            let Some(entry) = self.router.entry_at(destination, place) else { break };
+            groups.extend_from_slice(&self.router.entries[entry as usize].groups);
+        }
+        self.budget.visit(groups.len() / 64);
+        let key = self.fan_outs.begin(stored, groups, self.router.newest_subscription());
+        self.proceed_with_fan_outs(1);
+        self.fan_outs.finish(key);
+        self.fan_outs.is_live(key).then_some(key)
+    }
+
+    /// Lets a publisher wait until its message has reached everybody; then `asker` has its answer.
+    pub(crate) fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, asker: Asker) -> Flow {
+        match self.fan_outs.attend(fan_out, conn, asker) {
+            None => self.wait_for(conn, Question::FanOut(fan_out)),
+            Some(asker) => self.answer(asker, Ok(())), // it is over
+        }
+        Flow::Waiting
+    }
+
+    /// The same for messages that an answer waits for beside others.
+    pub(crate) fn await_fan_outs(&mut self, conn: ConnKey, fan_outs: &[FanOutKey], to: AnswerTo) -> Flow {
+        if let Some(conn) = self.conns.get_mut(conn) {
+            conn.answers.await_more(to.token, fan_outs.len() as u32);
+        }
+        for fan_out in fan_outs {
+            self.await_fan_out(conn, *fan_out, to.asker());
+        }
+        Flow::Waiting
+    }
+
+    fn blocks(&self) -> bool {
+        matches!(self.config.slow_consumer, SlowConsumer::Block(_))
+    }
+
+    /// Whether so much is held that nothing more is to be encoded for anybody who does not read.
+    fn is_out_of_memory(&self) -> bool {
+        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
+        self.shared.memory.load(std::sync::atomic::Ordering::Relaxed) >= limit / 100 * 95
+    }
+
+    /// Whether fan-outs and full outboxes have something to do in the next turn.
+    pub(super) fn has_deliveries(&self) -> bool {
+        !self.refill.is_empty() || (self.fan_outs.first().is_some() && !self.is_out_of_memory())
+    }
+
+    /// Goes on with what earlier turns began, for half of a turn each.
+    pub(super) fn proceed_with_deliveries(&mut self) {
+        self.proceed_with_fan_outs(2);
+        for _ in 0..self.refill.len() {
+            if self.budget.is_exhausted() {
+                break;
+            }
+            let Some(key) = self.refill.pop_front() else { break };
+            self.refill_outbox(key);
+        }
+    }
+
+    /// Goes on with fan-outs, in the order of their beginning, until one part in `share` of the turn is used up.
+    fn proceed_with_fan_outs(&mut self, share: usize) {
+        while let Some(key) = self.fan_outs.first() {
+            if self.budget.is_used_up(share) || self.is_out_of_memory() {
+                return;
+            }
+            let Some(mut stored) = self.fan_outs.take_message(key) else { return };
+            self.hand_out();
+            self.tails.begin();
+            while !self.budget.is_used_up(share)
+                && let Some((group, newest)) = self.fan_outs.next_group(key)
+            {
+                self.budget.visit(1);
+                self.fan_out_to_group(&mut stored, group, key, newest);
+                if stored.size() >= AT_ONCE_BYTES / 16 {
+                    self.count_memory();
+                    if self.is_out_of_memory() {
+                        break;
+                    }
+                }
+            }
+            self.fan_outs.put_back(key, stored);
+            self.end_fan_out(key);
+        }
+    }
+
+    /// Lets its publisher go on, if it has reached everybody.
+    fn end_fan_out(&mut self, key: FanOutKey) {
+        if let Some((conn, asker)) = self.fan_outs.finish(key) {
+            self.answer(asker, Ok(()));
+            self.go_on_after(conn, Question::FanOut(key));
+        }
+    }
+
+    fn fan_out_to_group(&mut self, stored: &mut Stored, index: GroupIndex, key: FanOutKey, newest: u32) {
+        let Some(group) = self.router.groups.get(index as usize) else { return };
+        if let (Some(queue), [member]) = (group.sink, &group.members[..]) {
+            let member = *member;
+            if self.is_meant(member, newest) {
+                let copy = stored.share();
+                self.deliver_to_queue(copy, queue, member);
+                self.tails.begin(); // whatever that delivered may have used them
+            }
+            return;
+        }
+        let mut ready = SmallVec::<[Member; 8]>::new();
+        for at in 0..group.members.len() {
+            let Some(&member) =
+                self.router.groups.get(index as usize).and_then(|group| group.members.get(at))
+            else {
+                break;
+            };
+            if !self.is_meant(member, newest) {
+                continue;
+            }
+            if self.is_blocked(member.conn) {
+                self.owe(member, key);
+            } else {
+                ready.push(member);
+            }
+        }
+        match ready[..] {
+            [] => {}
+            [member] => self.deliver_to_one(&stored.message(), index, member),
+            _ => {
+                let (chunk, start, end) = self.encode_shared(&stored.message(), index);
+                self.hand_to(&ready, chunk, start, end);
+            }
+        }
+    }
+
+    /// Whether a subscription was there when the fan-out began.
+    fn is_meant(&self, member: Member, newest: u32) -> bool {
+        let found = self.router.subscriptions.get(member.subscription as usize);
+        found.is_some_and(|found| is_meant(found.generation, newest))
+    }
+
+    /// Whether a message of a topic has to wait for room in an outbox.
+    fn is_blocked(&mut self, conn: u32) -> bool {
+        let blocks = self.blocks();
+        let limit = self.config.outbox_limit;
+        let conn = self.conns.member_mut(conn);
+        conn.deferred.is_some() || (blocks && conn.outbox.bytes() >= limit)
+    }
+
+    /// A subscription gets its copy of a fan-out's message later.
+    fn owe(&mut self, member: Member, fan_out: FanOutKey) {
+        let Some(found) = self.router.subscriptions.get(member.subscription as usize) else { return };
+        let key = SubscriptionKey { index: member.subscription, generation: found.generation };
+        self.budget.deliveries += 1;
+        self.fan_outs.wait(fan_out);
+        self.defer(found.conn, Waiting::Copy(fan_out, key));
+    }
+
+    /// The same for the message that is being delivered at once to others.
+    #[cold]
+    pub(super) fn owe_at_once(&mut self, message: &Message<'_>, member: Member) {
+        let key = match self.tails.owed {
+            Some(key) => key,
+            None => self.fan_outs.begin(Stored::new(message), Vec::new(), 0),
+        };
+        self.tails.owed = Some(key);
+        self.owe(member, key);
+    }
+
+    /// Something waits until a connection's outbox has room.
+    pub(super) fn defer(&mut self, key: ConnKey, waiting: Waiting) {
+        let limit = self.config.outbox_limit;
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let deferred = conn.deferred.get_or_insert_default();
+        let is_first = deferred.push(waiting);
+        if conn.outbox.bytes() <= limit / 2 && !deferred.is_listed {
+            deferred.is_listed = true;
+            self.refill.push_back(key);
+        }
+        if is_first && conn.full_since_ms.is_none() {
+            self.newly_full.push(key);
+        }
+    }
+
+    /// A socket has taken something: if the outbox is under half now, what waits for it follows.
+    pub(super) fn note_room(&mut self, key: ConnKey) {
+        let (limit, now_ms) = (self.config.outbox_limit, self.now_ms);
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(deferred) = &mut conn.deferred else { return };
+        if conn.outbox.bytes() > limit / 2 {
+            return;
+        }
+        if let Some(since_ms) = &mut conn.full_since_ms {
+            *since_ms = now_ms; // its consumer reads; that it is owed so much is not its fault
+        }
+        if !deferred.is_listed {
+            deferred.is_listed = true;
+            self.refill.push_back(key);
+        }
+    }
+
+    /// Encodes what a connection is owed, until its outbox is full or the turn's work is done.
+    fn refill_outbox(&mut self, key: ConnKey) {
+        let limit = self.config.outbox_limit;
+        self.hand_out();
+        let tight = self.is_out_of_memory();
+        let Some(mut deferred) = self.conns.get_mut(key).and_then(|conn| conn.deferred.take()) else {
+            return;
+        };
+        deferred.is_listed = false;
+        let mut prepared = None;
+        let mut has_room = true;
+        while has_room && !self.budget.is_exhausted() {
+            let Some(waiting) = deferred.pop() else { break };
+            self.budget.visit(1);
+            self.deliver_waiting(key, waiting, &mut prepared);
+            let bytes = self.conns.get(key).map_or(0, |conn| conn.outbox.bytes());
+            has_room = bytes < limit && !(tight && bytes > 0);
+        }
+        let Some(conn) = self.conns.get_mut(key) else { return self.drop_deferred(*deferred) };
+        if deferred.is_empty() {
+            if conn.full_since_ms.is_some() {
+                self.note_progress(key);
+            }
+            return;
+        }
+        if has_room {
+            deferred.is_listed = true;
+            self.refill.push_back(key);
+        }
+        conn.deferred = Some(deferred);
+    }
+
+    fn deliver_waiting(&mut self, key: ConnKey, waiting: Waiting, prepared: &mut Option<FanOutKey>) {
+        match waiting {
+            Waiting::Copy(fan_out, subscription) => {
+                let place = self.router.subscription_mut(subscription).map(|found| (found.conn, found.place));
+                if let Some((conn, Place::Topic { group, .. })) = place
+                    && let Some(stored) = self.fan_outs.take_message(fan_out)
+                {
+                    if *prepared != Some(fan_out) {
+                        self.tails.begin();
+                        *prepared = Some(fan_out);
+                    }
+                    let member = Member { conn: conn.index, subscription: subscription.index };
+                    self.deliver_to_one(&stored.message(), group, member);
+                    self.fan_outs.put_back(fan_out, stored);
+                }
+                self.fan_outs.arrived(fan_out);
+                self.end_fan_out(fan_out);
+            }
+            Waiting::Range(chunk, start, end) => {
+                if let Some(conn) = self.conns.get_mut(key)
+                    && conn.outbox.push_shared(&mut self.chunks, chunk, start, end)
+                {
+                    self.chunks.retain(chunk, 1);
+                }
+                self.chunks.release(chunk);
+                self.queue_for_flushing(key);
+            }
+            Waiting::Queued(queued) => {
+                *prepared = None;
+                self.receive_now(queued.0, queued.1);
+            }
+        }
+    }
+
+    /// A connection ends: nothing more is owed to it.
+    pub(super) fn forget_deferred(&mut self, key: ConnKey) {
+        if let Some(deferred) = self.conns.get_mut(key).and_then(|conn| conn.deferred.take()) {
+            self.drop_deferred(*deferred);
+        }
+    }
+
+    fn drop_deferred(&mut self, mut deferred: Deferred) {
+        self.budget.visit(deferred.len());
+        while let Some(waiting) = deferred.pop() {
+            match waiting {
+                Waiting::Copy(fan_out, _) => {
+                    self.fan_outs.arrived(fan_out);
+                    self.end_fan_out(fan_out);
+                }
+                Waiting::Range(chunk, ..) => self.chunks.release(chunk),
+                Waiting::Queued(queued) => self.give_back_waiting(queued.0, queued.1),
+            }
+        }
+    }
+
+    /// A subscription ends: messages of queues that wait for its connection go to others.
+    pub(super) fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
+        let Some(deferred) = self.conns.get_mut(conn).and_then(|conn| conn.deferred.as_mut()) else { return };
+        self.budget.visit(deferred.len());
+        for (home, delivery) in deferred.take_queued(key) {
+            self.give_back_waiting(home, delivery);
+        }
+    }
+
+    fn give_back_waiting(&mut self, home: ShardId, delivery: Delivery) {
+        let Delivery { queue, consumer, stored, .. } = delivery;
+        let origin = Origin { home, queue, consumer };
+        self.tell(home, QueueMail::GiveBack(origin, stored, GivenBack::Lost));
+    }
+}
