@@ -44,7 +44,7 @@ def test_temporary_queues_take_their_deadlines_along(client: Clients, patient: B
     for number in range(100):
         own = f"/temp-queue/{number}"
         wire.send(
-            frames.subscribe(own, number, ack="client", prefetch_count=1),
+            frames.subscribe(own, str(number), ack="client", prefetch_count=1),
             *(frames.send(own, body, ttl=HOUR_MS) for body in ("held", "waits")),
         )
         wire.expect_message("held", subscription=str(number))
@@ -58,7 +58,7 @@ def test_an_unsubscribed_consumer_has_no_ack_timeout(client: Clients, patient: B
     watcher, wire = client(to=patient), client(to=patient)
     before = timers(watcher)
     for number in range(100):
-        wire.subscribe(queue, number, ack="client-individual")
+        wire.subscribe(queue, str(number), ack="client-individual")
         wire.send(frames.send(queue, str(number)))
         message = wire.expect_message(str(number))
         wire.send(ack(wire, message))
@@ -79,7 +79,7 @@ def test_an_interval_ends_with_its_subscription(client: Clients, patient: Broker
     watcher, wire = client(to=patient), client(to=patient)
     before = timers(watcher)
     for number in range(100):
-        wire.send(frames.subscribe(f"DIAG/{number}", number, interval=interval_ms, query="store"))
+        wire.send(frames.subscribe(f"DIAG/{number}", str(number), interval=interval_ms, query="store"))
         wire.expect_message(subscription=str(number))
     for number in range(100):
         unsubscribe_and_wait(wire, str(number))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.diagnostics import answer
+from tests.support.parser import Frame
 from tests.support.queues import ack
 
 BODY = "." * 900
@@ -22,7 +23,8 @@ def test_a_window_is_not_given_to_each_thread(
     wire.send(
         frames.subscribe(f"{queue}/>", "s", ack="client-individual", prefetch_count=0, consumer_window_size=WINDOW)
     )
-    watcher, held = client(to=broker), []
+    watcher = client(to=broker)
+    held: list[Frame] = []
     while len(held) < QUEUES:
         held.append(wire.expect_message(BODY))
         in_flight = sum(row["in_flight"] for row in answer(watcher, "queues"))
