@@ -49,6 +49,18 @@ impl<T> Keyed<T> {
         Some(self.slots.remove(key.index as usize).1)
     }
 
+    /// The key of the item in a slot.
+    #[must_use]
+    pub fn key_at(&self, index: usize) -> Option<Key> {
+        self.slots.get(index).map(|slot| Key { index: index as u32, generation: slot.0 })
+    }
+
+    /// Slots, free ones included.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots.capacity()
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

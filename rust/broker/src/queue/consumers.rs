@@ -1,43 +1,37 @@
 //! Who consumes what: subscriptions that come and go, queues that match a pattern.
 
 use super::home::Home;
-use super::parts::{Consumer, Credit, Queue};
-use super::stored::DEAD_LETTERS;
-use super::{ConsumerKey, QueueKey, QueueKind, Subscriber};
-use crate::config::Compat;
-use crate::router::destination::Kind;
+use super::parts::{Consumed, Consumer, Credit, Queue, Taker};
+use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
 
 /// Lists of consumers are rid of those that left once they are this much longer than they need to be.
-const STALE_MAX: usize = 32;
+pub(super) const STALE_MAX: usize = 32;
 
 impl Home {
     /// Adds a consumer of one queue, with all its credit.
     pub fn attach(&mut self, queue: QueueKey, subscriber: Subscriber, credit: Credit) -> ConsumerKey {
-        let key = self.add_consumer(Consumer::new(subscriber, credit, None));
-        self.join(queue, key);
-        if let Some(queue) = self.queues.get_mut(queue) {
-            queue.exact += 1;
+        let key = self.add_consumer(Consumer::new(subscriber, credit, Consumed::Queue(queue)));
+        if let Some(joined) = self.queues.get_mut(queue) {
+            joined.ready.push_back(Taker::One(key));
+            joined.exact += 1;
+            self.touch(queue);
         }
         key
     }
 
-    /// Adds a consumer of every queue that a pattern matches, now or later, with its share of credit.
+    /// Adds a consumer of every queue that a pattern matches, now or later, with its share of credit. What waits in
+    /// queues that are there already reaches it as [`Home::proceed`] comes to them, if the pattern is new.
     pub fn attach_pattern(&mut self, pattern: &[u8], subscriber: Subscriber, credit: Credit) -> ConsumerKey {
-        let key = self.add_consumer(Consumer::new(subscriber, credit, Some(pattern.into())));
-        let slot = match self.patterns.get(pattern) {
-            Some(slot) => *slot,
-            None => {
-                let slot = self.by_pattern.insert(Vec::new()) as u32;
-                self.patterns.insert(pattern.into(), slot);
-                if let Ok(Some(parsed)) = self.rules.parse(pattern) {
-                    self.tree.insert(&parsed, slot);
-                }
-                slot
-            }
-        };
-        self.by_pattern[slot as usize].push(key);
-        for queue in self.matching(pattern) {
-            self.join(queue, key);
+        let generation = self.patterns.generation;
+        let pattern = self.patterns.add(pattern, &self.rules);
+        let key = self.add_consumer(Consumer::new(subscriber, credit, Consumed::Pattern(pattern)));
+        if let Some(joined) = self.patterns.get_mut(pattern) {
+            joined.consumers += 1;
+            joined.ring.push_back(key);
+        }
+        self.serve_soon(pattern);
+        if self.patterns.generation != generation {
+            self.sweep_all();
         }
         key
     }
@@ -49,55 +43,79 @@ impl Home {
         key
     }
 
-    /// The queues that a pattern matches.
-    fn matching(&self, pattern: &[u8]) -> Vec<QueueKey> {
-        let Ok(Some(parsed)) = self.rules.parse(pattern) else { return Vec::new() };
-        self.queues
-            .iter()
-            .filter(|(_, queue)| {
-                queue.kind.is_named() && may_match(pattern, &queue.name) && parsed.matches(&queue.name)
-            })
-            .map(|(key, _)| key)
-            .collect()
+    /// How many subscriptions consume a queue.
+    #[must_use]
+    pub fn consumers_of(&self, queue: &Queue) -> u32 {
+        let of_patterns = queue.patterns.iter().filter_map(|key| self.patterns.get(*key));
+        queue.exact + of_patterns.map(|pattern| pattern.consumers).sum::<u32>()
     }
 
-    /// Lets all consumers of matching patterns consume a new queue. Each new queue begins its round at another one,
-    /// so that many queues with few messages each are shared evenly too.
-    pub(super) fn attach_patterns(&mut self, key: QueueKey) {
-        let Some(queue) = self.queues.get(key) else { return };
-        let mut slots = Vec::new();
-        self.tree.matching(&queue.name, &mut slots);
-        let name = queue.name.clone();
-        let mut found: Vec<ConsumerKey> = slots
-            .iter()
-            .flat_map(|slot| &self.by_pattern[*slot as usize])
-            .filter(|at| {
-                let consumer = self.consumers.get(**at);
-                consumer.and_then(|it| it.pattern.as_deref()).is_some_and(|pattern| may_match(pattern, &name))
-            })
-            .copied()
-            .collect();
-        if found.is_empty() {
+    /// Whether anybody consumes a queue.
+    pub(super) fn is_consumed(&mut self, key: QueueKey) -> bool {
+        self.match_patterns(key);
+        self.queues.get(key).is_some_and(|queue| queue.exact > 0 || !queue.patterns.is_empty())
+    }
+
+    /// Whether a queue is a worker topic that nobody consumes: it takes no message.
+    pub(super) fn is_unmatched(&mut self, key: QueueKey) -> bool {
+        self.queues.get(key).is_some_and(|queue| queue.kind == QueueKind::Worker) && !self.is_consumed(key)
+    }
+
+    /// Brings what a queue knows of patterns up to date.
+    pub(super) fn match_patterns(&mut self, key: QueueKey) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        if queue.patterns_as_of == self.patterns.generation {
             return;
         }
-        let first = self.rotation % found.len();
-        self.rotation = self.rotation.wrapping_add(1);
-        found.rotate_left(first);
-        for consumer in found {
-            self.join(key, consumer);
+        queue.patterns_as_of = self.patterns.generation;
+        if !queue.kind.is_named() {
+            return;
         }
+        let found = self.patterns.matching(&queue.name);
+        self.visited += found.len();
+        if found == queue.patterns {
+            return;
+        }
+        self.references = self.references + found.len() - queue.patterns.len();
+        let known = std::mem::replace(&mut queue.patterns, found);
+        if known.iter().any(|known| self.patterns.get(*known).is_none()) {
+            let patterns = &self.patterns;
+            queue.ready.retain(|taker| match taker {
+                Taker::One(_) => true,
+                Taker::Pattern(pattern) => patterns.get(*pattern).is_some(),
+            });
+            queue.turns = 0;
+        }
+        let new: Vec<PatternKey> =
+            queue.patterns.iter().filter(|key| known.binary_search(key).is_err()).copied().collect();
+        self.join_in_turn(key, &new);
+        self.touch(key);
     }
 
-    fn join(&mut self, queue: QueueKey, consumer: ConsumerKey) {
-        if let (Some(joined), Some(joining)) = (self.queues.get_mut(queue), self.consumers.get_mut(consumer))
-        {
-            joined.ready.push_back(consumer);
-            joined.consumers += 1;
-            joining.queues.push(queue);
-            if joining.queues.len() > STALE_MAX && joining.queues.len().is_power_of_two() {
-                joining.queues.retain(|at| self.queues.get(*at).is_some()); // queues come and go
+    /// Lets patterns take from a queue. Each queue begins its round at another consumer, so that many queues with few
+    /// messages each are shared evenly too.
+    fn join_in_turn(&mut self, key: QueueKey, new: &[PatternKey]) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        let size = |key: &PatternKey| self.patterns.get(*key).map_or(0, |pattern| pattern.consumers as usize);
+        let all: usize = new.iter().map(size).sum();
+        let mut place = if all > 0 { self.rotation % all } else { 0 };
+        let first = new.iter().position(|key| match place.checked_sub(size(key)) {
+            None => true,
+            Some(behind) => {
+                place = behind;
+                false
             }
-            self.touch(queue);
+        });
+        let first = first.unwrap_or(0);
+        let in_turn = new[first..].iter().chain(&new[..first]);
+        if queue.ready.is_empty()
+            && let Some(front) = new.get(first)
+        {
+            queue.turns = size(front) - place;
+        }
+        queue.ready.extend(in_turn.map(|pattern| Taker::Pattern(*pattern)));
+        if new.len() > 1 {
+            self.rotation = self.rotation.wrapping_add(1);
         }
     }
 
@@ -105,37 +123,37 @@ impl Home {
     pub fn detach(&mut self, subscriber: Subscriber) {
         let Some(key) = self.by_subscriber.remove(&subscriber) else { return };
         let Some(consumer) = self.consumers.remove(key) else { return };
-        for at in &consumer.queues {
-            let Some(queue) = self.queues.get_mut(*at) else { continue };
-            queue.consumers -= 1;
-            queue.exact -= u32::from(consumer.pattern.is_none());
-            if queue.ready.len() > STALE_MAX + 2 * queue.consumers as usize {
-                queue.ready.retain(|other| self.consumers.get(*other).is_some());
-            }
-            self.without_consumer(*at);
-        }
-        if let Some(pattern) = consumer.pattern {
-            self.forget_pattern(&pattern, key);
+        match consumer.consumed {
+            Consumed::Queue(queue) => self.leave_queue(queue),
+            Consumed::Pattern(pattern) => self.leave_pattern(pattern),
         }
     }
 
-    fn without_consumer(&mut self, key: QueueKey) {
+    fn leave_queue(&mut self, key: QueueKey) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        queue.exact -= 1;
+        if queue.ready.len() > STALE_MAX + 2 * (queue.exact as usize + queue.patterns.len()) {
+            let consumers = &self.consumers;
+            queue.ready.retain(|taker| match taker {
+                Taker::One(consumer) => consumers.get(*consumer).is_some(),
+                Taker::Pattern(_) => true,
+            });
+        }
         self.release_unmatched(key);
         if self.queues.get(key).is_some_and(Queue::is_idle) {
             self.became_idle(key);
         }
     }
 
-    fn forget_pattern(&mut self, pattern: &[u8], key: ConsumerKey) {
-        let Some(&slot) = self.patterns.get(pattern) else { return };
-        let consumers = &mut self.by_pattern[slot as usize];
-        consumers.retain(|at| *at != key);
-        if consumers.is_empty() {
-            self.by_pattern.remove(slot as usize);
-            self.patterns.remove(pattern);
-            if let Ok(Some(parsed)) = self.rules.parse(pattern) {
-                self.tree.remove(&parsed, slot);
-            }
+    fn leave_pattern(&mut self, key: PatternKey) {
+        let Some(pattern) = self.patterns.get_mut(key) else { return };
+        pattern.consumers -= 1;
+        if pattern.consumers == 0 {
+            self.patterns.remove(key, &self.rules);
+            self.sweep_all();
+        } else if pattern.ring.len() > STALE_MAX + 2 * pattern.consumers as usize {
+            let consumers = &self.consumers;
+            pattern.ring.retain(|consumer| consumers.get(*consumer).is_some());
         }
     }
 
@@ -145,11 +163,4 @@ impl Home {
             queue.kind = QueueKind::Durable { shared };
         }
     }
-}
-
-/// Whether a pattern may match a name at all: only its own kind, and dead-letter queues only when its own text begins
-/// like theirs.
-fn may_match(pattern: &[u8], name: &[u8]) -> bool {
-    Kind::of(pattern, Compat::None) == Kind::of(name, Compat::None)
-        && (!name.starts_with(DEAD_LETTERS) || pattern.starts_with(DEAD_LETTERS))
 }

@@ -1,10 +1,33 @@
 //! Hot path: from a queue's front to the next consumer with credit.
 
-use std::mem::take;
-
+use super::consumers::STALE_MAX;
 use super::home::Home;
-use super::parts::{Credit, Delivery, Effect, Queue};
-use super::{ConsumerKey, QueueKey, Subscriber};
+use super::parts::{Consumed, Credit, Delivery, Effect, Queue, Taker};
+use super::{ConsumerKey, PatternKey, QueueKey, Subscriber};
+
+/// Queues that are looked at for each delivery that a call may make, at most.
+const LOOKS_PER_DELIVERY: usize = 16;
+/// Expired messages that are taken out of one queue at a time.
+const EXPIRED_MAX: usize = 256;
+
+/// Who takes a queue's next message.
+#[derive(Clone, Copy, Debug)]
+struct Chosen {
+    taker: Taker,
+    consumer: ConsumerKey,
+}
+
+/// What became of asking one taker.
+enum Asked {
+    /// This consumer has credit.
+    Has(ConsumerKey),
+    /// Only the one has that is to be avoided.
+    Avoided(ConsumerKey),
+    /// Nobody has.
+    Starved,
+    /// Nobody is there any more.
+    Gone,
+}
 
 impl Home {
     /// Remembers that a queue may have something to deliver.
@@ -14,25 +37,25 @@ impl Home {
             && queue.pending.has_next()
         {
             queue.touched = true;
-            self.touched.push(key);
+            self.touched.push_back(key);
         }
     }
 
     /// Delivers what can be delivered, as [`Effect::Deliver`], at most `deliveries_max` messages. Returns how many.
     pub fn dispatch(&mut self, deliveries_max: usize) -> usize {
         let mut left = deliveries_max;
-        while self.has_work() && left > 0 {
+        let looked_max = self.looked.saturating_add(deliveries_max.saturating_mul(LOOKS_PER_DELIVERY) as u64);
+        while left > 0 && self.looked < looked_max {
             // First, so that a message that one consumer refused finds another one.
-            for key in take(&mut self.unserved) {
-                self.serve_starved(key);
+            if let Some(pattern) = self.unserved.pop_front() {
+                self.serve_starved(pattern);
+            } else if let Some(queue) = self.touched.pop_front() {
+                self.dispatch_queue(queue, &mut left);
+            } else {
+                break;
             }
-            let mut touched = take(&mut self.touched);
-            for key in touched.drain(..) {
-                self.dispatch_queue(key, &mut left);
-            }
-            if self.touched.is_empty() {
-                self.touched = touched;
-            }
+            self.looked += 1;
+            self.visited += 1;
         }
         self.return_reclaimed();
         deliveries_max - left
@@ -42,16 +65,22 @@ impl Home {
     pub fn dispatch_queue(&mut self, key: QueueKey, left: &mut usize) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         queue.touched = false;
+        if queue.patterns_as_of != self.patterns.generation {
+            self.match_patterns(key);
+        }
+        let mut expired = 0;
         while let Some(queue) = self.queues.get_mut(key)
             && let Some(first) = queue.pending.first()
         {
-            if *left == 0 {
+            if *left == 0 || expired == EXPIRED_MAX {
                 return self.touch(key);
             }
             if first.is_expired(self.now_ms) {
                 if let Some(stored) = queue.pending.pop() {
                     self.expire(key, stored);
                 }
+                expired += 1;
+                self.visited += 1;
                 continue;
             }
             if queue.barriers.first().is_some_and(|barrier| first.seq > *barrier) {
@@ -67,34 +96,85 @@ impl Home {
         }
     }
 
-    /// The next consumer in the round that has credit; `avoid` only if nobody else has.
-    fn next_ready(&mut self, key: QueueKey, avoid: Option<ConsumerKey>) -> Option<ConsumerKey> {
+    /// The next consumer in the round that has credit; `avoid` only if nobody else has. Whoever has none leaves the
+    /// round; the one that is chosen has left it, too.
+    fn next_ready(&mut self, key: QueueKey, avoid: Option<ConsumerKey>) -> Option<Chosen> {
         let mut avoided = None;
         let chosen = loop {
-            let queue = self.queues.get_mut(key)?;
-            let Some(next) = queue.ready.pop_front() else { break None };
+            let Some(taker) = self.queues.get_mut(key)?.ready.pop_front() else { break None };
+            let asked = match taker {
+                Taker::One(consumer) => self.ask_one(consumer, avoid),
+                Taker::Pattern(pattern) => self.ask_pattern(pattern, key, avoid),
+            };
+            match asked {
+                Asked::Has(consumer) => break Some(Chosen { taker, consumer }),
+                Asked::Avoided(consumer) => avoided = Some(Chosen { taker, consumer }),
+                Asked::Starved | Asked::Gone => {}
+            }
+            if let Some(queue) = self.queues.get_mut(key) {
+                queue.turns = 0;
+            }
+        };
+        if chosen.is_some()
+            && let (Some(avoided), Some(queue)) = (avoided, self.queues.get_mut(key))
+        {
+            queue.ready.push_front(avoided.taker);
+        }
+        chosen.or(avoided)
+    }
+
+    fn ask_one(&mut self, key: ConsumerKey, avoid: Option<ConsumerKey>) -> Asked {
+        let Some(consumer) = self.consumers.get_mut(key) else { return Asked::Gone };
+        if !consumer.credit.is_left() {
+            consumer.starved = true;
+            Asked::Starved
+        } else if Some(key) == avoid {
+            Asked::Avoided(key)
+        } else {
+            Asked::Has(key)
+        }
+    }
+
+    /// Asks a pattern's consumers in turn. Where nobody has credit, the queue waits for one of them.
+    fn ask_pattern(&mut self, key: PatternKey, queue: QueueKey, avoid: Option<ConsumerKey>) -> Asked {
+        let Some(pattern) = self.patterns.get_mut(key) else { return Asked::Gone };
+        let mut avoided = None;
+        let mut chosen = None;
+        while let Some(next) = pattern.ring.pop_front() {
             let Some(consumer) = self.consumers.get_mut(next) else { continue };
             if !consumer.credit.is_left() {
-                consumer.starved.push_back(key);
-                if consumer.borrows && !consumer.wanting && consumer.credit.messages <= 0 {
+                consumer.starved = true;
+                self.visited += 1;
+                if !consumer.wanting && consumer.credit.messages <= 0 {
                     consumer.wanting = true;
                     self.effects.push(Effect::Want(consumer.subscriber, next));
                 }
             } else if Some(next) == avoid {
                 avoided = avoid;
             } else {
-                break Some(next);
+                chosen = Some(next);
+                break;
             }
-        };
-        if chosen.is_some()
-            && let (Some(avoided), Some(queue)) = (avoided, self.queues.get_mut(key))
-        {
-            queue.ready.push_front(avoided);
         }
-        chosen.or(avoided)
+        pattern.ring.extend(chosen);
+        if let Some(avoided) = avoided {
+            pattern.ring.push_front(avoided);
+        }
+        match (chosen, avoided) {
+            (Some(chosen), _) => Asked::Has(chosen),
+            (None, Some(avoided)) => Asked::Avoided(avoided),
+            (None, None) => {
+                if pattern.starved.len() > STALE_MAX + 2 * self.queues.len() {
+                    let queues = &self.queues;
+                    pattern.starved.retain(|at| queues.get(*at).is_some()); // queues come and go
+                }
+                pattern.starved.push_back(queue);
+                Asked::Starved
+            }
+        }
     }
 
-    fn deliver(&mut self, key: QueueKey, chosen: ConsumerKey) {
+    fn deliver(&mut self, key: QueueKey, Chosen { taker, consumer: chosen }: Chosen) {
         let (Some(queue), Some(consumer)) = (self.queues.get_mut(key), self.consumers.get_mut(chosen)) else {
             return;
         };
@@ -104,19 +184,22 @@ impl Home {
         queue.in_flight_bytes += size;
         consumer.credit.messages -= 1;
         consumer.credit.bytes -= size as i64;
-        if consumer.credit.is_left() || consumer.borrows {
-            queue.ready.push_back(chosen);
-        } else {
-            consumer.starved.push_back(key);
-        }
-        // Its other queues wait for it too, and nothing else would ask for them.
-        if consumer.borrows
-            && consumer.credit.messages <= 0
-            && !consumer.wanting
-            && !consumer.starved.is_empty()
-        {
-            consumer.wanting = true;
-            self.effects.push(Effect::Want(consumer.subscriber, chosen));
+        match taker {
+            Taker::One(_) if consumer.credit.is_left() => queue.ready.push_back(taker),
+            Taker::One(_) => consumer.starved = true,
+            Taker::Pattern(pattern) => {
+                // As many messages in a row as it has consumers, so that all of a queue's consumers get equally many.
+                let turns = match queue.turns {
+                    0 => self.patterns.get(pattern).map_or(1, |pattern| pattern.ring.len()),
+                    turns => turns,
+                };
+                queue.turns = turns.saturating_sub(1);
+                if queue.turns == 0 {
+                    queue.ready.push_back(taker);
+                } else {
+                    queue.ready.push_front(taker);
+                }
+            }
         }
         self.counts.redelivered += u64::from(stored.deliveries > 0);
         stored.deliveries += 1;
@@ -124,20 +207,75 @@ impl Home {
         self.effects.push(Effect::Deliver(Delivery { subscriber, queue: key, consumer: chosen, stored }));
     }
 
-    /// A consumer has credit again: back into the ring of the queues that found it without, one after the other.
-    fn serve_starved(&mut self, key: ConsumerKey) {
-        while let Some(consumer) = self.consumers.get_mut(key)
-            && consumer.credit.is_left()
+    /// A consumer that was found without credit has some again.
+    pub(super) fn rejoin(&mut self, key: ConsumerKey) {
+        let Some(consumer) = self.consumers.get_mut(key) else { return };
+        consumer.starved = false;
+        match consumer.consumed {
+            Consumed::Queue(at) => {
+                if let Some(queue) = self.queues.get_mut(at) {
+                    queue.ready.push_back(Taker::One(key));
+                    self.touch(at);
+                }
+            }
+            Consumed::Pattern(at) => {
+                if let Some(pattern) = self.patterns.get_mut(at) {
+                    pattern.ring.push_back(key);
+                    self.serve_soon(at);
+                }
+            }
+        }
+    }
+
+    /// Somebody came to the ring of a pattern.
+    pub(super) fn serve_soon(&mut self, key: PatternKey) {
+        if let Some(pattern) = self.patterns.get_mut(key)
+            && !pattern.unserved
+            && !pattern.starved.is_empty()
         {
-            let Some(starved) = consumer.starved.pop_front() else { return };
+            pattern.unserved = true;
+            self.unserved.push_back(key);
+        }
+    }
+
+    /// Queues that found nobody in the ring of a pattern take part again, one after the other: the next one follows when
+    /// this one has what it can get.
+    fn serve_starved(&mut self, key: PatternKey) {
+        let Some(pattern) = self.patterns.get_mut(key) else { return };
+        pattern.unserved = false;
+        while !pattern.ring.is_empty()
+            && let Some(starved) = pattern.starved.pop_front()
+        {
             let Some(queue) = self.queues.get_mut(starved) else { continue };
-            queue.ready.push_back(key);
+            queue.ready.push_back(Taker::Pattern(key));
+            self.visited += 1;
             if queue.pending.has_next() {
-                self.touch(starved);
-                self.unserved.push(key); // it may have credit left after that
+                if !pattern.starved.is_empty() {
+                    pattern.unserved = true;
+                    self.unserved.push_back(key);
+                }
+                if !queue.touched {
+                    queue.touched = true;
+                    self.touched.push_front(starved);
+                }
                 return;
             }
         }
+    }
+
+    /// Whether a queue of a pattern has a message and nobody to give it to.
+    fn has_starved(&mut self, key: PatternKey) -> bool {
+        let Some(pattern) = self.patterns.get_mut(key) else { return false };
+        while let Some(first) = pattern.starved.front().copied() {
+            match self.queues.get_mut(first) {
+                Some(queue) if queue.pending.has_next() => return true,
+                Some(queue) => queue.ready.push_back(Taker::Pattern(key)),
+                None => {}
+            }
+            pattern.starved.pop_front();
+            self.visited += 1;
+        }
+        false
     }
 
     /// Lends a consumer of a pattern credit.
@@ -153,33 +291,41 @@ impl Home {
             && !consumer.reclaimed
         {
             consumer.reclaimed = true;
-            self.reclaimed.push(key);
+            // What it has left when all that may need it now was looked at is not needed.
+            let then = self.looked + (self.touched.len() + self.unserved.len()) as u64;
+            self.reclaimed.push_back((then, key));
         }
         self.return_reclaimed();
     }
 
     pub(super) fn return_reclaimed(&mut self) {
-        if self.reclaimed.is_empty() {
-            return;
-        }
-        let (queues, consumers, effects) = (&mut self.queues, &mut self.consumers, &mut self.effects);
-        self.reclaimed.retain(|key| {
-            let Some(consumer) = consumers.get_mut(*key) else { return false };
-            let has_next = |at: &QueueKey| queues.get(*at).is_some_and(|queue| queue.pending.has_next());
-            if consumer.credit.messages > 0 && consumer.queues.iter().any(has_next) {
-                return true;
+        for _ in 0..self.reclaimed.len() {
+            let Some((then, key)) = self.reclaimed.pop_front() else { return };
+            self.visited += 1;
+            if then > self.looked && self.has_work() {
+                self.reclaimed.push_back((then, key));
+                continue;
             }
+            let Some(consumer) = self.consumers.get(key) else { continue };
+            let (credit, consumed) = (consumer.credit, consumer.consumed);
+            // Without bytes it could not be sent anything now, and asks again once it can.
+            if let Consumed::Pattern(pattern) = consumed
+                && credit.messages > 0
+                && self.has_starved(pattern)
+            {
+                self.reclaimed.push_back((then, key));
+                continue;
+            }
+            let Some(consumer) = self.consumers.get_mut(key) else { continue };
             consumer.reclaimed = false;
-            if consumer.credit.messages > 0 {
-                effects.push(Effect::Unused(consumer.subscriber, take(&mut consumer.credit.messages)));
-                // Back into the rings: whoever finds it there without credit asks for more.
-                for at in consumer.starved.drain(..) {
-                    if let Some(queue) = queues.get_mut(at) {
-                        queue.ready.push_back(*key);
-                    }
+            let messages = consumer.credit.messages;
+            if messages > 0 {
+                consumer.credit.messages = 0;
+                self.effects.push(Effect::Unused(consumer.subscriber, messages));
+                if consumer.starved {
+                    self.rejoin(key); // whoever finds it there without credit asks for more
                 }
             }
-            false
-        });
+        }
     }
 }

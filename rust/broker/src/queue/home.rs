@@ -1,25 +1,35 @@
 //! All queues that have their home on one shard, their consumers, and who gets what next.
 //!
-//! A consumer stands, for each queue it consumes, in exactly one place: in the queue's `ready` ring while it may have
-//! credit, or in its own `starved` list once it was found without. Credit that comes back takes it out of there. So a
-//! delivery costs no search, however many consumers a queue has.
+//! In a queue's `ready` ring stand its consumers and the patterns that match it; a pattern has a ring of its own
+//! consumers, which all of its queues share. A consumer of one queue is either in that queue's ring or `starved`, once
+//! it was found without credit; one of a pattern likewise in the pattern's ring. A pattern stands in a queue's ring, or
+//! the queue in the pattern's list of those that found nobody there. Credit that comes back puts a consumer back into
+//! its ring. So a delivery costs no search, however many consumers a queue and however many queues a pattern has.
 //!
 //! A consumer of one queue has all its credit at that queue's home. That of a consumer of a pattern is spread over all
 //! homes; one that runs out of it asks for more ([`Effect::Want`]), and others give up what they do not need
 //! ([`Effect::Unused`]), so that `prefetch-count` holds over all homes together.
 
+use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
 
 use hashbrown::{HashMap, HashTable};
 
-use super::parts::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue, Refusal, Rules};
+use super::parts::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue, Refusal, Rules, Taker};
+use super::patterns::Patterns;
 use super::stored::{DEAD_LETTERS, Stored};
-use super::{ConsumerKey, QueueKey, QueueKind, Subscriber};
+use super::sweep::Sweep;
+use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
 use crate::config::Config;
-use crate::ids::ShardId;
 use crate::keyed::Keyed;
-use crate::router::tree::Tree;
 use crate::store::{NO_RECORD, Store};
+
+/// What a queue occupies beside itself, its name and its messages, about: slot, table of names, ring.
+const QUEUE_BYTES: usize = 64;
+/// What a consumer occupies beside itself, about: slot, table of subscribers, ring.
+const CONSUMER_BYTES: usize = 64;
+/// What a queue keeps of one pattern, about, in its list and in its ring.
+const REFERENCE_BYTES: usize = 2 * (size_of::<PatternKey>() + size_of::<Taker>());
 
 /// A redelivery is never delayed longer.
 const DELAY_MAX_MS: u64 = 10_000;
@@ -32,17 +42,22 @@ pub struct Home {
     pub(super) queues: Keyed<Queue>,
     pub(super) consumers: Keyed<Consumer>,
     pub(super) by_subscriber: HashMap<Subscriber, ConsumerKey, foldhash::fast::RandomState>,
-    /// Patterns that are consumed, and by whom.
-    pub(super) patterns: HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>,
-    pub(super) by_pattern: slab::Slab<Vec<ConsumerKey>>,
-    pub(super) tree: Tree,
+    pub(super) patterns: Patterns,
     pub(super) rules: Rules,
     /// Queues that may have something to deliver.
-    pub(super) touched: Vec<QueueKey>,
-    /// Consumers that may have both credit and starved queues.
-    pub(super) unserved: Vec<ConsumerKey>,
-    /// Consumers whose credit is wanted elsewhere.
-    pub(super) reclaimed: Vec<ConsumerKey>,
+    pub(super) touched: VecDeque<QueueKey>,
+    /// Patterns that may have both somebody with credit and starved queues.
+    pub(super) unserved: VecDeque<PatternKey>,
+    /// Consumers whose credit is wanted elsewhere, each with the number of looks from which on it is not needed here.
+    pub(super) reclaimed: VecDeque<(u64, ConsumerKey)>,
+    /// How often a touched queue or an unserved pattern was looked at.
+    pub(super) looked: u64,
+    pub(super) sweep: Sweep,
+    /// How many patterns queues know of, in all.
+    pub(super) references: usize,
+    pub(super) name_bytes: usize,
+    /// Queues, patterns and messages that were looked at since the caller last took note of it.
+    pub visited: usize,
     /// Where the next new queue begins its round.
     pub(super) rotation: usize,
     pub(super) now_ms: u64,
@@ -63,13 +78,16 @@ impl Home {
             queues: Keyed::default(),
             consumers: Keyed::default(),
             by_subscriber: HashMap::default(),
-            patterns: HashMap::default(),
-            by_pattern: slab::Slab::new(),
-            tree: Tree::default(),
+            patterns: Patterns::default(),
             rules: Rules::of(config),
-            touched: Vec::new(),
-            unserved: Vec::new(),
-            reclaimed: Vec::new(),
+            touched: VecDeque::new(),
+            unserved: VecDeque::new(),
+            reclaimed: VecDeque::new(),
+            looked: 0,
+            sweep: Sweep::default(),
+            references: 0,
+            name_bytes: 0,
+            visited: 0,
             rotation: 0,
             now_ms: 0,
             store,
@@ -81,9 +99,7 @@ impl Home {
     /// Takes over what a reload may change.
     pub fn reload(&mut self, config: &Config) {
         self.rules = Rules::of(config);
-        // Idle queues may have to go earlier than they were told.
-        let keys: Vec<QueueKey> = self.queues.iter().map(|(key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.rearm(key));
+        self.sweep_all(); // idle queues may have to go earlier than they were told
     }
 
     /// Tells the time: milliseconds since the broker's start.
@@ -97,10 +113,12 @@ impl Home {
         self.names.len()
     }
 
-    /// Bytes that queues and consumers occupy, about.
+    /// Bytes that queues, consumers and patterns occupy, about, beside the messages.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        (size_of::<Queue>() + 128) * self.queues.len() + (size_of::<Consumer>() + 128) * self.consumers.len()
+        let queues = (size_of::<Queue>() + QUEUE_BYTES) * self.queues.len() + self.name_bytes;
+        let consumers = (size_of::<Consumer>() + CONSUMER_BYTES) * self.consumers.len();
+        queues + consumers + REFERENCE_BYTES * self.references + self.patterns.held_bytes()
     }
 
     /// Messages in queues that outlive their clients.
@@ -143,14 +161,15 @@ impl Home {
     /// Adds a queue that does not exist; consumers of matching patterns consume it from now on.
     pub fn create(&mut self, name: &[u8], kind: QueueKind) -> QueueKey {
         let key = self.queues.insert(Queue::new(name, kind, self.now_ms));
+        self.name_bytes += name.len();
         if kind != QueueKind::Private {
             let (queues, hasher) = (&self.queues, &self.hasher);
             self.names.insert_unique(hasher.hash_one(name), key, |&at| {
                 queues.get(at).map_or(0, |queue| hasher.hash_one(&*queue.name))
             });
         }
-        if matches!(kind, QueueKind::Work | QueueKind::Worker | QueueKind::Temporary) {
-            self.attach_patterns(key);
+        if kind.is_named() {
+            self.match_patterns(key);
             self.rearm(key);
         }
         key
@@ -181,14 +200,14 @@ impl Home {
     /// Puts a message into a queue; [`Home::check_room`] comes first. A worker topic without consumers gives it back
     /// as [`Effect::Unmatched`].
     pub fn enqueue(&mut self, key: QueueKey, mut stored: Stored) {
+        if self.is_unmatched(key) {
+            self.effects.push(Effect::Unmatched(stored));
+            return;
+        }
         let Some(queue) = self.queues.get_mut(key) else {
             self.counts.dropped += 1;
             return;
         };
-        if queue.kind == QueueKind::Worker && queue.consumers == 0 {
-            self.effects.push(Effect::Unmatched(stored));
-            return;
-        }
         if stored.is_expired(self.now_ms) {
             return self.expire(key, stored);
         }
@@ -303,8 +322,8 @@ impl Home {
         if credit.messages > 0 {
             consumer.wanting = false;
         }
-        if consumer.credit.is_left() && !consumer.starved.is_empty() {
-            self.unserved.push(key);
+        if consumer.starved && consumer.credit.is_left() {
+            self.rejoin(key);
         }
     }
 
@@ -313,6 +332,7 @@ impl Home {
         if let GivenBack::Failed { credit, .. } = why {
             self.add_credit(consumer, credit);
         }
+        let is_unmatched = self.is_unmatched(key);
         let Some(queue) = self.queues.get_mut(key) else {
             self.counts.dropped += 1;
             return self.forget(&stored);
@@ -321,9 +341,7 @@ impl Home {
         queue.in_flight_bytes -= (stored.size() as u64).min(queue.in_flight_bytes);
         match why {
             _ if stored.is_expired(self.now_ms) => self.expire(key, stored),
-            GivenBack::Lost if queue.kind == QueueKind::Worker && queue.consumers == 0 => {
-                self.leave_unmatched(stored);
-            }
+            GivenBack::Lost if is_unmatched => self.leave_unmatched(stored),
             GivenBack::Lost => {
                 queue.pending.put_back(stored);
                 self.rearm(key);
@@ -375,13 +393,6 @@ impl Home {
             None => self.counts.dropped += 1,
         }
     }
-}
-
-/// The home of a name with this hash.
-#[must_use]
-pub fn home_of(hash: u64, shards: usize) -> ShardId {
-    // The upper half: tables use the lower bits.
-    ShardId(((hash >> 32) as usize % shards) as u8)
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ enum Step {
     Pass(u64),
     Dispatch(usize, usize),
     Mail(usize),
+    Sweep(usize, usize),
     Rest,
 }
 
@@ -67,6 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => prop_oneof![3 => 1..60_u64, 1 => 60..700_u64].prop_map(Step::Pass),
         5 => (0..3_usize, 1..8_usize).prop_map(|(home, count)| Step::Dispatch(home, count)),
         8 => (0..3_usize).prop_map(Step::Mail),
+        5 => (0..3_usize, 1..4_usize).prop_map(|(home, count)| Step::Sweep(home, count)),
         5 => Just(Step::Rest),
     ]
 }
@@ -210,6 +212,7 @@ impl World {
             Step::Pass(ms) => self.pass(ms),
             Step::Dispatch(home, count) => self.dispatch(home % homes, count),
             Step::Mail(home) => self.pump(home % homes, 3),
+            Step::Sweep(home, count) => self.homes[home % homes].proceed(count),
             Step::Rest => self.rest(),
             Step::Release { .. } | Step::Write(_) | Step::Delete(_) => {}
         }

@@ -8,6 +8,7 @@ impl World {
         loop {
             for home in 0..self.homes.len() {
                 self.pump(home, usize::MAX);
+                self.homes[home].proceed(usize::MAX);
                 self.dispatch(home, usize::MAX);
             }
             let is_quiet = |home: usize| self.to_home[home].is_empty() && self.from_home[home].is_empty();
@@ -74,15 +75,25 @@ impl World {
         for (at, line) in &mut self.lines {
             let home = &self.homes[at.0];
             let queue = home.queue(at.1).expect("a queue");
-            let seen = (queue.pending.len(), queue.in_flight, queue.consumers(), queue.is_idle());
-            let size = line.consumers.len() as u32;
-            assert_eq!(seen, (line.waiting.len(), line.in_flight, size, line.is_idle()));
+            let seen = (queue.pending.len(), queue.in_flight, queue.is_idle());
+            assert_eq!(seen, (line.waiting.len(), line.in_flight, line.is_idle()));
+            let is_current = queue.patterns_as_of == home.patterns.generation;
+            assert!(!is_current || home.consumers_of(queue) as usize == line.consumers.len());
             for number in &line.consumers {
                 let key = self.attached[at.0][number];
-                let starved = &home.consumers.get(key).expect("a consumer").starved;
-                let places = queue.ready.iter().filter(|other| **other == key).count()
-                    + starved.iter().filter(|other| **other == at.1).count();
-                assert_eq!(places, 1, "a consumer stands in one place");
+                let consumer = home.consumers.get(key).expect("a consumer");
+                let places = match consumer.consumed {
+                    Consumed::Queue(_) => queue.ready.iter().filter(|it| **it == Taker::One(key)).count(),
+                    Consumed::Pattern(key_of_pattern) => {
+                        let pattern = home.patterns.get(key_of_pattern).expect("a pattern");
+                        let ready = queue.ready.iter().filter(|it| **it == Taker::Pattern(key_of_pattern));
+                        let starved = pattern.starved.iter().filter(|it| **it == at.1);
+                        let places = ready.count() + starved.count();
+                        assert!(places == 1 || !is_current, "a pattern stands in one place");
+                        pattern.ring.iter().filter(|it| **it == key).count()
+                    }
+                };
+                assert_eq!(places + usize::from(consumer.starved), 1, "a consumer stands in one place");
             }
             if !line.is_idle() {
                 line.busy_ms = now_ms;
@@ -128,7 +139,8 @@ impl World {
         assert!(self.lines.is_empty() && self.timers.is_empty());
         for home in &self.homes {
             assert_eq!((home.queues.len(), home.named(), home.consumers.len()), (0, 0, 0));
-            assert!(home.by_subscriber.is_empty() && home.patterns.is_empty() && home.by_pattern.is_empty());
+            assert!(home.by_subscriber.is_empty() && home.patterns.is_empty() && !home.is_sweeping());
+            assert_eq!((home.references, home.name_bytes, home.held_bytes()), (0, 0, 0));
         }
     }
 }

@@ -192,6 +192,7 @@ impl World {
             }
         }
         self.homes[home].detach(subscriber(number));
+        self.homes[home].proceed(usize::MAX); // what waits in a worker topic leaves it as the sweep comes there
     }
 
     pub(super) fn come_back(&mut self, id: usize, consumer: ConsumerKey, why: GivenBack) {

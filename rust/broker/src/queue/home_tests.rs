@@ -14,8 +14,9 @@ use proptest::sample::Index;
 use stompica_proto::encode::Message;
 
 use super::*;
+use crate::ids::ShardId;
 use crate::keyed::Key;
-use crate::queue::parts::Delivery;
+use crate::queue::parts::{Consumed, Delivery, Taker};
 use crate::queue::stored::held_bytes;
 use crate::store::Memory;
 
@@ -214,6 +215,117 @@ fn what_a_home_holds_is_given_back_with_it() {
     assert_eq!(held_bytes(), before);
 }
 
+#[test]
+fn consumers_of_a_pattern_cost_its_queues_nothing() {
+    let mut home = home();
+    for number in 0..2000 {
+        home.create(format!("/queue/{number}").as_bytes(), QueueKind::Work);
+    }
+    home.attach_pattern(b"/queue/>", subscriber(0), messages(1));
+    home.proceed(usize::MAX);
+    let (bytes, references) = (home.held_bytes(), home.references);
+    home.visited = 0;
+    for number in 1..1000 {
+        home.attach_pattern(b"/queue/>", subscriber(number), messages(1));
+    }
+    assert_eq!((references, home.references, home.visited), (2000, 2000, 0));
+    assert!(!home.is_sweeping() && home.held_bytes() - bytes < 1000 * 200, "{}", home.held_bytes() - bytes);
+    for number in 0..1000 {
+        home.detach(subscriber(number));
+    }
+    home.proceed(usize::MAX);
+    assert_eq!((home.references, home.patterns.is_empty()), (0, true));
+}
+
+#[test]
+fn any_number_of_changes_of_patterns_is_one_walk_over_the_queues() {
+    let mut home = home();
+    for number in 0..5000 {
+        home.create(format!("/queue/{number}").as_bytes(), QueueKind::Work);
+    }
+    home.visited = 0;
+    for number in 0..1000 {
+        home.attach_pattern(format!("/queue/{number}*").as_bytes(), subscriber(number), messages(1));
+        if number % 2 == 0 {
+            home.detach(subscriber(number));
+        }
+    }
+    assert_eq!(home.visited, 0, "nothing is walked at once");
+    let mut walked = 0;
+    while home.is_sweeping() {
+        home.proceed(100);
+        let visited = take(&mut home.visited);
+        assert!(visited <= 200, "{visited} in one portion of 100");
+        walked += visited;
+    }
+    assert!(walked < 3 * home.queues.slots(), "{walked} for {} queues", home.queues.len());
+}
+
+#[test]
+fn what_waited_before_a_pattern_came_reaches_it_in_portions() {
+    let mut home = home();
+    for number in 0..100 {
+        let name = format!("/queue/{number}");
+        let queue = home.create(name.as_bytes(), QueueKind::Work);
+        home.enqueue(queue, stored(&name, number, 1));
+    }
+    home.dispatch(usize::MAX);
+    home.attach_pattern(b"/queue/*", subscriber(1), messages(Credit::UNLIMITED));
+    let mut seen = BTreeSet::new();
+    while home.is_sweeping() {
+        home.proceed(10);
+        home.dispatch(usize::MAX);
+        let portion = take_deliveries(&mut home);
+        assert!(portion.len() <= 20, "{} at once", portion.len());
+        seen.extend(portion.iter().map(|delivery| id_of(&delivery.stored)));
+    }
+    assert_eq!(seen.len(), 100);
+}
+
+#[test]
+fn a_queue_full_of_messages_goes_in_portions() {
+    let before = held_bytes();
+    let mut home = home();
+    let queue = home.create(b"/queue/a", QueueKind::Work);
+    (0..5000).for_each(|id| home.enqueue(queue, stored("/queue/a", id, 1)));
+    let worker = home.create(b"#w", QueueKind::Worker);
+    home.attach(worker, subscriber(1), messages(0));
+    (0..5000).for_each(|id| home.enqueue(worker, stored("#w", id, 1)));
+    home.visited = 0;
+    home.delete(queue);
+    home.detach(subscriber(1));
+    assert!(home.visited <= 600 && home.is_sweeping(), "{} at once", home.visited);
+    while home.is_sweeping() {
+        home.visited = 0;
+        home.proceed(100);
+        assert!(home.visited <= 400, "{} at once", home.visited);
+    }
+    let unmatched = take(&mut home.effects).into_iter().filter(|it| matches!(it, Effect::Unmatched(_)));
+    assert_eq!((unmatched.count(), home.counts.dropped), (5000, 5000));
+    drop(home);
+    assert_eq!(held_bytes(), before);
+}
+
+#[test]
+fn messages_that_expire_together_go_in_portions() {
+    let mut home = home();
+    let queue = home.create(b"/queue/dlq/a", QueueKind::Work);
+    for id in 0..5000 {
+        let mut message = stored("/queue/dlq/a", id, 1);
+        message.expires_ms = if id == 0 { 0 } else { 50 };
+        home.enqueue(queue, message);
+    }
+    home.set_time(50);
+    let mut portions = 0;
+    while home.counts.expired < 4999 {
+        home.visited = 0;
+        home.meet(queue);
+        assert!(home.visited <= 300, "{} at once", home.visited);
+        portions += 1;
+    }
+    assert!(portions < 30 && home.queue(queue).is_some_and(|queue| queue.size() == 1));
+}
+
 /// A store that remembers what it was told.
 #[derive(Clone, Debug, Default)]
 struct Ledger(Arc<Mutex<(u64, Vec<u64>)>>);
@@ -293,6 +405,30 @@ proptest! {
                 prop_assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{:?}", counts);
             }
         }
+    }
+
+    #[test]
+    fn several_patterns_share_many_queues_by_their_consumers(sizes in prop::collection::vec(1..4_usize, 1..4)) {
+        let mut home = home();
+        let mut consumers = 0;
+        for (pattern, size) in sizes.iter().enumerate() {
+            for _ in 0..*size {
+                let text = ["/queue/*", "/queue/>", "/queue/#"][pattern];
+                home.attach_pattern(text.as_bytes(), subscriber(consumers), messages(Credit::UNLIMITED));
+                consumers += 1;
+            }
+        }
+        let mut counts = vec![0_usize; consumers];
+        for number in 0..10 * consumers {
+            let name = format!("/queue/{number}");
+            let queue = home.create(name.as_bytes(), QueueKind::Work);
+            home.enqueue(queue, stored(&name, number, 1));
+            home.dispatch(usize::MAX);
+            for delivery in take_deliveries(&mut home) {
+                counts[delivery.subscriber.key.index as usize] += 1;
+            }
+        }
+        prop_assert!(counts.iter().all(|count| *count == 10), "{:?}", counts);
     }
 
     #[test]

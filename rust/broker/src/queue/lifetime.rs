@@ -1,12 +1,14 @@
 //! What happens to queues as time goes by: delays end, messages expire, idle queues go.
 
 use std::hash::BuildHasher as _;
+use std::mem::take;
 
 use super::home::Home;
 use super::parts::{Effect, Queue};
-use super::stored::Stored;
 use super::{QueueKey, QueueKind};
-use crate::store::NO_RECORD;
+
+/// Messages of one queue whose time has come that are dealt with at once; the others follow at once, in their turn.
+const AT_ONCE: usize = 256;
 
 impl Home {
     /// What is due at this time for one queue: delays that end, messages that expire, an idle queue that goes.
@@ -18,7 +20,7 @@ impl Home {
         queue.deadline_ms = u64::MAX;
         let was_idle = queue.is_idle();
         let mut expired = Vec::new();
-        queue.pending.advance(self.now_ms, &mut expired);
+        self.visited += queue.pending.advance(self.now_ms, AT_ONCE, &mut expired);
         for stored in expired {
             self.expire(key, stored);
         }
@@ -55,24 +57,6 @@ impl Home {
         }
     }
 
-    /// What waits in a worker topic that nobody consumes any more goes back to the caller.
-    pub(super) fn release_unmatched(&mut self, key: QueueKey) {
-        if let Some(queue) = self.queues.get_mut(key)
-            && queue.kind == QueueKind::Worker
-            && queue.consumers == 0
-        {
-            let waiting = queue.pending.take_all();
-            waiting.into_iter().for_each(|stored| self.leave_unmatched(stored));
-        }
-    }
-
-    /// A message of a worker topic has nobody to go to; where it waits now is no queue, and not in the store.
-    pub(super) fn leave_unmatched(&mut self, mut stored: Stored) {
-        self.forget(&stored);
-        stored.record = NO_RECORD;
-        self.effects.push(Effect::Unmatched(stored));
-    }
-
     /// Puts a queue's next deadline into the timers, unless an earlier one is there.
     pub(super) fn rearm(&mut self, key: QueueKey) {
         let Some(queue) = self.queues.get(key) else { return };
@@ -99,9 +83,9 @@ impl Home {
         if queue.deadline_ms != u64::MAX {
             self.effects.push(Effect::Timer(u64::MAX, key));
         }
-        let dropped = queue.pending.take_all();
-        self.counts.dropped += dropped.len() as u64;
-        dropped.iter().for_each(|stored| self.forget(stored));
+        self.name_bytes -= queue.name.len();
+        self.references -= queue.patterns.len();
+        self.drop_waiting(take(&mut queue.pending));
         let hash = self.hasher.hash_one(&*queue.name);
         if let Ok(found) = self.names.find_entry(hash, |&at| at == key) {
             found.remove();

@@ -24,10 +24,12 @@ pub mod home;
 mod lifetime;
 pub mod mail;
 pub mod parts;
+mod patterns;
 pub mod pending;
 pub mod retained;
 pub mod stale;
 pub mod stored;
+mod sweep;
 pub mod unacked;
 
 use crate::ids::ShardId;
@@ -37,6 +39,8 @@ use crate::keyed::Key;
 pub type QueueKey = Key;
 /// Names a consumer of one home.
 pub type ConsumerKey = Key;
+/// Names a pattern of one home.
+pub type PatternKey = Key;
 /// Names a subscription of one shard.
 pub type SubscriptionKey = Key;
 
@@ -82,4 +86,11 @@ pub struct Temporary {
     pub secret: String,
     /// Their names as the owner uses them.
     pub names: hashbrown::HashSet<Box<[u8]>, foldhash::fast::RandomState>,
+}
+
+/// The home of a name with this hash.
+#[must_use]
+pub fn home_of(hash: u64, shards: usize) -> ShardId {
+    // The upper half: tables use the lower bits.
+    ShardId(((hash >> 32) as usize % shards) as u8)
 }

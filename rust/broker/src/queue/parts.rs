@@ -6,7 +6,7 @@ use stompica_proto::ProtocolError;
 
 use super::pending::Pending;
 use super::stored::Stored;
-use super::{ConsumerKey, QueueKey, QueueKind, Subscriber};
+use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
 use crate::config::{Compat, Config, Wildcards};
 use crate::router::destination::Pattern;
 
@@ -32,10 +32,15 @@ pub struct Queue {
     /// Room that prepared transactions have been promised.
     pub(super) reserved: u64,
     pub(super) reserved_bytes: u64,
-    pub(super) ready: VecDeque<ConsumerKey>,
-    /// Consumers, and how many of them named this queue, not a pattern.
-    pub(super) consumers: u32,
+    /// Who is next.
+    pub(super) ready: VecDeque<Taker>,
+    /// Messages that the pattern in front of `ready` gets before it is the next one's turn; 0: its round begins.
+    pub(super) turns: usize,
+    /// Consumers that named this queue, not a pattern.
     pub(super) exact: u32,
+    /// The patterns that match its name, sorted, as of a generation of them.
+    pub(super) patterns: Vec<PatternKey>,
+    pub(super) patterns_as_of: u64,
     pub(super) touched: bool,
     /// The deadline that is in the timers.
     pub(super) deadline_ms: u64,
@@ -61,8 +66,10 @@ impl Queue {
             reserved: 0,
             reserved_bytes: 0,
             ready: VecDeque::new(),
-            consumers: 0,
+            turns: 0,
             exact: 0,
+            patterns: Vec::new(),
+            patterns_as_of: 0,
             touched: false,
             deadline_ms: u64::MAX,
             idle_since_ms: now_ms,
@@ -89,10 +96,10 @@ impl Queue {
         (self.in_flight, self.in_flight_bytes)
     }
 
-    /// How many subscriptions consume it.
+    /// How many subscriptions consume it by its name.
     #[must_use]
-    pub fn consumers(&self) -> u32 {
-        self.consumers
+    pub fn holders(&self) -> u32 {
+        self.exact
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -100,36 +107,39 @@ impl Queue {
     }
 }
 
+/// Who may take a queue's next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taker {
+    /// A consumer of this queue.
+    One(ConsumerKey),
+    /// Whoever is next in the ring of a pattern.
+    Pattern(PatternKey),
+}
+
+/// What a consumer consumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Consumed {
+    Queue(QueueKey),
+    Pattern(PatternKey),
+}
+
 /// One subscription as a home sees it.
 #[derive(Debug)]
 pub(super) struct Consumer {
     pub(super) subscriber: Subscriber,
     pub(super) credit: Credit,
-    /// It has credit at other homes too, and can borrow.
-    pub(super) borrows: bool,
     /// Credit was asked for and has not come.
     pub(super) wanting: bool,
     /// Credit that is not needed here is wanted elsewhere.
     pub(super) reclaimed: bool,
-    /// Queues that found it without credit.
-    pub(super) starved: VecDeque<QueueKey>,
-    /// The queues it consumes; one, unless it subscribed to a pattern.
-    pub(super) queues: Vec<QueueKey>,
-    pub(super) pattern: Option<Box<[u8]>>,
+    /// It was found without credit, and stands in no ring.
+    pub(super) starved: bool,
+    pub(super) consumed: Consumed,
 }
 
 impl Consumer {
-    pub(super) fn new(subscriber: Subscriber, credit: Credit, pattern: Option<Box<[u8]>>) -> Self {
-        Consumer {
-            subscriber,
-            credit,
-            borrows: pattern.is_some(),
-            wanting: false,
-            reclaimed: false,
-            starved: VecDeque::new(),
-            queues: Vec::new(),
-            pattern,
-        }
+    pub(super) fn new(subscriber: Subscriber, credit: Credit, consumed: Consumed) -> Self {
+        Consumer { subscriber, credit, wanting: false, reclaimed: false, starved: false, consumed }
     }
 }
 

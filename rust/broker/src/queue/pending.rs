@@ -10,13 +10,32 @@ use super::stored::Stored;
 
 /// An emptied list larger than this is given back.
 const KEPT_CAPACITY_MAX: usize = 1024;
-/// Up to so many messages that expire together are taken out one by one.
-const SINGLE_REMOVALS_MAX: usize = 16;
+/// Holes that are always tolerated.
+const HOLES_MAX: usize = 64;
+
+/// A place of `fresh`.
+#[derive(Debug)]
+enum Slot {
+    Full(Stored),
+    /// The message that had this `seq` expired.
+    Hole(u64),
+}
+
+impl Slot {
+    fn seq(&self) -> u64 {
+        match self {
+            Slot::Full(stored) => stored.seq,
+            Slot::Hole(seq) => *seq,
+        }
+    }
+}
 
 /// The waiting messages of a queue; every list is sorted by `seq`.
 #[derive(Debug, Default)]
 pub struct Pending {
-    fresh: VecDeque<Stored>,
+    /// Neither the first nor the last is a hole.
+    fresh: VecDeque<Slot>,
+    holes: usize,
     returned: BTreeMap<u64, Stored>,
     /// By the time at which they are to be looked at: the end of the delay, or of their life.
     delayed: BTreeMap<(u64, u64), Stored>,
@@ -29,7 +48,7 @@ impl Pending {
     /// How many wait, delayed ones included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.fresh.len() + self.returned.len() + self.delayed.len()
+        self.fresh.len() - self.holes + self.returned.len() + self.delayed.len()
     }
 
     /// Whether one can be delivered now.
@@ -47,7 +66,7 @@ impl Pending {
     /// Adds a message behind all others; its `seq` is higher than any before.
     pub fn push(&mut self, stored: Stored) {
         self.note(&stored);
-        self.fresh.push_back(stored);
+        self.fresh.push_back(Slot::Full(stored));
     }
 
     /// Puts a message at the place it has, be it one that was delivered or one of a transaction.
@@ -81,43 +100,61 @@ impl Pending {
     #[must_use]
     pub fn first(&self) -> Option<&Stored> {
         if self.returned_is_next() {
-            self.returned.first_key_value().map(|(_, stored)| stored)
-        } else {
-            self.fresh.front()
+            return self.returned.first_key_value().map(|(_, stored)| stored);
+        }
+        match self.fresh.front()? {
+            Slot::Full(stored) => Some(stored),
+            Slot::Hole(_) => None, // never in front
         }
     }
 
     fn returned_is_next(&self) -> bool {
         match (self.returned.first_key_value(), self.fresh.front()) {
-            (Some((seq, _)), Some(fresh)) => *seq < fresh.seq,
+            (Some((seq, _)), Some(fresh)) => *seq < fresh.seq(),
             (returned, _) => returned.is_some(),
         }
     }
 
     /// Takes the first message.
     pub fn pop(&mut self) -> Option<Stored> {
-        let stored =
-            if self.returned_is_next() { self.returned.pop_first()?.1 } else { self.fresh.pop_front()? };
+        let stored = if self.returned_is_next() { self.returned.pop_first()?.1 } else { self.pop_fresh()? };
         self.forget(&stored);
+        Some(stored)
+    }
+
+    fn pop_fresh(&mut self) -> Option<Stored> {
+        let Slot::Full(stored) = self.fresh.pop_front()? else { return None };
+        self.trim();
+        Some(stored)
+    }
+
+    /// Drops the holes at both ends, and gives the room of many messages back.
+    fn trim(&mut self) {
+        while matches!(self.fresh.front(), Some(Slot::Hole(_))) {
+            self.fresh.pop_front();
+            self.holes -= 1;
+        }
+        while matches!(self.fresh.back(), Some(Slot::Hole(_))) {
+            self.fresh.pop_back();
+            self.holes -= 1;
+        }
         if self.fresh.is_empty() && self.fresh.capacity() > KEPT_CAPACITY_MAX {
             self.fresh = VecDeque::new();
         }
-        Some(stored)
+    }
+
+    /// Takes any message, delayed ones last: nobody is going to get it.
+    pub fn pop_any(&mut self) -> Option<Stored> {
+        self.pop().or_else(|| {
+            let (_, stored) = self.delayed.pop_first()?;
+            self.bytes -= stored.size();
+            Some(stored)
+        })
     }
 
     /// Gives the room of an empty queue back.
     pub fn shrink(&mut self) {
         self.fresh.shrink_to_fit();
-    }
-
-    /// Takes out everything, in order.
-    pub fn take_all(&mut self) -> Vec<Stored> {
-        let delayed = std::mem::take(&mut self.delayed);
-        for (_, stored) in delayed {
-            self.bytes -= stored.size();
-            self.put_back(stored);
-        }
-        std::iter::from_fn(|| self.pop()).collect()
     }
 
     /// When something is to be done here without anybody asking.
@@ -128,38 +165,52 @@ impl Pending {
         delayed.into_iter().chain(expiring).min()
     }
 
-    /// Ends the delays that are over, and takes out what has expired.
-    pub fn advance(&mut self, now_ms: u64, expired: &mut Vec<Stored>) {
-        while let Some(entry) = self.delayed.first_entry()
+    /// Ends the delays that are over, and takes out what has expired; no more than `messages_max`, whose number is
+    /// returned. What is left is due at once.
+    pub fn advance(&mut self, now_ms: u64, messages_max: usize, expired: &mut Vec<Stored>) -> usize {
+        let mut done = 0;
+        while done < messages_max
+            && let Some(entry) = self.delayed.first_entry()
             && entry.key().0 <= now_ms
         {
             let stored = entry.remove();
             self.bytes -= stored.size();
-            if stored.is_expired(now_ms) { expired.push(stored) } else { self.put_back(stored) }
-        }
-        if self.expiring.first().is_none_or(|(at_ms, _)| *at_ms > now_ms) {
-            return;
-        }
-        let later = self.expiring.split_off(&(now_ms + 1, 0));
-        let due = std::mem::replace(&mut self.expiring, later);
-        let first = expired.len();
-        if due.len() <= SINGLE_REMOVALS_MAX {
-            for (_, seq) in &due {
-                let found = self.returned.remove(seq).or_else(|| {
-                    let at = self.fresh.binary_search_by_key(seq, |stored| stored.seq).ok()?;
-                    self.fresh.remove(at)
-                });
-                expired.extend(found);
+            if stored.is_expired(now_ms) {
+                expired.push(stored)
+            } else {
+                self.put_back(stored)
             }
-        } else {
-            let back: Vec<u64> =
-                self.returned.values().filter(|it| it.is_expired(now_ms)).map(|it| it.seq).collect();
-            expired.extend(back.iter().filter_map(|seq| self.returned.remove(seq)));
-            for stored in std::mem::take(&mut self.fresh) {
-                if stored.is_expired(now_ms) { expired.push(stored) } else { self.fresh.push_back(stored) }
-            }
+            done += 1;
         }
-        self.bytes -= expired[first..].iter().map(Stored::size).sum::<usize>();
+        while done < messages_max
+            && let Some((at_ms, seq)) = self.expiring.first().copied()
+            && at_ms <= now_ms
+        {
+            self.expiring.remove(&(at_ms, seq));
+            if let Some(stored) = self.returned.remove(&seq).or_else(|| self.take_fresh(seq)) {
+                self.bytes -= stored.size();
+                expired.push(stored);
+            }
+            done += 1;
+        }
+        self.trim();
+        if self.holes > HOLES_MAX + self.fresh.len() / 2 {
+            self.fresh.retain(|slot| matches!(slot, Slot::Full(_)));
+            self.holes = 0;
+        }
+        done
+    }
+
+    /// Takes a message out of the middle, and leaves a hole.
+    fn take_fresh(&mut self, seq: u64) -> Option<Stored> {
+        let at = self.fresh.binary_search_by_key(&seq, Slot::seq).ok()?;
+        match std::mem::replace(&mut self.fresh[at], Slot::Hole(seq)) {
+            Slot::Full(stored) => {
+                self.holes += 1;
+                Some(stored)
+            }
+            Slot::Hole(_) => None,
+        }
     }
 }
 
@@ -201,7 +252,7 @@ mod tests {
             (3, Some(100), Some(2))
         );
         let mut expired = Vec::new();
-        pending.advance(100, &mut expired);
+        pending.advance(100, usize::MAX, &mut expired);
         assert_eq!((drain(&mut pending), expired.len(), pending.bytes()), (vec![1, 3], 0, 0));
     }
 
@@ -215,12 +266,30 @@ mod tests {
             pending.delay(stored(1000, 20), 500);
             assert_eq!(pending.next_ms(), Some(12));
             let mut expired = Vec::new();
-            pending.advance(11, &mut expired);
+            pending.advance(11, usize::MAX, &mut expired);
             assert!(expired.is_empty());
-            pending.advance(1000, &mut expired);
+            while pending.next_ms().is_some_and(|at_ms| at_ms <= 1000) {
+                assert!(pending.advance(1000, 7, &mut expired) <= 7, "a portion at a time");
+            }
             assert_eq!(expired.len() as u64, count / 2 + 1);
             assert_eq!(drain(&mut pending), (1..=count).filter(|seq| seq % 2 == 1).collect::<Vec<_>>());
             assert_eq!((pending.len(), pending.bytes(), pending.next_ms()), (0, 0, None));
         }
+    }
+
+    #[test]
+    fn holes_neither_pile_up_nor_come_out() {
+        let mut pending = Pending::default();
+        for seq in 1..=10_000 {
+            pending.push(stored(seq, if matches!(seq, 1 | 5000 | 10_000) { 0 } else { 10 + seq }));
+        }
+        let mut expired = Vec::new();
+        while pending.next_ms().is_some() {
+            pending.advance(u64::MAX, 100, &mut expired);
+            assert!(pending.fresh.len() <= 2 * pending.len() + 2 * HOLES_MAX + 2);
+        }
+        assert_eq!((expired.len(), pending.len()), (9997, 3));
+        assert!(std::iter::from_fn(|| pending.pop_any()).map(|it| it.seq).eq([1, 5000, 10_000]));
+        assert_eq!((pending.len(), pending.bytes(), pending.holes), (0, 0, 0));
     }
 }

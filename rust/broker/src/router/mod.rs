@@ -36,7 +36,7 @@ use crate::config::{Compat, Config, Wildcards};
 use crate::ids::ShardId;
 use crate::keyed::Key;
 use crate::queue::QueueKey;
-use crate::queue::home::home_of;
+use crate::queue::home_of;
 
 /// Names that nobody subscribes to may hold this much, and no more than a small part of `memory_limit`.
 const NAMES_BYTES_MAX: usize = 8 << 20;

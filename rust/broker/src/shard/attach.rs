@@ -100,7 +100,7 @@ impl Shard {
                     format!("the durable subscription is one to '{other}'; end it first by UNSUBSCRIBE");
                 return Err(ProtocolError::new(Code::DurableOther, text));
             }
-            let held = self.home.queue(queue).filter(|queue| queue.consumers() > 0);
+            let held = self.home.queue(queue).filter(|queue| queue.holders() > 0);
             if held.is_some_and(|queue| !shared || queue.kind == QueueKind::Durable { shared: false }) {
                 let text = "the durable subscription has an active holder, and is not one to be shared";
                 return Err(ProtocolError::new(Code::DurableInUse, text));

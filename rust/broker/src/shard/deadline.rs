@@ -15,7 +15,8 @@ use crate::queue::unacked::TakenOnes;
 
 /// A refused connection has this long to show whether it speaks HTTP.
 const REFUSAL_MS: u64 = 1000;
-/// Deadlines met in one turn, whatever else it did: they must not wait for a budget that others use up.
+/// Deadlines met in one turn, and messages that expire by them, whatever else it did: they must not wait for a budget
+/// that others use up.
 const TURN_DEADLINES_MAX: usize = 2000;
 
 fn millis(duration: std::time::Duration) -> u64 {
@@ -25,7 +26,8 @@ fn millis(duration: std::time::Duration) -> u64 {
 impl Shard {
     /// Acts on the deadlines that have passed, as many as one turn allows; those that are left come first in the next.
     pub(super) fn meet_deadlines(&mut self) {
-        for _ in 0..TURN_DEADLINES_MAX {
+        let mut met = 0;
+        while met < TURN_DEADLINES_MAX {
             let Some((at_ms, due)) = self.timers.pop_due(self.now_ms) else { break };
             self.budget.visit(1);
             match due {
@@ -36,6 +38,7 @@ impl Shard {
                 Due::Monitor => self.begin_monitor(),
                 Due::Diagnostics(key) => self.watch_due(at_ms, key),
             }
+            met += 1 + self.count_visits();
         }
     }
 

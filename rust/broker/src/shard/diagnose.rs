@@ -13,6 +13,7 @@ use crate::diag::part::{
 use crate::ids::ConnKey;
 use crate::io::conn::{Conn, Phase, Transport};
 use crate::queue::QueueKind;
+use crate::queue::home::Home;
 use crate::queue::parts::Queue;
 use crate::router::group::Subscription;
 
@@ -41,7 +42,7 @@ fn shown(queue: &Queue) -> String {
     }
 }
 
-fn queue_row(queue: &Queue) -> Option<QueueRow> {
+fn queue_row(queue: &Queue, home: &Home) -> Option<QueueRow> {
     let kind = match queue.kind {
         QueueKind::Work => "work",
         QueueKind::Worker => "worker",
@@ -55,7 +56,7 @@ fn queue_row(queue: &Queue) -> Option<QueueRow> {
         size: queue.size(),
         waiting_bytes: queue.waiting_bytes() as u64,
         in_flight: queue.in_flight().0,
-        consumers: u64::from(queue.consumers()),
+        consumers: u64::from(home.consumers_of(queue)),
         enqueued: queue.enqueued,
         dequeued: queue.dequeued,
     })
@@ -82,7 +83,9 @@ impl Shard {
             }
             Query::Shards => Part::Shards(vec![self.shard_row()]),
             Query::Memory => Part::Memory(self.memory_part()),
-            Query::Queues => Part::Queues(self.home.iter().filter_map(queue_row).collect()),
+            Query::Queues => {
+                Part::Queues(self.home.iter().filter_map(|queue| queue_row(queue, &self.home)).collect())
+            }
             Query::Ack => Part::Ack(self.subscribers().filter_map(|one| self.ack_row(one)).collect()),
             Query::Store => Part::Store(Store { kind: "memory" }),
             Query::Slow => Part::Slow(self.slow_rows()),

@@ -196,7 +196,7 @@ impl Shard {
             && self.conns.iter().all(|(_, conn)| conn.outbox.is_empty())
             && self.outgoing.iter().all(Vec::is_empty)
             && self.queue_out.iter().all(Vec::is_empty)
-            && !self.home.has_work()
+            && !self.home.is_busy()
     }
 
     /// Grows with everything that is done.

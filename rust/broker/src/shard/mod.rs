@@ -262,7 +262,7 @@ impl Shard {
             || self.has_inbound()
             || self.has_deliveries()
             || self.parking.has_retries()
-            || self.home.has_work()
+            || self.home.is_busy()
             || self.router.has_to_trim()
             || self.listener.as_ref().is_some_and(Listener::is_ready)
     }

@@ -21,6 +21,9 @@ use crate::queue::stored::Stored;
 use crate::queue::{QueueKey, QueueKind};
 use crate::router::destination::Kind;
 
+/// Queues and messages that are looked at in one go where there are many.
+const SWEEP_VISITS: usize = 4000;
+
 /// The ERROR for a message that a queue does not take.
 fn refused(refusal: Refusal) -> ProtocolError {
     let Refusal::Full(text) = refusal;
@@ -96,6 +99,7 @@ impl Shard {
             }
             QueueMail::Diagnosed(number, part) => self.diagnosed(number, *part),
         }
+        self.count_visits();
     }
 
     /// The queue that messages to a name go to, made if need be, with room for `count` of `bytes` in all. `None`: the
@@ -179,7 +183,7 @@ impl Shard {
     /// Tells once that a group's messages go to any consumer.
     #[cold]
     fn warn_of_grouping(&mut self, key: QueueKey) {
-        let found = self.home.queue(key).filter(|queue| queue.consumers() > 1);
+        let found = self.home.queue(key).filter(|queue| self.home.consumers_of(queue) > 1);
         if let Some(name) = found.map(|queue| String::from_utf8_lossy(&queue.name).into_owned())
             && self.shared.grouping.is_first()
         {
@@ -236,13 +240,17 @@ impl Shard {
         }
     }
 
-    /// Delivers what can be delivered, as far as the turn allows.
+    /// Delivers what can be delivered, and goes on with what takes long, as far as the turn allows.
     pub(super) fn dispatch_queues(&mut self) {
         self.run_effects();
-        if !self.home.has_work() {
+        if !self.home.is_busy() {
             return;
         }
         let began = self.stages.begin(Stage::Encode);
+        if self.home.is_sweeping() && !self.budget.is_exhausted() {
+            self.home.proceed(SWEEP_VISITS);
+            self.run_effects();
+        }
         while self.home.has_work() && !self.budget.is_exhausted() {
             // In portions, so that memory is touched once while it is warm.
             self.home.dispatch(64);
@@ -268,8 +276,16 @@ impl Shard {
         self.home.effects = effects;
     }
 
+    /// Counts what the home looked at against the turn.
+    pub(super) fn count_visits(&mut self) -> usize {
+        let visited = take(&mut self.home.visited);
+        self.budget.visit(visited);
+        visited
+    }
+
     /// Does what the home wants done.
     pub(super) fn run_effects(&mut self) {
+        self.count_visits();
         while !self.home.effects.is_empty() {
             let mut effects = take(&mut self.home.effects);
             for effect in effects.drain(..) {

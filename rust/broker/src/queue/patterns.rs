@@ -1,0 +1,167 @@
+//! Patterns that are consumed at a home: each has one ring of its consumers, which all of its queues share.
+//!
+//! A queue keeps a reference to each pattern that matches it, not to each consumer. When a pattern comes or goes, the
+//! generation changes; a queue compares what it knows with the patterns when it has something to deliver, or when the
+//! sweep ([`super::home::Home::proceed`]) comes to it, whichever is first.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher as _;
+
+use hashbrown::HashTable;
+
+use super::parts::Rules;
+use super::stored::DEAD_LETTERS;
+use super::{ConsumerKey, PatternKey, QueueKey};
+use crate::config::Compat;
+use crate::keyed::Keyed;
+use crate::router::destination::Kind;
+use crate::router::tree::Tree;
+
+/// What a pattern occupies beside its text, in the tree above all, about.
+const PATTERN_BYTES: usize = 512;
+
+/// One pattern.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    text: Box<[u8]>,
+    pub(super) consumers: u32,
+    /// Consumers that may have credit, in turn. One that was found without has left it.
+    pub(super) ring: VecDeque<ConsumerKey>,
+    /// Queues that found nobody in the ring.
+    pub(super) starved: VecDeque<QueueKey>,
+    /// It is to be looked at because there may be somebody for the starved queues.
+    pub(super) unserved: bool,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Patterns {
+    all: Keyed<Pattern>,
+    by_text: HashTable<PatternKey>,
+    hasher: foldhash::fast::RandomState,
+    tree: Tree,
+    /// Changes whenever a pattern comes or goes.
+    pub(super) generation: u64,
+    text_bytes: usize,
+    found: Vec<u32>,
+}
+
+impl Default for Patterns {
+    fn default() -> Self {
+        Patterns {
+            all: Keyed::default(),
+            by_text: HashTable::new(),
+            hasher: foldhash::fast::RandomState::default(),
+            tree: Tree::default(),
+            generation: 1,
+            text_bytes: 0,
+            found: Vec::new(),
+        }
+    }
+}
+
+impl Patterns {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.len() == 0
+    }
+
+    pub(super) fn get(&self, key: PatternKey) -> Option<&Pattern> {
+        self.all.get(key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: PatternKey) -> Option<&mut Pattern> {
+        self.all.get_mut(key)
+    }
+
+    /// A pattern by its text, added if need be.
+    pub(super) fn add(&mut self, text: &[u8], rules: &Rules) -> PatternKey {
+        let hash = self.hasher.hash_one(text);
+        let named = |key: &PatternKey| self.all.get(*key).is_some_and(|pattern| *pattern.text == *text);
+        if let Some(key) = self.by_text.find(hash, named) {
+            return *key;
+        }
+        let key = self.all.insert(Pattern {
+            text: text.into(),
+            consumers: 0,
+            ring: VecDeque::new(),
+            starved: VecDeque::new(),
+            unserved: false,
+        });
+        let (all, hasher) = (&self.all, &self.hasher);
+        self.by_text
+            .insert_unique(hash, key, |at| all.get(*at).map_or(0, |pattern| hasher.hash_one(&*pattern.text)));
+        if let Ok(Some(parsed)) = rules.parse(text) {
+            self.tree.insert(&parsed, key.index);
+        }
+        self.text_bytes += text.len();
+        self.generation += 1;
+        key
+    }
+
+    /// Removes a pattern that nobody consumes any more.
+    pub(super) fn remove(&mut self, key: PatternKey, rules: &Rules) {
+        let Some(pattern) = self.all.remove(key) else { return };
+        let hash = self.hasher.hash_one(&*pattern.text);
+        if let Ok(found) = self.by_text.find_entry(hash, |at| *at == key) {
+            found.remove();
+        }
+        if let Ok(Some(parsed)) = rules.parse(&pattern.text) {
+            self.tree.remove(&parsed, key.index);
+        }
+        self.text_bytes -= pattern.text.len();
+        self.generation += 1;
+    }
+
+    /// The patterns that match a queue's name, sorted.
+    pub(super) fn matching(&mut self, name: &[u8]) -> Vec<PatternKey> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        self.found.clear();
+        self.tree.matching(name, &mut self.found);
+        let all = &self.all;
+        let keys = self.found.iter().filter_map(|index| {
+            let key = all.key_at(*index as usize)?;
+            all.get(key).filter(|pattern| may_match(&pattern.text, name)).map(|_| key)
+        });
+        let mut keys: Vec<PatternKey> = keys.collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Bytes that patterns occupy, about; what queues keep of them is counted by their home.
+    pub(super) fn held_bytes(&self) -> usize {
+        PATTERN_BYTES * self.all.len() + 2 * self.text_bytes
+    }
+}
+
+/// Whether a pattern may match a name at all: only its own kind, and dead-letter queues only when its own text begins
+/// like theirs.
+fn may_match(pattern: &[u8], name: &[u8]) -> bool {
+    Kind::of(pattern, Compat::None) == Kind::of(name, Compat::None)
+        && (!name.starts_with(DEAD_LETTERS) || pattern.starts_with(DEAD_LETTERS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn a_pattern_is_known_once_and_gone_with_its_removal() {
+        let rules = Rules::of(&Config::default());
+        let mut patterns = Patterns::default();
+        let first = patterns.add(b"/queue/*", &rules);
+        let before = patterns.generation;
+        assert_eq!((patterns.add(b"/queue/*", &rules), patterns.generation), (first, before));
+        let dead = patterns.add(b"/queue/dlq/>", &rules);
+        assert_eq!(patterns.matching(b"/queue/a"), [first]);
+        assert_eq!(patterns.matching(b"/queue/dlq/a"), [dead], "dead letters are not for everybody");
+        assert!(patterns.held_bytes() > 0);
+        patterns.remove(first, &rules);
+        patterns.remove(dead, &rules);
+        assert!(patterns.is_empty() && patterns.matching(b"/queue/a").is_empty());
+        assert!(patterns.by_text.is_empty() && patterns.held_bytes() == 0);
+        assert_ne!(patterns.add(b"/queue/*", &rules), first, "a key is not used again");
+    }
+}

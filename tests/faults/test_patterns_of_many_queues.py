@@ -1,0 +1,112 @@
+"""Patterns over thousands of queues: what they cost in memory and work does not multiply (PRODUCT.md 5 and 7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.probes import eventually, memory_kib
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.diagnostics import answer, shards_sum
+from tests.support.process import BrokerProcess
+from tests.support.queues import bodies, until_receipt
+from tests.support.wire import Wire
+
+QUEUES = 8000
+NAMES = "/queue/many"
+
+
+@pytest.fixture
+def roomy(start_broker: StartBroker) -> BrokerProcess:
+    """A broker whose queues stay."""
+    return start_broker(queue_idle_expiry="1h")
+
+
+def fill_queues(wire: Wire) -> None:
+    """One message in each of many queues."""
+    for first in range(0, QUEUES, 1000):
+        wire.send(*(frames.send(f"{NAMES}/{number}", str(number)) for number in range(first, first + 1000)))
+    wire.barrier()
+
+
+def test_consumers_of_a_pattern_do_not_multiply_with_its_queues(client: Clients, roomy: BrokerProcess) -> None:
+    watcher, wire = (client(to=roomy, timeout=60) for _ in range(2))
+    fill_queues(wire)
+    held, resident = answer(watcher, "memory")["held_bytes"], memory_kib(roomy.pid)
+    for first in range(0, 1000, 100):
+        wire.send(
+            *(
+                frames.subscribe(f"{NAMES}/>", number, ack="client-individual", prefetch_count=1)
+                for number in range(first, first + 100)
+            )
+        )
+    wire.send(frames.send("/topic/nobody", receipt="all"))
+    assert len(until_receipt(wire, "all")) <= 1000
+    held = answer(watcher, "memory")["held_bytes"] - held
+    resident = 1024 * (memory_kib(roomy.pid) - resident)
+    assert resident < 1.5 * held + (16 << 20), f"{resident} bytes resident, {held} counted"
+
+
+def test_changes_of_patterns_cost_no_walk_over_all_queues_each(client: Clients, roomy: BrokerProcess) -> None:
+    watcher, wire, other = (client(to=roomy, timeout=60) for _ in range(3))
+
+    def cost() -> int:
+        """Processor time that 1,000 patterns take which come and go, in microseconds."""
+        before = shards_sum(watcher, "cpu_us")
+        wire.send(
+            *(frames.subscribe(f"{NAMES}/{number}/>", number) + frames.unsubscribe(number) for number in range(1000)),
+            frames.send("/topic/nobody", receipt="done"),
+        )
+        wire.expect_receipt("done")
+        other.barrier()
+        return shards_sum(watcher, "cpu_us") - before
+
+    cost()
+    alone = cost()
+    fill_queues(wire)
+    among_many = cost()
+    assert among_many < 5 * alone + 100_000, f"{among_many} µs among {QUEUES} queues, {alone} µs without"
+
+
+@pytest.mark.parametrize("between", ["nothing", "unsubscribed", "another"])
+def test_what_waits_in_many_queues_reaches_a_new_pattern_once(
+    client: Clients, roomy: BrokerProcess, between: str
+) -> None:
+    wire = client(to=roomy, timeout=60)
+    fill_queues(wire)
+    pattern = f"{NAMES}/>"
+    before = {
+        "nothing": b"",
+        "unsubscribed": frames.subscribe(pattern, "first", ack="client") + frames.unsubscribe("first"),
+        "another": frames.subscribe(f"{NAMES}-other/>", "first") + frames.unsubscribe("first"),
+    }
+    wire.send(before[between], frames.subscribe(pattern, "s", receipt="subscribed"))
+    found = until_receipt(wire, "subscribed")
+    found += [wire.expect_message() for _ in range(QUEUES - len(found))]
+    assert sorted(map(int, bodies(found))) == list(range(QUEUES))
+    wire.barrier()
+
+
+def test_a_connection_that_ends_in_the_middle_leaves_its_messages_to_the_next(
+    client: Clients, roomy: BrokerProcess
+) -> None:
+    wire, short = client(to=roomy, timeout=60), client(to=roomy)
+    fill_queues(wire)
+    short.send(frames.subscribe(f"{NAMES}/>", "s", ack="client", prefetch_count=100))
+    short.reset()
+    wire.send(frames.subscribe(f"{NAMES}/>", "s"))
+    found = [wire.expect_message() for _ in range(QUEUES)]
+    assert sorted(map(int, bodies(found))) == list(range(QUEUES))
+    wire.barrier()
+
+
+def test_a_full_queue_goes_with_its_owner_in_portions(client: Clients, roomy: BrokerProcess) -> None:
+    watcher, wire = (client(to=roomy, timeout=60) for _ in range(2))
+    base = answer(watcher, "memory")["held_bytes"]
+    wire.send(frames.subscribe("/temp-queue/x", "s", ack="client", prefetch_count=1))
+    for _ in range(100):
+        wire.send(*(frames.send("/temp-queue/x", "x") for _ in range(1000)))
+    wire.expect_message("x")
+    wire.barrier()
+    wire.close()
+    eventually(lambda: answer(watcher, "memory")["held_bytes"] < base + (1 << 20), "nothing of it is held", 30)
