@@ -1,6 +1,6 @@
 //! The broker's clock: milliseconds since its start, the same on all shards. A shard reads it once in a turn.
 
-#[cfg(test)]
+#[cfg(any(test, feature = "by-hand"))]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use std::time::Instant;
 pub struct Clock {
     started: Instant,
     /// What a test has skipped.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "by-hand"))]
     skipped_ms: AtomicU64,
 }
 
@@ -19,7 +19,7 @@ impl Clock {
     pub fn start() -> Self {
         Clock {
             started: Instant::now(),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "by-hand"))]
             skipped_ms: AtomicU64::new(0),
         }
     }
@@ -28,13 +28,13 @@ impl Clock {
     #[must_use]
     pub fn ms_at(&self, at: Instant) -> u64 {
         let ms = u64::try_from(at.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX);
-        #[cfg(test)]
+        #[cfg(any(test, feature = "by-hand"))]
         let ms = ms + self.skipped_ms.load(Ordering::Relaxed);
         ms
     }
 
     /// Lets time pass at once. Who sleeps until a deadline goes on sleeping until something else wakes it.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "by-hand"))]
     pub fn skip(&self, ms: u64) {
         self.skipped_ms.fetch_add(ms, Ordering::Relaxed);
     }

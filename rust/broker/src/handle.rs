@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -10,17 +10,15 @@ use std::time::{Duration, Instant};
 
 use mio::{Interest, Poll, Waker};
 
-use crate::clock::Clock;
 use crate::config::Config;
 use crate::diag::answer::Answer;
 use crate::diag::{Query, part};
 use crate::ids::{self, ShardId};
 use crate::io::listener::Listener;
 use crate::log::{Level, LogQueue};
-use crate::queue::stale::StaleCounts;
 use crate::shard::mailbox::{Mail, Mailbox};
-use crate::shard::{LISTENER, Once, Shard, Shared, WAKER};
-use crate::stats::{self, Published};
+use crate::shard::{LISTENER, Shard, Shared, WAKER};
+use crate::stats;
 
 /// Why a broker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -131,23 +129,7 @@ impl Broker {
                 .register(listener.socket(), LISTENER, Interest::READABLE)
                 .map_err(thread_error)?;
         }
-        let shared = Arc::new(Shared {
-            mailboxes,
-            memory: Arc::new(AtomicI64::new(0)),
-            connections: AtomicUsize::new(0),
-            queues: AtomicUsize::new(0),
-            stale: Arc::new(StaleCounts::new(writers)),
-            retained: Arc::default(),
-            hasher: foldhash::fast::RandomState::default(),
-            published: (0..writers).map(|_| Published::default()).collect(),
-            log,
-            lost: AtomicU64::new(0),
-            explained_wildcard: Once::default(),
-            warned_of_memory: Once::default(),
-            reclaim,
-            grouping: Once::default(),
-            clock: Clock::start(),
-        });
+        let shared = Arc::new(Shared::new(mailboxes, log, reclaim));
         let running = Running { shards: writers, failure: None };
         let lifetime = Arc::new(Lifetime { running: Mutex::new(running), changed: Condvar::new() });
         let broker = Broker { shared, lifetime, address };

@@ -14,6 +14,8 @@
 //! assert_eq!(broker.wait(None), Some(Ok(())));
 //! ```
 
+#[cfg(any(test, feature = "by-hand"))]
+pub mod by_hand;
 mod chunk;
 mod clock;
 mod command;

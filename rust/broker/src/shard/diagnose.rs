@@ -184,7 +184,7 @@ impl Shard {
     }
 
     /// What waits for other shards.
-    fn unanswered(&self) -> usize {
+    pub(super) fn unanswered(&self) -> usize {
         let receipts: usize = self.conns.iter().map(|(_, conn)| conn.answers.len()).sum();
         receipts + self.prepared.len() + self.backlogs.len() + self.diagnostics.asked()
     }

@@ -200,7 +200,7 @@ impl Shard {
     }
 
     /// Grows with everything that is done.
-    fn activity(&self) -> u64 {
+    pub(crate) fn activity(&self) -> u64 {
         self.counters.frames_in
             + self.counters.frames_mailed
             + self.counters.bytes_in

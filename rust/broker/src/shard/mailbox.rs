@@ -126,6 +126,13 @@ impl Mailbox {
         std::mem::swap(&mut *self.lock(), into);
     }
 
+    /// Whether nothing waits.
+    #[cfg(any(test, feature = "by-hand"))]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Counts frames that a batch brings. Returns how many wait now.
     pub fn add_frames(&self, frames: usize) -> usize {
         self.frames.fetch_add(frames, Ordering::Relaxed) + frames

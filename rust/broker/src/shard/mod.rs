@@ -18,6 +18,8 @@ mod attach;
 mod backlog;
 mod backpressure;
 mod budget;
+#[cfg(any(test, feature = "by-hand"))]
+mod by_hand;
 mod close;
 mod commit;
 mod deadline;
@@ -63,7 +65,7 @@ use self::mail::Inbound;
 use self::mailbox::{Batch, Mail};
 use self::memory::MemoryState;
 use self::parking::Parking;
-pub use self::shared::{Once, Shared};
+pub use self::shared::Shared;
 use self::timer::{POLL_MAX_MS, Timers};
 use crate::chunk::ChunkPool;
 use crate::config::Config;
@@ -255,7 +257,7 @@ impl Shard {
     }
 
     /// Whether there is something to do without an event.
-    fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         !self.undrained.is_empty()
             || !self.dirty.is_empty()
             || !self.paced.is_empty()

@@ -55,3 +55,28 @@ pub struct Shared {
     /// What time it is, for all of them.
     pub clock: Clock,
 }
+
+impl Shared {
+    /// What the shards that own these mailboxes begin with.
+    #[must_use]
+    pub fn new(mailboxes: Vec<Mailbox>, log: Arc<LogQueue>, reclaim: fn()) -> Self {
+        let writers = mailboxes.len();
+        Shared {
+            mailboxes,
+            memory: Arc::new(AtomicI64::new(0)),
+            connections: AtomicUsize::new(0),
+            queues: AtomicUsize::new(0),
+            stale: Arc::new(StaleCounts::new(writers)),
+            retained: Arc::default(),
+            hasher: foldhash::fast::RandomState::default(),
+            published: (0..writers).map(|_| Published::default()).collect(),
+            log,
+            lost: AtomicU64::new(0),
+            explained_wildcard: Once::default(),
+            warned_of_memory: Once::default(),
+            reclaim,
+            grouping: Once::default(),
+            clock: Clock::start(),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A client of a broker that is run by hand: it says what it is told, and checks whatever it hears.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+/// One end of a connection, and what the client remembers of its dialogue.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    /// What the socket has not taken yet.
+    unsent: Vec<u8>,
+    /// What is no whole frame yet.
+    received: Vec<u8>,
+    /// Receipts asked for and not there yet, in the order of their frames.
+    asked: VecDeque<u64>,
+    next_receipt: u64,
+    /// Values of `ack` (or `message-id`, and `subscription` with it, before 1.2) that came and were not used.
+    pub deliveries: VecDeque<(String, String)>,
+    /// It said what is no STOMP, or left: nobody owes it an answer.
+    is_wild: bool,
+    has_error: bool,
+    has_ended: bool,
+    /// What was said and heard, shown if the test fails.
+    transcript: Vec<String>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- a client (wild: {}, ended: {})", self.is_wild, self.has_ended);
+            self.transcript.iter().for_each(|line| eprintln!("{line}"));
+        }
+    }
+}
+
+impl Client {
+    /// A client that has said nothing yet.
+    #[must_use]
+    pub fn new(stream: UnixStream) -> Self {
+        Client {
+            stream,
+            unsent: Vec::new(),
+            received: Vec::new(),
+            asked: VecDeque::new(),
+            next_receipt: 0,
+            deliveries: VecDeque::new(),
+            is_wild: false,
+            has_error: false,
+            has_ended: false,
+            transcript: Vec::new(),
+        }
+    }
+
+    /// A number for a receipt that is to come behind all that were asked for before.
+    pub fn ask(&mut self) -> u64 {
+        self.next_receipt += 1;
+        self.asked.push_back(self.next_receipt);
+        self.next_receipt
+    }
+
+    /// Says something, as far as the socket takes it; the rest is said before anything else.
+    pub fn say(&mut self, bytes: &[u8]) {
+        self.note("> ", bytes);
+        self.unsent.extend_from_slice(bytes);
+        self.push(self.unsent.len());
+    }
+
+    /// Says all but the last `held` bytes of something; they follow with whatever is said next.
+    pub fn say_in_part(&mut self, bytes: &[u8], held: usize) {
+        self.note("> (in part) ", bytes);
+        self.unsent.extend_from_slice(bytes);
+        self.push(self.unsent.len().saturating_sub(held));
+    }
+
+    /// Says something that may not be STOMP.
+    pub fn say_wildly(&mut self, bytes: &[u8]) {
+        self.is_wild = true;
+        self.say(bytes);
+    }
+
+    fn note(&mut self, who: &str, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes).replace("\n", " | ").replace("xxx", "");
+        self.transcript.push(format!("{who}{text}"));
+    }
+
+    fn push(&mut self, len: usize) {
+        let mut said = 0;
+        while said < len {
+            match self.stream.write(&self.unsent[said..len]) {
+                Ok(taken) => said += taken,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    said = self.unsent.len(); // the broker has closed: what it said before is still to be read
+                    break;
+                }
+            }
+        }
+        self.unsent.drain(..said.min(self.unsent.len()));
+    }
+
+    /// Says no more.
+    pub fn half_close(&mut self) {
+        self.push(self.unsent.len());
+        self.is_wild |= !self.unsent.is_empty();
+        self.unsent.clear();
+        _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Whether the broker has closed the connection.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Says what is left to say and reads what has come, up to `bytes_max`. Whether there was anything of either.
+    ///
+    /// # Panics
+    /// If the broker says what it must not.
+    pub fn read(&mut self, bytes_max: usize) -> bool {
+        let unsent = self.unsent.len();
+        self.push(unsent);
+        let mut moved = self.unsent.len() < unsent;
+        let mut left = bytes_max;
+        let mut buffer = [0; 4096];
+        while left > 0 && !self.has_ended {
+            let wanted = left.min(buffer.len());
+            match self.stream.read(&mut buffer[..wanted]) {
+                Ok(0) => self.has_ended = true,
+                Ok(len) => {
+                    left -= len;
+                    self.received.extend_from_slice(&buffer[..len]);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => self.has_ended = true,
+            }
+            moved = true;
+        }
+        while let Some(len) = self.take_frame() {
+            self.received.drain(..len);
+        }
+        moved
+    }
+
+    /// Every receipt that was asked for has come, or the connection has ended.
+    ///
+    /// # Panics
+    /// If it is not so.
+    pub fn check_answers(&self) {
+        let is_owed = !self.is_wild && !self.has_ended && self.unsent.is_empty();
+        assert!(self.asked.is_empty() || !is_owed, "RECEIPTs {:?} never came", self.asked);
+        assert!(!self.has_error || self.has_ended, "an ERROR, and the connection stays");
+    }
+
+    /// Looks at the frame in front of what was received; its length, or `None` if there is no whole one.
+    fn take_frame(&mut self) -> Option<usize> {
+        let eols = self.received.iter().take_while(|byte| **byte == b'\n').count();
+        if eols > 0 {
+            return Some(eols);
+        }
+        let head_len = self.received.windows(2).position(|pair| pair == b"\n\n")? + 1;
+        let head = String::from_utf8_lossy(&self.received[..head_len]).into_owned();
+        let mut lines = head.lines();
+        let command = lines.next().unwrap_or_default().to_owned();
+        let mut headers = HashMap::new();
+        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+            headers.entry(name).or_insert(value);
+        }
+        let body = &self.received[head_len + 1..];
+        let body_len = match headers.get("content-length") {
+            Some(len) => len.parse().expect("a length"),
+            None => body.iter().position(|byte| *byte == 0)?,
+        };
+        assert_eq!(*body.get(body_len)?, 0, "a frame ends in NUL: {head}");
+        self.transcript.push(format!("< {}", head.replace('\n', " | ")));
+        self.hear(&command, &headers);
+        Some(head_len + 1 + body_len + 1)
+    }
+
+    fn hear(&mut self, command: &str, headers: &HashMap<&str, &str>) {
+        assert!(!self.has_error, "{command} came behind an ERROR");
+        match command {
+            "RECEIPT" if !self.is_wild => {
+                let number = headers.get("receipt-id").and_then(|id| id.parse().ok());
+                assert_eq!(number, self.asked.pop_front(), "RECEIPTs come in the order of frames");
+            }
+            "MESSAGE" => {
+                let subscription = (*headers.get("subscription").unwrap_or(&"")).to_owned();
+                if let Some(id) = headers.get("ack").or_else(|| headers.get("message-id")) {
+                    self.deliveries.push_back(((*id).to_owned(), subscription));
+                    self.deliveries.truncate(64);
+                }
+            }
+            "ERROR" => self.has_error = true,
+            "CONNECTED" | "RECEIPT" | "DIAG" => {}
+            other => panic!("a broker does not say {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A broker whose shards take their turns one by one, on one thread, when they are told to: for tests and fuzz targets.
+//!
+//! ```text
+//! client's end of a socket pair ◄──► Shard 0, Shard 1 … ─ a turn each, in the order that the caller chooses
+//!                                          time: the clock, and as much more as the caller lets pass
+//! ```
+//! Nothing but the poll's order of ready sockets is left to chance, so an input that breaks a promise breaks it again.
+//! [`script`] plays bytes as frames of several clients and checks what must hold whatever they say; [`routes`] plays them
+//! as changes of one router.
+
+pub mod client;
+pub mod routes;
+pub mod script;
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mio::{Events, Poll, Waker};
+
+use crate::config::Config;
+use crate::ids::ShardId;
+use crate::log::{Level, LogQueue};
+use crate::queue::stored;
+use crate::shard::mailbox::{Accepted, Mail, Mailbox};
+use crate::shard::{Shard, Shared, WAKER};
+
+/// Bytes that the kernel keeps for one end of a connection, so that slow readers are noticed soon.
+const SOCKET_BYTES: usize = 8 << 10;
+/// Rounds until a broker that finds no rest counts as spinning.
+const ROUNDS_MAX: usize = 20_000;
+
+/// A shard and the sum of its thread, if it had one of its own: see [`stored::held_bytes`].
+#[derive(Debug)]
+struct Seat {
+    shard: Shard,
+    stored_bytes: i64,
+}
+
+/// What a broker holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Connections.
+    pub connections: usize,
+    /// Subscriptions, those of durable subscriptions and of single connections included.
+    pub subscriptions: usize,
+    /// Subscribed names and patterns, once for each shard that knows of them.
+    pub entries: usize,
+    /// Names of queues; that of a single subscription's is empty.
+    pub queues: Vec<String>,
+    /// What waits for an answer.
+    pub unanswered: usize,
+    /// Deadlines.
+    pub timers: usize,
+    /// Bytes of messages at rest.
+    pub stored_bytes: i64,
+    /// Bytes counted against `memory_limit`.
+    pub held_bytes: i64,
+}
+
+/// A broker that is run by hand.
+#[derive(Debug)]
+pub struct ByHand {
+    shared: Arc<Shared>,
+    seats: Vec<Seat>,
+    events: Events,
+    accepted: u64,
+}
+
+impl ByHand {
+    /// A broker that listens nowhere, with `writers` shards.
+    ///
+    /// # Errors
+    /// The system's, if it has no poll for each shard.
+    pub fn new(config: Config) -> io::Result<Self> {
+        let polls = (0..config.writers).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
+        let mailboxes = polls.iter().map(|poll| Waker::new(poll.registry(), WAKER).map(Mailbox::new));
+        let log = LogQueue::new(16, Level::Error);
+        let shared = Arc::new(Shared::new(mailboxes.collect::<io::Result<Vec<_>>>()?, log, || ()));
+        let config = Arc::new(config);
+        let seat = |(at, poll)| {
+            let (shared, config) = (Arc::clone(&shared), Arc::clone(&config));
+            Seat { shard: Shard::new(ShardId(at as u8), shared, config, poll, None, "0"), stored_bytes: 0 }
+        };
+        let seats = polls.into_iter().enumerate().map(seat).collect();
+        Ok(ByHand { shared, seats, events: Events::with_capacity(64), accepted: 0 })
+    }
+
+    /// How many shards there are.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Connects to a shard; returns the client's end, which does not block.
+    ///
+    /// # Errors
+    /// The system's, if it has no more sockets.
+    pub fn connect(&mut self, shard: usize) -> io::Result<UnixStream> {
+        let (client, server) = UnixStream::pair()?;
+        for end in [&client, &server] {
+            end.set_nonblocking(true)?;
+            socket2::SockRef::from(end).set_send_buffer_size(SOCKET_BYTES)?;
+        }
+        self.accepted += 1;
+        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        let stream = mio::net::TcpStream::from_std(TcpStream::from(OwnedFd::from(server)));
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let accepted = Accepted { stream, peer, id: self.accepted, refused: false };
+        self.shared.mailboxes[shard].post(&mut vec![Mail::Accepted(accepted)]);
+        Ok(client)
+    }
+
+    /// One turn of one shard.
+    pub fn turn(&mut self, shard: usize) {
+        let seat = &mut self.seats[shard];
+        let others_bytes = stored::swap_held_bytes(seat.stored_bytes);
+        seat.shard.turn_now(&mut self.events);
+        seat.stored_bytes = stored::swap_held_bytes(others_bytes);
+    }
+
+    /// A turn of each shard.
+    pub fn round(&mut self) {
+        (0..self.shards()).for_each(|shard| self.turn(shard));
+    }
+
+    /// Turns until none of them changes anything.
+    ///
+    /// # Panics
+    /// If that does not come about: the broker would keep a processor busy for ever.
+    pub fn run(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..ROUNDS_MAX {
+            let before = self.activity();
+            self.round();
+            let rests = self.seats.iter().all(|seat| !seat.shard.has_work());
+            let mail = self.shared.mailboxes.iter().any(|mailbox| !mailbox.is_empty());
+            quiet = if rests && !mail && self.activity() == before { quiet + 1 } else { 0 };
+            if quiet == 2 {
+                return;
+            }
+        }
+        panic!("the broker finds no rest");
+    }
+
+    fn activity(&self) -> u64 {
+        self.seats.iter().map(|seat| seat.shard.activity()).sum()
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, ms: u64) {
+        self.shared.clock.skip(ms);
+    }
+
+    /// What it holds now.
+    #[must_use]
+    pub fn left(&self) -> Left {
+        let mut left = Left {
+            connections: self.shared.connections.load(Ordering::Relaxed),
+            held_bytes: self.shared.memory.load(Ordering::Relaxed),
+            ..Left::default()
+        };
+        for seat in &self.seats {
+            seat.shard.add_to(&mut left);
+            left.stored_bytes += seat.stored_bytes;
+        }
+        left
+    }
+}
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        // What the shards still hold is dropped on this thread, in whose sum it was never counted.
+        let others_bytes = stored::swap_held_bytes(0);
+        self.seats.clear();
+        stored::swap_held_bytes(others_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::client::Client;
+    use super::*;
+
+    #[test]
+    fn a_session_across_two_shards_leaves_nothing() {
+        let mut broker = ByHand::new(Config { writers: 2, ..Config::default() }).expect("polls");
+        let mut clients: Vec<Client> =
+            (0..2).map(|shard| Client::new(broker.connect(shard).expect("sockets"))).collect();
+        for client in &mut clients {
+            client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        }
+        let receipt = clients[0].ask();
+        clients[0].say(format!("SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+        broker.run();
+        assert!(clients[0].read(usize::MAX));
+        clients[1].say(b"SEND\ndestination:/topic/a\n\nhello\0");
+        broker.run();
+        assert!(clients[0].read(usize::MAX));
+        clients[0].check_answers();
+        assert_eq!(clients[0].deliveries.len(), 1);
+        drop(clients);
+        broker.run();
+        let left = broker.left();
+        assert_eq!(left, Left { held_bytes: left.held_bytes, timers: left.timers, ..Left::default() });
+    }
+}

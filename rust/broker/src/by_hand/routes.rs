@@ -1,0 +1,208 @@
+//! Bytes as changes of a router: subscriptions, interest and full outboxes come and go, names are looked up and trimmed,
+//! and after each step every name has the receivers that a plain list of the subscriptions gives it.
+
+use stompica_proto::session::AckMode;
+use stompica_proto::{Version, error::Code};
+
+use crate::config::{Compat, Config, Wildcards};
+use crate::ids::{ConnKey, ShardId};
+use crate::router::destination::Pattern;
+use crate::router::group::{Dialect, Framing, SubscriptionIndex};
+use crate::router::{InterestChange, Router};
+
+const STEPS_MAX: usize = 300;
+const SEGMENTS: [&str; 10] = ["/a", "/b", ".a", "/ab", "/", "/*", "/a*", "/>", "/#", "*"];
+const HEADS: [&str; 5] = ["", "/topic", "/queue", "#w", "/temp-topic/"];
+const OTHERS: [ShardId; 2] = [ShardId(1), ShardId(2)];
+
+/// What the router ought to know, as lists.
+#[derive(Default)]
+struct Model {
+    local: Vec<(SubscriptionIndex, String)>,
+    remote: Vec<(ShardId, String)>,
+    full: Vec<(ShardId, String)>,
+    names: Vec<String>,
+}
+
+struct Play<'a> {
+    bytes: std::slice::Iter<'a, u8>,
+    config: Config,
+    router: Router,
+    model: Model,
+}
+
+/// Plays `input` from beginning to end.
+///
+/// # Panics
+/// If the router disagrees with the lists.
+pub fn play(input: &[u8]) {
+    let mut bytes = input.iter();
+    let kind = bytes.next().copied().unwrap_or_default();
+    let config = Config {
+        writers: 3,
+        wildcards: if kind & 1 == 0 { Wildcards::Ancestor } else { Wildcards::Segment },
+        compat: if kind & 6 == 6 { Compat::Stompica } else { Compat::None },
+        memory_limit: if kind & 8 == 0 { 1 << 30 } else { 0 },
+        ..Config::default()
+    };
+    let router = Router::new(&config, foldhash::fast::RandomState::default());
+    let mut play = Play { bytes, config, router, model: Model::default() };
+    for _ in 0..STEPS_MAX {
+        if play.bytes.len() == 0 {
+            break;
+        }
+        play.step();
+        play.check();
+    }
+    play.end();
+}
+
+impl Play<'_> {
+    fn next(&mut self) -> usize {
+        usize::from(self.bytes.next().copied().unwrap_or_default())
+    }
+
+    fn name(&mut self) -> String {
+        let mut name = HEADS[self.next() % HEADS.len()].to_owned();
+        for _ in 0..=self.next() % 3 {
+            name.push_str(SEGMENTS[self.next() % SEGMENTS.len()]);
+        }
+        name
+    }
+
+    fn pattern<'a>(&self, name: &'a str) -> Result<Option<Pattern<'a>>, Code> {
+        Pattern::parse(name.as_bytes(), self.config.wildcards, self.config.compat).map_err(|error| error.code)
+    }
+
+    fn step(&mut self) {
+        match self.next() % 8 {
+            0..=2 => self.subscribe(),
+            3 if !self.model.local.is_empty() => {
+                let at = self.next() % self.model.local.len();
+                let (index, name) = self.model.local.swap_remove(at);
+                let others = self.model.local.iter().any(|(_, other)| *other == name);
+                assert_eq!(self.router.unsubscribe(index).1.is_none(), others, "{name}: the last to go");
+            }
+            4 => self.set_interest(),
+            5 => self.set_full(),
+            6 => self.router.trim(),
+            _ => {
+                let name = self.name();
+                let found = self.router.destination(name.as_bytes());
+                if found.is_ok() && !self.model.names.contains(&name) {
+                    self.model.names.push(name);
+                }
+            }
+        }
+    }
+
+    fn subscribe(&mut self) {
+        let name = self.name();
+        let number = self.next();
+        let framing = if number & 1 == 0 { Framing::Stomp } else { Framing::WebSocket };
+        let dialect = Dialect { framing, version: Version::ALL[number / 2 % 3] };
+        let id = [b'0' + (number / 8 % 3) as u8];
+        let who = (ConnKey { index: 0, generation: 0 }, Some(&id[..]), AckMode::Auto);
+        let is_legal = self.pattern(&name).is_ok();
+        match self.router.subscribe(name.as_bytes(), who, dialect, None, 0) {
+            Ok((key, change)) => {
+                let first = !self.model.local.iter().any(|(_, other)| *other == name);
+                assert_eq!(change == InterestChange::Changed, first, "{name}: the first to come");
+                self.model.local.push((key.index, name));
+            }
+            Err(error) => assert!(!is_legal, "{name}: {error:?}"),
+        }
+    }
+
+    /// Another shard has parsed the names that it tells of.
+    fn set_interest(&mut self) {
+        let (name, shard, interested) = (self.name(), OTHERS[self.next() % 2], self.next() % 2 == 1);
+        if self.pattern(&name).is_err() {
+            return;
+        }
+        self.router.set_interest(name.as_bytes(), shard, interested);
+        let told = (shard, name);
+        self.model.full.retain(|one| interested || *one != told);
+        self.model.remote.retain(|one| *one != told);
+        if interested {
+            self.model.remote.push(told);
+        }
+    }
+
+    /// A shard tells of full outboxes behind what it is interested in.
+    fn set_full(&mut self) {
+        let (at, full) = (self.next(), self.next() % 2 == 1);
+        let Some(told) = self.model.remote.get(at % self.model.remote.len().max(1)).cloned() else { return };
+        self.router.set_full(told.1.as_bytes(), told.0, full);
+        self.model.full.retain(|one| *one != told);
+        if full {
+            self.model.full.push(told);
+        }
+    }
+
+    fn matches(&self, subscribed: &str, name: &str) -> bool {
+        match self.pattern(subscribed).expect("only legal names are kept") {
+            Some(pattern) => {
+                pattern.matches(name.as_bytes())
+                    && self.router.kind(subscribed.as_bytes()) == self.router.kind(name.as_bytes())
+            }
+            None => subscribed == name,
+        }
+    }
+
+    /// Every name that was ever looked up has the receivers that the lists give it.
+    fn check(&mut self) {
+        for name in std::mem::take(&mut self.model.names) {
+            let destination = self.router.destination(name.as_bytes()).expect("it was fine before");
+            let mut found = Vec::new();
+            for place in 0..self.router.entry_count(destination) {
+                let entry = self.router.entry_at(destination, place).expect("below the count");
+                let mut slot = 0;
+                while let Some(group) = self.router.group_at(entry, slot) {
+                    found.extend(
+                        self.router.groups[group as usize].members.iter().map(|one| one.subscription),
+                    );
+                    slot += 1;
+                }
+            }
+            found.sort_unstable();
+            let local = self.model.local.iter().filter(|(_, subscribed)| self.matches(subscribed, &name));
+            let mut expected: Vec<SubscriptionIndex> = local.map(|(index, _)| *index).collect();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "{name}: local subscriptions");
+            let remote = self.model.remote.iter().filter(|(_, subscribed)| self.matches(subscribed, &name));
+            let remote = remote.fold(0, |shards, (shard, _)| shards | shard.bit());
+            assert_eq!(self.router.remote(destination), remote, "{name}: other shards");
+            let full = self.model.full.iter().any(|(_, subscribed)| self.matches(subscribed, &name));
+            assert_eq!(self.router.is_full(destination), full, "{name}: full");
+            self.model.names.push(name);
+        }
+    }
+
+    /// All go, and no entry stays.
+    fn end(mut self) {
+        for (index, _) in std::mem::take(&mut self.model.local) {
+            self.router.unsubscribe(index);
+        }
+        for (shard, name) in std::mem::take(&mut self.model.remote) {
+            self.router.set_interest(name.as_bytes(), shard, false);
+        }
+        assert!(self.router.entries.is_empty() && self.router.groups.is_empty());
+        assert!(self.router.subscriptions.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::Config as Runs;
+
+    proptest! {
+        #![proptest_config(Runs { cases: 100, failure_persistence: None, ..Runs::default() })]
+
+        #[test]
+        fn the_router_agrees_with_lists(input in prop::collection::vec(any::<u8>(), 0..300)) {
+            super::play(&input);
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! A shard that takes its turns when it is told to.
+
+use std::time::Duration;
+
+use mio::Events;
+
+use super::Shard;
+use crate::by_hand::Left;
+
+impl Shard {
+    /// One turn, with what is ready now.
+    pub fn turn_now(&mut self, events: &mut Events) {
+        // A poll that fails has no events; what was ready stays so.
+        if self.poll.poll(events, Some(Duration::ZERO)).is_ok() {
+            self.turn(events);
+        }
+    }
+
+    /// Adds what this shard holds.
+    pub fn add_to(&self, left: &mut Left) {
+        left.subscriptions += self.router.subscriptions.len();
+        left.entries += self.router.entries.len();
+        left.queues.extend(self.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()));
+        left.unanswered += self.unanswered();
+        left.timers += self.timers.len();
+    }
+}
