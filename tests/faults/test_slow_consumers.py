@@ -55,6 +55,8 @@ class Scene:
             for number in sent:
                 message = self.quick.expect("MESSAGE")
                 assert int(message.body[:8]) == number, "the quick subscriber lost nothing"
+        # The slow one may be on another thread than the quick one: all threads answer a SUBSCRIBE, behind the flood.
+        self.publisher.subscribe("/topic/behind-the-flood", "behind")
 
     def close(self) -> None:
         """Closes the three."""
