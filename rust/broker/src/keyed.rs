@@ -67,12 +67,6 @@ impl<T> Keyed<T> {
         self.slots.len()
     }
 
-    /// How many have room without another allocation.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.slots.capacity()
-    }
-
     /// All of them with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().map(|(index, slot)| (Key { index: index as u32, generation: slot.0 }, &slot.1))

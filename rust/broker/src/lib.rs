@@ -36,6 +36,7 @@ mod router;
 mod shard;
 mod stats;
 mod store;
+mod text;
 mod tx;
 
 pub use handle::{Broker, ConnectionInfo, DiagError, StartError};

@@ -18,6 +18,10 @@ fn dialect(number: u8) -> Dialect {
     Dialect { framing, version: Version::ALL[usize::from(number / 2 % 3)] }
 }
 
+fn text(bytes: &[u8]) -> Arc<Text> {
+    Arc::new(bytes.into())
+}
+
 fn key(index: u32) -> ConnKey {
     ConnKey { index, generation: 0 }
 }
@@ -122,17 +126,17 @@ fn a_subscription_that_is_gone_is_not_found_in_its_slot() {
 #[test]
 fn interest_of_other_shards_is_part_of_a_destination() {
     let mut router = router();
-    router.set_interest(b"/t/*", ShardId(3), true);
-    router.set_interest(b"/t/a", ShardId(1), true);
+    router.set_interest(&text(b"/t/*"), ShardId(3), true);
+    router.set_interest(&text(b"/t/a"), ShardId(1), true);
     let destination = router.destination(b"/t/a").expect("a topic");
     assert_eq!(router.remote(destination), 0b1010);
     router.set_full(b"/t/*", ShardId(3), true);
     assert!(router.is_full(destination));
-    router.set_interest(b"/t/*", ShardId(3), false);
+    router.set_interest(&text(b"/t/*"), ShardId(3), false);
     let destination = router.destination(b"/t/a").expect("a topic");
     assert!(!router.is_full(destination));
     assert_eq!(router.remote(destination), 0b0010);
-    router.set_interest(b"/t/a", ShardId(1), false);
+    router.set_interest(&text(b"/t/a"), ShardId(1), false);
     assert!(router.entries.is_empty());
 }
 
@@ -156,7 +160,7 @@ fn behind_a_name_that_was_forgotten_is_nobody() {
     let mut router = Router::new(&config, foldhash::fast::RandomState::default());
     let who = (key(0), None, AckMode::Auto);
     router.subscribe(b"/t/*", who, dialect(0), None, 0).expect("a pattern");
-    router.set_interest(b"/t/>", ShardId(1), true);
+    router.set_interest(&text(b"/t/>"), ShardId(1), true);
     let kept = router.destination(b"/t/a").expect("a topic");
     assert_eq!((router.entry_count(kept), router.remote(kept)), (2, 2));
     router.trim();
@@ -181,14 +185,14 @@ fn a_pattern_that_comes_and_goes_costs_each_name_a_few_steps_whatever_others_sub
     let mut router = router();
     for number in 0..9_990 {
         let name = format!("/topic/p{number}*");
-        router.set_interest(name.as_bytes(), ShardId(1), true);
+        router.set_interest(&text(name.as_bytes()), ShardId(1), true);
     }
     router.destination(b"/topic/a").expect("a topic");
     router.take_visited();
     for _ in 0..100 {
-        router.set_interest(b"/topic/z*", ShardId(1), true);
+        router.set_interest(&text(b"/topic/z*"), ShardId(1), true);
         router.destination(b"/topic/a").expect("a topic");
-        router.set_interest(b"/topic/z*", ShardId(1), false);
+        router.set_interest(&text(b"/topic/z*"), ShardId(1), false);
         router.destination(b"/topic/a").expect("a topic");
     }
     let visited = router.take_visited();

@@ -1,6 +1,8 @@
 //! Bytes as changes of a router: subscriptions, interest and full outboxes come and go, names are looked up and trimmed,
 //! and after each step every name has the receivers that a plain list of the subscriptions gives it.
 
+use std::sync::Arc;
+
 use stompica_proto::session::AckMode;
 use stompica_proto::{Version, error::Code};
 
@@ -120,7 +122,7 @@ impl Play<'_> {
         if self.pattern(&name).is_err() {
             return;
         }
-        self.router.set_interest(name.as_bytes(), shard, interested);
+        self.router.set_interest(&Arc::new(name.as_bytes().into()), shard, interested);
         let told = (shard, name);
         self.model.full.retain(|one| interested || *one != told);
         self.model.remote.retain(|one| *one != told);
@@ -185,7 +187,7 @@ impl Play<'_> {
             self.router.unsubscribe(index);
         }
         for (shard, name) in std::mem::take(&mut self.model.remote) {
-            self.router.set_interest(name.as_bytes(), shard, false);
+            self.router.set_interest(&Arc::new(name.as_bytes().into()), shard, false);
         }
         assert!(self.router.entries.is_empty() && self.router.groups.is_empty());
         assert!(self.router.subscriptions.is_empty());

@@ -25,6 +25,7 @@ use crate::router::destination::Kind;
 use crate::router::group::{Dialect, SubscriptionIndex};
 use crate::router::receiver::{CatchingUp, Feed, Lending, Receiver};
 use crate::shard::Shard;
+use crate::text::Weight;
 
 /// Bytes that may wait in a consumer's outbox before it is sent more.
 const WINDOW_BYTES: i64 = 256 << 10;
@@ -61,6 +62,7 @@ impl Shard {
         let kind = self.router.kind(wanted.destination);
         options::require_built_subscribe(wanted.frame, kind, options.durable.is_some())?;
         self.check_subscription(key, wanted.name())?;
+        self.require_memory_for(wanted.destination, wanted.name())?;
         let destination = self.name_to_subscribe_to(key, wanted.destination)?;
         if kind.is_broker_s() {
             self.require_local(key)?;
@@ -328,6 +330,7 @@ impl Shard {
             slow_consumer: None,
             armed: false,
             catching_up: None,
+            _weight: Weight::of::<Receiver>(),
         };
         if let Some(found) = self.router.subscription_mut(subscription) {
             found.receiver = Some(Box::new(receiver));

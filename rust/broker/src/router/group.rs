@@ -8,6 +8,7 @@ use super::receiver::Receiver;
 use crate::chunk::ChunkId;
 use crate::ids::ConnKey;
 use crate::queue::QueueKey;
+use crate::text::Text;
 
 /// Index of a [`Subscription`] in its router.
 pub type SubscriptionIndex = u32;
@@ -42,7 +43,7 @@ pub struct Subscription {
     /// Where its messages come from.
     pub place: Place,
     /// The id as the client knows it, unescaped; in 1.0 the destination where the client gave none.
-    pub id: Box<[u8]>,
+    pub id: Text,
     /// How it acknowledges.
     pub ack: AckMode,
     /// What it needs as the consumer of a queue.
@@ -97,9 +98,9 @@ pub struct Group {
     /// The queue that its one member consumes: messages go there, not to an outbox.
     pub sink: Option<QueueKey>,
     /// The subscription id its members share; `None` for 1.0 subscriptions without one.
-    pub id: Option<Box<[u8]>>,
+    pub id: Option<Text>,
     /// `MESSAGE` and `subscription`, encoded.
-    pub prefix: Box<[u8]>,
+    pub prefix: Text,
     /// The members; at least one.
     pub members: Vec<Member>,
     /// The chunk that the group's frames are appended to, while the shard is busy.
@@ -118,7 +119,7 @@ impl Group {
             dialect,
             sink,
             id: id.map(Into::into),
-            prefix: prefix.into_boxed_slice(),
+            prefix: prefix.into(),
             members: Vec::new(),
             open: None,
         }

@@ -1,12 +1,15 @@
 //! What other shards have behind the entries of this one: subscriptions, and full outboxes.
 
+use std::sync::Arc;
+
 use super::Router;
 use super::tree::EntryIndex;
 use crate::ids::ShardId;
+use crate::text::Text;
 
 impl Router {
     /// Notes whether another shard has subscriptions to a name or pattern.
-    pub fn set_interest(&mut self, name: &[u8], shard: ShardId, interested: bool) {
+    pub fn set_interest(&mut self, name: &Arc<Text>, shard: ShardId, interested: bool) {
         // The other shard has parsed the name, so neither step can fail here.
         let Ok(known) = self.entry(name) else { return };
         if interested {
@@ -32,6 +35,15 @@ impl Router {
     #[must_use]
     pub fn has_entry(&self, name: &[u8]) -> bool {
         matches!(self.entry(name), Ok(Some(_)))
+    }
+
+    /// A name or pattern to tell other shards, so that all have one copy of it.
+    #[must_use]
+    pub fn shared_text(&self, name: &[u8]) -> Arc<Text> {
+        match self.entry(name) {
+            Ok(Some(entry)) => Arc::clone(&self.entries[entry as usize].name),
+            _ => Arc::new(name.into()),
+        }
     }
 
     /// The name or pattern of an entry.

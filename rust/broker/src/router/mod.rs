@@ -23,7 +23,9 @@ pub mod receiver;
 mod subscriptions;
 pub mod tree;
 
-use hashbrown::{HashMap, HashTable};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
 use slab::Slab;
 use smallvec::SmallVec;
 use stompica_proto::ProtocolError;
@@ -37,6 +39,7 @@ use crate::ids::ShardId;
 use crate::keyed::Key;
 use crate::queue::QueueKey;
 use crate::queue::home_of;
+use crate::text::{BLOCK_BYTES, Text};
 
 /// Names that nobody subscribes to may hold this much, and no more than a small part of `memory_limit`.
 const NAMES_BYTES_MAX: usize = 8 << 20;
@@ -44,6 +47,13 @@ const NAMES_BYTES_MAX: usize = 8 << 20;
 const NAMES_SHARE: usize = 64;
 /// Names that are looked at between two turns to find some that can go.
 const TRIM_STEPS: usize = 20_000;
+
+/// A slot, its place in the table of its connection and among the members of its group.
+const SUBSCRIPTION_BYTES: usize = size_of::<Subscription>() + 8 + 12 + 12;
+/// A slot, its place in the index, the first members and an entry's list of groups.
+const GROUP_BYTES: usize = size_of::<Group>() + 8 + 8 + 4 * 8 + BLOCK_BYTES + 8;
+/// A slot, its place in the index, and its name's counters.
+const ENTRY_BYTES: usize = size_of::<Entry>() + 8 + 8 + size_of::<Text>() + 2 * BLOCK_BYTES;
 
 /// A name that was looked up, and what is fixed about it. It may be kept as long as one likes: once the name is
 /// forgotten, nobody is found behind it.
@@ -59,7 +69,7 @@ pub struct Destination {
 /// A subscribed name or pattern.
 #[derive(Debug)]
 pub struct Entry {
-    name: Box<[u8]>,
+    name: Arc<Text>,
     kind: Kind,
     is_pattern: bool,
     /// Groups of local subscriptions.
@@ -93,7 +103,7 @@ pub struct Router {
     visited: usize,
     /// The entries.
     pub entries: Slab<Entry>,
-    patterns: HashMap<Box<[u8]>, EntryIndex, foldhash::fast::RandomState>,
+    patterns: HashTable<EntryIndex>,
     tree: Tree,
     generation: u64,
     /// The groups of all entries.
@@ -123,7 +133,7 @@ impl Router {
             last: None,
             visited: 0,
             entries: Slab::new(),
-            patterns: HashMap::default(),
+            patterns: HashTable::new(),
             tree: Tree::default(),
             generation: 0,
             groups: Slab::new(),
@@ -152,7 +162,7 @@ impl Router {
     pub fn destination(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
         if let Some(last) = self.last
             && let Some(known) = self.names.get(last.key)
-            && *known.text() == *name
+            && known.text()[..] == *name
             && known.generation == self.generation
         {
             return Ok(last);
@@ -162,7 +172,7 @@ impl Router {
             Some(key) => key,
             None => {
                 destination::require_plain(name)?;
-                self.remember(name, hash)
+                self.remember(Arc::new(name.into()), hash)
             }
         };
         if self.names.get(key).is_some_and(|known| known.generation != self.generation) {
@@ -174,10 +184,10 @@ impl Router {
         Ok(destination)
     }
 
-    fn remember(&mut self, name: &[u8], hash: u64) -> Key {
+    fn remember(&mut self, name: Arc<Text>, hash: u64) -> Key {
         self.visited += 1 + name.len() / 64;
-        let kind = Kind::of(name, self.compat);
-        let home = destination::home_in(name, kind, self.shards);
+        let kind = Kind::of(&name, self.compat);
+        let home = destination::home_in(&name, kind, self.shards);
         self.names.add(hash, name, kind, home.unwrap_or_else(|| home_of(hash, self.shards)))
     }
 
@@ -220,11 +230,15 @@ impl Router {
         }
     }
 
-    /// Bytes that subscriptions, entries and names occupy, about.
+    /// Bytes that subscriptions, groups, entries and names occupy, about, without the texts in them, which count
+    /// themselves.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        let tables = 256 * self.subscriptions.len() + 256 * self.entries.len();
-        tables + self.names.held_bytes() + self.tree.held_bytes()
+        self.subscriptions.len() * SUBSCRIPTION_BYTES
+            + self.groups.len() * GROUP_BYTES
+            + self.entries.len() * ENTRY_BYTES
+            + self.names.held_bytes()
+            + self.tree.held_bytes()
     }
 
     /// How many names without a subscription of their own are remembered.
@@ -308,16 +322,20 @@ impl Router {
     /// The entry of a name or pattern, if there is one.
     fn entry(&self, name: &[u8]) -> Result<Option<EntryIndex>, ProtocolError> {
         if Pattern::parse(name, self.wildcards, self.compat)?.is_some() {
-            return Ok(self.patterns.get(name).copied());
+            let is_named = |at: &EntryIndex| self.entries[*at as usize].name[..] == *name;
+            return Ok(self.patterns.find(self.names.hash(name), is_named).copied());
         }
         let known = self.names.find(self.names.hash(name), name);
         Ok(known.and_then(|key| self.names.get(key)?.exact))
     }
 
-    fn add_entry(&mut self, name: &[u8]) -> Result<EntryIndex, ProtocolError> {
+    fn add_entry(&mut self, name: &Arc<Text>) -> Result<EntryIndex, ProtocolError> {
         let pattern = Pattern::parse(name, self.wildcards, self.compat)?;
+        let hash = self.names.hash(name);
+        // One copy of the text for the entry and the name.
+        let known = self.names.find(hash, name).and_then(|key| self.names.get(key));
         let entry = self.entries.insert(Entry {
-            name: name.into(),
+            name: Arc::clone(known.map_or(name, |known| known.text())),
             kind: Kind::of(name, self.compat),
             is_pattern: pattern.is_some(),
             groups: SmallVec::new(),
@@ -328,11 +346,12 @@ impl Router {
         }) as EntryIndex;
         if let Some(pattern) = pattern {
             self.tree.insert(&pattern, entry);
-            self.patterns.insert(name.into(), entry);
+            let (entries, names) = (&self.entries, &self.names);
+            self.patterns.insert_unique(hash, entry, |at| names.hash(&entries[*at as usize].name));
             self.generation += 1;
         } else {
-            let hash = self.names.hash(name);
-            let key = self.names.find(hash, name).unwrap_or_else(|| self.remember(name, hash));
+            let known = self.names.find(hash, name);
+            let key = known.unwrap_or_else(|| self.remember(Arc::clone(name), hash));
             self.names.set_exact(key, Some(entry));
         }
         Ok(entry)
@@ -350,7 +369,9 @@ impl Router {
             }
         } else if let Ok(Some(pattern)) = Pattern::parse(&entry.name, self.wildcards, self.compat) {
             self.tree.remove(&pattern, index);
-            self.patterns.remove(&entry.name);
+            if let Ok(found) = self.patterns.find_entry(self.names.hash(&entry.name), |at| *at == index) {
+                found.remove();
+            }
             self.generation += 1;
         }
     }

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
@@ -18,14 +19,13 @@ use super::tree::EntryIndex;
 use crate::ids::ShardId;
 use crate::keyed::{Key, Keyed};
 use crate::queue::QueueKey;
-
-/// What the allocator adds to a block, about.
-const BLOCK_BYTES: usize = 16;
+use crate::text::{BLOCK_BYTES, Text};
 
 /// What a name means.
 #[derive(Debug)]
 pub(super) struct Name {
-    text: Box<[u8]>,
+    /// Shared with its entry, and with other shards; it counts itself.
+    text: Arc<Text>,
     pub(super) kind: Kind,
     pub(super) home: ShardId,
     /// Its queue, if this shard was its home when last looked at.
@@ -43,7 +43,7 @@ pub(super) struct Name {
 impl Name {
     pub(super) const UNRESOLVED: u64 = u64::MAX;
 
-    pub(super) fn text(&self) -> &[u8] {
+    pub(super) fn text(&self) -> &Arc<Text> {
         &self.text
     }
 
@@ -55,13 +55,15 @@ impl Name {
     fn evictable_bytes(&self) -> usize {
         match self.exact {
             Some(_) => self.wild_bytes(),
-            None => SLOT_BYTES + self.text.len() + BLOCK_BYTES + self.wild_bytes(),
+            None => SLOT_BYTES + self.text.len() + self.wild_bytes(),
         }
     }
 }
 
-/// A place in the slab, one in the table and one in the line.
-const SLOT_BYTES: usize = size_of::<Name>() + 16 + 2 * size_of::<Key>() + size_of::<Key>();
+/// A place in the slab, one in the table and one in the line; the text's counters and block.
+const SLOT_BYTES: usize = size_of::<Name>() + 16 + 3 * size_of::<Key>() + TEXT_BYTES + 2 * BLOCK_BYTES;
+/// What an `Arc` adds to a text.
+const TEXT_BYTES: usize = size_of::<Text>() + 2 * size_of::<usize>();
 
 /// Names by their text.
 #[derive(Debug)]
@@ -72,7 +74,8 @@ pub(super) struct Names {
     line: VecDeque<Key>,
     /// Sum of all names' [`Name::evictable_bytes`].
     evictable: usize,
-    text_bytes: usize,
+    /// Sum of what all names' patterns hold.
+    wild_bytes: usize,
     unsubscribed: usize,
 }
 
@@ -84,7 +87,7 @@ impl Names {
             known: Keyed::default(),
             line: VecDeque::new(),
             evictable: 0,
-            text_bytes: 0,
+            wild_bytes: 0,
             unsubscribed: 0,
         }
     }
@@ -94,13 +97,13 @@ impl Names {
     }
 
     pub(super) fn find(&self, hash: u64, text: &[u8]) -> Option<Key> {
-        self.table.find(hash, |at| self.known.get(*at).is_some_and(|name| *name.text == *text)).copied()
+        self.table.find(hash, |at| self.known.get(*at).is_some_and(|name| name.text[..] == *text)).copied()
     }
 
     /// Adds a name that is not known.
-    pub(super) fn add(&mut self, hash: u64, text: &[u8], kind: Kind, home: ShardId) -> Key {
+    pub(super) fn add(&mut self, hash: u64, text: Arc<Text>, kind: Kind, home: ShardId) -> Key {
         let key = self.known.insert(Name {
-            text: text.into(),
+            text,
             kind,
             home,
             queue: None,
@@ -111,9 +114,8 @@ impl Names {
             counted: 0,
         });
         let (known, hasher) = (&self.known, &self.hasher);
-        let rehash = |at: &Key| known.get(*at).map_or(0, |name| hasher.hash_one(&*name.text));
+        let rehash = |at: &Key| known.get(*at).map_or(0, |name| hasher.hash_one(&name.text[..]));
         self.table.insert_unique(hash, key, rehash);
-        self.text_bytes += text.len() + BLOCK_BYTES;
         self.unsubscribed += 1;
         self.count(key);
         key
@@ -139,10 +141,12 @@ impl Names {
     /// Notes which patterns match a name.
     pub(super) fn set_wild(&mut self, key: Key, found: &[EntryIndex], generation: u64) {
         let Some(name) = self.known.get_mut(key) else { return };
+        self.wild_bytes -= name.wild_bytes();
         name.wild.clear();
         name.wild.extend_from_slice(found);
         name.wild.shrink_to_fit();
         name.generation = generation;
+        self.wild_bytes += name.wild_bytes();
         self.count(key);
     }
 
@@ -172,9 +176,7 @@ impl Names {
             let Some(name) = self.known.get_mut(key) else { continue };
             name.is_in_line = false;
             if name.exact.is_some() {
-                name.wild = SmallVec::new();
-                name.generation = Name::UNRESOLVED;
-                self.count(key);
+                self.set_wild(key, &[], Name::UNRESOLVED);
             } else {
                 self.forget(key);
             }
@@ -183,12 +185,12 @@ impl Names {
 
     fn forget(&mut self, key: Key) {
         let Some(name) = self.known.remove(key) else { return };
-        let hash = self.hasher.hash_one(&*name.text);
+        let hash = self.hasher.hash_one(&name.text[..]);
         if let Ok(found) = self.table.find_entry(hash, |at| *at == key) {
             found.remove();
         }
         self.evictable -= name.counted;
-        self.text_bytes -= name.text.len() + BLOCK_BYTES;
+        self.wild_bytes -= name.wild_bytes();
         self.unsubscribed -= 1;
     }
 
@@ -197,12 +199,9 @@ impl Names {
         self.unsubscribed
     }
 
-    /// Bytes that all names occupy, subscribed or not.
+    /// Bytes that all names occupy, subscribed or not, without their texts.
     pub(super) fn held_bytes(&self) -> usize {
-        let slots = self.known.capacity() * (size_of::<Name>() + 16);
-        let index = (self.table.capacity() * 8 / 7) * (size_of::<Key>() + 1);
-        let line = self.line.capacity() * size_of::<Key>();
-        slots + index + line + self.text_bytes
+        self.known.len() * SLOT_BYTES + self.wild_bytes
     }
 }
 
@@ -216,7 +215,7 @@ mod tests {
 
     fn add(names: &mut Names, text: &str) -> Key {
         let hash = names.hash(text.as_bytes());
-        names.add(hash, text.as_bytes(), Kind::Topic, ShardId(0))
+        names.add(hash, Arc::new(text.as_bytes().into()), Kind::Topic, ShardId(0))
     }
 
     fn find(names: &Names, text: &str) -> Option<Key> {
@@ -245,7 +244,7 @@ mod tests {
         names.trim(0, 30);
         assert_eq!(names.unsubscribed(), 70);
         names.trim(0, 100);
-        assert_eq!((names.unsubscribed(), names.evictable, names.text_bytes), (0, 0, 0));
+        assert_eq!((names.unsubscribed(), names.evictable, names.held_bytes()), (0, 0, 0));
     }
 
     #[test]
@@ -296,10 +295,13 @@ mod tests {
     }
 
     #[test]
-    fn held_bytes_follow_the_texts() {
+    fn what_matches_is_held_until_it_is_forgotten() {
         let mut names = names();
-        let key = add(&mut names, &"x".repeat(10_000));
-        names.set_exact(key, Some(1));
-        assert!((10_000..12_000).contains(&names.held_bytes()));
+        let key = add(&mut names, "/t/a");
+        let alone = names.held_bytes();
+        names.set_wild(key, &(0..1000).collect::<Vec<_>>(), 3);
+        assert!((4000..4100).contains(&(names.held_bytes() - alone)));
+        names.set_wild(key, &[1, 2], 4);
+        assert_eq!(names.held_bytes(), alone);
     }
 }

@@ -8,6 +8,7 @@ use crate::ids::ShardId;
 use crate::queue::parts::Credit;
 use crate::queue::unacked::Unacked;
 use crate::queue::{ConsumerKey, QueueKey};
+use crate::text::{Text, Weight};
 
 /// Which homes know the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub struct Lending {
 #[derive(Debug)]
 pub struct Receiver {
     /// What it subscribed to, in its own words.
-    pub destination: Box<[u8]>,
+    pub destination: Text,
     /// Where its deliveries come from.
     pub feed: Feed,
     /// A queue of its own, which feeds it from a topic and ends with it.
@@ -41,7 +42,7 @@ pub struct Receiver {
     /// How it is written to.
     pub dialect: Dialect,
     /// `MESSAGE` and `subscription`, encoded.
-    pub prefix: Box<[u8]>,
+    pub prefix: Text,
     /// The number of its last delivery; never used again on this shard.
     pub number: u64,
     /// What it has not acknowledged.
@@ -60,6 +61,8 @@ pub struct Receiver {
     pub armed: bool,
     /// Homes still send it what they hold of the past; live messages wait in its own queue meanwhile.
     pub catching_up: Option<CatchingUp>,
+    /// What it occupies itself.
+    pub _weight: Weight,
 }
 
 /// A new subscription to a topic that is to get stale and retained messages before live ones.

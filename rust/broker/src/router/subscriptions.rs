@@ -1,6 +1,7 @@
 //! Subscriptions that come and go, and the groups they form.
 
 use std::hash::BuildHasher as _;
+use std::sync::Arc;
 
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
@@ -12,6 +13,7 @@ use super::tree::EntryIndex;
 use super::{InterestChange, Router};
 use crate::ids::ConnKey;
 use crate::queue::{QueueKey, SubscriptionKey};
+use crate::text::Text;
 
 impl Router {
     /// Adds a subscription to a topic or a pattern of topics. With a `sink`, its messages go into that queue. `queues`
@@ -30,7 +32,7 @@ impl Router {
         let entry = match self.entry(name)? {
             Some(entry) => entry,
             None if self.entries.len() + queues >= self.entries_max => return Err(self.too_many()),
-            None => self.add_entry(name)?,
+            None => self.add_entry(&Arc::new(name.into()))?,
         };
         let group = self.group(entry, dialect, id, sink);
         let member = self.groups[group as usize].members.len() as u32;
@@ -111,7 +113,7 @@ impl Router {
 
     /// Removes a subscription; returns the entry's name where it was the shard's last one. The group must have no
     /// open chunk of which frames are still to be handed out.
-    pub fn unsubscribe(&mut self, index: SubscriptionIndex) -> (Subscription, Option<Box<[u8]>>) {
+    pub fn unsubscribe(&mut self, index: SubscriptionIndex) -> (Subscription, Option<Arc<Text>>) {
         let subscription = self.subscriptions.remove(index as usize);
         if let Some(receiver) = &subscription.receiver {
             self.number_floor = self.number_floor.max(receiver.number);
@@ -132,7 +134,7 @@ impl Router {
         }
         let entry = &mut self.entries[entry_index as usize];
         entry.local -= 1;
-        let last = (entry.local == 0).then(|| entry.name.clone());
+        let last = (entry.local == 0).then(|| Arc::clone(&entry.name));
         self.remove_entry_if_unused(entry_index);
         (subscription, last)
     }

@@ -159,7 +159,7 @@ impl Shard {
         to: Option<AnswerTo>,
         backlog: Option<SubscriptionKey>,
     ) {
-        let name: Arc<[u8]> = name.into();
+        let name = self.router.shared_text(name);
         let to = to.filter(|to| to.awaited);
         self.tell_all(|from| {
             let reply = to.map(AnswerTo::asker);

@@ -20,6 +20,7 @@ use crate::ids::ShardId;
 use crate::queue::SubscriptionKey;
 use crate::queue::asker::Asker;
 use crate::queue::mail::QueueMail;
+use crate::text::Text;
 
 /// One accepted socket on its way to the shard that will own it.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub enum Mail {
         /// Who.
         from: ShardId,
         /// The name or pattern.
-        name: Arc<[u8]>,
+        name: Arc<Text>,
         /// Whether there is a subscription.
         interested: bool,
         /// Whose RECEIPT waits for this.

@@ -1,9 +1,17 @@
-//! Names that the shard looks up: what that costs, and what they hold.
+//! Names that the shard looks up, and subscriptions that keep some: what that costs.
+
+use std::sync::atomic::Ordering;
 
 use stompica_proto::ProtocolError;
+use stompica_proto::error::Code;
 
 use super::Shard;
 use crate::router::Destination;
+
+/// What a subscription holds at least, beside its texts.
+const SUBSCRIPTION_BYTES: usize = 1024;
+/// Copies of a subscription's name and id, about.
+const COPIES: usize = 3;
 
 impl Shard {
     /// The destination a message is for.
@@ -14,5 +22,23 @@ impl Shard {
         let found = self.router.destination(name);
         self.budget.visit(self.router.take_visited());
         found
+    }
+
+    /// Refuses a subscription that would take what is held over 95 % of `memory_limit`: nothing but its client can end
+    /// it, so it is no use to wait.
+    ///
+    /// # Errors
+    /// `E-MEMORY`.
+    pub(crate) fn require_memory_for(&mut self, name: &[u8], id: &[u8]) -> Result<(), ProtocolError> {
+        self.count_memory();
+        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
+        let held = self.shared.memory.load(Ordering::Relaxed);
+        let wanted = SUBSCRIPTION_BYTES + COPIES * (name.len() + id.len());
+        let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
+        if held.saturating_add(wanted) <= limit / 100 * 95 {
+            return Ok(());
+        }
+        let text = format!("{held} bytes are held, memory_limit is {limit}: no room for a subscription");
+        Err(ProtocolError::new(Code::Memory, text))
     }
 }

@@ -1,0 +1,99 @@
+//! Names, ids and other bytes that clients choose and the broker keeps: they count themselves as held.
+
+use std::ops::Deref;
+
+use crate::queue::stored::count_bytes;
+
+/// What the allocator adds to a block, about.
+pub const BLOCK_BYTES: usize = 16;
+
+/// Counts as held, on the thread that makes or drops it, what its owner occupies. Only the sum over all threads means
+/// something, as with messages.
+#[derive(Debug)]
+pub struct Weight(usize);
+
+impl Weight {
+    /// Counts this many bytes and what the allocator adds.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        let weight = Weight(bytes + BLOCK_BYTES);
+        count_bytes(i64::try_from(weight.0).unwrap_or(i64::MAX));
+        weight
+    }
+
+    /// Counts a value in a block of its own.
+    #[must_use]
+    pub fn of<T>() -> Self {
+        Weight::new(size_of::<T>())
+    }
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        count_bytes(-i64::try_from(self.0).unwrap_or(i64::MAX));
+    }
+}
+
+/// Bytes that count themselves.
+#[derive(Debug)]
+pub struct Text {
+    bytes: Box<[u8]>,
+    _weight: Weight,
+}
+
+impl From<Box<[u8]>> for Text {
+    fn from(bytes: Box<[u8]>) -> Self {
+        let weight = Weight::new(bytes.len());
+        Text { bytes, _weight: weight }
+    }
+}
+
+impl From<Vec<u8>> for Text {
+    fn from(bytes: Vec<u8>) -> Self {
+        bytes.into_boxed_slice().into()
+    }
+}
+
+impl From<&[u8]> for Text {
+    fn from(bytes: &[u8]) -> Self {
+        Box::<[u8]>::from(bytes).into()
+    }
+}
+
+impl Clone for Text {
+    fn clone(&self) -> Self {
+        self.bytes.clone().into()
+    }
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Box::<[u8]>::default().into()
+    }
+}
+
+impl Deref for Text {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::stored::held_bytes;
+
+    #[test]
+    fn a_text_counts_as_long_as_it_lives_and_each_copy_for_itself() {
+        let before = held_bytes();
+        let text = Text::from(&[b'x'; 1000][..]);
+        assert_eq!(held_bytes() - before, 1000 + BLOCK_BYTES as i64);
+        let copy = text.clone();
+        assert_eq!(held_bytes() - before, 2 * (1000 + BLOCK_BYTES as i64));
+        assert_eq!(*text, *copy);
+        drop((text, copy));
+        assert_eq!(held_bytes(), before);
+    }
+}

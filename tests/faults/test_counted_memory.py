@@ -1,0 +1,160 @@
+"""What the broker counts as held follows what it really takes of memory, however a client fills it.
+
+`memory_limit` is worth as much as this count is. A way to fill memory is a row of `WAYS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+import pytest
+
+from tests.faults.probes import eventually, memory_kib
+from tests.support import frames
+from tests.support.clients import StartBroker
+from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
+
+FACTOR = 1.5
+SLACK = 16 << 20
+"""What the process takes beside, and what the allocator keeps for a moment."""
+LONG = 10_000
+"""Nearly the longest header line."""
+PATIENCE_S = 40.0
+
+
+def connected(broker: BrokerProcess) -> Wire:
+    """A session."""
+    wire = Wire(broker.port, timeout=PATIENCE_S)
+    wire.connect()
+    return wire
+
+
+def held_bytes(broker: BrokerProcess) -> int:
+    """The broker's own count."""
+    with connected(broker) as wire:
+        wire.send(frames.frame("DIAG", body="memory"))
+        held: int = json.loads(wire.expect("DIAG").body)["held_bytes"]
+        wire.disconnect()
+        return held
+
+
+def push(wire: Wire, all_frames: Iterable[bytes]) -> Wire:
+    """Sends many frames and waits until the last one is processed."""
+    left = iter(all_frames)
+    while some := list(islice(left, 100)):
+        wire.send(*some)
+    wire.send_and_wait("/topic/last")
+    return wire
+
+
+def long_name(start: str, number: int, end: str = "") -> str:
+    """A name of maximum length."""
+    return f"{start}{number}-".ljust(LONG - len(end), "n") + end
+
+
+def topics_of_long_names(broker: BrokerProcess) -> list[Wire]:
+    return [push(connected(broker), (frames.subscribe(long_name("/topic/", at), f"{at}") for at in range(9_900)))]
+
+
+def patterns_of_long_names(broker: BrokerProcess) -> list[Wire]:
+    names = (long_name("/topic/", at, "/>") for at in range(5_000))
+    return [push(connected(broker), (frames.subscribe(name, f"{at}") for at, name in enumerate(names)))]
+
+
+def patterns_of_many_segments(broker: BrokerProcess) -> list[Wire]:
+    names = (f"/topic/{at}" + "/*/b" * 2_400 for at in range(200))
+    return [push(connected(broker), (frames.subscribe(name, f"{at}") for at, name in enumerate(names)))]
+
+
+def ids_of_maximum_length(broker: BrokerProcess) -> list[Wire]:
+    return [push(connected(broker), (frames.subscribe("/topic/one", long_name("", at)) for at in range(5_000)))]
+
+
+def many_short_subscriptions(broker: BrokerProcess) -> list[Wire]:
+    wires = [connected(broker) for _ in range(15)]
+    for number, wire in enumerate(wires):
+        push(wire, (frames.subscribe(f"/topic/{number}/{at}", f"{at}") for at in range(9_900)))
+    return wires
+
+
+def many_that_acknowledge(broker: BrokerProcess) -> list[Wire]:
+    wires = [connected(broker) for _ in range(10)]
+    for wire in wires:
+        push(wire, (frames.subscribe("/topic/one", f"{at}", ack="client") for at in range(9_900)))
+    return wires
+
+
+def names_that_nobody_subscribes_to(broker: BrokerProcess) -> list[Wire]:
+    return [push(connected(broker), (frames.send(long_name("/topic/", at)) for at in range(30_000)))]
+
+
+WAYS: list[Callable[[BrokerProcess], list[Wire]]] = [
+    topics_of_long_names,
+    patterns_of_long_names,
+    patterns_of_many_segments,
+    ids_of_maximum_length,
+    many_short_subscriptions,
+    many_that_acknowledge,
+    names_that_nobody_subscribes_to,
+]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("fill", WAYS)
+def test_what_is_counted_follows_what_is_resident(
+    start_broker: StartBroker, fill: Callable[[BrokerProcess], list[Wire]]
+) -> None:
+    broker = start_broker(memory_limit="2GiB")
+    counted_before, resident_before = held_bytes(broker), memory_kib(broker.pid) << 10
+    wires = fill(broker)
+    grown: list[tuple[int, int]] = []
+
+    def follows() -> bool:
+        counted, resident = held_bytes(broker) - counted_before, (memory_kib(broker.pid) << 10) - resident_before
+        grown.append((counted >> 20, resident >> 20))
+        return counted <= FACTOR * resident + SLACK and resident <= FACTOR * counted + SLACK
+
+    try:
+        eventually(follows, "the count follows the memory")
+    finally:
+        print(f"{fill.__name__}: {grown[-1][0]} MiB counted, {grown[-1][1]} MiB resident")
+    for wire in wires:
+        wire.discard()
+    eventually(lambda: held_bytes(broker) - counted_before < SLACK * 3, "nothing is held for those that went")
+
+
+@pytest.mark.parametrize("ack", ["auto", "client"])
+def test_a_subscription_that_memory_has_no_room_for_is_refused(start_broker: StartBroker, ack: str) -> None:
+    broker = start_broker(memory_limit="64MiB")
+    with connected(broker) as greedy, connected(broker) as other:
+        other.subscribe("/topic/other")
+        subscribe = (frames.subscribe(long_name("/topic/", at), f"{at}", ack=ack) for at in range(9_900))
+        try:
+            push(greedy, subscribe)
+        except (ConnectionError, AssertionError):
+            pass
+        else:
+            raise AssertionError("all 100 MB of names were taken")
+        other.send_and_wait("/topic/elsewhere")
+        other.barrier()
+    peak = memory_kib(broker.pid, "VmHWM")
+    assert peak <= (64 + 64) << 10, f"peak {peak >> 10} MiB"
+    with connected(broker) as late:
+        late.subscribe("/topic/late")
+
+
+def test_the_error_says_what_there_was_no_room_for(start_broker: StartBroker) -> None:
+    broker = start_broker(memory_limit="64MiB")
+    with connected(broker) as wire:
+        for at in range(9_900):
+            wire.send(frames.subscribe(long_name("/topic/", at), f"{at}", receipt=f"{at}"))
+            frame = wire.recv_frame()
+            if frame.command == "ERROR":
+                break
+            assert (frame.command, frame["receipt-id"]) == ("RECEIPT", f"{at}")
+        assert (frame["code"], frame["receipt-id"], frame["subscription"]) == ("E-MEMORY", f"{at}", f"{at}")
+        assert b"memory_limit" in frame.body
+        assert at > 1_000, f"only {at} subscriptions were taken"
