@@ -66,6 +66,7 @@ def test_changes_of_patterns_cost_no_walk_over_all_queues_each(client: Clients, 
     fill_queues(wire)
     among_many = cost()
     assert among_many < 5 * alone + 100_000, f"{among_many} µs among {QUEUES} queues, {alone} µs without"
+    assert max(shard["max_turn_visits"] for shard in answer(watcher, "shards")) < 30_000
 
 
 @pytest.mark.parametrize("between", ["nothing", "unsubscribed", "another"])

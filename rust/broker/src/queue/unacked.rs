@@ -159,10 +159,11 @@ impl Unacked {
 
     /// Takes all out, the oldest first.
     pub fn take_all(&mut self) -> TakenOnes {
-        let taken = self.take_through(u64::MAX);
-        self.entries = VecDeque::new();
+        let entries = std::mem::take(&mut self.entries);
+        self.live = 0;
+        self.by_id.clear();
         self.count();
-        taken
+        entries.into_iter().filter_map(|mut entry| Self::empty(&mut entry)).collect()
     }
 
     fn empty(entry: &mut Entry) -> Option<Taken> {

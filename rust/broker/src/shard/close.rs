@@ -16,13 +16,13 @@ use stompica_proto::{Command, Frame, ProtocolError, ws};
 
 use super::Shard;
 use super::mailbox::Mail;
+use super::returning::Fate;
 use super::timer::Due;
 use crate::ids::ConnKey;
 use crate::io::conn::{Phase, Transport};
 use crate::log::Level;
 use crate::queue::mail::QueueMail;
-use crate::queue::parts::GivenBack;
-use crate::queue::unacked::{Taken, TakenOnes};
+use crate::queue::unacked::TakenOnes;
 use crate::queue::{Subscriber, SubscriptionKey};
 use crate::router::group::Place;
 use crate::router::receiver::{Feed, Receiver};
@@ -179,18 +179,15 @@ impl Shard {
 
     fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber, taken: TakenOnes) {
         if let Some(queue) = receiver.own_queue {
-            taken.iter().for_each(|taken| self.home.forget(&taken.stored));
             self.home.detach(subscriber);
             self.home.delete(queue);
-            return;
+            return self.return_deliveries(Fate::Drop, taken);
         }
         match receiver.feed {
             Feed::One(home) => self.tell(home, QueueMail::Detach(subscriber)),
             Feed::All => self.tell_everyone(|| QueueMail::Detach(subscriber)),
         }
-        for Taken { origin, stored, .. } in taken {
-            self.tell(origin.home, QueueMail::GiveBack(origin, stored, GivenBack::Lost));
-        }
+        self.return_deliveries(Fate::GiveBack, taken);
     }
 }
 

@@ -19,6 +19,9 @@ const REFUSAL_MS: u64 = 1000;
 /// that others use up.
 const TURN_DEADLINES_MAX: usize = 2000;
 
+/// Late deliveries of one subscription that are taken back at a time.
+const LATE_MAX: usize = 1000;
+
 fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(NEVER)
 }
@@ -65,13 +68,14 @@ impl Shard {
         let mut late = TakenOnes::new();
         while let Some((number, delivered_ms)) = receiver.unacked.oldest() {
             let at_ms = delivered_ms.saturating_add(timeout_ms);
-            if at_ms > now_ms {
+            if at_ms > now_ms || late.len() == LATE_MAX {
                 receiver.armed = true;
-                self.timers.set(at_ms, Due::Subscription(key));
+                self.timers.set(at_ms.max(now_ms + 1), Due::Subscription(key));
                 break;
             }
             late.extend(receiver.unacked.take(number));
         }
+        self.home.visited += late.len(); // counted by the caller
         self.counters.timed_out += late.len() as u64;
         self.remember_taken_back(conn, key.index, &late);
         if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {

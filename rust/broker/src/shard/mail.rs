@@ -197,6 +197,7 @@ impl Shard {
             && self.outgoing.iter().all(Vec::is_empty)
             && self.queue_out.iter().all(Vec::is_empty)
             && !self.home.is_busy()
+            && self.returning.is_empty()
     }
 
     /// Grows with everything that is done.

@@ -40,6 +40,7 @@ pub(crate) mod parking;
 mod queues;
 mod receive;
 mod report;
+mod returning;
 mod shared;
 pub mod timer;
 
@@ -65,6 +66,7 @@ use self::mail::Inbound;
 use self::mailbox::{Batch, Mail};
 use self::memory::MemoryState;
 use self::parking::Parking;
+use self::returning::Returning;
 pub use self::shared::Shared;
 use self::timer::{POLL_MAX_MS, Timers};
 use crate::chunk::ChunkPool;
@@ -123,6 +125,7 @@ pub struct Shard {
     counted_queues: usize,
     chunks: ChunkPool,
     timers: Timers,
+    returning: Returning,
     pub(crate) ids: MessageIds,
     pub(crate) counters: Counters,
     now_ms: u64,
@@ -195,6 +198,7 @@ impl Shard {
             counted_queues: 0,
             chunks: ChunkPool::default(),
             timers: Timers::default(),
+            returning: Returning::default(),
             ids: MessageIds::new(epoch, id),
             counters: Counters::default(),
             now_ms: 0,
@@ -265,6 +269,7 @@ impl Shard {
             || self.has_deliveries()
             || self.parking.has_retries()
             || self.home.is_busy()
+            || !self.returning.is_empty()
             || self.router.has_to_trim()
             || self.listener.as_ref().is_some_and(Listener::is_ready)
     }

@@ -242,6 +242,7 @@ impl Shard {
 
     /// Delivers what can be delivered, and goes on with what takes long, as far as the turn allows.
     pub(super) fn dispatch_queues(&mut self) {
+        self.proceed_with_returning();
         self.run_effects();
         if !self.home.is_busy() {
             return;
