@@ -196,8 +196,7 @@ impl Shard {
             && self.conns.iter().all(|(_, conn)| conn.outbox.is_empty())
             && self.outgoing.iter().all(Vec::is_empty)
             && self.queue_out.iter().all(Vec::is_empty)
-            && !self.home.is_busy()
-            && self.returning.is_empty()
+            && !self.has_queue_work()
     }
 
     /// Grows with everything that is done.

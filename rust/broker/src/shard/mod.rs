@@ -66,7 +66,6 @@ use self::mail::Inbound;
 use self::mailbox::{Batch, Mail};
 use self::memory::MemoryState;
 use self::parking::Parking;
-use self::returning::Returning;
 pub use self::shared::Shared;
 use self::timer::{POLL_MAX_MS, Timers};
 use crate::chunk::ChunkPool;
@@ -125,7 +124,7 @@ pub struct Shard {
     counted_queues: usize,
     chunks: ChunkPool,
     timers: Timers,
-    returning: Returning,
+    returning: returning::Returning,
     pub(crate) ids: MessageIds,
     pub(crate) counters: Counters,
     now_ms: u64,
@@ -198,7 +197,7 @@ impl Shard {
             counted_queues: 0,
             chunks: ChunkPool::default(),
             timers: Timers::default(),
-            returning: Returning::default(),
+            returning: returning::Returning::default(),
             ids: MessageIds::new(epoch, id),
             counters: Counters::default(),
             now_ms: 0,
@@ -268,8 +267,7 @@ impl Shard {
             || self.has_inbound()
             || self.has_deliveries()
             || self.parking.has_retries()
-            || self.home.is_busy()
-            || !self.returning.is_empty()
+            || self.has_queue_work()
             || self.router.has_to_trim()
             || self.listener.as_ref().is_some_and(Listener::is_ready)
     }

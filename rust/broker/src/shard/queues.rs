@@ -240,6 +240,11 @@ impl Shard {
         }
     }
 
+    /// Whether [`Shard::dispatch_queues`] has something to do.
+    pub(super) fn has_queue_work(&self) -> bool {
+        self.home.is_busy() || !self.returning.is_empty()
+    }
+
     /// Delivers what can be delivered, and goes on with what takes long, as far as the turn allows.
     pub(super) fn dispatch_queues(&mut self) {
         self.proceed_with_returning();
