@@ -30,6 +30,9 @@ use crate::router::group::{Place, SubscriptionIndex};
 /// What a question takes of a turn's budget, in bytes encoded: every connection may have to be looked at.
 const QUESTION_BYTES: usize = 16 << 10;
 
+/// Answers at an interval that are begun in one turn: thousands may be due at once, and each looks at everything.
+const TURN_PUSHES_MAX: usize = 32;
+
 /// Where an answer goes.
 #[derive(Debug)]
 pub(crate) enum Purpose {
@@ -73,6 +76,8 @@ struct Watch {
     asking: bool,
     /// The first question was asked.
     begun: bool,
+    /// When the answer was due that too many others are ahead of.
+    due_ms: Option<u64>,
 }
 
 /// Questions out, and subscriptions with an interval.
@@ -81,12 +86,23 @@ pub(super) struct Diagnostics {
     last_number: u64,
     gathers: Vec<Gather>,
     watches: HashMap<SubscriptionKey, Watch>,
+    /// The turn in which an interval asked last, and how many did in it.
+    pushed: (u64, usize),
 }
 
 impl Diagnostics {
     /// Questions that some shard has not answered yet.
     pub(super) fn asked(&self) -> usize {
         self.gathers.len()
+    }
+
+    /// Whether one more interval may ask in this turn.
+    fn may_push(&mut self, turn: u64) -> bool {
+        if self.pushed.0 != turn {
+            self.pushed = (turn, 0);
+        }
+        self.pushed.1 += 1;
+        self.pushed.1 <= TURN_PUSHES_MAX
     }
 }
 
@@ -192,7 +208,9 @@ impl Shard {
             Ok(None) => subscribed.into(),
             _ => [b"DIAG/", query.name().as_bytes()].concat().into(), // a MESSAGE comes from no pattern
         };
-        self.diagnostics.watches.insert(key, Watch { query, interval_ms, name, asking: false, begun: false });
+        self.diagnostics
+            .watches
+            .insert(key, Watch { query, interval_ms, name, asking: false, begun: false, due_ms: None });
         self.timers.set(self.now_ms, Due::Diagnostics(key));
     }
 
@@ -215,6 +233,15 @@ impl Shard {
             return;
         }
         watch.begun = true;
+        let at_ms = watch.due_ms.take().unwrap_or(at_ms);
+        if !self.diagnostics.may_push(self.turn) {
+            self.timers.set(self.now_ms + 1, Due::Diagnostics(key));
+            if let Some(watch) = self.diagnostics.watches.get_mut(&key) {
+                watch.due_ms = Some(at_ms);
+            }
+            return;
+        }
+        let Some(watch) = self.diagnostics.watches.get_mut(&key) else { return };
         // In step with the first one, however late this one is.
         let late = self.now_ms.saturating_sub(at_ms) / watch.interval_ms.max(1);
         let next_ms = at_ms.saturating_add(watch.interval_ms.saturating_mul(late + 1));
@@ -277,5 +304,20 @@ impl Shard {
                 self.observe();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_a_few_intervals_ask_in_one_turn() {
+        let mut diagnostics = Diagnostics::default();
+        let asked = |diagnostics: &mut Diagnostics, turn| {
+            (0..2 * TURN_PUSHES_MAX).filter(|_| diagnostics.may_push(turn)).count()
+        };
+        assert_eq!(asked(&mut diagnostics, 1), TURN_PUSHES_MAX);
+        assert_eq!(asked(&mut diagnostics, 2), TURN_PUSHES_MAX);
     }
 }

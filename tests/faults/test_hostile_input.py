@@ -1,0 +1,98 @@
+"""Clients that announce and stall, or never read their own answers: input, heads, WebSocket pieces, answers, log lines.
+
+Each row names what is filled; the worst silence of a bystander is printed (`pytest -s`), not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.faults.hostile import LOGIN, LONG, Attack, endure
+from tests.support import frames
+from tests.support.clients import StartBroker
+from tests.support.ws import BINARY, CONTINUATION, PING, TEXT, encode_frame, handshake_request
+
+KEY = b"\0\0\0\0"
+UPGRADE = handshake_request()
+
+
+def announced(number: int) -> Sequence[bytes]:
+    return [LOGIN, frames.send("/topic/a", "", content_length=1_000_000)[:-1]]
+
+
+def begun(number: int) -> Sequence[bytes]:
+    return [LOGIN, frames.send("/topic/a", "x" * 400_000, content_length=1_000_000)[:-1]]
+
+
+def half_heads(number: int) -> Sequence[bytes]:
+    return [LOGIN, b"SEND\n" + b"".join(b"h%d:%s\n" % (at, LONG.encode()) for at in range(90))]
+
+
+def half_logins(number: int) -> Sequence[bytes]:
+    return [b"CONNECT\n" + b"".join(b"h%d:%s\n" % (at, LONG.encode()) for at in range(7))]
+
+
+def half_requests(number: int) -> Sequence[bytes]:
+    return [b"GET / HTTP/1.1\r\nHost: x\r\nX: " + LONG.encode()]
+
+
+def announced_pieces(number: int) -> Sequence[bytes]:
+    piece = encode_frame(BINARY, b"x" * 100_000, length=1_000_000, mask_key=KEY)
+    return [UPGRADE, encode_frame(TEXT, LOGIN, mask_key=KEY), piece]
+
+
+def many_pieces(number: int) -> Sequence[bytes]:
+    head = encode_frame(TEXT, b"SEND\ndestination:/topic/a\n\n", fin=False, mask_key=KEY)
+    piece = encode_frame(CONTINUATION, b"x" * 10, fin=False, mask_key=KEY)
+    return [UPGRADE, encode_frame(TEXT, LOGIN, mask_key=KEY), head, piece * 30_000]
+
+
+def pings(number: int) -> Sequence[bytes]:
+    ping = encode_frame(PING, b"x" * 125, mask_key=KEY)
+    return [UPGRADE, encode_frame(TEXT, LOGIN, mask_key=KEY), *([ping * 1000] * 200)]
+
+
+def receipts(number: int) -> Sequence[bytes]:
+    return [LOGIN, *(frames.send("/topic/a", "x", receipt=f"{at}.{LONG}") for at in range(8000))]
+
+
+def questions(number: int) -> Sequence[bytes]:
+    return [LOGIN, b"DIAG\nreceipt:r\n\nbenchmark\0" * 3000]
+
+
+def errors(number: int) -> Sequence[bytes]:
+    return [LOGIN, frames.frame("WHAT", ("x", LONG), ("receipt", LONG))]
+
+
+def goodbyes(number: int) -> Sequence[bytes]:
+    return [LOGIN, frames.send("/queue/bye", "x"), frames.disconnect(receipt=LONG)]
+
+
+def nothing(number: int) -> Sequence[bytes]:
+    return [b"\n"]
+
+
+ATTACKS = [
+    Attack("input that is only announced", announced, connections=280),
+    Attack("input that has begun", begun, connections=280),
+    Attack("half a head", half_heads, connections=200),
+    Attack("half a login", half_logins, connections=300, hold_s=1.5),
+    Attack("half a request", half_requests, connections=300, hold_s=1.5),
+    Attack("WebSocket frames that are only announced", announced_pieces, connections=150),
+    Attack("messages of many WebSocket frames", many_pieces, connections=100),
+    Attack("pongs", pings, connections=4),
+    Attack("RECEIPTs", receipts, connections=4),
+    Attack("answers of DIAG", questions, connections=4),
+    Attack("ERRORs, and their log lines", errors, connections=300, rounds=3, hold_s=0),
+    Attack("connections that linger", goodbyes, connections=200, rounds=2, leaves_by_reset=False, hold_s=0),
+    Attack("connections that say nothing", nothing, connections=300, hold_s=1.5),
+    Attack("the list of the refused", announced, connections=300, settings={"max_connections": 50}),
+]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_input_cannot_fill(start_broker: StartBroker, attack: Attack) -> None:
+    endure(start_broker, attack)

@@ -1,0 +1,105 @@
+"""Clients that fill what messages are kept in: names, queues, what is unacknowledged, transactions, timers, outboxes.
+
+Each row names what is filled; the worst silence of a bystander is printed (`pytest -s`), not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.faults.hostile import LOGIN, LONG, Attack, endure
+from tests.support import frames
+from tests.support.clients import StartBroker
+
+
+def unsubscribed_names(number: int) -> Sequence[bytes]:
+    return [LOGIN, *(frames.send(f"/topic/{number}.{at}.{LONG}", "x") for at in range(4000))]
+
+
+def short_names(number: int) -> Sequence[bytes]:
+    return [LOGIN, b"".join(frames.send(f"/topic/{number}.{at}", "x") for at in range(40_000))]
+
+
+def queues(number: int) -> Sequence[bytes]:
+    return [LOGIN, *(frames.send(f"/queue/{number}.{at}", "x") for at in range(5000))]
+
+
+def unacknowledged(number: int) -> Sequence[bytes]:
+    taken = frames.subscribe("/queue/taken", "0", ack="client-individual", prefetch_count=0)
+    return [LOGIN, taken, *(frames.send("/queue/taken", "x" * 100) for _ in range(20_000))]
+
+
+def timed_out(number: int) -> Sequence[bytes]:
+    taken = frames.subscribe(f"/queue/late.{number}", "0", ack="client-individual", prefetch_count=0)
+    sent = frames.send(f"/queue/late.{number}", "x" * 10)
+    return [LOGIN, taken, *(sent for _ in range(5000))]
+
+
+def falling_expiries(number: int) -> Sequence[bytes]:
+    consumer = frames.subscribe("/queue/falling", "0")
+    falling = [frames.send("/queue/falling", "x", expiration=100_000_000 - 1000 * at) for at in range(30_000)]
+    return [LOGIN, consumer, *falling]
+
+
+def last_values(number: int) -> Sequence[bytes]:
+    kept = [frames.send(f"/topic/{at}.{LONG}", "x", retain="set", expiration=1500) for at in range(3000)]
+    return [LOGIN, *kept]
+
+
+def stale(number: int) -> Sequence[bytes]:
+    return [LOGIN, *(frames.send(f"/topic/{number}.{at}", "x" * 3000) for at in range(5000))]
+
+
+def open_transactions(number: int) -> Sequence[bytes]:
+    begun = [frames.begin(f"{at}.{LONG}") for at in range(100)]
+    sent = [frames.send("/queue/t", "x" * 30_000, transaction=f"{at % 100}.{LONG}") for at in range(500)]
+    return [LOGIN, *begun, *sent]
+
+
+def commits_to_many_queues(number: int) -> Sequence[bytes]:
+    pieces = [LOGIN]
+    for at in range(5):
+        sent = (frames.send(f"/queue/{number}.{to}", "x", transaction="t") for to in range(3000))
+        pieces += [frames.begin("t"), *sent, frames.commit("t", receipt=f"{at}")]
+    return pieces
+
+
+def to_a_crowd(number: int) -> Sequence[bytes]:
+    if number:
+        return [LOGIN, frames.subscribe("/topic/crowd", "0")]
+    return [LOGIN, *(frames.send("/topic/crowd", "x" * 100_000) for _ in range(300))]
+
+
+def crossing(number: int) -> Sequence[bytes]:
+    sent = frames.send(f"/topic/cross.{number + 1}", "x" * 1000) * 10
+    return [LOGIN, frames.subscribe(f"/topic/cross.{number}", "0"), *(sent for _ in range(1000))]
+
+
+ATTACKS = [
+    Attack("names that stay resolved, of maximum length", unsubscribed_names, connections=4),
+    Attack("names that stay resolved", short_names, connections=4),
+    Attack("queues", queues, connections=4),
+    Attack("unacknowledged deliveries", unacknowledged),
+    Attack(
+        "deliveries that were taken back",
+        timed_out,
+        connections=3,
+        hold_s=1,
+        settings={"ack_timeout": "100", "max_deliveries": 100},
+    ),
+    Attack("timers of expiries", falling_expiries, reads=True),
+    Attack("last values", last_values),
+    Attack("stale messages", stale, connections=3, settings={"TTL": "1500"}),
+    Attack("open transactions", open_transactions, connections=5),
+    Attack("queues of a COMMIT", commits_to_many_queues, connections=2),
+    Attack("outboxes of a topic", to_a_crowd, connections=60),
+    Attack("mailboxes between threads", crossing, connections=8),
+]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_publishers_cannot_fill(start_broker: StartBroker, attack: Attack) -> None:
+    endure(start_broker, attack)

@@ -1,0 +1,82 @@
+"""Clients that fill what subscriptions are kept in: tables, names, patterns, their own queues, durable ones, watches.
+
+Each row names what is filled; the worst silence of a bystander is printed (`pytest -s`), not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.faults.hostile import LOGIN, LONG, Attack, endure
+from tests.support import frames
+from tests.support.clients import StartBroker
+
+
+def names(count: int, prefix: str, *, size: int = 200) -> list[str]:
+    """Names of about `size` octets that differ."""
+    tail = LONG[: max(0, size - len(prefix) - 8)]
+    return [f"{prefix}{number:06}{tail}" for number in range(count)]
+
+
+def patterns(number: int) -> Sequence[bytes]:
+    own = names(2000, f"/topic/{number}.", size=400)
+    subscribed = [frames.subscribe(f"{name}/*", str(at)) for at, name in enumerate(own)]
+    return [LOGIN, *subscribed, *(frames.send(f"/topic/{at}", "x") for at in range(2000))]
+
+
+def coming_and_going(number: int) -> Sequence[bytes]:
+    visit = b"".join(
+        frames.subscribe(f"/topic/{number}.{at}.*", "a")
+        + frames.unsubscribe("a", receipt="r")
+        + frames.send(f"/topic/x{at}", "x")
+        for at in range(3000)
+    )
+    return [LOGIN, visit]
+
+
+def own_queues(number: int) -> Sequence[bytes]:
+    subscribed = [frames.subscribe("/topic/acked", str(at), ack="client") for at in range(500)]
+    return [LOGIN, *subscribed, *(frames.send("/topic/acked", "x" * 2000) for _ in range(200))]
+
+
+def own_ids(number: int) -> Sequence[bytes]:
+    subscribed = [frames.subscribe("/topic/wide", str(at)) for at in range(2000)]
+    return [LOGIN, *subscribed, *(frames.send_counted("/topic/wide", b"x" * 1_000_000) for _ in range(2))]
+
+
+def consumers_of_patterns(number: int) -> Sequence[bytes]:
+    queues = b"".join(frames.send(f"/queue/{at}", "x") for at in range(2000))
+    return [LOGIN, queues, *(frames.subscribe("/queue/>", str(at), ack="client") for at in range(300))]
+
+
+def durables_that_end_at_once(number: int) -> Sequence[bytes]:
+    visits = [
+        frames.subscribe("/topic/kept", f"{number}.{at}", durable="true", receipt="s")
+        + frames.unsubscribe(f"{number}.{at}", durable="true", receipt="u")
+        for at in range(200)
+    ]
+    return [LOGIN, *visits]
+
+
+def watches(number: int) -> Sequence[bytes]:
+    asked = [frames.subscribe(f"DIAG/{at}", f"{at}", query="shards", interval=100) for at in range(300)]
+    return [LOGIN, *asked, *(frames.unsubscribe(f"{at}") for at in range(150))]
+
+
+ATTACKS = [
+    Attack("patterns", patterns, connections=4, reads=True),
+    Attack("patterns that come and go", coming_and_going, connections=4, reads=True),
+    Attack("queues of subscriptions that acknowledge", own_queues, connections=2),
+    Attack("groups of one topic", own_ids),
+    Attack("consumers of patterns of queues", consumers_of_patterns),
+    Attack("durable subscriptions that end at once", durables_that_end_at_once, connections=5, reads=True),
+    Attack("watches of DIAG", watches, connections=2),
+]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_subscribers_cannot_fill(start_broker: StartBroker, attack: Attack) -> None:
+    endure(start_broker, attack)
