@@ -36,7 +36,7 @@ def test_consumers_of_a_pattern_do_not_multiply_with_its_queues(client: Clients,
     for first in range(0, 1000, 100):
         wire.send(
             *(
-                frames.subscribe(f"{NAMES}/>", number, ack="client-individual", prefetch_count=1)
+                frames.subscribe(f"{NAMES}/>", str(number), ack="client-individual", prefetch_count=1)
                 for number in range(first, first + 100)
             )
         )
@@ -54,7 +54,10 @@ def test_changes_of_patterns_cost_no_walk_over_all_queues_each(client: Clients, 
         """Processor time that 1,000 patterns take which come and go, in microseconds."""
         before = shards_sum(watcher, "cpu_us")
         wire.send(
-            *(frames.subscribe(f"{NAMES}/{number}/>", number) + frames.unsubscribe(number) for number in range(1000)),
+            *(
+                frames.subscribe(f"{NAMES}/{number}/>", number) + frames.unsubscribe(number)
+                for number in map(str, range(1000))
+            ),
             frames.send("/topic/nobody", receipt="done"),
         )
         wire.expect_receipt("done")
