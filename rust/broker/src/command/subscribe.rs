@@ -150,9 +150,8 @@ impl Shard {
         let full = self.conns.get(key).is_some_and(|conn| conn.full_since_ms.is_some());
         let others = self.shared_len() - 1;
         let has_backlog = self.may_have_backlog();
-        let catches_up = has_backlog && others > 0;
         let slow_consumer = self.own_policy(key, options)?;
-        let has_queue = catches_up
+        let has_queue = has_backlog
             || slow_consumer.is_some()
             || wanted.ack != AckMode::Auto
             || self.router.kind(destination) == Kind::TemporaryTopic;
@@ -174,25 +173,27 @@ impl Shard {
         }
         self.list_subscription(key, wanted.name(), found.index);
         if let Some(queue) = own_queue {
-            let credit = self.add_receiver(key, found, wanted, options, Feed::One(self.id()), Some(queue));
+            let mut credit =
+                self.add_receiver(key, found, wanted, options, Feed::One(self.id()), Some(queue));
             if let Some(receiver) = self.router.receiver_mut(found.index) {
                 receiver.slow_consumer = slow_consumer;
             }
-            match self.router.receiver_mut(found.index).filter(|_| catches_up) {
-                Some(receiver) => receiver.catching_up = Some(CatchingUp { waiting: others + 1, credit }),
-                None => _ = self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit),
+            if let Some(receiver) = self.router.receiver_mut(found.index).filter(|_| has_backlog) {
+                // What it starts from stands before its RECEIPT, so bytes do not hold it back.
+                let lent = if wanted.ack == AckMode::Auto { Credit::UNLIMITED - credit.bytes } else { 0 };
+                credit.bytes += lent;
+                receiver.catching_up = Some(CatchingUp { waiting: others + 1, asked: 0, bytes_lent: lent });
+                self.home.hold_live_back(queue);
             }
+            self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit);
         }
         // Where nobody waits for the answer, the news is enough, and only the first subscription is news. A RECEIPT
         // asks everybody even so: the news of an earlier subscription may still be on its way.
         let backlog = has_backlog.then_some(found);
-        if has_backlog && !catches_up {
-            self.send_backlog(destination, self.id(), found);
-        }
         // While it catches up its own shard's answer is not at hand either.
-        let own = if catches_up { 0 } else { self.id().bit() };
+        let own = if has_backlog { 0 } else { self.id().bit() };
         let to = receipt.map(|_| self.ask(key, receipt, self.all_shards() & !own));
-        if catches_up {
+        if has_backlog {
             let subscriber = Subscriber { shard: self.id(), key: found };
             self.await_backlog(destination, subscriber, to.map(AnswerTo::asker));
         }

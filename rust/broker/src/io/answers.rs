@@ -2,6 +2,9 @@
 
 use std::collections::VecDeque;
 
+use crate::ids::ShardId;
+use crate::queue::parts::Progress;
+
 /// What a connection is told once everything before it was.
 #[derive(Debug)]
 pub enum Answer {
@@ -20,13 +23,15 @@ pub enum Answer {
     },
     /// Nothing: what comes behind it waits until this is known to have succeeded.
     Silence,
+    /// RECEIPT, and behind it the credit of a durable subscription at its home.
+    Opening(Box<[u8]>, ShardId, Progress),
 }
 
 impl Answer {
     fn bytes(&self) -> usize {
         size_of::<Pending>()
             + match self {
-                Answer::Receipt(id) => id.len(),
+                Answer::Receipt(id) | Answer::Opening(id, ..) => id.len(),
                 Answer::Frame(frame) | Answer::Error { frame, .. } => frame.capacity(),
                 Answer::Silence => 0,
             }
@@ -81,6 +86,16 @@ impl Answers {
         }
     }
 
+    /// A RECEIPT that waits is to be followed by credit. False if it has left.
+    pub fn open_behind(&mut self, token: u64, home: ShardId, credit: Progress) -> bool {
+        let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) else { return false };
+        let answer = &mut self.pending[at].answer;
+        if let Answer::Receipt(id) = answer {
+            *answer = Answer::Opening(std::mem::take(id), home, credit);
+        }
+        true
+    }
+
     /// One more shard has answered.
     pub fn note(&mut self, token: u64) {
         if let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) {
@@ -115,7 +130,7 @@ impl Answers {
             && let Some(last) = self.pending.pop_back()
         {
             self.bytes -= last.answer.bytes();
-            if let Answer::Receipt(id) = last.answer
+            if let Answer::Receipt(id) | Answer::Opening(id, ..) = last.answer
                 && last.token == token
             {
                 own = Some(id);

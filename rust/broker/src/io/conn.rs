@@ -17,6 +17,7 @@ use crate::outbox::Outbox;
 use crate::queue::Temporary;
 use crate::router::group::{Framing, SubscriptionIndex};
 use crate::shard::parking::Wait;
+use crate::shard::replay::Pulls;
 use crate::shard::timer::NEVER;
 use crate::tx::{Commit, Transactions};
 
@@ -142,6 +143,8 @@ pub struct Conn {
     pub subscriptions: HashTable<SubscriptionIndex>,
     /// Answers that wait, in the order of the frames they answer.
     pub answers: Answers,
+    /// What of the past its new subscriptions have to ask for.
+    pub pulls: Option<Box<Pulls>>,
     /// Open transactions.
     pub transactions: Option<Box<Transactions>>,
     /// A COMMIT that waits for the homes of its queues.
@@ -192,6 +195,7 @@ impl Conn {
             counted_bytes: 0,
             subscriptions: HashTable::new(),
             answers: Answers::default(),
+            pulls: None,
             transactions: None,
             committing: None,
             flight: None,

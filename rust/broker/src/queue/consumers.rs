@@ -1,7 +1,7 @@
 //! Who consumes what: subscriptions that come and go, queues that match a pattern.
 
 use super::home::Home;
-use super::parts::{Consumed, Consumer, Credit, Queue, Taker};
+use super::parts::{Consumed, Consumer, Credit, FIRST_SEQ, Queue, Taker};
 use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
 
 /// Lists of consumers are rid of those that left once they are this much longer than they need to be.
@@ -154,6 +154,28 @@ impl Home {
         } else if pattern.ring.len() > STALE_MAX + 2 * pattern.consumers as usize {
             let consumers = &self.consumers;
             pattern.ring.retain(|consumer| consumers.get(*consumer).is_some());
+        }
+    }
+
+    /// Delivers only what goes ahead of all others, until [`Home::let_live_pass`].
+    pub fn hold_live_back(&mut self, key: QueueKey) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.barriers.insert(FIRST_SEQ - 1);
+        }
+    }
+
+    /// Delivers everything again.
+    pub fn let_live_pass(&mut self, key: QueueKey) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.barriers.remove(&(FIRST_SEQ - 1));
+        }
+        self.touch(key);
+    }
+
+    /// Gives a consumer more credit, or less.
+    pub fn add_credit_of(&mut self, subscriber: Subscriber, credit: Credit) {
+        if let Some(&key) = self.by_subscriber.get(&subscriber) {
+            self.add_credit(key, credit);
         }
     }
 

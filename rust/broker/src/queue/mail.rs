@@ -97,6 +97,8 @@ pub enum QueueMail {
     Reclaim(Subscriber),
     /// Such credit, in messages.
     Unused(SubscriptionKey, i64),
+    /// The credit of a durable subscription that was taken up again, to be given once the RECEIPT has left.
+    Opens(ConnKey, u64, Progress),
     /// What was asked for took effect.
     Applied(ConnKey, u64),
     /// What was asked for is refused.
@@ -109,6 +111,12 @@ pub enum QueueMail {
     DropStale,
     /// A stale message, or (`true`) a retained one, for one new subscription.
     Backlog(SubscriptionKey, Stored, bool),
+    /// There is more of that, once the subscription has room.
+    BacklogPause(SubscriptionKey),
+    /// It has.
+    BacklogMore(Subscriber),
+    /// It has gone.
+    BacklogStop(Subscriber),
     /// Keep a topic's last value, or (`false`) forget it.
     Retain(Stored, bool, Option<Asker>),
     /// The sender knows of a new subscription: from now on it routes to it.

@@ -26,6 +26,7 @@ pub mod mail;
 pub mod parts;
 mod patterns;
 pub mod pending;
+pub mod replay;
 pub mod retained;
 pub mod stale;
 pub mod stored;

@@ -11,7 +11,7 @@ use crate::config::{Compat, Config, Wildcards};
 use crate::router::destination::Pattern;
 
 /// The place of the first message; those below it are for what goes ahead of all.
-const FIRST_SEQ: u64 = 1 << 40;
+pub(super) const FIRST_SEQ: u64 = 1 << 40;
 
 /// One queue.
 #[derive(Debug)]
@@ -88,6 +88,12 @@ impl Queue {
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.pending.bytes()
+    }
+
+    /// Whether something waits that goes ahead of all others.
+    #[must_use]
+    pub fn has_first(&self) -> bool {
+        self.pending.first().is_some_and(|first| first.seq < FIRST_SEQ)
     }
 
     /// Messages that consumers hold, and their bytes.

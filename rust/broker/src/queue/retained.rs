@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::replay::{Cursor, Search, Visits};
 use super::stored::Stored;
 
 /// The retained messages of one home, by destination.
@@ -48,6 +49,7 @@ impl Retained {
         self.remove(stored.destination());
         self.count.fetch_add(1, Ordering::Relaxed);
         let name: Box<[u8]> = stored.destination().into();
+        let stored = stored.as_retained();
         if stored.expires_ms != 0 {
             self.expiring.insert((stored.expires_ms, name.clone()));
         }
@@ -64,22 +66,39 @@ impl Retained {
         true
     }
 
-    /// A copy of one destination's last value.
+    /// A copy of one destination's last value, which shares its bytes.
     #[must_use]
-    pub fn named(&self, name: &[u8]) -> Vec<Stored> {
-        self.by_name.get(name).map(Stored::as_retained).into_iter().collect()
+    pub fn copy_of(&mut self, name: &[u8]) -> Option<Stored> {
+        self.by_name.get_mut(name).map(Stored::share)
     }
 
-    /// Copies of all values whose destination begins with `prefix` and `matches`, in the order of the names.
-    #[must_use]
-    pub fn matching(&self, prefix: &[u8], matches: impl Fn(&[u8]) -> bool) -> Vec<Stored> {
-        let from = std::ops::Bound::Included(prefix);
-        self.by_name
-            .range::<[u8], _>((from, std::ops::Bound::Unbounded))
-            .take_while(|(name, _)| name.starts_with(prefix))
-            .filter(|(name, _)| matches(name))
-            .map(|(_, stored)| stored.as_retained())
-            .collect()
+    /// The first name behind a place that has a last value and that the search is for. `None`: there is none, or
+    /// `visits_max` names were looked at; then the place has moved.
+    pub fn next_behind(
+        &self,
+        search: &Search<'_>,
+        behind: &mut Cursor,
+        matches: impl Fn(&[u8]) -> bool,
+        visits: &mut Visits,
+    ) -> Option<Box<[u8]>> {
+        let mut last = None;
+        for (name, _) in self.by_name.range::<[u8], _>(search.range(behind)) {
+            if !search.may_reach(name) {
+                return None;
+            }
+            visits.count += 1;
+            if search.is_for(name, &matches) {
+                return Some(name.clone());
+            }
+            last = Some(name);
+            if visits.is_exhausted() {
+                break;
+            }
+        }
+        if let Some(last) = last {
+            behind.0 = Some(last.clone());
+        }
+        None
     }
 
     /// When the next one expires.
@@ -124,11 +143,11 @@ mod tests {
             (retained.count.load(Ordering::Relaxed), retained.has(b"/t/a"), retained.has(b"/u")),
             (2, true, false)
         );
-        let found = retained.matching(b"/t/", |_| true);
-        let seen: Vec<_> = found.iter().map(|it| (it.message().body, it.message().headers)).collect();
+        let found = [b"/t/a", b"/t/b"].map(|name| retained.copy_of(name).expect("it has a value"));
+        let seen = found.each_ref().map(|it| (it.message().body, it.message().headers));
         assert_eq!(seen, [(&b"4"[..], &b"retained:true\n"[..]), (b"2", b"retained:true\n")]);
         assert_eq!((retained.expire(6), retained.next_ms(), retained.expire(7)), (0, Some(7), 1));
-        assert!(retained.named(b"/t/a").is_empty() && retained.named(b"/t/b").len() == 1);
+        assert!(retained.copy_of(b"/t/a").is_none() && retained.copy_of(b"/t/b").is_some());
         assert!(retained.remove(b"/t/b") && !retained.remove(b"/t/b") && retained.next_ms().is_none());
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::replay::{Cursor, Search, Visits};
 use super::stored::Stored;
 use crate::ids::ShardId;
 
@@ -119,6 +120,48 @@ impl Stale {
     pub fn take_named(&mut self, name: &[u8]) -> Vec<Stored> {
         let Some(found) = self.by_name.get(name).cloned() else { return Vec::new() };
         found.iter().filter_map(|arrival| self.remove(*arrival)).collect()
+    }
+
+    /// Tells of the messages to the names behind a place that the search is for. False: `visits_max` was reached, and the
+    /// place has moved.
+    pub fn find_behind(
+        &self,
+        search: &Search<'_>,
+        behind: &mut Cursor,
+        matches: impl Fn(&[u8]) -> bool,
+        visits: &mut Visits,
+        mut found: impl FnMut(u64),
+    ) -> bool {
+        let mut last = None;
+        for (name, same) in self.by_name.range::<[u8], _>(search.range(behind)) {
+            if !search.may_reach(name) {
+                break;
+            }
+            if visits.is_exhausted() {
+                if let Some(last) = last {
+                    *behind = Cursor(Some(last));
+                }
+                return false;
+            }
+            visits.count += 1;
+            if search.is_for(name, &matches) {
+                visits.count += same.len();
+                same.iter().copied().for_each(&mut found);
+            }
+            last = Some(name.clone());
+        }
+        true
+    }
+
+    /// Whether a message that was found is still here.
+    #[must_use]
+    pub fn holds(&self, arrival: u64) -> bool {
+        self.by_arrival.contains_key(&arrival)
+    }
+
+    /// Takes out one that was found, if it is still here.
+    pub fn take_one(&mut self, arrival: u64) -> Option<Stored> {
+        self.remove(arrival)
     }
 
     /// When the next one expires.

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use super::group::Dialect;
 use crate::config::SlowConsumer;
 use crate::ids::ShardId;
-use crate::queue::parts::Credit;
 use crate::queue::unacked::Unacked;
 use crate::queue::{ConsumerKey, QueueKey};
 use crate::text::{Text, Weight};
@@ -70,6 +69,8 @@ pub struct Receiver {
 pub struct CatchingUp {
     /// Homes that have not finished.
     pub waiting: usize,
-    /// Its credit from then on.
-    pub credit: Credit,
+    /// Homes that were asked for more, as bits.
+    pub asked: u64,
+    /// Credit in bytes that it gives back at the end.
+    pub bytes_lent: i64,
 }

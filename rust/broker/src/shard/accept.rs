@@ -6,6 +6,7 @@ use super::Shard;
 use super::mailbox::{Accepted, Mail};
 use crate::ids::ConnKey;
 use crate::io::listener::Accept;
+use crate::io::listener::Listener;
 use crate::log::Level;
 
 /// Connections accepted in one turn, so that a flood of them does not starve those that are there.
@@ -14,6 +15,11 @@ const ACCEPTS: usize = 64;
 const LOG_EVERY_MS: u64 = 1000;
 
 impl Shard {
+    /// When accepting is tried again after descriptors ran out.
+    pub(super) fn accept_again_ms(&self) -> Option<u64> {
+        self.listener.as_ref().and_then(Listener::retry_at_ms)
+    }
+
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTS {
             let Some(listener) = &mut self.listener else { return };

@@ -16,6 +16,7 @@ use crate::io::conn::Phase;
 use crate::log::Level;
 use crate::queue::asker::{self, AnswerTo, Asker};
 use crate::queue::mail::QueueMail;
+use crate::queue::parts::Progress;
 
 /// How long the last answers to a connection that sends no more may take. None should: it is a bug, and logged as one.
 pub(super) const ANSWERS_MS: u64 = 60_000;
@@ -113,6 +114,14 @@ impl Shard {
         }
     }
 
+    /// Gives a durable subscription its credit, once the RECEIPT of its SUBSCRIBE has left.
+    pub(super) fn open_behind(&mut self, key: ConnKey, token: u64, home: ShardId, credit: Progress) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if !conn.answers.open_behind(token, home, credit) {
+            self.report(home, credit);
+        }
+    }
+
     /// What a connection asked for was refused elsewhere; frames behind it may have taken effect.
     pub(super) fn refused(
         &mut self,
@@ -181,6 +190,10 @@ impl Shard {
                     self.begin_close(key, close_code, reason);
                 }
                 Answer::Silence => {}
+                Answer::Opening(id, home, credit) => {
+                    self.control(key, |out| encode::receipt(out, &id, version));
+                    self.report(home, credit);
+                }
             }
         }
         self.count_input(key);

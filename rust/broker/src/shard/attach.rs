@@ -10,8 +10,8 @@ use super::Shard;
 use super::mailbox::Mail;
 use crate::ids::ConnKey;
 use crate::queue::asker::{AnswerTo, Asker};
-use crate::queue::mail::{Attach, Source};
-use crate::queue::parts::Credit;
+use crate::queue::mail::{Attach, QueueMail, Source};
+use crate::queue::parts::{Credit, Progress};
 use crate::queue::stored::Stored;
 use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::router::destination::Kind;
@@ -60,10 +60,18 @@ impl Shard {
                 }
             }
             Source::Durable { name, topic, shared } => {
+                let waits = self.home.find(&name).is_some() && to.awaited;
                 let queue;
                 (queue, attached) = self.durable(&name, &topic, shared, to)?;
-                self.home.attach(queue, subscriber, credit);
-                self.dispatch_queues(); // what waits reaches it ahead of its RECEIPT
+                if waits {
+                    // What was kept follows the RECEIPT: until that leaves, it has no credit.
+                    let consumer = self.home.attach(queue, subscriber, Credit::default());
+                    let credit = Progress { queue, consumer, settled: 0, settled_bytes: 0, credit };
+                    self.tell(subscriber.shard, QueueMail::Opens(to.conn, to.token, credit));
+                } else {
+                    self.home.attach(queue, subscriber, credit);
+                    self.dispatch_queues(); // stale and retained messages reach a new one ahead of its RECEIPT
+                }
             }
         }
         Ok(attached)
@@ -120,10 +128,6 @@ impl Shard {
                 let askers = (1..self.shared_len()).map(|_| to.asker()).collect();
                 self.bindings.insert(queue, Binding { subscription: binding, topic: topic.into(), askers });
                 self.tell_interest(topic, true, None, Some(binding));
-                if self.shared_len() == 1 {
-                    self.send_backlog(topic, self.id, binding);
-                    return Ok((queue, Attached::Now));
-                }
                 self.await_backlog(topic, Subscriber { shard: self.id, key: binding }, None);
                 Ok((queue, Attached::Later(queue)))
             }

@@ -18,6 +18,7 @@ use super::timer::Due;
 use crate::ids::ShardId;
 use crate::queue::asker::Asker;
 use crate::queue::mail::QueueMail;
+use crate::queue::parts::Credit;
 use crate::queue::stored::Stored;
 use crate::queue::{Subscriber, SubscriptionKey};
 use crate::router::Destination;
@@ -60,31 +61,7 @@ impl Shard {
         let Some((name, reply)) = self.backlogs.remove(&subscriber).and_then(|pending| pending.asked) else {
             return;
         };
-        self.send_backlog(&name, subscriber.shard, subscriber.key);
-        self.tell(subscriber.shard, QueueMail::BacklogEnd(subscriber.key));
-        if let Some(asker) = reply {
-            self.answer(asker, Ok(()));
-        }
-    }
-
-    /// Sends a new subscription to a topic or pattern what this home holds for it.
-    pub(crate) fn send_backlog(&mut self, name: &[u8], shard: ShardId, subscription: SubscriptionKey) {
-        let Ok(pattern) = self.router.parse(name) else { return };
-        let (stale, retained) = match pattern {
-            None => (self.stale.take_named(name), self.retained.named(name)),
-            Some(pattern) => {
-                let router = &self.router;
-                let own = router.kind(name);
-                let matches = |other: &[u8]| router.kind(other) == own && pattern.matches(other);
-                (self.stale.take(matches), self.retained.matching(literal(name), matches))
-            }
-        };
-        for stored in retained {
-            self.tell(shard, QueueMail::Backlog(subscription, stored, true));
-        }
-        for stored in stale {
-            self.tell(shard, QueueMail::Backlog(subscription, stored, false));
-        }
+        self.begin_replay(name, subscriber, reply);
     }
 
     /// Hands one of them to the subscription; if that is gone, a stale message goes back.
@@ -109,9 +86,10 @@ impl Shard {
 
     /// One more home has sent all that it holds for a new subscription. After the last one its live messages, which have
     /// waited in a queue of its own, follow; then it needs that queue no more.
-    pub(super) fn backlog_ended(&mut self, key: SubscriptionKey) {
+    pub(super) fn backlog_ended(&mut self, home: ShardId, key: SubscriptionKey) {
+        self.window_has_come(home, key);
         let Some(found) = self.router.subscription_mut(key) else { return };
-        let (ack, place) = (found.ack, found.place);
+        let (ack, place, conn) = (found.ack, found.place, found.conn);
         let Some(receiver) = found.receiver.as_deref_mut() else { return self.durable_backlog_ended(place) };
         let (Some(catching_up), Some(queue)) = (&mut receiver.catching_up, receiver.own_queue) else {
             return;
@@ -120,18 +98,21 @@ impl Shard {
         if catching_up.waiting > 0 {
             return;
         }
-        let credit = catching_up.credit;
+        let lent = Credit { messages: 0, bytes: -catching_up.bytes_lent };
         receiver.catching_up = None;
-        let subscriber = Subscriber { shard: self.id, key };
-        self.home.attach(queue, subscriber, credit);
+        self.home.add_credit_of(Subscriber { shard: self.id, key }, lent);
+        self.pull_backlog(conn); // there may be another subscription that wants it
+        self.home.let_live_pass(queue);
         self.dispatch_at_once(queue);
         let Place::Topic { entry, .. } = place else { return };
         let ordinary = self.router.kind(self.router.entry_name(entry)) == Kind::Topic;
-        let is_through = self.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() == 0);
+        let is_through = self.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() == 0)
+            && self.conns.get(conn).is_some_and(|conn| conn.deferred.is_none())
+            && self.fan_outs.is_empty(); // they know it by the group that it is in
         if ack == AckMode::Auto && ordinary && is_through {
             self.hand_out();
             self.router.leave_queue(key);
-            self.home.detach(subscriber);
+            self.home.detach(Subscriber { shard: self.id, key });
             self.home.delete(queue);
         }
     }
@@ -254,11 +235,4 @@ pub(super) struct PendingBacklog {
     seen: usize,
     /// What it subscribed to, and who waits for the answer.
     asked: Option<(Box<[u8]>, Option<Asker>)>,
-}
-
-/// What every match of a pattern begins with: whole segments in front of the first wildcard.
-fn literal(pattern: &[u8]) -> &[u8] {
-    let wild = pattern.iter().position(|byte| matches!(byte, b'*' | b'>' | b'#')).unwrap_or(pattern.len());
-    let end = pattern[..wild].iter().rposition(|byte| matches!(byte, b'/' | b'.')).unwrap_or(0);
-    &pattern[..end]
 }

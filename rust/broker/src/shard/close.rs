@@ -135,6 +135,7 @@ impl Shard {
     /// Removes all subscriptions of a connection.
     pub(super) fn forget_subscriptions(&mut self, key: ConnKey) {
         self.forget_deferred(key);
+        self.forget_pulls(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.subscriptions.is_empty() {
             return;
@@ -158,6 +159,7 @@ impl Shard {
                 self.change_full_of(index, false);
             }
         }
+        self.forget_pulls_of(conn, SubscriptionKey { index, generation });
         self.forget_deferred_of(conn, SubscriptionKey { index, generation });
         self.remember_taken_back(conn, index, &taken);
         if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {

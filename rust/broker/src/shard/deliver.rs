@@ -147,7 +147,7 @@ impl Shard {
                 slot += 1;
             }
         }
-        None
+        self.tails.owed
     }
 
     fn extend_run(&mut self, message: &Message<'_>, group: GroupIndex) {

@@ -95,14 +95,16 @@ impl Shard {
     }
 
     /// Whether so much is held that nothing more is to be encoded for anybody who does not read.
-    fn is_out_of_memory(&self) -> bool {
+    pub(super) fn is_out_of_memory(&self) -> bool {
         let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
         self.shared.memory.load(std::sync::atomic::Ordering::Relaxed) >= limit / 100 * 95
     }
 
     /// Whether fan-outs and full outboxes have something to do in the next turn.
     pub(super) fn has_deliveries(&self) -> bool {
-        !self.refill.is_empty() || (self.fan_outs.first().is_some() && !self.is_out_of_memory())
+        !self.refill.is_empty()
+            || self.replays.has_work()
+            || (self.fan_outs.first().is_some() && !self.is_out_of_memory())
     }
 
     /// Goes on with what earlier turns began, for half of a turn each.
@@ -115,6 +117,8 @@ impl Shard {
             let Some(key) = self.refill.pop_front() else { break };
             self.refill_outbox(key);
         }
+        self.pull_again();
+        self.proceed_with_replays();
     }
 
     /// Goes on with fan-outs, in the order of their beginning, until one part in `share` of the turn is used up.

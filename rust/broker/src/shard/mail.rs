@@ -191,6 +191,7 @@ impl Shard {
         self.inbound.is_empty()
             && self.fan_outs.is_empty()
             && self.refill.is_empty()
+            && !self.replays.has_work()
             && self.undrained.is_empty()
             && self.parking.is_empty()
             && self.conns.iter().all(|(_, conn)| conn.outbox.is_empty())

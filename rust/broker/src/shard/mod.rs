@@ -39,6 +39,7 @@ mod output;
 pub(crate) mod parking;
 mod queues;
 mod receive;
+pub(crate) mod replay;
 mod report;
 mod returning;
 mod shared;
@@ -66,6 +67,7 @@ use self::mail::Inbound;
 use self::mailbox::{Batch, Mail};
 use self::memory::MemoryState;
 use self::parking::Parking;
+use self::replay::Replays;
 pub use self::shared::Shared;
 use self::timer::{POLL_MAX_MS, Timers};
 use crate::chunk::ChunkPool;
@@ -118,6 +120,8 @@ pub struct Shard {
     bindings: HashMap<QueueKey, Binding>,
     /// New subscriptions that are to get what this home holds, once nothing older is on its way here.
     backlogs: HashMap<Subscriber, PendingBacklog>,
+    /// What this home holds of the past, on its way to them.
+    replays: Replays,
     /// Room that is kept for transactions.
     prepared: HashMap<Prepared, Vec<Need>>,
     queue_out: Vec<Vec<QueueMail>>,
@@ -142,9 +146,8 @@ pub struct Shard {
     parking: Parking,
     dirty: Vec<ConnKey>,
     paced: VecDeque<ConnKey>,
-    /// Messages on their way to more than one turn can serve.
+    /// Messages that take several turns, and connections whose outbox has room for what they are owed.
     pub(crate) fan_outs: FanOuts,
-    /// Connections whose outbox has room for what they are owed.
     refill: VecDeque<ConnKey>,
     run: Option<Run>,
     open_groups: Vec<GroupIndex>,
@@ -192,6 +195,7 @@ impl Shard {
             waiting_deadline_ms: u64::MAX,
             bindings: HashMap::new(),
             backlogs: HashMap::new(),
+            replays: Replays::default(),
             prepared: HashMap::new(),
             queue_out: shared.mailboxes.iter().map(|_| Vec::new()).collect(),
             counted_queues: 0,
@@ -284,10 +288,6 @@ impl Shard {
             .map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms).min(POLL_MAX_MS)));
         let memory = (self.memory.is_short).then_some(MEMORY_POLL);
         timer.into_iter().chain(memory).chain(self.reclaim_timeout()).min()
-    }
-
-    fn accept_again_ms(&self) -> Option<u64> {
-        self.listener.as_ref().and_then(Listener::retry_at_ms)
     }
 
     fn clock_ms(&self) -> u64 {

@@ -91,6 +91,7 @@ impl Shard {
             self.counters.writes += 1;
         }
         let (phase, full, owed) = (conn.phase, conn.full_since_ms.is_some(), conn.deferred.is_some());
+        let pulls = conn.pulls.is_some();
         if matches!(flushed, Ok(Flushed::More)) {
             conn.flush = Flush::Prompt;
             self.dirty.push(key);
@@ -105,6 +106,9 @@ impl Shard {
         }
         if owed {
             self.note_room(key);
+        }
+        if pulls {
+            self.pull_backlog(key);
         }
         if full {
             self.note_progress(key);

@@ -71,6 +71,7 @@ impl Shard {
             QueueMail::Lend(consumer, messages) => self.home.lend(consumer, messages),
             QueueMail::Reclaim(subscriber) => self.home.reclaim(subscriber),
             QueueMail::Unused(key, messages) => self.loan_returned(key, messages),
+            QueueMail::Opens(conn, token, credit) => self.open_behind(conn, token, from, credit),
             QueueMail::Applied(conn, token) => self.applied(conn, token),
             QueueMail::Refused(conn, token, refusal) => self.refused(conn, token, *refusal),
             QueueMail::Echo(asker) => self.answer(asker, Ok(())),
@@ -78,7 +79,10 @@ impl Shard {
             QueueMail::DropStale => self.drop_stale(),
             QueueMail::Backlog(key, stored, retained) => self.take_backlog(key, stored, retained),
             QueueMail::Seen(subscriber) => self.subscription_seen(subscriber),
-            QueueMail::BacklogEnd(key) => self.backlog_ended(key),
+            QueueMail::BacklogEnd(key) => self.backlog_ended(from, key),
+            QueueMail::BacklogPause(key) => self.backlog_paused(from, key),
+            QueueMail::BacklogMore(subscriber) => self.replay_more(subscriber),
+            QueueMail::BacklogStop(subscriber) => self.stop_replay(subscriber),
             QueueMail::Retain(stored, set, asker) => self.retain_here(stored, set, asker),
             QueueMail::Prepare(needs, asker) => {
                 let prepared = self.prepare(needs, (from, asker.to().token));

@@ -44,6 +44,7 @@ impl Shard {
     pub(super) fn receive(&mut self, home: ShardId, delivery: Delivery) {
         let limit = self.config.outbox_limit;
         if let Some(found) = self.router.subscription_mut(delivery.subscriber.key)
+            && found.receiver.as_ref().is_some_and(|receiver| receiver.catching_up.is_none())
             && self.conns.get(found.conn).is_some_and(|conn| !conn.has_room(limit))
         {
             let conn = found.conn;

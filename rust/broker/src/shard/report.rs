@@ -15,7 +15,8 @@ impl Shard {
             + self.router.held_bytes()
             + self.home.held_bytes()
             + self.timers.held_bytes()
-            + self.fan_outs.held_bytes();
+            + self.fan_outs.held_bytes()
+            + self.replays.held_bytes();
         let held = i64::try_from(held).unwrap_or(i64::MAX).saturating_add(stored::held_bytes());
         if held != self.counted_bytes {
             self.shared.memory.fetch_add(held - self.counted_bytes, Ordering::Relaxed);

@@ -1,0 +1,304 @@
+//! Stale and retained messages on their way to new subscriptions: pulled, window by window.
+//!
+//! ```text
+//! home: replay ──messages of one window──► subscription's queue ──► outbox
+//!         ▲  └──BacklogPause: there is more──► its connection: wanting
+//!         └──────BacklogMore: there is room──────────┘
+//! ```
+//! However much a home holds, no more than one window of it is on its way to a connection for which the outbox has no
+//! room. A subscription that has gone ends its replays (`BacklogStop`), and whoever waits for them is answered.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::Shard;
+use crate::ids::{ConnKey, ShardId};
+use crate::queue::asker::Asker;
+use crate::queue::mail::QueueMail;
+use crate::queue::parts::Queue;
+use crate::queue::replay::{Replay, Step, Visits, WINDOW_BYTES};
+use crate::queue::{Subscriber, SubscriptionKey};
+
+/// Names that one replay looks at before the next one goes on.
+const VISITS_MAX: usize = 2000;
+/// Subscriptions of one connection that are asked whether they have room, in one turn.
+const ASKED_MAX: usize = 64;
+
+/// The replays of one home, and who asks other homes for more.
+#[derive(Debug, Default)]
+pub(super) struct Replays {
+    all: HashMap<Subscriber, Replay, foldhash::fast::RandomState>,
+    /// Those that can go on.
+    ready: VecDeque<Subscriber>,
+    held_bytes: usize,
+    /// Connections here that ask for more once there is memory.
+    short_of_memory: Vec<ConnKey>,
+    /// Those that have more to ask for in the next turn.
+    pulling: VecDeque<ConnKey>,
+}
+
+impl Replays {
+    /// Keeps one, new or taken out before.
+    fn put(&mut self, subscriber: Subscriber, replay: Replay, is_ready: bool) {
+        self.held_bytes += replay.held_bytes();
+        self.all.insert(subscriber, replay);
+        if is_ready {
+            self.ready.push_back(subscriber);
+        }
+    }
+
+    /// Takes one out.
+    fn take(&mut self, subscriber: Subscriber) -> Option<Replay> {
+        let replay = self.all.remove(&subscriber)?;
+        self.held_bytes -= replay.held_bytes();
+        Some(replay)
+    }
+
+    /// Gives one its next window.
+    fn open(&mut self, subscriber: Subscriber) {
+        if let Some(replay) = self.all.get_mut(&subscriber) {
+            replay.open();
+            self.ready.push_back(subscriber);
+        }
+    }
+
+    /// Whether one can go on.
+    pub(super) fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.pulling.is_empty()
+    }
+
+    /// Bytes they occupy, about.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+}
+
+/// What a connection has to ask homes for.
+#[derive(Debug, Default)]
+pub struct Pulls {
+    /// Its subscriptions for which homes have more, in turn.
+    wanting: VecDeque<(SubscriptionKey, ShardId)>,
+    /// Windows on their way.
+    windows: usize,
+    /// Those of `wanting` that have not been looked at since something changed.
+    unasked: usize,
+    /// The connection is on the shard's list of those to be looked at again.
+    is_listed: bool,
+}
+
+impl Shard {
+    /// Begins to send a new subscription what this home holds for it; then answers `reply`.
+    pub(super) fn begin_replay(&mut self, name: Box<[u8]>, subscriber: Subscriber, reply: Option<Asker>) {
+        let literal_len = match self.router.parse(&name) {
+            Ok(Some(_)) => Some(literal_len(&name)),
+            _ => None,
+        };
+        self.replays.put(subscriber, Replay::new(name, literal_len, reply), true);
+    }
+
+    /// Goes on with replays that have a window, one after the other, as far as the turn allows.
+    pub(super) fn proceed_with_replays(&mut self) {
+        while !self.budget.is_exhausted()
+            && let Some(subscriber) = self.replays.ready.pop_front()
+        {
+            self.proceed_with_replay(subscriber);
+        }
+    }
+
+    fn proceed_with_replay(&mut self, subscriber: Subscriber) {
+        let Some(mut replay) = self.replays.take(subscriber) else { return };
+        let mut visits = Visits { count: 0, max: VISITS_MAX };
+        let mut found = Vec::new();
+        let (router, name) = (&self.router, replay.name.clone());
+        let (kind, pattern) = (router.kind(&name), router.parse(&name).ok().flatten());
+        let matches = |other: &[u8]| {
+            router.kind(other) == kind && pattern.as_ref().is_some_and(|pattern| pattern.matches(other))
+        };
+        let step = loop {
+            match replay.step(&mut self.retained, &mut self.stale, matches, &mut visits) {
+                Step::Send(stored, retained) => found.push((stored, retained)),
+                step => break step,
+            }
+        };
+        self.budget.visit(visits.count);
+        self.budget.deliveries += found.len();
+        for (stored, retained) in found {
+            self.tell(subscriber.shard, QueueMail::Backlog(subscriber.key, stored, retained));
+        }
+        match step {
+            Step::End => {
+                self.tell(subscriber.shard, QueueMail::BacklogEnd(subscriber.key));
+                if let Some(asker) = replay.reply {
+                    self.answer(asker, Ok(()));
+                }
+            }
+            Step::Pause => {
+                self.replays.put(subscriber, replay, false);
+                self.tell(subscriber.shard, QueueMail::BacklogPause(subscriber.key));
+            }
+            Step::Send(..) | Step::Later => {
+                self.replays.put(subscriber, replay, true);
+            }
+        }
+    }
+
+    /// A subscriber has room for more.
+    pub(super) fn replay_more(&mut self, subscriber: Subscriber) {
+        self.replays.open(subscriber);
+    }
+
+    /// A subscriber has gone, and wants no more.
+    pub(super) fn stop_replay(&mut self, subscriber: Subscriber) {
+        if let Some(asker) = self.replays.take(subscriber).and_then(|replay| replay.reply) {
+            self.answer(asker, Ok(()));
+        }
+    }
+
+    /// A home has more for a new subscription.
+    pub(super) fn backlog_paused(&mut self, home: ShardId, key: SubscriptionKey) {
+        let subscriber = Subscriber { shard: self.id, key };
+        let Some(conn) = self.router.subscription_mut(key).map(|found| found.conn) else {
+            return self.tell(home, QueueMail::BacklogStop(subscriber));
+        };
+        if conn == ConnKey::NONE {
+            return self.tell(home, QueueMail::BacklogMore(subscriber)); // a durable subscription keeps it anyway
+        }
+        self.window_has_come(home, key);
+        if let Some(conn) = self.conns.get_mut(conn) {
+            conn.pulls.get_or_insert_default().wanting.push_back((key, home));
+        }
+        self.pull_backlog(conn);
+    }
+
+    /// What a home was asked for is here.
+    pub(super) fn window_has_come(&mut self, home: ShardId, key: SubscriptionKey) {
+        let Some(found) = self.router.subscription_mut(key) else { return };
+        let Some(catching_up) = found.receiver.as_mut().and_then(|it| it.catching_up.as_mut()) else {
+            return;
+        };
+        let asked = catching_up.asked & home.bit() != 0;
+        catching_up.asked &= !home.bit();
+        if asked && let Some(pulls) = self.conns.get_mut(found.conn).and_then(|conn| conn.pulls.as_mut()) {
+            pulls.windows = pulls.windows.saturating_sub(1);
+        }
+    }
+
+    /// Asks homes for more, as far as a connection has room: something has changed for it.
+    pub(super) fn pull_backlog(&mut self, key: ConnKey) {
+        if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+            pulls.unasked = pulls.wanting.len();
+            self.pull_some(key);
+        }
+    }
+
+    /// The same for some of its subscriptions; the others have their turn later.
+    fn pull_some(&mut self, key: ConnKey) {
+        let limit = self.config.outbox_limit;
+        if self.is_out_of_memory() {
+            return self.replays.short_of_memory.push(key);
+        }
+        for _ in 0..ASKED_MAX {
+            let Some(conn) = self.conns.get_mut(key) else { return };
+            let Some(pulls) = &mut conn.pulls else { return };
+            let waiting = conn.outbox.bytes() + pulls.windows * WINDOW_BYTES;
+            let has_room = waiting + WINDOW_BYTES <= limit / 2 || waiting <= limit / 64;
+            if !has_room || conn.deferred.is_some() || (pulls.unasked == 0 && !pulls.wanting.is_empty()) {
+                return;
+            }
+            let Some((subscription, home)) = pulls.wanting.pop_front() else {
+                if pulls.windows == 0 {
+                    conn.pulls = None;
+                }
+                return;
+            };
+            pulls.unasked -= 1;
+            self.budget.visit(1);
+            self.pull(key, subscription, home);
+        }
+        if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut())
+            && pulls.unasked > 0
+            && !pulls.is_listed
+        {
+            pulls.is_listed = true;
+            self.replays.pulling.push_back(key);
+        }
+    }
+
+    /// Asks one home for more for one subscription, unless that has not consumed what it has.
+    fn pull(&mut self, key: ConnKey, subscription: SubscriptionKey, home: ShardId) {
+        let subscriber = Subscriber { shard: self.id, key: subscription };
+        let Some(found) = self.router.subscription_mut(subscription) else {
+            return self.tell(home, QueueMail::BacklogStop(subscriber));
+        };
+        let receiver = found.receiver.as_deref_mut();
+        let Some((catching_up, queue)) =
+            receiver.and_then(|it| Some((it.catching_up.as_mut()?, it.own_queue?)))
+        else {
+            return;
+        };
+        let has_some = self.home.queue(queue).is_some_and(Queue::has_first);
+        if !has_some {
+            catching_up.asked |= home.bit();
+        }
+        if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+            if has_some {
+                return pulls.wanting.push_back((subscription, home));
+            }
+            pulls.windows += 1;
+        }
+        self.tell(home, QueueMail::BacklogMore(subscriber));
+    }
+
+    /// Lets connections go on that have more to ask for, or could not while memory was short.
+    pub(super) fn pull_again(&mut self) {
+        if !self.replays.short_of_memory.is_empty() && !self.is_out_of_memory() {
+            for key in std::mem::take(&mut self.replays.short_of_memory) {
+                self.pull_backlog(key);
+            }
+        }
+        for _ in 0..self.replays.pulling.len() {
+            if self.budget.is_exhausted() {
+                break;
+            }
+            let Some(key) = self.replays.pulling.pop_front() else { break };
+            if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+                pulls.is_listed = false;
+                self.pull_some(key);
+            }
+        }
+    }
+
+    /// A connection ends: homes that wait for its word have no more to do.
+    pub(super) fn forget_pulls(&mut self, key: ConnKey) {
+        let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.take()) else { return };
+        for (key, home) in pulls.wanting {
+            self.tell(home, QueueMail::BacklogStop(Subscriber { shard: self.id, key }));
+        }
+    }
+
+    /// A subscription goes: homes that wait for its word have no more to do, and what it asked for is not awaited.
+    pub(super) fn forget_pulls_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
+        for home in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
+            self.window_has_come(home, key);
+        }
+        let Some(pulls) = self.conns.get_mut(conn).and_then(|conn| conn.pulls.as_mut()) else { return };
+        let mut homes = Vec::new();
+        pulls.wanting.retain(|(other, home)| {
+            let stays = *other != key;
+            if !stays {
+                homes.push(*home);
+            }
+            stays
+        });
+        pulls.unasked = pulls.unasked.min(pulls.wanting.len());
+        self.budget.visit(pulls.wanting.len());
+        for home in homes {
+            self.tell(home, QueueMail::BacklogStop(Subscriber { shard: self.id, key }));
+        }
+    }
+}
+
+/// How much of a pattern every match begins with: whole segments in front of the first wildcard.
+fn literal_len(pattern: &[u8]) -> usize {
+    let wild = pattern.iter().position(|byte| matches!(byte, b'*' | b'>' | b'#')).unwrap_or(pattern.len());
+    pattern[..wild].iter().rposition(|byte| matches!(byte, b'/' | b'.')).unwrap_or(0)
+}
