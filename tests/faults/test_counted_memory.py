@@ -91,6 +91,32 @@ def names_that_nobody_subscribes_to(broker: BrokerProcess) -> list[Wire]:
     return [push(connected(broker), (frames.send(long_name("/topic/", at)) for at in range(30_000)))]
 
 
+def consumers_of_many_queues(broker: BrokerProcess) -> list[Wire]:
+    consumer, publisher = connected(broker), connected(broker)
+    push(consumer, (frames.subscribe("/queue/>", f"{at}", ack="client", prefetch_count=1) for at in range(1_000)))
+    return [consumer, push(publisher, (frames.send(f"/queue/{at}", "x") for at in range(20_000)))]
+
+
+def patterns_of_many_queues(broker: BrokerProcess) -> list[Wire]:
+    """128 patterns that match every queue."""
+    consumer, publisher = connected(broker), connected(broker)
+    wild = [[("*" if number >> at & 1 else "x") for at in range(7)] for number in range(128)]
+    push(consumer, (frames.subscribe(f"/queue/{'/'.join(one)}/*", "".join(one), ack="client") for one in wild))
+    return [consumer, push(publisher, (frames.send(f"/queue/{'x/' * 7}{at}", "x") for at in range(10_000)))]
+
+
+def temporary_queues_of_long_names(broker: BrokerProcess) -> list[Wire]:
+    names = (long_name("/temp-queue/", at)[: LONG - 100] for at in range(5_000))
+    return [push(connected(broker), (frames.send("/topic/one", reply_to=name) for name in names))]
+
+
+def deliveries_in_flight(broker: BrokerProcess) -> list[Wire]:
+    consumer, publisher = Wire(broker.port, timeout=PATIENCE_S), connected(broker)
+    consumer.connect("1.1")
+    consumer.subscribe("/topic/one", "s", ack="client-individual", prefetch_count=0)
+    return [consumer, push(publisher, (frames.send("/topic/one", "x" * 100) for _ in range(100_000)))]
+
+
 WAYS: list[Callable[[BrokerProcess], list[Wire]]] = [
     topics_of_long_names,
     patterns_of_long_names,
@@ -99,6 +125,10 @@ WAYS: list[Callable[[BrokerProcess], list[Wire]]] = [
     many_short_subscriptions,
     many_that_acknowledge,
     names_that_nobody_subscribes_to,
+    consumers_of_many_queues,
+    patterns_of_many_queues,
+    temporary_queues_of_long_names,
+    deliveries_in_flight,
 ]
 
 

@@ -64,6 +64,11 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
+    /// Bytes of memory that a queue's name takes; the owner of a temporary one keeps it, too.
+    fn name_bytes(self, name: &[u8]) -> usize {
+        name.len() * if self == QueueKind::Temporary { 2 } else { 1 }
+    }
+
     /// Whether clients name the queue, so that patterns may match it.
     #[must_use]
     pub fn is_named(self) -> bool {
