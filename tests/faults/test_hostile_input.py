@@ -58,6 +58,11 @@ def receipts(number: int) -> Sequence[bytes]:
     return [LOGIN, *(frames.send("/topic/a", "x", receipt=f"{at}.{LONG}") for at in range(8000))]
 
 
+def receipts_that_wait(number: int) -> Sequence[bytes]:
+    visit = frames.subscribe(f"/topic/w{number}", "0", receipt=LONG) + frames.unsubscribe("0", receipt=LONG)
+    return [LOGIN, *(visit for _ in range(4000))]
+
+
 def questions(number: int) -> Sequence[bytes]:
     return [LOGIN, b"DIAG\nreceipt:r\n\nbenchmark\0" * 3000]
 
@@ -84,6 +89,7 @@ ATTACKS = [
     Attack("messages of many WebSocket frames", many_pieces, connections=100),
     Attack("pongs", pings, connections=4),
     Attack("RECEIPTs", receipts, connections=4),
+    Attack("RECEIPTs that wait for others", receipts_that_wait, connections=4),
     Attack("answers of DIAG", questions, connections=4),
     Attack("ERRORs, and their log lines", errors, connections=300, rounds=3, hold_s=0),
     Attack("connections that linger", goodbyes, connections=200, rounds=2, leaves_by_reset=False, hold_s=0),

@@ -20,6 +20,20 @@ def names(count: int, prefix: str, *, size: int = 200) -> list[str]:
     return [f"{prefix}{number:06}{tail}" for number in range(count)]
 
 
+def subscribers(number: int) -> Sequence[bytes]:
+    own = names(1000, f"/topic/{number}.")
+    return [LOGIN, *(frames.subscribe(name, str(at), receipt="r") for at, name in enumerate(own))]
+
+
+def long_names(number: int) -> Sequence[bytes]:
+    own = names(3000, f"/topic/{number}.", size=8000)
+    return [LOGIN, *(frames.subscribe(name, str(at)) for at, name in enumerate(own))]
+
+
+def long_ids(number: int) -> Sequence[bytes]:
+    return [LOGIN, *(frames.subscribe("/topic/same", f"{at}.{LONG}") for at in range(3000))]
+
+
 def patterns(number: int) -> Sequence[bytes]:
     own = names(2000, f"/topic/{number}.", size=400)
     subscribed = [frames.subscribe(f"{name}/*", str(at)) for at, name in enumerate(own)]
@@ -66,6 +80,10 @@ def watches(number: int) -> Sequence[bytes]:
 
 
 ATTACKS = [
+    Attack("subscriptions", subscribers, connections=10, rounds=2),
+    # A connection's end takes all of its subscriptions in one turn, whose names are looked at octet by octet.
+    Attack("subscriptions of long names", long_names, connections=4, visits_max=500_000),
+    Attack("subscriptions with long ids", long_ids, connections=4),
     Attack("patterns", patterns, connections=4, reads=True),
     Attack("patterns that come and go", coming_and_going, connections=4, reads=True),
     Attack("queues of subscriptions that acknowledge", own_queues, connections=2),
