@@ -85,25 +85,15 @@ def test_publishers_whose_frames_fill_the_memory_all_get_through(limited: Broker
     With some that say nothing more, the others get through all the same.
     """
     frame = frames.send("/topic/a", b"x" * 1_000_000, content_length=1_000_000, receipt="r")
-    idle = hold(limited, silent, frame[:900_000])
-    held = [hold_part(limited, frame, 900_000) for _ in range(250 - silent)]
-    unsent = {wire.sock: frame[sent:] for wire, sent in held}
-    with selectors.DefaultSelector() as ready:
-        for wire, _ in held:
-            wire.sock.settimeout(0)
-            ready.register(wire.sock, selectors.EVENT_WRITE)
-        while unsent:
-            chosen = ready.select(timeout=PATIENCE_S)
-            assert chosen, f"nobody could send within {PATIENCE_S} s; {len(unsent)} wait"
-            for selected, _ in chosen:
-                sock = cast(socket.socket, selected.fileobj)
-                unsent[sock] = unsent[sock][sock.send(unsent[sock]) :]
-                if not unsent[sock]:
-                    del unsent[sock]
-                    ready.unregister(sock)
-    for wire, _ in held:
+    idle, held = ([connected(limited) for _ in range(count)] for count in (silent, 250 - silent))
+    offer({wire.sock: frame[:900_000] for wire in idle}, patience=0.2)
+    unsent = offer({wire.sock: frame[:900_000] for wire in held}, patience=0.2)
+    unsent = offer({sock: rest + frame[900_000:] for sock, rest in unsent.items()}, patience=PATIENCE_S)
+    left = sum(1 for rest in unsent.values() if rest)
+    assert left == 0, f"nobody could send within {PATIENCE_S} s; {left} wait"
+    for wire in held:
         wire.expect_receipt("r")
-    for wire in [*idle, *(wire for wire, _ in held)]:
+    for wire in [*idle, *held]:
         wire.discard()
 
 
@@ -123,16 +113,26 @@ def test_memory_of_consumed_messages_goes_back_to_the_system(start_broker: Start
         eventually(lambda: memory_kib(broker.pid) - before < 32 << 10, "the memory is given back", timeout=30)
 
 
-def hold_part(broker: BrokerProcess, frame: bytes, length: int) -> tuple[Wire, int]:
-    """A session that sent as much of the first `length` bytes as the broker took at once, and how much that was."""
+def connected(broker: BrokerProcess) -> Wire:
+    """A session."""
     wire = Wire(broker.port, timeout=PATIENCE_S)
     wire.connect()
-    wire.sock.settimeout(0.05)
-    sent = 0
-    with contextlib.suppress(TimeoutError):
-        while sent < length:
-            sent += wire.sock.send(frame[sent : min(sent + (1 << 16), length)])
-    return wire, sent
+    return wire
+
+
+def offer(unsent: dict[socket.socket, bytes], *, patience: float) -> dict[socket.socket, bytes]:
+    """Sends side by side, until all is sent or nobody can for `patience` seconds. Returns what is left."""
+    with selectors.DefaultSelector() as ready:
+        for sock in unsent:
+            sock.settimeout(0)
+            ready.register(sock, selectors.EVENT_WRITE)
+        while ready.get_map() and (chosen := ready.select(timeout=patience)):
+            for selected, _ in chosen:
+                sock = cast(socket.socket, selected.fileobj)
+                unsent[sock] = unsent[sock][sock.send(unsent[sock]) :]
+                if not unsent[sock]:
+                    ready.unregister(sock)
+    return unsent
 
 
 def hold(broker: BrokerProcess, count: int, data: bytes) -> list[Wire]:

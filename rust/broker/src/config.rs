@@ -129,6 +129,8 @@ pub struct Config {
     pub heartbeat_ms: (u32, u32),
     /// From accept to CONNECT.
     pub login_timeout: Duration,
+    /// From a frame's first byte to its last, besides the time for its length.
+    pub frame_timeout: Duration,
     /// Least grave level that is logged.
     pub log_level: Level,
     /// Whether frames are logged.
@@ -176,6 +178,7 @@ impl Default for Config {
             slow_consumer: SlowConsumer::Block(Duration::from_secs(5)),
             heartbeat_ms: (10_000, 10_000),
             login_timeout: Duration::from_secs(10),
+            frame_timeout: Duration::from_secs(30),
             log_level: Level::Info,
             log_frames: false,
             log_format: LogFormat::Text,

@@ -23,8 +23,7 @@ struct Range {
     chunk: ChunkId,
     start: u32,
     end: u32,
-    /// RECEIPT, ERROR, pong and the like: never dropped to make room.
-    control: bool,
+    control: bool, // RECEIPT, ERROR, pong and the like: never dropped to make room
 }
 
 /// What a flush left behind.
@@ -44,6 +43,8 @@ pub struct Outbox {
     ranges: VecDeque<Range>,
     private: Option<ChunkId>,
     bytes: usize,
+    /// Those of them that are no MESSAGE.
+    control_bytes: usize,
     /// Messages dropped from the front, which the next one is to tell of.
     gap: u32,
     /// The frame that tells of an earlier gap, while it waits.
@@ -69,21 +70,21 @@ impl Outbox {
         self.bytes
     }
 
+    /// Bytes that wait of anything but MESSAGEs.
+    pub fn control_bytes(&self) -> usize {
+        self.control_bytes
+    }
+
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Whether anything but MESSAGEs waits.
-    pub fn has_control(&self) -> bool {
-        self.ranges.iter().any(|range| range.control)
-    }
-
     /// How many MESSAGEs wait; counted one by one.
     pub fn messages(&self, pool: &ChunkPool) -> usize {
-        let frames = |range: &Range| pool.frames_in(range.chunk, range.start, range.end);
-        self.ranges.iter().filter(|range| !range.control).map(frames).sum()
+        let messages = self.ranges.iter().filter(|range| !range.control);
+        messages.map(|range| pool.frames_in(range.chunk, range.start, range.end)).sum()
     }
 
     /// Adds a range of a shared chunk. Returns whether it needs a new reference to the chunk, which the caller adds
@@ -113,6 +114,7 @@ impl Outbox {
         let chunk = self.private_chunk(pool);
         let (start, end) = pool.append(chunk, write);
         self.bytes += (end - start) as usize;
+        self.control_bytes += usize::from(control) * (end - start) as usize;
         self.push_private(pool, chunk, start, end, control);
     }
 
@@ -178,16 +180,15 @@ impl Outbox {
             self.tell_of_gap(pool);
         }
         let offered = self.ranges.len().min(IOVECS_MAX);
-        let wanted: usize;
-        let written = {
+        let (wanted, written) = {
             let slices: SmallVec<[IoSlice<'_>; 16]> = self
                 .ranges
                 .iter()
                 .take(offered)
                 .map(|range| IoSlice::new(pool.bytes(range.chunk, range.start, range.end)))
                 .collect();
-            wanted = slices.iter().map(|slice| slice.len()).sum();
-            loop {
+            let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+            let written = loop {
                 match socket.write_vectored(&slices) {
                     Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                     Ok(written) => break written,
@@ -195,7 +196,8 @@ impl Outbox {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break 0,
                     Err(error) => return Err(error),
                 }
-            }
+            };
+            (wanted, written)
         };
         self.advance(pool, written);
         if self.bytes == 0 {
@@ -214,6 +216,7 @@ impl Outbox {
         self.written += written as u64;
         while let Some(first) = self.ranges.front_mut() {
             let len = (first.end - first.start) as usize;
+            self.control_bytes -= usize::from(first.control) * len.min(written);
             if written < len {
                 first.start += written as u32;
                 return;
@@ -278,6 +281,7 @@ impl Outbox {
             let keep_to = pool.boundary_at_or_after(range.chunk, range.start).min(range.end);
             dropped += pool.frames_in(range.chunk, keep_to, range.end);
             self.bytes -= (range.end - keep_to) as usize;
+            self.control_bytes -= usize::from(range.control) * (range.end - keep_to) as usize;
             if keep_to == range.start {
                 pool.release(range.chunk);
                 self.ranges.pop_front();
@@ -376,6 +380,7 @@ impl Outbox {
     fn discard(&mut self, pool: &mut ChunkPool, range: Range) -> usize {
         let frames = pool.frames_in(range.chunk, range.start, range.end);
         self.bytes -= (range.end - range.start) as usize;
+        self.control_bytes -= usize::from(range.control) * (range.end - range.start) as usize;
         pool.release(range.chunk);
         frames
     }
@@ -385,7 +390,7 @@ impl Outbox {
         while let Some(range) = self.ranges.pop_front() {
             pool.release(range.chunk);
         }
-        self.bytes = 0;
+        (self.bytes, self.control_bytes) = (0, 0);
         self.drained(pool);
     }
 }

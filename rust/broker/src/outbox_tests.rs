@@ -508,3 +508,22 @@ proptest! {
         bench.finish();
     }
 }
+
+#[test]
+fn bytes_of_control_frames_are_counted_until_they_are_written_or_cut() {
+    let mut pool = ChunkPool::default();
+    let mut outbox = Outbox::default();
+    append(&mut outbox, &mut pool, &frame(1, 100));
+    outbox.append(&mut pool, true, |out| out.extend_from_slice(&frame(2, 50)));
+    append(&mut outbox, &mut pool, &frame(3, 100));
+    outbox.append(&mut pool, true, |out| out.extend_from_slice(&frame(4, 30)));
+    assert_eq!((outbox.bytes(), outbox.control_bytes()), (280, 80));
+    outbox.flush(&mut pool, &mut Socket::with_room(120)).expect("takes some");
+    assert_eq!((outbox.bytes(), outbox.control_bytes()), (160, 60));
+    outbox.drop_oldest(&mut pool, 0);
+    assert_eq!((outbox.bytes(), outbox.control_bytes()), (60, 60), "they are never dropped to make room");
+    outbox.cut_unsent(&mut pool);
+    assert_eq!((outbox.bytes(), outbox.control_bytes()), (30, 30), "the rest of the one in writing stays");
+    outbox.clear(&mut pool);
+    assert_eq!((outbox.bytes(), outbox.control_bytes()), (0, 0));
+}

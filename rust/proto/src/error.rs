@@ -60,6 +60,8 @@ codes! {
     HeaderValue = "E-VALUE", "bad header value", 1002;
     /// No CONNECT within `login_timeout`.
     LoginTimeout = "E-LOGIN-TIMEOUT", "login timed out", 1008;
+    /// A frame, or a message of WebSocket, that is not complete within `frame_timeout` and a second for each 64 KiB of it.
+    FrameTimeout = "E-FRAME-TIMEOUT", "frame not complete in time", 1008;
     /// No byte within twice the agreed heart-beat.
     HeartBeatTimeout = "E-HEART-BEAT-TIMEOUT", "heart-beat missed", 1002;
     /// A required `destination` is missing or empty.

@@ -15,6 +15,7 @@ use crate::options::{self, SubscribeOptions};
 use crate::router::destination::{Kind, MONITOR};
 use crate::shard::Shard;
 use crate::shard::gather::Purpose;
+use crate::shard::passing::Load;
 
 /// `interval` of SUBSCRIBE: milliseconds between answers.
 const INTERVAL: &[u8] = b"interval";
@@ -82,7 +83,8 @@ impl Shard {
         let query = query(sent.body)?;
         let destination = self.destination(name)?;
         let shards = self.router.remote(destination);
-        if let Some(pause) = self.pause_for(key, destination, shards, sent.body.len()) {
+        let load = Load { name, destination, shards, bytes: sent.body.len(), kept: false };
+        if let Some(pause) = self.pause_for(key, &load) {
             self.park(key, pause);
             return Ok(Flow::Parked);
         }

@@ -19,6 +19,8 @@ use crate::queue::stored::Stored;
 use crate::router::Destination;
 use crate::router::destination::Kind;
 use crate::shard::Shard;
+use crate::shard::parking::Pause;
+use crate::shard::passing::Load;
 use crate::tx::Operation;
 
 /// A SEND as the session has read it.
@@ -41,6 +43,12 @@ struct To<'a> {
     home: ShardId,
 }
 
+impl<'a> To<'a> {
+    fn load(self, shards: u64, bytes: usize, kept: bool) -> Load<'a> {
+        Load { name: self.name, destination: self.destination, shards, bytes, kept }
+    }
+}
+
 impl Shard {
     /// Publishes a message, or keeps it for COMMIT. `headers` are the sender's own.
     pub(super) fn send(
@@ -57,7 +65,7 @@ impl Shard {
             return self.send_other(key, frame, sent, headers, to);
         }
         let shards = self.router.remote(destination);
-        if let Some(flow) = self.pause_send(key, to, shards, sent.body.len()) {
+        if let Some(flow) = self.pause_send(key, &to.load(shards, sent.body.len(), false)) {
             return Ok(flow);
         }
         let id = self.next_id();
@@ -78,8 +86,13 @@ impl Shard {
     }
 
     /// Whether a SEND has to wait now.
-    fn pause_send(&mut self, key: ConnKey, to: To<'_>, shards: u64, bytes: usize) -> Option<Flow> {
-        if let Some(pause) = self.pause_for(key, to.destination, shards, bytes) {
+    fn pause_send(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Flow> {
+        let pause = self.pause_for(key, load);
+        self.pause_or_pass(key, pause)
+    }
+
+    fn pause_or_pass(&mut self, key: ConnKey, pause: Option<Pause>) -> Option<Flow> {
+        if let Some(pause) = pause {
             self.park(key, pause);
             return Some(Flow::Parked);
         }
@@ -111,6 +124,10 @@ impl Shard {
         let receipt = frame.header(header::RECEIPT);
         if let Some(transaction) = sent.transaction {
             self.require_transaction(key, transaction)?;
+            let pause = self.pause_for_memory(key, &to.load(0, sent.body.len(), true));
+            if let Some(flow) = self.pause_or_pass(key, pause) {
+                return Ok(flow);
+            }
             let id = self.next_id();
             message.id = &id;
             let operation = Operation::Send(Stored::with_options(&message, &options), options.retain);
@@ -124,7 +141,8 @@ impl Shard {
             true => self.router.remote(to.destination),
             false => to.home.bit() & !self.id().bit(),
         };
-        if let Some(flow) = self.pause_send(key, to, shards, sent.body.len()) {
+        if let Some(flow) = self.pause_send(key, &to.load(shards, sent.body.len(), options.retain.is_some()))
+        {
             return Ok(flow);
         }
         let id = self.next_id();

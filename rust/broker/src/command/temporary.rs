@@ -34,7 +34,7 @@ impl Shard {
     /// `E-TEMP-UNKNOWN` if it is one of the sender's own names, which does not exist; `E-DEST-INVALID` if it is
     /// another broker's.
     #[inline]
-    pub(super) fn name_to_send_to<'a>(
+    pub(crate) fn name_to_send_to<'a>(
         &self,
         key: ConnKey,
         name: &'a [u8],

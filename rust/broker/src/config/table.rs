@@ -140,6 +140,8 @@ static TABLE: &[Setting] = &[
         .fills(|c| &mut c.max_connections),
     setting(NETWORK, "login_timeout", seconds(10, HOUR_MS), "10s", "From accept to CONNECT, and for an HTTP or WebSocket handshake.")
         .fills(|c| &mut c.login_timeout),
+    setting(NETWORK, "frame_timeout", seconds(10, HOUR_MS), "30s", "From a frame's first byte to its last, plus its length at 64 KiB/s; then ERROR E-FRAME-TIMEOUT.")
+        .fills(|c| &mut c.frame_timeout),
     setting(NETWORK, "heartbeat", Kind::Heartbeat, "10000,10000", "Milliseconds: the heart-beats the server offers, and those it asks for; 0 is none. New sessions take a reloaded value.")
         .also(&["heart_beat"]).fills(|c| &mut c.heartbeat_ms),
     setting(NETWORK, "ws_origins", Kind::Origins, "same-host", "Origins a browser may open a WebSocket from. same-host: the page's host is the broker's, whatever the port; no Origin is allowed, null is not.")
@@ -152,7 +154,7 @@ static TABLE: &[Setting] = &[
         .fixed().fills(|c| &mut c.writers),
     setting(THREADS, "max_input_queue_size", integer(1, COUNT_MAX), "1000000", "Frames accepted and not yet routed, over all threads; when full, reading pauses.")
         .fixed().fills(|c| &mut c.max_input_queue_size),
-    setting(THREADS, "memory_limit", Kind::Memory { min: MIB }, "60%", "Bytes held in outboxes, subscriptions and all other state, or a share of the RAM (of the cgroup's limit if that is less). At 80 % of it publishers pause.")
+    setting(THREADS, "memory_limit", Kind::Memory { min: MIB }, "60%", "Bytes held in outboxes, subscriptions and all other state, or a share of the RAM (of the cgroup's limit if that is less). At 80 % of it SENDs pause that would be kept, at 95 % all.")
         .fills(|c| &mut c.memory_limit),
     setting(THREADS, "outbox_limit", size(1 << 10, 64 * GIB), "32MiB", "Bytes waiting for one connection; at the limit slow_consumer acts.").fills(|c| &mut c.outbox_limit),
     setting(THREADS, "slow_consumer", Kind::SlowConsumer, "block:5s", "What a full outbox does. block:TIME: its publishers pause until it is under half; a consumer that takes no byte for 1 s, or stays over half for TIME, is disconnected. drop-oldest, drop-newest: counted. disconnect: at once.")

@@ -10,6 +10,7 @@ use stompica_proto::{Decoder, session::Session};
 
 use crate::ids::ConnKey;
 use crate::io::answers::Answers;
+use crate::io::arrival::Arrival;
 use crate::io::deferred::Deferred;
 use crate::io::flight::Flight;
 use crate::io::pulse::Pulse;
@@ -41,6 +42,8 @@ pub struct WebSocket {
     pub decoder: WsDecoder,
     /// Bytes that were received and not looked at, because the turn ended or a SEND is parked.
     pub raw: Vec<u8>,
+    /// The message, or the frame of one, that has come in part.
+    pub arrival: Arrival,
     /// A Close frame was sent: nothing may follow.
     pub close_sent: bool,
     /// Whether it lives.
@@ -52,7 +55,8 @@ impl WebSocket {
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
         let pulse = Pulse::new(now_ms);
-        WebSocket { decoder: WsDecoder::default(), raw: Vec::new(), close_sent: false, pulse }
+        let arrival = Arrival::default();
+        WebSocket { decoder: WsDecoder::default(), raw: Vec::new(), arrival, close_sent: false, pulse }
     }
 }
 
@@ -97,6 +101,8 @@ pub struct Conn {
     pub session: Session,
     /// Bytes received and not consumed: an incomplete frame, or what the end of a turn or a parked SEND left.
     pub input: Vec<u8>,
+    /// The frame that has come in part.
+    pub arrival: Arrival,
     /// What waits to be written.
     pub outbox: Outbox,
     /// What waits until there is room in the outbox.
@@ -139,6 +145,8 @@ pub struct Conn {
     pub deadline_ms: u64,
     /// Bytes of input and transactions that the shard has counted.
     pub counted_bytes: usize,
+    /// Bytes of input alone that it has counted.
+    pub counted_input: usize,
     /// Subscriptions by id.
     pub subscriptions: HashTable<SubscriptionIndex>,
     /// Answers that wait, in the order of the frames they answer.
@@ -172,6 +180,7 @@ impl Conn {
             decoder: Decoder::new(),
             session: Session::new(),
             input: Vec::new(),
+            arrival: Arrival::default(),
             outbox: Outbox::default(),
             deferred: None,
             phase: Phase::Open,
@@ -193,6 +202,7 @@ impl Conn {
             written_ms: now_ms,
             deadline_ms: NEVER,
             counted_bytes: 0,
+            counted_input: 0,
             subscriptions: HashTable::new(),
             answers: Answers::default(),
             pulls: None,
@@ -236,16 +246,45 @@ impl Conn {
         }
     }
 
-    /// Bytes that were received and not consumed, or wait for COMMIT, and answers that wait.
+    /// Whether a frame, or a message of WebSocket, has come in part.
     #[must_use]
-    pub fn input_bytes(&self) -> usize {
+    pub fn is_within_frame(&self) -> bool {
+        let message = match &self.transport {
+            Transport::WebSocket(state) => state.arrival.is_on(),
+            _ => false,
+        };
+        message || self.arrival.is_on()
+    }
+
+    /// It is not read from now on: what has come in part has more time.
+    pub fn stop_clock(&mut self, now_ms: u64) {
+        self.arrival.stop(now_ms);
+        if let Some(state) = self.websocket() {
+            state.arrival.stop(now_ms);
+        }
+    }
+
+    /// It is read again. Returns whether a deadline is in force again.
+    pub fn start_clock(&mut self, now_ms: u64) -> bool {
+        let message = self.websocket().is_some_and(|state| state.arrival.go_on(now_ms));
+        self.arrival.go_on(now_ms) || message
+    }
+
+    /// Memory of bytes that were received and not consumed.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
         let raw = match &self.transport {
             Transport::WebSocket(state) => state.raw.capacity(),
             _ => 0,
         };
+        self.input.capacity() + raw
+    }
+
+    /// Memory of bytes that were received and not consumed, or wait for COMMIT, and of answers that wait.
+    #[must_use]
+    pub fn input_bytes(&self) -> usize {
         let flight = self.flight.as_ref().map_or(0, |flight| flight.held_bytes());
-        self.input.capacity()
-            + raw
+        self.kept_bytes()
             + flight
             + self.answers.bytes()
             + self.transactions.as_ref().map_or(0, |open| open.held_bytes())

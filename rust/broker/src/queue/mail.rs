@@ -5,6 +5,7 @@ use stompica_proto::encode::Offender;
 
 use super::asker::Asker;
 use super::parts::{Credit, Delivery, GivenBack, Progress};
+use super::passing::Allowance;
 use super::stored::Stored;
 use super::unacked::Origin;
 use super::{ConsumerKey, QueueKind, Subscriber, SubscriptionKey};
@@ -131,6 +132,10 @@ pub enum QueueMail {
     Commit(Vec<Stored>, u64, Asker),
     /// A durable subscription ends.
     EndDurable(Box<[u8]>, Asker, Box<Offender>),
+    /// Memory is short: would a message to this name be handed on at once?
+    MayPass(Box<[u8]>),
+    /// So many messages would, to the name with this hash.
+    Passes(u64, Allowance),
     /// Somebody has this query of diagnostics, under this number.
     Diagnose(Query, u64),
     /// A part of the answer to it.

@@ -24,6 +24,7 @@ pub mod home;
 mod lifetime;
 pub mod mail;
 pub mod parts;
+pub mod passing;
 mod patterns;
 pub mod pending;
 pub mod replay;

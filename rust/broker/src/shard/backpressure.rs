@@ -3,7 +3,7 @@
 //! | full | seen by | effect |
 //! |---|---|---|
 //! | an outbox (`outbox_limit`) | every shard, through the entry behind it | policy `slow_consumer` |
-//! | memory (`memory_limit`, 80 %) | every shard, once per turn | SENDs park; the largest outboxes count as full |
+//! | memory (`memory_limit`, 80 %) | every shard, once per turn | SENDs park that would be kept, all from 95 % on |
 //! | a shard's mailbox (`max_input_queue_size`) | the shard that feeds it | SENDs to it park |
 //!
 //! A connection is parked at its next SEND, so that whatever came before is done and nothing overtakes it. A SEND
@@ -15,6 +15,7 @@ use stompica_proto::error::Code;
 use super::Shard;
 use super::mailbox::Mail;
 use super::parking::Pause;
+use super::passing::{LARGE_BODY, Load};
 use crate::chunk::{ChunkId, ChunkPool};
 use crate::config::{Config, SlowConsumer};
 use crate::ids::{ConnKey, ShardId};
@@ -24,15 +25,11 @@ use crate::notice::with_notice;
 use crate::queue::QueueKey;
 use crate::queue::parts::Queue;
 use crate::queue::stored::Stored;
-use crate::router::Destination;
 use crate::router::group::Member;
 use crate::stats::Counters;
 
 /// A consumer behind a full outbox that takes no byte for this long is gone.
 const STUCK_MS: u64 = 1000;
-/// A body of this size is weighed against `memory_limit` by itself; smaller ones once per turn, together.
-const LARGE_BODY: usize = 64 << 10;
-
 /// Makes room in an outbox at its limit for `frames` more messages; false if they are to be left out.
 pub(super) fn make_room(
     conn: &mut Conn,
@@ -50,7 +47,7 @@ pub(super) fn make_room(
     // A turn may fill an outbox that its socket would take at once; only what is still full then is slow. A RECEIPT
     // must not leave before the turn's batch is posted, though. An error will be met again at the regular flush.
     let outbox = &mut conn.outbox;
-    let early = !outbox.has_control() && outbox.flush(chunks, &mut conn.stream).is_ok();
+    let early = outbox.control_bytes() == 0 && outbox.flush(chunks, &mut conn.stream).is_ok();
     if early && outbox.bytes() < config.outbox_limit {
         return true;
     }
@@ -78,21 +75,14 @@ pub(super) fn give_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkI
 }
 
 impl Shard {
-    /// Why a SEND to this destination has to wait, if it has to.
-    pub(crate) fn pause_for(
-        &mut self,
-        key: ConnKey,
-        destination: Destination,
-        shards: u64,
-        bytes: usize,
-    ) -> Option<Pause> {
-        let short = self.memory.is_short || (bytes >= LARGE_BODY && !self.has_memory_for(bytes, shards));
-        if short && !self.may_exceed(key) {
-            Some(Pause::Memory)
-        } else if shards & self.crowded != 0 {
+    /// Why a SEND has to wait, if it has to.
+    pub(crate) fn pause_for(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
+        if load.shards & self.crowded != 0 {
             Some(Pause::Mailbox)
-        } else if self.router.is_full(destination) {
+        } else if self.router.is_full(load.destination) {
             Some(Pause::SlowConsumer)
+        } else if self.memory.is_short || load.bytes >= LARGE_BODY {
+            self.pause_for_memory(key, load)
         } else {
             None
         }
@@ -115,7 +105,11 @@ impl Shard {
     pub(super) fn deliver_to_queue(&mut self, stored: Stored, queue: QueueKey, member: Member) {
         self.budget.deliveries += 1;
         if member.conn == ConnKey::NONE.index {
-            return self.home.enqueue(queue, stored); // a durable subscription
+            self.home.enqueue(queue, stored); // a durable subscription
+            if self.memory.is_short {
+                self.note_keeper(member.subscription, queue);
+            }
+            return;
         }
         let waiting = self.home.queue(queue).map_or(0, Queue::waiting_bytes);
         let limit = self.config.outbox_limit;
@@ -142,6 +136,9 @@ impl Shard {
         let conn = self.conns.member_mut(member.conn);
         if own.is_none() && conn.full_since_ms.is_none() && waiting + conn.outbox.bytes() >= limit {
             self.newly_full.push(key);
+        }
+        if self.memory.is_short {
+            self.note_keeper(member.subscription, queue);
         }
     }
 

@@ -58,6 +58,10 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.phase = Phase::Closing;
         conn.input = Vec::new();
+        conn.arrival.is_over();
+        if let Some(state) = conn.websocket() {
+            state.raw = Vec::new();
+        }
         conn.backlog = false;
         conn.transactions = None;
         conn.answers.clear();
@@ -113,7 +117,8 @@ impl Shard {
         if let Some(flight) = &mut conn.flight {
             self.give_back_unwritten(flight, None);
         }
-        self.input_bytes -= conn.counted_bytes;
+        self.memory.input_bytes -= conn.counted_bytes;
+        self.memory.unfinished.add(-(conn.counted_input as i64), &self.shared.unfinished);
         // The poll forgets the socket when it is closed; an error here means that it was never registered.
         _ = self.poll.registry().deregister(&mut conn.stream);
         let refused = conn.refused;
@@ -158,6 +163,7 @@ impl Shard {
             if full {
                 self.change_full_of(index, false);
             }
+            self.forget_keeper(index);
         }
         self.forget_pulls_of(conn, SubscriptionKey { index, generation });
         self.forget_deferred_of(conn, SubscriptionKey { index, generation });

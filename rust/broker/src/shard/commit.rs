@@ -12,6 +12,7 @@ use stompica_proto::{Frame, ProtocolError};
 
 use super::Shard;
 use super::parking::{Pause, Question};
+use super::passing::Load;
 use crate::command::Flow;
 use crate::fan_out::FanOutKey;
 use crate::ids::{ConnKey, ShardId};
@@ -129,9 +130,9 @@ impl Shard {
                     let destination = self.destination(stored.destination())?;
                     let Destination { kind, home, .. } = destination;
                     let shards = if kind.is_topic() { self.router.remote(destination) } else { home.bit() };
-                    if let Some(pause) =
-                        self.pause_for(key, destination, shards & !self.id.bit(), stored.size())
-                    {
+                    let (name, shards) = (stored.destination(), shards & !self.id.bit());
+                    let load = Load { name, destination, shards, bytes: stored.size(), kept: true };
+                    if let Some(pause) = self.pause_for(key, &load) {
                         return Ok((Vec::new(), Some(pause)));
                     }
                     let retained = *retain == Some(Retain::Set);

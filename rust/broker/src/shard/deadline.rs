@@ -22,7 +22,8 @@ const TURN_DEADLINES_MAX: usize = 2000;
 /// Late deliveries of one subscription that are taken back at a time.
 const LATE_MAX: usize = 1000;
 
-fn millis(duration: std::time::Duration) -> u64 {
+/// A time of the configuration.
+pub(super) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(NEVER)
 }
 
@@ -116,10 +117,14 @@ impl Shard {
             let again_ms = self.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
             next_ms = next_ms.min(if conn.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
         }
+        next_ms = next_ms.min(self.untaken_deadline(conn).unwrap_or(NEVER));
         match conn.wait.bounded_since_ms() {
             Some(since_ms) => next_ms.min(since_ms.saturating_add(millis(self.config.publish_timeout))),
             None if conn.wait.is_on() => next_ms,
-            None => next_ms.min(self.silence_deadline(conn)),
+            None => {
+                let frame_ms = self.frame_deadline(conn).map_or(NEVER, |(at_ms, _)| at_ms);
+                next_ms.min(self.silence_deadline(conn)).min(frame_ms)
+            }
         }
     }
 
@@ -160,12 +165,17 @@ impl Shard {
             self.control(key, |out| out.push(b'\n'));
         }
         let Some(conn) = self.conns.get(key) else { return };
-        if conn.wait.is_on() {
+        if self.untaken_deadline(conn).is_some_and(|at_ms| now_ms >= at_ms) {
+            self.cut_off(key);
+        } else if conn.wait.is_on() {
             let timeout_ms = millis(self.config.publish_timeout);
             let since_ms = conn.wait.bounded_since_ms();
             if since_ms.is_some_and(|since_ms| now_ms >= since_ms.saturating_add(timeout_ms)) {
                 self.refuse_waiting(key);
             }
+        } else if let Some((_, allowed_ms)) = self.frame_deadline(conn).filter(|(at_ms, _)| now_ms >= *at_ms)
+        {
+            self.time_out_frame(key, allowed_ms);
         } else if now_ms >= self.silence_deadline(conn) {
             self.break_silence(key);
         }

@@ -197,7 +197,7 @@ impl Shard {
             limit_bytes: self.config.memory_limit,
             short: self.memory.is_short,
             outbox_bytes: self.conns.iter().map(|(_, conn)| conn.outbox.bytes() as u64).sum(),
-            input_bytes: self.input_bytes as u64,
+            input_bytes: self.memory.input_bytes as u64,
             chunk_bytes: self.chunks.held_bytes() as u64,
             queue_bytes: queued.sum(),
         }

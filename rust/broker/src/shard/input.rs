@@ -9,36 +9,44 @@ use std::mem::take;
 use stompica_proto::decode::{head_value, masked_head, offending_head};
 use stompica_proto::encode::Offender;
 use stompica_proto::transport::{Sniffed, sniff};
-use stompica_proto::ws::{self, WsEvent};
 use stompica_proto::{Decoded, ProtocolError};
 
-use super::close::NORMAL;
+use super::Shard;
 use super::parking::Pause;
-use super::{READ_BYTES, Shard};
 use crate::command::Flow;
 use crate::diag::stages::Stage;
 use crate::ids::ConnKey;
 use crate::io::conn::{Phase, Transport};
 
-/// A frame announced to be longer than this gets its memory as it arrives.
-const RESERVE_MAX: usize = 1 << 20;
-/// While memory is short, no more than this is read of a frame that is not complete.
-const UNFINISHED_MAX: usize = 64 << 10;
+/// Room behind what is kept that is not worth giving back.
+const SLACK_BYTES: usize = 256 << 10;
 
 /// How far a piece of input was decoded.
 struct Decoding {
     /// Bytes that are done with.
     consumed: usize,
-    /// Length of the frame that is not complete, where it is known; else 0.
-    frame_len: usize,
+    /// What is left begins a frame that is not complete; its length, where that is known, else 0.
+    incomplete: Option<usize>,
 }
 
-/// Makes room for the next read of a frame whose length is known: for all of it, unless that is long; then twice what
-/// has come, since an announcement is cheap.
-fn reserve(input: &mut Vec<u8>, frame_len: usize) {
-    if input.capacity() - input.len() < READ_BYTES {
-        let wanted = frame_len.min(RESERVE_MAX.max(2 * input.len()));
-        input.reserve_exact(wanted.saturating_sub(input.len()));
+/// Keeps `bytes` behind what is kept already. There is room for half as much as has come, and no more: an announcement
+/// is cheap.
+fn keep(input: &mut Vec<u8>, bytes: &[u8], announced: usize) {
+    let needed = input.len() + bytes.len();
+    if input.capacity() < needed {
+        let grown = needed + needed / 2;
+        let wanted = if announced > needed { grown.min(announced) } else { grown };
+        input.reserve_exact(wanted - input.len());
+    }
+    input.extend_from_slice(bytes);
+}
+
+/// Drops what is done with, and the room that a long frame has left.
+fn drop_front(input: &mut Vec<u8>, consumed: usize) {
+    input.drain(..consumed);
+    let wanted = input.len() + input.len() / 2;
+    if input.capacity() > wanted + SLACK_BYTES {
+        input.shrink_to(wanted);
     }
 }
 
@@ -67,11 +75,18 @@ impl Shard {
             }
             self.parking.let_go(&mut self.conns, key);
         }
+        if self.hold_for_answers(key) {
+            return;
+        }
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if conn.start_clock(self.now_ms) {
+            self.rearm(key);
+        }
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.backlog {
             conn.backlog = false;
             self.consume(key, &mut []);
-            self.count_input(key);
+            self.note_input(key);
         }
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.phase != Phase::Open || conn.wait.is_on() {
@@ -81,14 +96,13 @@ impl Shard {
             self.queue_for_reading(key);
         } else if conn.eof || conn.ending || self.draining.is_some() {
             self.end_if_done(key);
-        } else if self.memory.is_short && conn.input.len() >= UNFINISHED_MAX {
-            if conn.read_to_end {
+        } else if let Some(pause) = self.pause_arrival(key) {
+            if self.conns.get(key).is_some_and(|conn| conn.read_to_end) {
                 self.read_to_end(key);
-            } else if self.has_turn(key) {
-                self.read(key);
             } else {
-                // The SEND that is arriving would have to wait; it may as well wait in the kernel.
-                self.park(key, Pause::Arriving);
+                // What would have to wait may as well wait in the kernel.
+                self.park(key, pause);
+                self.stop_clock(key);
             }
         } else {
             self.read(key);
@@ -114,7 +128,8 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let mut buffer = take(&mut self.read_buffer);
         let began = self.stages.begin(Stage::Read);
-        let read = conn.stream.read(&mut buffer);
+        let room = self.memory.unfinished.read_bytes(key);
+        let read = conn.stream.read(&mut buffer[..room]);
         self.stages.end(Stage::Read, began);
         match read {
             Ok(0) => {
@@ -130,9 +145,9 @@ impl Shard {
                 self.counters.bytes_in += len as u64;
                 self.counters.reads += 1;
                 let Some(conn) = self.conns.get_mut(key) else { return };
-                let drained = len < buffer.len() && !conn.read_to_end;
+                let drained = len < room && !conn.read_to_end;
                 self.consume(key, &mut buffer[..len]);
-                self.count_input(key);
+                self.note_input(key);
                 if self
                     .conns
                     .get(key)
@@ -215,23 +230,37 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let mut input = take(&mut conn.input);
         if input.is_empty() {
-            let Decoding { consumed, frame_len } = self.decode_timed(key, bytes);
+            let decoding = self.decode_timed(key, bytes);
+            self.note_arrival(key, &decoding, bytes.get(decoding.consumed..).unwrap_or_default());
             if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
-                && consumed < bytes.len()
+                && decoding.consumed < bytes.len()
             {
-                reserve(&mut conn.input, frame_len);
-                conn.input.extend_from_slice(&bytes[consumed..]);
+                keep(&mut conn.input, &bytes[decoding.consumed..], conn.arrival.announced());
             }
         } else {
-            input.extend_from_slice(bytes);
-            let Decoding { consumed, frame_len } = self.decode_timed(key, &input);
+            keep(&mut input, bytes, conn.arrival.announced());
+            let decoding = self.decode_timed(key, &input);
+            self.note_arrival(key, &decoding, input.get(decoding.consumed..).unwrap_or_default());
             if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
-                && consumed < input.len()
+                && decoding.consumed < input.len()
             {
-                input.drain(..consumed);
-                reserve(&mut input, frame_len);
+                drop_front(&mut input, decoding.consumed);
                 conn.input = input;
             }
+        }
+    }
+
+    /// Notes since when the frame arrives that was not complete.
+    fn note_arrival(&mut self, key: ConnKey, decoding: &Decoding, rest: &[u8]) {
+        let now_ms = self.now_ms;
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        match decoding.incomplete {
+            // A CR may be half a line end between frames.
+            Some(announced) if !matches!(rest, b"" | b"\r") => {
+                conn.arrival.is_incomplete(decoding.consumed > 0, announced as u64, now_ms);
+            }
+            None if decoding.consumed == 0 && !rest.is_empty() => {} // it was not looked at
+            _ => conn.arrival.is_over(),
         }
     }
 
@@ -245,7 +274,7 @@ impl Shard {
     /// Handles whole frames at the start of `input`.
     fn decode(&mut self, key: ConnKey, input: &[u8]) -> Decoding {
         let mut spans = take(&mut self.spans);
-        let (mut at, mut announced) = (0, 0);
+        let (mut at, mut incomplete) = (0, None);
         while at < input.len() {
             let Some(conn) = self.conns.get_mut(key) else { break };
             if conn.phase != Phase::Open || conn.ending {
@@ -274,7 +303,7 @@ impl Shard {
                 }
                 Ok(Decoded::Incomplete { consumed, frame_len }) => {
                     at += consumed;
-                    announced = frame_len.unwrap_or(0);
+                    incomplete = Some(frame_len.unwrap_or(0));
                     break;
                 }
                 Err(error) => {
@@ -284,7 +313,7 @@ impl Shard {
             }
         }
         self.spans = spans;
-        Decoding { consumed: at, frame_len: announced }
+        Decoding { consumed: at, incomplete }
     }
 
     fn leave_for_next_turn(&mut self, key: ConnKey) {
@@ -296,79 +325,5 @@ impl Shard {
     #[cold]
     fn fail_decoding(&mut self, key: ConnKey, error: ProtocolError, input: &[u8]) {
         self.fail_with(key, error, &offender_in(input));
-    }
-
-    pub(super) fn consume_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        if !conn.input.is_empty() {
-            self.consume_stomp(key, &[]);
-        }
-        let Some(state) = self.conns.get_mut(key).and_then(|conn| conn.websocket()) else { return };
-        if state.raw.is_empty() {
-            let consumed = self.decode_websocket(key, bytes);
-            self.keep_raw(key, &bytes[consumed..]);
-        } else {
-            let mut raw = take(&mut state.raw);
-            raw.extend_from_slice(bytes);
-            let consumed = self.decode_websocket(key, &mut raw);
-            self.keep_raw(key, &raw[consumed..]);
-        }
-    }
-
-    fn keep_raw(&mut self, key: ConnKey, rest: &[u8]) {
-        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
-        if let Some(state) = conn.websocket().filter(|_| !rest.is_empty()) {
-            state.raw = rest.to_vec();
-        }
-    }
-
-    fn decode_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) -> usize {
-        let bytes_max = self.config.limits.ws_message_bytes_max;
-        let mut at = 0;
-        while at < bytes.len() {
-            let Some(conn) = self.conns.get_mut(key) else { break };
-            if conn.phase != Phase::Open {
-                return bytes.len();
-            }
-            if conn.wait.is_on() || conn.backlog {
-                break;
-            }
-            let Some(state) = conn.websocket() else { break };
-            match state.decoder.decode(&mut bytes[at..], bytes_max) {
-                Ok((event, consumed)) => {
-                    self.websocket_event(key, event);
-                    at += consumed;
-                }
-                Err(error) => {
-                    self.counters.errors += 1;
-                    self.begin_close(key, error.close_code, &error.detail);
-                    return bytes.len();
-                }
-            }
-        }
-        at
-    }
-
-    fn websocket_event(&mut self, key: ConnKey, event: WsEvent<'_>) {
-        match event {
-            WsEvent::Data { payload, .. } => {
-                if !payload.is_empty() {
-                    let now_ms = self.now_ms;
-                    if let Some(state) = self.conns.get_mut(key).and_then(|conn| conn.websocket()) {
-                        state.pulse.feel_stomp(now_ms);
-                    }
-                    self.consume_stomp(key, payload);
-                }
-            }
-            WsEvent::Ping(payload) => self.websocket_control(key, |out| ws::encode::pong(out, &payload)),
-            WsEvent::Close { code } => {
-                self.begin_close(key, code.unwrap_or(NORMAL), "");
-                // The peer has said its last word too, so there is nothing to linger for (RFC 6455, 7.1.1).
-                if let Some(conn) = self.conns.get_mut(key) {
-                    conn.eof = true;
-                }
-            }
-            WsEvent::Pong(_) | WsEvent::NeedMore => {}
-        }
     }
 }

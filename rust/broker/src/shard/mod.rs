@@ -30,13 +30,16 @@ mod fan_out;
 pub(crate) mod gather;
 mod http;
 mod input;
+mod keepers;
 mod mail;
 pub mod mailbox;
 mod memory;
 mod monitor;
 mod names;
 mod output;
+mod own_answers;
 pub(crate) mod parking;
+pub(crate) mod passing;
 mod queues;
 mod receive;
 pub(crate) mod replay;
@@ -44,6 +47,8 @@ mod report;
 mod returning;
 mod shared;
 pub mod timer;
+mod unfinished;
+mod websocket;
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::take;
@@ -95,8 +100,6 @@ pub const LISTENER: Token = Token(usize::MAX - 1);
 const READ_BYTES: usize = 64 << 10;
 /// Receivers of wide fan-outs that are flushed in one turn, so that others need not wait for all of them.
 const PACED_FLUSHES: usize = 32;
-/// How often a shard that waits for memory looks again.
-const MEMORY_POLL: Duration = Duration::from_millis(10);
 
 /// One I/O thread.
 #[derive(Debug)]
@@ -134,7 +137,6 @@ pub struct Shard {
     now_ms: u64,
     pub(crate) budget: Budget,
     heaviest: Heaviest,
-    /// Number of the turn.
     turn: u64,
     read_buffer: Vec<u8>,
     spans: Vec<HeaderSpan>,
@@ -159,8 +161,6 @@ pub struct Shard {
     mails: Vec<Mail>,
     /// Shards whose mailbox is over its mark.
     crowded: u64,
-    /// Bytes of incomplete frames and transactions.
-    input_bytes: usize,
     counted_bytes: i64,
     memory: MemoryState,
     next_accept_log_ms: u64,
@@ -228,7 +228,6 @@ impl Shard {
             inbound: VecDeque::new(),
             mails: Vec::new(),
             crowded: 0,
-            input_bytes: 0,
             counted_bytes: 0,
             memory: MemoryState::default(),
             next_accept_log_ms: 0,
@@ -286,8 +285,7 @@ impl Shard {
             .flatten()
             .min()
             .map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now_ms).min(POLL_MAX_MS)));
-        let memory = (self.memory.is_short).then_some(MEMORY_POLL);
-        timer.into_iter().chain(memory).chain(self.reclaim_timeout()).min()
+        timer.into_iter().chain(self.memory_timeout()).chain(self.reclaim_timeout()).min()
     }
 
     fn clock_ms(&self) -> u64 {
@@ -307,6 +305,7 @@ impl Shard {
         self.budget = Budget::default();
         self.note_readiness(events);
         self.look_at_memory();
+        self.look_at_unfinished();
         self.take_mail();
         // Mail first, so that a message whose RECEIPT has left never reaches a subscription that came after; each
         // with a budget of its own, so that neither starves the other.
@@ -395,6 +394,6 @@ impl Shard {
             self.remove(key);
         }
         self.shared.lost.fetch_add(self.home.held_for_later(), Ordering::Relaxed);
-        self.shared.memory.fetch_sub(self.counted_bytes, Ordering::Relaxed);
+        self.forget_memory();
     }
 }

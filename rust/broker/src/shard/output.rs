@@ -113,6 +113,9 @@ impl Shard {
         if full {
             self.note_progress(key);
         }
+        if written > 0 {
+            self.note_answers_taken(key);
+        }
     }
 
     /// Queues mail for every other shard.
@@ -173,15 +176,6 @@ impl Shard {
         let waiting = self.shared.mailboxes[usize::from(self.id.0)].remove_frames(routed);
         if waiting + routed > mark / 2 && waiting <= mark / 2 {
             self.tell_all(Mail::Room);
-        }
-    }
-
-    /// Adjusts the count of bytes that connections hold before they are routed.
-    pub(super) fn count_input(&mut self, key: ConnKey) {
-        if let Some(conn) = self.conns.get_mut(key) {
-            let bytes = conn.input_bytes();
-            self.input_bytes = self.input_bytes + bytes - conn.counted_bytes;
-            conn.counted_bytes = bytes;
         }
     }
 }

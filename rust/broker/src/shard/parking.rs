@@ -28,14 +28,19 @@ pub enum Pause {
     SlowConsumer,
     /// `memory_limit` is near.
     Memory,
+    /// Memory is short, and its message would stay.
+    Kept,
     /// Another shard's mailbox is over its mark.
     Mailbox,
-    /// `memory_limit` is near, and the SEND has not arrived in full.
+    /// Too much of unfinished frames is held, and this one has come in part.
     Arriving,
+    /// Its own answers fill its outbox.
+    Answers,
 }
 
 impl Pause {
-    const ALL: [Pause; 4] = [Pause::SlowConsumer, Pause::Memory, Pause::Mailbox, Pause::Arriving];
+    const ALL: [Pause; 6] =
+        [Pause::SlowConsumer, Pause::Memory, Pause::Kept, Pause::Mailbox, Pause::Arriving, Pause::Answers];
 }
 
 /// The answer for which a connection's next frame waits.
@@ -97,16 +102,11 @@ impl Wait {
     }
 
     /// Since when it waits for what `publish_timeout` bounds. A message that is on its way is done with when those who
-    /// hold it up have read or were cut off.
+    /// hold it up have read or were cut off; who does not take its own answers is cut off, too.
     #[must_use]
     pub fn bounded_since_ms(&self) -> Option<u64> {
-        self.since_ms().filter(|_| !matches!(self.question(), Some(Question::FanOut(_))))
-    }
-
-    /// Whether its next frame has been held and has not passed since.
-    #[must_use]
-    pub fn has_held(&self) -> bool {
-        self.held_since_ms.is_some()
+        let is_bounded = !matches!(self.question(), Some(Question::FanOut(_)));
+        self.since_ms().filter(|_| is_bounded && self.pause() != Some(Pause::Answers))
     }
 
     /// The frame that was held has passed.
@@ -119,8 +119,11 @@ impl Wait {
     pub fn describe(&self) -> &'static str {
         match self.reason {
             Some(Reason::Room(Pause::SlowConsumer, _)) => "a receiver's outbox is full",
-            Some(Reason::Room(Pause::Memory | Pause::Arriving, _)) => "memory_limit is near",
+            Some(Reason::Room(Pause::Memory, _)) => "memory_limit is near",
+            Some(Reason::Room(Pause::Kept, _)) => "memory_limit is near, and the message would be kept",
+            Some(Reason::Room(Pause::Arriving, _)) => "unfinished frames take a quarter of memory_limit",
             Some(Reason::Room(Pause::Mailbox, _)) => "max_input_queue_size is reached",
+            Some(Reason::Room(Pause::Answers, _)) => "its own answers fill its outbox",
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
             Some(Reason::Answer(Question::Query(_))) => "a query of diagnostics waits for all shards",
             Some(Reason::Answer(Question::FanOut(_))) => "its message has not reached everybody yet",
@@ -212,6 +215,11 @@ impl Parking {
     pub(super) fn first_of(&self, pauses: &[Pause]) -> Option<ConnKey> {
         let firsts = pauses.iter().filter_map(|pause| self.waiting[*pause as usize].first_key_value());
         firsts.min_by_key(|(place, _)| **place).map(|(_, key)| *key)
+    }
+
+    /// All that wait for this kind of room, longest first.
+    pub(super) fn waiting_for(&self, pause: Pause) -> impl Iterator<Item = ConnKey> {
+        self.waiting[pause as usize].values().copied()
     }
 
     /// How many wait for room.

@@ -75,6 +75,8 @@ impl Shard {
             QueueMail::Applied(conn, token) => self.applied(conn, token),
             QueueMail::Refused(conn, token, refusal) => self.refused(conn, token, *refusal),
             QueueMail::Echo(asker) => self.answer(asker, Ok(())),
+            QueueMail::MayPass(name) => self.tell_allowance(from, &name),
+            QueueMail::Passes(hash, allowance) => self.let_pass(hash, allowance, true),
             QueueMail::Stale(stored) => self.place_stale(stored),
             QueueMail::DropStale => self.drop_stale(),
             QueueMail::Backlog(key, stored, retained) => self.take_backlog(key, stored, retained),

@@ -11,7 +11,7 @@ impl Shard {
     /// Brings what this shard holds into the broker's count.
     pub(super) fn count_memory(&mut self) {
         let held = self.chunks.held_bytes()
-            + self.input_bytes
+            + self.memory.input_bytes
             + self.router.held_bytes()
             + self.home.held_bytes()
             + self.timers.held_bytes()

@@ -28,6 +28,8 @@ pub struct Shared {
     pub mailboxes: Vec<Mailbox>,
     /// Bytes held by all shards, against `memory_limit`.
     pub memory: Arc<AtomicI64>,
+    /// Bytes of input that all shards keep; `memory` has them too.
+    pub unfinished: AtomicI64,
     /// Open connections.
     pub connections: AtomicUsize,
     /// Queues with a name.
@@ -64,6 +66,7 @@ impl Shared {
         Shared {
             mailboxes,
             memory: Arc::new(AtomicI64::new(0)),
+            unfinished: AtomicI64::new(0),
             connections: AtomicUsize::new(0),
             queues: AtomicUsize::new(0),
             stale: Arc::new(StaleCounts::new(writers)),

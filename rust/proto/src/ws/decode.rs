@@ -130,6 +130,18 @@ impl WsDecoder {
         WsDecoder::default()
     }
 
+    /// Whether a frame or a message has begun and is not complete.
+    #[must_use]
+    pub fn is_within(&self) -> bool {
+        self.remaining > 0 || !self.held.is_empty() || self.message != Message::None
+    }
+
+    /// Payload bytes of the message that has begun, as the headers so far promise.
+    #[must_use]
+    pub fn promised_bytes(&self) -> u64 {
+        self.message_bytes
+    }
+
     /// Decodes the first event of `input`, and tells how many bytes it took.
     ///
     /// Call again with what follows them until the event is [`WsEvent::NeedMore`], which takes all there is; then

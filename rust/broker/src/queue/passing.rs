@@ -1,0 +1,127 @@
+//! What a queue would hand on at once: the credit of its consumers that nothing waits for.
+
+use super::home::Home;
+use super::parts::{Consumed, Consumer, Taker};
+use super::{ConsumerKey, PatternKey, QueueKey};
+
+/// Consumers of one queue that are looked at.
+const CONSUMERS_MAX: usize = 16;
+
+/// Messages that would reach a consumer at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// How many.
+    pub messages: i64,
+    /// Their bytes; the last one may exceed them.
+    pub bytes: i64,
+}
+
+impl Allowance {
+    /// No more is promised at a time: others may use the same credit.
+    pub const MOST: Allowance = Allowance { messages: 256, bytes: 1 << 20 };
+
+    fn add(&mut self, consumer: &Consumer) {
+        let credit = consumer.credit;
+        if credit.is_left() {
+            self.messages += credit.messages.min(Self::MOST.messages);
+            self.bytes += credit.bytes.min(Self::MOST.bytes);
+        } else if matches!(consumer.consumed, Consumed::Pattern(_)) && !consumer.wanting && credit.bytes > 0 {
+            // It has not asked the other homes yet.
+            self.messages += 1;
+            self.bytes += credit.bytes.min(Self::MOST.bytes);
+        }
+    }
+
+    fn bounded(self) -> Option<Allowance> {
+        (self.messages > 0 && self.bytes > 0).then(|| Allowance {
+            messages: self.messages.min(Self::MOST.messages),
+            bytes: self.bytes.min(Self::MOST.bytes),
+        })
+    }
+}
+
+impl Home {
+    /// What a queue would hand on at once; `None` if what comes now stays.
+    #[must_use]
+    pub fn allowance(&mut self, key: QueueKey) -> Option<Allowance> {
+        if self.queues.get(key)?.patterns_as_of != self.patterns.generation {
+            self.match_patterns(key);
+        }
+        let queue = self.queues.get(key)?;
+        if !queue.barriers.is_empty() {
+            return None;
+        }
+        let mut sum = Allowance::default();
+        for taker in queue.ready.iter().take(CONSUMERS_MAX) {
+            match taker {
+                Taker::One(consumer) => self.sum_consumer(*consumer, &mut sum),
+                Taker::Pattern(pattern) => self.sum_pattern(*pattern, &mut sum),
+            }
+        }
+        sum.messages -= i64::try_from(queue.pending.len()).unwrap_or(i64::MAX);
+        sum.bytes -= i64::try_from(queue.pending.bytes()).unwrap_or(i64::MAX);
+        sum.bounded()
+    }
+
+    /// The same for a queue that would be made.
+    pub fn allowance_of_new(&mut self, name: &[u8]) -> Option<Allowance> {
+        let mut sum = Allowance::default();
+        for pattern in self.patterns.matching(name) {
+            self.sum_pattern(pattern, &mut sum);
+        }
+        sum.bounded()
+    }
+
+    fn sum_pattern(&self, pattern: PatternKey, sum: &mut Allowance) {
+        let consumers = self.patterns.get(pattern).map(|pattern| pattern.ring.iter().take(CONSUMERS_MAX));
+        consumers.into_iter().flatten().for_each(|consumer| self.sum_consumer(*consumer, sum));
+    }
+
+    fn sum_consumer(&self, consumer: ConsumerKey, sum: &mut Allowance) {
+        if let Some(consumer) = self.consumers.get(consumer) {
+            sum.add(consumer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::Credit;
+    use super::super::stored::Stored;
+    use super::super::{QueueKind, Subscriber, SubscriptionKey};
+    use super::*;
+    use crate::config::Config;
+    use crate::ids::ShardId;
+    use crate::store::Memory;
+
+    fn message() -> Stored {
+        Stored::new(&stompica_proto::encode::Message {
+            destination: b"/queue/a",
+            id: b"1",
+            headers: b"",
+            plain: true,
+            body: b"x",
+        })
+    }
+
+    #[test]
+    fn what_is_left_of_the_credit_passes() {
+        let mut home =
+            Home::new(&Config::default(), foldhash::fast::RandomState::default(), Box::new(Memory));
+        let queue = home.create(b"/queue/a", QueueKind::Work);
+        assert_eq!(home.allowance(queue), None, "nobody consumes it");
+        let key = SubscriptionKey { index: 0, generation: 1 };
+        let subscriber = Subscriber { shard: ShardId(0), key };
+        home.attach(queue, subscriber, Credit { messages: 2, bytes: 1000 });
+        assert_eq!(home.allowance(queue), Some(Allowance { messages: 2, bytes: 1000 }));
+        home.enqueue(queue, message());
+        assert_eq!(home.allowance(queue).map(|it| it.messages), Some(1), "one waits to be dispatched");
+        home.dispatch(10);
+        assert_eq!(home.allowance(queue).map(|it| it.messages), Some(1));
+        home.enqueue(queue, message());
+        home.dispatch(10);
+        home.enqueue(queue, message());
+        home.dispatch(10);
+        assert_eq!(home.allowance(queue), None, "no credit is left");
+    }
+}

@@ -1,0 +1,271 @@
+//! What goes on while memory is short: messages that pass straight through, until 95 % of `memory_limit` is held.
+//!
+//! ```text
+//! SEND ─► topic: passes; a subscription that keeps what comes counts as full (keepers.rs)
+//!      ─► queue: does a consumer have credit? ── its home is here ──► look
+//!                                             └─ elsewhere ─► MayPass ─► home ─► Passes: so many messages
+//! ```
+//! A SEND to a queue that keeps it waits ([`Pause::Kept`]); its name is asked for again until it passes, or memory is
+//! free again. So a queue that nobody reads costs its own publishers only.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher as _;
+use std::sync::atomic::Ordering;
+
+use super::Shard;
+use super::parking::Pause;
+use crate::ids::{ConnKey, ShardId};
+use crate::queue::mail::QueueMail;
+use crate::queue::passing::Allowance;
+use crate::router::Destination;
+use crate::router::destination::Kind;
+
+/// A body of this size is weighed against `memory_limit` by itself; smaller ones once per turn, together.
+pub(super) const LARGE_BODY: usize = 64 << 10;
+/// How often homes are asked again.
+const ROUND_MS: u64 = 10;
+/// Names that are asked for at a time.
+const ROUND_MAX: usize = 64;
+/// Names with an allowance that a shard remembers.
+const GRANTS_MAX: usize = 1024;
+
+/// A SEND, as far as it matters for whether it has to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load<'a> {
+    /// The full name of its destination.
+    pub name: &'a [u8],
+    /// Its destination.
+    pub destination: Destination,
+    /// The other shards that it goes to.
+    pub shards: u64,
+    /// The size of its body.
+    pub bytes: usize,
+    /// It is kept whoever listens: in a transaction, or as a last value.
+    pub kept: bool,
+}
+
+/// SENDs of one name that wait until their queue hands on what comes.
+#[derive(Debug)]
+struct Waiting {
+    name: Box<[u8]>,
+    home: ShardId,
+    conns: Vec<ConnKey>,
+}
+
+/// Which names may be sent to while memory is short, and which are waited for; by the hash of the name.
+#[derive(Debug, Default)]
+pub(super) struct Passing {
+    grants: HashMap<u64, Allowance>,
+    waiting: HashMap<u64, Waiting>,
+    /// In the order in which homes are asked.
+    round: VecDeque<u64>,
+    next_round_ms: u64,
+}
+
+impl Passing {
+    /// Takes one message from what a home has allowed; false if nothing is left.
+    fn take(&mut self, hash: u64, bytes: usize) -> bool {
+        let Some(grant) = self.grants.get_mut(&hash) else { return false };
+        grant.messages -= 1;
+        grant.bytes -= i64::try_from(bytes).unwrap_or(i64::MAX);
+        if grant.messages <= 0 || grant.bytes <= 0 {
+            self.grants.remove(&hash);
+        }
+        true
+    }
+
+    /// Lets a connection wait for a name; true if nobody else does.
+    fn wait(&mut self, hash: u64, name: &[u8], home: ShardId, key: ConnKey) -> bool {
+        if let Some(waiting) = self.waiting.get_mut(&hash) {
+            waiting.conns.push(key);
+            return false;
+        }
+        self.waiting.insert(hash, Waiting { name: name.into(), home, conns: vec![key] });
+        self.round.push_back(hash);
+        true
+    }
+
+    /// A name may be sent to: who tries again.
+    fn allow(&mut self, hash: u64, allowance: Allowance, remember: bool) -> Vec<ConnKey> {
+        if remember {
+            if self.grants.len() >= GRANTS_MAX {
+                self.grants.clear();
+            }
+            self.grants.insert(hash, allowance);
+        }
+        let Some(waiting) = self.waiting.get_mut(&hash) else { return Vec::new() };
+        let count = waiting.conns.len().min(usize::try_from(allowance.messages).unwrap_or(0));
+        let chosen = waiting.conns.drain(..count).collect();
+        if waiting.conns.is_empty() {
+            self.waiting.remove(&hash);
+        }
+        chosen
+    }
+
+    /// The names to ask for now.
+    fn next_round(&mut self, now_ms: u64) -> Vec<(u64, Box<[u8]>, ShardId)> {
+        if now_ms < self.next_round_ms {
+            return Vec::new();
+        }
+        self.next_round_ms = now_ms + ROUND_MS;
+        let mut names = Vec::new();
+        for _ in 0..self.round.len().min(ROUND_MAX) {
+            let Some(hash) = self.round.pop_front() else { break };
+            if let Some(waiting) = self.waiting.get(&hash) {
+                names.push((hash, waiting.name.clone(), waiting.home));
+                self.round.push_back(hash);
+            }
+        }
+        names
+    }
+
+    /// Memory is free again: nobody has to ask.
+    fn clear(&mut self) {
+        *self = Passing::default();
+    }
+}
+
+impl Shard {
+    /// Why a SEND has to wait for memory, if it has to.
+    #[cold]
+    pub(crate) fn pause_for_memory(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
+        let large = load.bytes >= LARGE_BODY;
+        let mut wanted = 0;
+        if large {
+            self.count_memory();
+            // Each interested shard will hold a copy.
+            let copies = i64::from(load.shards.count_ones()) + 2;
+            wanted = i64::try_from(load.bytes).unwrap_or(i64::MAX).saturating_mul(copies);
+        }
+        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
+        let held = self.shared.memory.load(Ordering::Relaxed);
+        // Where little is held a large message is let through in any case, or it would wait for ever.
+        let fits = !large || held < limit / 4 || held.saturating_add(wanted) < limit / 10 * 9;
+        if !self.memory.is_short && fits {
+            return None;
+        }
+        let pause = if held >= limit / 100 * 95 {
+            Some(Pause::Memory)
+        } else if self.may_exceed(key) {
+            None
+        } else if !load.kept && self.passes_straight(key, load) {
+            (!fits).then_some(Pause::Memory)
+        } else {
+            Some(Pause::Kept)
+        };
+        self.memory.is_short |= pause.is_some(); // so that it is looked at again soon
+        pause
+    }
+
+    /// Whether nothing of a message will stay; if it has to wait for that, its connection is remembered.
+    fn passes_straight(&mut self, key: ConnKey, load: &Load<'_>) -> bool {
+        let Destination { kind, home, .. } = load.destination;
+        match kind {
+            Kind::Queue | Kind::WorkerTopic | Kind::TemporaryQueue => {}
+            _ => return !self.waits_for_subscriber(load.destination),
+        }
+        let hash = self.shared.hasher.hash_one(load.name);
+        let passes = match home == self.id {
+            true => self.allowance_of(load.name).is_some(),
+            false => self.memory.passing.take(hash, load.bytes),
+        };
+        if !passes && self.memory.passing.wait(hash, load.name, home, key) && home != self.id {
+            self.tell(home, QueueMail::MayPass(load.name.into()));
+        }
+        passes
+    }
+
+    /// What may be sent to a name whose home is here, while memory is short.
+    pub(super) fn allowance_of(&mut self, name: &[u8]) -> Option<Allowance> {
+        let drops_unmatched = self.config.ttl_ms == 0;
+        match (self.home.find(name), self.router.kind(name)) {
+            (Some(queue), Kind::WorkerTopic)
+                if drops_unmatched
+                    && self.home.queue(queue).is_some_and(|queue| self.home.consumers_of(queue) == 0) =>
+            {
+                Some(Allowance::MOST)
+            }
+            (Some(queue), _) => self.home.allowance(queue),
+            // It has gone with its owner, and what is sent to it is dropped.
+            (None, Kind::TemporaryQueue) => Some(Allowance::MOST),
+            (None, Kind::WorkerTopic) if drops_unmatched && !self.home.has_patterns() => {
+                Some(Allowance::MOST)
+            }
+            (None, _) => self.home.allowance_of_new(name),
+        }
+    }
+
+    /// Another shard has SENDs for a queue of this home that wait.
+    pub(super) fn tell_allowance(&mut self, from: ShardId, name: &[u8]) {
+        self.budget.visit(1);
+        if let Some(allowance) = self.allowance_of(name) {
+            let hash = self.shared.hasher.hash_one(name);
+            self.tell(from, QueueMail::Passes(hash, allowance));
+        }
+    }
+
+    /// A name may be sent to: those that wait for it try again, as many as may pass.
+    pub(super) fn let_pass(&mut self, hash: u64, allowance: Allowance, remember: bool) {
+        for key in self.memory.passing.allow(hash, allowance, remember) {
+            if self.conns.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Kept)) {
+                self.unpark(key);
+            }
+        }
+    }
+
+    /// Asks again for the names that SENDs wait for.
+    pub(super) fn ask_who_may_pass(&mut self) {
+        for (hash, name, home) in self.memory.passing.next_round(self.now_ms) {
+            self.budget.visit(1);
+            if home != self.id {
+                self.tell(home, QueueMail::MayPass(name));
+            } else if let Some(allowance) = self.allowance_of(&name) {
+                self.let_pass(hash, allowance, false);
+            }
+        }
+    }
+
+    /// Memory is free again.
+    pub(super) fn let_all_pass(&mut self) {
+        self.memory.passing.clear();
+        self.retry_parked(&[Pause::Memory, Pause::Kept]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conn(index: u32) -> ConnKey {
+        ConnKey { index, generation: 1 }
+    }
+
+    #[test]
+    fn no_more_pass_than_were_allowed() {
+        let mut passing = Passing::default();
+        assert!(!passing.take(1, 10));
+        passing.allow(1, Allowance { messages: 2, bytes: 100 }, true);
+        assert!(passing.take(1, 10) && passing.take(1, 10) && !passing.take(1, 10));
+        passing.allow(1, Allowance { messages: 9, bytes: 100 }, true);
+        assert!(
+            passing.take(1, 99) && passing.take(1, 99) && !passing.take(1, 1),
+            "the last may exceed the bytes"
+        );
+    }
+
+    #[test]
+    fn those_that_wait_try_again_in_order_as_many_as_may_pass() {
+        let mut passing = Passing::default();
+        assert!(passing.wait(1, b"/queue/a", ShardId(0), conn(1)));
+        assert!(!passing.wait(1, b"/queue/a", ShardId(0), conn(2)));
+        assert!(passing.wait(2, b"/queue/b", ShardId(1), conn(3)));
+        let allowance = Allowance { messages: 1, bytes: 1 };
+        assert_eq!(passing.allow(1, allowance, false), [conn(1)]);
+        let asked: Vec<_> = passing.next_round(5).into_iter().map(|(hash, ..)| hash).collect();
+        assert_eq!(asked, [1, 2]);
+        assert!(passing.next_round(6).is_empty(), "not so often");
+        assert_eq!(passing.allow(1, allowance, false), [conn(2)]);
+        let asked: Vec<_> = passing.next_round(50).into_iter().map(|(hash, ..)| hash).collect();
+        assert_eq!(asked, [2]);
+    }
+}

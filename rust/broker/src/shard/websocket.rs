@@ -1,0 +1,98 @@
+//! Hot path: what a WebSocket client sends, from its frames to the bytes of STOMP in them.
+
+use std::mem::take;
+
+use stompica_proto::ws::{self, WsEvent};
+
+use super::Shard;
+use super::close::NORMAL;
+use crate::ids::ConnKey;
+use crate::io::conn::Phase;
+
+impl Shard {
+    /// Decodes what the connection kept and then `bytes`; keeps what cannot be dealt with now.
+    pub(super) fn consume_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if !conn.input.is_empty() {
+            self.consume_stomp(key, &[]);
+        }
+        let Some(state) = self.conns.get_mut(key).and_then(|conn| conn.websocket()) else { return };
+        if state.raw.is_empty() {
+            let consumed = self.decode_websocket(key, bytes);
+            self.keep_raw(key, &bytes[consumed..]);
+        } else {
+            let mut raw = take(&mut state.raw);
+            raw.extend_from_slice(bytes);
+            let consumed = self.decode_websocket(key, &mut raw);
+            self.keep_raw(key, &raw[consumed..]);
+        }
+    }
+
+    fn keep_raw(&mut self, key: ConnKey, rest: &[u8]) {
+        let now_ms = self.now_ms;
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        let Some(state) = conn.websocket() else { return };
+        if !rest.is_empty() {
+            state.raw = rest.to_vec();
+        } else if state.decoder.is_within() {
+            state.arrival.is_incomplete(false, state.decoder.promised_bytes(), now_ms);
+        } else {
+            state.arrival.is_over();
+        }
+    }
+
+    fn decode_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) -> usize {
+        let bytes_max = self.config.limits.ws_message_bytes_max;
+        let mut at = 0;
+        while at < bytes.len() {
+            let Some(conn) = self.conns.get_mut(key) else { break };
+            if conn.phase != Phase::Open {
+                return bytes.len();
+            }
+            if conn.wait.is_on() || conn.backlog {
+                break;
+            }
+            let Some(state) = conn.websocket() else { break };
+            match state.decoder.decode(&mut bytes[at..], bytes_max) {
+                Ok((event, consumed)) => {
+                    self.websocket_event(key, event);
+                    at += consumed;
+                }
+                Err(error) => {
+                    self.counters.errors += 1;
+                    self.begin_close(key, error.close_code, &error.detail);
+                    return bytes.len();
+                }
+            }
+        }
+        at
+    }
+
+    fn websocket_event(&mut self, key: ConnKey, event: WsEvent<'_>) {
+        match event {
+            WsEvent::Data { payload, message_end, .. } => {
+                let now_ms = self.now_ms;
+                if let Some(state) = self.conns.get_mut(key).and_then(|conn| conn.websocket()) {
+                    if message_end {
+                        state.arrival.is_over();
+                    }
+                    if !payload.is_empty() {
+                        state.pulse.feel_stomp(now_ms);
+                    }
+                }
+                if !payload.is_empty() {
+                    self.consume_stomp(key, payload);
+                }
+            }
+            WsEvent::Ping(payload) => self.websocket_control(key, |out| ws::encode::pong(out, &payload)),
+            WsEvent::Close { code } => {
+                self.begin_close(key, code.unwrap_or(NORMAL), "");
+                // The peer has said its last word too, so there is nothing to linger for (RFC 6455, 7.1.1).
+                if let Some(conn) = self.conns.get_mut(key) {
+                    conn.eof = true;
+                }
+            }
+            WsEvent::Pong(_) | WsEvent::NeedMore => {}
+        }
+    }
+}

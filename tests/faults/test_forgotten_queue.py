@@ -1,0 +1,122 @@
+"""A queue that nobody reads fills the memory and costs its own publishers only (`memory_limit`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.probes import memory_kib
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
+
+LIMIT = 64 << 20
+"""The `memory_limit`."""
+PATIENCE_S = 15.0
+"""Half of `publish_timeout`."""
+
+
+@pytest.fixture
+def short(start_broker: StartBroker) -> Iterator[BrokerProcess]:
+    """A broker of which 80 % of the memory are full of one queue's messages; its publisher waits."""
+    broker = start_broker(memory_limit=LIMIT)
+    with Wire(broker.port) as publisher:
+        publisher.connect()
+        fill(publisher, "/queue/forgotten")
+        yield broker
+
+
+def fill(publisher: Wire, destination: str, *pairs: frames.Header) -> int:
+    """Publishes until nothing is taken for a second. Returns how many bytes were taken."""
+    message = frames.send_counted(destination, b"x" * 10_000, *pairs)
+    data = message * (2 * LIMIT // len(message))
+    publisher.sock.settimeout(1)
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while sent < len(data):
+            sent += publisher.sock.send(data[sent : sent + (1 << 18)])
+    assert sent < len(data), "nobody had to wait"
+    return sent
+
+
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_a_topic_goes_on(short: BrokerProcess, client: Clients, size: int) -> None:
+    publisher, subscriber = client(to=short, timeout=PATIENCE_S), client(to=short, timeout=PATIENCE_S)
+    subscriber.subscribe("/topic/lively")
+    for _ in range(20):
+        publisher.send_and_wait("/topic/lively", b"x" * size)
+        subscriber.expect("MESSAGE")
+
+
+@pytest.mark.parametrize("kind", ["/queue/lively", "#lively"])
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+def test_queues_with_consumers_go_on(short: BrokerProcess, client: Clients, kind: str, ack: str) -> None:
+    """Several of them, as their homes are on all shards."""
+    publisher, consumer = client(to=short, timeout=PATIENCE_S), client(to=short, timeout=PATIENCE_S)
+    names = [f"{kind}-{at}" for at in range(6)]
+    for name in names:
+        consumer.subscribe(name, name, ack=ack, prefetch_count="10")
+    for round_ in range(30):
+        publisher.send(*(frames.send(name, f"{round_}") for name in names))
+        for _ in names:
+            message = consumer.expect_message(f"{round_}")
+            if ack != "auto":
+                consumer.send(frames.ack(id=message["ack"]))
+
+
+def test_requests_are_answered(short: BrokerProcess, client: Clients) -> None:
+    asker, answerer = client(to=short, timeout=PATIENCE_S), client(to=short, timeout=PATIENCE_S)
+    answerer.subscribe("/queue/requests")
+    asker.subscribe("/temp-queue/answers")
+    for _ in range(5):
+        asker.send(frames.send("/queue/requests", "?", ("reply-to", "/temp-queue/answers")))
+        request = answerer.expect("MESSAGE")
+        answerer.send(frames.send(request["reply-to"], "!"))
+        asker.expect_message("!")
+
+
+def test_a_consumer_that_comes_lets_its_publishers_go_on(short: BrokerProcess, client: Clients) -> None:
+    publisher, consumer = client(to=short, timeout=PATIENCE_S), client(to=short, timeout=PATIENCE_S)
+    publisher.send(*(frames.send("/queue/late", f"{at}", receipt=f"{at}") for at in range(100)))
+    consumer.subscribe("/queue/late")
+    for at in range(100):
+        consumer.expect_message(f"{at}")
+    for at in range(100):
+        publisher.expect_receipt(f"{at}")
+
+
+def test_what_would_be_kept_waits_and_is_refused_at_last(start_broker: StartBroker, client: Clients) -> None:
+    broker = start_broker(memory_limit=LIMIT, publish_timeout="5s")
+    filler = client(to=broker)
+    fill(filler, "/queue/forgotten")
+    kept = {
+        "a queue without a consumer": frames.send("/queue/other", "x", receipt="r"),
+        "a last value": frames.send("/topic/a", "x", ("retain", "set"), receipt="r"),
+        "a transaction": frames.begin("t") + frames.send("/topic/a", "x", transaction="t", receipt="r"),
+    }
+    waiting = {what: client(to=broker, timeout=PATIENCE_S) for what in kept}
+    for what, sent in kept.items():
+        waiting[what].send(sent)
+    for what, wire in waiting.items():
+        error = wire.expect_error("E-MEMORY", receipt_id="r")
+        assert "would be kept" in error.text, what
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["acknowledging", "durable"])
+def test_a_topic_whose_subscription_keeps_what_comes_waits(
+    short: BrokerProcess, client: Clients, durable: bool
+) -> None:
+    """Another topic goes on all the same."""
+    subscriber = client(to=short, timeout=PATIENCE_S)
+    if durable:
+        subscriber.subscribe("/topic/kept", "d", ("durable", "true"))
+        subscriber.disconnect()
+    else:
+        subscriber.subscribe("/topic/kept", "d", ack="client", prefetch_count="1")
+    publisher = client(to=short)
+    assert fill(publisher, "/topic/kept") < LIMIT // 2
+    client(to=short, timeout=PATIENCE_S).send_and_wait("/topic/other", "x")
+    assert memory_kib(short.pid) < (LIMIT >> 10) + (64 << 10)
