@@ -1,14 +1,24 @@
 //! Names, ids and other bytes that clients choose and the broker keeps: they count themselves as held.
 
+use std::cell::Cell;
 use std::ops::Deref;
 
-use crate::queue::stored::count_bytes;
+thread_local! {
+    /// Bytes of texts made on this thread minus those dropped on it; as with messages, only the sum over all shards
+    /// means something.
+    static HELD: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Bytes that texts made on this thread hold, less those that were dropped on it.
+#[must_use]
+pub fn held_bytes() -> i64 {
+    HELD.get()
+}
 
 /// What the allocator adds to a block, about.
 pub const BLOCK_BYTES: usize = 16;
 
-/// Counts as held, on the thread that makes or drops it, what its owner occupies. Only the sum over all threads means
-/// something, as with messages.
+/// Counts as held, on the thread that makes or drops it, what its owner occupies.
 #[derive(Debug)]
 pub struct Weight(usize);
 
@@ -17,7 +27,7 @@ impl Weight {
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let weight = Weight(bytes + BLOCK_BYTES);
-        count_bytes(i64::try_from(weight.0).unwrap_or(i64::MAX));
+        HELD.set(HELD.get() + i64::try_from(weight.0).unwrap_or(i64::MAX));
         weight
     }
 
@@ -30,7 +40,7 @@ impl Weight {
 
 impl Drop for Weight {
     fn drop(&mut self) {
-        count_bytes(-i64::try_from(self.0).unwrap_or(i64::MAX));
+        HELD.set(HELD.get() - i64::try_from(self.0).unwrap_or(i64::MAX));
     }
 }
 
@@ -83,7 +93,6 @@ impl Deref for Text {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::stored::held_bytes;
 
     #[test]
     fn a_text_counts_as_long_as_it_lives_and_each_copy_for_itself() {

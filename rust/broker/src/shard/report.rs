@@ -6,6 +6,7 @@ use super::Shard;
 use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::queue::stored;
+use crate::text;
 
 impl Shard {
     /// Brings what this shard holds into the broker's count.
@@ -17,7 +18,8 @@ impl Shard {
             + self.timers.held_bytes()
             + self.fan_outs.held_bytes()
             + self.replays.held_bytes();
-        let held = i64::try_from(held).unwrap_or(i64::MAX).saturating_add(stored::held_bytes());
+        let held =
+            i64::try_from(held).unwrap_or(i64::MAX).saturating_add(stored::held_bytes() + text::held_bytes());
         if held != self.counted_bytes {
             self.shared.memory.fetch_add(held - self.counted_bytes, Ordering::Relaxed);
             self.counted_bytes = held;
