@@ -82,7 +82,7 @@ def balanced(found: Sequence[Sequence[Frame]], total: int) -> None:
 def test_one_subscription_gets_each_message(client: Clients, topic: str, work: str, version: str) -> None:
     wires, publisher = workers(client, topic, *[work] * 4, version=version), client(version)
     fill(publisher, work, *(str(number) for number in range(400)))
-    found = shares(publisher, wires, topic)
+    found = shares(publisher, wires, topic, 400)
     balanced(found, 400)
     assert sorted(int(body) for messages in found for body in bodies(messages)) == list(range(400))
     for messages in found:
@@ -101,7 +101,7 @@ def test_the_only_subscription_gets_all_in_order(client: Clients, work: str, ver
 def test_ten_workers_share_one_destination(client: Clients, topic: str, work: str) -> None:
     wires, publisher = workers(client, topic, *[work] * 10), client()
     fill(publisher, work, *(str(number) for number in range(1000)))
-    balanced(shares(publisher, wires, topic), 1000)
+    balanced(shares(publisher, wires, topic, 1000), 1000)
 
 
 def test_ten_wildcard_workers_share_a_thousand_destinations_of_one_message(
@@ -110,7 +110,7 @@ def test_ten_wildcard_workers_share_a_thousand_destinations_of_one_message(
     """Balanced one by one, each destination would give its only message to the same worker."""
     wires, publisher = workers(client, topic, *[f"{work}/*"] * 10), client()
     send_all(publisher, *(f"{work}/{number}" for number in range(1000)))
-    found = shares(publisher, wires, topic)
+    found = shares(publisher, wires, topic, 1000)
     assert sorted(int(body) for messages in found for body in bodies(messages)) == list(range(1000))
     assert min(map(len, found)) >= 20, f"unequal shares: {[len(share) for share in found]}"
 
@@ -119,9 +119,9 @@ def test_exact_and_wildcard_workers_share_a_destination(client: Clients, topic: 
     patterns = [f"{work}/a", f"{work}/*", f"{work}/>", f"{work}/a", f"{work}/#"]
     wires, publisher = workers(client, topic, *patterns), client()
     fill(publisher, f"{work}/a", *(str(number) for number in range(500)))
-    balanced(shares(publisher, wires, topic), 500)
+    balanced(shares(publisher, wires, topic, 500), 500)
     send_all(publisher, *(f"{work}/b{number}" for number in range(200)))
-    found = shares(publisher, wires, topic)
+    found = shares(publisher, wires, topic, 200)
     assert [len(messages) for messages in found][0::3] == [0, 0], "an exact subscription got another destination's"
     assert sum(map(len, found)) == 200
     assert min(len(found[at]) for at in (1, 2, 4)) >= 10
@@ -147,7 +147,7 @@ def test_workers_over_tcp_and_websocket_share(client: Clients, ws: OpenWebSocket
         wires[-1].subscribe(work, "work")
     publisher = client()
     fill(publisher, work, *(str(number) for number in range(200)))
-    balanced(shares(publisher, wires, topic), 200)
+    balanced(shares(publisher, wires, topic, 200), 200)
 
 
 def test_a_worker_that_leaves_gets_nothing_more(client: Clients, topic: str, work: str) -> None:
@@ -158,7 +158,7 @@ def test_a_worker_that_leaves_gets_nothing_more(client: Clients, topic: str, wor
     wires[1].reset()
     witness.wait()
     fill(publisher, work, *NUMBERS)
-    left, stays = shares(publisher, [wires[0], wires[2]], topic)
+    left, stays = shares(publisher, [wires[0], wires[2]], topic, len(NUMBERS))
     assert (left, bodies(stays)) == ([], NUMBERS)
 
 
@@ -239,7 +239,7 @@ def test_with_ttl_the_first_subscriber_gets_what_waited(
     second.subscribe(topic, "end")
     second.subscribe(work)
     fill(publisher, work, "a", "b")
-    found = shares(publisher, [first, second], topic)
+    found = shares(publisher, [first, second], topic, 2)
     assert sorted(body for messages in found for body in bodies(messages)) == ["a", "b"]
 
 
@@ -267,7 +267,7 @@ def test_a_worker_without_credit_is_passed_over(
     )
     publisher = client(version)
     fill(publisher, work, *(str(number) for number in range(20)))
-    found = shares(publisher, [busy, free], topic)
+    found = shares(publisher, [busy, free], topic, 20)
     assert [len(messages) for messages in found] == [1, 19]
 
 
