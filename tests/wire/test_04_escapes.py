@@ -139,3 +139,11 @@ def test_the_headers_of_an_error_are_escaped(client: Clients, version: str) -> N
 def test_connected_is_not_escaped(client: Clients, version: str) -> None:
     connected = client.raw().connect(version)
     assert all(b"\\" not in value for _, value in connected.raw)
+
+
+def test_a_line_end_in_a_destination_is_no_header_of_an_older_version(client: Clients, topic: str) -> None:
+    """1.0 has no escapes: the name would end early, and the rest of it be a header that the sender chose."""
+    old, new = client("1.0"), client("1.2")
+    old.subscribe(f"{topic}/*")
+    new.send(frames.send(f"{topic}/a\\nx:injected", "body"))
+    old.expect_message("body", destination=f"{topic}/a?x:injected", x=None)

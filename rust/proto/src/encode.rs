@@ -66,7 +66,7 @@ pub fn message_head(out: &mut Vec<u8>, message: &Message<'_>, version: Version) 
         out.extend_from_slice(message.headers);
         0
     } else {
-        escape_into(out, message.destination, version);
+        destination(out, message.destination, version);
         out.push(b'\n');
         convert_headers(out, message.headers, version)
     };
@@ -74,6 +74,18 @@ pub fn message_head(out: &mut Vec<u8>, message: &Message<'_>, version: Version) 
     decimal(out, message.body.len() as u64);
     out.extend_from_slice(b"\n\n");
     left_out
+}
+
+/// Appends a destination, which has to be there whatever it is. A version without the escape gets `?` for a line end:
+/// what follows would be a header of the sender's choice.
+fn destination(out: &mut Vec<u8>, name: &[u8], version: Version) {
+    if can_carry(b"destination", name, version) {
+        escape_into(out, name, version);
+    } else {
+        let said: Vec<u8> =
+            name.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b'?' } else { *byte }).collect();
+        escape_into(out, &said, version);
+    }
 }
 
 /// Rewrites header lines from 1.2's escapes to those of `version`.
@@ -192,6 +204,16 @@ mod tests {
         let (v10, left_out) = tail(&message, Version::V1_0);
         assert_eq!(v10, "message-id:7\ndestination:/t:1\ncr:x\ry\nback:\\\ncontent-length:2\n\nhi\0");
         assert_eq!(left_out, 2, "a colon in a name and a line feed have no form in 1.0");
+    }
+
+    #[test]
+    fn a_line_end_in_a_destination_makes_no_header() {
+        let message = Message { destination: b"/a\nx:1", id: b"1", headers: b"", plain: false, body: b"" };
+        let lines = |version| tail(&message, version).0.split_once("\n\n").expect("a head").0.to_owned();
+        assert_eq!(lines(Version::V1_0), "message-id:1\ndestination:/a?x:1\ncontent-length:0");
+        for version in [Version::V1_1, Version::V1_2] {
+            assert_eq!(lines(version), "message-id:1\ndestination:/a\\nx\\c1\ncontent-length:0");
+        }
     }
 
     #[test]
