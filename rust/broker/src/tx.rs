@@ -6,6 +6,7 @@ use stompica_proto::error::Code;
 
 use crate::ids::ShardId;
 use crate::options::Retain;
+use crate::plan::Plan;
 use crate::queue::SubscriptionKey;
 use crate::queue::stored::Stored;
 
@@ -48,23 +49,34 @@ impl Operation {
     }
 }
 
-/// A COMMIT between the question to the homes of its queues and their answers.
+/// A COMMIT that is not decided yet.
 #[derive(Debug)]
 pub struct Commit {
+    /// Names it, here and at all homes.
+    pub token: u64,
     /// What is to be done.
     pub operations: Vec<Operation>,
-    /// Names the preparation.
-    pub token: u64,
+    /// Where, as far as its operations have been checked.
+    pub plan: Plan,
     /// The RECEIPT asked for.
     pub receipt: Option<Box<[u8]>>,
-    /// Homes that are asked, this shard's own excepted.
-    pub homes: Vec<ShardId>,
-    /// Homes that have not answered.
+    /// The COMMIT, for an ERROR.
+    pub offender: Offender,
+    /// Homes that were asked to keep room for it.
+    pub asked: Vec<ShardId>,
+    /// How many of them have not answered.
     pub waiting: usize,
     /// The first refusal.
     pub refusal: Option<ProtocolError>,
-    /// The COMMIT, for the ERROR.
-    pub offender: Offender,
+}
+
+/// What becomes of a connection's COMMIT: it is being decided, or takes effect whatever happens.
+#[derive(Debug)]
+pub enum Committing {
+    /// It may still be refused.
+    Deciding(Box<Commit>),
+    /// It is being applied, and the connection waits for that.
+    Applying,
 }
 
 #[derive(Debug)]
@@ -115,12 +127,10 @@ impl Transactions {
         Ok(())
     }
 
-    /// What is to be done at COMMIT.
-    ///
-    /// # Errors
-    /// `E-TX-UNKNOWN`.
-    pub fn operations(&self, id: &[u8]) -> Result<&[Operation], ProtocolError> {
-        Ok(&self.open[self.find(id)?].operations)
+    /// Whether a transaction is open.
+    #[must_use]
+    pub fn is_open(&self, id: &[u8]) -> bool {
+        self.find(id).is_ok()
     }
 
     /// Ends a transaction, for COMMIT or ABORT; returns what was kept in it.
@@ -177,7 +187,7 @@ mod tests {
         transactions.add(b"a", send(b"12345678"), 12).expect("within the limit");
         let over = transactions.add(b"b", send(b"1"), 12).expect_err("over");
         assert_eq!(over.code, Code::TransactionCount);
-        assert_eq!(transactions.operations(b"a").expect("open").len(), 1);
+        assert!(transactions.is_open(b"a") && !transactions.is_open(b"c"));
         assert_eq!(transactions.end(b"a").expect("open").len(), 1);
         assert_eq!(transactions.end(b"a").expect_err("ended").code, Code::TransactionUnknown);
         transactions.add(b"b", send(b"12345678"), 12).expect("the space is free again");

@@ -150,7 +150,7 @@ impl Shard {
         if options.retain == Some(Retain::Set) && self.is_full_of_retained() {
             // Its home has to say whether this is a new value of a known topic; nothing takes effect before.
             let operation = Operation::Send(Stored::with_options(&message, &options), options.retain);
-            return self.commit_operations(key, vec![operation], frame);
+            return Ok(self.commit_operations(key, vec![operation], frame));
         }
         if to.kind.is_topic() {
             return Ok(self.send_to_topic(key, &message, to, shards, &options, receipt.as_deref()));

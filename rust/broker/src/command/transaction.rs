@@ -33,6 +33,6 @@ impl Shard {
     /// Refuses a frame of a transaction that is not open.
     pub(super) fn require_transaction(&mut self, key: ConnKey, id: &[u8]) -> Result<(), ProtocolError> {
         let open = self.conns.get(key).and_then(|conn| conn.transactions.as_ref());
-        open.ok_or_else(|| tx::not_open(id))?.operations(id).map(drop)
+        open.filter(|open| open.is_open(id)).map(drop).ok_or_else(|| tx::not_open(id))
     }
 }

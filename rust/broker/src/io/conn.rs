@@ -20,7 +20,7 @@ use crate::router::group::{Framing, SubscriptionIndex};
 use crate::shard::parking::Wait;
 use crate::shard::replay::Pulls;
 use crate::shard::timer::NEVER;
-use crate::tx::{Commit, Transactions};
+use crate::tx::{Committing, Transactions};
 
 /// What the connection speaks.
 #[derive(Debug)]
@@ -155,8 +155,8 @@ pub struct Conn {
     pub pulls: Option<Box<Pulls>>,
     /// Open transactions.
     pub transactions: Option<Box<Transactions>>,
-    /// A COMMIT that waits for the homes of its queues.
-    pub committing: Option<Box<Commit>>,
+    /// A COMMIT that goes on over several turns, or waits for the homes of its queues.
+    pub committing: Option<Committing>,
     /// What it has of queues.
     pub flight: Option<Box<Flight>>,
     /// Other shards that were asked for something without a RECEIPT: each may still refuse it.
@@ -284,7 +284,12 @@ impl Conn {
     #[must_use]
     pub fn input_bytes(&self) -> usize {
         let flight = self.flight.as_ref().map_or(0, |flight| flight.held_bytes());
+        let commit = match &self.committing {
+            Some(Committing::Deciding(commit)) => commit.plan.held_bytes(),
+            _ => 0,
+        };
         self.kept_bytes()
+            + commit
             + flight
             + self.answers.bytes()
             + self.transactions.as_ref().map_or(0, |open| open.held_bytes())

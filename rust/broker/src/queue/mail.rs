@@ -8,7 +8,7 @@ use super::parts::{Credit, Delivery, GivenBack, Progress};
 use super::passing::Allowance;
 use super::stored::Stored;
 use super::unacked::Origin;
-use super::{ConsumerKey, QueueKind, Subscriber, SubscriptionKey};
+use super::{ConsumerKey, QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::diag::Query;
 use crate::diag::part::Part;
 use crate::ids::ConnKey;
@@ -55,6 +55,8 @@ pub struct Need {
     pub retained: bool,
     /// Room is kept for it.
     pub reserved: bool,
+    /// In this queue, if it is for one.
+    pub queue: Option<QueueKey>,
     /// The first of the places that are kept for it.
     pub first: u64,
     /// The queue was made for it.
@@ -67,12 +69,15 @@ pub struct Need {
     pub placed: u64,
 }
 
-impl Need {
-    /// Whether a place is kept for a message to this destination.
-    #[must_use]
-    pub fn takes(&self, destination: &[u8]) -> bool {
-        self.reserved && !self.retained && *self.name == *destination && self.placed < self.count
-    }
+/// A message of a transaction at a home.
+#[derive(Debug)]
+pub struct Placed {
+    /// In the list of needs, if room is kept for it.
+    pub need: Option<u32>,
+    /// It is a topic's last value (`true`), or ends it.
+    pub retain: Option<bool>,
+    /// The message.
+    pub stored: Stored,
 }
 
 /// One note of a shard to another.
@@ -129,7 +134,7 @@ pub enum QueueMail {
     /// The room that was kept is not needed.
     Cancel(u64),
     /// The messages of a transaction that was prepared under this token.
-    Commit(Vec<Stored>, u64, Asker),
+    Commit(Vec<Placed>, u64, Asker),
     /// A durable subscription ends.
     EndDurable(Box<[u8]>, Asker, Box<Offender>),
     /// Memory is short: would a message to this name be handed on at once?

@@ -1,9 +1,11 @@
-//! New connections: the first shard accepts them and deals them out in turns.
+//! What the poll tells of: sockets that are ready, and new connections, which the first shard deals out in turns.
 
 use std::sync::atomic::Ordering;
 
-use super::Shard;
+use mio::Events;
+
 use super::mailbox::{Accepted, Mail};
+use super::{LISTENER, Shard, WAKER};
 use crate::ids::ConnKey;
 use crate::io::listener::Accept;
 use crate::io::listener::Listener;
@@ -18,6 +20,31 @@ impl Shard {
     /// When accepting is tried again after descriptors ran out.
     pub(super) fn accept_again_ms(&self) -> Option<u64> {
         self.listener.as_ref().and_then(Listener::retry_at_ms)
+    }
+
+    /// Notes which sockets the poll has told of.
+    pub(super) fn note_readiness(&mut self, events: &Events) {
+        for event in events {
+            match event.token() {
+                WAKER => {}
+                LISTENER => {
+                    if let Some(listener) = &mut self.listener {
+                        listener.set_ready();
+                    }
+                }
+                token => {
+                    let key = ConnKey::from_token(token);
+                    let Some(conn) = self.conns.get_mut(key) else { continue };
+                    if event.is_readable() || event.is_read_closed() || event.is_error() {
+                        conn.read_to_end |= event.is_read_closed() || event.is_error();
+                        self.queue_for_reading(key);
+                    }
+                    if event.is_writable() || event.is_error() {
+                        self.queue_for_flushing(key);
+                    }
+                }
+            }
+        }
     }
 
     pub(super) fn accept(&mut self) {

@@ -22,7 +22,7 @@ use crate::queue::parts::Progress;
 pub(super) const ANSWERS_MS: u64 = 60_000;
 
 impl Shard {
-    fn next_token(&mut self) -> u64 {
+    pub(super) fn next_token(&mut self) -> u64 {
         self.next_token += 1;
         self.next_token
     }
@@ -105,7 +105,7 @@ impl Shard {
 
     /// What a connection asked for took effect at one more place.
     pub(super) fn applied(&mut self, key: ConnKey, token: u64) {
-        if self.is_committing(key, token) {
+        if self.is_deciding(key, token) {
             return self.prepare_answered(key, None);
         }
         if let Some(conn) = self.conns.get_mut(key) {
@@ -129,7 +129,7 @@ impl Shard {
         token: u64,
         (error, mut offender): (ProtocolError, Offender),
     ) {
-        if self.is_committing(key, token) {
+        if self.is_deciding(key, token) {
             return self.prepare_answered(key, Some(error));
         }
         let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
@@ -145,11 +145,6 @@ impl Shard {
             offender.receipt = Some(id.into());
         }
         self.end_with(key, token, error, &offender);
-    }
-
-    fn is_committing(&self, key: ConnKey, token: u64) -> bool {
-        let commit = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
-        commit.is_some_and(|commit| commit.token == token)
     }
 
     /// Answers a mistake of the peer in a frame that was read just now with ERROR, and closes.

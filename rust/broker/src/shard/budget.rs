@@ -25,6 +25,13 @@ impl Budget {
         self.visited += count;
     }
 
+    /// Whether half of the turn is over, so that something else has its share.
+    pub(crate) fn is_half_spent(self) -> bool {
+        self.encoded >= TURN_ENCODED_MAX / 2
+            || self.deliveries >= TURN_DELIVERIES_MAX / 2
+            || self.visited >= TURN_VISITED_MAX / 2
+    }
+
     /// Whether the rest has to wait for the next turn.
     pub(crate) fn is_exhausted(self) -> bool {
         self.is_used_up(1)

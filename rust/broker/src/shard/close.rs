@@ -141,6 +141,7 @@ impl Shard {
     pub(super) fn forget_subscriptions(&mut self, key: ConnKey) {
         self.forget_deferred(key);
         self.forget_pulls(key);
+        self.finish_acks(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.subscriptions.is_empty() {
             return;

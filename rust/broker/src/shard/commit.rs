@@ -4,13 +4,20 @@
 //! COMMIT ─► acks still held? ─► every home: room for its messages? ─► all yes: apply everywhere ─► RECEIPT
 //!                └─ E-TX-LOST               └─ one no: give the room back, ERROR, nothing took effect
 //! ```
-//! The connection's next frames wait meanwhile. Where only this shard is concerned it all happens at once.
+//! Each step goes on over as many turns as it needs; the connection's next frames wait meanwhile. Until all homes have
+//! said yes, whatever ends the connection cancels it; from then on it takes effect, whatever happens. Deliveries of the
+//! connection do not time out while its COMMIT is under way, so that what was held when it was checked is held when it is
+//! applied. `reserve.rs` has the homes' part.
+
+use std::collections::VecDeque;
+use std::mem::take;
 
 use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
 
 use super::Shard;
+use super::jobs::Job;
 use super::parking::{Pause, Question};
 use super::passing::Load;
 use crate::command::Flow;
@@ -18,41 +25,53 @@ use crate::fan_out::FanOutKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::Conn;
 use crate::options::Retain;
+use crate::plan::{Place, Plan};
 use crate::queue::asker::AnswerTo;
-use crate::queue::mail::{Need, QueueMail};
+use crate::queue::mail::{Placed, QueueMail};
 use crate::queue::stored::Stored;
 use crate::router::Destination;
 use crate::router::destination::Kind;
-use crate::tx::{self, Commit, Operation};
+use crate::tx::{self, Commit, Committing, Operation};
 
-/// The name under which a home keeps room: who asked, and its token.
-pub(super) type Prepared = (ShardId, u64);
+/// What an operation costs of a turn's visits.
+const OPERATION_VISITS: usize = 2;
 
-/// What a transaction needs of each home.
-type Needs = Vec<(ShardId, Vec<Need>)>;
+/// A COMMIT that was decided, as far as it has not taken effect.
+#[derive(Debug)]
+pub(super) struct Applying {
+    key: ConnKey,
+    token: u64,
+    /// With their numbers in the plan.
+    operations: VecDeque<(usize, Operation)>,
+    plan: Plan,
+    receipt: Option<Box<[u8]>>,
+    /// For each home of the plan, what goes there.
+    out: Vec<(ShardId, Vec<Placed>)>,
+    /// Messages to topics that are on their way to their receivers.
+    going: Vec<FanOutKey>,
+}
+
+impl Applying {
+    /// Whose it is.
+    pub(super) fn conn(&self) -> ConnKey {
+        self.key
+    }
+}
 
 impl Shard {
-    /// COMMIT. Whatever must wait parks the connection in front of the frame, or behind it.
+    /// COMMIT.
+    ///
+    /// # Errors
+    /// `E-TX-UNKNOWN`; what else is wrong with it is told as its ERROR later.
     pub(crate) fn commit(
         &mut self,
         key: ConnKey,
         id: &[u8],
         frame: &Frame<'_>,
     ) -> Result<Flow, ProtocolError> {
-        let Some(open) = self.conns.get_mut(key).and_then(|conn| conn.transactions.take()) else {
-            return Err(tx::not_open(id));
-        };
-        let checked = open.operations(id).and_then(|operations| self.check(key, operations));
-        let Some(conn) = self.conns.get_mut(key) else { return Ok(Flow::Done) };
-        let open = conn.transactions.insert(open);
-        let (needs, pause) = checked?;
-        if let Some(pause) = pause {
-            self.park(key, pause);
-            return Ok(Flow::Parked);
-        }
-        let operations = open.end(id)?;
-        conn.wait.passed();
-        self.commit_prepared(key, operations, needs, frame)
+        let open = self.conns.get_mut(key).and_then(|conn| conn.transactions.as_mut());
+        let operations = open.ok_or_else(|| tx::not_open(id))?.end(id)?;
+        Ok(self.commit_operations(key, operations, frame))
     }
 
     /// Does what a frame asks for as a transaction of its own.
@@ -61,61 +80,99 @@ impl Shard {
         key: ConnKey,
         operations: Vec<Operation>,
         frame: &Frame<'_>,
-    ) -> Result<Flow, ProtocolError> {
-        let (needs, pause) = self.check(key, &operations)?;
-        if let Some(pause) = pause {
-            self.park(key, pause);
-            return Ok(Flow::Parked);
+    ) -> Flow {
+        let token = self.next_token();
+        let commit = Commit {
+            token,
+            operations,
+            plan: Plan::new(self.shared.hasher.clone()),
+            receipt: frame.header(stompica_proto::header::RECEIPT).map(|id| (*id).into()),
+            offender: super::close::describe(frame),
+            asked: Vec::new(),
+            waiting: 0,
+            refusal: None,
+        };
+        let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
+        conn.committing = Some(Committing::Deciding(Box::new(commit)));
+        self.jobs.push(Job::Check(key, token));
+        self.begin_jobs();
+        match self.conns.get(key) {
+            Some(conn) if conn.wait.is_on() => return Flow::Waiting,
+            Some(Conn { committing: Some(Committing::Deciding(_)), .. }) => {
+                self.wait_for(key, Question::Commit(token));
+            }
+            Some(Conn { committing: Some(Committing::Applying), .. }) => {
+                self.wait_for(key, Question::Turn(token));
+            }
+            _ => return Flow::Done,
         }
-        self.commit_prepared(key, operations, needs, frame)
+        Flow::Waiting
     }
 
-    fn commit_prepared(
-        &mut self,
-        key: ConnKey,
-        operations: Vec<Operation>,
-        needs: Needs,
-        frame: &Frame<'_>,
-    ) -> Result<Flow, ProtocolError> {
-        self.next_token += 1;
-        let token = self.next_token;
-        let receipt = frame.header(stompica_proto::header::RECEIPT).map(|id| (*id).into());
-        let homes: Vec<ShardId> =
-            needs.iter().map(|(home, _)| *home).filter(|home| *home != self.id).collect();
-        let waiting = homes.len();
-        let offender = super::close::describe(frame);
-        let commit = Commit { operations, token, receipt, homes, waiting, refusal: None, offender };
-        let to = AnswerTo { shard: self.id, conn: key, token, awaited: true };
-        let (own, others): (Vec<_>, Vec<_>) = needs.into_iter().partition(|(home, _)| *home == self.id);
-        for (home, needs) in own {
-            self.prepare(needs, (home, token))?;
-        }
-        for (home, needs) in others {
-            self.tell(home, QueueMail::Prepare(needs, to.asker()));
-        }
-        if waiting == 0 {
-            self.apply(key, commit);
-            let waits = self.conns.get(key).is_some_and(|conn| conn.wait.is_on());
-            return Ok(if waits { Flow::Waiting } else { Flow::Done });
-        }
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.committing = Some(Box::new(commit));
-        }
+    /// A COMMIT had to wait for room, and is to try again.
+    pub(super) fn resume_commit(&mut self, key: ConnKey) -> bool {
+        let committing = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
+        let Some(Committing::Deciding(commit)) = committing else { return false };
+        let token = commit.token;
         self.wait_for(key, Question::Commit(token));
-        Ok(Flow::Waiting)
+        self.jobs.push(Job::Check(key, token));
+        true
     }
 
-    /// Whether a transaction can take effect now: the room it needs at each home, and what it has to wait for.
+    /// Whether this is the token of a COMMIT of the connection that is not decided yet.
+    pub(super) fn is_deciding(&self, key: ConnKey, token: u64) -> bool {
+        let committing = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
+        matches!(committing, Some(Committing::Deciding(commit)) if commit.token == token)
+    }
+
+    fn take_commit(&mut self, key: ConnKey) -> Option<Box<Commit>> {
+        let conn = self.conns.get_mut(key)?;
+        match conn.committing.take()? {
+            Committing::Deciding(commit) => Some(commit),
+            applying @ Committing::Applying => {
+                conn.committing = Some(applying);
+                None
+            }
+        }
+    }
+
+    /// Goes on with the check of a COMMIT, as far as the turn allows; then asks the homes.
+    pub(super) fn check_commit(&mut self, key: ConnKey, token: u64) {
+        if !self.is_deciding(key, token) {
+            return;
+        }
+        let Some(mut commit) = self.take_commit(key) else { return };
+        let checked = self.check(key, &mut commit);
+        let is_done = commit.plan.len() == commit.operations.len();
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        match checked {
+            Err(error) => self.fail_with(key, error, &commit.offender),
+            Ok(pause) => {
+                conn.committing = Some(Committing::Deciding(commit));
+                match pause {
+                    Some(pause) => {
+                        // What it waits for is room now, not an answer.
+                        self.end_wait_for(key, Question::Commit(token));
+                        self.park(key, pause);
+                    }
+                    None if is_done => self.ask_homes(key),
+                    None => self.jobs.push(Job::Check(key, token)),
+                }
+            }
+        }
+    }
+
+    /// Checks whether a transaction can take effect now, and finds where; returns what it has to wait for.
     ///
     /// # Errors
     /// `E-TX-LOST`; what a SEND of it would get.
-    fn check(
-        &mut self,
-        key: ConnKey,
-        operations: &[Operation],
-    ) -> Result<(Needs, Option<Pause>), ProtocolError> {
-        let mut needs = Needs::new();
-        for operation in operations {
+    fn check(&mut self, key: ConnKey, commit: &mut Commit) -> Result<Option<Pause>, ProtocolError> {
+        let Commit { operations, plan, .. } = commit;
+        for operation in operations.iter().skip(plan.len()) {
+            if self.budget.is_exhausted() {
+                break;
+            }
+            self.budget.visit(OPERATION_VISITS);
             match operation {
                 Operation::Ack { subscription, number, .. } => {
                     let held = self.router.subscription_mut(*subscription).is_some_and(|found| {
@@ -125,163 +182,158 @@ impl Shard {
                         let text = "an ACK or NACK of the transaction is void: its delivery was taken back";
                         return Err(ProtocolError::new(Code::TransactionLost, text));
                     }
+                    plan.add_ack();
                 }
                 Operation::Send(stored, retain) => {
-                    let destination = self.destination(stored.destination())?;
-                    let Destination { kind, home, .. } = destination;
-                    let shards = if kind.is_topic() { self.router.remote(destination) } else { home.bit() };
-                    let (name, shards) = (stored.destination(), shards & !self.id.bit());
-                    let load = Load { name, destination, shards, bytes: stored.size(), kept: true };
-                    if let Some(pause) = self.pause_for(key, &load) {
-                        return Ok((Vec::new(), Some(pause)));
-                    }
-                    let retained = *retain == Some(Retain::Set);
-                    if kind == Kind::Queue || retained {
-                        add_need(&mut needs, home, stored, retained);
+                    if let Some(pause) = self.check_send(key, stored, *retain, plan)? {
+                        return Ok(Some(pause));
                     }
                 }
             }
         }
-        Ok((needs, None))
+        Ok(None)
     }
 
-    /// Keeps room for a transaction in queues of this home, in all of them or none.
-    ///
-    /// # Errors
-    /// `E-QUEUE-FULL`, `E-DEST-COUNT`.
-    pub(super) fn prepare(&mut self, mut needs: Vec<Need>, name: Prepared) -> Result<(), ProtocolError> {
-        let outcome = needs.iter_mut().try_for_each(|need| self.reserve(need));
-        self.prepared.insert(name, needs);
-        if outcome.is_err() {
-            self.cancel(name);
-        }
-        outcome
-    }
-
-    fn reserve(&mut self, need: &mut Need) -> Result<(), ProtocolError> {
-        if need.retained {
-            need.reserved = self.reserve_retained(&need.name)?;
-            return Ok(());
-        }
-        let is_new = self.home.find(&need.name).is_none();
-        if let Some(queue) = self.queue_for(&need.name, need.count, need.bytes)? {
-            (need.reserved, need.created) = (true, is_new);
-            need.first = self.home.reserve(queue, need.count, need.bytes);
-        }
-        Ok(())
-    }
-
-    /// Nothing comes of a transaction: gives the room free that was kept for it.
-    pub(super) fn cancel(&mut self, name: Prepared) {
-        self.settle_prepared(name, Vec::new(), true);
-    }
-
-    /// Puts the messages of a transaction at the places that were kept for them; those to worker topics and temporary
-    /// queues, for which none are, behind all others.
-    pub(super) fn settle_prepared(&mut self, name: Prepared, messages: Vec<Stored>, undo: bool) {
-        let mut needs = self.prepared.remove(&name).unwrap_or_default();
-        let mut others = Vec::new();
-        for stored in messages {
-            let need = needs.iter_mut().find(|need| need.takes(stored.destination()));
-            match need.and_then(|need| Some((self.home.find(&need.name)?, need))) {
-                Some((queue, need)) => {
-                    self.home.enqueue_at(queue, stored, need.first + need.placed);
-                    need.placed += 1;
-                }
-                None => others.push(stored),
+    fn check_send(
+        &mut self,
+        key: ConnKey,
+        stored: &Stored,
+        retain: Option<Retain>,
+        plan: &mut Plan,
+    ) -> Result<Option<Pause>, ProtocolError> {
+        let destination = self.destination(stored.destination())?;
+        let Destination { kind, home, .. } = destination;
+        let shards = if kind.is_topic() { self.router.remote(destination) } else { home.bit() };
+        let (name, shards) = (stored.destination(), shards & !self.id.bit());
+        let load = Load { name, destination, shards, bytes: stored.size(), kept: true };
+        let pause = self.pause_for(key, &load);
+        if pause.is_none() {
+            match kind.is_topic() {
+                true => plan.add_topic(home, stored, retain),
+                false => plan.add_queued(home, stored, kind == Kind::Queue),
             }
         }
-        for need in needs.iter().filter(|need| need.reserved) {
-            if need.retained {
-                self.retained.reserve(-1, 0);
-            } else if let Some(queue) = self.home.find(&need.name) {
-                self.home.release(queue, need.first, need.count, need.bytes);
-                if undo && need.created {
-                    self.home.delete_unused(queue);
-                }
-            }
+        Ok(pause)
+    }
+
+    /// All is checked: asks every home, this one included, to keep room.
+    fn ask_homes(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.wait.passed();
+        let Some(Committing::Deciding(commit)) = &mut conn.committing else { return };
+        let needs = commit.plan.take_needs();
+        commit.asked = needs.iter().map(|(home, _)| *home).collect();
+        commit.waiting = needs.len();
+        let to = AnswerTo { shard: self.id, conn: key, token: commit.token, awaited: true };
+        if needs.is_empty() {
+            return self.decide(key);
         }
-        self.enqueue_all(others);
-        self.count_queues();
+        for (home, needs) in needs {
+            self.tell(home, QueueMail::Prepare(needs, to.asker()));
+        }
     }
 
     /// A home has answered: with room, or not.
     pub(super) fn prepare_answered(&mut self, key: ConnKey, refusal: Option<ProtocolError>) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        let Some(commit) = &mut conn.committing else { return };
+        let committing = self.conns.get_mut(key).and_then(|conn| conn.committing.as_mut());
+        let Some(Committing::Deciding(commit)) = committing else { return };
         commit.waiting -= 1;
         if commit.refusal.is_none() {
             commit.refusal = refusal;
         }
-        if commit.waiting > 0 {
-            return;
+        if commit.waiting == 0 {
+            self.decide(key);
         }
-        let Some(mut commit) = conn.committing.take() else { return };
-        let question = Question::Commit(commit.token);
-        match commit.refusal.take() {
-            None => self.apply(key, *commit),
-            Some(error) => {
-                self.cancel_everywhere(&commit);
-                self.fail_with(key, error, &commit.offender);
-            }
+    }
+
+    /// Every home has answered.
+    fn decide(&mut self, key: ConnKey) {
+        let Some(mut commit) = self.take_commit(key) else { return };
+        if let Some(error) = commit.refusal.take() {
+            self.cancel_everywhere(&commit);
+            return self.fail_with(key, error, &commit.offender);
         }
-        self.go_on_after(key, question);
+        let Commit { token, operations, plan, receipt, .. } = *commit;
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.committing = Some(Committing::Applying);
+        }
+        // From now on nothing ends its wait but the end of its work.
+        if self.end_wait_for(key, Question::Commit(token)) {
+            self.wait_for(key, Question::Turn(token));
+        }
+        let out = plan.homes().map(|home| (home, Vec::new())).collect();
+        let operations = operations.into_iter().enumerate().collect();
+        self.jobs.push(Job::Apply(Box::new(Applying {
+            key,
+            token,
+            operations,
+            plan,
+            receipt,
+            out,
+            going: Vec::new(),
+        })));
     }
 
     fn cancel_everywhere(&mut self, commit: &Commit) {
-        self.cancel((self.id, commit.token));
-        for home in &commit.homes {
+        for home in &commit.asked {
             self.tell(*home, QueueMail::Cancel(commit.token));
         }
     }
 
-    /// Nobody waits any more for a COMMIT that waits for its homes: nothing takes effect. Returns what an ERROR tells
-    /// about it.
+    /// Nobody waits any more for a COMMIT that is not decided: nothing takes effect. Returns what an ERROR tells about it.
     pub(super) fn abandon_commit(&mut self, key: ConnKey) -> Option<Offender> {
-        let commit = self.conns.get_mut(key).and_then(|conn: &mut Conn| conn.committing.take())?;
+        let commit = self.take_commit(key)?;
         self.cancel_everywhere(&commit);
         Some(commit.offender)
     }
 
-    /// Does all that a transaction holds; nothing can fail any more.
-    fn apply(&mut self, key: ConnKey, commit: Commit) {
-        let Commit { operations, token, receipt, homes, .. } = commit;
-        // Also a home that gets no message has to learn that the room it kept is free.
-        let prepared = homes.iter().copied().chain([self.id]);
-        let mut queued: Vec<(ShardId, Vec<Stored>)> = prepared.map(|home| (home, Vec::new())).collect();
-        let mut retained = Vec::new();
-        let mut going = Vec::new();
-        self.batch.join(true);
+    /// A connection that is about to lose its subscriptions has acknowledged what a COMMIT says that was decided.
+    pub(super) fn finish_acks(&mut self, key: ConnKey) {
+        let committing = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
+        if !matches!(committing, Some(Committing::Applying)) {
+            return;
+        }
+        let Some(applying) = self.jobs.applying(key) else { return };
+        let (acks, rest) = take(&mut applying.operations)
+            .into_iter()
+            .partition(|(_, one)| matches!(one, Operation::Ack { .. }));
+        applying.operations = rest;
+        let acks: VecDeque<(usize, Operation)> = acks;
+        for (_, operation) in acks {
+            if let Operation::Ack { subscription, number, verdict } = operation {
+                self.acknowledge(key, subscription, number, verdict);
+            }
+        }
+    }
+
+    /// Goes on with a COMMIT that was decided, as far as the turn allows; nothing can fail any more.
+    pub(super) fn apply(&mut self, mut applying: Box<Applying>) {
+        let key = applying.key;
         self.fan_outs.in_order = true;
-        for operation in operations {
+        let mut is_done = false;
+        while !self.budget.is_exhausted() || applying.plan.is_open() {
+            let Some((at, operation)) = applying.operations.pop_front() else {
+                is_done = true;
+                break;
+            };
+            self.budget.visit(OPERATION_VISITS);
+            let place = applying.plan.follow(at);
+            self.batch.join(applying.plan.is_open());
             match operation {
                 Operation::Ack { subscription, number, verdict } => {
                     self.acknowledge(key, subscription, number, verdict);
                 }
                 Operation::Send(stored, retain) => {
-                    going.extend(self.apply_send(stored, retain, &mut queued, &mut retained));
+                    let going = self.apply_send(stored, retain, place, &mut applying.out);
+                    applying.going.extend(going);
                 }
             }
         }
         self.fan_outs.in_order = false;
         self.batch.join(false);
-        let homes = queued.iter().fold(0, |bits, (home, _)| bits | home.bit()) & !self.id.bit();
-        going.retain(|fan_out| self.fan_outs.is_live(*fan_out));
-        let waits_here = if going.is_empty() { 0 } else { self.id.bit() };
-        let to = self.ask_in_any_case(key, receipt.as_deref(), homes | waits_here);
-        if let Some((last, earlier)) = going.split_last() {
-            self.await_fan_outs(key, earlier, to);
-            self.await_fan_out(key, *last, to.asker());
-        }
-        for (home, messages) in queued {
-            if home == self.id {
-                self.settle_prepared((self.id, token), messages, false);
-            } else {
-                self.tell(home, QueueMail::Commit(messages, token, to.asker()));
-            }
-        }
-        for (home, stored, set) in retained {
-            self.tell(home, QueueMail::Retain(stored, set, None));
+        match is_done {
+            true => self.conclude(applying),
+            false => self.jobs.push(Job::Apply(applying)),
         }
     }
 
@@ -289,38 +341,49 @@ impl Shard {
         &mut self,
         stored: Stored,
         retain: Option<Retain>,
-        queued: &mut Vec<(ShardId, Vec<Stored>)>,
-        retained: &mut Vec<(ShardId, Stored, bool)>,
+        place: Place,
+        out: &mut [(ShardId, Vec<Placed>)],
     ) -> Option<FanOutKey> {
-        let destination = self.destination(stored.destination()).ok()?;
-        let Destination { kind, home, .. } = destination;
-        if kind.is_topic() {
-            if let Some(retain) = retain {
-                let mut copy = Stored::new(&stored.message());
-                copy.expires_ms = stored.expires_ms;
-                retained.push((home, copy, retain == Retain::Set));
+        match place {
+            Place::Here => {} // of an ACK
+            Place::Home { home, need } => {
+                out[home as usize].1.push(Placed { need, retain: None, stored });
             }
-            return self.publish_stored(stored, destination, home, retain == Some(Retain::Set));
-        }
-        match queued.iter_mut().find(|(at, _)| *at == home) {
-            Some((_, messages)) => messages.push(stored),
-            None => queued.push((home, vec![stored])),
+            Place::Topic { retained, .. } => {
+                let destination = self.destination(stored.destination()).ok()?;
+                if let Some((home, need)) = retained {
+                    let mut copy = Stored::new(&stored.message());
+                    copy.expires_ms = stored.expires_ms;
+                    let retain = Some(retain == Some(Retain::Set));
+                    out[home as usize].1.push(Placed { need, retain, stored: copy });
+                }
+                let retained = retain == Some(Retain::Set);
+                return self.publish_stored(stored, destination, destination.home, retained);
+            }
         }
         None
     }
-}
 
-fn add_need(needs: &mut Needs, home: ShardId, stored: &Stored, retained: bool) {
-    let at = needs.iter().position(|(at, _)| *at == home).unwrap_or_else(|| {
-        needs.push((home, Vec::new()));
-        needs.len() - 1
-    });
-    let (name, bytes) = (stored.destination(), stored.size() as u64);
-    match needs[at].1.iter_mut().rfind(|need| *need.name == *name && need.retained == retained) {
-        Some(need) => {
-            need.count += 1;
-            need.bytes += bytes;
+    /// Sends every home what it has to place, and lets the connection go on.
+    fn conclude(&mut self, applying: Box<Applying>) {
+        let Applying { key, token, receipt, out, mut going, .. } = *applying;
+        let homes = out.iter().fold(0, |bits, (home, _)| bits | home.bit());
+        going.retain(|fan_out| self.fan_outs.is_live(*fan_out));
+        let waits_here = if going.is_empty() { 0 } else { self.id.bit() };
+        let to = self.ask_in_any_case(key, receipt.as_deref(), homes | waits_here);
+        if let Some((last, earlier)) = going.split_last() {
+            let more = if homes & waits_here == 0 { earlier } else { &going }; // this home answers, too
+            self.await_fan_outs(key, more, to);
+            if homes & waits_here == 0 {
+                self.await_fan_out(key, *last, to.asker());
+            }
         }
-        None => needs[at].1.push(Need { name: name.into(), retained, count: 1, bytes, ..Need::default() }),
+        for (home, messages) in out {
+            self.tell(home, QueueMail::Commit(messages, token, to.asker()));
+        }
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.committing = None;
+        }
+        self.go_on_after(key, Question::Turn(token));
     }
 }

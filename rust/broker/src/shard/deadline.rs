@@ -22,6 +22,9 @@ const TURN_DEADLINES_MAX: usize = 2000;
 /// Late deliveries of one subscription that are taken back at a time.
 const LATE_MAX: usize = 1000;
 
+/// Deliveries of a connection whose COMMIT is under way are looked at again after this time.
+const COMMIT_GRACE_MS: u64 = 10;
+
 /// A time of the configuration.
 pub(super) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(NEVER)
@@ -65,6 +68,11 @@ impl Shard {
         receiver.armed = false;
         if timeout_ms == 0 {
             return; // a reload has ended it
+        }
+        if self.conns.get(conn).is_some_and(|conn| conn.committing.is_some()) {
+            // What a COMMIT is about to acknowledge stays held until it is decided and has taken effect.
+            receiver.armed = true;
+            return self.timers.set(now_ms + COMMIT_GRACE_MS, Due::Subscription(key));
         }
         let mut late = TakenOnes::new();
         while let Some((number, delivered_ms)) = receiver.unacked.oldest() {
@@ -195,7 +203,7 @@ impl Shard {
         let what = match conn.wait.question() {
             Some(Question::Commit(_)) => "COMMIT",
             Some(Question::Query(_)) => "query",
-            Some(Question::FanOut(_)) | None => "SEND",
+            Some(Question::FanOut(_) | Question::Turn(_)) | None => "SEND",
         };
         let held_ms = millis(self.config.publish_timeout);
         let text = format!("a {what} was held for publish_timeout={held_ms} ms: {}", conn.wait.describe());

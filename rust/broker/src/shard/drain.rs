@@ -86,6 +86,7 @@ impl Shard {
     /// Nothing received is left to be handled, and no RECEIPT waits.
     fn is_quiet(&self) -> bool {
         self.is_delivered()
+            && self.jobs.is_empty()
             && self.conns.iter().all(|(_, conn)| {
                 conn.phase != Phase::Open
                     || (!conn.backlog && !conn.undrained && !conn.wait.is_on() && conn.answers.is_empty())

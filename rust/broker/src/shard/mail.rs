@@ -192,6 +192,7 @@ impl Shard {
             && self.fan_outs.is_empty()
             && self.refill.is_empty()
             && !self.replays.has_work()
+            && self.jobs.is_empty()
             && self.undrained.is_empty()
             && self.parking.is_empty()
             && self.conns.iter().all(|(_, conn)| conn.outbox.is_empty())

@@ -30,6 +30,7 @@ mod fan_out;
 pub(crate) mod gather;
 mod http;
 mod input;
+mod jobs;
 mod keepers;
 mod mail;
 pub mod mailbox;
@@ -44,6 +45,7 @@ mod queues;
 mod receive;
 pub(crate) mod replay;
 mod report;
+mod reserve;
 mod returning;
 mod shared;
 pub mod timer;
@@ -64,15 +66,16 @@ use self::backlog::PendingBacklog;
 pub(crate) use self::budget::Budget;
 use self::budget::Heaviest;
 pub(crate) use self::close::describe;
-use self::commit::Prepared;
 use self::deliver::{Run, Tails};
 use self::drain::Draining;
 use self::gather::Diagnostics;
+use self::jobs::Jobs;
 use self::mail::Inbound;
 use self::mailbox::{Batch, Mail};
 use self::memory::MemoryState;
 use self::parking::Parking;
 use self::replay::Replays;
+use self::reserve::{Prepared, Reservation};
 pub use self::shared::Shared;
 use self::timer::{POLL_MAX_MS, Timers};
 use crate::chunk::ChunkPool;
@@ -83,7 +86,7 @@ use crate::ids::{ConnKey, MessageIds, ShardId};
 use crate::io::conn::Conns;
 use crate::io::listener::Listener;
 use crate::queue::home::Home;
-use crate::queue::mail::{Need, QueueMail};
+use crate::queue::mail::QueueMail;
 use crate::queue::retained::Retained;
 use crate::queue::stale::Stale;
 use crate::queue::{QueueKey, Subscriber};
@@ -126,7 +129,8 @@ pub struct Shard {
     /// What this home holds of the past, on its way to them.
     replays: Replays,
     /// Room that is kept for transactions.
-    prepared: HashMap<Prepared, Vec<Need>>,
+    prepared: HashMap<Prepared, Reservation>,
+    jobs: Jobs,
     queue_out: Vec<Vec<QueueMail>>,
     counted_queues: usize,
     chunks: ChunkPool,
@@ -197,6 +201,7 @@ impl Shard {
             backlogs: HashMap::new(),
             replays: Replays::default(),
             prepared: HashMap::new(),
+            jobs: Jobs::default(),
             queue_out: shared.mailboxes.iter().map(|_| Vec::new()).collect(),
             counted_queues: 0,
             chunks: ChunkPool::default(),
@@ -271,6 +276,7 @@ impl Shard {
             || self.has_deliveries()
             || self.parking.has_retries()
             || self.has_queue_work()
+            || !self.jobs.is_empty()
             || self.router.has_to_trim()
             || self.listener.as_ref().is_some_and(Listener::is_ready)
     }
@@ -307,6 +313,7 @@ impl Shard {
         self.look_at_memory();
         self.look_at_unfinished();
         self.take_mail();
+        self.proceed_with_jobs();
         // Mail first, so that a message whose RECEIPT has left never reaches a subscription that came after; each
         // with a budget of its own, so that neither starves the other.
         self.route_inbound();
@@ -331,30 +338,6 @@ impl Shard {
         self.end_of_turn(began);
         self.heaviest.note([for_mail, for_deliveries, self.budget], began_at.elapsed());
         self.reclaim_if_idle();
-    }
-
-    fn note_readiness(&mut self, events: &Events) {
-        for event in events {
-            match event.token() {
-                WAKER => {}
-                LISTENER => {
-                    if let Some(listener) = &mut self.listener {
-                        listener.set_ready();
-                    }
-                }
-                token => {
-                    let key = ConnKey::from_token(token);
-                    let Some(conn) = self.conns.get_mut(key) else { continue };
-                    if event.is_readable() || event.is_read_closed() || event.is_error() {
-                        conn.read_to_end |= event.is_read_closed() || event.is_error();
-                        self.queue_for_reading(key);
-                    }
-                    if event.is_writable() || event.is_error() {
-                        self.queue_for_flushing(key);
-                    }
-                }
-            }
-        }
     }
 
     /// Milliseconds since the broker's start, as of the turn's beginning.

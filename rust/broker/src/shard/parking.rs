@@ -52,6 +52,8 @@ pub enum Question {
     Query(u64),
     /// When its message has reached everybody.
     FanOut(FanOutKey),
+    /// To the COMMIT with this token, which takes effect: its work goes on in the next turn.
+    Turn(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +107,7 @@ impl Wait {
     /// hold it up have read or were cut off; who does not take its own answers is cut off, too.
     #[must_use]
     pub fn bounded_since_ms(&self) -> Option<u64> {
-        let is_bounded = !matches!(self.question(), Some(Question::FanOut(_)));
+        let is_bounded = !matches!(self.question(), Some(Question::FanOut(_) | Question::Turn(_)));
         self.since_ms().filter(|_| is_bounded && self.pause() != Some(Pause::Answers))
     }
 
@@ -127,7 +129,7 @@ impl Wait {
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
             Some(Reason::Answer(Question::Query(_))) => "a query of diagnostics waits for all shards",
             Some(Reason::Answer(Question::FanOut(_))) => "its message has not reached everybody yet",
-            None => "nothing",
+            Some(Reason::Answer(Question::Turn(_))) | None => "nothing",
         }
     }
 }
@@ -156,9 +158,9 @@ impl Parking {
 
     /// Lets a connection wait for an answer.
     pub(super) fn ask(&mut self, conns: &mut Conns, key: ConnKey, question: Question, now_ms: u64) {
-        self.end(conns, key);
+        self.let_go(conns, key);
         if let Some(conn) = conns.get_mut(key) {
-            conn.wait.since_ms = now_ms;
+            conn.wait.since_ms = conn.wait.held_since_ms.unwrap_or(now_ms);
             conn.wait.reason = Some(Reason::Answer(question));
         }
     }
@@ -248,6 +250,11 @@ impl Shard {
         self.rearm(key);
     }
 
+    /// The same without reading it again; false if it does not wait for that.
+    pub(super) fn end_wait_for(&mut self, key: ConnKey, question: Question) -> bool {
+        Parking::answered(&mut self.conns, key, question)
+    }
+
     /// An answer has come: whoever waits for it is read again.
     pub(super) fn go_on_after(&mut self, key: ConnKey, question: Question) {
         if Parking::answered(&mut self.conns, key, question) {
@@ -258,6 +265,13 @@ impl Shard {
     /// Reads a connection again that waits for room, alone: it is its turn.
     pub(super) fn unpark(&mut self, key: ConnKey) {
         if self.parking.let_go(&mut self.conns, key) {
+            self.try_again(key);
+        }
+    }
+
+    /// What waited for room was a COMMIT, or the next frame.
+    fn try_again(&mut self, key: ConnKey) {
+        if !self.resume_commit(key) {
             self.go_on(key);
         }
     }
@@ -287,7 +301,7 @@ impl Shard {
                 break;
             }
             let Some(key) = self.parking.next_to_retry(&mut self.conns) else { break };
-            self.go_on(key);
+            self.try_again(key);
         }
     }
 }

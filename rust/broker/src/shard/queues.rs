@@ -87,13 +87,12 @@ impl Shard {
             QueueMail::BacklogStop(subscriber) => self.stop_replay(subscriber),
             QueueMail::Retain(stored, set, asker) => self.retain_here(stored, set, asker),
             QueueMail::Prepare(needs, asker) => {
-                let prepared = self.prepare(needs, (from, asker.to().token));
-                self.answer(asker, prepared.map_err(|error| (error, Offender::default())));
+                let token = asker.to().token;
+                self.prepare(needs, (from, token), asker);
             }
             QueueMail::Cancel(token) => self.cancel((from, token)),
             QueueMail::Commit(messages, prepared, asker) => {
-                self.settle_prepared((from, prepared), messages, false);
-                self.answer(asker, Ok(()));
+                self.settle_prepared((from, prepared), messages, asker);
             }
             QueueMail::EndDurable(name, asker, offender) => {
                 let ended = self.end_durable(&name);

@@ -1,0 +1,247 @@
+//! What a transaction is going to do where: found while it is checked, followed while it is applied.
+
+use std::hash::BuildHasher as _;
+
+use hashbrown::HashTable;
+
+use crate::ids::ShardId;
+use crate::options::Retain;
+use crate::queue::mail::Need;
+use crate::queue::stored::Stored;
+
+/// Where one operation takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Here: an ACK or NACK.
+    Here,
+    /// At a home.
+    Home {
+        /// In the plan's list of homes.
+        home: u32,
+        /// In the home's list of needs, if room is kept for it.
+        need: Option<u32>,
+    },
+    /// At all subscriptions of a topic, and as its last value.
+    Topic {
+        /// In the plan's list of topics.
+        topic: u32,
+        /// The home of its last value, and the need there.
+        retained: Option<(u32, Option<u32>)>,
+    },
+}
+
+#[derive(Debug)]
+struct Topic {
+    name: Box<[u8]>,
+    /// The transaction's last operation on it.
+    last: u32,
+    begun: bool,
+}
+
+/// The places of a transaction's operations, in their order.
+#[derive(Debug)]
+pub struct Plan {
+    hasher: foldhash::fast::RandomState,
+    homes: Vec<(ShardId, Vec<Need>)>,
+    /// Needs by name and kind.
+    needs: HashTable<(u32, u32)>,
+    topics: Vec<Topic>,
+    topics_by_name: HashTable<u32>,
+    places: Vec<Place>,
+    /// Topics of which some messages are published, and some are not.
+    open: usize,
+}
+
+impl Plan {
+    /// A plan of nothing.
+    #[must_use]
+    pub fn new(hasher: foldhash::fast::RandomState) -> Self {
+        Plan {
+            hasher,
+            homes: Vec::new(),
+            needs: HashTable::new(),
+            topics: Vec::new(),
+            topics_by_name: HashTable::new(),
+            places: Vec::new(),
+            open: 0,
+        }
+    }
+
+    /// How many operations it has: the next one to be added.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Adds an ACK or NACK.
+    pub fn add_ack(&mut self) {
+        self.places.push(Place::Here);
+    }
+
+    /// Adds a message to a queue, for which its home keeps room, or (not `kept`) to anything else that is no topic.
+    pub fn add_queued(&mut self, home: ShardId, stored: &Stored, kept: bool) {
+        let home = self.home(home);
+        let need = kept.then(|| self.need(home, stored, false));
+        self.places.push(Place::Home { home, need });
+    }
+
+    /// Adds a message to a topic.
+    pub fn add_topic(&mut self, home: ShardId, stored: &Stored, retain: Option<Retain>) {
+        let retained = retain.map(|retain| {
+            let home = self.home(home);
+            (home, (retain == Retain::Set).then(|| self.need(home, stored, true)))
+        });
+        let topic = self.topic(stored.destination());
+        self.places.push(Place::Topic { topic, retained });
+    }
+
+    fn home(&mut self, home: ShardId) -> u32 {
+        let at = self.homes.iter().position(|(at, _)| *at == home).unwrap_or_else(|| {
+            self.homes.push((home, Vec::new()));
+            self.homes.len() - 1
+        });
+        at as u32
+    }
+
+    fn need(&mut self, home: u32, stored: &Stored, retained: bool) -> u32 {
+        let (name, bytes) = (stored.destination(), stored.size() as u64);
+        let (homes, hasher) = (&mut self.homes, &self.hasher);
+        let hash = hasher.hash_one((name, retained));
+        let named = |&(home, need): &(u32, u32)| {
+            let need = &homes[home as usize].1[need as usize];
+            *need.name == *name && need.retained == retained
+        };
+        if let Some(&(home, at)) = self.needs.find(hash, named) {
+            let need = &mut homes[home as usize].1[at as usize];
+            need.count += 1;
+            need.bytes += bytes;
+            return at;
+        }
+        let at = homes[home as usize].1.len() as u32;
+        homes[home as usize].1.push(Need { name: name.into(), retained, count: 1, bytes, ..Need::default() });
+        self.needs.insert_unique(hash, (home, at), |&(home, at)| {
+            let need = &homes[home as usize].1[at as usize];
+            hasher.hash_one((&*need.name, need.retained))
+        });
+        at
+    }
+
+    fn topic(&mut self, name: &[u8]) -> u32 {
+        let last = self.places.len() as u32;
+        let (topics, hasher) = (&mut self.topics, &self.hasher);
+        let hash = hasher.hash_one(name);
+        if let Some(&at) = self.topics_by_name.find(hash, |&at| *topics[at as usize].name == *name) {
+            topics[at as usize].last = last;
+            return at;
+        }
+        let at = topics.len() as u32;
+        topics.push(Topic { name: name.into(), last, begun: false });
+        self.topics_by_name.insert_unique(hash, at, |&at| hasher.hash_one(&*topics[at as usize].name));
+        at
+    }
+
+    /// The homes concerned.
+    pub fn homes(&self) -> impl Iterator<Item = ShardId> {
+        self.homes.iter().map(|(home, _)| *home)
+    }
+
+    /// What each home is to keep room for; those that have to keep none are left out.
+    pub fn take_needs(&mut self) -> Vec<(ShardId, Vec<Need>)> {
+        self.needs = HashTable::new();
+        let taken = self.homes.iter_mut().map(|(home, needs)| (*home, std::mem::take(needs)));
+        taken.filter(|(_, needs)| !needs.is_empty()).collect()
+    }
+
+    /// The place of an operation that is applied now. They are applied in their order.
+    pub fn follow(&mut self, operation: usize) -> Place {
+        let place = self.places[operation];
+        if let Place::Topic { topic, .. } = place {
+            let topic = &mut self.topics[topic as usize];
+            if !std::mem::replace(&mut topic.begun, true) {
+                self.open += 1;
+            }
+            if topic.last as usize == operation {
+                self.open -= 1;
+            }
+        }
+        place
+    }
+
+    /// Whether messages to one topic are published in part: those of others must not come between them.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open > 0
+    }
+
+    /// Bytes that it occupies, about.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let needs: usize = self.homes.iter().map(|(_, needs)| needs.capacity()).sum();
+        let places = self.places.capacity() * size_of::<Place>();
+        places + needs * (size_of::<Need>() + 32) + self.topics.capacity() * (size_of::<Topic>() + 32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stompica_proto::encode::Message;
+
+    use super::*;
+
+    fn plan() -> Plan {
+        Plan::new(foldhash::fast::RandomState::default())
+    }
+
+    fn stored(destination: &str) -> Stored {
+        let destination = destination.as_bytes();
+        Stored::new(&Message { destination, id: b"", headers: b"", plain: true, body: b"body" })
+    }
+
+    #[test]
+    fn messages_to_one_queue_are_one_need_of_its_home() {
+        let mut plan = plan();
+        for (name, home) in [("/queue/a", 1), ("/queue/b", 0), ("/queue/a", 1), ("/queue/c", 1)] {
+            plan.add_queued(ShardId(home), &stored(name), true);
+        }
+        plan.add_queued(ShardId(2), &stored("#jobs"), false);
+        plan.add_ack();
+        let places: Vec<Place> = (0..plan.len()).map(|at| plan.follow(at)).collect();
+        let (a, c) = (Some(0), Some(1));
+        assert_eq!(places[0], Place::Home { home: 0, need: a });
+        assert_eq!(places[2..4], [Place::Home { home: 0, need: a }, Place::Home { home: 0, need: c }]);
+        assert_eq!(places[4..], [Place::Home { home: 2, need: None }, Place::Here]);
+        let needs = plan.take_needs();
+        let counts: Vec<(u8, Vec<u64>)> = needs
+            .iter()
+            .map(|(home, needs)| (home.0, needs.iter().map(|need| need.count).collect()))
+            .collect();
+        assert_eq!(counts, [(1, vec![2, 1]), (0, vec![1])]);
+        assert_eq!(plan.homes().count(), 3);
+    }
+
+    #[test]
+    fn a_topic_is_open_from_its_first_message_to_its_last() {
+        let mut plan = plan();
+        for name in ["/topic/a", "/topic/b", "/topic/a", "/topic/c"] {
+            plan.add_topic(ShardId(0), &stored(name), None);
+        }
+        let open: Vec<bool> = (0..plan.len())
+            .map(|at| {
+                plan.follow(at);
+                plan.is_open()
+            })
+            .collect();
+        assert_eq!(open, [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_last_value_needs_room_and_its_removal_none() {
+        let mut plan = plan();
+        plan.add_topic(ShardId(3), &stored("/topic/a"), Some(Retain::Set));
+        plan.add_topic(ShardId(3), &stored("/topic/a"), Some(Retain::Remove));
+        assert_eq!(plan.follow(0), Place::Topic { topic: 0, retained: Some((0, Some(0))) });
+        assert_eq!(plan.follow(1), Place::Topic { topic: 0, retained: Some((0, None)) });
+        let needs = plan.take_needs();
+        assert!(needs.len() == 1 && needs[0].1.len() == 1 && needs[0].1[0].retained);
+    }
+}

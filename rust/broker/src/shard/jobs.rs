@@ -1,0 +1,83 @@
+//! Work of transactions that goes on over several turns: the COMMIT of a connection here, and the room that this home
+//! keeps for any connection. Each job does a part and queues up again behind the others.
+
+use std::collections::VecDeque;
+
+use super::Shard;
+use super::commit::Applying;
+use super::reserve::Prepared;
+use crate::ids::ConnKey;
+
+/// One piece of work.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Check the operations of this connection's COMMIT, which has this token.
+    Check(ConnKey, u64),
+    /// Carry out a COMMIT that was decided.
+    Apply(Box<Applying>),
+    /// Go on with the room that is kept, or was kept, for a transaction.
+    Reserve(Prepared),
+}
+
+/// The work that is left over, in its order.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    waiting: VecDeque<Job>,
+}
+
+impl Jobs {
+    /// Adds a job behind all others.
+    pub(super) fn push(&mut self, job: Job) {
+        self.waiting.push_back(job);
+    }
+
+    /// Takes the next job.
+    pub(super) fn pop(&mut self) -> Option<Job> {
+        let job = self.waiting.pop_front();
+        if self.waiting.is_empty() && self.waiting.capacity() > 64 {
+            self.waiting = VecDeque::new();
+        }
+        job
+    }
+
+    /// Whether nothing is left over.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// What a connection's COMMIT has still to do.
+    pub(super) fn applying(&mut self, key: ConnKey) -> Option<&mut Applying> {
+        self.waiting.iter_mut().find_map(|job| match job {
+            Job::Apply(applying) if applying.conn() == key => Some(&mut **applying),
+            _ => None,
+        })
+    }
+}
+
+impl Shard {
+    /// Goes on with what earlier turns began, for half of a turn.
+    pub(super) fn proceed_with_jobs(&mut self) {
+        while !self.budget.is_half_spent()
+            && let Some(job) = self.jobs.pop()
+        {
+            self.proceed_with(job);
+        }
+    }
+
+    /// Begins what a frame asks for at once, as far as the turn allows.
+    pub(super) fn begin_jobs(&mut self) {
+        while !self.budget.is_exhausted()
+            && let Some(job) = self.jobs.pop()
+        {
+            self.proceed_with(job);
+        }
+    }
+
+    fn proceed_with(&mut self, job: Job) {
+        match job {
+            Job::Check(key, token) => self.check_commit(key, token),
+            Job::Apply(applying) => self.apply(applying),
+            Job::Reserve(name) => self.proceed_with_reservation(name),
+        }
+    }
+}
