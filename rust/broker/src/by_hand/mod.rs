@@ -76,6 +76,7 @@ impl ByHand {
     /// # Errors
     /// The system's, if it has no poll for each shard.
     pub fn new(config: Config) -> io::Result<Self> {
+        ignore_broken_pipes();
         let polls = (0..config.writers).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
         let mailboxes = polls.iter().map(|poll| Waker::new(poll.registry(), WAKER).map(Mailbox::new));
         let log = LogQueue::new(16, Level::Error);
@@ -169,6 +170,13 @@ impl ByHand {
         }
         left
     }
+}
+
+/// A client may go while it is written to, and the process is to stay: a Rust program sees to that before its main, a
+/// fuzz target does not.
+fn ignore_broken_pipes() {
+    // SAFETY: SIG_IGN is a disposition that any signal but SIGKILL and SIGSTOP may have; no handler is installed.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
 impl Drop for ByHand {
