@@ -216,4 +216,30 @@ mod tests {
         let Left { stored_bytes, held_bytes, timers, .. } = left; // the name stays resolved
         assert_eq!(left, Left { stored_bytes, held_bytes, timers, ..Left::default() });
     }
+
+    #[test]
+    fn a_durable_subscription_gets_nothing_that_was_sent_before_it_came() {
+        // Each broker hashes in its own way: in about half of them the clients' shard is not the home.
+        for shard in [0, 1].repeat(8) {
+            let mut broker = ByHand::new(Config { writers: 2, ..Config::default() }).expect("polls");
+            let mut clients: Vec<Client> =
+                (0..2).map(|_| Client::new(broker.connect(shard).expect("sockets"))).collect();
+            let [publisher, subscriber] = &mut clients[..] else { unreachable!("there are two") };
+            publisher.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+            subscriber.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+            let subscribe = b"SUBSCRIBE\nid:0\ndurable:true\ndestination:/topic/a\n\n\0";
+            subscriber.say(subscribe);
+            broker.run();
+            // The home of the durable subscription sleeps meanwhile: it reads the message with the news of both.
+            publisher.say(b"SEND\ndestination:/topic/a\n\ngone\0");
+            subscriber.say(b"UNSUBSCRIBE\nid:0\ndurable:true\n\n\0");
+            subscriber.say(subscribe);
+            (0..3).for_each(|_| broker.turn(shard));
+            broker.run();
+            publisher.say(b"SEND\ndestination:/topic/a\n\nhere\0");
+            broker.run();
+            assert!(subscriber.read(usize::MAX));
+            assert_eq!(subscriber.deliveries.len(), 1, "on shard {shard}");
+        }
+    }
 }

@@ -165,6 +165,9 @@ impl Shard {
         let group = &self.router.groups[index as usize];
         if let (Some(queue), [member]) = (group.sink, &group.members[..]) {
             let member = *member;
+            if !self.routes_to(member) {
+                return;
+            }
             let stored = Stored::with_options(message, &options::options_in(message.headers, self.now_ms));
             self.deliver_to_queue(stored, queue, member);
         } else if let [member] = group.members[..] {

@@ -64,7 +64,8 @@ impl Shard {
             groups.extend_from_slice(&self.router.entries[entry as usize].groups);
         }
         self.budget.visit(groups.len() / 64);
-        let key = self.fan_outs.begin(stored, groups, self.router.newest_subscription());
+        let newest = self.inbound.routes_for().unwrap_or_else(|| self.router.newest_subscription());
+        let key = self.fan_outs.begin(stored, groups, newest);
         self.proceed_with_fan_outs(1);
         self.fan_outs.finish(key);
         self.fan_outs.is_live(key).then_some(key)
@@ -190,6 +191,12 @@ impl Shard {
                 self.hand_to(&ready, chunk, start, end);
             }
         }
+    }
+
+    /// Whether what is delivered now is for a subscription: what another shard has sent before a durable subscription
+    /// came to this home is not, although it is routed behind the mail that brought that one.
+    pub(super) fn routes_to(&self, member: Member) -> bool {
+        self.inbound.routes_for().is_none_or(|newest| self.is_meant(member, newest))
     }
 
     /// Whether a subscription was there when the fan-out began.

@@ -1,5 +1,6 @@
 //! What other shards and the handle ask for.
 
+use std::collections::VecDeque;
 use std::mem::take;
 use std::sync::Arc;
 
@@ -22,9 +23,31 @@ pub(super) struct Inbound {
     batch: Arc<Batch>,
     /// The turn in which it was taken.
     turn: u64,
+    /// The newest subscription at that time: none of its messages is for one that came later.
+    newest: u32,
     next: usize,
     /// The one in front of `next` is still on its way.
     behind: Option<FanOutKey>,
+}
+
+/// Messages of other shards that are to be routed.
+#[derive(Debug, Default)]
+pub(super) struct Inbounds {
+    batches: VecDeque<Inbound>,
+    /// While one of them is routed: the newest subscription when it came.
+    routes_for: Option<u32>,
+}
+
+impl Inbounds {
+    /// Whether nothing is left to be routed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// The newest subscription that what is delivered now may be for; `None`: all of them.
+    pub(super) fn routes_for(&self) -> Option<u32> {
+        self.routes_for
+    }
 }
 
 impl Shard {
@@ -41,7 +64,8 @@ impl Shard {
     fn read_mail(&mut self, mail: Mail) {
         match mail {
             Mail::Batch(batch) => {
-                self.inbound.push_back(Inbound { batch, turn: self.turn, next: 0, behind: None })
+                let (turn, newest) = (self.turn, self.router.newest_subscription());
+                self.inbound.batches.push_back(Inbound { batch, turn, newest, next: 0, behind: None });
             }
             Mail::Accepted(accepted) => self.adopt(accepted),
             Mail::Interest { from, name, interested, reply, backlog } => {
@@ -92,8 +116,9 @@ impl Shard {
     pub(super) fn route_inbound(&mut self) {
         while !self.budget.is_exhausted()
             && self.has_inbound()
-            && let Some(Inbound { batch, turn, mut next, .. }) = self.inbound.pop_front()
+            && let Some(Inbound { batch, turn, newest, mut next, .. }) = self.inbound.batches.pop_front()
         {
+            self.inbound.routes_for = Some(newest);
             let mut routed = 0;
             let mut more = true;
             let mut behind = None;
@@ -116,14 +141,16 @@ impl Shard {
             self.counters.frames_mailed += routed as u64;
             self.tell_of_room(routed);
             if more {
-                self.inbound.push_front(Inbound { batch, turn, next, behind });
+                self.inbound.batches.push_front(Inbound { batch, turn, newest, next, behind });
             }
         }
+        self.inbound.routes_for = None;
     }
 
     /// Whether messages of other shards can be routed: those in front of them have been.
     pub(super) fn has_inbound(&self) -> bool {
         self.inbound
+            .batches
             .front()
             .is_some_and(|first| first.behind.is_none_or(|fan_out| !self.fan_outs.is_going(fan_out)))
     }
@@ -134,7 +161,8 @@ impl Shard {
         let Some(conn) = self.conns.get(key) else { return true };
         let is_routed =
             |first: &Inbound| first.turn > conn.read_turn + 1 && !first.batch.is_joined_at(first.next);
-        self.shared_len() == 1 || (conn.read_turn < self.turn && self.inbound.front().is_none_or(is_routed))
+        self.shared_len() == 1
+            || (conn.read_turn < self.turn && self.inbound.batches.front().is_none_or(is_routed))
     }
 
     /// Takes over a connection.

@@ -70,7 +70,7 @@ use self::deliver::{Run, Tails};
 use self::drain::Draining;
 use self::gather::Diagnostics;
 use self::jobs::Jobs;
-use self::mail::Inbound;
+use self::mail::Inbounds;
 use self::mailbox::{Batch, Mail};
 use self::memory::MemoryState;
 use self::parking::Parking;
@@ -161,7 +161,7 @@ pub struct Shard {
     too_slow: Vec<ConnKey>,
     batch: Batch,
     outgoing: Vec<Vec<Mail>>,
-    inbound: VecDeque<Inbound>,
+    inbound: Inbounds,
     mails: Vec<Mail>,
     /// Shards whose mailbox is over its mark.
     crowded: u64,
@@ -230,7 +230,7 @@ impl Shard {
             too_slow: Vec::new(),
             batch: Batch::default(),
             outgoing: shared.mailboxes.iter().map(|_| Vec::new()).collect(),
-            inbound: VecDeque::new(),
+            inbound: Inbounds::default(),
             mails: Vec::new(),
             crowded: 0,
             counted_bytes: 0,
