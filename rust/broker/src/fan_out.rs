@@ -175,7 +175,14 @@ mod tests {
     use crate::queue::asker::AnswerTo;
 
     fn stored() -> Stored {
-        Stored::new(&Message { destination: b"/t", id: b"i", headers: b"", plain: true, body: b"x" })
+        Stored::new(&Message {
+            destination: b"/t",
+            id: b"i",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            body: b"x",
+        })
     }
 
     const PUBLISHER: ConnKey = ConnKey { index: 1, generation: 2 };

@@ -18,6 +18,9 @@ impl ShardId {
     }
 }
 
+/// The sender of what the broker itself sends; connections are numbered from 1.
+pub const NOBODY: u64 = 0;
+
 /// A connection on one shard: slot and generation, so that a late event never reaches the slot's next owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnKey {

@@ -16,7 +16,7 @@ use stompica_proto::{Frame, ProtocolError, header};
 pub use self::durable::{Durable, durable_of};
 pub use self::send::{Retain, SendOptions, options_in, send_options};
 pub use self::subscribe::{SubscribeOptions, subscribe_options};
-pub use self::unbuilt::{require_built_send, require_built_subscribe};
+pub use self::unbuilt::{require_built_send, require_built_subscribe, shared_no_local};
 use crate::config::{Kind, quoted};
 use crate::tx::Verdict;
 

@@ -194,7 +194,7 @@ mod tests {
 
     fn stored(destination: &str) -> Stored {
         let destination = destination.as_bytes();
-        Stored::new(&Message { destination, id: b"", headers: b"", plain: true, body: b"body" })
+        Stored::new(&Message { destination, id: b"", sender: 0, headers: b"", plain: true, body: b"body" })
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::keyed::Key;
 
 fn dialect(number: u8) -> Dialect {
     let framing = if number & 1 == 0 { Framing::Stomp } else { Framing::WebSocket };
-    Dialect { framing, version: Version::ALL[usize::from(number / 2 % 3)] }
+    Dialect { framing, version: Version::ALL[usize::from(number / 2 % 3)], without: 0 }
 }
 
 fn text(bytes: &[u8]) -> Arc<Text> {

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     fn send(body: &[u8]) -> Operation {
-        let message = Message { destination: b"/t", id: b"", headers: b"", plain: true, body };
+        let message = Message { destination: b"/t", id: b"", sender: 0, headers: b"", plain: true, body };
         Operation::Send(Stored::new(&message), None)
     }
 

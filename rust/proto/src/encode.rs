@@ -15,6 +15,8 @@ pub struct Message<'a> {
     pub destination: &'a [u8],
     /// The `message-id`: ASCII without anything to escape.
     pub id: &'a [u8],
+    /// Who sent it, by a number of the broker's own; not written.
+    pub sender: u64,
     /// The sender's own header lines, each escaped as in 1.2 and ended by LF, in the sender's order.
     pub headers: &'a [u8],
     /// `destination` and `headers` hold nothing that any version would write in another way.
@@ -112,8 +114,15 @@ fn convert_headers(out: &mut Vec<u8>, lines: &[u8], version: Version) -> usize {
     left_out
 }
 
-/// Appends CONNECTED (STOMP 1.2, "Connecting"); never escaped. `heart_beat_ms` is what the server offers.
-pub fn connected(out: &mut Vec<u8>, version: Version, session: &str, heart_beat_ms: (u32, u32)) {
+/// Appends CONNECTED (STOMP 1.2, "Connecting"); never escaped. `heart_beat_ms` is what the server offers, `response_id`
+/// CONNECT's `request-id` as on the wire.
+pub fn connected(
+    out: &mut Vec<u8>,
+    version: Version,
+    session: &str,
+    heart_beat_ms: (u32, u32),
+    response_id: Option<&[u8]>,
+) {
     out.extend_from_slice(b"CONNECTED\nversion:");
     out.extend_from_slice(version.as_str().as_bytes());
     out.extend_from_slice(b"\nsession:");
@@ -124,6 +133,10 @@ pub fn connected(out: &mut Vec<u8>, version: Version, session: &str, heart_beat_
     decimal(out, u64::from(heart_beat_ms.0));
     out.push(b',');
     decimal(out, u64::from(heart_beat_ms.1));
+    if let Some(id) = response_id {
+        out.extend_from_slice(b"\nresponse-id:");
+        out.extend_from_slice(id);
+    }
     out.extend_from_slice(b"\n\n\0");
 }
 
@@ -188,7 +201,8 @@ mod tests {
     #[test]
     fn a_message_is_written_in_the_receivers_version() {
         let headers = b"a\\cb:1\ncr:x\\ry\nlf:x\\ny\nback:\\\\\n";
-        let message = Message { destination: b"/t:1", id: b"7", headers, plain: false, body: b"hi" };
+        let message =
+            Message { destination: b"/t:1", id: b"7", sender: 0, headers, plain: false, body: b"hi" };
         let (v12, left_out) = tail(&message, Version::V1_2);
         assert_eq!(
             v12,
@@ -208,7 +222,8 @@ mod tests {
 
     #[test]
     fn a_line_end_in_a_destination_makes_no_header() {
-        let message = Message { destination: b"/a\nx:1", id: b"1", headers: b"", plain: false, body: b"" };
+        let message =
+            Message { destination: b"/a\nx:1", id: b"1", sender: 0, headers: b"", plain: false, body: b"" };
         let lines = |version| tail(&message, version).0.split_once("\n\n").expect("a head").0.to_owned();
         assert_eq!(lines(Version::V1_0), "message-id:1\ndestination:/a?x:1\ncontent-length:0");
         for version in [Version::V1_1, Version::V1_2] {

@@ -226,7 +226,7 @@ proptest! {
             other => panic!("{other:?}"),
         });
         let message =
-            Message { destination: b"/t", id: b"1", headers: &dialogue.own_headers, plain, body: &body };
+            Message { destination: b"/t", id: b"1", sender: 0, headers: &dialogue.own_headers, plain, body: &body };
         let mut out = Vec::new();
         let left_out = encode::message_tail(&mut out, &message, receiver);
 

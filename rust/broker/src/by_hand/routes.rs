@@ -102,7 +102,7 @@ impl Play<'_> {
         let name = self.name();
         let number = self.next();
         let framing = if number & 1 == 0 { Framing::Stomp } else { Framing::WebSocket };
-        let dialect = Dialect { framing, version: Version::ALL[number / 2 % 3] };
+        let dialect = Dialect { framing, version: Version::ALL[number / 2 % 3], without: 0 };
         let id = [b'0' + (number / 8 % 3) as u8];
         let who = (ConnKey { index: 0, generation: 0 }, Some(&id[..]), AckMode::Auto);
         let is_legal = self.pattern(&name).is_ok();

@@ -2,6 +2,7 @@
 
 mod ack;
 mod diagnostics;
+mod replies;
 mod send;
 mod subscribe;
 mod temporary;
@@ -59,12 +60,14 @@ impl Shard {
             return Flow::Later;
         }
         let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
+        let sender = conn.id;
         let mut own_headers = take(&mut self.own_headers);
         let flow = match conn.session.handle(frame, self.config.heartbeat_ms, &mut own_headers) {
             Ok(Request::Send { destination, transaction, plain, options, body }) => {
                 let sent = send::Sent {
                     destination: &destination,
                     transaction: transaction.as_deref(),
+                    sender,
                     plain,
                     options,
                     body,
@@ -93,7 +96,7 @@ impl Shard {
         let receipt = receipt.as_deref();
         match request {
             Request::Connect { login, client_id } => {
-                self.connect(key, login.as_deref(), client_id.as_deref())
+                self.connect(key, login.as_deref(), client_id.as_deref(), frame.raw(header::REQUEST_ID))
             }
             Request::Send { .. } | Request::Diagnose { .. } => {} // handled by the caller
             Request::Subscribe { id, destination, ack } => {
@@ -124,7 +127,13 @@ impl Shard {
         Ok(())
     }
 
-    fn connect(&mut self, key: ConnKey, login: Option<&[u8]>, client_id: Option<&[u8]>) {
+    fn connect(
+        &mut self,
+        key: ConnKey,
+        login: Option<&[u8]>,
+        client_id: Option<&[u8]>,
+        request_id: Option<&[u8]>,
+    ) {
         let offer_ms = self.config.heartbeat_ms;
         let ids = self.config.ids;
         let Some(conn) = self.conns.get_mut(key) else { return };
@@ -138,7 +147,7 @@ impl Shard {
         let session = ids::session_id(ids, conn.id);
         self.counters.sessions += 1;
         self.log_conn(Level::Debug, key, || format!("connected, STOMP {}", version.as_str()));
-        self.control(key, |out| encode::connected(out, version, &session, offer_ms));
+        self.control(key, |out| encode::connected(out, version, &session, offer_ms, request_id));
         self.rearm(key);
     }
 

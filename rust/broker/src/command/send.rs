@@ -28,9 +28,18 @@ use crate::tx::Operation;
 pub(super) struct Sent<'a> {
     pub destination: &'a [u8],
     pub transaction: Option<&'a [u8]>,
+    /// The number of its connection.
+    pub sender: u64,
     pub plain: bool,
     pub options: bool,
     pub body: &'a [u8],
+}
+
+impl<'a> Sent<'a> {
+    #[inline]
+    fn message(&self, destination: &'a [u8], id: &'a [u8], headers: &'a [u8]) -> Message<'a> {
+        Message { destination, id, sender: self.sender, headers, plain: self.plain, body: self.body }
+    }
 }
 
 /// Where a SEND goes.
@@ -69,7 +78,7 @@ impl Shard {
             return Ok(flow);
         }
         let id = self.next_id();
-        let message = Message { destination: &name, id: &id, headers, plain: sent.plain, body: sent.body };
+        let message = sent.message(&name, &id, headers);
         let going = self.publish(&message, destination, shards);
         if self.waits_for_subscriber(destination) {
             self.tell(to.home, QueueMail::Stale(Stored::new(&message)));
@@ -119,8 +128,7 @@ impl Shard {
         if to.kind.is_broker_s() {
             return self.send_query(key, frame, sent, to.name, headers);
         }
-        let mut message =
-            Message { destination: to.name, id: b"", headers, plain: sent.plain, body: sent.body };
+        let mut message = sent.message(to.name, b"", headers);
         let receipt = frame.header(header::RECEIPT);
         if let Some(transaction) = sent.transaction {
             self.require_transaction(key, transaction)?;
@@ -184,7 +192,7 @@ impl Shard {
             ));
         }
         if let Some(reply_to) = &options.reply_to {
-            self.rewrite_reply_to(key, reply_to, headers)?;
+            self.rewrite_reply_to(key, frame, reply_to, headers)?;
         }
         if options.persistent && self.shared.warned_of_memory.is_first() {
             self.log(Level::Warn, || {

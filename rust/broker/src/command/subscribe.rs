@@ -12,7 +12,7 @@ use stompica_proto::session::AckMode;
 use stompica_proto::{Frame, ProtocolError, header};
 
 use crate::config::{SlowConsumer, Wildcards};
-use crate::ids::{ConnKey, ShardId};
+use crate::ids::{ConnKey, NOBODY, ShardId};
 use crate::log::Level;
 use crate::options::{self, SubscribeOptions};
 use crate::queue::asker::AnswerTo;
@@ -61,6 +61,9 @@ impl Shard {
         let options = options::subscribe_options(wanted.frame, wanted.id)?;
         let kind = self.router.kind(wanted.destination);
         options::require_built_subscribe(wanted.frame, kind, options.durable.is_some())?;
+        if kind == Kind::TemporaryQueue {
+            self.leave_answers(key, wanted.destination);
+        }
         self.check_subscription(key, wanted.name())?;
         self.require_memory_for(wanted.destination, wanted.name())?;
         let destination = self.name_to_subscribe_to(key, wanted.destination)?;
@@ -70,9 +73,13 @@ impl Shard {
         self.router.parse(&destination)?;
         match (&options.durable, kind) {
             (Some(durable), Kind::Topic) => {
+                if durable.shared && options.no_local {
+                    return Err(options::shared_no_local());
+                }
                 let name = self.durable_name(key, &durable.name);
-                let source =
-                    Source::Durable { name, topic: destination.as_ref().into(), shared: durable.shared };
+                let without = if options.no_local { self.sender(key) } else { NOBODY };
+                let topic = destination.as_ref().into();
+                let source = Source::Durable { name, topic, shared: durable.shared, without };
                 self.subscribe_queue(key, wanted, &options, source, receipt)?;
             }
             (_, Kind::Topic | Kind::TemporaryTopic | Kind::Monitor) => {
@@ -95,7 +102,7 @@ impl Shard {
         Ok(())
     }
 
-    fn check_subscription(&self, key: ConnKey, name: &[u8]) -> Result<(), ProtocolError> {
+    pub(super) fn check_subscription(&self, key: ConnKey, name: &[u8]) -> Result<(), ProtocolError> {
         if self.find_subscription(key, name).is_some() {
             let text = format!("'{}' is in use on this connection", String::from_utf8_lossy(name));
             return Err(ProtocolError::new(Code::SubscriptionDuplicate, text));
@@ -126,7 +133,18 @@ impl Shard {
 
     fn dialect(&self, key: ConnKey) -> Option<Dialect> {
         let conn = self.conns.get(key)?;
-        Some(Dialect { framing: conn.framing(), version: conn.session.version() })
+        Some(Dialect { framing: conn.framing(), version: conn.session.version(), without: NOBODY })
+    }
+
+    /// The number under which a connection's messages travel.
+    fn sender(&self, key: ConnKey) -> u64 {
+        self.conns.get(key).map_or(NOBODY, |conn| conn.id)
+    }
+
+    /// How a subscription to a topic is served.
+    fn dialect_of(&self, key: ConnKey, options: &SubscribeOptions) -> Option<Dialect> {
+        let without = if options.no_local { self.sender(key) } else { NOBODY };
+        Some(Dialect { without, ..self.dialect(key)? })
     }
 
     fn list_subscription(&mut self, key: ConnKey, name: &[u8], index: SubscriptionIndex) {
@@ -146,7 +164,7 @@ impl Shard {
         options: &SubscribeOptions,
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
-        let Some(dialect) = self.dialect(key) else { return Ok(()) };
+        let Some(dialect) = self.dialect_of(key, options) else { return Ok(()) };
         let full = self.conns.get(key).is_some_and(|conn| conn.full_since_ms.is_some());
         let others = self.shared_len() - 1;
         let has_backlog = self.may_have_backlog();
@@ -229,7 +247,7 @@ impl Shard {
         }
     }
 
-    fn subscribe_named(
+    pub(super) fn subscribe_named(
         &mut self,
         key: ConnKey,
         destination: &[u8],

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use stompica_proto::error::Code;
 use stompica_proto::escape::escape_into;
-use stompica_proto::{ProtocolError, Version, header};
+use stompica_proto::{Frame, ProtocolError, Version, header};
 
 use crate::ids::{self, ConnKey};
 use crate::queue::{QueueKind, Temporary};
@@ -83,13 +83,15 @@ impl Shard {
         self.own_temporary(key, name).map(Cow::Owned)
     }
 
-    /// Rewrites `reply-to` in a SEND's own header lines, if it names a temporary destination of the sender.
+    /// Rewrites `reply-to` in a SEND's own header lines, if it names a temporary destination of the sender, to which that is
+    /// subscribed from now on if it is a queue.
     ///
     /// # Errors
     /// `E-SUB-COUNT`, `E-DEST-COUNT`.
     pub(super) fn rewrite_reply_to(
         &mut self,
         key: ConnKey,
+        frame: &Frame<'_>,
         reply_to: &[u8],
         headers: &mut Vec<u8>,
     ) -> Result<(), ProtocolError> {
@@ -97,6 +99,7 @@ impl Shard {
             return Ok(());
         }
         let full = self.own_temporary(key, reply_to)?;
+        self.subscribe_to_answers(key, frame, reply_to, &full)?;
         let mut line = [header::REPLY_TO, b":"].concat();
         let start = headers
             .split_inclusive(|byte| *byte == b'\n')
@@ -119,9 +122,7 @@ impl Shard {
     fn own_temporary(&mut self, key: ConnKey, name: &[u8]) -> Result<Vec<u8>, ProtocolError> {
         let shard = self.id();
         let Some(conn) = self.conns.get_mut(key) else { return Ok(name.to_vec()) };
-        let own = conn.temporary.get_or_insert_with(|| {
-            Box::new(Temporary { secret: ids::secret(shard), names: Default::default() })
-        });
+        let own = conn.temporary.get_or_insert_with(|| Box::new(Temporary::new(ids::secret(shard))));
         let full = full_name(name, &own.secret);
         if own.names.contains(name) || self.router.parse(name)?.is_some() {
             return Ok(full);

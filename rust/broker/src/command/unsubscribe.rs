@@ -68,7 +68,7 @@ impl Shard {
     }
 
     /// Removes a subscription of a connection that stays.
-    fn leave(&mut self, key: ConnKey, index: SubscriptionIndex) {
+    pub(super) fn leave(&mut self, key: ConnKey, index: SubscriptionIndex) {
         let hash = self.subscription_hash(&self.router.subscriptions[index as usize].id);
         let mut full = false;
         if let Some(conn) = self.conns.get_mut(key) {

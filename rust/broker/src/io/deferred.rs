@@ -92,7 +92,8 @@ mod tests {
     }
 
     fn queued(subscription: u32) -> Waiting {
-        let message = Message { destination: b"/queue/a", id: b"i", headers: b"", plain: true, body: b"" };
+        let message =
+            Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"" };
         let subscriber = Subscriber { shard: ShardId(0), key: key(subscription) };
         let (queue, consumer, stored) = (key(0), key(0), Stored::new(&message));
         Waiting::Queued(Box::new((ShardId(0), Delivery { subscriber, queue, consumer, stored })))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stompica_proto::{Frame, ProtocolError, header};
 
-use super::{Durable, bad_value, digits, durable_of, setting, whole};
+use super::{Durable, bad_value, digits, durable_of, flag, setting, whole};
 use crate::config::{Kind, SlowConsumer, Unit};
 
 /// What a SUBSCRIBE asks of the broker (PRODUCT.md section 6). The broker takes what is stricter than its own
@@ -21,6 +21,8 @@ pub struct SubscribeOptions {
     pub max_deliveries: Option<u32>,
     /// Wait before the first redelivery.
     pub redelivery_delay: Option<Duration>,
+    /// What its connection sends does not come back.
+    pub no_local: bool,
     /// What a full outbox does to this subscription.
     pub slow_consumer: Option<SlowConsumer>,
 }
@@ -41,6 +43,8 @@ pub fn subscribe_options(frame: &Frame<'_>, id: Option<&[u8]>) -> Result<Subscri
         durable: durable_of(frame, id)?,
         max_deliveries: max_deliveries.and_then(|count| u32::try_from(count).ok()),
         redelivery_delay: setting(frame, header::REDELIVERY_DELAY, REDELIVERY_DELAY, Duration::ZERO)?,
+        no_local: [flag(frame, header::NO_LOCAL)?, flag(frame, header::ACTIVEMQ_NO_LOCAL)?]
+            .contains(&Some(true)),
         slow_consumer: setting(frame, header::SLOW_CONSUMER, Kind::SlowConsumer, SlowConsumer::Disconnect)?,
     })
 }
@@ -177,6 +181,15 @@ mod tests {
         are_refused(&["max-deliveries:0", "max-deliveries:x", "max-deliveries:4294967296"], subscribe);
         are_refused(&["redelivery-delay:", "redelivery-delay:soon", "redelivery-delay:25h"], subscribe);
         are_refused(&["slow-consumer:", "slow-consumer:drop", "slow-consumer:block"], subscribe);
+    }
+
+    #[test]
+    fn no_local_has_two_names() {
+        for line in ["no-local:true", "activemq.noLocal:true", "activemq.noLocal:True\nno-local:false"] {
+            assert!(asked(line).no_local, "{line}");
+        }
+        assert!(!asked("no-local:false").no_local && !asked("id:1").no_local);
+        are_refused(&["no-local:", "no-local:yes", "activemq.noLocal:1"], subscribe);
     }
 
     #[test]

@@ -74,6 +74,11 @@ pub fn require_built_subscribe(frame: &Frame<'_>, kind: Kind, durable: bool) -> 
     if stays {
         require(frame, &(AUTO_DELETE, FALSE))?;
     }
+    if !kind.is_topic() && kind != Kind::Diagnostics {
+        for name in [header::NO_LOCAL, header::ACTIVEMQ_NO_LOCAL] {
+            require(frame, &(name, FALSE))?;
+        }
+    }
     require_routing(frame, header::SUBSCRIPTION_TYPE, kind)?;
     require_routing(frame, header::DESTINATION_TYPE, kind)
 }
@@ -115,6 +120,13 @@ fn require_routing(frame: &Frame<'_>, name: &[u8], kind: Kind) -> Result<(), Pro
         _ => (false, "the destination is a topic by its name; a queue's name starts with /queue/"),
     };
     if shared == is_shared { Ok(()) } else { Err(not_supported(name, text)) }
+}
+
+/// The error for a subscription whose holders share it, each without its own messages.
+#[must_use]
+#[cold]
+pub fn shared_no_local() -> ProtocolError {
+    not_supported(header::NO_LOCAL, "not built yet for a durable subscription that several holders may share")
 }
 
 #[cold]

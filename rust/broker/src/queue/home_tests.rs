@@ -47,6 +47,7 @@ fn stored(name: &str, id: usize, len: usize) -> Stored {
     Stored::new(&Message {
         destination: name.as_bytes(),
         id: id.as_bytes(),
+        sender: 0,
         headers: b"",
         plain: true,
         body: &body,
@@ -351,7 +352,8 @@ fn a_store_forgets_each_message_it_keeps_once_however_it_ends() {
     let queue = home.create(b"/queue/a", QueueKind::Work);
     for number in 0..6_u8 {
         let body = [number];
-        let message = Message { destination: b"/queue/a", id: b"i", headers: b"", plain: true, body: &body };
+        let message =
+            Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: &body };
         let mut stored = Stored::new(&message);
         stored.persistent = number != 5;
         stored.expires_ms = if number == 4 { 10 } else { 0 };

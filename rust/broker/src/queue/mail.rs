@@ -28,6 +28,8 @@ pub enum Source {
         topic: Box<[u8]>,
         /// Several may hold it at a time.
         shared: bool,
+        /// Messages of this connection, its holder, are left out.
+        without: u64,
     },
 }
 

@@ -92,7 +92,19 @@ pub struct Temporary {
     /// Part of their full names.
     pub secret: String,
     /// Their names as the owner uses them.
-    pub names: hashbrown::HashSet<Box<[u8]>, foldhash::fast::RandomState>,
+    pub names: Names,
+    /// Those that it consumes without a SUBSCRIBE, as a `reply-to` named them.
+    pub answered: Names,
+}
+
+type Names = hashbrown::HashSet<Box<[u8]>, foldhash::fast::RandomState>;
+
+impl Temporary {
+    /// None yet.
+    #[must_use]
+    pub fn new(secret: String) -> Self {
+        Temporary { secret, names: Names::default(), answered: Names::default() }
+    }
 }
 
 /// The home of a name with this hash.

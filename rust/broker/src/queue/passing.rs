@@ -98,6 +98,7 @@ mod tests {
         Stored::new(&stompica_proto::encode::Message {
             destination: b"/queue/a",
             id: b"1",
+            sender: 0,
             headers: b"",
             plain: true,
             body: b"x",

@@ -221,7 +221,8 @@ mod tests {
     use super::*;
 
     fn stored(seq: u64, expires_ms: u64) -> Stored {
-        let message = Message { destination: b"/queue/a", id: b"i", headers: b"", plain: true, body: b"b" };
+        let message =
+            Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"b" };
         let mut stored = Stored::new(&message);
         (stored.seq, stored.expires_ms) = (seq, expires_ms);
         stored

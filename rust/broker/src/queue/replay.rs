@@ -200,7 +200,7 @@ mod tests {
     use crate::queue::stale::StaleCounts;
 
     fn stored(destination: &[u8], body: &[u8]) -> Stored {
-        Stored::new(&Message { destination, id: b"i", headers: b"", plain: true, body })
+        Stored::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body })
     }
 
     struct Past {

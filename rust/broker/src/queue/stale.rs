@@ -190,7 +190,8 @@ mod tests {
     use super::*;
 
     fn stored(destination: &[u8], body: &[u8], expires_ms: u64) -> Stored {
-        let mut stored = Stored::new(&Message { destination, id: b"i", headers: b"", plain: true, body });
+        let mut stored =
+            Stored::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body });
         stored.expires_ms = expires_ms;
         stored
     }

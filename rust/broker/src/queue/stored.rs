@@ -70,6 +70,8 @@ pub struct Stored {
     headers_len: u32,
     id_len: u16,
     plain: bool,
+    /// The number of the connection that sent it.
+    sender: u64,
     /// `persistent:true`: a store has to keep it.
     pub persistent: bool,
     /// It belongs to a group.
@@ -111,6 +113,7 @@ impl Stored {
             headers_len: message.headers.len() as u32,
             id_len: message.id.len() as u16,
             plain: message.plain,
+            sender: message.sender,
             persistent: false,
             grouped: false,
             failures: 0,
@@ -169,7 +172,7 @@ impl Stored {
         let (destination, rest) = self.payload.bytes().split_at(self.destination_len as usize);
         let (id, rest) = rest.split_at(usize::from(self.id_len));
         let (headers, body) = rest.split_at(self.headers_len as usize);
-        Message { destination, id, headers, plain: self.plain, body }
+        Message { destination, id, sender: self.sender, headers, plain: self.plain, body }
     }
 
     /// Its destination.
@@ -228,7 +231,7 @@ mod tests {
     use super::*;
 
     fn message<'a>(destination: &'a [u8], headers: &'a [u8]) -> Message<'a> {
-        Message { destination, id: b"e-0-1", headers, plain: true, body: b"body" }
+        Message { destination, id: b"e-0-1", sender: 7, headers, plain: true, body: b"body" }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! `/a/b` differ.
 
 use memchr::memchr;
+use smallvec::SmallVec;
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
@@ -82,6 +83,17 @@ pub fn secret_of(name: &[u8]) -> Option<&[u8]> {
     let rest = name.strip_prefix(TEMPORARY_QUEUE).or_else(|| name.strip_prefix(TEMPORARY_TOPIC))?;
     let (secret, rest) = rest.split_at_checked(SECRET_LEN)?;
     (rest.first() == Some(&b'/') && secret.iter().all(u8::is_ascii_hexdigit)).then_some(secret)
+}
+
+/// A temporary destination as its owner knows it; another name as it is.
+#[must_use]
+pub fn shown(destination: &[u8]) -> SmallVec<[u8; 128]> {
+    let mut own = SmallVec::from_slice(destination);
+    if secret_of(destination).is_some() {
+        // Both prefixes are equally long.
+        own.drain(TEMPORARY_QUEUE.len()..=TEMPORARY_QUEUE.len() + SECRET_LEN);
+    }
+    own
 }
 
 /// The home that a name itself names: that of a temporary queue.

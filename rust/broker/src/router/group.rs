@@ -6,7 +6,7 @@ use stompica_proto::session::AckMode;
 
 use super::receiver::Receiver;
 use crate::chunk::ChunkId;
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, NOBODY};
 use crate::queue::QueueKey;
 use crate::text::Text;
 
@@ -24,13 +24,24 @@ pub enum Framing {
     WebSocket,
 }
 
-/// How a subscriber is to be written to: what subscriptions of one group have in common.
+/// How a subscriber is to be served: what subscriptions of one group have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dialect {
     /// TCP or WebSocket.
     pub framing: Framing,
     /// The receiver's STOMP version.
     pub version: Version,
+    /// Messages of this connection are left out (`no-local`); [`NOBODY`]: none are.
+    pub without: u64,
+}
+
+impl Dialect {
+    /// Whether a message of this sender is to be delivered.
+    #[inline]
+    #[must_use]
+    pub fn takes_from(self, sender: u64) -> bool {
+        self.without == NOBODY || self.without != sender
+    }
 }
 
 /// One SUBSCRIBE.

@@ -94,6 +94,15 @@ impl Router {
         self.subscriptions.get_mut(index as usize)?.receiver.as_deref_mut()
     }
 
+    /// Leaves messages of another connection than before out of a queue that a topic feeds.
+    pub fn leave_out(&mut self, key: SubscriptionKey, sender: u64) {
+        if let Some(Place::Topic { group, .. }) = self.subscription_mut(key).map(|found| found.place)
+            && let Some(group) = self.groups.get_mut(group as usize).filter(|group| group.sink.is_some())
+        {
+            group.dialect.without = sender; // with a sink it is in no index
+        }
+    }
+
     /// Lets a subscription whose messages went into a queue of its own join those that are written to directly.
     pub fn leave_queue(&mut self, key: SubscriptionKey) {
         let Some(found) = self.subscription_mut(key) else { return };

@@ -59,10 +59,10 @@ impl Shard {
                     self.take_stale_workers(&pattern);
                 }
             }
-            Source::Durable { name, topic, shared } => {
+            Source::Durable { name, topic, shared, without } => {
                 let waits = self.home.find(&name).is_some() && to.awaited;
                 let queue;
-                (queue, attached) = self.durable(&name, &topic, shared, to)?;
+                (queue, attached) = self.durable(&name, &topic, (shared, without), to)?;
                 if waits {
                     // What was kept follows the RECEIPT: until that leaves, it has no credit.
                     let consumer = self.home.attach(queue, subscriber, Credit::default());
@@ -97,7 +97,7 @@ impl Shard {
         &mut self,
         name: &[u8],
         topic: &[u8],
-        shared: bool,
+        (shared, without): (bool, u64),
         to: AnswerTo,
     ) -> Result<(QueueKey, Attached), ProtocolError> {
         if let Some(queue) = self.home.find(name) {
@@ -114,12 +114,15 @@ impl Shard {
                 return Err(ProtocolError::new(Code::DurableInUse, text));
             }
             self.home.set_shared(queue, shared);
+            if let Some(binding) = self.bindings.get(&queue).map(|binding| binding.subscription) {
+                self.router.leave_out(binding, without);
+            }
             self.tell_interest(topic, true, Some(to), None);
             return Ok((queue, Attached::Now));
         }
         let queue = self.create_queue(name, QueueKind::Durable { shared })?;
         // Nobody is written to by this group: its messages go into the queue.
-        let dialect = Dialect { framing: Framing::Stomp, version: Version::V1_2 };
+        let dialect = Dialect { framing: Framing::Stomp, version: Version::V1_2, without };
         let nobody = (ConnKey::NONE, None, AckMode::Auto);
         self.hand_out();
         match self.router.subscribe(topic, nobody, dialect, Some(queue), self.queues_everywhere()) {

@@ -74,6 +74,9 @@ impl Shard {
             }
             return;
         };
+        if !self.router.groups[group as usize].dialect.takes_from(stored.message().sender) {
+            return; // its own: nobody else was there when it was to be delivered
+        }
         self.hand_out();
         if let Some(queue) = self.router.groups[group as usize].sink {
             self.home.enqueue_first(queue, stored);

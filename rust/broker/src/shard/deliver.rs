@@ -163,6 +163,9 @@ impl Shard {
 
     fn deliver_to_group(&mut self, message: &Message<'_>, index: GroupIndex) {
         let group = &self.router.groups[index as usize];
+        if !group.dialect.takes_from(message.sender) {
+            return;
+        }
         if let (Some(queue), [member]) = (group.sink, &group.members[..]) {
             let member = *member;
             if !self.routes_to(member) {

@@ -34,7 +34,7 @@ fn text(bytes: &[u8]) -> String {
 /// A queue's name without what others are not to know: the secret of a temporary one, the login of a durable one.
 fn shown(queue: &Queue) -> String {
     match queue.kind {
-        QueueKind::Temporary => text(&super::receive::shown(&queue.name)),
+        QueueKind::Temporary => text(&crate::router::destination::shown(&queue.name)),
         QueueKind::Durable { .. } => {
             text(queue.name.rsplit(|byte| *byte == b'\n').next().unwrap_or_default())
         }

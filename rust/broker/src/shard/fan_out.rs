@@ -158,6 +158,9 @@ impl Shard {
 
     fn fan_out_to_group(&mut self, stored: &mut Stored, index: GroupIndex, key: FanOutKey, newest: u32) {
         let Some(group) = self.router.groups.get(index as usize) else { return };
+        if !group.dialect.takes_from(stored.message().sender) {
+            return;
+        }
         if let (Some(queue), [member]) = (group.sink, &group.members[..]) {
             let member = *member;
             if self.is_meant(member, newest) {

@@ -19,7 +19,7 @@ use crate::diag::answer::Answer;
 use crate::diag::part::Part;
 use crate::diag::stages::{Began, Stage};
 use crate::fan_out::FanOutKey;
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, NOBODY};
 use crate::io::conn::Phase;
 use crate::queue::SubscriptionKey;
 use crate::queue::mail::QueueMail;
@@ -190,8 +190,14 @@ impl Shard {
         let headers = [&answer.header_lines(), own].concat();
         let body = answer.body();
         let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
-        let message =
-            Message { destination: name, id: &id, headers: &headers, plain: false, body: body.as_bytes() };
+        let message = Message {
+            destination: name,
+            id: &id,
+            sender: NOBODY,
+            headers: &headers,
+            plain: false,
+            body: body.as_bytes(),
+        };
         let shards = self.router.remote(destination);
         if shards != 0 {
             self.mail_message(&message, shards);
@@ -265,8 +271,14 @@ impl Shard {
         let name = watch.name.clone();
         let (headers, body) = (answer.header_lines(), answer.body());
         let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
-        let message =
-            Message { destination: &name, id: &id, headers: &headers, plain: false, body: body.as_bytes() };
+        let message = Message {
+            destination: &name,
+            id: &id,
+            sender: NOBODY,
+            headers: &headers,
+            plain: false,
+            body: body.as_bytes(),
+        };
         self.hand_out();
         self.tails.begin();
         let found = &self.router.groups[group as usize];

@@ -175,6 +175,7 @@ struct Item {
     id_len: u32,
     headers_len: u32,
     body_len: u32,
+    sender: u64,
     plain: bool,
     /// It belongs to a transaction, as its neighbours do.
     joined: bool,
@@ -197,6 +198,7 @@ impl Batch {
             id_len: message.id.len() as u32,
             headers_len: message.headers.len() as u32,
             body_len: message.body.len() as u32,
+            sender: message.sender,
             plain: message.plain,
             joined: self.joining,
         });
@@ -253,7 +255,10 @@ impl Batch {
         let id = part(item.id_len);
         let headers = part(item.headers_len);
         let body = part(item.body_len);
-        Some((Message { destination, id, headers, plain: item.plain, body }, from + offset + 1))
+        Some((
+            Message { destination, id, sender: item.sender, headers, plain: item.plain, body },
+            from + offset + 1,
+        ))
     }
 
     /// Bytes reserved.
@@ -272,8 +277,14 @@ mod tests {
         let mut batch = Batch::default();
         for (number, shards) in [(1_u8, 0b01), (2, 0b11), (3, 0b10)] {
             let body = [number];
-            let message =
-                Message { destination: b"/t", id: b"0-0-1", headers: b"a:1\n", plain: true, body: &body };
+            let message = Message {
+                destination: b"/t",
+                id: b"0-0-1",
+                sender: 7,
+                headers: b"a:1\n",
+                plain: true,
+                body: &body,
+            };
             batch.push(&message, shards);
         }
         assert_eq!((batch.shards(), batch.count_for(ShardId(0)), batch.count_for(ShardId(2))), (0b11, 2, 0));

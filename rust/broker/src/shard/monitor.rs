@@ -10,7 +10,7 @@ use super::gather::Purpose;
 use super::timer::Due;
 use crate::diag::Query;
 use crate::diag::part::{Part, QueueRow};
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, NOBODY};
 use crate::router::destination::MONITOR;
 
 /// Time between two texts.
@@ -50,7 +50,14 @@ impl Shard {
         let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
         let body = text(queues);
         let headers = b"content-type:text/plain\n";
-        let message = Message { destination: MONITOR, id: &id, headers, plain: true, body: body.as_bytes() };
+        let message = Message {
+            destination: MONITOR,
+            id: &id,
+            sender: NOBODY,
+            headers,
+            plain: true,
+            body: body.as_bytes(),
+        };
         let shards = self.router.remote(destination);
         self.publish(&message, destination, shards);
     }

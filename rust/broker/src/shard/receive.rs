@@ -23,21 +23,11 @@ use crate::queue::parts::{Credit, Delivery, GivenBack, Progress};
 use crate::queue::stored::Stored;
 use crate::queue::unacked::{Origin, Taken, TakenOnes};
 use crate::queue::{ConsumerKey, Subscriber, SubscriptionKey};
-use crate::router::destination::{SECRET_LEN, TEMPORARY_QUEUE, secret_of};
+use crate::router::destination::shown;
 use crate::router::group::Framing;
 
 /// No home is lent more than this at a time, in messages.
 const LOAN_MAX: i64 = 64;
-
-/// A temporary destination as its owner knows it; another name as it is.
-pub(super) fn shown(destination: &[u8]) -> SmallVec<[u8; 128]> {
-    let mut own = SmallVec::from_slice(destination);
-    if secret_of(destination).is_some() {
-        // Both prefixes are equally long.
-        own.drain(TEMPORARY_QUEUE.len()..=TEMPORARY_QUEUE.len() + SECRET_LEN);
-    }
-    own
-}
 
 impl Shard {
     /// Hands a message of a queue to one of this shard's subscriptions, or gives it back if that is gone.

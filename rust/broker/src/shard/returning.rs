@@ -94,7 +94,8 @@ mod tests {
     fn taken(numbers: std::ops::Range<u64>) -> TakenOnes {
         let key = Key { index: 0, generation: 0 };
         let origin = Origin { home: ShardId(0), queue: key, consumer: key };
-        let message = Message { destination: b"/queue/a", id: b"i", headers: b"", plain: true, body: b"" };
+        let message =
+            Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"" };
         let one = |number| Taken { number, id_hash: 0, origin, stored: Stored::new(&message) };
         numbers.map(one).collect()
     }

@@ -1,0 +1,70 @@
+//! Answers without a SUBSCRIBE, as in RabbitMQ: a SEND whose `reply-to` names a temporary queue of the sender's own
+//! subscribes to it under the queue's name, with `ack:auto`. A SUBSCRIBE of the client's own, before or after, takes its
+//! place.
+
+use stompica_proto::session::AckMode;
+use stompica_proto::{Frame, ProtocolError};
+
+use super::subscribe::Wanted;
+use crate::ids::ConnKey;
+use crate::options::SubscribeOptions;
+use crate::queue::QueueKind;
+use crate::router::destination::shown;
+use crate::shard::Shard;
+
+impl Shard {
+    /// Subscribes a connection to its temporary queue, unless somebody consumes that already. `name` is its own name of
+    /// it, `full` the broker's.
+    ///
+    /// # Errors
+    /// `E-SUB-COUNT`.
+    pub(super) fn subscribe_to_answers(
+        &mut self,
+        key: ConnKey,
+        frame: &Frame<'_>,
+        name: &[u8],
+        full: &[u8],
+    ) -> Result<(), ProtocolError> {
+        let queue = self.home.find(full).and_then(|queue| self.home.queue(queue));
+        // A pattern has no queue; and an id that is in use is the client's own business.
+        if queue.is_none_or(|queue| self.home.consumers_of(queue) > 0)
+            || self.find_subscription(key, name).is_some()
+        {
+            return Ok(());
+        }
+        self.check_subscription(key, name)?;
+        let wanted = Wanted { frame, id: Some(name), destination: name, ack: AckMode::Auto };
+        let options = SubscribeOptions::default();
+        self.subscribe_named(key, full, QueueKind::Temporary, &wanted, &options, None)?;
+        if let Some(own) = self.conns.get_mut(key).and_then(|conn| conn.temporary.as_mut()) {
+            own.answered.insert(name.into());
+        }
+        Ok(())
+    }
+
+    /// The connection subscribes to this temporary queue, or to all that match this pattern, itself.
+    pub(super) fn leave_answers(&mut self, key: ConnKey, destination: &[u8]) {
+        let Some(own) = self.conns.get_mut(key).and_then(|conn| conn.temporary.as_mut()) else { return };
+        if own.answered.is_empty() {
+            return;
+        }
+        let name = shown(destination);
+        let left: Vec<Box<[u8]>> = match self.router.parse(&name) {
+            Ok(Some(pattern)) => {
+                self.budget.visit(own.answered.len());
+                own.answered.extract_if(|name| pattern.matches(name)).collect()
+            }
+            _ => own.answered.take(&*name).into_iter().collect(),
+        };
+        for name in left {
+            // Unless the client has unsubscribed meanwhile, and uses the id for something else.
+            let index = self.find_subscription(key, &name).filter(|index| {
+                let receiver = self.router.subscriptions[*index as usize].receiver.as_deref();
+                receiver.is_some_and(|receiver| *receiver.destination == *name)
+            });
+            if let Some(index) = index {
+                self.leave(key, index);
+            }
+        }
+    }
+}
