@@ -45,14 +45,20 @@ fn take(session: &mut Session, decoder: &mut Decoder, frame: &Frame<'_>) -> Goes
             assert!(!was_connected && session.is_connected());
             decoder.connected(session.version());
             let mut out = Vec::new();
-            encode::connected(&mut out, session.version(), "s", (0, 0));
+            encode::connected(&mut out, session.version(), "s", (0, 0), None);
             lines_of(&out, b"CONNECTED");
         }
         Ok(Request::Diagnose { .. }) => {}
         Ok(Request::Send { destination, body, plain, .. }) => {
             assert!(was_connected && !destination.is_empty());
-            let message =
-                Message { destination: &destination, id: b"0-1", headers: &own_headers, plain, body };
+            let message = Message {
+                destination: &destination,
+                id: b"0-1",
+                sender: 0,
+                headers: &own_headers,
+                plain,
+                body,
+            };
             Version::ALL.into_iter().for_each(|version| hand_on(&message, version));
         }
         Ok(Request::Disconnect) => {
