@@ -26,6 +26,10 @@ def begun(number: int) -> Sequence[bytes]:
     return [LOGIN, frames.send("/topic/a", "x" * 400_000, content_length=1_000_000)[:-1]]
 
 
+def uncounted(number: int) -> Sequence[bytes]:
+    return [LOGIN, b"SEND\ndestination:/topic/a\n\n", b"x" * 900_000]
+
+
 def half_heads(number: int) -> Sequence[bytes]:
     return [LOGIN, b"SEND\n" + b"".join(b"h%d:%s\n" % (at, LONG.encode()) for at in range(90))]
 
@@ -82,6 +86,7 @@ def nothing(number: int) -> Sequence[bytes]:
 ATTACKS = [
     Attack("input that is only announced", announced, connections=280),
     Attack("input that has begun", begun, connections=280),
+    Attack("bodies without length", uncounted, connections=150),
     Attack("half a head", half_heads, connections=200),
     Attack("half a login", half_logins, connections=300, hold_s=1.5),
     Attack("half a request", half_requests, connections=300, hold_s=1.5),

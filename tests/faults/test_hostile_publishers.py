@@ -26,6 +26,14 @@ def queues(number: int) -> Sequence[bytes]:
     return [LOGIN, *(frames.send(f"/queue/{number}.{at}", "x") for at in range(5000))]
 
 
+def queues_of_long_names(number: int) -> Sequence[bytes]:
+    return [LOGIN, *(frames.send(f"/queue/{number}.{at}.{LONG}", "x") for at in range(2000))]
+
+
+def a_long_queue(number: int) -> Sequence[bytes]:
+    return [LOGIN, *(frames.send("/queue/long", "x" * 10_000, receipt="r") for _ in range(8000))]
+
+
 def unacknowledged(number: int) -> Sequence[bytes]:
     taken = frames.subscribe("/queue/taken", "0", ack="client-individual", prefetch_count=0)
     return [LOGIN, taken, *(frames.send("/queue/taken", "x" * 100) for _ in range(20_000))]
@@ -50,6 +58,11 @@ def last_values(number: int) -> Sequence[bytes]:
 
 def stale(number: int) -> Sequence[bytes]:
     return [LOGIN, *(frames.send(f"/topic/{number}.{at}", "x" * 3000) for at in range(5000))]
+
+
+def temporary_names(number: int) -> Sequence[bytes]:
+    asked = [frames.send("/topic/a", "x", reply_to=f"/temp-queue/{at}.{LONG}") for at in range(9000)]
+    return [LOGIN, *asked]
 
 
 def open_transactions(number: int) -> Sequence[bytes]:
@@ -81,6 +94,8 @@ ATTACKS = [
     Attack("names that stay resolved, of maximum length", unsubscribed_names, connections=4),
     Attack("names that stay resolved", short_names, connections=4),
     Attack("queues", queues, connections=4),
+    Attack("queues of long names", queues_of_long_names, connections=2, settings={"publish_timeout": "2s"}),
+    Attack("one long queue", a_long_queue, settings={"publish_timeout": "2s"}),
     Attack("unacknowledged deliveries", unacknowledged),
     Attack(
         "deliveries that were taken back",
@@ -92,6 +107,7 @@ ATTACKS = [
     Attack("timers of expiries", falling_expiries, reads=True),
     Attack("last values", last_values),
     Attack("stale messages", stale, connections=3, settings={"TTL": "1500"}),
+    Attack("temporary names", temporary_names, connections=3, settings={"publish_timeout": "2s"}),
     Attack("open transactions", open_transactions, connections=5),
     Attack("queues of a COMMIT", commits_to_many_queues, connections=2),
     Attack("outboxes of a topic", to_a_crowd, connections=60),

@@ -79,6 +79,11 @@ def watches(number: int) -> Sequence[bytes]:
     return [LOGIN, *asked, *(frames.unsubscribe(f"{at}") for at in range(150))]
 
 
+def retained_for_many(number: int) -> Sequence[bytes]:
+    kept = [frames.send(f"/topic/r{at}", "x" * 3000, retain="set", expiration=4000) for at in range(2000)]
+    return [LOGIN, *kept, *(frames.subscribe("/topic/*", str(at)) for at in range(100))]
+
+
 ATTACKS = [
     Attack("subscriptions", subscribers, connections=10, rounds=2),
     # A connection's end takes all of its subscriptions in one turn, whose names are looked at octet by octet.
@@ -91,6 +96,7 @@ ATTACKS = [
     Attack("consumers of patterns of queues", consumers_of_patterns),
     Attack("durable subscriptions that end at once", durables_that_end_at_once, connections=5, reads=True),
     Attack("watches of DIAG", watches, connections=2),
+    Attack("retained messages for many", retained_for_many),
 ]
 
 

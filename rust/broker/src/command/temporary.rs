@@ -87,7 +87,7 @@ impl Shard {
     /// subscribed from now on if it is a queue.
     ///
     /// # Errors
-    /// `E-SUB-COUNT`, `E-DEST-COUNT`.
+    /// `E-SUB-COUNT`, `E-DEST-COUNT`, `E-MEMORY`.
     pub(super) fn rewrite_reply_to(
         &mut self,
         key: ConnKey,
@@ -121,6 +121,10 @@ impl Shard {
     /// The full name of a connection's own temporary destination, made if need be. A pattern makes nothing.
     fn own_temporary(&mut self, key: ConnKey, name: &[u8]) -> Result<Vec<u8>, ProtocolError> {
         let shard = self.id();
+        let own = self.conns.get(key).and_then(|conn| conn.temporary.as_ref());
+        if own.is_none_or(|own| !own.names.contains(name)) {
+            self.require_memory_for(name, &[])?;
+        }
         let Some(conn) = self.conns.get_mut(key) else { return Ok(name.to_vec()) };
         let own = conn.temporary.get_or_insert_with(|| Box::new(Temporary::new(ids::secret(shard))));
         let full = full_name(name, &own.secret);

@@ -24,8 +24,8 @@ impl Shard {
         found
     }
 
-    /// Refuses a subscription that would take what is held over 95 % of `memory_limit`: nothing but its client can end
-    /// it, so it is no use to wait.
+    /// Refuses a subscription or temporary destination that would take what is held over 95 % of `memory_limit`:
+    /// nothing but its client can end it, so it is no use to wait.
     ///
     /// # Errors
     /// `E-MEMORY`.
@@ -38,7 +38,7 @@ impl Shard {
         if held.saturating_add(wanted) <= limit / 100 * 95 {
             return Ok(());
         }
-        let text = format!("{held} bytes are held, memory_limit is {limit}: no room for a subscription");
+        let text = format!("{held} bytes are held, memory_limit is {limit}: no room for another name");
         Err(ProtocolError::new(Code::Memory, text))
     }
 }

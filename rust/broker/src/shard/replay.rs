@@ -22,6 +22,8 @@ use crate::queue::{Subscriber, SubscriptionKey};
 const VISITS_MAX: usize = 2000;
 /// Subscriptions of one connection that are asked whether they have room, in one turn.
 const ASKED_MAX: usize = 64;
+/// Windows on their way to one connection: they are encoded as they come.
+const WINDOWS_MAX: usize = 8;
 
 /// The replays of one home, and who asks other homes for more.
 #[derive(Debug, Default)]
@@ -122,6 +124,9 @@ impl Shard {
         self.budget.visit(visits.count);
         self.budget.deliveries += found.len();
         for (stored, retained) in found {
+            if subscriber.shard != self.id {
+                self.budget.encoded += stored.size();
+            }
             self.tell(subscriber.shard, QueueMail::Backlog(subscriber.key, stored, retained));
         }
         match step {
@@ -200,7 +205,8 @@ impl Shard {
             let Some(conn) = self.conns.get_mut(key) else { return };
             let Some(pulls) = &mut conn.pulls else { return };
             let waiting = conn.outbox.bytes() + pulls.windows * WINDOW_BYTES;
-            let has_room = waiting + WINDOW_BYTES <= limit / 2 || waiting <= limit / 64;
+            let has_room =
+                pulls.windows < WINDOWS_MAX && (waiting + WINDOW_BYTES <= limit / 2 || waiting <= limit / 64);
             if !has_room || conn.deferred.is_some() || (pulls.unasked == 0 && !pulls.wanting.is_empty()) {
                 return;
             }
