@@ -112,9 +112,10 @@ impl Home {
             && let Some(front) = new.get(first)
         {
             queue.turns = size(front) - place;
+            queue.place = place;
         }
         queue.ready.extend(in_turn.map(|pattern| Taker::Pattern(*pattern)));
-        if new.len() > 1 {
+        if !new.is_empty() {
             self.rotation = self.rotation.wrapping_add(1);
         }
     }

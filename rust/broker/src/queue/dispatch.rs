@@ -135,14 +135,24 @@ impl Home {
         }
     }
 
-    /// Asks a pattern's consumers in turn. Where nobody has credit, the queue waits for one of them.
+    /// Asks a pattern's consumers in turn, from where this queue's own round stands. Where nobody has credit, the queue
+    /// waits for one of them.
     fn ask_pattern(&mut self, key: PatternKey, queue: QueueKey, avoid: Option<ConsumerKey>) -> Asked {
         let Some(pattern) = self.patterns.get_mut(key) else { return Asked::Gone };
+        let mut place = self.queues.get(queue).map_or(0, |queue| queue.place);
         let mut avoided = None;
         let mut chosen = None;
-        while let Some(next) = pattern.ring.pop_front() {
-            let Some(consumer) = self.consumers.get_mut(next) else { continue };
+        for _ in 0..pattern.ring.len() {
+            if place >= pattern.ring.len() {
+                place = place.checked_rem(pattern.ring.len()).unwrap_or_default();
+            }
+            let Some(next) = pattern.ring.get(place).copied() else { break };
+            let Some(consumer) = self.consumers.get_mut(next) else {
+                pattern.ring.swap_remove_back(place);
+                continue;
+            };
             if !consumer.credit.is_left() {
+                pattern.ring.swap_remove_back(place);
                 consumer.starved = true;
                 self.visited += 1;
                 if !consumer.wanting && consumer.credit.messages <= 0 {
@@ -151,14 +161,15 @@ impl Home {
                 }
             } else if Some(next) == avoid {
                 avoided = avoid;
+                place += 1;
             } else {
                 chosen = Some(next);
+                place += 1;
                 break;
             }
         }
-        pattern.ring.extend(chosen);
-        if let Some(avoided) = avoided {
-            pattern.ring.push_front(avoided);
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.place = place;
         }
         match (chosen, avoided) {
             (Some(chosen), _) => Asked::Has(chosen),

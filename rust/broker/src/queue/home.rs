@@ -1,10 +1,10 @@
 //! All queues that have their home on one shard, their consumers, and who gets what next.
 //!
 //! In a queue's `ready` ring stand its consumers and the patterns that match it; a pattern has a ring of its own
-//! consumers, which all of its queues share. A consumer of one queue is either in that queue's ring or `starved`, once
-//! it was found without credit; one of a pattern likewise in the pattern's ring. A pattern stands in a queue's ring, or
-//! the queue in the pattern's list of those that found nobody there. Credit that comes back puts a consumer back into
-//! its ring. So a delivery costs no search, however many consumers a queue and however many queues a pattern has.
+//! consumers, which all of its queues share; each queue has its own place in it, and so goes round all of them. A
+//! consumer of one queue is either in that queue's ring or `starved`, once it was found without credit; one of a
+//! pattern likewise in the pattern's ring. A pattern stands in a queue's ring, or the queue in the pattern's list of
+//! those that found nobody there. Credit that comes back puts a consumer back into its ring. No delivery searches.
 //!
 //! A consumer of one queue has all its credit at that queue's home. That of a consumer of a pattern is spread over all
 //! homes; one that runs out of it asks for more ([`Effect::Want`]), and others give up what they do not need

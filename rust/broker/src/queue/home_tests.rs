@@ -434,6 +434,30 @@ proptest! {
     }
 
     #[test]
+    fn each_queue_goes_round_all_consumers_of_a_pattern(
+        consumers in 1..6_usize,
+        order in prop::collection::vec(0..4_usize, 1..100),
+    ) {
+        let mut home = home();
+        for number in 0..consumers {
+            home.attach_pattern(b"#jobs/*", subscriber(number), messages(Credit::UNLIMITED));
+        }
+        let names = ["#jobs/a", "#jobs/b", "#jobs/c", "#jobs/d"];
+        let queues = names.map(|name| home.create(name.as_bytes(), QueueKind::Worker));
+        let mut counts = vec![vec![0_usize; consumers]; names.len()];
+        for (id, queue) in order.iter().enumerate() {
+            home.enqueue(queues[*queue], stored(names[*queue], id, 1));
+            home.dispatch(usize::MAX);
+            for delivery in take_deliveries(&mut home) {
+                counts[*queue][delivery.subscriber.key.index as usize] += 1;
+            }
+        }
+        for (queue, of) in counts.iter().enumerate() {
+            prop_assert!(of.iter().max() <= of.iter().min().map(|least| least + 1).as_ref(), "{}: {:?}", queue, of);
+        }
+    }
+
+    #[test]
     fn many_queues_with_one_message_each_are_shared_evenly(consumers in 1..6_usize, queues in 1..40_usize) {
         let mut home = home();
         for number in 0..consumers {

@@ -36,6 +36,8 @@ pub struct Queue {
     pub(super) ready: VecDeque<Taker>,
     /// Messages that the pattern in front of `ready` gets before it is the next one's turn; 0: its round begins.
     pub(super) turns: usize,
+    /// Where its own round goes on in the ring of the pattern in front, so that each queue goes round all consumers.
+    pub(super) place: usize,
     /// Consumers that named this queue, not a pattern.
     pub(super) exact: u32,
     /// The patterns that match its name, sorted, as of a generation of them.
@@ -67,6 +69,7 @@ impl Queue {
             reserved_bytes: 0,
             ready: VecDeque::new(),
             turns: 0,
+            place: 0,
             exact: 0,
             patterns: Vec::new(),
             patterns_as_of: 0,
