@@ -140,7 +140,7 @@ def test_subscriptions_that_end_in_the_middle_get_all_their_receipts(limited: Br
         for _ in range(20):
             wire.expect("MESSAGE")
         wire.send(*(frames.unsubscribe(str(at), receipt=f"u{at}") for at in range(SUBSCRIPTIONS)))
-        receipts = []
+        receipts: list[str] = []
         while len(receipts) < 2 * SUBSCRIPTIONS:
             frame = wire.recv_frame()
             if frame.command == "RECEIPT":

@@ -67,6 +67,20 @@ def test_who_has_subscribed_gets_them_there_alone(client: Clients, service: Serv
     wire.barrier(service.wire)
 
 
+def test_a_pattern_counts_for_queues_that_were_there_before_it(client: Clients, service: Service) -> None:
+    """Also before the home has come to each of them."""
+    wire, numbers = client(), range(3000)
+    wire.send(*(frames.subscribe(f"{ANSWERS}/{number}", str(number)) for number in numbers))
+    wire.send(*(frames.unsubscribe(str(number)) for number in numbers))
+    wire.barrier()
+    asked = [frames.send(service.queue, "?", reply_to=f"{ANSWERS}/{number}") for number in numbers[-20:]]
+    wire.send(frames.subscribe(ANSWERS + "/*", "mine"), *asked)
+    answers = [frames.send(service.wire.expect_message()["reply-to"], "x") for _ in asked]
+    service.wire.send(*answers)
+    for _ in asked:
+        wire.expect_message("x", subscription="mine")
+
+
 @pytest.mark.parametrize("pattern", [ANSWERS, "/temp-queue/*"])
 def test_who_subscribes_later_gets_them_there_from_then_on(client: Clients, service: Service, pattern: str) -> None:
     wire = client()

@@ -25,9 +25,8 @@ impl Shard {
         name: &[u8],
         full: &[u8],
     ) -> Result<(), ProtocolError> {
-        let queue = self.home.find(full).and_then(|queue| self.home.queue(queue));
         // A pattern has no queue; and an id that is in use is the client's own business.
-        if queue.is_none_or(|queue| self.home.consumers_of(queue) > 0)
+        if self.home.find(full).is_none_or(|queue| self.home.is_consumed(queue))
             || self.find_subscription(key, name).is_some()
         {
             return Ok(());

@@ -88,9 +88,10 @@ impl Shard {
     }
 
     /// STOMP 1.0 may unsubscribe by destination what it subscribed with an id.
-    fn find_by_destination(&self, key: ConnKey, name: &[u8]) -> Option<SubscriptionIndex> {
+    fn find_by_destination(&mut self, key: ConnKey, name: &[u8]) -> Option<SubscriptionIndex> {
         let conn =
             self.conns.get(key).filter(|conn| conn.session.version() == stompica_proto::Version::V1_0)?;
+        self.budget.visit(conn.subscriptions.len());
         let named = |at: &SubscriptionIndex| {
             let found = &self.router.subscriptions[*at as usize];
             match (&found.receiver, found.entry()) {

@@ -50,8 +50,8 @@ impl Home {
         queue.exact + of_patterns.map(|pattern| pattern.consumers).sum::<u32>()
     }
 
-    /// Whether anybody consumes a queue.
-    pub(super) fn is_consumed(&mut self, key: QueueKey) -> bool {
+    /// Whether anybody consumes a queue, by a pattern that has just come as well.
+    pub fn is_consumed(&mut self, key: QueueKey) -> bool {
         self.match_patterns(key);
         self.queues.get(key).is_some_and(|queue| queue.exact > 0 || !queue.patterns.is_empty())
     }

@@ -1,0 +1,24 @@
+"""STOMP 1.0 names subscriptions by destination: whoever has many of them does not hold up the others (PRODUCT.md 7)."""
+
+from __future__ import annotations
+
+from tests.support import frames
+from tests.support.clients import Clients, StartBroker
+from tests.support.diagnostics import shards_sum
+
+COUNT = 5000
+VISITS_MAX = 20_000
+"""What one turn looks at, with what it has begun."""
+
+
+def test_each_search_counts_as_work_of_its_turn(client: Clients, start_broker: StartBroker) -> None:
+    """Each UNSUBSCRIBE looks through half of those that are left."""
+    broker = start_broker()
+    watcher, wire = client(to=broker, timeout=60), client("1.0", to=broker, timeout=60)
+    wire.send(*(frames.subscribe(f"/topic/one/{number}", f"{number}") for number in range(COUNT)))
+    wire.barrier()
+    before = shards_sum(watcher, "turns")
+    named = (frames.unsubscribe(None, ("destination", f"/topic/one/{number}")) for number in range(COUNT))
+    wire.send(*named, frames.send("/topic/one", receipt="done"))
+    wire.expect_receipt("done")
+    assert shards_sum(watcher, "turns") - before > COUNT * COUNT / 4 / VISITS_MAX
