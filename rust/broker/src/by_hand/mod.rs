@@ -190,8 +190,15 @@ impl Drop for ByHand {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::BuildHasher as _;
+
+    use stompica_proto::encode::Message;
+
     use super::client::Client;
     use super::*;
+    use crate::queue::home_of;
+    use crate::queue::mail::QueueMail;
+    use crate::queue::stored::Stored;
 
     #[test]
     fn a_session_across_two_shards_leaves_nothing() {
@@ -241,5 +248,41 @@ mod tests {
             assert!(subscriber.read(usize::MAX));
             assert_eq!(subscriber.deliveries.len(), 1, "on shard {shard}");
         }
+    }
+
+    #[test]
+    fn a_message_that_found_nobody_comes_before_the_next_one_of_its_publisher() {
+        let (publishers, home, subscribers) = (0, 1, 2);
+        let mut broker =
+            ByHand::new(Config { writers: 3, ttl_ms: 3_600_000, ..Config::default() }).expect("polls");
+        let homed =
+            |name: &String| home_of(broker.shared.hasher.hash_one(name.as_bytes()), 3) == ShardId(home as u8);
+        let name = (0..).map(|at| format!("/topic/{at}")).find(homed).expect("one of three");
+        let mut publisher = Client::new(broker.connect(publishers).expect("sockets"));
+        let mut subscriber = Client::new(broker.connect(subscribers).expect("sockets"));
+        publisher.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        subscriber.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        broker.run();
+        subscriber.say(format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0").as_bytes());
+        (0..3).for_each(|_| broker.turn(subscribers));
+        broker.turn(home);
+        // As if the publisher's shard had routed it just before the news of the subscription came there.
+        let message = Message {
+            destination: name.as_bytes(),
+            id: b"first",
+            headers: b"",
+            plain: true,
+            body: b"",
+            sender: 0,
+        };
+        let stale = QueueMail::Stale(Stored::new(&message));
+        broker.shared.mailboxes[home].add_frames(1);
+        broker.shared.mailboxes[home].post(&mut vec![Mail::Queue(ShardId(publishers as u8), vec![stale])]);
+        publisher.say(format!("SEND\ndestination:{name}\n\nsecond\0").as_bytes());
+        broker.turn(publishers);
+        broker.turn(subscribers);
+        broker.run();
+        assert!(subscriber.read(usize::MAX));
+        assert_eq!((subscriber.deliveries.len(), subscriber.deliveries[0].0.as_str()), (2, "first"));
     }
 }

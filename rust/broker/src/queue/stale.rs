@@ -23,7 +23,7 @@ impl StaleCounts {
     #[must_use]
     pub fn new(homes: usize) -> Self {
         let oldest = (0..homes).map(|_| AtomicU64::new(u64::MAX)).collect();
-        StaleCounts { count: AtomicUsize::new(0), arrivals: AtomicU64::new(0), oldest }
+        StaleCounts { count: AtomicUsize::new(0), arrivals: AtomicU64::new(1), oldest }
     }
 
     /// The home with the oldest message.
@@ -56,11 +56,14 @@ impl Stale {
         }
     }
 
-    /// Holds a message until its time, which is set. Above `messages_max` the oldest one of all homes has to go: returns
-    /// where it is.
+    /// Holds a message until its time, which is set; one that was taken out and comes back has its old place. Above
+    /// `messages_max` the oldest one of all homes has to go: returns where it is.
     #[must_use]
     pub fn hold(&mut self, stored: Stored, messages_max: usize) -> Option<ShardId> {
-        let arrival = self.counts.arrivals.fetch_add(1, Ordering::Relaxed);
+        let arrival = match stored.seq {
+            old if old != 0 && !self.by_arrival.contains_key(&old) => old,
+            _ => self.counts.arrivals.fetch_add(1, Ordering::Relaxed),
+        };
         self.by_name.entry(stored.destination().into()).or_default().insert(arrival);
         self.expiring.insert((stored.expires_ms, arrival));
         self.by_arrival.insert(arrival, stored);
@@ -90,7 +93,8 @@ impl Stale {
     }
 
     fn remove(&mut self, arrival: u64) -> Option<Stored> {
-        let stored = self.by_arrival.remove(&arrival)?;
+        let mut stored = self.by_arrival.remove(&arrival)?;
+        stored.seq = arrival;
         self.counts.count.fetch_sub(1, Ordering::Relaxed);
         self.publish_oldest();
         self.expiring.remove(&(stored.expires_ms, arrival));
@@ -216,5 +220,19 @@ mod tests {
             (counts.count.load(Ordering::Relaxed), stale.next_ms(), stale.by_name.len()),
             (0, None, 0)
         );
+    }
+
+    #[test]
+    fn a_message_that_comes_back_has_its_old_place() {
+        let mut stale = Stale::new(ShardId(0), Arc::new(StaleCounts::new(1)));
+        for number in 0..3 {
+            assert!(stale.hold(stored(b"/a", &[number], 10), 4).is_none());
+        }
+        let mut taken = stale.take_named(b"/a");
+        for _ in 0..3 {
+            assert!(stale.hold(taken.pop().expect("three were held"), 4).is_none());
+        }
+        let bodies: Vec<u8> = stale.take_named(b"/a").iter().map(|it| it.message().body[0]).collect();
+        assert_eq!(bodies, [0, 1, 2]);
     }
 }

@@ -98,6 +98,7 @@ impl Home {
     pub(super) fn leave_unmatched(&mut self, mut stored: Stored) {
         self.forget(&stored);
         stored.record = NO_RECORD;
+        stored.seq = 0;
         self.effects.push(Effect::Unmatched(stored));
     }
 

@@ -135,10 +135,11 @@ impl Shard {
         self.config.ttl_ms > 0 && self.router.entry_count(destination) == 0
     }
 
-    /// A message that found no subscriber where it was sent: somebody may have come since.
+    /// A message that found no subscriber where it was sent: somebody may have come since. While its sender's shard has
+    /// not said that it has seen them, it is held for them: what they are sent live must not come before it.
     pub(super) fn place_stale(&mut self, stored: Stored) {
         let Ok(destination) = self.destination(stored.destination()) else { return };
-        if self.router.entry_count(destination) > 0 {
+        if self.router.entry_count(destination) > 0 && self.backlogs.is_empty() {
             let shards = self.router.remote(destination);
             // Its publisher may have sent one before it that is on its way.
             self.fan_outs.in_order = true;
