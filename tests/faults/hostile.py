@@ -61,8 +61,6 @@ class Attack:
     reads: bool = False
     """Whether it reads and forgets what it is told."""
     leaves_by_reset: bool = True
-    visits_max: int = TURN_VISITS_MAX
-    """Most that one turn may look at."""
     hold_s: float = 0.3
     """How long they stay once they have said it all."""
 
@@ -215,7 +213,7 @@ def endure(start_broker: StartBroker, attack: Attack) -> None:
         assert peak_kib <= RESIDENT_KIB_MAX, f"{attack.fills}: peak {peak_kib >> 10} MiB"
         assert turn["max_turn_bytes"] <= TURN_BYTES_MAX, turn
         assert turn["max_turn_deliveries"] <= TURN_DELIVERIES_MAX, turn
-        assert turn["max_turn_visits"] <= attack.visits_max, turn
+        assert turn["max_turn_visits"] <= TURN_VISITS_MAX, turn
         eventually(lambda: total(ask(observer, "shards"), "connections") == 1, "the attackers' connections end", 20)
         eventually(lambda: descriptors(broker.pid) == before - 1, "their descriptors are given back", 20)
         with tidying(broker):

@@ -154,6 +154,7 @@ impl Shard {
             let rehash = |&at: &SubscriptionIndex| hasher.hash_one(&*subscriptions[at as usize].id);
             conn.subscriptions.insert_unique(hash, index, rehash);
         }
+        self.count_names();
     }
 
     pub(super) fn subscribe_topic(

@@ -137,8 +137,8 @@ pub struct Conn {
     pub since_ms: u64,
     /// Last byte in.
     pub read_ms: u64,
-    /// The shard's turn in which that was.
-    pub read_turn: u64,
+    /// The shard's round of mail in which that was.
+    pub read_round: u64,
     /// Last byte out.
     pub written_ms: u64,
     /// The deadline that is in the timers.
@@ -198,7 +198,7 @@ impl Conn {
             dropped: 0,
             since_ms: now_ms,
             read_ms: now_ms,
-            read_turn: 0,
+            read_round: 0,
             written_ms: now_ms,
             deadline_ms: NEVER,
             counted_bytes: 0,

@@ -95,7 +95,7 @@ impl Shard {
 
     /// Every message that came has reached its subscriptions here.
     fn is_delivered(&self) -> bool {
-        self.inbound.is_empty() && self.fan_outs.is_empty()
+        !self.incoming.has_work() && self.inbound.is_empty() && self.fan_outs.is_empty()
     }
 
     fn cut_off_draining(&mut self) {

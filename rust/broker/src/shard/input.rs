@@ -138,7 +138,7 @@ impl Shard {
             }
             Ok(len) => {
                 conn.read_ms = self.now_ms;
-                conn.read_turn = self.turn;
+                conn.read_round = self.incoming.round().0;
                 if let Some(state) = conn.websocket() {
                     state.pulse.feel();
                 }

@@ -57,10 +57,12 @@ impl Jobs {
 impl Shard {
     /// Goes on with what earlier turns began, for half of a turn.
     pub(super) fn proceed_with_jobs(&mut self) {
-        while !self.budget.is_half_spent()
-            && let Some(job) = self.jobs.pop()
-        {
+        // At least one, however much mail there was.
+        while let Some(job) = self.jobs.pop() {
             self.proceed_with(job);
+            if self.budget.is_half_spent() {
+                break;
+            }
         }
     }
 

@@ -1,11 +1,11 @@
 //! What other shards and the handle ask for.
 
 use std::collections::VecDeque;
-use std::mem::take;
 use std::sync::Arc;
 
 use super::Shard;
 use super::close::GOING_AWAY;
+use super::incoming::{Next, Notes};
 use super::mailbox::{Accepted, Batch, Mail};
 use super::parking::Pause;
 use crate::config::Config;
@@ -16,13 +16,14 @@ use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Conn, Transport};
 use crate::log::Level;
 use crate::queue::Subscriber;
+use crate::text::Text;
 
 /// A batch that is being routed.
 #[derive(Debug)]
 pub(super) struct Inbound {
     batch: Arc<Batch>,
-    /// The turn in which it was taken.
-    turn: u64,
+    /// The round of mail with which it was taken.
+    round: u64,
     /// The newest subscription at that time: none of its messages is for one that came later.
     newest: u32,
     next: usize,
@@ -51,26 +52,52 @@ impl Inbounds {
 }
 
 impl Shard {
-    /// Takes all mail; messages are only queued here and routed by [`Shard::route_inbound`].
+    /// Reads mail for half of a turn; messages are only queued here and routed by [`Shard::route_inbound`].
     pub(super) fn take_mail(&mut self) {
-        let mut mails = take(&mut self.mails);
-        self.shared.mailboxes[usize::from(self.id.0)].take(&mut mails);
-        for mail in mails.drain(..) {
-            self.read_mail(mail);
+        let newest = self.router.newest_subscription();
+        self.incoming.refill(&self.shared.mailboxes[usize::from(self.id.0)], newest);
+        while let Some(next) = self.incoming.next() {
+            match next {
+                Next::Notes(notes) => self.read_notes(notes),
+                Next::Mail(mail) => self.read_mail(mail),
+            }
+            if self.budget.is_half_spent() {
+                break;
+            }
         }
-        self.mails = mails;
+    }
+
+    /// Reads what a shard says about queues.
+    fn read_notes(&mut self, mut notes: Notes) {
+        let mut frames = 0;
+        for note in notes.left.by_ref() {
+            frames += usize::from(note.is_frame());
+            self.budget.visit(1);
+            self.read_queue_mail(notes.from, note);
+            if self.budget.is_half_spent() {
+                break;
+            }
+        }
+        self.tell_of_room(frames);
+        self.incoming.put_back(notes);
+    }
+
+    /// Another shard has its first subscription to a name, or none any more.
+    fn read_interest(&mut self, name: &Arc<Text>, from: ShardId, interested: bool) {
+        self.hand_out();
+        self.router.set_interest(name, from, interested);
+        self.budget.visit(1 + name.len() / 64 + self.router.take_visited());
     }
 
     fn read_mail(&mut self, mail: Mail) {
         match mail {
             Mail::Batch(batch) => {
-                let (turn, newest) = (self.turn, self.router.newest_subscription());
-                self.inbound.batches.push_back(Inbound { batch, turn, newest, next: 0, behind: None });
+                let (round, newest) = self.incoming.round();
+                self.inbound.batches.push_back(Inbound { batch, round, newest, next: 0, behind: None });
             }
             Mail::Accepted(accepted) => self.adopt(accepted),
             Mail::Interest { from, name, interested, reply, backlog } => {
-                self.hand_out();
-                self.router.set_interest(&name, from, interested);
+                self.read_interest(&name, from, interested);
                 match (backlog, reply) {
                     (Some(key), reply) => self.await_backlog(&name, Subscriber { shard: from, key }, reply),
                     (None, Some(asker)) => self.answer(asker, Ok(())),
@@ -80,13 +107,7 @@ impl Shard {
                     self.retry_parked(&[Pause::SlowConsumer]);
                 }
             }
-            Mail::Queue(from, mails) => {
-                let frames = mails.iter().filter(|mail| mail.is_frame()).count();
-                for mail in mails {
-                    self.read_queue_mail(from, mail);
-                }
-                self.tell_of_room(frames);
-            }
+            Mail::Queue(from, notes) => self.read_notes(Notes { from, left: notes.into_iter() }),
             Mail::Full { from, name, full } => {
                 self.router.set_full(&name, from, full);
                 if !full {
@@ -116,7 +137,7 @@ impl Shard {
     pub(super) fn route_inbound(&mut self) {
         while !self.budget.is_exhausted()
             && self.has_inbound()
-            && let Some(Inbound { batch, turn, newest, mut next, .. }) = self.inbound.batches.pop_front()
+            && let Some(Inbound { batch, round, newest, mut next, .. }) = self.inbound.batches.pop_front()
         {
             self.inbound.routes_for = Some(newest);
             let mut routed = 0;
@@ -141,7 +162,7 @@ impl Shard {
             self.counters.frames_mailed += routed as u64;
             self.tell_of_room(routed);
             if more {
-                self.inbound.batches.push_front(Inbound { batch, turn, newest, next, behind });
+                self.inbound.batches.push_front(Inbound { batch, round, newest, next, behind });
             }
         }
         self.inbound.routes_for = None;
@@ -160,9 +181,10 @@ impl Shard {
     pub(crate) fn mail_is_routed(&self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get(key) else { return true };
         let is_routed =
-            |first: &Inbound| first.turn > conn.read_turn + 1 && !first.batch.is_joined_at(first.next);
+            |first: &Inbound| first.round > conn.read_round + 1 && !first.batch.is_joined_at(first.next);
         self.shared_len() == 1
-            || (conn.read_turn < self.turn && self.inbound.batches.front().is_none_or(is_routed))
+            || (self.incoming.has_read_behind(conn.read_round)
+                && self.inbound.batches.front().is_none_or(is_routed))
     }
 
     /// Takes over a connection.
@@ -217,6 +239,7 @@ impl Shard {
     /// Nothing waits in this shard: no input, no mail, no outbox.
     fn is_settled(&self) -> bool {
         self.inbound.is_empty()
+            && !self.incoming.has_work()
             && self.fan_outs.is_empty()
             && self.refill.is_empty()
             && !self.replays.has_work()

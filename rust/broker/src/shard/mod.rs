@@ -29,6 +29,7 @@ mod drain;
 mod fan_out;
 pub(crate) mod gather;
 mod http;
+mod incoming;
 mod input;
 mod jobs;
 mod keepers;
@@ -69,6 +70,7 @@ pub(crate) use self::close::describe;
 use self::deliver::{Run, Tails};
 use self::drain::Draining;
 use self::gather::Diagnostics;
+use self::incoming::Incoming;
 use self::jobs::Jobs;
 use self::mail::Inbounds;
 use self::mailbox::{Batch, Mail};
@@ -162,7 +164,7 @@ pub struct Shard {
     batch: Batch,
     outgoing: Vec<Vec<Mail>>,
     inbound: Inbounds,
-    mails: Vec<Mail>,
+    incoming: Incoming,
     /// Shards whose mailbox is over its mark.
     crowded: u64,
     counted_bytes: i64,
@@ -231,7 +233,7 @@ impl Shard {
             batch: Batch::default(),
             outgoing: shared.mailboxes.iter().map(|_| Vec::new()).collect(),
             inbound: Inbounds::default(),
-            mails: Vec::new(),
+            incoming: Incoming::default(),
             crowded: 0,
             counted_bytes: 0,
             memory: MemoryState::default(),
@@ -272,6 +274,7 @@ impl Shard {
         !self.undrained.is_empty()
             || !self.dirty.is_empty()
             || !self.paced.is_empty()
+            || self.incoming.has_work()
             || self.has_inbound()
             || self.has_deliveries()
             || self.parking.has_retries()

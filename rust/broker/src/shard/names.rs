@@ -20,8 +20,13 @@ impl Shard {
     /// `E-DEST-WILDCARD`.
     pub(crate) fn destination(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
         let found = self.router.destination(name);
-        self.budget.visit(self.router.take_visited());
+        self.count_names();
         found
+    }
+
+    /// Counts what the router has looked at against the turn.
+    pub(crate) fn count_names(&mut self) {
+        self.budget.visit(self.router.take_visited());
     }
 
     /// Refuses a subscription or temporary destination that would take what is held over 95 % of `memory_limit`:

@@ -1,0 +1,147 @@
+//! Mail that was taken from the mailbox: it is read in its order, and what a turn has no room for waits for the next.
+//!
+//! The mailbox is emptied only when all that was taken before has been read. So whatever was mailed before a *round*
+//! was taken has been read once the next one begins.
+
+use std::collections::VecDeque;
+use std::mem::take;
+use std::vec::IntoIter;
+
+use super::mailbox::{Mail, Mailbox};
+use crate::ids::ShardId;
+use crate::queue::mail::QueueMail;
+
+/// Notes of one shard about queues, of which some have been read.
+#[derive(Debug)]
+pub(super) struct Notes {
+    pub from: ShardId,
+    pub left: IntoIter<QueueMail>,
+}
+
+/// What is read next.
+#[derive(Debug)]
+pub(super) enum Next {
+    Mail(Mail),
+    Notes(Notes),
+}
+
+/// Mail that waits to be read.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    mails: VecDeque<Mail>,
+    notes: Option<Notes>,
+    /// How often the mailbox was emptied.
+    round: u64,
+    /// The newest subscription at that time: none of the messages is for one that came later.
+    newest: u32,
+    /// The mailbox has not been looked into since this turn began.
+    is_late: bool,
+}
+
+impl Incoming {
+    /// Looks into the mailbox, if all that came before has been read.
+    pub(super) fn refill(&mut self, mailbox: &Mailbox, newest: u32) {
+        self.is_late = self.is_waiting();
+        if !self.is_late {
+            let mut mails = Vec::from(take(&mut self.mails));
+            mailbox.take(&mut mails);
+            self.mails = VecDeque::from(mails);
+            self.round += 1;
+            self.newest = newest;
+        }
+    }
+
+    /// Takes the next piece.
+    pub(super) fn next(&mut self) -> Option<Next> {
+        match self.notes.take() {
+            Some(notes) => Some(Next::Notes(notes)),
+            None => self.mails.pop_front().map(Next::Mail),
+        }
+    }
+
+    /// Puts notes back that have been read in part.
+    pub(super) fn put_back(&mut self, notes: Notes) {
+        if notes.left.len() > 0 {
+            self.notes = Some(notes);
+        }
+    }
+
+    /// The round that is being read, and the newest subscription when it was taken.
+    pub(super) fn round(&self) -> (u64, u32) {
+        (self.round, self.newest)
+    }
+
+    /// Whether all that was mailed during a round has been read.
+    pub(super) fn has_read_behind(&self, round: u64) -> bool {
+        self.round > round + 1 || (self.round > round && !self.is_waiting())
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.notes.is_some() || !self.mails.is_empty()
+    }
+
+    /// Whether there is, or may be, something to read without an event.
+    pub(super) fn has_work(&self) -> bool {
+        self.is_waiting() || self.is_late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mio::{Poll, Waker};
+
+    use super::*;
+    use crate::shard::WAKER;
+
+    fn mailbox(poll: &Poll) -> Mailbox {
+        Mailbox::new(Waker::new(poll.registry(), WAKER).expect("a waker"))
+    }
+
+    fn number(next: Option<Next>) -> Option<u8> {
+        match next? {
+            Next::Mail(Mail::Room(shard)) => Some(shard.0),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_mailbox_is_emptied_when_all_before_has_been_read() {
+        let poll = Poll::new().expect("a poll");
+        let mailbox = mailbox(&poll);
+        let mut incoming = Incoming::default();
+        mailbox.post(&mut vec![Mail::Room(ShardId(1)), Mail::Room(ShardId(2))]);
+        incoming.refill(&mailbox, 5);
+        assert_eq!(number(incoming.next()), Some(1));
+        assert!(!incoming.has_read_behind(0) && incoming.has_work());
+        mailbox.post(&mut vec![Mail::Room(ShardId(3))]);
+        incoming.refill(&mailbox, 6);
+        assert_eq!((incoming.round(), number(incoming.next())), ((1, 5), Some(2)));
+        assert!(incoming.has_read_behind(0) && !incoming.has_read_behind(1));
+        assert!(incoming.has_work(), "there may be mail that nobody wakes the shard for");
+        incoming.refill(&mailbox, 6);
+        assert_eq!((incoming.round(), number(incoming.next())), ((2, 6), Some(3)));
+        assert!(incoming.has_read_behind(1) && !incoming.has_work());
+    }
+
+    #[test]
+    fn notes_that_were_put_back_come_first() {
+        let poll = Poll::new().expect("a poll");
+        let mailbox = mailbox(&poll);
+        let mut incoming = Incoming::default();
+        let notes = (1..=3).map(|hash| QueueMail::MayPass(Box::from([hash]))).collect();
+        mailbox.post(&mut vec![Mail::Queue(ShardId(1), notes), Mail::Batch(Arc::default())]);
+        incoming.refill(&mailbox, 0);
+        let Some(Next::Mail(Mail::Queue(from, notes))) = incoming.next() else { panic!("notes first") };
+        let mut left = notes.into_iter();
+        left.next();
+        incoming.put_back(Notes { from, left });
+        let Some(Next::Notes(mut notes)) = incoming.next() else { panic!("the rest of them") };
+        assert_eq!((notes.from, notes.left.len()), (ShardId(1), 2));
+        notes.left.by_ref().for_each(drop);
+        incoming.put_back(notes);
+        assert!(matches!(incoming.next(), Some(Next::Mail(Mail::Batch(_)))));
+        assert!(incoming.next().is_none());
+    }
+}
