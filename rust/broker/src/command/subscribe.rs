@@ -217,7 +217,7 @@ impl Shard {
             self.await_backlog(destination, subscriber, to.map(AnswerTo::asker));
         }
         if others > 0 && (to.is_some() || change == InterestChange::Changed || backlog.is_some()) {
-            self.tell_interest(destination, true, to, backlog);
+            self.tell_interest(destination, to, backlog);
         }
         if full {
             // Behind the interest: what a shard hears of an entry that it does not have is lost.

@@ -16,6 +16,7 @@ use crate::queue::stored::Stored;
 use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::router::destination::Kind;
 use crate::router::group::{Dialect, Framing};
+use crate::text::Text;
 
 impl Shard {
     /// Lets a subscription consume what it asked for, and answers it.
@@ -117,7 +118,7 @@ impl Shard {
             if let Some(binding) = self.bindings.get(&queue).map(|binding| binding.subscription) {
                 self.router.leave_out(binding, without);
             }
-            self.tell_interest(topic, true, Some(to), None);
+            self.tell_interest(topic, Some(to), None);
             return Ok((queue, Attached::Now));
         }
         let queue = self.create_queue(name, QueueKind::Durable { shared })?;
@@ -130,7 +131,7 @@ impl Shard {
                 // Each home answers once; the last of the askers is the caller's own.
                 let askers = (1..self.shared_len()).map(|_| to.asker()).collect();
                 self.bindings.insert(queue, Binding { subscription: binding, topic: topic.into(), askers });
-                self.tell_interest(topic, true, None, Some(binding));
+                self.tell_interest(topic, None, Some(binding));
                 self.await_backlog(topic, Subscriber { shard: self.id, key: binding }, None);
                 Ok((queue, Attached::Later(queue)))
             }
@@ -157,12 +158,11 @@ impl Shard {
         Ok(())
     }
 
-    /// Tells the other shards of the first or last subscription to a name or pattern here; `to` waits for their
+    /// Tells the other shards of the first subscription to a name or pattern here; `to` waits for their
     /// answers, `backlog` is to get what they hold for a new subscription.
     pub(crate) fn tell_interest(
         &mut self,
         name: &[u8],
-        interested: bool,
         to: Option<AnswerTo>,
         backlog: Option<SubscriptionKey>,
     ) {
@@ -170,7 +170,19 @@ impl Shard {
         let to = to.filter(|to| to.awaited);
         self.tell_all(|from| {
             let reply = to.map(AnswerTo::asker);
-            Mail::Interest { from, name: Arc::clone(&name), interested, reply, backlog }
+            Mail::Interest { from, name: Arc::clone(&name), interested: true, reply, backlog }
+        });
+    }
+
+    /// Tells the other shards that nobody here subscribes to a name or pattern any more. They share the one copy that is
+    /// left of it.
+    pub(super) fn tell_disinterest(&mut self, name: &Arc<Text>) {
+        self.tell_all(|from| Mail::Interest {
+            from,
+            name: Arc::clone(name),
+            interested: false,
+            reply: None,
+            backlog: None,
         });
     }
 }

@@ -182,7 +182,7 @@ impl Shard {
             self.detach(&receiver, Subscriber { shard: self.id, key }, taken);
         }
         if let Some(name) = last {
-            self.tell_interest(&name, false, None, None);
+            self.tell_disinterest(&name);
         }
     }
 
