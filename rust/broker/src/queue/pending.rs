@@ -129,7 +129,17 @@ impl Pending {
     }
 
     /// Drops the holes at both ends, and gives the room of many messages back.
+    #[inline]
     fn trim(&mut self) {
+        if self.holes > 0 {
+            self.drop_holes();
+        }
+        if self.fresh.is_empty() && self.fresh.capacity() > KEPT_CAPACITY_MAX {
+            self.fresh = VecDeque::new();
+        }
+    }
+
+    fn drop_holes(&mut self) {
         while matches!(self.fresh.front(), Some(Slot::Hole(_))) {
             self.fresh.pop_front();
             self.holes -= 1;
@@ -137,9 +147,6 @@ impl Pending {
         while matches!(self.fresh.back(), Some(Slot::Hole(_))) {
             self.fresh.pop_back();
             self.holes -= 1;
-        }
-        if self.fresh.is_empty() && self.fresh.capacity() > KEPT_CAPACITY_MAX {
-            self.fresh = VecDeque::new();
         }
     }
 

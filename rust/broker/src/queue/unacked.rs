@@ -68,6 +68,8 @@ impl Drop for Unacked {
 
 /// Holes that are always tolerated.
 const HOLES_MAX: usize = 64;
+/// Messages that come and go before held bytes are corrected by them.
+const COUNTED_TOGETHER: usize = 16;
 /// What a hash occupies in its set, about.
 const HASH_BYTES: usize = 24;
 
@@ -82,12 +84,17 @@ impl Unacked {
         self.count();
     }
 
-    /// Brings what its own tables occupy into the count of held bytes; a message that is held counts for itself.
+    /// Brings what its own tables occupy into the count of held bytes; a message that is held counts for itself. Messages
+    /// are rounded down, so that the count, which belongs to the thread, is seldom touched.
+    #[inline]
     fn count(&mut self) {
         let tables = size_of::<Entry>() * self.entries.capacity() + HASH_BYTES * self.by_id.len();
-        let held = tables.saturating_sub(size_of::<Stored>() * self.live) as i64;
-        stored::count_bytes(held - self.counted);
-        self.counted = held;
+        let live = self.live - self.live % COUNTED_TOGETHER;
+        let held = tables.saturating_sub(size_of::<Stored>() * live) as i64;
+        if held != self.counted {
+            stored::count_bytes(held - self.counted);
+            self.counted = held;
+        }
     }
 
     /// Whether the delivery with this number is in flight.
@@ -119,7 +126,10 @@ impl Unacked {
     /// Takes one out.
     pub fn take(&mut self, number: u64) -> Option<Taken> {
         let at = self.place(number)?;
-        let taken = Self::empty(&mut self.entries[at])?;
+        let taken = match at {
+            0 => Self::empty(&mut self.entries.pop_front()?)?,
+            _ => Self::empty(&mut self.entries[at])?,
+        };
         self.forget(&taken);
         self.tidy();
         Some(taken)
