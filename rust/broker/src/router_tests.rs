@@ -29,15 +29,14 @@ fn key(index: u32) -> ConnKey {
 /// The subscriptions that a name reaches, sorted.
 fn receivers(router: &mut Router, name: &str) -> Vec<SubscriptionIndex> {
     let destination = router.destination(name.as_bytes()).expect("a topic");
-    let mut found = Vec::new();
-    for place in 0..router.entry_count(destination) {
-        let entry = router.entry_at(destination, place).expect("below the count");
-        let mut slot = 0;
-        while let Some(group) = router.group_at(entry, slot) {
-            found.extend(router.groups[group as usize].members.iter().map(|member| member.subscription));
-            slot += 1;
-        }
+    let (mut found, mut groups) = (Vec::new(), Vec::new());
+    router.groups_of(destination, &mut groups);
+    for group in &groups {
+        found.extend(router.groups[*group as usize].members.iter().map(|member| member.subscription));
     }
+    let reach = router.reach(destination);
+    assert_eq!((reach.entries, reach.groups), (router.entry_count(destination), groups.len()));
+    assert_eq!(reach.group, groups.last().copied());
     found.sort_unstable();
     found
 }
@@ -165,7 +164,7 @@ fn behind_a_name_that_was_forgotten_is_nobody() {
     assert_eq!((router.entry_count(kept), router.remote(kept)), (2, 2));
     router.trim();
     assert_eq!((router.entry_count(kept), router.remote(kept), router.is_full(kept)), (0, 0, false));
-    assert_eq!((router.entry_at(kept, 0), router.queue_of(kept)), (None, None));
+    assert_eq!((router.reach(kept).entries, router.queue_of(kept)), (0, None));
     router.destination(b"/t/b").expect("a topic");
     assert_eq!(router.entry_count(kept), 0, "another name in its place");
 }
@@ -177,7 +176,7 @@ fn behind_a_name_from_before_the_patterns_changed_is_nobody() {
     let (pattern, _) = router.subscribe(b"/t/*", who, dialect(0), None, 0).expect("a pattern");
     let before = router.destination(b"/t/a").expect("a topic");
     router.unsubscribe(pattern.index);
-    assert_eq!((router.entry_at(before, 0), router.remote(before)), (None, 0));
+    assert_eq!((router.reach(before).entries, router.remote(before)), (0, 0));
 }
 
 #[test]

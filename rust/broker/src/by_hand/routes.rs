@@ -156,16 +156,10 @@ impl Play<'_> {
     fn check(&mut self) {
         for name in std::mem::take(&mut self.model.names) {
             let destination = self.router.destination(name.as_bytes()).expect("it was fine before");
-            let mut found = Vec::new();
-            for place in 0..self.router.entry_count(destination) {
-                let entry = self.router.entry_at(destination, place).expect("below the count");
-                let mut slot = 0;
-                while let Some(group) = self.router.group_at(entry, slot) {
-                    found.extend(
-                        self.router.groups[group as usize].members.iter().map(|one| one.subscription),
-                    );
-                    slot += 1;
-                }
+            let (mut found, mut groups) = (Vec::new(), Vec::new());
+            self.router.groups_of(destination, &mut groups);
+            for group in groups {
+                found.extend(self.router.groups[group as usize].members.iter().map(|one| one.subscription));
             }
             found.sort_unstable();
             let local = self.model.local.iter().filter(|(_, subscribed)| self.matches(subscribed, &name));

@@ -19,6 +19,7 @@ mod elsewhere;
 pub mod group;
 mod interest;
 mod names;
+pub mod reach;
 pub mod receiver;
 mod subscriptions;
 pub mod tree;
@@ -175,11 +176,11 @@ impl Router {
                 self.remember(Arc::new(name.into()), hash)
             }
         };
-        if self.names.get(key).is_some_and(|known| known.generation != self.generation) {
-            self.resolve(key);
-        }
         let known = self.names.get(key).expect("found or remembered above");
         let destination = Destination { key, kind: known.kind, home: known.home };
+        if known.generation != self.generation {
+            self.resolve(key);
+        }
         self.last = Some(destination);
         Ok(destination)
     }
@@ -278,45 +279,34 @@ impl Router {
         self.resolved(destination).map_or(0, |name| usize::from(name.exact.is_some()) + name.wild.len())
     }
 
-    /// The entry at a place below [`Router::entry_count`].
-    #[must_use]
-    pub fn entry_at(&self, destination: Destination, place: usize) -> Option<EntryIndex> {
-        let name = self.resolved(destination)?;
-        match name.exact {
-            Some(entry) if place == 0 => Some(entry),
-            exact => name.wild.get(place - usize::from(exact.is_some())).copied(),
+    /// Written out: every message comes here several times, and chained iterators cost more.
+    #[inline]
+    fn each_entry(&self, destination: Destination, mut look: impl FnMut(&Entry)) {
+        let Some(name) = self.resolved(destination) else { return };
+        if let Some(entry) = name.exact.and_then(|entry| self.entries.get(entry as usize)) {
+            look(entry);
         }
-    }
-
-    /// A group of an entry, by its slot there.
-    #[must_use]
-    pub fn group_at(&self, entry: EntryIndex, slot: usize) -> Option<GroupIndex> {
-        self.entries.get(entry as usize)?.groups.get(slot).copied()
-    }
-
-    /// The group of the first entry, if that is its only one.
-    #[must_use]
-    pub fn only_group(&self, destination: Destination) -> Option<GroupIndex> {
-        let groups = &self.entries.get(self.entry_at(destination, 0)? as usize)?.groups;
-        if let [group] = groups[..] { Some(group) } else { None }
-    }
-
-    fn entries_of(&self, destination: Destination) -> impl Iterator<Item = &Entry> {
-        let name = self.resolved(destination);
-        let all = name.into_iter().flat_map(|name| name.exact.iter().chain(&name.wild));
-        all.filter_map(|entry| self.entries.get(*entry as usize))
+        for entry in &name.wild {
+            if let Some(entry) = self.entries.get(*entry as usize) {
+                look(entry);
+            }
+        }
     }
 
     /// The shards, other than this one, with subscriptions that match.
     #[must_use]
     pub fn remote(&self, destination: Destination) -> u64 {
-        self.entries_of(destination).fold(0, |shards, entry| shards | entry.remote)
+        let mut shards = 0;
+        self.each_entry(destination, |entry| shards |= entry.remote);
+        shards
     }
 
     /// Whether a matching subscription, here or elsewhere, has a full outbox.
     #[must_use]
     pub fn is_full(&self, destination: Destination) -> bool {
-        self.entries_of(destination).any(|entry| entry.full_local > 0 || entry.full_remote != 0)
+        let mut full = false;
+        self.each_entry(destination, |entry| full |= entry.full_local > 0 || entry.full_remote != 0);
+        full
     }
 
     /// The entry of a name or pattern, if there is one.

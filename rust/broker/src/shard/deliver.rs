@@ -6,6 +6,7 @@
 //! Budget: 0.01 µs per delivery to a group, 0.05 µs to a group of one (bench `fanout-75`, `fanout-75-unique`).
 
 use std::mem::take;
+use std::slice;
 
 use smallvec::SmallVec;
 use stompica_proto::Version;
@@ -21,6 +22,7 @@ use crate::ids::ConnKey;
 use crate::io::conn::Flush;
 use crate::io::deferred::Waiting;
 use crate::options;
+use crate::queue::QueueKey;
 use crate::queue::stored::Stored;
 use crate::router::Destination;
 use crate::router::group::{Framing, GroupIndex, Member};
@@ -47,6 +49,8 @@ pub struct Tails {
     ready: [bool; 3],
     /// Whether the body is UTF-8, so that a WebSocket message with it is text.
     text: Option<bool>,
+    /// Where it goes, if to many groups; the room is kept from one message to the next.
+    groups: Vec<GroupIndex>,
     /// Holds the message for those whose outbox is full.
     pub(super) owed: Option<FanOutKey>,
 }
@@ -126,26 +130,36 @@ impl Shard {
     /// behind this turn, if that is too much to be done at once.
     pub(crate) fn deliver(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
         self.tails.begin();
-        let entries = self.router.entry_count(destination);
-        if entries == 1
+        let reach = self.router.reach(destination);
+        if reach.groups == 0 {
+            return None;
+        }
+        if (reach.entries, reach.groups) == (1, 1)
+            && let Some(group) = reach.group
             && !self.fan_outs.must_queue()
-            && let Some(group) = self.router.only_group(destination)
             && self.router.groups[group as usize].members.len() > 1
         {
             self.extend_run(message, group);
             return None;
         }
         self.hand_out();
-        if self.takes_turns(message, destination) {
+        if self.takes_turns(message, &reach) {
             return self.fan_out(message, destination);
         }
-        for place in 0..entries {
-            let Some(entry) = self.router.entry_at(destination, place) else { break };
-            let mut slot = 0;
-            while let Some(group) = self.router.group_at(entry, slot) {
-                self.deliver_to_group(message, group);
-                slot += 1;
+        let mut all = Vec::new();
+        let groups = match reach.group {
+            Some(ref group) if reach.groups == 1 => slice::from_ref(group),
+            _ => {
+                all = take(&mut self.tails.groups);
+                self.router.groups_of(destination, &mut all);
+                &all
             }
+        };
+        for group in groups {
+            self.deliver_to_group(message, *group);
+        }
+        if reach.groups > 1 {
+            self.tails.groups = all;
         }
         self.tails.owed
     }
@@ -162,7 +176,7 @@ impl Shard {
     }
 
     fn deliver_to_group(&mut self, message: &Message<'_>, index: GroupIndex) {
-        let group = &self.router.groups[index as usize];
+        let Some(group) = self.router.groups.get(index as usize) else { return };
         if !group.dialect.takes_from(message.sender) {
             return;
         }
@@ -171,14 +185,20 @@ impl Shard {
             if !self.routes_to(member) {
                 return;
             }
-            let stored = Stored::with_options(message, &options::options_in(message.headers, self.now_ms));
-            self.deliver_to_queue(stored, queue, member);
+            self.deliver_to_sink(message, queue, member);
         } else if let [member] = group.members[..] {
             self.deliver_to_one(message, index, member);
         } else {
             let (chunk, start, end) = self.encode_shared(message, index);
             self.hand_to_members(index, chunk, start, end);
         }
+    }
+
+    /// Apart, so that the others need no room for a stored message on the stack.
+    #[inline(never)]
+    fn deliver_to_sink(&mut self, message: &Message<'_>, queue: QueueKey, member: Member) {
+        let stored = Stored::with_options(message, &options::options_in(message.headers, self.now_ms));
+        self.deliver_to_queue(stored, queue, member);
     }
 
     /// Encodes for all members of a group, into its open chunk.

@@ -24,6 +24,7 @@ use crate::queue::stored::Stored;
 use crate::queue::unacked::Origin;
 use crate::router::Destination;
 use crate::router::group::{GroupIndex, Member, Place};
+use crate::router::reach::Reach;
 
 /// A message that is encoded to more bytes than this goes over several turns, if it goes to several groups.
 const AT_ONCE_BYTES: usize = 1 << 20;
@@ -39,18 +40,13 @@ fn encoded_bytes(message: &Message<'_>, groups: usize) -> usize {
 }
 
 impl Shard {
-    /// Whether a message to this destination cannot be delivered at once: too many groups want it, somebody behind it
+    /// Whether a message that reaches so many cannot be delivered at once: too many groups want it, somebody behind it
     /// is full, or another one is to be delivered before it.
-    pub(super) fn takes_turns(&self, message: &Message<'_>, destination: Destination) -> bool {
-        let (mut groups, mut full) = (0, 0);
-        for place in 0..self.router.entry_count(destination) {
-            let Some(entry) = self.router.entry_at(destination, place) else { break };
-            let entry = &self.router.entries[entry as usize];
-            groups += entry.groups.len();
-            full += entry.full_local;
-        }
+    #[inline]
+    pub(super) fn takes_turns(&self, message: &Message<'_>, reach: &Reach) -> bool {
+        let groups = reach.groups;
         let large = groups > 1 && (groups > AT_ONCE_GROUPS || encoded_bytes(message, groups) > AT_ONCE_BYTES);
-        large || (full > 0 && self.blocks()) || self.fan_outs.must_queue()
+        large || (reach.full > 0 && self.blocks()) || self.fan_outs.must_queue()
     }
 
     /// Delivers a message by and by. Returns what goes on behind this turn.
@@ -59,10 +55,7 @@ impl Shard {
     pub(super) fn fan_out(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
         let stored = Stored::with_options(message, &options::options_in(message.headers, self.now_ms));
         let mut groups = Vec::new();
-        for place in 0..self.router.entry_count(destination) {
-            let Some(entry) = self.router.entry_at(destination, place) else { break };
-            groups.extend_from_slice(&self.router.entries[entry as usize].groups);
-        }
+        self.router.groups_of(destination, &mut groups);
         self.budget.visit(groups.len() / 64);
         let newest = self.inbound.routes_for().unwrap_or_else(|| self.router.newest_subscription());
         let key = self.fan_outs.begin(stored, groups, newest);

@@ -91,7 +91,7 @@ impl Shard {
             self.counters.writes += 1;
         }
         let (phase, full, owed) = (conn.phase, conn.full_since_ms.is_some(), conn.deferred.is_some());
-        let pulls = conn.pulls.is_some();
+        let (pulls, waits) = (conn.pulls.is_some(), conn.wait.is_on());
         if matches!(flushed, Ok(Flushed::More)) {
             conn.flush = Flush::Prompt;
             self.dirty.push(key);
@@ -113,7 +113,7 @@ impl Shard {
         if full {
             self.note_progress(key);
         }
-        if written > 0 {
+        if written > 0 && waits {
             self.note_answers_taken(key);
         }
     }
