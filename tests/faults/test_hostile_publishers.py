@@ -108,7 +108,7 @@ ATTACKS = [
     Attack("last values", last_values),
     Attack("stale messages", stale, connections=3, settings={"TTL": "1500"}),
     Attack("temporary names", temporary_names, connections=3, settings={"publish_timeout": "2s"}),
-    Attack("open transactions", open_transactions, connections=5),
+    Attack("open transactions", open_transactions, connections=5, settings={"publish_timeout": "2s"}),
     Attack("queues of a COMMIT", commits_to_many_queues, connections=2),
     Attack("outboxes of a topic", to_a_crowd, connections=60),
     Attack("mailboxes between threads", crossing, connections=8),
