@@ -181,15 +181,14 @@ def test_websocket_that_ended_its_writing_gets_what_is_due(broker: BrokerProcess
 
 
 def test_a_send_held_longer_than_publish_timeout_is_refused(start_broker: StartBroker) -> None:
-    """Subscriptions alone hold more than 80 % of the memory, so no SEND passes; whoever sends nothing stays."""
+    """A queue that nobody reads fills the memory, so the next SEND to it is held; whoever sends nothing stays."""
     broker = start_broker(memory_limit="1MiB", publish_timeout="300ms")
     with Wire(broker.port) as holder, Wire(broker.port) as publisher:
         holder.connect()
         publisher.connect()
-        holder.send(*(frames.subscribe(f"/topic/held/{at}", str(at)) for at in range(4000)))
         holder.send(frames.begin("t", receipt="held"))
         holder.expect_receipt("held")
-        publisher.send(frames.send("/topic/other", "x", receipt="never"))
+        publisher.send(*(frames.send("/queue/unread", "x" * 1000) for _ in range(2000)))
         error = publisher.expect_error("E-MEMORY")
         assert "publish_timeout" in error.text
         holder.send(frames.commit("t", receipt="alive"))

@@ -275,6 +275,7 @@ impl Shard {
             || !self.dirty.is_empty()
             || !self.paced.is_empty()
             || self.incoming.has_work()
+            || self.may_let_arrive()
             || self.has_inbound()
             || self.has_deliveries()
             || self.parking.has_retries()

@@ -131,10 +131,10 @@ impl Shard {
         }
         match step {
             Step::End => {
-                self.tell(subscriber.shard, QueueMail::BacklogEnd(subscriber.key));
                 if let Some(asker) = replay.reply {
-                    self.answer(asker, Ok(()));
+                    self.answer(asker, Ok(())); // in front of the live messages that the end lets pass
                 }
+                self.tell(subscriber.shard, QueueMail::BacklogEnd(subscriber.key));
             }
             Step::Pause => {
                 self.replays.put(subscriber, replay, false);

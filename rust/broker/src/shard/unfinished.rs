@@ -223,7 +223,7 @@ impl Shard {
         self.memory.unfinished.look(&self.shared.unfinished, self.config.memory_limit, connections);
         if !self.memory.unfinished.is_over() {
             self.memory.unfinished.turn = None;
-            if self.parking.first_of(&[Pause::Arriving]).is_some() {
+            if self.has_arriving() {
                 self.retry_parked(&[Pause::Arriving]);
             }
             return;
@@ -238,6 +238,21 @@ impl Shard {
             self.memory.unfinished.turn = Some((next, self.now_ms));
             self.unpark(next);
         }
+    }
+
+    /// Whether a frame that waits to arrive could go on in the next turn: there is room, or the turn of another is over.
+    pub(super) fn may_let_arrive(&self) -> bool {
+        if !self.has_arriving() {
+            return false;
+        }
+        let turn = self.memory.unfinished.turn.map(|(key, _)| key);
+        let is_done = |key| self.conns.get(key).is_none_or(|conn| !conn.arrival.is_on());
+        !self.memory.unfinished.is_over() || turn.is_some_and(is_done)
+    }
+
+    /// Whether frames wait to arrive. Other shards make room for them without a word.
+    pub(super) fn has_arriving(&self) -> bool {
+        self.parking.first_of(&[Pause::Arriving]).is_some()
     }
 
     /// Whose frame may arrive next: whoever has waited longest; where there is much already, whose frame lacks least.
