@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.probes import memory_kib
+from tests.faults.probes import eventually, memory_kib
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
+from tests.support.diagnostics import answer, shards_sum
 from tests.support.process import BrokerProcess
 from tests.support.wire import Wire
 
@@ -120,3 +122,25 @@ def test_a_topic_whose_subscription_keeps_what_comes_waits(
     assert fill(publisher, "/topic/kept") < LIMIT // 2
     client(to=short, timeout=PATIENCE_S).send_and_wait("/topic/other", "x")
     assert memory_kib(short.pid) < (LIMIT >> 10) + (64 << 10)
+
+
+def test_nothing_stays_of_publishers_that_left_while_they_waited(start_broker: StartBroker, client: Clients) -> None:
+    """Each sends to a long name of its own, waits, and is gone before memory is free again."""
+    broker = start_broker(memory_limit=LIMIT, publish_timeout="3s")
+    watcher, filler = client(to=broker, timeout=PATIENCE_S), client(to=broker)
+    login = frames.connect(heart_beat="0,0")
+
+    def come_and_go(round_: int) -> int:
+        """Returns the resident memory once all of them are gone, in KiB."""
+        for number in range(2000):
+            with socket.create_connection(("127.0.0.1", broker.port)) as sock:
+                sock.sendall(login + frames.send(f"/queue/{round_}-{number}-" + "n" * 9000, "x"))
+                assert sock.recv(1)  # what it sent was looked at by now
+        eventually(lambda: shards_sum(watcher, "connections") <= 2, "all of them have gone", 20)
+        return memory_kib(broker.pid)
+
+    fill(filler, "/queue/forgotten")
+    before = come_and_go(0)
+    assert answer(watcher, "memory")["short"]
+    grown_kib = max(come_and_go(round_) for round_ in range(1, 5)) - before
+    assert grown_kib < 24 << 10, f"{grown_kib} KiB stay"

@@ -159,7 +159,7 @@ impl Shard {
     /// closes. Nothing that waits takes effect any more.
     fn end_with(&mut self, key: ConnKey, token: u64, error: ProtocolError, offender: &Offender) {
         self.abandon_commit(key);
-        self.parking.end(&mut self.conns, key);
+        self.end_wait(key);
         self.counters.errors += 1;
         self.log_conn(Level::Info, key, || format!("ERROR {error}"));
         let Some(conn) = self.conns.get_mut(key) else { return };

@@ -50,7 +50,7 @@ impl Shard {
             return;
         }
         self.abandon_commit(key);
-        self.parking.end(&mut self.conns, key);
+        self.end_wait(key);
         self.forget_subscriptions(key);
         self.forget_temporary(key);
         self.close_websocket(key, close_code, reason);
@@ -110,7 +110,7 @@ impl Shard {
         self.abandon_commit(key);
         self.forget_subscriptions(key);
         self.forget_temporary(key);
-        self.parking.end(&mut self.conns, key);
+        self.end_wait(key);
         let Some(mut conn) = self.conns.remove(key) else { return };
         self.timers.cancel(Due::Conn(key));
         conn.outbox.clear(&mut self.chunks);

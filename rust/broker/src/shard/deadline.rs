@@ -209,7 +209,7 @@ impl Shard {
         let text = format!("a {what} was held for publish_timeout={held_ms} ms: {}", conn.wait.describe());
         let in_front = offender_in(&conn.input);
         let offender = self.abandon_commit(key).unwrap_or(in_front);
-        self.parking.end(&mut self.conns, key);
+        self.end_wait(key);
         self.fail_with(key, ProtocolError::new(Code::Memory, text), &offender);
     }
 

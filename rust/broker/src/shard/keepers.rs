@@ -1,9 +1,11 @@
 //! Subscriptions to topics whose own queue keeps what comes, while memory is short: they count as full, so that the
 //! publishers to their topics wait, on all shards.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::Shard;
+use super::line::Line;
 use crate::queue::QueueKey;
 use crate::router::group::SubscriptionIndex;
 
@@ -13,39 +15,46 @@ const TURN_MAX: usize = 256;
 /// The subscriptions that count as full.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
-    queues: HashMap<SubscriptionIndex, QueueKey>,
-    /// In the order in which they are looked at; also some that are gone.
-    round: VecDeque<SubscriptionIndex>,
+    /// Their queues, and their places in the round.
+    queues: HashMap<SubscriptionIndex, (QueueKey, u64)>,
+    /// In the order in which they are looked at.
+    round: Line<SubscriptionIndex>,
 }
 
 impl Keepers {
     /// Adds a subscription; false if it is there.
     fn add(&mut self, subscription: SubscriptionIndex, queue: QueueKey) -> bool {
-        let is_new = self.queues.insert(subscription, queue).is_none();
-        if is_new {
-            self.round.push_back(subscription);
-        }
-        is_new
+        let Entry::Vacant(slot) = self.queues.entry(subscription) else { return false };
+        slot.insert((queue, self.round.push(subscription)));
+        true
     }
 
     /// Removes a subscription; false if it is not there.
     fn remove(&mut self, subscription: SubscriptionIndex) -> bool {
-        self.queues.remove(&subscription).is_some()
+        let Some((_, place)) = self.queues.remove(&subscription) else { return false };
+        self.round.leave(place);
+        if self.queues.is_empty() {
+            self.queues = HashMap::new();
+        }
+        true
     }
 
     /// The next one to look at.
     fn next(&mut self) -> Option<(SubscriptionIndex, QueueKey)> {
-        while let Some(next) = self.round.pop_front() {
-            if let Some(queue) = self.queues.get(&next) {
-                self.round.push_back(next);
-                return Some((next, *queue));
-            }
-        }
-        None
+        let next = self.round.pop()?;
+        let (queue, place) = self.queues.get_mut(&next)?;
+        *place = self.round.push(next);
+        Some((next, *queue))
     }
 
     fn len(&self) -> usize {
         self.queues.len()
+    }
+
+    /// Bytes that its tables occupy, about.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.queues.capacity() * size_of::<(SubscriptionIndex, (QueueKey, u64))>()
+            + self.round.len() * Line::<SubscriptionIndex>::bytes_of_one()
     }
 }
 
@@ -95,7 +104,19 @@ mod tests {
         assert_eq!(seen, [1, 2, 1]);
         assert!(keepers.remove(2) && !keepers.remove(2));
         assert_eq!((keepers.next(), keepers.len()), (Some((1, queue)), 1));
-        assert!(keepers.remove(1));
-        assert_eq!((keepers.next(), keepers.round.len()), (None, 0));
+        assert!(keepers.held_bytes() > 0 && keepers.remove(1));
+        assert_eq!((keepers.next(), keepers.round.len(), keepers.held_bytes()), (None, 0, 0));
+    }
+
+    #[test]
+    fn one_that_comes_and_goes_is_looked_at_once_a_round() {
+        let queue = QueueKey { index: 7, generation: 1 };
+        let mut keepers = Keepers::default();
+        for _ in 0..10 {
+            assert!(keepers.add(1, queue) && keepers.remove(1) && keepers.add(1, queue));
+            assert!(keepers.add(2, queue) && keepers.remove(2) && keepers.remove(1));
+        }
+        assert!(keepers.add(1, queue) && keepers.add(2, queue));
+        assert_eq!((keepers.len(), keepers.round.len()), (2, 2));
     }
 }

@@ -33,6 +33,7 @@ mod incoming;
 mod input;
 mod jobs;
 mod keepers;
+mod line;
 mod mail;
 pub mod mailbox;
 mod memory;

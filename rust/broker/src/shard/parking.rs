@@ -250,6 +250,12 @@ impl Shard {
         self.rearm(key);
     }
 
+    /// Ends the wait of a connection that ends itself, whatever it is for.
+    pub(super) fn end_wait(&mut self, key: ConnKey) {
+        self.parking.end(&mut self.conns, key);
+        self.memory.passing.leave(key);
+    }
+
     /// The same without reading it again; false if it does not wait for that.
     pub(super) fn end_wait_for(&mut self, key: ConnKey, question: Question) -> bool {
         Parking::answered(&mut self.conns, key, question)

@@ -8,17 +8,19 @@
 //! A SEND to a queue that keeps it waits ([`Pause::Kept`]); its name is asked for again until it passes, or memory is
 //! free again. So a queue that nobody reads costs its own publishers only.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::sync::atomic::Ordering;
 
 use super::Shard;
+use super::line::Line;
 use super::parking::Pause;
 use crate::ids::{ConnKey, ShardId};
 use crate::queue::mail::QueueMail;
 use crate::queue::passing::Allowance;
 use crate::router::Destination;
 use crate::router::destination::Kind;
+use crate::text::{BLOCK_BYTES, Text};
 
 /// A body of this size is weighed against `memory_limit` by itself; smaller ones once per turn, together.
 pub(super) const LARGE_BODY: usize = 64 << 10;
@@ -47,18 +49,23 @@ pub(crate) struct Load<'a> {
 /// SENDs of one name that wait until their queue hands on what comes.
 #[derive(Debug)]
 struct Waiting {
-    name: Box<[u8]>,
+    name: Text,
     home: ShardId,
-    conns: Vec<ConnKey>,
+    conns: Line<ConnKey>,
+    /// Its own place among the names.
+    place: u64,
 }
 
-/// Which names may be sent to while memory is short, and which are waited for; by the hash of the name.
+/// Which names may be sent to while memory is short, and which are waited for; by the hash of the name. A connection
+/// waits for one name at most, and a name is here as long as somebody waits for it.
 #[derive(Debug, Default)]
 pub(super) struct Passing {
     grants: HashMap<u64, Allowance>,
     waiting: HashMap<u64, Waiting>,
+    /// The name that each connection waits for, and its place there.
+    wanted: HashMap<ConnKey, (u64, u64)>,
     /// In the order in which homes are asked.
-    round: VecDeque<u64>,
+    round: Line<u64>,
     next_round_ms: u64,
 }
 
@@ -74,15 +81,39 @@ impl Passing {
         true
     }
 
-    /// Lets a connection wait for a name; true if nobody else does.
+    /// Lets a connection wait for a name, at its old place if it has one; true if nobody did before.
     fn wait(&mut self, hash: u64, name: &[u8], home: ShardId, key: ConnKey) -> bool {
-        if let Some(waiting) = self.waiting.get_mut(&hash) {
-            waiting.conns.push(key);
+        if self.wanted.get(&key).is_some_and(|(wanted, _)| *wanted == hash) {
             return false;
         }
-        self.waiting.insert(hash, Waiting { name: name.into(), home, conns: vec![key] });
-        self.round.push_back(hash);
-        true
+        self.leave(key);
+        let is_first = !self.waiting.contains_key(&hash);
+        let round = &mut self.round;
+        let waiting = self.waiting.entry(hash).or_insert_with(|| Waiting {
+            name: name.into(),
+            home,
+            conns: Line::default(),
+            place: round.push(hash),
+        });
+        self.wanted.insert(key, (hash, waiting.conns.push(key)));
+        is_first
+    }
+
+    /// A connection waits no more; the name goes with the last one.
+    pub(super) fn leave(&mut self, key: ConnKey) {
+        let Some((hash, place)) = self.wanted.remove(&key) else { return };
+        if let Some(waiting) = self.waiting.get_mut(&hash) {
+            waiting.conns.leave(place);
+            self.forget_if_unwanted(hash);
+        }
+    }
+
+    fn forget_if_unwanted(&mut self, hash: u64) {
+        if self.waiting.get(&hash).is_some_and(|waiting| waiting.conns.is_empty())
+            && let Some(gone) = self.waiting.remove(&hash)
+        {
+            self.round.leave(gone.place);
+        }
     }
 
     /// A name may be sent to: who tries again.
@@ -95,10 +126,11 @@ impl Passing {
         }
         let Some(waiting) = self.waiting.get_mut(&hash) else { return Vec::new() };
         let count = waiting.conns.len().min(usize::try_from(allowance.messages).unwrap_or(0));
-        let chosen = waiting.conns.drain(..count).collect();
-        if waiting.conns.is_empty() {
-            self.waiting.remove(&hash);
+        let chosen: Vec<ConnKey> = (0..count).filter_map(|_| waiting.conns.pop()).collect();
+        for key in &chosen {
+            self.wanted.remove(key);
         }
+        self.forget_if_unwanted(hash);
         chosen
     }
 
@@ -110,10 +142,10 @@ impl Passing {
         self.next_round_ms = now_ms + ROUND_MS;
         let mut names = Vec::new();
         for _ in 0..self.round.len().min(ROUND_MAX) {
-            let Some(hash) = self.round.pop_front() else { break };
-            if let Some(waiting) = self.waiting.get(&hash) {
-                names.push((hash, waiting.name.clone(), waiting.home));
-                self.round.push_back(hash);
+            let Some(hash) = self.round.pop() else { break };
+            if let Some(waiting) = self.waiting.get_mut(&hash) {
+                names.push((hash, waiting.name[..].into(), waiting.home));
+                waiting.place = self.round.push(hash);
             }
         }
         names
@@ -122,6 +154,15 @@ impl Passing {
     /// Memory is free again: nobody has to ask.
     fn clear(&mut self) {
         *self = Passing::default();
+    }
+
+    /// Bytes that its tables occupy, about, without the names, which count themselves.
+    pub(super) fn held_bytes(&self) -> usize {
+        const NAME_BYTES: usize = size_of::<(u64, Waiting)>() + Line::<u64>::bytes_of_one() + BLOCK_BYTES;
+        const CONN_BYTES: usize = size_of::<(ConnKey, (u64, u64))>() + Line::<ConnKey>::bytes_of_one();
+        self.waiting.len() * NAME_BYTES
+            + self.wanted.len() * CONN_BYTES
+            + self.grants.len() * size_of::<(u64, Allowance)>()
     }
 }
 
@@ -169,7 +210,9 @@ impl Shard {
             true => self.allowance_of(load.name).is_some(),
             false => self.memory.passing.take(hash, load.bytes),
         };
-        if !passes && self.memory.passing.wait(hash, load.name, home, key) && home != self.id {
+        if passes {
+            self.memory.passing.leave(key);
+        } else if self.memory.passing.wait(hash, load.name, home, key) && home != self.id {
             self.tell(home, QueueMail::MayPass(load.name.into()));
         }
         passes
@@ -235,6 +278,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text;
 
     fn conn(index: u32) -> ConnKey {
         ConnKey { index, generation: 1 }
@@ -267,5 +311,29 @@ mod tests {
         assert_eq!(passing.allow(1, allowance, false), [conn(2)]);
         let asked: Vec<_> = passing.next_round(50).into_iter().map(|(hash, ..)| hash).collect();
         assert_eq!(asked, [2]);
+    }
+
+    #[test]
+    fn nothing_stays_of_those_that_left_however_often_they_came() {
+        let mut passing = Passing::default();
+        let names_bytes = text::held_bytes();
+        for at in 0..100 {
+            let name = format!("/queue/{at}");
+            assert!(
+                passing.wait(at, name.as_bytes(), ShardId(1), conn(1)),
+                "it waits for one name at a time"
+            );
+            assert!(!passing.wait(at, name.as_bytes(), ShardId(1), conn(1)), "a retry is the same");
+            assert_eq!((passing.waiting.len(), passing.wanted.len(), passing.round.len()), (1, 1, 1));
+        }
+        assert!(!passing.wait(99, b"/queue/99", ShardId(1), conn(2)));
+        passing.leave(conn(1));
+        let asked = passing.next_round(5);
+        assert_eq!((asked.len(), passing.waiting[&99].conns.len()), (1, 1));
+        assert!(passing.held_bytes() > 0 && text::held_bytes() > names_bytes);
+        passing.leave(conn(2));
+        passing.leave(conn(2));
+        assert!(passing.waiting.is_empty() && passing.wanted.is_empty() && passing.round.is_empty());
+        assert_eq!((passing.held_bytes(), text::held_bytes()), (0, names_bytes));
     }
 }

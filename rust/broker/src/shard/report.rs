@@ -13,6 +13,8 @@ impl Shard {
     pub(super) fn count_memory(&mut self) {
         let held = self.chunks.held_bytes()
             + self.memory.input_bytes
+            + self.memory.passing.held_bytes()
+            + self.memory.keepers.held_bytes()
             + self.router.held_bytes()
             + self.home.held_bytes()
             + self.timers.held_bytes()

@@ -1,0 +1,70 @@
+//! Those that wait in a line, first come first served; whoever knows its place may leave it at any time.
+
+use std::collections::BTreeMap;
+
+/// What the table has for each place beside its value, about.
+const PLACE_BYTES: usize = 16;
+
+/// A line. Places are never used again, so a place that was left means nothing any more.
+#[derive(Debug)]
+pub(super) struct Line<T> {
+    places: BTreeMap<u64, T>,
+    last: u64,
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        Line { places: BTreeMap::new(), last: 0 }
+    }
+}
+
+impl<T> Line<T> {
+    /// Adds one behind all others; returns its place.
+    pub(super) fn push(&mut self, one: T) -> u64 {
+        self.last += 1;
+        self.places.insert(self.last, one);
+        self.last
+    }
+
+    /// Takes the first one.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        self.places.pop_first().map(|(_, one)| one)
+    }
+
+    /// Takes one out of its place.
+    pub(super) fn leave(&mut self, place: u64) {
+        self.places.remove(&place);
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// What one that waits occupies, about.
+    pub(super) const fn bytes_of_one() -> usize {
+        size_of::<T>() + PLACE_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_go_in_order_and_leave_from_anywhere() {
+        let mut line = Line::default();
+        let places = ['a', 'b', 'c', 'd'].map(|one| line.push(one));
+        line.leave(places[1]);
+        assert_eq!((line.len(), line.pop()), (3, Some('a')));
+        line.push('e');
+        line.leave(places[0]); // gone already
+        assert_eq!([line.pop(), line.pop(), line.pop(), line.pop()], [Some('c'), Some('d'), Some('e'), None]);
+        assert!(line.is_empty());
+    }
+}
