@@ -135,3 +135,22 @@ def test_what_waited_for_a_subscriber_is_not_for_its_own_sender(client: Clients,
     other.send_and_wait(topic, "other")
     assert subscribe(wire, topic, ("no-local", "true")) == ["other"]
     wire.barrier(other)
+
+
+@pytest.mark.parametrize("pattern", ["", "/>"])
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_its_sender_does_not_want_waits_for_somebody_else(
+    client: Clients, shared_broker: StartBroker, pattern: str, durable: bool
+) -> None:
+    broker, topic = shared_broker(TTL="1h"), "/topic/" + fresh("stale")
+    own = (("durable-subscription-name", "own"), ("no-local", "true")) if durable else (("no-local", "true"),)
+    wire, other = client("1.2", ("client-id", fresh("id")), to=broker), client(to=broker)
+    for number in range(3):
+        wire.send_and_wait(topic + "/a", f"own {number}")
+    other.send_and_wait(topic + "/a", "other")
+    assert subscribe(wire, topic + (pattern or "/a"), *own) == ["other"]
+    assert subscribe(other, topic + "/a") == ["own 0", "own 1", "own 2"]
+    assert subscribe(other, topic + "/a", id="late") == [], "they are taken once"
+    if durable:
+        wire.send(frames.unsubscribe("0", *own[:1], receipt="u"))
+        wire.expect_receipt("u")

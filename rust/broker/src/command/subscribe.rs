@@ -18,6 +18,7 @@ use crate::options::{self, SubscribeOptions};
 use crate::queue::asker::AnswerTo;
 use crate::queue::mail::{Attach, QueueMail, Source};
 use crate::queue::parts::Credit;
+use crate::queue::replay::Newcomer;
 use crate::queue::unacked::Unacked;
 use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::router::InterestChange;
@@ -208,13 +209,13 @@ impl Shard {
         }
         // Where nobody waits for the answer, the news is enough, and only the first subscription is news. A RECEIPT
         // asks everybody even so: the news of an earlier subscription may still be on its way.
-        let backlog = has_backlog.then_some(found);
+        let newcomer = Newcomer { key: found, without: dialect.without };
+        let backlog = has_backlog.then_some(newcomer);
         // While it catches up its own shard's answer is not at hand either.
         let own = if has_backlog { 0 } else { self.id().bit() };
         let to = receipt.map(|_| self.ask(key, receipt, self.all_shards() & !own));
         if has_backlog {
-            let subscriber = Subscriber { shard: self.id(), key: found };
-            self.await_backlog(destination, subscriber, to.map(AnswerTo::asker));
+            self.await_backlog(destination, self.id(), newcomer, to.map(AnswerTo::asker));
         }
         if others > 0 && (to.is_some() || change == InterestChange::Changed || backlog.is_some()) {
             self.tell_interest(destination, to, backlog);

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Bound;
 
+use super::SubscriptionKey;
 use super::asker::Asker;
 use super::retained::Retained;
 use super::stale::Stale;
@@ -19,6 +20,15 @@ use super::stored::Stored;
 const WINDOW_MESSAGES: usize = 64;
 /// Bytes of one window; the last message may exceed them.
 pub const WINDOW_BYTES: usize = 64 << 10;
+
+/// A new subscription, on the shard that tells of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Newcomer {
+    /// The subscription.
+    pub key: SubscriptionKey,
+    /// It takes no messages of this connection.
+    pub without: u64,
+}
 
 /// What comes next.
 #[derive(Debug)]
@@ -99,6 +109,8 @@ pub struct Replay {
     pub name: Box<[u8]>,
     prefix_len: usize,
     is_pattern: bool,
+    /// Stale messages of this connection stay for somebody else.
+    without: u64,
     stage: Stage,
     /// Stale messages, by their arrival.
     stale: BinaryHeap<Reverse<u64>>,
@@ -112,10 +124,11 @@ impl Replay {
     /// One from the beginning; its first window is still to be asked for. What a pattern matches begins with so much of
     /// it, `None` if it is a plain name.
     #[must_use]
-    pub fn new(name: Box<[u8]>, literal_len: Option<usize>, reply: Option<Asker>) -> Self {
+    pub fn new(name: Box<[u8]>, literal_len: Option<usize>, without: u64, reply: Option<Asker>) -> Self {
         Replay {
             prefix_len: literal_len.unwrap_or(name.len()),
             is_pattern: literal_len.is_some(),
+            without,
             name,
             stage: Stage::Retained(Cursor::default()),
             stale: BinaryHeap::new(),
@@ -163,11 +176,12 @@ impl Replay {
                 Stage::SendStale => {
                     let Some(&Reverse(first)) = self.stale.peek() else { return Step::End };
                     visits.count += 1;
-                    if stale.holds(first) && !is_open {
+                    let is_wanted = stale.holds_for(first, self.without);
+                    if is_wanted && !is_open {
                         return Step::Pause;
                     }
                     self.stale.pop();
-                    if let Some(stored) = stale.take_one(first) {
+                    if is_wanted && let Some(stored) = stale.take_one(first) {
                         return self.send(stored, false);
                     }
                 }
@@ -196,7 +210,7 @@ mod tests {
     use stompica_proto::encode::Message;
 
     use super::*;
-    use crate::ids::ShardId;
+    use crate::ids::{NOBODY, ShardId};
     use crate::queue::stale::StaleCounts;
 
     fn stored(destination: &[u8], body: &[u8]) -> Stored {
@@ -245,7 +259,7 @@ mod tests {
         }
         past.retained.set(stored(b"/t/no", b"!"));
         past.retained.set(stored(b"/u", b"!"));
-        let mut replay = Replay::new((*b"/t/>").into(), Some(3), None);
+        let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
         assert_eq!(past.window(&mut replay), (vec![], false), "no window was asked for");
         replay.open();
         assert_eq!(past.window(&mut replay), ((0..64).collect(), false));
@@ -263,7 +277,7 @@ mod tests {
         for name in [&b"/t"[..], b"/t/a", b"/t/b"] {
             past.retained.set(stored(name, name));
         }
-        let mut replay = Replay::new((*b"/t/a").into(), None, None);
+        let mut replay = Replay::new((*b"/t/a").into(), None, NOBODY, None);
         replay.open();
         let (first, visits) = past.step(&mut replay, 100);
         assert!(matches!(first, Step::Send(found, true) if found.destination() == b"/t/a"));
@@ -279,7 +293,7 @@ mod tests {
             past.retained.set(stored(name, &body));
         }
         let before = crate::queue::stored::held_bytes();
-        let mut replay = Replay::new((*b"/t/>").into(), Some(3), None);
+        let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
         replay.open();
         let (first, _) = past.step(&mut replay, 100);
         assert!(matches!(first, Step::Send(..)));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::replay::{Cursor, Search, Visits};
 use super::stored::Stored;
-use crate::ids::ShardId;
+use crate::ids::{NOBODY, ShardId};
 
 /// What all homes know of each other's stale messages.
 #[derive(Debug)]
@@ -157,10 +157,11 @@ impl Stale {
         true
     }
 
-    /// Whether a message that was found is still here.
+    /// Whether a message that was found is still here, and for somebody who wants none of the connection `without`.
     #[must_use]
-    pub fn holds(&self, arrival: u64) -> bool {
-        self.by_arrival.contains_key(&arrival)
+    pub fn holds_for(&self, arrival: u64, without: u64) -> bool {
+        let found = self.by_arrival.get(&arrival);
+        found.is_some_and(|stored| without == NOBODY || stored.message().sender != without)
     }
 
     /// Takes out one that was found, if it is still here.

@@ -12,6 +12,7 @@ use crate::ids::ConnKey;
 use crate::queue::asker::{AnswerTo, Asker};
 use crate::queue::mail::{Attach, QueueMail, Source};
 use crate::queue::parts::{Credit, Progress};
+use crate::queue::replay::Newcomer;
 use crate::queue::stored::Stored;
 use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::router::destination::Kind;
@@ -131,8 +132,9 @@ impl Shard {
                 // Each home answers once; the last of the askers is the caller's own.
                 let askers = (1..self.shared_len()).map(|_| to.asker()).collect();
                 self.bindings.insert(queue, Binding { subscription: binding, topic: topic.into(), askers });
-                self.tell_interest(topic, None, Some(binding));
-                self.await_backlog(topic, Subscriber { shard: self.id, key: binding }, None);
+                let newcomer = Newcomer { key: binding, without };
+                self.tell_interest(topic, None, Some(newcomer));
+                self.await_backlog(topic, self.id, newcomer, None);
                 Ok((queue, Attached::Later(queue)))
             }
             Err(error) => {
@@ -164,7 +166,7 @@ impl Shard {
         &mut self,
         name: &[u8],
         to: Option<AnswerTo>,
-        backlog: Option<SubscriptionKey>,
+        backlog: Option<Newcomer>,
     ) {
         let name = self.router.shared_text(name);
         let to = to.filter(|to| to.awaited);

@@ -19,6 +19,7 @@ use crate::ids::ShardId;
 use crate::queue::asker::Asker;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::Credit;
+use crate::queue::replay::{Newcomer, Replay};
 use crate::queue::stored::Stored;
 use crate::queue::{Subscriber, SubscriptionKey};
 use crate::router::Destination;
@@ -34,14 +35,21 @@ impl Shard {
     }
 
     /// Sends a new subscription what this home holds for it, once all shards have seen it; then answers `reply`.
-    pub(crate) fn await_backlog(&mut self, name: &[u8], subscriber: Subscriber, reply: Option<Asker>) {
+    pub(crate) fn await_backlog(
+        &mut self,
+        name: &[u8],
+        shard: ShardId,
+        newcomer: Newcomer,
+        reply: Option<Asker>,
+    ) {
+        let subscriber = Subscriber { shard, key: newcomer.key };
         for other in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
-            if other != self.id && subscriber.shard != self.id {
+            if other != self.id && shard != self.id {
                 self.tell(other, QueueMail::Seen(subscriber));
             }
         }
-        let pending = self.backlogs.entry(subscriber).or_default();
-        pending.asked = Some((name.into(), reply));
+        let replay = self.replay_of(name, newcomer.without, reply);
+        self.backlogs.entry(subscriber).or_default().asked = Some(replay);
         self.proceed_with_backlog(subscriber);
     }
 
@@ -58,10 +66,9 @@ impl Shard {
         if self.backlogs.get(&subscriber).filter(complete).is_none() {
             return;
         }
-        let Some((name, reply)) = self.backlogs.remove(&subscriber).and_then(|pending| pending.asked) else {
-            return;
-        };
-        self.begin_replay(name, subscriber, reply);
+        if let Some(replay) = self.backlogs.remove(&subscriber).and_then(|pending| pending.asked) {
+            self.begin_replay(subscriber, replay);
+        }
     }
 
     /// Hands one of them to the subscription; if that is gone, a stale message goes back.
@@ -75,7 +82,7 @@ impl Shard {
             return;
         };
         if !self.router.groups[group as usize].dialect.takes_from(stored.message().sender) {
-            return; // its own: nobody else was there when it was to be delivered
+            return; // its own last value
         }
         self.hand_out();
         if let Some(queue) = self.router.groups[group as usize].sink {
@@ -237,6 +244,6 @@ impl Shard {
 pub(super) struct PendingBacklog {
     /// Other shards that know of it.
     seen: usize,
-    /// What it subscribed to, and who waits for the answer.
-    asked: Option<(Box<[u8]>, Option<Asker>)>,
+    /// What it is to get, once they do.
+    asked: Option<Replay>,
 }

@@ -15,7 +15,6 @@ use crate::handle::ConnectionInfo;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Conn, Transport};
 use crate::log::Level;
-use crate::queue::Subscriber;
 use crate::text::Text;
 
 /// A batch that is being routed.
@@ -99,7 +98,7 @@ impl Shard {
             Mail::Interest { from, name, interested, reply, backlog } => {
                 self.read_interest(&name, from, interested);
                 match (backlog, reply) {
-                    (Some(key), reply) => self.await_backlog(&name, Subscriber { shard: from, key }, reply),
+                    (Some(newcomer), reply) => self.await_backlog(&name, from, newcomer, reply),
                     (None, Some(asker)) => self.answer(asker, Ok(())),
                     (None, None) => {}
                 }

@@ -17,9 +17,9 @@ use crate::diag::Query;
 use crate::diag::part::Part;
 use crate::handle::ConnectionInfo;
 use crate::ids::ShardId;
-use crate::queue::SubscriptionKey;
 use crate::queue::asker::Asker;
 use crate::queue::mail::QueueMail;
+use crate::queue::replay::Newcomer;
 use crate::text::Text;
 
 /// One accepted socket on its way to the shard that will own it.
@@ -53,7 +53,7 @@ pub enum Mail {
         /// Whose RECEIPT waits for this.
         reply: Option<Asker>,
         /// The new subscription, if it is to get stale and retained messages.
-        backlog: Option<SubscriptionKey>,
+        backlog: Option<Newcomer>,
     },
     /// About queues, from this shard.
     Queue(ShardId, Vec<QueueMail>),

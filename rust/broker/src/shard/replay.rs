@@ -88,13 +88,19 @@ pub struct Pulls {
 }
 
 impl Shard {
-    /// Begins to send a new subscription what this home holds for it; then answers `reply`.
-    pub(super) fn begin_replay(&mut self, name: Box<[u8]>, subscriber: Subscriber, reply: Option<Asker>) {
-        let literal_len = match self.router.parse(&name) {
-            Ok(Some(_)) => Some(literal_len(&name)),
+    /// What a new subscription is to get of this home, but for messages of the connection `without`; then `reply` is
+    /// answered.
+    pub(super) fn replay_of(&self, name: &[u8], without: u64, reply: Option<Asker>) -> Replay {
+        let literal_len = match self.router.parse(name) {
+            Ok(Some(_)) => Some(literal_len(name)),
             _ => None,
         };
-        self.replays.put(subscriber, Replay::new(name, literal_len, reply), true);
+        Replay::new(name.into(), literal_len, without, reply)
+    }
+
+    /// Begins to send a new subscription what this home holds for it.
+    pub(super) fn begin_replay(&mut self, subscriber: Subscriber, replay: Replay) {
+        self.replays.put(subscriber, replay, true);
     }
 
     /// Goes on with replays that have a window, one after the other, as far as the turn allows.
