@@ -1,6 +1,9 @@
 //! Names, ids and other bytes that clients choose and the broker keeps: they count themselves as held.
 
+use std::borrow::Borrow;
 use std::cell::Cell;
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 thread_local! {
@@ -79,6 +82,38 @@ impl Clone for Text {
 impl Default for Text {
     fn default() -> Self {
         Box::<[u8]>::default().into()
+    }
+}
+
+impl Borrow<[u8]> for Text {
+    fn borrow(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for Text {}
+
+impl PartialOrd for Text {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Text {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.bytes.cmp(&other.bytes)
+    }
+}
+
+impl Hash for Text {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.bytes.hash(state); // as of the borrowed bytes
     }
 }
 

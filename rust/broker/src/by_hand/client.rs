@@ -5,6 +5,9 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
+/// Longer bodies are not remembered.
+const SHORT: usize = 16;
+
 /// One end of a connection, and what the client remembers of its dialogue.
 #[derive(Debug)]
 pub struct Client {
@@ -20,6 +23,8 @@ pub struct Client {
     pub deliveries: VecDeque<(String, String)>,
     /// It said what is no STOMP, or left: nobody owes it an answer.
     is_wild: bool,
+    /// Bodies of MESSAGEs that came, as far as they are short.
+    pub bodies: Vec<String>,
     has_error: bool,
     has_ended: bool,
     /// What was said and heard, shown if the test fails.
@@ -47,6 +52,7 @@ impl Client {
             next_receipt: 0,
             deliveries: VecDeque::new(),
             is_wild: false,
+            bodies: Vec::new(),
             has_error: false,
             has_ended: false,
             transcript: Vec::new(),
@@ -176,6 +182,9 @@ impl Client {
         };
         assert_eq!(*body.get(body_len)?, 0, "a frame ends in NUL: {head}");
         self.transcript.push(format!("< {}", head.replace('\n', " | ")));
+        if command == "MESSAGE" && body_len <= SHORT {
+            self.bodies.push(String::from_utf8_lossy(&body[..body_len]).into_owned());
+        }
         self.hear(&command, &headers);
         Some(head_len + 1 + body_len + 1)
     }

@@ -250,6 +250,62 @@ mod tests {
         }
     }
 
+    /// Clients of the first shard that have connected.
+    fn clients<const N: usize>(broker: &mut ByHand) -> [Client; N] {
+        let clients = std::array::from_fn(|_| {
+            let mut client = Client::new(broker.connect(0).expect("sockets"));
+            client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+            client
+        });
+        broker.run();
+        clients
+    }
+
+    /// Says many frames, as the broker takes them.
+    fn say_all(broker: &mut ByHand, client: &mut Client, frames: impl Iterator<Item = String>) {
+        for frame in frames {
+            client.say(frame.as_bytes());
+        }
+        while client.read(usize::MAX) {
+            broker.run();
+        }
+        broker.run();
+    }
+
+    #[test]
+    fn what_waits_for_a_consumer_of_worker_topics_goes_over_many_turns_in_the_order_of_each_name() {
+        const NAMES: usize = 20_000;
+        let config = Config { writers: 1, ttl_ms: 3_600_000, ..Config::default() };
+        let mut broker = ByHand::new(config).expect("polls");
+        let [mut publisher, mut consumer] = clients(&mut broker);
+        say_all(
+            &mut broker,
+            &mut publisher,
+            (0..NAMES).map(|at| format!("SEND\ndestination:#w/{at:05}\n\n{at}\0")),
+        );
+        let waiting = |broker: &ByHand| broker.shared.stale.count.load(Ordering::Relaxed);
+        assert_eq!(waiting(&broker), NAMES);
+        let receipt = consumer.ask();
+        consumer.say(format!("SUBSCRIBE\nid:0\ndestination:#w/>\nreceipt:{receipt}\n\n\0").as_bytes());
+        publisher.say(format!("SEND\ndestination:#w/{}\n\nnew\0", NAMES - 1).as_bytes());
+        let mut turns = 0;
+        while waiting(&broker) > 0 {
+            let before = waiting(&broker);
+            broker.turn(0);
+            turns += 1;
+            assert!(before.saturating_sub(waiting(&broker)) <= 15_000, "in turn {turns}");
+            consumer.read(usize::MAX);
+        }
+        broker.run();
+        while consumer.read(usize::MAX) {
+            broker.run();
+        }
+        consumer.check_answers();
+        assert!(turns > 2 && consumer.bodies.len() == NAMES + 1, "{turns} turns, {}", consumer.bodies.len());
+        let place = |body: &str| consumer.bodies.iter().position(|heard| heard == body);
+        assert!(place(&format!("{}", NAMES - 1)) < place("new"));
+    }
+
     #[test]
     fn a_message_that_found_nobody_comes_before_the_next_one_of_its_publisher() {
         let (publishers, home, subscribers) = (0, 1, 2);

@@ -36,6 +36,12 @@ impl Home {
         key
     }
 
+    /// Whether a subscription consumes anything here.
+    #[must_use]
+    pub fn has_consumer(&self, subscriber: Subscriber) -> bool {
+        self.by_subscriber.contains_key(&subscriber)
+    }
+
     fn add_consumer(&mut self, consumer: Consumer) -> ConsumerKey {
         let subscriber = consumer.subscriber;
         let key = self.consumers.insert(consumer);

@@ -72,7 +72,13 @@ pub struct Search<'a> {
     is_pattern: bool,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    /// One for names that begin so, or (`false`) for this name alone.
+    #[must_use]
+    pub fn new(prefix: &'a [u8], is_pattern: bool) -> Self {
+        Search { prefix, is_pattern }
+    }
+
     /// Where to look behind a place.
     #[must_use]
     pub fn range<'b>(&'b self, behind: &'b Cursor) -> (Bound<&'b [u8]>, Bound<&'b [u8]>) {

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::replay::{Cursor, Search, Visits};
 use super::stored::Stored;
+use crate::text::Text;
 
 /// The retained messages of one home, by destination.
 #[derive(Debug)]
 pub struct Retained {
-    by_name: BTreeMap<Box<[u8]>, Stored>,
-    expiring: BTreeSet<(u64, Box<[u8]>)>,
+    by_name: BTreeMap<Text, Stored>,
+    expiring: BTreeSet<(u64, Text)>,
     /// Retained messages in the whole broker, against `max_retained`.
     count: Arc<AtomicUsize>,
 }
@@ -48,7 +49,7 @@ impl Retained {
     pub fn set(&mut self, stored: Stored) {
         self.remove(stored.destination());
         self.count.fetch_add(1, Ordering::Relaxed);
-        let name: Box<[u8]> = stored.destination().into();
+        let name: Text = stored.destination().into();
         let stored = stored.as_retained();
         if stored.expires_ms != 0 {
             self.expiring.insert((stored.expires_ms, name.clone()));
@@ -88,7 +89,7 @@ impl Retained {
             }
             visits.count += 1;
             if search.is_for(name, &matches) {
-                return Some(name.clone());
+                return Some((**name).into());
             }
             last = Some(name);
             if visits.is_exhausted() {
@@ -96,7 +97,7 @@ impl Retained {
             }
         }
         if let Some(last) = last {
-            behind.0 = Some(last.clone());
+            behind.0 = Some((**last).into());
         }
         None
     }

@@ -1,12 +1,14 @@
 //! Messages to topics and worker topics that found no subscriber, while `TTL` > 0: the ancestor's stale queue.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::replay::{Cursor, Search, Visits};
 use super::stored::Stored;
 use crate::ids::{NOBODY, ShardId};
+use crate::text::Text;
 
 /// What all homes know of each other's stale messages.
 #[derive(Debug)]
@@ -33,12 +35,20 @@ impl StaleCounts {
     }
 }
 
+/// Where a search by name and arrival goes on: behind this one.
+#[derive(Debug, Default)]
+pub struct Place {
+    name: Cursor,
+    /// Messages of that name up to this one were passed.
+    arrival: u64,
+}
+
 /// The stale messages of one home, in the order of their arrival.
 #[derive(Debug)]
 pub struct Stale {
     home: ShardId,
     by_arrival: BTreeMap<u64, Stored>,
-    by_name: BTreeMap<Box<[u8]>, BTreeSet<u64>>,
+    by_name: BTreeMap<Text, BTreeSet<u64>>,
     expiring: BTreeSet<(u64, u64)>,
     counts: Arc<StaleCounts>,
 }
@@ -107,23 +117,53 @@ impl Stale {
         Some(stored)
     }
 
-    /// Takes out the messages whose destination `matches`, in the order of their arrival.
-    pub fn take(&mut self, matches: impl Fn(&[u8]) -> bool) -> Vec<Stored> {
-        let mut found: Vec<u64> = self
-            .by_name
-            .iter()
-            .filter(|(name, _)| matches(name))
-            .flat_map(|(_, same)| same)
-            .copied()
-            .collect();
-        found.sort_unstable();
-        found.iter().filter_map(|arrival| self.remove(*arrival)).collect()
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_arrival.is_empty()
     }
 
-    /// Takes out the messages to one destination.
-    pub fn take_named(&mut self, name: &[u8]) -> Vec<Stored> {
-        let Some(found) = self.by_name.get(name).cloned() else { return Vec::new() };
-        found.iter().filter_map(|arrival| self.remove(*arrival)).collect()
+    /// Whether there is one to this destination.
+    #[must_use]
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// The first message behind a place, which moves there, that the search is for: by name, and by arrival those of one
+    /// name. `None`: there is none, or `visits` are exhausted.
+    pub fn next_behind(
+        &self,
+        search: &Search<'_>,
+        behind: &mut Place,
+        matches: impl Fn(&[u8]) -> bool,
+        visits: &mut Visits,
+    ) -> Option<u64> {
+        visits.count += 1;
+        let same = behind.name.0.as_deref().and_then(|name| self.by_name.get(name));
+        if let Some(next) =
+            same.and_then(|same| same.range((Bound::Excluded(behind.arrival), Bound::Unbounded)).next())
+        {
+            behind.arrival = *next;
+            return Some(*next);
+        }
+        let mut passed = None;
+        for (name, same) in self.by_name.range::<[u8], _>(search.range(&behind.name)) {
+            if !search.may_reach(name) {
+                return None;
+            }
+            if visits.is_exhausted() {
+                break;
+            }
+            visits.count += 1;
+            passed = Some((name, u64::MAX));
+            if search.is_for(name, &matches) {
+                passed = same.first().map(|first| (name, *first));
+                break;
+            }
+        }
+        let (name, arrival) = passed?;
+        *behind = Place { name: Cursor(Some((**name).into())), arrival };
+        (arrival != u64::MAX).then_some(arrival)
     }
 
     /// Tells of the messages to the names behind a place that the search is for. False: `visits_max` was reached, and the
@@ -136,14 +176,14 @@ impl Stale {
         visits: &mut Visits,
         mut found: impl FnMut(u64),
     ) -> bool {
-        let mut last = None;
+        let mut last: Option<&Text> = None;
         for (name, same) in self.by_name.range::<[u8], _>(search.range(behind)) {
             if !search.may_reach(name) {
                 break;
             }
             if visits.is_exhausted() {
                 if let Some(last) = last {
-                    *behind = Cursor(Some(last));
+                    *behind = Cursor(Some((**last).into()));
                 }
                 return false;
             }
@@ -152,7 +192,7 @@ impl Stale {
                 visits.count += same.len();
                 same.iter().copied().for_each(&mut found);
             }
-            last = Some(name.clone());
+            last = Some(name);
         }
         true
     }
@@ -164,7 +204,7 @@ impl Stale {
         found.is_some_and(|stored| without == NOBODY || stored.message().sender != without)
     }
 
-    /// Takes out one that was found, if it is still here.
+    /// Takes out one that was found, if it is still here; were it to come back, it would have its old place.
     pub fn take_one(&mut self, arrival: u64) -> Option<Stored> {
         self.remove(arrival)
     }
@@ -201,6 +241,20 @@ mod tests {
         stored
     }
 
+    /// Bodies of all that match, found with no more than two visits at a time.
+    fn take(stale: &mut Stale, matches: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        let search = Search::new(b"/", true);
+        let (mut place, mut bodies) = (Place::default(), Vec::new());
+        loop {
+            let mut visits = Visits { count: 0, max: 2 };
+            match stale.next_behind(&search, &mut place, &matches, &mut visits) {
+                Some(arrival) => bodies.push(stale.take_one(arrival).expect("found").message().body[0]),
+                None if visits.is_exhausted() => {}
+                None => return bodies,
+            }
+        }
+    }
+
     #[test]
     fn messages_are_taken_once_in_the_order_of_arrival_until_they_expire() {
         let counts = Arc::new(StaleCounts::new(2));
@@ -213,9 +267,8 @@ mod tests {
         assert!(stale.drop_oldest() && other.drop_oldest() && !other.drop_oldest());
         assert!(stale.hold(stored(b"/b", &[4], 14), 4).is_none());
         assert_eq!((counts.count.load(Ordering::Relaxed), stale.next_ms()), (4, Some(11)));
-        let bodies = |taken: Vec<Stored>| taken.iter().map(|it| it.message().body[0]).collect::<Vec<_>>();
-        assert_eq!(bodies(stale.take(|name| name != b"/c")), [1, 3, 4]);
-        assert!(stale.take_named(b"/a").is_empty());
+        assert_eq!(take(&mut stale, |name| name != b"/c"), [1, 3, 4]);
+        assert!(stale.has(b"/c") && !stale.has(b"/a"));
         assert_eq!((stale.expire(11), stale.expire(12), stale.by_arrival.len()), (0, 1, 0));
         assert_eq!(
             (counts.count.load(Ordering::Relaxed), stale.next_ms(), stale.by_name.len()),
@@ -229,11 +282,11 @@ mod tests {
         for number in 0..3 {
             assert!(stale.hold(stored(b"/a", &[number], 10), 4).is_none());
         }
-        let mut taken = stale.take_named(b"/a");
+        let mut taken: Vec<Stored> = (1..=3).filter_map(|arrival| stale.take_one(arrival)).collect();
+        assert!(stale.is_empty());
         for _ in 0..3 {
             assert!(stale.hold(taken.pop().expect("three were held"), 4).is_none());
         }
-        let bodies: Vec<u8> = stale.take_named(b"/a").iter().map(|it| it.message().body[0]).collect();
-        assert_eq!(bodies, [0, 1, 2]);
+        assert_eq!(take(&mut stale, |_| true), [0, 1, 2]);
     }
 }

@@ -13,7 +13,6 @@ use crate::queue::asker::{AnswerTo, Asker};
 use crate::queue::mail::{Attach, QueueMail, Source};
 use crate::queue::parts::{Credit, Progress};
 use crate::queue::replay::Newcomer;
-use crate::queue::stored::Stored;
 use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::router::destination::Kind;
 use crate::router::group::{Dialect, Framing};
@@ -25,6 +24,7 @@ impl Shard {
         let Attach { subscriber, source, credit, asker, offender } = attach;
         match self.attach_to(source, subscriber, credit, asker.to()) {
             Ok(Attached::Now) => self.answer(asker, Ok(())),
+            Ok(Attached::Behind(name)) => self.revive(&name, subscriber, asker),
             Ok(Attached::Later(queue)) => match self.bindings.get_mut(&queue) {
                 Some(binding) => binding.askers.push(asker),
                 None => self.answer(asker, Ok(())),
@@ -51,14 +51,13 @@ impl Shard {
                 };
                 self.home.attach(queue, subscriber, credit);
                 if kind == QueueKind::Worker {
-                    let stale = self.stale.take_named(&name);
-                    self.deliver_stale(stale);
+                    attached = Attached::Behind(name);
                 }
             }
             Source::Pattern(pattern) => {
                 self.home.attach_pattern(&pattern, subscriber, credit);
                 if self.router.kind(&pattern) == Kind::WorkerTopic {
-                    self.take_stale_workers(&pattern);
+                    attached = Attached::Behind(pattern);
                 }
             }
             Source::Durable { name, topic, shared, without } => {
@@ -77,21 +76,6 @@ impl Shard {
             }
         }
         Ok(attached)
-    }
-
-    fn take_stale_workers(&mut self, pattern: &[u8]) {
-        let Ok(Some(parsed)) = self.router.parse(pattern) else { return };
-        let router = &self.router;
-        let stale = self.stale.take(|name| router.kind(name) == Kind::WorkerTopic && parsed.matches(name));
-        self.deliver_stale(stale);
-    }
-
-    /// What waited for a consumer reaches it ahead of its RECEIPT.
-    fn deliver_stale(&mut self, stale: Vec<Stored>) {
-        if !stale.is_empty() {
-            self.enqueue_all(stale);
-            self.dispatch_queues();
-        }
     }
 
     /// The queue of a durable subscription, made and bound to its topic if need be.
@@ -162,12 +146,7 @@ impl Shard {
 
     /// Tells the other shards of the first subscription to a name or pattern here; `to` waits for their
     /// answers, `backlog` is to get what they hold for a new subscription.
-    pub(crate) fn tell_interest(
-        &mut self,
-        name: &[u8],
-        to: Option<AnswerTo>,
-        backlog: Option<Newcomer>,
-    ) {
+    pub(crate) fn tell_interest(&mut self, name: &[u8], to: Option<AnswerTo>, backlog: Option<Newcomer>) {
         let name = self.router.shared_text(name);
         let to = to.filter(|to| to.awaited);
         self.tell_all(|from| {
@@ -190,12 +169,14 @@ impl Shard {
 }
 
 /// Whether a subscription has all that its RECEIPT promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Attached {
     /// It has.
     Now,
     /// The answer follows, once what all homes hold of the past is in this queue.
     Later(QueueKey),
+    /// The answer follows, once what waited for a consumer of these worker topics has been handed out.
+    Behind(Box<[u8]>),
 }
 
 /// What feeds the queue of a durable subscription.

@@ -1,11 +1,12 @@
-//! Work of transactions that goes on over several turns: the COMMIT of a connection here, and the room that this home
-//! keeps for any connection. Each job does a part and queues up again behind the others.
+//! Work that goes on over several turns: the COMMIT of a connection here, the room that this home keeps for any
+//! connection, and other walks over many items. Each job does a part and queues up again behind the others.
 
 use std::collections::VecDeque;
 
 use super::Shard;
 use super::commit::Applying;
 use super::reserve::Prepared;
+use super::revival::Revival;
 use crate::ids::ConnKey;
 
 /// One piece of work.
@@ -17,6 +18,8 @@ pub(super) enum Job {
     Apply(Box<Applying>),
     /// Go on with the room that is kept, or was kept, for a transaction.
     Reserve(Prepared),
+    /// Go on with what waited for a consumer of worker topics.
+    Revive(Box<Revival>),
 }
 
 /// The work that is left over, in its order.
@@ -80,6 +83,7 @@ impl Shard {
             Job::Check(key, token) => self.check_commit(key, token),
             Job::Apply(applying) => self.apply(applying),
             Job::Reserve(name) => self.proceed_with_reservation(name),
+            Job::Revive(revival) => self.proceed_with_revival(revival),
         }
     }
 }

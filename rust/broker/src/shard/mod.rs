@@ -49,6 +49,7 @@ pub(crate) mod replay;
 mod report;
 mod reserve;
 mod returning;
+mod revival;
 mod shared;
 pub mod timer;
 mod unfinished;

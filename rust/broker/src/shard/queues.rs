@@ -172,6 +172,15 @@ impl Shard {
     /// # Errors
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
     pub(crate) fn enqueue_here(&mut self, stored: Stored) -> Result<(), (ProtocolError, Stored)> {
+        if self.is_behind_stale(stored.destination()) {
+            self.hold_stale(stored);
+            return Ok(());
+        }
+        self.enqueue_now(stored)
+    }
+
+    /// The same, whatever waits for a subscriber.
+    pub(super) fn enqueue_now(&mut self, stored: Stored) -> Result<(), (ProtocolError, Stored)> {
         match self.queue_for(stored.destination(), 1, stored.size() as u64) {
             Ok(Some(key)) => {
                 if stored.grouped {
@@ -207,12 +216,16 @@ impl Shard {
             (outcome, Some(asker)) => {
                 self.answer(asker, outcome.map_err(|(error, stored)| (error, describe(&stored))));
             }
-            (Err((error, stored)), None) => {
-                self.counters.dropped += 1;
-                let name = String::from_utf8_lossy(stored.destination()).into_owned();
-                self.log(crate::log::Level::Warn, || format!("a message to '{name}' is dropped: {error}"));
-            }
-            (Ok(()), None) => {}
+            (outcome, None) => self.drop_refused(outcome),
+        }
+    }
+
+    /// A message that no queue has room for, and whose sender does not wait for an answer, is dropped.
+    pub(super) fn drop_refused(&mut self, outcome: Result<(), (ProtocolError, Stored)>) {
+        if let Err((error, stored)) = outcome {
+            self.counters.dropped += 1;
+            let name = String::from_utf8_lossy(stored.destination()).into_owned();
+            self.log(crate::log::Level::Warn, || format!("a message to '{name}' is dropped: {error}"));
         }
     }
 
@@ -226,7 +239,14 @@ impl Shard {
     /// A message that no queue takes: it is held while `TTL` allows, or dropped.
     fn unmatched(&mut self, stored: Stored) {
         if self.router.kind(stored.destination()) == Kind::WorkerTopic {
-            self.hold_stale(stored);
+            match self.home.find(stored.destination()) {
+                // Somebody has come since: nobody else would bring it to them.
+                Some(queue) if self.home.is_consumed(queue) => {
+                    let outcome = self.enqueue_now(stored);
+                    self.drop_refused(outcome);
+                }
+                _ => self.hold_stale(stored),
+            }
         } else {
             // A temporary queue that went with its owner.
             self.counters.unmatched += 1;

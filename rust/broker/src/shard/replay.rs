@@ -310,7 +310,7 @@ impl Shard {
 }
 
 /// How much of a pattern every match begins with: whole segments in front of the first wildcard.
-fn literal_len(pattern: &[u8]) -> usize {
+pub(super) fn literal_len(pattern: &[u8]) -> usize {
     let wild = pattern.iter().position(|byte| matches!(byte, b'*' | b'>' | b'#')).unwrap_or(pattern.len());
     pattern[..wild].iter().rposition(|byte| matches!(byte, b'/' | b'.')).unwrap_or(0)
 }

@@ -1,0 +1,85 @@
+//! Messages to worker topics that waited for a consumer (`TTL`), on their way to one that has come, over as many turns
+//! as that takes.
+//!
+//! They go name by name. What comes to a name meanwhile waits behind those of that name that have not gone yet
+//! ([`Shard::is_behind_stale`]), so that each name keeps its order. The consumer's RECEIPT comes behind all of them.
+
+use super::Shard;
+use super::jobs::Job;
+use super::replay::literal_len;
+use crate::queue::Subscriber;
+use crate::queue::asker::Asker;
+use crate::queue::replay::{Search, Visits};
+use crate::queue::stale::Place;
+use crate::router::destination::Kind;
+use crate::text::Text;
+
+/// Names and messages that are looked at before another job has its turn.
+const VISITS_MAX: usize = 1000;
+
+/// What waited for one consumer.
+#[derive(Debug)]
+pub(super) struct Revival {
+    subscriber: Subscriber,
+    /// What it consumes: a name or a pattern.
+    name: Text,
+    place: Place,
+    asker: Asker,
+}
+
+impl Shard {
+    /// Hands what waited for a consumer out, as far as it has credit; then answers.
+    pub(super) fn revive(&mut self, name: &[u8], subscriber: Subscriber, asker: Asker) {
+        if self.stale.is_empty() {
+            return self.answer(asker, Ok(()));
+        }
+        let revival = Revival { subscriber, name: name.into(), place: Place::default(), asker };
+        self.proceed_with_revival(Box::new(revival));
+    }
+
+    /// Whether a message has to wait behind others to the same worker topic that are on their way to a consumer, or wait
+    /// for one.
+    pub(super) fn is_behind_stale(&self, name: &[u8]) -> bool {
+        !self.stale.is_empty() && self.router.kind(name) == Kind::WorkerTopic && self.stale.has(name)
+    }
+
+    /// Does a part of it.
+    pub(super) fn proceed_with_revival(&mut self, mut revival: Box<Revival>) {
+        let mut visits = Visits { count: 0, max: VISITS_MAX };
+        let name = revival.name.clone();
+        let pattern = self.router.parse(&name).ok().flatten();
+        let prefix_len = pattern.as_ref().map_or(name.len(), |_| literal_len(&name));
+        let search = Search::new(&name[..prefix_len], pattern.is_some());
+        let mut is_over = !self.home.has_consumer(revival.subscriber);
+        while !is_over && !visits.is_exhausted() {
+            let router = &self.router;
+            let matches = |other: &[u8]| {
+                router.kind(other) == Kind::WorkerTopic
+                    && pattern.as_ref().is_some_and(|pattern| pattern.matches(other))
+            };
+            match self.stale.next_behind(&search, &mut revival.place, matches, &mut visits) {
+                Some(arrival) => self.hand_out_stale(arrival),
+                None => is_over = !visits.is_exhausted(),
+            }
+            if self.budget.is_half_spent() {
+                break;
+            }
+        }
+        self.budget.visit(visits.count);
+        if is_over {
+            self.answer(revival.asker, Ok(()));
+        } else {
+            self.jobs.push(Job::Revive(revival));
+        }
+    }
+
+    fn hand_out_stale(&mut self, arrival: u64) {
+        let Some(stored) = self.stale.take_one(arrival) else { return };
+        let name = Text::from(stored.destination());
+        let outcome = self.enqueue_now(stored);
+        self.drop_refused(outcome);
+        if let Some(queue) = self.home.find(&name) {
+            self.dispatch_at_once(queue);
+        }
+    }
+}
