@@ -110,6 +110,25 @@ def temporary_queues_of_long_names(broker: BrokerProcess) -> list[Wire]:
     return [push(connected(broker), (frames.send("/topic/one", reply_to=name) for name in names))]
 
 
+def temporary_topics_of_long_names(broker: BrokerProcess) -> list[Wire]:
+    names = (long_name("/temp-topic/", at)[: LONG - 100] for at in range(5_000))
+    return [push(connected(broker), (frames.send("/topic/one", reply_to=name) for name in names))]
+
+
+def temporary_queues_subscribed_to(broker: BrokerProcess) -> list[Wire]:
+    names = (long_name("/temp-queue/", at)[: LONG - 100] for at in range(5_000))
+    return [push(connected(broker), (frames.subscribe(name, f"{at}") for at, name in enumerate(names)))]
+
+
+def messages_of_long_names_that_wait_for_a_subscriber(broker: BrokerProcess) -> list[Wire]:
+    return [push(connected(broker), (frames.send(long_name("#", at)) for at in range(10_000)))]
+
+
+def last_values_of_long_names(broker: BrokerProcess) -> list[Wire]:
+    names = (long_name("/topic/", at) for at in range(10_000))
+    return [push(connected(broker), (frames.send(name, retain="set", ttl=3_600_000) for name in names))]
+
+
 def deliveries_in_flight(broker: BrokerProcess) -> list[Wire]:
     consumer, publisher = Wire(broker.port, timeout=PATIENCE_S), connected(broker)
     consumer.connect("1.1")
@@ -128,16 +147,21 @@ WAYS: list[Callable[[BrokerProcess], list[Wire]]] = [
     consumers_of_many_queues,
     patterns_of_many_queues,
     temporary_queues_of_long_names,
+    temporary_topics_of_long_names,
+    temporary_queues_subscribed_to,
     deliveries_in_flight,
 ]
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("fill", WAYS)
-def test_what_is_counted_follows_what_is_resident(
-    start_broker: StartBroker, fill: Callable[[BrokerProcess], list[Wire]]
-) -> None:
-    broker = start_broker(memory_limit="2GiB")
+OUTLIVING: list[Callable[[BrokerProcess], list[Wire]]] = [
+    messages_of_long_names_that_wait_for_a_subscriber,
+    last_values_of_long_names,
+]
+"""What stays when the client has gone."""
+
+
+def check(broker: BrokerProcess, fill: Callable[[BrokerProcess], list[Wire]]) -> int:
+    """Fills memory: the count follows. Returns what was counted before, once the clients have gone."""
     counted_before, resident_before = held_bytes(broker), memory_kib(broker.pid) << 10
     wires = fill(broker)
     grown: list[tuple[int, int]] = []
@@ -153,7 +177,25 @@ def test_what_is_counted_follows_what_is_resident(
         print(f"{fill.__name__}: {grown[-1][0]} MiB counted, {grown[-1][1]} MiB resident")
     for wire in wires:
         wire.discard()
+    return counted_before
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("fill", WAYS)
+def test_what_is_counted_follows_what_is_resident(
+    start_broker: StartBroker, fill: Callable[[BrokerProcess], list[Wire]]
+) -> None:
+    broker = start_broker(memory_limit="2GiB")
+    counted_before = check(broker, fill)
     eventually(lambda: held_bytes(broker) - counted_before < SLACK * 3, "nothing is held for those that went")
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("fill", OUTLIVING)
+def test_what_outlives_its_client_is_counted(
+    start_broker: StartBroker, fill: Callable[[BrokerProcess], list[Wire]]
+) -> None:
+    check(start_broker(memory_limit="2GiB", TTL="1h"), fill)
 
 
 @pytest.mark.parametrize("ack", ["auto", "client"])

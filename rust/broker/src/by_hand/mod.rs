@@ -307,6 +307,27 @@ mod tests {
     }
 
     #[test]
+    fn the_temporary_queues_of_a_connection_go_over_many_turns() {
+        const NAMES: usize = 30_000;
+        let mut broker =
+            ByHand::new(Config { writers: 1, max_subscriptions: NAMES, ..Config::default() }).expect("polls");
+        let [mut owner, _] = clients(&mut broker);
+        let sends =
+            (0..NAMES).map(|at| format!("SEND\ndestination:/topic/a\nreply-to:/temp-queue/{at}\n\n\0"));
+        say_all(&mut broker, &mut owner, sends);
+        assert_eq!(broker.left().queues.len(), NAMES);
+        drop(owner);
+        let mut turns = 0;
+        while !broker.left().queues.is_empty() {
+            let before = broker.left().queues.len();
+            broker.turn(0);
+            turns += 1;
+            let gone = before - broker.left().queues.len();
+            assert!(gone <= 15_000 && turns < 100, "{gone} went in turn {turns}");
+        }
+    }
+
+    #[test]
     fn a_message_that_found_nobody_comes_before_the_next_one_of_its_publisher() {
         let (publishers, home, subscribers) = (0, 1, 2);
         let mut broker =

@@ -5,7 +5,7 @@ mod diagnostics;
 mod replies;
 mod send;
 mod subscribe;
-mod temporary;
+pub(crate) mod temporary;
 mod transaction;
 mod unsubscribe;
 

@@ -11,6 +11,7 @@ use crate::options::SubscribeOptions;
 use crate::queue::QueueKind;
 use crate::router::destination::shown;
 use crate::shard::Shard;
+use crate::text::Text;
 
 impl Shard {
     /// Subscribes a connection to its temporary queue, unless somebody consumes that already. `name` is its own name of
@@ -48,7 +49,7 @@ impl Shard {
             return;
         }
         let name = shown(destination);
-        let left: Vec<Box<[u8]>> = match self.router.parse(&name) {
+        let left: Vec<Text> = match self.router.parse(&name) {
             Ok(Some(pattern)) => {
                 self.budget.visit(own.answered.len());
                 own.answered.extract_if(|name| pattern.matches(name)).collect()

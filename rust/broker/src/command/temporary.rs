@@ -18,7 +18,7 @@ use crate::shard::Shard;
 const TEMPORARY: &[u8] = b"/temp-";
 
 /// The full name of an owner's temporary destination.
-fn full_name(own: &[u8], secret: &str) -> Vec<u8> {
+pub(crate) fn full_name(own: &[u8], secret: &str) -> Vec<u8> {
     let (prefix, rest) = own.split_at(TEMPORARY_QUEUE.len());
     [prefix, secret.as_bytes(), b"/", rest].concat()
 }
@@ -141,16 +141,5 @@ impl Shard {
             self.create_queue(&full, QueueKind::Temporary)?;
         }
         Ok(full)
-    }
-
-    /// A connection ends: its temporary queues go with all they hold.
-    pub(crate) fn forget_temporary(&mut self, key: ConnKey) {
-        let Some(own) = self.conns.get_mut(key).and_then(|conn| conn.temporary.take()) else { return };
-        for name in own.names {
-            if let Some(queue) = self.home.find(&full_name(&name, &own.secret)) {
-                self.home.delete(queue);
-            }
-        }
-        self.count_queues();
     }
 }

@@ -161,7 +161,7 @@ impl Home {
     /// Adds a queue that does not exist; consumers of matching patterns consume it from now on.
     pub fn create(&mut self, name: &[u8], kind: QueueKind) -> QueueKey {
         let key = self.queues.insert(Queue::new(name, kind, self.now_ms));
-        self.name_bytes += kind.name_bytes(name);
+        self.name_bytes += name.len();
         if kind != QueueKind::Private {
             let (queues, hasher) = (&self.queues, &self.hasher);
             self.names.insert_unique(hasher.hash_one(name), key, |&at| {

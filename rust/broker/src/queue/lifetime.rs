@@ -83,7 +83,7 @@ impl Home {
         if queue.deadline_ms != u64::MAX {
             self.effects.push(Effect::Timer(u64::MAX, key));
         }
-        self.name_bytes -= queue.kind.name_bytes(&queue.name);
+        self.name_bytes -= queue.name.len();
         self.references -= queue.patterns.len();
         self.drop_waiting(take(&mut queue.pending));
         let hash = self.hasher.hash_one(&*queue.name);

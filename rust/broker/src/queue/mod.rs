@@ -36,6 +36,7 @@ pub mod unacked;
 
 use crate::ids::ShardId;
 use crate::keyed::Key;
+use crate::text::Text;
 
 /// Names a queue of one home.
 pub type QueueKey = Key;
@@ -65,11 +66,6 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
-    /// Bytes of memory that a queue's name takes; the owner of a temporary one keeps it, too.
-    fn name_bytes(self, name: &[u8]) -> usize {
-        name.len() * if self == QueueKind::Temporary { 2 } else { 1 }
-    }
-
     /// Whether clients name the queue, so that patterns may match it.
     #[must_use]
     pub fn is_named(self) -> bool {
@@ -97,7 +93,8 @@ pub struct Temporary {
     pub answered: Names,
 }
 
-type Names = hashbrown::HashSet<Box<[u8]>, foldhash::fast::RandomState>;
+/// Names that count themselves as held.
+pub type Names = hashbrown::HashSet<Text, foldhash::fast::RandomState>;
 
 impl Temporary {
     /// None yet.

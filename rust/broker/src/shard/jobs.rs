@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::Shard;
 use super::commit::Applying;
+use super::orphans::Orphans;
 use super::reserve::Prepared;
 use super::revival::Revival;
 use crate::ids::ConnKey;
@@ -20,6 +21,8 @@ pub(super) enum Job {
     Reserve(Prepared),
     /// Go on with what waited for a consumer of worker topics.
     Revive(Box<Revival>),
+    /// Go on with removing the temporary queues of a connection that has gone.
+    Orphans(Orphans),
 }
 
 /// The work that is left over, in its order.
@@ -84,6 +87,7 @@ impl Shard {
             Job::Apply(applying) => self.apply(applying),
             Job::Reserve(name) => self.proceed_with_reservation(name),
             Job::Revive(revival) => self.proceed_with_revival(revival),
+            Job::Orphans(orphans) => self.proceed_with_orphans(orphans),
         }
     }
 }

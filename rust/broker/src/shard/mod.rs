@@ -39,6 +39,7 @@ pub mod mailbox;
 mod memory;
 mod monitor;
 mod names;
+mod orphans;
 mod output;
 mod own_answers;
 pub(crate) mod parking;
