@@ -68,17 +68,23 @@ def logging_sink(target: logging.Logger) -> Sink:
     return sink
 
 
-def stderr_sink(log_format: str, descriptor: int = 2) -> Sink:
-    """Prints records, `text` or `json`; gives up for good once the descriptor is closed."""
-    render = render_json if log_format == "json" else render_text
-    closed = False
+class StderrSink:
+    """Prints records, as `text` or `json`; gives up for good once the descriptor is closed."""
 
-    def sink(records: Sequence[Record]) -> None:
-        nonlocal closed
+    def __init__(self, log_format: str, descriptor: int = 2) -> None:
+        self._descriptor = descriptor
+        self._closed = False
+        self.use(log_format)
+
+    def use(self, log_format: str) -> None:
+        """Prints in this format from the next record on; any thread may ask for it."""
+        self._render = render_json if log_format == "json" else render_text
+
+    def __call__(self, records: Sequence[Record]) -> None:
+        """Prints what the broker logged."""
         for record in records:
-            closed = closed or not _write(descriptor, (render(record) + "\n").encode("utf-8", "replace"))
-
-    return sink
+            line = (self._render(record) + "\n").encode("utf-8", "replace")
+            self._closed = self._closed or not _write(self._descriptor, line)
 
 
 def render_text(record: Record) -> str:

@@ -30,8 +30,9 @@ def serve(given: Sequence[Given]) -> None:
     server = _Server(given)
     with server.signals():
         core = _core.Broker.start(collected)
-        server.attach(core)
-        dispatcher = logs.Dispatcher(core, logs.stderr_sink(effective["log_format"]))
+        sink = logs.StderrSink(effective["log_format"])
+        server.attach(core, sink)
+        dispatcher = logs.Dispatcher(core, sink)
         try:
             for level, line in greeting(core, effective):
                 core.announce(level, line)
@@ -59,11 +60,12 @@ class _Server:
     def __init__(self, given: Sequence[Given]) -> None:
         self._given = given
         self._core: _core.Broker | None = None
+        self._sink: logs.StderrSink | None = None
         self._stops = 0
 
-    def attach(self, core: _core.Broker) -> None:
-        """Hands over the started broker; a signal to stop that came before takes effect now."""
-        self._core = core
+    def attach(self, core: _core.Broker, sink: logs.StderrSink) -> None:
+        """Hands over the started broker and its log; a signal to stop that came before takes effect now."""
+        self._core, self._sink = core, sink
         if self._stops:
             core.drain()
 
@@ -98,7 +100,7 @@ class _Server:
             self._core.stop()
 
     def _on_reload(self, _number: int, _: FrameType | None) -> None:
-        if self._core is None:
+        if self._core is None or self._sink is None:
             return
         file = settings.last(self._given, "config")
         if file is None:
@@ -106,11 +108,12 @@ class _Server:
             return
         try:
             collected = settings.collect(self._given)
-            settings.check(collected)
+            effective = {key: value for key, value, _ in settings.check(collected)}
             restart = self._core.reload(collected)
         except ConfigError as error:
             self._core.announce("error", f"SIGHUP: nothing changed: {error}")
             return
+        self._sink.use(effective["log_format"])
         self._core.announce("info", f"SIGHUP: read {file} again")
         if restart:
             self._core.announce("warn", f"these changed settings need a restart: {', '.join(restart)}")

@@ -101,7 +101,7 @@ def test_a_closed_descriptor_is_given_up() -> None:
     out, into = os.pipe()
     os.close(out)
     os.close(into)
-    sink = logs.stderr_sink("text", into)
+    sink = logs.StderrSink("text", into)
     sink([(0.0, "info", "lost", [])])
     sink([(0.0, "info", "lost too", [])])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 from pathlib import Path
@@ -99,3 +100,16 @@ def test_sighup_changes_the_log_level(tmp_path: Path) -> None:
         broker.wait_for_log("SIGHUP: read")
         assert first_answer_to_headers(broker, 1).startswith(b"CONNECTED")
         broker.wait_for_log("DEBUG")
+
+
+def test_sighup_changes_the_format_of_the_log(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("")
+    with BrokerProcess(config=file) as broker:
+        file.write_text("log_format = 'json'\n")
+        broker.signal(signal.SIGHUP)
+        broker.wait_for_log("SIGHUP: read")
+        assert json.loads(broker.log_text().splitlines()[-1])["message"] == f"SIGHUP: read {file} again"
+        file.write_text("log_format = 'text'\n")
+        broker.signal(signal.SIGHUP)
+        broker.wait_for_log("Z INFO  SIGHUP: read")
