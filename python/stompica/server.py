@@ -114,6 +114,6 @@ class _Server:
             self._core.announce("error", f"SIGHUP: nothing changed: {error}")
             return
         self._sink.use(effective["log_format"])
-        self._core.announce("info", f"SIGHUP: read {file} again")
+        self._core.announce("info", f"SIGHUP: read {file[1]} again")
         if restart:
             self._core.announce("warn", f"these changed settings need a restart: {', '.join(restart)}")

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TypeAlias
 
@@ -50,7 +51,8 @@ def _text(value: SettingValue) -> str:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, timedelta):
-        return f"{value // timedelta(milliseconds=1)}ms"
+        # In full: what is less than a millisecond is refused and not taken for 0.
+        return f"{Decimal(value // timedelta(microseconds=1)) / 1000:f}ms"
     if isinstance(value, (str, int, float)):
         return str(value)
     if isinstance(value, os.PathLike):
@@ -60,14 +62,17 @@ def _text(value: SettingValue) -> str:
     raise TypeError(f"a setting is a text, a number, a bool, a timedelta or a sequence, not {type(value).__name__}")
 
 
-def read_file(name: str, folder: str = ".") -> list[Given]:
-    """The settings of a TOML file, or of stompserver's YAML; a relative name starts from `folder`."""
+def read_file(name: str, folder: str = ".", source: str = "command line") -> list[Given]:
+    """The settings of a TOML file, or of stompserver's YAML; a relative name starts from `folder`.
+
+    `source` is where its name was written.
+    """
     try:
         text = (Path(folder) / name).read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"setting 'config' (value '{name}'): can't read the file: {error.strerror}") from None
+        raise _unreadable(name, source, error.strerror or str(error)) from None
     except UnicodeDecodeError:
-        raise ConfigError(f"setting 'config' (value '{name}'): can't read the file: not UTF-8") from None
+        raise _unreadable(name, source, "not UTF-8") from None
     return _core.parse_file(name, text)
 
 
@@ -76,19 +81,26 @@ def collect(given: Sequence[Given]) -> list[Given]:
     file = last(given, "config")
     if file is None:
         return list(given)
-    return [*read_file(file, last(given, "working_dir") or "."), *given]
+    _core.check([file])  # refuses an empty name, which would be the folder itself
+    folder = last(given, "working_dir")
+    return [*read_file(file[1], folder[1] if folder else ".", source=file[2]), *given]
 
 
-def last(given: Sequence[Given], key: str) -> str | None:
-    """The value that wins for `key`, which has no alias; None where nobody wrote it."""
-    values = [value for name, value, _ in given if name.lower().replace("-", "_") == key]
-    return values[-1] if values else None
+def last(given: Sequence[Given], key: str) -> Given | None:
+    """What wins for `key`, which has no alias; None where nobody wrote it."""
+    found = [one for one in given if one[0].lower().replace("-", "_") == key]
+    return found[-1] if found else None
 
 
 def check(given: Sequence[Given]) -> list[Given]:
     """Every setting's value in force with its source; raises ConfigError for the first that is refused."""
     effective = _core.check(given)
     folder = last(given, "working_dir")
-    if folder is not None and not Path(folder).is_dir():
-        raise ConfigError(f"setting 'working_dir' (value '{folder}'): must be a folder that exists")
+    if folder is not None and not Path(folder[1]).is_dir():
+        _, value, source = folder
+        raise ConfigError(f"setting 'working_dir' (value '{value}', {source}): must be a folder that exists")
     return effective
+
+
+def _unreadable(name: str, source: str, why: str) -> ConfigError:
+    return ConfigError(f"setting 'config' (value '{name}', {source}): can't read the file: {why}")

@@ -110,7 +110,11 @@ def test_settings_are_keyword_arguments_of_any_suitable_type() -> None:
         ({"auth": True}, "setting 'auth' (value '1', argument): not built yet in this version; only 0 is"),
         (
             {"config": "none.toml"},
-            "setting 'config' (value 'none.toml'): can't read the file: No such file or directory",
+            "setting 'config' (value 'none.toml', argument): can't read the file: No such file or directory",
+        ),
+        (
+            {"ack_timeout": timedelta(microseconds=500)},
+            "setting 'ack_timeout' (value '0.5ms', argument): must be a time, 0 to 365d (a bare number is in ms)",
         ),
     ],
 )

@@ -66,13 +66,15 @@ def test_what_is_not_toml_is_named_with_its_line(stompica: CommandLine, tmp_path
 
 def test_a_file_that_can_not_be_read(stompica: CommandLine, tmp_path: Path) -> None:
     assert refused(stompica("config=none.toml")) == (
-        "setting 'config' (value 'none.toml'): can't read the file: No such file or directory"
+        "setting 'config' (value 'none.toml', command line): can't read the file: No such file or directory"
     )
-    assert (
-        refused(stompica("config", "check", ".")) == "setting 'config' (value '.'): can't read the file: Is a directory"
+    assert refused(stompica("config", "check", ".")) == (
+        "setting 'config' (value '.', command line): can't read the file: Is a directory"
     )
     (tmp_path / "s.toml").write_bytes(b"host = '\xff'")
-    assert refused(stompica("-C", "s.toml")) == "setting 'config' (value 's.toml'): can't read the file: not UTF-8"
+    assert refused(stompica("config", env={"STOMPICA_CONFIG": "s.toml"})) == (
+        "setting 'config' (value 's.toml', STOMPICA_CONFIG): can't read the file: not UTF-8"
+    )
 
 
 def test_config_check_takes_one_file(stompica: CommandLine) -> None:
@@ -128,7 +130,11 @@ def test_relative_names_start_from_the_working_folder(stompica: CommandLine, tmp
     (tmp_path / "etc" / "s.toml").write_text("port = 7\n")
     assert effective(stompica("config", "-w", "etc", "-C", "s.toml"))["port"] == 7
     assert refused(stompica("config", "-w", "none")) == (
-        "setting 'working_dir' (value 'none'): must be a folder that exists"
+        "setting 'working_dir' (value 'none', command line): must be a folder that exists"
+    )
+    (tmp_path / "etc" / "s.toml").write_text("\nworking_dir = 'none'\n")
+    assert refused(stompica("config", "check", "etc/s.toml")) == (
+        "setting 'working_dir' (value 'none', etc/s.toml line 2): must be a folder that exists"
     )
 
 

@@ -52,6 +52,10 @@ WHOLE = "must be a whole number, "
             "setting 'login_timeout' (value 'soon', command line): must be a time, 10ms to 1h (a bare number is in s)",
         ),
         (
+            "ack_timeout=0.5",
+            "setting 'ack_timeout' (value '0.5', command line): must be a time, 0 to 365d (a bare number is in ms)",
+        ),
+        (
             "memory_limit=101%",
             "setting 'memory_limit' (value '101%', command line): "
             "must be a size from 1MiB, or a share of the memory, 1% to 100%",
@@ -70,6 +74,7 @@ WHOLE = "must be a whole number, "
         ("log_level=loud", "setting 'log_level' (value 'loud', command line): must be debug, info, warn or error"),
         ("debug=maybe", "setting 'debug' (value 'maybe', command line): must be 0 or 1"),
         ("host=", "setting 'host' (value '', command line): must be a text that is not empty"),
+        ("config=", "setting 'config' (value '', command line): must be a text that is not empty"),
         (
             "ws_origins=example.org",
             "setting 'ws_origins' (value 'example.org', command line): "

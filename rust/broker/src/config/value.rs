@@ -333,7 +333,8 @@ fn split_suffix(text: &str) -> (&str, &str) {
     (number, suffix.trim())
 }
 
-/// A decimal number times a scale, in whole units; `None` where it is no number or too large.
+/// A decimal number times a scale, in whole units; `None` where it is no number or too large, and where it is more than
+/// nothing but less than one unit: 0 often means never, or no limit, which is not what was asked for.
 fn scaled(number: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
@@ -341,7 +342,9 @@ fn scaled(number: &str, scale: u64) -> Option<u64> {
     }
     let tenth_powers = 10u128.pow(u32::try_from(fraction.len()).ok()?);
     let part = u128::from(fraction.parse::<u64>().ok()?) * u128::from(scale) / tenth_powers;
-    parse_integer(whole)?.checked_mul(scale)?.checked_add(u64::try_from(part).ok()?)
+    let units = parse_integer(whole)?.checked_mul(scale)?.checked_add(u64::try_from(part).ok()?)?;
+    let lost = units == 0 && fraction.bytes().any(|b| b != b'0');
+    (!lost).then_some(units)
 }
 
 fn show_size(bytes: u64) -> String {
@@ -396,6 +399,16 @@ mod tests {
         assert_eq!(parse_time("1.5s", Unit::Millis), Some(1_500));
         assert_eq!(parse_time("5m", Unit::Millis), Some(300_000));
         assert_eq!(parse_time("soon", Unit::Millis), None);
+    }
+
+    #[test]
+    fn less_than_a_unit_is_not_taken_for_nothing() {
+        assert_eq!(parse_time("0.5", Unit::Millis), None);
+        assert_eq!(parse_size("0.5"), None);
+        assert_eq!(parse_time("0.0", Unit::Millis), Some(0));
+        assert_eq!(parse_time("0.5", Unit::Seconds), Some(500));
+        assert_eq!(parse_time("0.0009s", Unit::Seconds), None);
+        assert_eq!(parse_time("0.001", Unit::Seconds), Some(1));
     }
 
     #[test]
