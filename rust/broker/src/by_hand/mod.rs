@@ -8,6 +8,8 @@
 //! [`script`] plays bytes as frames of several clients and checks what must hold whatever they say; [`routes`] plays them
 //! as changes of one router.
 
+#[cfg(test)]
+mod ack_tests;
 pub mod client;
 pub mod routes;
 pub mod script;

@@ -9,12 +9,16 @@ use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 use stompica_proto::{ProtocolError, Version};
 
+use super::Flow;
 use crate::ids::ConnKey;
 use crate::queue::SubscriptionKey;
 use crate::queue::unacked::{Taken, TakenOnes};
 use crate::router::group::SubscriptionIndex;
 use crate::shard::Shard;
 use crate::tx::{Operation, Verdict};
+
+/// Deliveries that are acknowledged before the turn's budget is looked at again.
+const PORTION: usize = 256;
 
 /// The two numbers at the end of an id: slot and number.
 fn numbers(id: &[u8]) -> Option<(u32, u64)> {
@@ -24,7 +28,9 @@ fn numbers(id: &[u8]) -> Option<(u32, u64)> {
 }
 
 impl Shard {
-    /// Acknowledges, now or at COMMIT.
+    /// Acknowledges, now or at COMMIT. `Flow::Later`: only some of the deliveries that it covers, since they are very
+    /// many. The one that it names is the last of them, so the frame finds the others when it is looked at again; what
+    /// was delivered since has a higher number.
     ///
     /// # Errors
     /// `E-ACK-UNKNOWN`; `E-TX-UNKNOWN`, `E-TX-COUNT`.
@@ -35,19 +41,20 @@ impl Shard {
         subscription: Option<&[u8]>,
         verdict: Verdict,
         transaction: Option<&[u8]>,
-    ) -> Result<(), ProtocolError> {
+    ) -> Result<Flow, ProtocolError> {
         let found = self.find_delivery(key, id, subscription)?;
         self.counters.late_acks += u64::from(found.is_none());
         if let Some(transaction) = transaction {
             // One that was taken back has no effect; the transaction has to be open all the same.
             self.require_transaction(key, transaction)?;
-            let Some((subscription, number)) = found else { return Ok(()) };
-            return self.keep_for_commit(key, transaction, Operation::Ack { subscription, number, verdict });
+            let Some((subscription, number)) = found else { return Ok(Flow::Done) };
+            self.keep_for_commit(key, transaction, Operation::Ack { subscription, number, verdict })?;
+        } else if let Some((subscription, number)) = found
+            && !self.acknowledge(key, subscription, number, verdict)
+        {
+            return Ok(Flow::Later);
         }
-        if let Some((subscription, number)) = found {
-            self.acknowledge(key, subscription, number, verdict);
-        }
-        Ok(())
+        Ok(Flow::Done)
     }
 
     /// The delivery that an id names: subscription and number; `None` if it was taken back.
@@ -105,24 +112,38 @@ impl Shard {
         }
     }
 
-    /// Settles or gives back a delivery; in client mode all before it, too.
+    /// Settles or gives back a delivery; in client mode all before it, too, the oldest first, for half of a turn.
+    /// Returns whether that is done.
     pub(crate) fn acknowledge(
         &mut self,
         key: ConnKey,
         subscription: SubscriptionKey,
         number: u64,
         verdict: Verdict,
-    ) {
-        let Some(found) = self.router.subscription_mut(subscription) else { return };
-        let cumulative = found.ack == AckMode::Client;
-        let Some(receiver) = found.receiver.as_deref_mut() else { return };
-        let taken: TakenOnes = match cumulative {
-            true => receiver.unacked.take_through(number),
-            false => receiver.unacked.take(number).into_iter().collect(),
-        };
-        if let Some(flight) = self.conns.get_mut(key).and_then(|conn| conn.flight.as_mut()) {
-            flight.unacked -= taken.len();
+    ) -> bool {
+        loop {
+            let Some(found) = self.router.subscription_mut(subscription) else { return true };
+            let cumulative = found.ack == AckMode::Client;
+            let Some(receiver) = found.receiver.as_deref_mut() else { return true };
+            let taken: TakenOnes = match cumulative {
+                true => receiver.unacked.take_through(number, PORTION),
+                false => receiver.unacked.take(number).into_iter().collect(),
+            };
+            // In a portion the one that is named comes last.
+            let is_done = taken.len() < PORTION || !receiver.unacked.holds(number);
+            self.budget.visit(taken.len());
+            if let Some(flight) = self.conns.get_mut(key).and_then(|conn| conn.flight.as_mut()) {
+                flight.unacked -= taken.len();
+                flight.is_acknowledging = !is_done;
+            }
+            self.carry_out_verdict(subscription, verdict, taken);
+            if is_done || self.budget.is_half_spent() {
+                return is_done;
+            }
         }
+    }
+
+    fn carry_out_verdict(&mut self, subscription: SubscriptionKey, verdict: Verdict, taken: TakenOnes) {
         match verdict {
             Verdict::Accepted => {
                 self.counters.acked += taken.len() as u64;

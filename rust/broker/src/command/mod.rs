@@ -76,7 +76,7 @@ impl Shard {
             }
             Ok(Request::Transaction { command: Command::Commit, id }) => self.commit(key, &id, frame),
             Ok(Request::Diagnose { query }) => self.diagnose_for(key, query, frame),
-            Ok(request) => self.handle_other(key, frame, request).map(|()| Flow::Done),
+            Ok(request) => self.handle_other(key, frame, request),
             Err(error) => Err(error),
         };
         self.own_headers = own_headers;
@@ -91,7 +91,7 @@ impl Shard {
         key: ConnKey,
         frame: &Frame<'_>,
         request: Request<'_>,
-    ) -> Result<(), ProtocolError> {
+    ) -> Result<Flow, ProtocolError> {
         let receipt = frame.header(header::RECEIPT);
         let receipt = receipt.as_deref();
         match request {
@@ -102,18 +102,21 @@ impl Shard {
             Request::Subscribe { id, destination, ack } => {
                 let destination = self.router.translate(&destination)?.into_owned();
                 let wanted = subscribe::Wanted { frame, id: id.as_deref(), destination: &destination, ack };
-                return self.subscribe(key, &wanted, receipt);
+                self.subscribe(key, &wanted, receipt)?;
             }
             Request::Unsubscribe { id, destination } => {
                 let destination =
                     destination.as_deref().map(|name| self.router.translate(name)).transpose()?;
                 let destination = destination.map(Cow::into_owned);
-                return self.unsubscribe(key, frame, id.as_deref(), destination.as_deref(), receipt);
+                self.unsubscribe(key, frame, id.as_deref(), destination.as_deref(), receipt)?;
             }
             Request::Ack { id, subscription, accept, transaction } => {
                 let verdict = options::verdict_of(frame, accept)?;
-                self.ack(key, &id, subscription.as_deref(), verdict, transaction.as_deref())?;
-                self.receipt(key, receipt);
+                let flow = self.ack(key, &id, subscription.as_deref(), verdict, transaction.as_deref())?;
+                if flow == Flow::Done {
+                    self.receipt(key, receipt);
+                }
+                return Ok(flow);
             }
             Request::Transaction { command, id } => {
                 match command {
@@ -124,7 +127,7 @@ impl Shard {
             }
             Request::Disconnect => self.disconnect(key, receipt),
         }
-        Ok(())
+        Ok(Flow::Done)
     }
 
     fn connect(

@@ -168,6 +168,12 @@ pub struct Conn {
 }
 
 impl Conn {
+    /// Whether deliveries are about to be acknowledged by what it has said already.
+    #[must_use]
+    pub fn is_acknowledging(&self) -> bool {
+        self.committing.is_some() || self.flight.as_ref().is_some_and(|flight| flight.is_acknowledging)
+    }
+
     /// A connection that was just accepted.
     #[must_use]
     pub fn new(stream: TcpStream, peer: SocketAddr, id: u64, refused: bool, now_ms: u64) -> Self {

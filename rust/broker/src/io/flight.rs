@@ -42,6 +42,8 @@ pub struct Flight {
     pub writing: VecDeque<Writing>,
     /// Deliveries that it has not acknowledged.
     pub unacked: usize,
+    /// An ACK or NACK of very many of them is under way.
+    pub is_acknowledging: bool,
     taken_back: HashSet<u64, foldhash::fast::RandomState>,
     order: VecDeque<u64>,
 }

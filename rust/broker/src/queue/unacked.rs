@@ -156,10 +156,10 @@ impl Unacked {
         self.count();
     }
 
-    /// Takes out all up to and including a number, the oldest first.
-    pub fn take_through(&mut self, number: u64) -> TakenOnes {
+    /// Takes out all up to and including a number, the oldest first, but no more than `count_max`.
+    pub fn take_through(&mut self, number: u64, count_max: usize) -> TakenOnes {
         let mut taken = TakenOnes::new();
-        while self.entries.front().is_some_and(|entry| entry.number <= number) {
+        while taken.len() < count_max && self.entries.front().is_some_and(|entry| entry.number <= number) {
             taken.extend(self.entries.pop_front().and_then(|mut entry| Self::empty(&mut entry)));
         }
         taken.iter().for_each(|taken| self.forget(taken));
@@ -211,7 +211,8 @@ mod tests {
         assert_eq!(unacked.take(7).map(|taken| taken.number), Some(7));
         assert!(unacked.take(7).is_none() && unacked.take(4).is_none() && unacked.take(10).is_none());
         assert_eq!((unacked.number_of(1006), unacked.number_of(1007)), (Some(6), None));
-        let through: Vec<u64> = unacked.take_through(8).iter().map(|taken| taken.number).collect();
+        let through: Vec<u64> =
+            unacked.take_through(8, usize::MAX).iter().map(|taken| taken.number).collect();
         assert_eq!((through, unacked.live, unacked.oldest()), (vec![5, 6, 8], 1, Some((9, 9))));
         assert_eq!(unacked.take_all().len(), 1);
         assert!(unacked.live == 0 && unacked.oldest().is_none());
@@ -225,7 +226,7 @@ mod tests {
         assert!(unacked.take(59_999).is_some() && unacked.number_of(1000 + 59_999).is_none());
         let tables = 60_000 * (size_of::<Entry>() + HASH_BYTES) as i64;
         assert!(stored::held_bytes() - before >= tables, "its tables are counted");
-        assert_eq!((unacked.take_through(29_999).len(), unacked.by_id.len()), (30_000, 29_999));
+        assert_eq!((unacked.take_through(29_999, usize::MAX).len(), unacked.by_id.len()), (30_000, 29_999));
         assert_eq!((unacked.take_all().len(), unacked.by_id.len()), (29_999, 0));
         assert_eq!((unacked.counted, stored::held_bytes()), (0, before));
     }
@@ -234,7 +235,7 @@ mod tests {
     fn the_oldest_stands_in_front_however_those_before_it_went() {
         let mut unacked = filled(0..10);
         assert!(unacked.take(4).is_some() && unacked.take(5).is_some());
-        unacked.take_through(3);
+        unacked.take_through(3, usize::MAX);
         assert_eq!((unacked.oldest(), unacked.entries.len()), (Some((6, 6)), 4));
     }
 

@@ -7,56 +7,31 @@
 //! Each step goes on over as many turns as it needs; the connection's next frames wait meanwhile. Until all homes have
 //! said yes, whatever ends the connection cancels it; from then on it takes effect, whatever happens. Deliveries of the
 //! connection do not time out while its COMMIT is under way, so that what was held when it was checked is held when it is
-//! applied. `reserve.rs` has the homes' part.
-
-use std::collections::VecDeque;
-use std::mem::take;
+//! applied. `apply.rs` has what follows the decision, `reserve.rs` the homes' part.
 
 use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
 
 use super::Shard;
+use super::apply::Applying;
 use super::jobs::Job;
 use super::parking::{Pause, Question};
 use super::passing::Load;
 use crate::command::Flow;
-use crate::fan_out::FanOutKey;
-use crate::ids::{ConnKey, ShardId};
+use crate::ids::ConnKey;
 use crate::io::conn::Conn;
 use crate::options::Retain;
-use crate::plan::{Place, Plan};
+use crate::plan::Plan;
 use crate::queue::asker::AnswerTo;
-use crate::queue::mail::{Placed, QueueMail};
+use crate::queue::mail::QueueMail;
 use crate::queue::stored::Stored;
 use crate::router::Destination;
 use crate::router::destination::Kind;
 use crate::tx::{self, Commit, Committing, Operation};
 
 /// What an operation costs of a turn's visits.
-const OPERATION_VISITS: usize = 2;
-
-/// A COMMIT that was decided, as far as it has not taken effect.
-#[derive(Debug)]
-pub(super) struct Applying {
-    key: ConnKey,
-    token: u64,
-    /// With their numbers in the plan.
-    operations: VecDeque<(usize, Operation)>,
-    plan: Plan,
-    receipt: Option<Box<[u8]>>,
-    /// For each home of the plan, what goes there.
-    out: Vec<(ShardId, Vec<Placed>)>,
-    /// Messages to topics that are on their way to their receivers.
-    going: Vec<FanOutKey>,
-}
-
-impl Applying {
-    /// Whose it is.
-    pub(super) fn conn(&self) -> ConnKey {
-        self.key
-    }
-}
+pub(super) const OPERATION_VISITS: usize = 2;
 
 impl Shard {
     /// COMMIT.
@@ -253,25 +228,14 @@ impl Shard {
             self.cancel_everywhere(&commit);
             return self.fail_with(key, error, &commit.offender);
         }
-        let Commit { token, operations, plan, receipt, .. } = *commit;
         if let Some(conn) = self.conns.get_mut(key) {
             conn.committing = Some(Committing::Applying);
         }
         // From now on nothing ends its wait but the end of its work.
-        if self.end_wait_for(key, Question::Commit(token)) {
-            self.wait_for(key, Question::Turn(token));
+        if self.end_wait_for(key, Question::Commit(commit.token)) {
+            self.wait_for(key, Question::Turn(commit.token));
         }
-        let out = plan.homes().map(|home| (home, Vec::new())).collect();
-        let operations = operations.into_iter().enumerate().collect();
-        self.jobs.push(Job::Apply(Box::new(Applying {
-            key,
-            token,
-            operations,
-            plan,
-            receipt,
-            out,
-            going: Vec::new(),
-        })));
+        self.jobs.push(Job::Apply(Box::new(Applying::new(key, *commit))));
     }
 
     fn cancel_everywhere(&mut self, commit: &Commit) {
@@ -285,105 +249,5 @@ impl Shard {
         let commit = self.take_commit(key)?;
         self.cancel_everywhere(&commit);
         Some(commit.offender)
-    }
-
-    /// A connection that is about to lose its subscriptions has acknowledged what a COMMIT says that was decided.
-    pub(super) fn finish_acks(&mut self, key: ConnKey) {
-        let committing = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
-        if !matches!(committing, Some(Committing::Applying)) {
-            return;
-        }
-        let Some(applying) = self.jobs.applying(key) else { return };
-        let (acks, rest) = take(&mut applying.operations)
-            .into_iter()
-            .partition(|(_, one)| matches!(one, Operation::Ack { .. }));
-        applying.operations = rest;
-        let acks: VecDeque<(usize, Operation)> = acks;
-        for (_, operation) in acks {
-            if let Operation::Ack { subscription, number, verdict } = operation {
-                self.acknowledge(key, subscription, number, verdict);
-            }
-        }
-    }
-
-    /// Goes on with a COMMIT that was decided, as far as the turn allows; nothing can fail any more.
-    pub(super) fn apply(&mut self, mut applying: Box<Applying>) {
-        let key = applying.key;
-        self.fan_outs.in_order = true;
-        let mut is_done = false;
-        while !self.budget.is_exhausted() || applying.plan.is_open() {
-            let Some((at, operation)) = applying.operations.pop_front() else {
-                is_done = true;
-                break;
-            };
-            self.budget.visit(OPERATION_VISITS);
-            let place = applying.plan.follow(at);
-            self.batch.join(applying.plan.is_open());
-            match operation {
-                Operation::Ack { subscription, number, verdict } => {
-                    self.acknowledge(key, subscription, number, verdict);
-                }
-                Operation::Send(stored, retain) => {
-                    let going = self.apply_send(stored, retain, place, &mut applying.out);
-                    applying.going.extend(going);
-                }
-            }
-        }
-        self.fan_outs.in_order = false;
-        self.batch.join(false);
-        match is_done {
-            true => self.conclude(applying),
-            false => self.jobs.push(Job::Apply(applying)),
-        }
-    }
-
-    fn apply_send(
-        &mut self,
-        stored: Stored,
-        retain: Option<Retain>,
-        place: Place,
-        out: &mut [(ShardId, Vec<Placed>)],
-    ) -> Option<FanOutKey> {
-        match place {
-            Place::Here => {} // of an ACK
-            Place::Home { home, need } => {
-                out[home as usize].1.push(Placed { need, retain: None, stored });
-            }
-            Place::Topic { retained, .. } => {
-                let destination = self.destination(stored.destination()).ok()?;
-                if let Some((home, need)) = retained {
-                    let mut copy = Stored::new(&stored.message());
-                    copy.expires_ms = stored.expires_ms;
-                    let retain = Some(retain == Some(Retain::Set));
-                    out[home as usize].1.push(Placed { need, retain, stored: copy });
-                }
-                let retained = retain == Some(Retain::Set);
-                return self.publish_stored(stored, destination, destination.home, retained);
-            }
-        }
-        None
-    }
-
-    /// Sends every home what it has to place, and lets the connection go on.
-    fn conclude(&mut self, applying: Box<Applying>) {
-        let Applying { key, token, receipt, out, mut going, .. } = *applying;
-        let homes = out.iter().fold(0, |bits, (home, _)| bits | home.bit());
-        going.retain(|fan_out| self.fan_outs.is_live(*fan_out));
-        let waits_here = if going.is_empty() { 0 } else { self.id.bit() };
-        let to = self.ask_in_any_case(key, receipt.as_deref(), homes | waits_here);
-        if let Some((last, earlier)) = going.split_last() {
-            let more = if homes & waits_here == 0 { earlier } else { &going }; // this home answers, too
-            self.await_fan_outs(key, more, to);
-            if homes & waits_here == 0 {
-                self.await_fan_out(key, *last, to.asker());
-            }
-        }
-        for (home, messages) in out {
-            self.tell(home, QueueMail::Commit(messages, token, to.asker()));
-        }
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.committing = None;
-        }
-        self.go_on_after(key, Question::Turn(token));
     }
 }

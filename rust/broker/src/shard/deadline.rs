@@ -22,8 +22,8 @@ const TURN_DEADLINES_MAX: usize = 2000;
 /// Late deliveries of one subscription that are taken back at a time.
 const LATE_MAX: usize = 1000;
 
-/// Deliveries of a connection whose COMMIT is under way are looked at again after this time.
-const COMMIT_GRACE_MS: u64 = 10;
+/// Deliveries of a connection whose ACK or COMMIT is under way are looked at again after this time.
+const GRACE_MS: u64 = 10;
 
 /// A time of the configuration.
 pub(super) fn millis(duration: std::time::Duration) -> u64 {
@@ -69,10 +69,10 @@ impl Shard {
         if timeout_ms == 0 {
             return; // a reload has ended it
         }
-        if self.conns.get(conn).is_some_and(|conn| conn.committing.is_some()) {
-            // What a COMMIT is about to acknowledge stays held until it is decided and has taken effect.
+        if self.conns.get(conn).is_some_and(Conn::is_acknowledging) {
+            // What an ACK or a COMMIT is about to acknowledge stays held until it has taken effect.
             receiver.armed = true;
-            return self.timers.set(now_ms + COMMIT_GRACE_MS, Due::Subscription(key));
+            return self.timers.set(now_ms + GRACE_MS, Due::Subscription(key));
         }
         let mut late = TakenOnes::new();
         while let Some((number, delivered_ms)) = receiver.unacked.oldest() {

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::Shard;
-use super::commit::Applying;
+use super::apply::Applying;
 use super::orphans::Orphans;
 use super::reserve::Prepared;
 use super::revival::Revival;
@@ -72,9 +72,9 @@ impl Shard {
         }
     }
 
-    /// Begins what a frame asks for at once, as far as the turn allows.
+    /// Begins what a frame asks for at once, for half of a turn.
     pub(super) fn begin_jobs(&mut self) {
-        while !self.budget.is_exhausted()
+        while !self.budget.is_half_spent()
             && let Some(job) = self.jobs.pop()
         {
             self.proceed_with(job);

@@ -14,6 +14,7 @@
 
 mod accept;
 mod answers;
+mod apply;
 mod attach;
 mod backlog;
 mod backpressure;

@@ -1,0 +1,162 @@
+//! ACKs and NACKs of more deliveries than one turn deals with.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::ByHand;
+use crate::config::Config;
+
+/// Deliveries in flight: more than two turns' worth.
+const COUNT: usize = 45_000;
+const ACK_TIMEOUT_MS: u64 = 60_000;
+
+/// A broker, a client that holds deliveries, and one that looks on.
+struct Scene {
+    broker: ByHand,
+    holder: UnixStream,
+    bystander: UnixStream,
+    /// The id of the last delivery.
+    last: String,
+}
+
+fn read(stream: &mut UnixStream) -> String {
+    let (mut text, mut buffer) = (Vec::new(), [0; 1 << 16]);
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(len) => text.extend_from_slice(&buffer[..len]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    String::from_utf8(text).expect("text")
+}
+
+impl Scene {
+    /// All messages are sent to a queue, and delivered to a subscription that acknowledges cumulatively.
+    fn new() -> Self {
+        let (redelivery_delay, ack_timeout_ms) = (Duration::ZERO, ACK_TIMEOUT_MS);
+        let config = Config { writers: 1, redelivery_delay, ack_timeout_ms, ..Config::default() };
+        let mut broker = ByHand::new(config).expect("polls");
+        let [holder, bystander] = [0, 0].map(|shard| broker.connect(shard).expect("sockets"));
+        let mut scene = Scene { broker, holder, bystander, last: String::new() };
+        for client in [&mut scene.holder, &mut scene.bystander] {
+            client.write_all(CONNECT).expect("room");
+        }
+        for start in (0..COUNT).step_by(100) {
+            let sends = (start..start + 100).map(|at| format!("SEND\ndestination:/queue/a\n\n{at}\0"));
+            scene.bystander.write_all(sends.collect::<String>().as_bytes()).expect("room");
+            scene.broker.round();
+        }
+        scene.holder.write_all(SUBSCRIBE).expect("room");
+        let text = scene.hear_out();
+        scene.last =
+            text.lines().filter_map(|line| line.strip_prefix("ack:")).next_back().expect("it").into();
+        assert_eq!(numbers(&text), (0..COUNT).collect::<Vec<_>>());
+        scene
+    }
+
+    /// Everything that the holder is sent until the broker rests.
+    fn hear_out(&mut self) -> String {
+        let mut text = String::new();
+        loop {
+            self.broker.run();
+            match read(&mut self.holder) {
+                more if more.is_empty() => return text,
+                more => text += &more,
+            }
+        }
+    }
+
+    /// One turn, in which somebody else is answered.
+    fn turn(&mut self) {
+        self.bystander.write_all(b"SEND\ndestination:/topic/none\nreceipt:b\n\n\0").expect("room");
+        self.broker.turn(0);
+        assert!(read(&mut self.bystander).contains("receipt-id:b"));
+    }
+
+    /// Says something and takes turns until its RECEIPT has come. Returns how many, and what came with it.
+    fn turns_until_receipt(&mut self, said: &str) -> (usize, String) {
+        self.holder.write_all(said.as_bytes()).expect("room");
+        let mut heard = String::new();
+        for turns in 1..1000 {
+            self.turn();
+            heard += &read(&mut self.holder);
+            if heard.contains("receipt-id:r") {
+                return (turns, heard);
+            }
+        }
+        panic!("it never came");
+    }
+
+    /// The holder goes, and somebody else consumes what is there.
+    fn next_consumer(&mut self) -> Vec<usize> {
+        self.holder = self.broker.connect(0).expect("sockets");
+        self.holder.write_all(&[CONNECT, SUBSCRIBE].concat()).expect("room");
+        numbers(&self.hear_out())
+    }
+}
+
+const CONNECT: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0";
+const SUBSCRIBE: &[u8] = b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\nprefetch-count:0\n\n\0";
+
+/// The bodies of the messages in what was heard.
+fn numbers(text: &str) -> Vec<usize> {
+    let frames = text.split('\0').filter_map(|frame| frame.trim_start().split_once("\n\n"));
+    let messages = frames.filter(|(head, _)| head.starts_with("MESSAGE\n"));
+    messages.map(|(_, body)| body.parse().expect("a number")).collect()
+}
+
+#[test]
+fn an_ack_of_very_many_takes_turns_and_its_receipt_comes_behind_the_last() {
+    let mut scene = Scene::new();
+    let (turns, _) = scene.turns_until_receipt(&format!("ACK\nid:{}\nreceipt:r\n\n\0", scene.last));
+    assert!(turns > 2, "in {turns}");
+    assert_eq!(scene.next_consumer(), [0; 0]);
+}
+
+#[test]
+fn a_nack_of_very_many_takes_turns_and_they_come_again_in_order() {
+    let mut scene = Scene::new();
+    let (turns, heard) = scene.turns_until_receipt(&format!("NACK\nid:{}\nreceipt:r\n\n\0", scene.last));
+    assert!(turns > 2, "in {turns}");
+    let again = heard + &scene.hear_out();
+    assert_eq!(numbers(&again), (0..COUNT).collect::<Vec<_>>());
+    assert_eq!(again.matches("\ndelivery-count:2\n").count(), COUNT);
+}
+
+#[test]
+fn what_an_ack_has_not_come_to_returns_when_the_client_goes() {
+    let mut scene = Scene::new();
+    scene.holder.write_all(format!("ACK\nid:{}\nreceipt:r\n\n\0", scene.last).as_bytes()).expect("room");
+    scene.turn();
+    // It is found to be gone when something is written to it.
+    scene.holder = scene.broker.connect(0).expect("sockets");
+    scene.bystander.write_all(format!("SEND\ndestination:/queue/a\n\n{COUNT}\0").as_bytes()).expect("room");
+    let left = scene.next_consumer();
+    assert!(left.len() > 1 && left.len() < COUNT, "{} are left", left.len());
+    assert!(left.iter().copied().eq(COUNT + 1 - left.len()..=COUNT), "the newest, in order");
+}
+
+#[test]
+fn what_is_about_to_be_acknowledged_does_not_time_out() {
+    let mut scene = Scene::new();
+    scene.holder.write_all(format!("ACK\nid:{}\nreceipt:r\n\n\0", scene.last).as_bytes()).expect("room");
+    scene.turn();
+    scene.broker.pass(2 * ACK_TIMEOUT_MS);
+    let heard = scene.hear_out();
+    assert!(heard.contains("receipt-id:r") && numbers(&heard).is_empty(), "none is delivered again");
+    assert_eq!(scene.next_consumer(), [0; 0]);
+}
+
+#[test]
+fn a_commit_of_an_ack_of_very_many_takes_turns() {
+    let mut scene = Scene::new();
+    let send = "SEND\ndestination:/topic/none\ntransaction:t\n\n\0";
+    let ack = format!("ACK\nid:{}\ntransaction:t\n\n\0", scene.last);
+    let commit = format!("BEGIN\ntransaction:t\n\n\0{send}{ack}{send}COMMIT\ntransaction:t\nreceipt:r\n\n\0");
+    let (turns, _) = scene.turns_until_receipt(&commit);
+    assert!(turns > 2, "in {turns}");
+    assert_eq!(scene.next_consumer(), [0; 0]);
+}

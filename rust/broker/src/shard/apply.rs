@@ -1,0 +1,160 @@
+//! A COMMIT that was decided takes effect, over as many turns as it needs; nothing can fail any more.
+
+use std::collections::VecDeque;
+use std::mem::take;
+
+use super::Shard;
+use super::commit::OPERATION_VISITS;
+use super::jobs::Job;
+use super::parking::Question;
+use crate::fan_out::FanOutKey;
+use crate::ids::{ConnKey, ShardId};
+use crate::options::Retain;
+use crate::plan::{Place, Plan};
+use crate::queue::SubscriptionKey;
+use crate::queue::mail::{Placed, QueueMail};
+use crate::queue::stored::Stored;
+use crate::tx::{Commit, Committing, Operation, Verdict};
+
+/// A COMMIT that was decided, as far as it has not taken effect.
+#[derive(Debug)]
+pub(super) struct Applying {
+    key: ConnKey,
+    token: u64,
+    /// With their numbers in the plan.
+    operations: VecDeque<(usize, Operation)>,
+    /// ACKs and NACKs take effect last: one may cover more deliveries than fit in between messages to a topic.
+    acks: VecDeque<(SubscriptionKey, u64, Verdict)>,
+    plan: Plan,
+    receipt: Option<Box<[u8]>>,
+    /// For each home of the plan, what goes there.
+    out: Vec<(ShardId, Vec<Placed>)>,
+    /// Messages to topics that are on their way to their receivers.
+    going: Vec<FanOutKey>,
+}
+
+impl Applying {
+    pub(super) fn new(key: ConnKey, commit: Commit) -> Self {
+        let Commit { token, operations, plan, receipt, .. } = commit;
+        let out = plan.homes().map(|home| (home, Vec::new())).collect();
+        let operations = operations.into_iter().enumerate().collect();
+        Applying { key, token, operations, acks: VecDeque::new(), plan, receipt, out, going: Vec::new() }
+    }
+
+    /// Whose it is.
+    pub(super) fn conn(&self) -> ConnKey {
+        self.key
+    }
+}
+
+impl Shard {
+    /// A connection that is about to lose its subscriptions has acknowledged what a COMMIT says that was decided.
+    pub(super) fn finish_acks(&mut self, key: ConnKey) {
+        let committing = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
+        if !matches!(committing, Some(Committing::Applying)) {
+            return;
+        }
+        let Some(applying) = self.jobs.applying(key) else { return };
+        let mut acks = take(&mut applying.acks);
+        let rest = take(&mut applying.operations).into_iter();
+        let (later, sends): (VecDeque<_>, _) =
+            rest.partition(|(_, one)| matches!(one, Operation::Ack { .. }));
+        applying.operations = sends;
+        acks.extend(later.into_iter().filter_map(|(_, one)| one.into_ack()));
+        for (subscription, number, verdict) in acks {
+            while !self.acknowledge(key, subscription, number, verdict) {}
+        }
+    }
+
+    /// Goes on with a COMMIT that was decided, as far as the turn allows; nothing can fail any more.
+    pub(super) fn apply(&mut self, mut applying: Box<Applying>) {
+        let key = applying.key;
+        self.fan_outs.in_order = true;
+        let mut is_done = false;
+        while !self.budget.is_exhausted() || applying.plan.is_open() {
+            let Some((at, operation)) = applying.operations.pop_front() else {
+                is_done = true;
+                break;
+            };
+            self.budget.visit(OPERATION_VISITS);
+            let place = applying.plan.follow(at);
+            self.batch.join(applying.plan.is_open());
+            match operation {
+                Operation::Ack { subscription, number, verdict } => {
+                    applying.acks.push_back((subscription, number, verdict));
+                }
+                Operation::Send(stored, retain) => {
+                    let going = self.apply_send(stored, retain, place, &mut applying.out);
+                    applying.going.extend(going);
+                }
+            }
+        }
+        self.fan_outs.in_order = false;
+        self.batch.join(false);
+        match is_done && self.apply_acks(key, &mut applying.acks) {
+            true => self.conclude(applying),
+            false => self.jobs.push(Job::Apply(applying)),
+        }
+    }
+
+    /// Goes on with the ACKs and NACKs of a COMMIT, as far as the turn allows. Returns whether they are done.
+    fn apply_acks(&mut self, key: ConnKey, acks: &mut VecDeque<(SubscriptionKey, u64, Verdict)>) -> bool {
+        while let Some((subscription, number, verdict)) = acks.front().copied() {
+            if self.budget.is_exhausted() || !self.acknowledge(key, subscription, number, verdict) {
+                return false;
+            }
+            acks.pop_front();
+        }
+        true
+    }
+
+    fn apply_send(
+        &mut self,
+        stored: Stored,
+        retain: Option<Retain>,
+        place: Place,
+        out: &mut [(ShardId, Vec<Placed>)],
+    ) -> Option<FanOutKey> {
+        match place {
+            Place::Here => {} // of an ACK
+            Place::Home { home, need } => {
+                out[home as usize].1.push(Placed { need, retain: None, stored });
+            }
+            Place::Topic { retained, .. } => {
+                let destination = self.destination(stored.destination()).ok()?;
+                if let Some((home, need)) = retained {
+                    let mut copy = Stored::new(&stored.message());
+                    copy.expires_ms = stored.expires_ms;
+                    let retain = Some(retain == Some(Retain::Set));
+                    out[home as usize].1.push(Placed { need, retain, stored: copy });
+                }
+                let retained = retain == Some(Retain::Set);
+                return self.publish_stored(stored, destination, destination.home, retained);
+            }
+        }
+        None
+    }
+
+    /// Sends every home what it has to place, and lets the connection go on.
+    fn conclude(&mut self, applying: Box<Applying>) {
+        let Applying { key, token, receipt, out, mut going, .. } = *applying;
+        let homes = out.iter().fold(0, |bits, (home, _)| bits | home.bit());
+        going.retain(|fan_out| self.fan_outs.is_live(*fan_out));
+        let waits_here = if going.is_empty() { 0 } else { self.id.bit() };
+        let to = self.ask_in_any_case(key, receipt.as_deref(), homes | waits_here);
+        if let Some((last, earlier)) = going.split_last() {
+            let more = if homes & waits_here == 0 { earlier } else { &going }; // this home answers, too
+            self.await_fan_outs(key, more, to);
+            if homes & waits_here == 0 {
+                self.await_fan_out(key, *last, to.asker());
+            }
+        }
+        for (home, messages) in out {
+            self.tell(home, QueueMail::Commit(messages, token, to.asker()));
+        }
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.committing = None;
+        }
+        self.go_on_after(key, Question::Turn(token));
+    }
+}
