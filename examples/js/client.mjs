@@ -19,22 +19,26 @@ export function options(defaults) {
 
 /** A connected client. It ends the program when the broker refuses something or the connection is lost. */
 export function connect({ host, port }) {
-  return new Promise((resolve, reject) => {
+  return new Promise(resolve => {
+    let end = `no broker answers at ${host}:${port}`
     const client = new Client({
       brokerURL: `ws://${host}:${port}/stomp`,
       connectHeaders: { host },
       reconnectDelay: 0,
       heartbeatIncoming: 10_000,
       heartbeatOutgoing: 10_000,
-      onConnect: () => resolve(client),
+      onConnect: () => {
+        end = 'the connection was lost'
+        resolve(client)
+      },
       onStompError: frame => {
         console.error(`${frame.headers.message}\n${frame.body}`)
         process.exit(1)
       },
-      onWebSocketError: event => reject(new Error(event.message)),
+      // What fails ends in a close, too.
       onWebSocketClose: () => {
         if (!client.active) return
-        console.error('the connection was lost')
+        console.error(end)
         process.exit(1)
       },
     })

@@ -60,7 +60,10 @@ def connect(options: argparse.Namespace) -> tuple[Any, Arrivals]:
     arrivals = Arrivals()
     connection = stomp.Connection12([(options.host, options.port)], vhost=options.host, heartbeats=(10_000, 10_000))
     connection.set_listener("arrivals", arrivals)
-    connection.connect(wait=True)
+    try:
+        connection.connect(wait=True)
+    except stomp.exception.ConnectFailedException:
+        raise SystemExit(f"no broker answers at {options.host}:{options.port}") from None
     return connection, arrivals
 
 

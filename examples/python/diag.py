@@ -15,7 +15,11 @@ from arrivals import arguments, connect, disconnect
 
 def ask_by_frame(host: str, port: int, query: str) -> Any:
     """The answer to a DIAG frame, which needs no session: one header, named as the query, with JSON."""
-    with socket.create_connection((host, port), timeout=10) as broker:
+    try:
+        broker = socket.create_connection((host, port), timeout=10)
+    except OSError:
+        raise SystemExit(f"no broker answers at {host}:{port}") from None
+    with broker:
         broker.sendall(f"DIAG\n\n{query}\0".encode())
         frame = b""
         while not frame.endswith(b"\0"):

@@ -26,7 +26,10 @@ class Client(stomp.ConnectionListener):
         self.receipts: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.connection = stomp.Connection12([(host, port)], vhost=host)
         self.connection.set_listener("client", self)
-        self.connection.connect(wait=True)
+        try:
+            self.connection.connect(wait=True)
+        except stomp.exception.ConnectFailedException:
+            raise SystemExit(f"no broker answers at {host}:{port}") from None
 
     def on_receipt(self, frame: stomp.utils.Frame) -> None:
         self.receipts.put(frame.headers["receipt-id"])

@@ -39,7 +39,10 @@ def main() -> None:
     answers = Answers()
     connection = stomp.Connection12([(options.host, options.port)], vhost=options.host, heartbeats=(10_000, 10_000))
     connection.set_listener("answers", answers)
-    connection.connect(wait=True)
+    try:
+        connection.connect(wait=True)
+    except stomp.exception.ConnectFailedException:
+        raise SystemExit(f"no broker answers at {options.host}:{options.port}") from None
 
     # When the broker refuses a SEND it says so in an ERROR and closes, so that the next send may fail here.
     with contextlib.suppress(stomp.exception.NotConnectedException, OSError):

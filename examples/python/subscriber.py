@@ -58,7 +58,10 @@ def main() -> None:
     arrivals = Arrivals()
     connection = stomp.Connection12([(options.host, options.port)], vhost=options.host, heartbeats=(10_000, 10_000))
     connection.set_listener("arrivals", arrivals)
-    connection.connect(wait=True)
+    try:
+        connection.connect(wait=True)
+    except stomp.exception.ConnectFailedException:
+        raise SystemExit(f"no broker answers at {options.host}:{options.port}") from None
     connection.subscribe(options.destination, id="1", headers={"receipt": "subscribed"})
     with contextlib.suppress(KeyboardInterrupt):
         show(arrivals, options.count)

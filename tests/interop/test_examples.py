@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,6 +72,29 @@ def test_a_publisher_says_what_the_broker_refused(broker: BrokerProcess, topic: 
         output, errors = process.communicate(timeout=runtimes.TIMEOUT)
     assert (output, process.returncode) == ("", 1)
     assert "wildcard" in errors.lower()
+
+
+@pytest.mark.parametrize("language", ["python", "js"])
+@pytest.mark.parametrize("name", ["subscriber", "publisher", "latency_echo"])
+def test_an_example_says_where_no_broker_answers(language: str, name: str) -> None:
+    assert_no_broker(command(language, name))
+
+
+@pytest.mark.parametrize("name", ["worker", "diag_session"])
+def test_the_shared_parts_of_the_examples_say_where_no_broker_answers(name: str) -> None:
+    assert_no_broker(command("python", name))
+
+
+def assert_no_broker(parts: list[str | Path]) -> None:
+    """The example's last line says so where nobody listens: at a port that is bound and does not accept."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        with running([*parts, "--port", str(port)]) as process:
+            output, errors = process.communicate(timeout=runtimes.TIMEOUT)
+    assert (output, process.returncode) == ("", 1)
+    # stomp.py logs each of its attempts, in front of it.
+    assert errors.splitlines()[-1] == f"no broker answers at 127.0.0.1:{port}" and "Traceback" not in errors, errors
 
 
 @pytest.mark.parametrize("language", ["python", "js"])
