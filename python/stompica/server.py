@@ -23,7 +23,7 @@ def serve(given: Sequence[Given]) -> None:
 
     Raises ConfigError, StartError, or BrokerFailed after a panic in a broker thread.
     """
-    _core.raise_descriptor_limit()
+    descriptors = _core.raise_descriptor_limit()
     _core.avoid_huge_pages()
     collected = settings.collect(given)
     effective = {key: value for key, value, _ in settings.check(collected)}
@@ -34,7 +34,7 @@ def serve(given: Sequence[Given]) -> None:
         server.attach(core, sink)
         dispatcher = logs.Dispatcher(core, sink)
         try:
-            for level, line in greeting(core, effective):
+            for level, line in greeting(core, effective, descriptors):
                 core.announce(level, line)
             core.wait()
             core.announce("info", "stopped")
@@ -42,16 +42,22 @@ def serve(given: Sequence[Given]) -> None:
             dispatcher.close()
 
 
-def greeting(core: _core.Broker, effective: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """The first lines of the log: version, address, writers and the limits in force, with their levels."""
+def greeting(core: _core.Broker, effective: dict[str, str], descriptors: int) -> Iterator[tuple[str, str]]:
+    """The first lines of the log, with their levels: version, address, writers and the limits in force.
+
+    `descriptors` is how many the process may have; each connection takes one.
+    """
     host, port = core.address()
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     yield "info", f"stompica {_core.__version__}"
     yield "info", f"listening on {address} (STOMP over TCP and WebSocket)"
     shown = ("writers", "max_connections", "memory_limit", "outbox_limit", "max_message_size", "slow_consumer")
     yield "info", " ".join(f"{key}={effective[key]}" for key in shown)
-    if int(effective["max_connections"]) < _FEW_CONNECTIONS:
-        yield "warn", f"max_connections is {effective['max_connections']}: for more, raise 'ulimit -n' or the setting"
+    connections = int(effective["max_connections"])
+    if connections > descriptors:
+        yield "warn", f"max_connections is {connections}, but 'ulimit -n' allows {descriptors} only: raise that"
+    elif connections < _FEW_CONNECTIONS:
+        yield "warn", f"max_connections is {connections}: for more, raise 'ulimit -n' or the setting"
 
 
 class _Server:

@@ -95,6 +95,11 @@ def test_the_first_lines_say_version_address_and_limits() -> None:
     assert lines[3].startswith("max_connections is 500: ")
 
 
+def test_more_connections_than_descriptors_are_warned_of() -> None:
+    with BrokerProcess(descriptors=100, max_connections=1000) as broker:
+        broker.wait_for_log("max_connections is 1000, but 'ulimit -n' allows 100 only: raise that")
+
+
 def test_the_address_is_told_at_every_log_level() -> None:
     with BrokerProcess(log_level="error") as broker:
         assert broker.port > 0

@@ -435,3 +435,12 @@ def test_plans_are_read_back(bench: Callable[..., int], generator: Loadgen, tmp_
     campaign = Campaign.open(tmp_path / "out")
     assert Campaign.create(tmp_path / "out", campaign.plan).plan == campaign.plan
     assert json.loads((tmp_path / "out" / "campaign.json").read_text())["format"] == 1
+
+
+def test_without_pyarrow_one_extra_is_named() -> None:
+    code = "import sys; sys.modules['pyarrow'] = None; from stompica.cli import main; sys.exit(main())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "bench", "run", "fanout-75"], capture_output=True, text=True, timeout=60
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == "stompica: stompica.recording needs pyarrow: pip install 'stompica[record]'\n"

@@ -29,8 +29,6 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except ImportError as error:
-        raise BenchError(f"{error}: pip install 'stompica[bench]'") from None
     except OSError as error:  # a folder that can't be written, a full disk
         where = f"{error.filename}: " if error.filename else ""
         raise BenchError(f"{where}{error.strerror or error}") from None
