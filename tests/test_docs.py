@@ -6,6 +6,7 @@ import importlib.util
 import re
 from pathlib import Path
 
+import stompica
 from stompica import _core
 
 ROOT = Path(__file__).parent.parent
@@ -44,3 +45,11 @@ def test_every_setting_is_documented() -> None:
     for setting in _core.settings():
         assert f"| `{setting.key}`" in page
         assert setting.doc.endswith("."), setting.key
+
+
+def test_every_counter_is_documented() -> None:
+    page = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
+    table = page.partition("| counter |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines()[2:])))
+    with stompica.Broker() as broker:
+        assert named == set(broker.stats())
