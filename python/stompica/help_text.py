@@ -33,6 +33,7 @@ else (a port in use).
 """
 
 _WIDTH = 100
+_INDENT = " " * 6
 
 
 def usage() -> str:
@@ -59,7 +60,9 @@ def _entry(setting: _core.Setting) -> str:
             else "Not built yet: refused."
         ]
     text = " ".join([setting.doc, *notes])
-    return head + "\n" + textwrap.fill(text, _WIDTH, initial_indent="      ", subsequent_indent="      ")
+    # Words such as drop-newest and E-FRAME-TIMEOUT stay whole, to be found and copied.
+    lines = textwrap.wrap(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
+    return "\n".join([head, *lines])
 
 
 def effective(settings: Sequence[Given]) -> str:

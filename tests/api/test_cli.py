@@ -18,6 +18,14 @@ from tests.api.test_settings import effective, refused
 from tests.support.process import BrokerProcess
 
 
+def test_help_breaks_no_word(stompica: CommandLine) -> None:
+    """`drop-newest` at the end of a line is not `drop-`."""
+    words = " ".join(stompica("--help").stdout.split())
+    for setting in _core.settings():
+        assert setting.doc in words
+        assert setting.taken is not None or f"Allowed: {setting.allowed}." in words
+
+
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_help_names_every_setting_with_its_default(stompica: CommandLine, option: str) -> None:
     result = stompica(option)
