@@ -226,6 +226,58 @@ mod tests {
         assert_eq!(left, Left { stored_bytes, held_bytes, timers, ..Left::default() });
     }
 
+    /// So many subscriptions of one connection to topics that no other one has, all there when this returns.
+    fn subscriber(broker: &mut ByHand, number: usize, count: usize, ack: &str) -> Client {
+        let mut client = Client::new(broker.connect(0).expect("sockets"));
+        client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        let before = broker.left().subscriptions;
+        for at in 0..count {
+            client.say(
+                format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{number}-{at}\nack:{ack}\n\n\0").as_bytes(),
+            );
+            broker.turn(0);
+        }
+        for _ in 0..100 {
+            client.say(b""); // what the socket had no room for
+            broker.run();
+        }
+        assert_eq!(broker.left().subscriptions, before + count);
+        client
+    }
+
+    /// The most subscriptions that went in one turn, until all had gone.
+    fn most_at_once(broker: &mut ByHand) -> usize {
+        let mut most = 0;
+        for _ in 0..100 {
+            let before = broker.left().subscriptions;
+            broker.turn(0);
+            most = most.max(before - broker.left().subscriptions);
+        }
+        assert_eq!(broker.left().subscriptions, 0);
+        most
+    }
+
+    #[test]
+    fn connections_that_end_together_take_several_turns() {
+        for (ack, most_in_one) in [("auto", 9000), ("client", 4000)] {
+            let mut broker = ByHand::new(Config { writers: 1, ..Config::default() }).expect("polls");
+            let clients: Vec<_> = (0..12).map(|number| subscriber(&mut broker, number, 1000, ack)).collect();
+            drop(clients);
+            let most = most_at_once(&mut broker);
+            assert!((1000..=most_in_one).contains(&most), "{most} with ack:{ack}");
+            assert_eq!(broker.left().connections, 0);
+        }
+    }
+
+    #[test]
+    fn a_broker_that_drains_closes_connections_over_several_turns() {
+        let mut broker = ByHand::new(Config { writers: 1, ..Config::default() }).expect("polls");
+        let clients: Vec<_> = (0..12).map(|number| subscriber(&mut broker, number, 1000, "auto")).collect();
+        broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
+        assert!((1000..=9000).contains(&most_at_once(&mut broker)));
+        drop(clients);
+    }
+
     #[test]
     fn a_durable_subscription_gets_nothing_that_was_sent_before_it_came() {
         // Each broker hashes in its own way: in about half of them the clients' shard is not the home.

@@ -116,6 +116,8 @@ pub struct Group {
     pub members: Vec<Member>,
     /// The chunk that the group's frames are appended to, while the shard is busy.
     pub open: Option<ChunkId>,
+    /// Its place in the shard's list of such groups.
+    pub open_at: u32,
 }
 
 impl Group {
@@ -133,6 +135,7 @@ impl Group {
             prefix: prefix.into(),
             members: Vec::new(),
             open: None,
+            open_at: 0,
         }
     }
 }

@@ -142,12 +142,19 @@ impl Shard {
         }
     }
 
-    /// Acts on the outboxes that this turn filled, and that flushing did not relieve.
+    /// Acts on the outboxes that this turn filled, and that flushing did not relieve; on some in the next turn, where
+    /// many subscriptions are behind them.
     pub(super) fn act_on_outboxes(&mut self) {
-        for key in std::mem::take(&mut self.newly_full) {
+        self.newly_full.sort_unstable();
+        self.newly_full.dedup(); // it is there once for each message that came too much
+        while self.budget.may_change()
+            && let Some(key) = self.newly_full.pop()
+        {
             self.mark_full(key);
         }
-        for key in std::mem::take(&mut self.too_slow) {
+        while self.budget.may_change()
+            && let Some(key) = self.too_slow.pop()
+        {
             self.cut_off(key);
         }
     }
@@ -156,11 +163,16 @@ impl Shard {
     pub(super) fn mark_full(&mut self, key: ConnKey) {
         let now_ms = self.now_ms;
         let blocks = matches!(self.config.slow_consumer, SlowConsumer::Block(_));
+        let Some(conn) = self.conns.get(key) else { return };
+        if !blocks || conn.full_since_ms.is_some() || conn.phase != Phase::Open {
+            return;
+        }
+        self.budget.change(conn.subscriptions.len());
         let waiting = self.waiting_bytes(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
         let owed = conn.deferred.as_ref().is_some_and(|deferred| deferred.has_topics());
         let full = waiting >= self.config.outbox_limit || owed || self.memory.is_short;
-        if !blocks || !full || conn.full_since_ms.is_some() || conn.phase != Phase::Open {
+        if !full {
             return;
         }
         conn.full_since_ms = Some(now_ms);
@@ -176,11 +188,19 @@ impl Shard {
     /// Publishers may go on once a full outbox is under half.
     pub(super) fn note_progress(&mut self, key: ConnKey) {
         let limit = self.config.outbox_limit;
-        let waiting = self.waiting_bytes(key);
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.conns.get(key) else { return };
         let owed = conn.deferred.as_ref().is_some_and(|deferred| deferred.has_topics());
-        if conn.full_since_ms.is_some() && waiting < limit / 2 && !owed {
-            conn.full_since_ms = None;
+        if conn.full_since_ms.is_none() || owed || conn.outbox.bytes() >= limit / 2 {
+            return;
+        }
+        if !self.budget.may_change() {
+            return self.queue_for_flushing(key); // again in the next turn
+        }
+        self.budget.change(conn.subscriptions.len());
+        if self.waiting_bytes(key) < limit / 2 {
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.full_since_ms = None;
+            }
             self.change_full(key, false);
         }
     }

@@ -8,6 +8,8 @@ const TURN_ENCODED_MAX: usize = 1 << 20;
 const TURN_DELIVERIES_MAX: usize = 20_000;
 /// Queues, names, patterns, reservations and the like that are looked at in one turn.
 const TURN_VISITED_MAX: usize = 20_000;
+/// Subscriptions removed in one turn, and told to be full or not any more; a connection that has begun to end does so.
+const TURN_CHANGED_MAX: usize = 8000;
 
 /// What a turn has done so far; a turn has one budget for mail and one for sockets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,6 +19,7 @@ pub(crate) struct Budget {
     /// Deliveries made.
     pub(super) deliveries: usize,
     visited: usize,
+    changed: usize,
 }
 
 impl Budget {
@@ -25,11 +28,22 @@ impl Budget {
         self.visited += count;
     }
 
+    /// Counts subscriptions that are removed, or that are told to be full or not any more.
+    pub(super) fn change(&mut self, count: usize) {
+        self.changed += count;
+    }
+
+    /// Whether one more connection may end, or change all its subscriptions, in this turn.
+    pub(super) fn may_change(self) -> bool {
+        self.changed < TURN_CHANGED_MAX
+    }
+
     /// Whether half of the turn is over, so that something else has its share.
     pub(crate) fn is_half_spent(self) -> bool {
         self.encoded >= TURN_ENCODED_MAX / 2
             || self.deliveries >= TURN_DELIVERIES_MAX / 2
             || self.visited >= TURN_VISITED_MAX / 2
+            || self.changed >= TURN_CHANGED_MAX / 2
     }
 
     /// Whether the rest has to wait for the next turn.
@@ -42,6 +56,7 @@ impl Budget {
         self.encoded >= TURN_ENCODED_MAX / share
             || self.deliveries >= TURN_DELIVERIES_MAX / share
             || self.visited >= TURN_VISITED_MAX / share
+            || self.changed >= TURN_CHANGED_MAX / share
     }
 }
 
@@ -78,6 +93,7 @@ mod tests {
             Budget { encoded: TURN_ENCODED_MAX, ..Budget::default() },
             Budget { deliveries: TURN_DELIVERIES_MAX, ..Budget::default() },
             Budget { visited: TURN_VISITED_MAX, ..Budget::default() },
+            Budget { changed: TURN_CHANGED_MAX, ..Budget::default() },
         ];
         assert!(used_up.into_iter().all(Budget::is_exhausted));
         let mut budget = Budget { encoded: TURN_ENCODED_MAX - 1, ..Budget::default() };
@@ -87,8 +103,8 @@ mod tests {
 
     #[test]
     fn the_heaviest_turn_is_known_number_by_number() {
-        let one = Budget { encoded: 5, deliveries: 1, visited: 2 };
-        let other = Budget { encoded: 1, deliveries: 4, visited: 3 };
+        let one = Budget { encoded: 5, deliveries: 1, visited: 2, changed: 0 };
+        let other = Budget { encoded: 1, deliveries: 4, visited: 3, changed: 0 };
         let mut heaviest = Heaviest::default();
         heaviest.note([one, other, Budget::default()], Duration::from_micros(7));
         heaviest.note([other, Budget::default(), Budget::default()], Duration::from_micros(9));

@@ -31,6 +31,8 @@ use crate::router::receiver::{Feed, Receiver};
 pub(super) const LINGER_MS: u64 = 2000;
 /// Longest wait for a closing connection to take another byte.
 pub(super) const CLOSING_STALL_MS: u64 = 5000;
+/// What the end of a consumer of a queue costs, where that of a subscription to a topic costs 1.
+const CONSUMER_CHANGES: usize = 3;
 /// WebSocket close codes (RFC 6455, 7.4.1).
 pub(super) const NORMAL: u16 = 1000;
 /// The server goes away.
@@ -158,6 +160,7 @@ impl Shard {
     pub(crate) fn remove_subscription(&mut self, index: u32, full: bool) {
         let found = &mut self.router.subscriptions[index as usize];
         let (conn, generation, place) = (found.conn, found.generation, found.place);
+        self.budget.change(if found.receiver.is_some() { CONSUMER_CHANGES } else { 1 });
         let taken = found.receiver.as_mut().map(|receiver| receiver.unacked.take_all()).unwrap_or_default();
         if let Place::Topic { group, .. } = place {
             self.close_group(group);

@@ -34,7 +34,7 @@ impl Shard {
     /// Acts on the deadlines that have passed, as many as one turn allows; those that are left come first in the next.
     pub(super) fn meet_deadlines(&mut self) {
         let mut met = 0;
-        while met < TURN_DEADLINES_MAX {
+        while met == 0 || (met < TURN_DEADLINES_MAX && self.budget.may_change()) {
             let Some((at_ms, due)) = self.timers.pop_due(self.now_ms) else { break };
             self.budget.visit(1);
             match due {

@@ -213,7 +213,10 @@ impl Shard {
                         self.hand_out();
                         self.chunks.release(chunk);
                     }
-                    None => self.open_groups.push(index),
+                    None => {
+                        self.router.groups[index as usize].open_at = self.open_groups.len() as u32;
+                        self.open_groups.push(index);
+                    }
                 }
                 let chunk = self.chunks.open();
                 self.router.groups[index as usize].open = Some(chunk);
@@ -334,11 +337,16 @@ impl Shard {
     pub(super) fn close_idle_groups(&mut self) {
         let keep_wide = !self.paced.is_empty();
         let (groups, chunks) = (&mut self.router.groups, &mut self.chunks);
+        let mut kept = 0;
         self.open_groups.retain(|index| {
             let Some(group) = groups.get_mut(*index as usize) else { return false };
             let keep = keep_wide && group.members.len() > WIDE_GROUP;
             if !keep && let Some(chunk) = group.open.take() {
                 chunks.release(chunk);
+            }
+            if keep {
+                group.open_at = kept;
+                kept += 1;
             }
             keep
         });
@@ -347,9 +355,13 @@ impl Shard {
     /// Lets go of one group's chunk, before its members change.
     pub(super) fn close_group(&mut self, index: GroupIndex) {
         self.hand_out();
-        if let Some(chunk) = self.router.groups[index as usize].open.take() {
-            self.chunks.release(chunk);
-            self.open_groups.retain(|open| *open != index);
+        let group = &mut self.router.groups[index as usize];
+        let Some(chunk) = group.open.take() else { return };
+        let place = group.open_at;
+        self.chunks.release(chunk);
+        self.open_groups.swap_remove(place as usize);
+        if let Some(moved) = self.open_groups.get(place as usize) {
+            self.router.groups[*moved as usize].open_at = place;
         }
     }
 }

@@ -72,15 +72,30 @@ impl Shard {
         let is_delivered = self.is_delivered();
         let Some(draining) = &mut self.draining else { return };
         let complete = draining.announced && draining.finished & all == all && is_delivered;
-        if complete && !closing {
-            draining.closing = true;
-            for key in self.conns.keys() {
-                self.begin_close(key, GOING_AWAY, "the broker is shutting down");
-            }
+        draining.closing |= complete;
+        if closing || complete {
+            self.close_some();
         }
         if complete && self.conns.is_empty() {
             self.stopped = true;
         }
+    }
+
+    /// Closes connections that are still open, as many as one turn allows.
+    fn close_some(&mut self) {
+        let open = self.conns.iter().filter(|(_, conn)| conn.phase == Phase::Open).map(|(key, _)| key);
+        for key in open.collect::<Vec<_>>() {
+            if !self.budget.may_change() {
+                break;
+            }
+            self.begin_close(key, GOING_AWAY, "the broker is shutting down");
+        }
+    }
+
+    /// Whether connections are left that are to be closed.
+    pub(super) fn has_more_to_close(&self) -> bool {
+        self.draining.as_ref().is_some_and(|draining| draining.closing)
+            && self.conns.iter().any(|(_, conn)| conn.phase == Phase::Open)
     }
 
     /// Nothing received is left to be handled, and no RECEIPT waits.

@@ -141,8 +141,8 @@ impl Shard {
             .collect();
         for key in chosen {
             match self.config.slow_consumer {
-                SlowConsumer::Block(_) => self.mark_full(key),
-                SlowConsumer::Disconnect => self.cut_off(key),
+                SlowConsumer::Block(_) => self.newly_full.push(key),
+                SlowConsumer::Disconnect => self.too_slow.push(key),
                 SlowConsumer::DropOldest | SlowConsumer::DropNewest => {
                     if let Some(conn) = self.conns.get_mut(key) {
                         let dropped = conn.outbox.drop_oldest(&mut self.chunks, largest / 2);

@@ -100,6 +100,8 @@ impl Shard {
             self.note_written(key); // before the connection may end: what was written is consumed
         }
         match flushed {
+            // Its subscriptions go with it: the next turn meets the error again.
+            Err(_) if !self.budget.may_change() => self.queue_for_flushing(key),
             Err(error) => self.drop_connection(key, &error.to_string()),
             Ok(Flushed::Drained) if phase == Phase::Closing => self.begin_linger(key),
             Ok(Flushed::Drained | Flushed::Blocked | Flushed::More) => {}
