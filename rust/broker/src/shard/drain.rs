@@ -11,7 +11,7 @@ use super::Shard;
 use super::close::GOING_AWAY;
 use super::mailbox::Mail;
 use crate::ids::ShardId;
-use crate::io::conn::Phase;
+use crate::io::conn::{Conn, Phase};
 use crate::log::Level;
 
 /// How far a shard's ordered end has come.
@@ -100,12 +100,7 @@ impl Shard {
 
     /// Nothing received is left to be handled, and no RECEIPT waits.
     fn is_quiet(&self) -> bool {
-        self.is_delivered()
-            && self.jobs.is_empty()
-            && self.conns.iter().all(|(_, conn)| {
-                conn.phase != Phase::Open
-                    || (!conn.backlog && !conn.undrained && !conn.wait.is_on() && conn.answers.is_empty())
-            })
+        self.is_delivered() && self.jobs.is_empty() && self.conns.iter().all(|(_, conn)| is_finished(conn))
     }
 
     /// Every message that came has reached its subscriptions here.
@@ -114,12 +109,21 @@ impl Shard {
     }
 
     fn cut_off_draining(&mut self) {
-        let waiting: Vec<usize> =
-            self.conns.iter().map(|(_, conn)| conn.outbox.bytes()).filter(|bytes| *bytes > 0).collect();
-        let (connections, bytes) = (waiting.len(), waiting.iter().sum::<usize>());
-        self.log(Level::Warn, || {
-            format!("drain ran out: {connections} connections cut off, {bytes} bytes not sent")
-        });
+        // A shard that has finished, and only waits for another one, cuts nothing off and says nothing.
+        let cut = self.conns.iter().filter(|(_, conn)| conn.outbox.bytes() > 0 || !is_finished(conn));
+        let (connections, bytes) =
+            cut.fold((0, 0), |(count, bytes), (_, conn)| (count + 1, bytes + conn.outbox.bytes()));
+        if connections > 0 || !self.is_quiet() {
+            self.log(Level::Warn, || {
+                format!("drain ran out: {connections} connections cut off, {bytes} bytes not sent")
+            });
+        }
         self.stopped = true;
     }
+}
+
+/// Nothing that came from this connection is left to be handled, and no RECEIPT waits.
+fn is_finished(conn: &Conn) -> bool {
+    conn.phase != Phase::Open
+        || (!conn.backlog && !conn.undrained && !conn.wait.is_on() && conn.answers.is_empty())
 }
