@@ -122,7 +122,7 @@ pub struct ShardRow {
     pub max_turn_deliveries: u64,
     /// Most queues, names, patterns and the like looked at in one turn.
     pub max_turn_visits: u64,
-    /// The longest turn, in microseconds, with all that the thread had to wait for a processor.
+    /// Most processor time of one turn, in microseconds.
     pub max_turn_us: u64,
 }
 

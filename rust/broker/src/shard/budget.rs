@@ -69,7 +69,7 @@ pub(super) struct Heaviest {
     pub deliveries: usize,
     /// Queues, names and the like looked at.
     pub visited: usize,
-    /// Time taken, with all that the thread had to wait for a processor.
+    /// Processor time, less than a millisecond too much.
     pub took: Duration,
 }
 

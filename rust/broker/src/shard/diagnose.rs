@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use stompica_proto::session::AckMode;
 
 use super::Shard;
+use super::turn_clock::cpu_time;
 use crate::diag::Query;
 use crate::diag::part::{
     AckRow, Benchmark, Memory, Network, Part, QueueRow, Session, ShardRow, SlowRow, Store, Waiting, WsBuffer,
@@ -17,14 +19,8 @@ use crate::queue::home::Home;
 use crate::queue::parts::Queue;
 use crate::router::group::Subscription;
 
-/// Processor time of this thread, in microseconds; 0 where the system does not tell.
-fn cpu_us() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid, writable `timespec` for the whole call; clock_gettime keeps no pointer.
-    if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } != 0 {
-        return 0;
-    }
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1000
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -174,12 +170,12 @@ impl Shard {
             deliveries: self.counters.deliveries,
             parked: self.counters.parked,
             timers: self.timers.len() as u64,
-            cpu_us: cpu_us(),
+            cpu_us: micros(cpu_time()),
             unanswered: self.unanswered() as u64,
             max_turn_bytes: self.heaviest.encoded as u64,
             max_turn_deliveries: self.heaviest.deliveries as u64,
             max_turn_visits: self.heaviest.visited as u64,
-            max_turn_us: u64::try_from(self.heaviest.took.as_micros()).unwrap_or(u64::MAX),
+            max_turn_us: micros(self.heaviest.took),
         }
     }
 

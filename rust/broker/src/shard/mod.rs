@@ -54,6 +54,7 @@ mod returning;
 mod revival;
 mod shared;
 pub mod timer;
+mod turn_clock;
 mod unfinished;
 mod websocket;
 
@@ -84,6 +85,7 @@ use self::replay::Replays;
 use self::reserve::{Prepared, Reservation};
 pub use self::shared::Shared;
 use self::timer::{POLL_MAX_MS, Timers};
+use self::turn_clock::TurnClock;
 use crate::chunk::ChunkPool;
 use crate::config::Config;
 use crate::diag::stages::{Stage, Stages};
@@ -147,6 +149,7 @@ pub struct Shard {
     now_ms: u64,
     pub(crate) budget: Budget,
     heaviest: Heaviest,
+    turn_clock: TurnClock,
     turn: u64,
     read_buffer: Vec<u8>,
     spans: Vec<HeaderSpan>,
@@ -218,6 +221,7 @@ impl Shard {
             now_ms: 0,
             budget: Budget::default(),
             heaviest: Heaviest::default(),
+            turn_clock: TurnClock::default(),
             turn: 0,
             read_buffer: vec![0; READ_BYTES],
             spans: Vec::new(),
@@ -347,7 +351,8 @@ impl Shard {
         self.note_lost_answers();
         self.publish_counters();
         self.end_of_turn(began);
-        self.heaviest.note([for_mail, for_deliveries, self.budget], began_at.elapsed());
+        let took = self.turn_clock.took(began_at);
+        self.heaviest.note([for_mail, for_deliveries, self.budget], took);
         self.reclaim_if_idle();
     }
 
