@@ -10,10 +10,23 @@ use slab::Slab;
 pub const CHUNK_BYTES: usize = 64 << 10;
 /// Capacity kept for reuse.
 const SPARE_BYTES_MAX: usize = 8 << 20;
+/// What the system gives memory out by, at the first write.
+const PAGE_BYTES: usize = 4 << 10;
 
 /// Names a chunk of one [`ChunkPool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkId(u32);
+
+/// What a frame is; only messages are dropped to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// MESSAGE of a topic.
+    Message,
+    /// MESSAGE that somebody waits for until it is written.
+    Delivery,
+    /// RECEIPT, ERROR, pong and the like.
+    Answer,
+}
 
 #[derive(Debug, Default)]
 struct Chunk {
@@ -21,6 +34,8 @@ struct Chunk {
     /// Offsets behind each frame, ascending: the places where an outbox may be cut.
     frame_ends: Vec<u32>,
     references: u32,
+    /// The most that `bytes` ever held where it lies: what lies behind takes no memory, for it was never written to.
+    written: usize,
     /// What `held_bytes` contains for this chunk.
     counted: usize,
 }
@@ -37,7 +52,7 @@ pub struct ChunkPool {
 }
 
 impl ChunkPool {
-    /// Bytes reserved by chunks in use.
+    /// Bytes that chunks in use occupy.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
@@ -112,10 +127,12 @@ impl ChunkPool {
 
     fn count(&mut self, id: ChunkId) {
         let chunk = &mut self.chunks[id.0 as usize];
-        let capacity = chunk.bytes.capacity() + 4 * chunk.frame_ends.capacity();
-        if capacity != chunk.counted {
-            self.held_bytes = self.held_bytes + capacity - chunk.counted;
-            chunk.counted = capacity;
+        chunk.written = chunk.written.max(chunk.bytes.len());
+        let pages = chunk.written.next_multiple_of(PAGE_BYTES).min(chunk.bytes.capacity());
+        let occupied = pages + 4 * chunk.frame_ends.capacity();
+        if occupied != chunk.counted {
+            self.held_bytes = self.held_bytes + occupied - chunk.counted;
+            chunk.counted = occupied;
         }
     }
 
@@ -125,6 +142,7 @@ impl ChunkPool {
         if chunk.bytes.capacity() > 2 * chunk.bytes.len() {
             chunk.bytes.shrink_to_fit();
             chunk.frame_ends.shrink_to_fit();
+            chunk.written = 0;
             self.count(id);
         }
     }
@@ -205,6 +223,40 @@ mod tests {
         let again = pool.open();
         assert!(pool.held_bytes() >= 3, "the spare chunk is counted once it is in use");
         assert_eq!(pool.len(again), 0);
+    }
+
+    #[test]
+    fn chunks_of_small_frames_are_counted_as_what_they_hold() {
+        for frame in [3, 127, 4100, 9000] {
+            let mut pool = ChunkPool::default();
+            let mut bytes = 0;
+            for _ in 0..100 {
+                let id = pool.open();
+                while !pool.is_full(id) {
+                    pool.append(id, |out| out.resize(out.len() + frame, b'x'));
+                }
+                bytes += pool.len(id) + 4 * pool.frames_in(id, 0, u32::MAX);
+            }
+            let held = pool.held_bytes();
+            assert!(
+                (bytes..bytes * 3 / 2).contains(&held),
+                "frames of {frame}: {bytes} are counted as {held}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_was_longer_before_still_occupies_that() {
+        let mut pool = ChunkPool::default();
+        let id = pool.open();
+        pool.append(id, |out| out.resize(50_000, b'x'));
+        let held = pool.held_bytes();
+        pool.release(id);
+        let again = pool.open();
+        pool.append(again, |out| out.push(b'x'));
+        assert_eq!(pool.held_bytes(), held);
+        pool.shrink(again);
+        assert!(pool.held_bytes() < 100);
     }
 
     #[test]

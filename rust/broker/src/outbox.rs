@@ -9,6 +9,7 @@ use std::io::{self, IoSlice, Write};
 
 use smallvec::SmallVec;
 
+pub use crate::chunk::Kind;
 use crate::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
 use crate::marks::Marks;
 use crate::notice::with_notice;
@@ -23,7 +24,7 @@ struct Range {
     chunk: ChunkId,
     start: u32,
     end: u32,
-    control: bool, // RECEIPT, ERROR, pong and the like: never dropped to make room
+    kind: Kind,
 }
 
 /// What a flush left behind.
@@ -43,8 +44,8 @@ pub struct Outbox {
     ranges: VecDeque<Range>,
     private: Option<ChunkId>,
     bytes: usize,
-    /// Those of them that are no MESSAGE.
-    control_bytes: usize,
+    /// Those of them that are answers.
+    answer_bytes: usize,
     /// Messages dropped from the front, which the next one is to tell of.
     gap: u32,
     /// The frame that tells of an earlier gap, while it waits.
@@ -70,9 +71,9 @@ impl Outbox {
         self.bytes
     }
 
-    /// Bytes that wait of anything but MESSAGEs.
-    pub fn control_bytes(&self) -> usize {
-        self.control_bytes
+    /// Bytes that wait of answers.
+    pub fn answer_bytes(&self) -> usize {
+        self.answer_bytes
     }
 
     /// Whether nothing waits.
@@ -83,7 +84,7 @@ impl Outbox {
 
     /// How many MESSAGEs wait; counted one by one.
     pub fn messages(&self, pool: &ChunkPool) -> usize {
-        let messages = self.ranges.iter().filter(|range| !range.control);
+        let messages = self.ranges.iter().filter(|range| range.kind == Kind::Message);
         messages.map(|range| pool.frames_in(range.chunk, range.start, range.end)).sum()
     }
 
@@ -94,28 +95,28 @@ impl Outbox {
         let len = end - start;
         self.bytes += len as usize;
         if let Some(last) = self.ranges.back_mut() {
-            if last.chunk == chunk && last.end == start && !last.control {
+            if last.chunk == chunk && last.end == start && last.kind == Kind::Message {
                 last.end = end;
                 return false;
             }
             if len < COPY_BYTES_MAX {
                 let private = self.private_chunk(pool);
                 let (start, end) = pool.copy(chunk, start, end, private);
-                self.push_private(pool, private, start, end, false);
+                self.push_private(pool, private, start, end, Kind::Message);
                 return false;
             }
         }
-        self.ranges.push_back(Range { chunk, start, end, control: false });
+        self.ranges.push_back(Range { chunk, start, end, kind: Kind::Message });
         true
     }
 
     /// Appends one frame of this connection alone, which `write` writes.
-    pub fn append(&mut self, pool: &mut ChunkPool, control: bool, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn append(&mut self, pool: &mut ChunkPool, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
         let chunk = self.private_chunk(pool);
         let (start, end) = pool.append(chunk, write);
         self.bytes += (end - start) as usize;
-        self.control_bytes += usize::from(control) * (end - start) as usize;
-        self.push_private(pool, chunk, start, end, control);
+        self.answer_bytes += usize::from(kind == Kind::Answer) * (end - start) as usize;
+        self.push_private(pool, chunk, start, end, kind);
     }
 
     /// Follows what was appended last: it is reported by [`Outbox::take_passed`] once the socket has taken it.
@@ -156,14 +157,12 @@ impl Outbox {
         }
     }
 
-    fn push_private(&mut self, pool: &mut ChunkPool, chunk: ChunkId, start: u32, end: u32, control: bool) {
+    fn push_private(&mut self, pool: &mut ChunkPool, chunk: ChunkId, start: u32, end: u32, kind: Kind) {
         match self.ranges.back_mut() {
-            Some(last) if last.chunk == chunk && last.end == start && last.control == control => {
-                last.end = end
-            }
+            Some(last) if last.chunk == chunk && last.end == start && last.kind == kind => last.end = end,
             _ => {
                 pool.retain(chunk, 1);
-                self.ranges.push_back(Range { chunk, start, end, control });
+                self.ranges.push_back(Range { chunk, start, end, kind });
             }
         }
     }
@@ -216,7 +215,7 @@ impl Outbox {
         self.written += written as u64;
         while let Some(first) = self.ranges.front_mut() {
             let len = (first.end - first.start) as usize;
-            self.control_bytes -= usize::from(first.control) * len.min(written);
+            self.answer_bytes -= usize::from(first.kind == Kind::Answer) * len.min(written);
             if written < len {
                 first.start += written as u32;
                 return;
@@ -266,7 +265,7 @@ impl Outbox {
                 let offset = notice.start.checked_sub(first.start); // otherwise it is in writing already
                 self.notice = offset.map(|offset| Notice { chunk: copy, start: start + offset, ..notice });
             }
-            self.ranges[0] = Range { chunk: copy, start, end, control: first.control };
+            self.ranges[0] = Range { chunk: copy, start, end, kind: first.kind };
         }
     }
 
@@ -281,7 +280,7 @@ impl Outbox {
             let keep_to = pool.boundary_at_or_after(range.chunk, range.start).min(range.end);
             dropped += pool.frames_in(range.chunk, keep_to, range.end);
             self.bytes -= (range.end - keep_to) as usize;
-            self.control_bytes -= usize::from(range.control) * (range.end - keep_to) as usize;
+            self.answer_bytes -= usize::from(range.kind == Kind::Answer) * (range.end - keep_to) as usize;
             if keep_to == range.start {
                 pool.release(range.chunk);
                 self.ranges.pop_front();
@@ -296,7 +295,7 @@ impl Outbox {
     }
 
     /// Drops the oldest whole MESSAGE frames of which no byte was written, until at most `bytes` wait. Returns how
-    /// many frames went; control frames stay. The next MESSAGE will tell.
+    /// many frames went; other frames stay. The next MESSAGE will tell.
     pub fn drop_oldest(&mut self, pool: &mut ChunkPool, bytes: usize) -> usize {
         let mut dropped = 0;
         let mut at = 0;
@@ -343,7 +342,7 @@ impl Outbox {
         self.marks.shift(self.position(at), grown);
         self.bytes = self.bytes.saturating_add_signed(grown as isize);
         self.shorten(pool, at, frame_end);
-        self.ranges.insert(at, Range { chunk: private, start, end, control: false });
+        self.ranges.insert(at, Range { chunk: private, start, end, kind: Kind::Message });
         self.notice = Some(Notice { chunk: private, start, count });
     }
 
@@ -353,7 +352,7 @@ impl Outbox {
         loop {
             let range = *self.ranges.get(at)?;
             let start = pool.boundary_at_or_after(range.chunk, range.start).min(range.end);
-            if range.control || start == range.end {
+            if range.kind != Kind::Message || start == range.end {
                 at += 1;
             } else if start > range.start {
                 pool.retain(range.chunk, 1);
@@ -380,7 +379,7 @@ impl Outbox {
     fn discard(&mut self, pool: &mut ChunkPool, range: Range) -> usize {
         let frames = pool.frames_in(range.chunk, range.start, range.end);
         self.bytes -= (range.end - range.start) as usize;
-        self.control_bytes -= usize::from(range.control) * (range.end - range.start) as usize;
+        self.answer_bytes -= usize::from(range.kind == Kind::Answer) * (range.end - range.start) as usize;
         pool.release(range.chunk);
         frames
     }
@@ -390,7 +389,7 @@ impl Outbox {
         while let Some(range) = self.ranges.pop_front() {
             pool.release(range.chunk);
         }
-        (self.bytes, self.control_bytes) = (0, 0);
+        (self.bytes, self.answer_bytes) = (0, 0);
         self.drained(pool);
     }
 }

@@ -43,8 +43,12 @@ fn frame(byte: u8, len: usize) -> Vec<u8> {
     vec![byte; len]
 }
 
+fn kind_of(control: bool) -> Kind {
+    if control { Kind::Answer } else { Kind::Message }
+}
+
 fn append(outbox: &mut Outbox, pool: &mut ChunkPool, bytes: &[u8]) {
-    outbox.append(pool, false, |out| out.extend_from_slice(bytes));
+    outbox.append(pool, Kind::Message, |out| out.extend_from_slice(bytes));
 }
 
 fn share(outboxes: &mut [Outbox], pool: &mut ChunkPool, chunk: ChunkId, bytes: &[u8]) {
@@ -117,7 +121,7 @@ fn a_cut_keeps_the_rest_of_a_frame_in_writing() {
     let mut socket = Socket::with_room(350);
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
     assert_eq!(outbox.cut_unsent(&mut pool), 3);
-    outbox.append(&mut pool, true, |out| out.extend_from_slice(b"ERROR"));
+    outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(b"ERROR"));
     socket.room = 1000;
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
     let expected = [frame(0, 300), frame(1, 300), b"ERROR".to_vec()].concat();
@@ -131,7 +135,7 @@ fn dropping_the_oldest_spares_control_frames_and_the_frame_in_writing() {
     let mut outbox = Outbox::default();
     append(&mut outbox, &mut pool, &frame(0, 300));
     append(&mut outbox, &mut pool, &frame(1, 300));
-    outbox.append(&mut pool, true, |out| out.extend_from_slice(b"RECEIPT"));
+    outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(b"RECEIPT"));
     append(&mut outbox, &mut pool, &frame(2, 300));
     append(&mut outbox, &mut pool, &frame(3, 300));
     let mut socket = Socket::with_room(100);
@@ -176,7 +180,7 @@ fn a_cut_keeps_the_rest_of_a_frame_that_was_copied_out_of_a_large_chunk() {
     let mut socket = Socket::with_room(98 * 640 + 7);
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
     assert_eq!(outbox.cut_unsent(&mut pool), 1);
-    outbox.append(&mut pool, true, |out| out.extend_from_slice(b"ERROR"));
+    outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(b"ERROR"));
     socket.room = 1000;
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
     assert_eq!(socket.taken[98 * 640..], [frame(98, 640), b"ERROR".to_vec()].concat());
@@ -205,7 +209,7 @@ fn more_ranges_than_one_writev_leave_more_to_flush() {
     let mut pool = ChunkPool::default();
     let mut outbox = Outbox::default();
     for number in 0..IOVECS_MAX + 10 {
-        outbox.append(&mut pool, number % 2 == 0, |out| out.extend_from_slice(b"0123456789"));
+        outbox.append(&mut pool, kind_of(number % 2 == 0), |out| out.extend_from_slice(b"0123456789"));
     }
     let mut socket = Socket::with_room(1 << 20);
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::More);
@@ -218,12 +222,12 @@ fn a_notice_that_is_copied_out_of_a_large_chunk_is_still_known() {
     let mut pool = ChunkPool::default();
     let mut outbox = Outbox::default();
     let mut socket = Socket::with_room(0);
-    outbox.append(&mut pool, true, |out| out.extend_from_slice(&frame(b'c', 60_000)));
+    outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(&frame(b'c', 60_000)));
     append(&mut outbox, &mut pool, &frame(1, 300));
     append(&mut outbox, &mut pool, &frame(2, 300));
     assert_eq!(outbox.drop_oldest(&mut pool, 60_300), 1);
     outbox.flush(&mut pool, &mut socket).expect("would block"); // the second one tells of the first
-    outbox.append(&mut pool, true, |out| out.extend_from_slice(&frame(b'c', 5_000)));
+    outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(&frame(b'c', 5_000)));
     append(&mut outbox, &mut pool, &frame(3, 300));
     socket.room = 60_000;
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
@@ -408,7 +412,7 @@ impl Bench {
 
     fn append(&mut self, who: usize, len: usize, control: bool) {
         let bytes = self.next_frame(len);
-        self.outboxes[who].append(&mut self.pool, control, |out| out.extend_from_slice(&bytes));
+        self.outboxes[who].append(&mut self.pool, kind_of(control), |out| out.extend_from_slice(&bytes));
         self.models[who].push(bytes, control);
     }
 
@@ -510,20 +514,20 @@ proptest! {
 }
 
 #[test]
-fn bytes_of_control_frames_are_counted_until_they_are_written_or_cut() {
+fn bytes_of_answers_are_counted_until_they_are_written_or_cut() {
     let mut pool = ChunkPool::default();
     let mut outbox = Outbox::default();
     append(&mut outbox, &mut pool, &frame(1, 100));
-    outbox.append(&mut pool, true, |out| out.extend_from_slice(&frame(2, 50)));
+    outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(&frame(2, 50)));
     append(&mut outbox, &mut pool, &frame(3, 100));
-    outbox.append(&mut pool, true, |out| out.extend_from_slice(&frame(4, 30)));
-    assert_eq!((outbox.bytes(), outbox.control_bytes()), (280, 80));
+    outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(&frame(4, 30)));
+    assert_eq!((outbox.bytes(), outbox.answer_bytes()), (280, 80));
     outbox.flush(&mut pool, &mut Socket::with_room(120)).expect("takes some");
-    assert_eq!((outbox.bytes(), outbox.control_bytes()), (160, 60));
+    assert_eq!((outbox.bytes(), outbox.answer_bytes()), (160, 60));
     outbox.drop_oldest(&mut pool, 0);
-    assert_eq!((outbox.bytes(), outbox.control_bytes()), (60, 60), "they are never dropped to make room");
+    assert_eq!((outbox.bytes(), outbox.answer_bytes()), (60, 60), "they are never dropped to make room");
     outbox.cut_unsent(&mut pool);
-    assert_eq!((outbox.bytes(), outbox.control_bytes()), (30, 30), "the rest of the one in writing stays");
+    assert_eq!((outbox.bytes(), outbox.answer_bytes()), (30, 30), "the rest of the one in writing stays");
     outbox.clear(&mut pool);
-    assert_eq!((outbox.bytes(), outbox.control_bytes()), (0, 0));
+    assert_eq!((outbox.bytes(), outbox.answer_bytes()), (0, 0));
 }

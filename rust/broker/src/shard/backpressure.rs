@@ -22,6 +22,7 @@ use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Conn, Phase};
 use crate::log::Level;
 use crate::notice::with_notice;
+use crate::outbox::Kind;
 use crate::queue::QueueKey;
 use crate::queue::parts::Queue;
 use crate::queue::stored::Stored;
@@ -47,7 +48,7 @@ pub(super) fn make_room(
     // A turn may fill an outbox that its socket would take at once; only what is still full then is slow. A RECEIPT
     // must not leave before the turn's batch is posted, though. An error will be met again at the regular flush.
     let outbox = &mut conn.outbox;
-    let early = outbox.control_bytes() == 0 && outbox.flush(chunks, &mut conn.stream).is_ok();
+    let early = outbox.answer_bytes() == 0 && outbox.flush(chunks, &mut conn.stream).is_ok();
     if early && outbox.bytes() < config.outbox_limit {
         return true;
     }
@@ -70,7 +71,7 @@ pub(super) fn make_room(
 pub(super) fn give_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId, start: u32) -> u32 {
     let end = chunks.frame_end_after(chunk, start);
     let copy = with_notice(chunks.bytes(chunk, start, end), std::mem::take(&mut conn.dropped));
-    conn.outbox.append(chunks, false, |out| out.extend_from_slice(&copy));
+    conn.outbox.append(chunks, Kind::Message, |out| out.extend_from_slice(&copy));
     end
 }
 

@@ -21,6 +21,7 @@ use super::timer::Due;
 use crate::ids::ConnKey;
 use crate::io::conn::{Phase, Transport};
 use crate::log::Level;
+use crate::outbox::Kind;
 use crate::queue::mail::QueueMail;
 use crate::queue::unacked::TakenOnes;
 use crate::queue::{Subscriber, SubscriptionKey};
@@ -84,7 +85,7 @@ impl Shard {
             && !state.close_sent
         {
             state.close_sent = true;
-            conn.outbox.append(&mut self.chunks, true, |out| ws::encode::close(out, code, reason));
+            conn.outbox.append(&mut self.chunks, Kind::Answer, |out| ws::encode::close(out, code, reason));
         }
     }
 

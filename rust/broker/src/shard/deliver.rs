@@ -22,6 +22,7 @@ use crate::ids::ConnKey;
 use crate::io::conn::Flush;
 use crate::io::deferred::Waiting;
 use crate::options;
+use crate::outbox::Kind;
 use crate::queue::QueueKey;
 use crate::queue::stored::Stored;
 use crate::router::Destination;
@@ -260,8 +261,9 @@ impl Shard {
         }
         let before = conn.outbox.bytes();
         let (prefix, tail) = (&group.prefix, self.tails.of(message, version));
-        conn.outbox
-            .append(&mut self.chunks, false, |out| write_message(out, websocket, prefix, &extra, tail));
+        conn.outbox.append(&mut self.chunks, Kind::Message, |out| {
+            write_message(out, websocket, prefix, &extra, tail)
+        });
         self.budget.encoded += conn.outbox.bytes() - before;
         self.budget.deliveries += 1;
         if conn.flush != Flush::Prompt {

@@ -10,6 +10,7 @@ use super::Shard;
 use super::close::NORMAL;
 use crate::ids::ConnKey;
 use crate::io::conn::{Transport, WebSocket};
+use crate::outbox::Kind;
 
 /// A TLS alert: fatal, handshake_failure (RFC 8446, 6). Encryption is not built yet.
 const TLS_HANDSHAKE_FAILURE: &[u8] = &[0x15, 3, 1, 0, 2, 2, 40];
@@ -35,7 +36,7 @@ impl Shard {
             Answer::Respond(response) => self.respond(key, &response),
             Answer::Upgrade { response, consumed } => {
                 let Some(conn) = self.conns.get_mut(key) else { return };
-                conn.outbox.append(&mut self.chunks, true, |out| out.extend_from_slice(&response));
+                conn.outbox.append(&mut self.chunks, Kind::Answer, |out| out.extend_from_slice(&response));
                 conn.transport = Transport::WebSocket(Box::new(WebSocket::new(self.now_ms)));
                 self.counters.upgrades += 1;
                 self.queue_for_flushing(key);
@@ -76,7 +77,7 @@ impl Shard {
 
     fn respond(&mut self, key: ConnKey, response: &[u8]) {
         let Some(conn) = self.conns.get_mut(key) else { return };
-        conn.outbox.append(&mut self.chunks, true, |out| out.extend_from_slice(response));
+        conn.outbox.append(&mut self.chunks, Kind::Answer, |out| out.extend_from_slice(response));
         self.counters.http_requests += 1;
         self.begin_close(key, NORMAL, "");
     }

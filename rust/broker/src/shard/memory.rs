@@ -33,6 +33,8 @@ const RECLAIM_MS: u64 = 2000;
 pub(super) struct MemoryState {
     /// Publishers pause.
     pub is_short: bool,
+    /// Half of `memory_limit` is held: who does not read its answers is not read.
+    pub is_half_used: bool,
     pub passing: Passing,
     pub keepers: Keepers,
     pub unfinished: Unfinished,
@@ -63,6 +65,7 @@ impl Shard {
         let was_short = self.memory.is_short;
         // Paused at 80 %, on again at 70 %, so that it does not flap.
         self.memory.is_short = held >= limit / 10 * if was_short { 7 } else { 8 };
+        self.memory.is_half_used = held >= limit / 2;
         if was_short && !self.memory.is_short {
             self.let_all_pass();
         }

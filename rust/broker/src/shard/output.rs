@@ -11,7 +11,7 @@ use super::{PACED_FLUSHES, Shard};
 use crate::diag::stages::Stage;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Flush, Phase};
-use crate::outbox::Flushed;
+use crate::outbox::{Flushed, Kind};
 use crate::router::group::Framing;
 
 impl Shard {
@@ -23,7 +23,7 @@ impl Shard {
         }
         let Some(conn) = self.conns.get_mut(key) else { return };
         match conn.framing() {
-            Framing::Stomp => conn.outbox.append(&mut self.chunks, true, write),
+            Framing::Stomp => conn.outbox.append(&mut self.chunks, Kind::Answer, write),
             Framing::WebSocket => {
                 if conn.websocket().is_some_and(|state| state.close_sent) {
                     return;
@@ -32,7 +32,7 @@ impl Shard {
                 write(&mut self.scratch);
                 let text = std::str::from_utf8(&self.scratch).is_ok();
                 let (opcode, frame) = (if text { Opcode::Text } else { Opcode::Binary }, &self.scratch);
-                conn.outbox.append(&mut self.chunks, true, |out| {
+                conn.outbox.append(&mut self.chunks, Kind::Answer, |out| {
                     ws::encode::header(out, opcode, frame.len());
                     out.extend_from_slice(frame);
                 });
@@ -46,7 +46,7 @@ impl Shard {
         self.hand_out();
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.websocket().is_some_and(|state| !state.close_sent) {
-            conn.outbox.append(&mut self.chunks, true, write);
+            conn.outbox.append(&mut self.chunks, Kind::Answer, write);
             self.queue_for_flushing(key);
         }
     }

@@ -18,6 +18,7 @@ use super::timer::Due;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::deferred::Waiting;
 use crate::io::flight::{Flight, Writing};
+use crate::outbox::Kind;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::{Credit, Delivery, GivenBack, Progress};
 use crate::queue::stored::Stored;
@@ -107,14 +108,16 @@ impl Shard {
             *left_out += encode::message_tail(out, message, version) as u64;
         };
         match receiver.dialect.framing {
-            Framing::Stomp => conn.outbox.append(&mut self.chunks, true, |out| write(out, &message)),
+            Framing::Stomp => {
+                conn.outbox.append(&mut self.chunks, Kind::Delivery, |out| write(out, &message))
+            }
             Framing::WebSocket => {
                 self.scratch.clear();
                 let scratch = &mut self.scratch;
                 write(scratch, &message);
                 let text = std::str::from_utf8(message.body).is_ok();
                 let opcode = if text { Opcode::Text } else { Opcode::Binary };
-                conn.outbox.append(&mut self.chunks, true, |out| {
+                conn.outbox.append(&mut self.chunks, Kind::Delivery, |out| {
                     ws::encode::header(out, opcode, scratch.len());
                     out.extend_from_slice(scratch);
                 });

@@ -102,6 +102,11 @@ impl Unfinished {
         self.total() - self.limit / 8 * 3
     }
 
+    /// How little each connection may keep where much is kept.
+    pub(super) fn bite(&self) -> usize {
+        self.bite as usize
+    }
+
     /// How much is read at a time from a connection.
     pub(super) fn read_bytes(&self, key: ConnKey) -> usize {
         if self.is_over() && !self.has_turn(key) { self.bite as usize } else { READ_BYTES }
