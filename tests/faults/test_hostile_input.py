@@ -12,7 +12,7 @@ import pytest
 from tests.faults.hostile import LOGIN, LONG, Attack, endure
 from tests.support import frames
 from tests.support.clients import StartBroker
-from tests.support.ws import BINARY, CONTINUATION, PING, TEXT, encode_frame, handshake_request
+from tests.support.ws import BINARY, CONTINUATION, PING, PONG, TEXT, encode_frame, handshake_request
 
 KEY = b"\0\0\0\0"
 UPGRADE = handshake_request()
@@ -58,6 +58,47 @@ def pings(number: int) -> Sequence[bytes]:
     return [UPGRADE, encode_frame(TEXT, LOGIN, mask_key=KEY), *([ping * 1000] * 200)]
 
 
+def line_ends(number: int) -> Sequence[bytes]:
+    return [LOGIN, b"\n" * 1_000_000]
+
+
+def websocket_line_ends(number: int) -> Sequence[bytes]:
+    return [UPGRADE, encode_frame(TEXT, LOGIN, mask_key=KEY), encode_frame(TEXT, b"\n", mask_key=KEY) * 50_000]
+
+
+def empty_pieces(number: int) -> Sequence[bytes]:
+    first, piece = (encode_frame(opcode, b"", fin=False, mask_key=KEY) for opcode in (TEXT, CONTINUATION))
+    return [UPGRADE, encode_frame(TEXT, LOGIN, mask_key=KEY), first, piece * 100_000]
+
+
+def own_pongs(number: int) -> Sequence[bytes]:
+    return [UPGRADE, encode_frame(TEXT, LOGIN, mask_key=KEY), encode_frame(PONG, b"", mask_key=KEY) * 100_000]
+
+
+def small_frames(number: int) -> Sequence[bytes]:
+    return [LOGIN, frames.send("/topic/nobody", "") * 10_000]
+
+
+def transactions(number: int) -> Sequence[bytes]:
+    return [LOGIN, (frames.begin("t") + frames.abort("t")) * 8000]
+
+
+def many_headers(number: int) -> Sequence[bytes]:
+    return [LOGIN, frames.send("/topic/nobody", "", **{f"h{at}": "" for at in range(90)}) * 600]
+
+
+def escapes(number: int) -> Sequence[bytes]:
+    return [LOGIN, frames.send("/topic/nobody", "", h=":" * 4000) * 100]
+
+
+def heads_by_bytes(number: int) -> Sequence[bytes]:
+    return [bytes([byte]) for byte in half_requests(number)[0][:1500]]
+
+
+def frames_by_bytes(number: int) -> Sequence[bytes]:
+    return [LOGIN, *(bytes([byte]) for byte in half_heads(number)[1][:1500])]
+
+
 def receipts(number: int) -> Sequence[bytes]:
     return [LOGIN, *(frames.send("/topic/a", "x", receipt=f"{at}.{LONG}") for at in range(8000))]
 
@@ -92,6 +133,16 @@ ATTACKS = [
     Attack("half a request", half_requests, connections=300, hold_s=1.5),
     Attack("WebSocket frames that are only announced", announced_pieces, connections=150),
     Attack("messages of many WebSocket frames", many_pieces, connections=100),
+    Attack("line ends", line_ends, connections=100),
+    Attack("line ends, each in a message of WebSocket", websocket_line_ends, connections=100),
+    Attack("messages of empty WebSocket frames", empty_pieces, connections=100),
+    Attack("pongs that nobody asked for", own_pongs, connections=100),
+    Attack("small frames", small_frames, connections=100),
+    Attack("transactions that end at once", transactions, connections=100),
+    Attack("frames of many headers", many_headers, connections=100),
+    Attack("escapes", escapes, connections=100),
+    Attack("requests byte by byte", heads_by_bytes, connections=100),
+    Attack("frames byte by byte", frames_by_bytes, connections=100),
     Attack("pongs", pings, connections=4),
     Attack("RECEIPTs", receipts, connections=4),
     Attack("RECEIPTs that wait for others", receipts_that_wait, connections=4),

@@ -10,6 +10,8 @@
 
 #[cfg(test)]
 mod ack_tests;
+#[cfg(test)]
+mod bounds;
 pub mod client;
 pub mod routes;
 pub mod script;

@@ -161,6 +161,7 @@ impl Shard {
         self.abandon_commit(key);
         self.end_wait(key);
         self.counters.errors += 1;
+        self.budget.end_connection();
         self.log_conn(Level::Info, key, || format!("ERROR {error}"));
         let Some(conn) = self.conns.get_mut(key) else { return };
         let (close_code, reason) = (error.code.websocket_close(), error.code.message());

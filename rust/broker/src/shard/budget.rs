@@ -2,14 +2,27 @@
 
 use std::time::Duration;
 
+use stompica_proto::Frame;
+
 /// Bytes encoded in one turn.
 const TURN_ENCODED_MAX: usize = 1 << 20;
 /// Deliveries made in one turn.
 const TURN_DELIVERIES_MAX: usize = 20_000;
-/// Queues, names, patterns, reservations and the like that are looked at in one turn.
+/// Queues, names, patterns, reservations, frames and the like that are looked at in one turn: each takes a microsecond
+/// at the very most.
 const TURN_VISITED_MAX: usize = 20_000;
 /// Subscriptions removed in one turn, and told to be full or not any more; a connection that has begun to end does so.
 const TURN_CHANGED_MAX: usize = 8000;
+/// Bytes of input that are read, or of a body, for the price of one visit.
+const VISIT_BYTES: usize = 512;
+/// Bytes of a head: they are looked at one by one, and may be escapes.
+const VISIT_HEAD_BYTES: usize = 64;
+/// Header lines.
+const VISIT_HEADERS: usize = 8;
+/// Visits for which a system call stands.
+const CALL_VISITS: usize = 8;
+/// Visits for which the end of a connection stands: its log line, its timer, and four system calls.
+const END_VISITS: usize = 64;
 
 /// What a turn has done so far; a turn has one budget for mail and one for sockets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,6 +49,35 @@ impl Budget {
     /// Whether one more connection may end, or change all its subscriptions, in this turn.
     pub(super) fn may_change(self) -> bool {
         self.changed < TURN_CHANGED_MAX
+    }
+
+    /// How much was counted so.
+    pub(super) fn visited(&self) -> usize {
+        self.visited
+    }
+
+    /// Counts a read from a socket.
+    pub(super) fn read(&mut self, bytes: usize) {
+        self.visited += CALL_VISITS + bytes / VISIT_BYTES;
+    }
+
+    /// Counts a frame that was decoded, of this length.
+    #[inline]
+    pub(super) fn decode(&mut self, frame: &Frame<'_>, bytes: usize) {
+        let head_bytes = bytes - frame.body.len().min(bytes);
+        let for_head = head_bytes / VISIT_HEAD_BYTES + frame.spans.len() / VISIT_HEADERS;
+        self.visited += 1 + for_head + frame.body.len() / VISIT_BYTES;
+    }
+
+    /// Counts a piece of input that was looked at.
+    #[inline]
+    pub(super) fn look(&mut self, bytes: usize) {
+        self.visited += 1 + bytes / VISIT_BYTES;
+    }
+
+    /// Counts a step to the end of a connection.
+    pub(super) fn end_connection(&mut self) {
+        self.visited += END_VISITS;
     }
 
     /// Whether half of the turn is over, so that something else has its share.

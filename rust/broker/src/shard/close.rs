@@ -115,6 +115,7 @@ impl Shard {
         self.forget_temporary(key);
         self.end_wait(key);
         let Some(mut conn) = self.conns.remove(key) else { return };
+        self.budget.end_connection();
         self.timers.cancel(Due::Conn(key));
         conn.outbox.clear(&mut self.chunks);
         if let Some(flight) = &mut conn.flight {

@@ -33,8 +33,10 @@ pub(super) fn millis(duration: std::time::Duration) -> u64 {
 impl Shard {
     /// Acts on the deadlines that have passed, as many as one turn allows; those that are left come first in the next.
     pub(super) fn meet_deadlines(&mut self) {
-        let mut met = 0;
-        while met == 0 || (met < TURN_DEADLINES_MAX && self.budget.may_change()) {
+        let before = self.budget.visited();
+        let mut is_first = true;
+        while is_first || (self.budget.visited() - before < TURN_DEADLINES_MAX && self.budget.may_change()) {
+            is_first = false;
             let Some((at_ms, due)) = self.timers.pop_due(self.now_ms) else { break };
             self.budget.visit(1);
             match due {
@@ -45,7 +47,7 @@ impl Shard {
                 Due::Monitor => self.begin_monitor(),
                 Due::Diagnostics(key) => self.watch_due(at_ms, key),
             }
-            met += 1 + self.count_visits();
+            self.count_visits();
         }
     }
 

@@ -27,6 +27,7 @@ impl Shard {
     pub(super) fn answer_http(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let mut input = take(&mut conn.input);
+        self.budget.look(input.len()); // from the start, however little has come since
         match self.http_answer(key, &input) {
             Answer::Incomplete => {
                 if let Some(conn) = self.conns.get_mut(key) {

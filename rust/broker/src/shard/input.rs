@@ -109,12 +109,14 @@ impl Shard {
         }
     }
 
-    /// The peer has said all it had to say: reads it at one go, since a frame that stays incomplete is forgotten then.
+    /// The peer has said all it had to say: reads as much of it as one turn may, since a frame that stays incomplete is
+    /// forgotten then.
     fn read_to_end(&mut self, key: ConnKey) {
-        while self
-            .conns
-            .get(key)
-            .is_some_and(|conn| conn.phase == Phase::Open && !conn.eof && !conn.wait.is_on())
+        while !self.budget.is_exhausted()
+            && self
+                .conns
+                .get(key)
+                .is_some_and(|conn| conn.phase == Phase::Open && !conn.eof && !conn.wait.is_on())
         {
             let read_before = self.counters.reads;
             self.read(key);
@@ -131,6 +133,7 @@ impl Shard {
         let room = self.memory.unfinished.read_bytes(key);
         let read = conn.stream.read(&mut buffer[..room]);
         self.stages.end(Stage::Read, began);
+        self.budget.read(*read.as_ref().unwrap_or(&0));
         match read {
             Ok(0) => {
                 conn.eof = true;
@@ -170,7 +173,9 @@ impl Shard {
         if conn.eof {
             return;
         }
-        match conn.stream.read(&mut self.read_buffer) {
+        let read = conn.stream.read(&mut self.read_buffer);
+        self.budget.read(*read.as_ref().unwrap_or(&0));
+        match read {
             Ok(0) => {
                 conn.eof = true;
                 if conn.phase == Phase::Lingering {
@@ -288,6 +293,7 @@ impl Shard {
             match conn.decoder.decode(&input[at..], &mut spans, &self.config.limits) {
                 Ok(Decoded::Frame { frame, consumed }) => {
                     self.counters.frames_in += 1;
+                    self.budget.decode(&frame, consumed);
                     match self.handle(key, &frame) {
                         Flow::Done => at += consumed,
                         Flow::Parked => break,

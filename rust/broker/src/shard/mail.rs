@@ -189,6 +189,7 @@ impl Shard {
     /// Takes over a connection.
     pub(super) fn adopt(&mut self, accepted: Accepted) {
         let Accepted { stream, peer, id, refused } = accepted;
+        self.budget.read(0);
         let key = self.conns.insert(Conn::new(stream, peer, id, refused, self.now_ms));
         let Some(conn) = self.conns.get_mut(key) else { return };
         let interest = mio::Interest::READABLE | mio::Interest::WRITABLE;

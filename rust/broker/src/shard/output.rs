@@ -14,6 +14,9 @@ use crate::io::conn::{Flush, Phase};
 use crate::outbox::{Flushed, Kind};
 use crate::router::group::Framing;
 
+/// Connections written to in one turn, besides [`PACED_FLUSHES`].
+const FLUSHES_MAX: usize = 1024;
+
 impl Shard {
     /// Appends a server frame (anything but MESSAGE) to a connection, wrapped as its transport needs.
     pub(crate) fn control(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
@@ -22,6 +25,7 @@ impl Shard {
             self.hand_out();
         }
         let Some(conn) = self.conns.get_mut(key) else { return };
+        let before = conn.outbox.bytes();
         match conn.framing() {
             Framing::Stomp => conn.outbox.append(&mut self.chunks, Kind::Answer, write),
             Framing::WebSocket => {
@@ -38,6 +42,7 @@ impl Shard {
                 });
             }
         }
+        self.budget.encoded += conn.outbox.bytes() - before;
         self.queue_for_flushing(key);
     }
 
@@ -46,7 +51,9 @@ impl Shard {
         self.hand_out();
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.websocket().is_some_and(|state| !state.close_sent) {
+            let before = conn.outbox.bytes();
             conn.outbox.append(&mut self.chunks, Kind::Answer, write);
+            self.budget.encoded += conn.outbox.bytes() - before;
             self.queue_for_flushing(key);
         }
     }
@@ -61,9 +68,12 @@ impl Shard {
         }
     }
 
-    /// Writes to every dirty connection once; of the receivers of wide fan-outs only to some.
+    /// Writes to every dirty connection once, or to as many as one turn may; of the receivers of wide fan-outs only to
+    /// some.
     pub(super) fn flush(&mut self) {
-        for key in take(&mut self.dirty) {
+        let count = self.dirty.len().min(FLUSHES_MAX);
+        let left = self.dirty.split_off(count);
+        for key in std::mem::replace(&mut self.dirty, left) {
             self.flush_one(key);
         }
         let mut left = PACED_FLUSHES;

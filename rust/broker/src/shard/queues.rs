@@ -308,10 +308,8 @@ impl Shard {
     }
 
     /// Counts what the home looked at against the turn.
-    pub(super) fn count_visits(&mut self) -> usize {
-        let visited = take(&mut self.home.visited);
-        self.budget.visit(visited);
-        visited
+    pub(super) fn count_visits(&mut self) {
+        self.budget.visit(take(&mut self.home.visited));
     }
 
     /// Does what the home wants done.

@@ -52,9 +52,14 @@ impl Shard {
             if conn.wait.is_on() || conn.backlog {
                 break;
             }
+            if self.budget.is_exhausted() {
+                conn.backlog = true;
+                break;
+            }
             let Some(state) = conn.websocket() else { break };
             match state.decoder.decode(&mut bytes[at..], bytes_max) {
                 Ok((event, consumed)) => {
+                    self.budget.look(consumed);
                     self.websocket_event(key, event);
                     at += consumed;
                 }

@@ -1,0 +1,135 @@
+//! That one turn does so much and no more, whatever came, and how little is held for who does not read.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use super::ByHand;
+use super::client::Client;
+use crate::config::Config;
+use crate::stats::Counters;
+
+const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";
+const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+/// An empty Ping, masked with nothing, and the answer to it.
+const PING: &[u8] = &[0x89, 0x80, 0, 0, 0, 0];
+const PONG: &[u8] = &[0x8a, 0];
+/// What a turn may look at, and what it had begun by then.
+const VISITS_MAX: usize = 20_000 + 1500;
+
+fn broker(config: Config) -> ByHand {
+    ByHand::new(Config { writers: 1, heartbeat_ms: (0, 0), ..config }).expect("a poll")
+}
+
+fn counters(broker: &ByHand) -> &Counters {
+    &broker.seats[0].shard.counters
+}
+
+/// Clients that have said this, and read what came of it.
+fn crowd(broker: &mut ByHand, count: usize, greeting: &[u8]) -> Vec<UnixStream> {
+    let clients: Vec<UnixStream> = (0..count).map(|_| broker.connect(0).expect("sockets")).collect();
+    for mut client in &clients {
+        client.write_all(greeting).expect("there is room");
+    }
+    broker.run();
+    clients.iter().for_each(|client| drop(heard(client)));
+    clients
+}
+
+/// What has come for a client.
+fn heard(mut client: &UnixStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    _ = client.read_to_end(&mut bytes); // it would block sooner or later
+    bytes
+}
+
+/// Goes on to say something again and again until the socket takes no more; `said` bytes of it were said before.
+fn repeat(mut client: &UnixStream, piece: &[u8], said: &mut usize) {
+    let bytes = piece.repeat(8000 / piece.len());
+    loop {
+        match client.write(&bytes[*said % bytes.len()..]) {
+            Ok(taken) => *said += taken,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(error) => panic!("the broker takes what is said: {error}"),
+        }
+    }
+}
+
+/// The same for all of them, from the start; how often it was said.
+fn say_all(clients: &[UnixStream], piece: &[u8]) -> usize {
+    let times = clients.iter().map(|client| {
+        let mut said = 0;
+        repeat(client, piece, &mut said);
+        said / piece.len()
+    });
+    times.sum()
+}
+
+#[test]
+fn frames_of_websocket_count_whatever_is_in_them() {
+    let mut broker = broker(Config::default());
+    let clients = crowd(&mut broker, 60, UPGRADE);
+    let said = say_all(&clients, PING);
+    assert!(said > 2 * VISITS_MAX, "{said} pings are too few to show anything");
+    let pongs =
+        |clients: &[UnixStream]| clients.iter().map(|client| heard(client).len() / PONG.len()).sum::<usize>();
+    broker.turn(0);
+    let in_one_turn = pongs(&clients);
+    assert!(in_one_turn < VISITS_MAX, "{in_one_turn} frames in one turn");
+    broker.run();
+    assert_eq!(in_one_turn + pongs(&clients), said);
+}
+
+#[test]
+fn frames_that_do_next_to_nothing_count() {
+    let mut broker = broker(Config::default());
+    let clients = crowd(&mut broker, 150, LOGIN);
+    let before = counters(&broker).frames_in;
+    let said = say_all(&clients, b"BEGIN\ntransaction:t\n\n\0ABORT\ntransaction:t\n\n\0");
+    assert!(2 * said > 2 * VISITS_MAX, "{said} transactions are too few to show anything");
+    broker.turn(0);
+    let in_one_turn = counters(&broker).frames_in - before;
+    assert!(in_one_turn < VISITS_MAX as u64, "{in_one_turn} frames in one turn");
+    broker.run();
+    assert!(counters(&broker).frames_in - before >= 2 * said as u64);
+    assert_eq!(counters(&broker).errors, 0);
+}
+
+#[test]
+fn connections_end_some_in_each_turn() {
+    let mut broker = broker(Config::default());
+    let _clients = crowd(&mut broker, 200, b"CONNECT\n");
+    broker.pass(3_600_000);
+    broker.turn(0);
+    let in_one_turn = counters(&broker).errors;
+    assert!((1..100).contains(&in_one_turn), "{in_one_turn} connections were timed out in one turn");
+    broker.run();
+    assert_eq!(counters(&broker).errors, 200);
+}
+
+#[test]
+fn answers_that_nobody_reads_leave_half_of_the_memory_to_others() {
+    let limit = 4 << 20;
+    for websocket in [false, true] {
+        let mut broker = broker(Config { memory_limit: limit, ..Config::default() });
+        let mut other = Client::new(broker.connect(0).expect("sockets"));
+        other.say(LOGIN);
+        other.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+        let clients = crowd(&mut broker, 8, if websocket { UPGRADE } else { LOGIN });
+        let receipt = format!("SEND\ndestination:/topic/b\nreceipt:{}\n\n\0", "r".repeat(3900));
+        let ping = [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'p'; 125]].concat();
+        let mut said = [0; 8];
+        for _ in 0..2000 {
+            for (client, said) in clients.iter().zip(&mut said) {
+                repeat(client, if websocket { &ping } else { receipt.as_bytes() }, said);
+            }
+            broker.turn(0);
+        }
+        let held = broker.left().held_bytes;
+        assert!(held < limit as i64 / 8 * 5, "{held} of {limit} bytes are held");
+        other.say(b"SEND\ndestination:/topic/a\n\nhello\0");
+        broker.run();
+        assert!(other.read(usize::MAX));
+        assert_eq!(other.deliveries.len(), 1);
+    }
+}
