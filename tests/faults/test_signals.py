@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from tests.faults.hostile import ask
 from tests.faults.probes import SMALL_BUFFER, eventually, flood
 from tests.support import frames
 from tests.support.clients import StartBroker
@@ -198,3 +199,59 @@ def test_new_connections_are_refused_while_draining(start_broker: StartBroker) -
             wire.frames_until_closed()
             wire.close()
         assert broker.wait() == 0
+
+
+def test_senders_that_wait_for_room_do_not_take_the_others_close_from_them(start_broker: StartBroker) -> None:
+    """A queue that nobody reads has filled memory, and its publisher waits: there will never be room."""
+    broker = start_broker(drain="8s", memory_limit="4MiB")
+    with (
+        Wire(broker.port) as publisher,
+        Wire(broker.port) as session,
+        WebSocket.connected(broker.port) as websocket,
+    ):
+        publisher.connect()
+        session.connect()
+        session.subscribe("/topic/a")
+        publisher.send(*(frames.send_counted("/queue/forgotten", b"." * 50_000) for _ in range(120)))
+        eventually(lambda: "publishers pause" in broker.log_text(), "memory is short")
+        broker.terminate()
+        websocket.expect_close(1001)
+        session.expect_closed()
+        session.close()
+        publisher.frames_until_closed()
+        publisher.close()
+        assert broker.wait() == 0
+        assert "drain ran out" not in broker.log_text()
+
+
+def test_a_consumer_that_reads_by_the_byte_does_not_take_the_others_close_from_them(start_broker: StartBroker) -> None:
+    """It is owed more than fits into `drain`, and not cut off for a long time."""
+    broker = start_broker(drain="4s", outbox_limit="64KiB", slow_consumer="block:1h")
+    ended = threading.Event()
+    with (
+        Wire(broker.port, receive_buffer=SMALL_BUFFER) as slow,
+        Wire(broker.port) as publisher,
+        WebSocket.connected(broker.port) as websocket,
+    ):
+        slow.connect(heart_beat="0,0")
+        publisher.connect()
+        slow.send(*(frames.subscribe("/topic/a", str(number)) for number in range(100)))
+        slow.send(frames.subscribe("/topic/b", "b", receipt="b"))
+        slow.expect_receipt("b")
+
+        def trickle() -> None:
+            with contextlib.suppress(OSError):
+                while not ended.wait(0.1) and slow.sock.recv(1000):
+                    pass
+
+        reader = threading.Thread(target=trickle, daemon=True)
+        reader.start()
+        publisher.send(*(frames.send_counted("/topic/a", b"." * 100_000, receipt=str(at)) for at in range(2)))
+        eventually(lambda: ask(websocket, "memory")["outbox_bytes"] > 64 << 10, "its outbox is full")
+        broker.terminate()
+        websocket.expect_close(1001)
+        publisher.frames_until_closed()
+        publisher.close()
+        assert broker.wait() == 0
+        ended.set()
+        reader.join(30)

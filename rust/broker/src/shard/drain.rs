@@ -4,8 +4,11 @@
 //! 2. Once nothing is left over here and no RECEIPT waits for another shard, tell the others: no message follows.
 //! 3. Once all others have said so and their batches are routed: flush, WebSocket close 1001, linger.
 //!
-//! Mail keeps its order, so whoever has read `Drained` has read every message before it. When `drain` runs out, what
-//! is left is cut off and counted in the log.
+//! Mail keeps its order, so whoever has read `Drained` has read every message before it.
+//!
+//! Nobody waits for one who cannot go on: after half of `drain` a frame that still waits for room counts as not received,
+//! and its connection closes; after three quarters all close, whatever has not been delivered. When `drain` runs out,
+//! what is left is cut off and counted in the log.
 
 use super::Shard;
 use super::close::GOING_AWAY;
@@ -21,7 +24,19 @@ pub struct Draining {
     finished: u64,
     announced: bool,
     closing: bool,
+    /// From when on no frame may wait for room.
+    impatient_ms: u64,
+    /// From when on all connections close.
+    last_words_ms: u64,
     deadline_ms: u64,
+}
+
+impl Draining {
+    /// The next time at which something changes.
+    fn next_ms(&self, now_ms: u64) -> u64 {
+        let times = [self.impatient_ms, self.last_words_ms];
+        times.into_iter().find(|at_ms| *at_ms > now_ms).unwrap_or(self.deadline_ms)
+    }
 }
 
 impl Shard {
@@ -33,6 +48,8 @@ impl Shard {
         }
         let drain_ms = u64::try_from(self.config.drain.as_millis()).unwrap_or(u64::MAX);
         let draining = self.draining.get_or_insert_with(Draining::default);
+        draining.impatient_ms = self.now_ms.saturating_add(drain_ms / 2);
+        draining.last_words_ms = self.now_ms.saturating_add(drain_ms - drain_ms / 4);
         draining.deadline_ms = self.now_ms.saturating_add(drain_ms).max(1);
         for key in self.conns.keys() {
             self.queue_for_reading(key);
@@ -49,9 +66,9 @@ impl Shard {
         }
     }
 
-    /// When patience ends.
+    /// When patience ends, of one kind or another.
     pub(super) fn draining_deadline_ms(&self) -> Option<u64> {
-        self.draining.as_ref().map(|draining| draining.deadline_ms)
+        self.draining.as_ref().map(|draining| draining.next_ms(self.now_ms))
     }
 
     /// Takes the next step, if its condition holds.
@@ -60,6 +77,10 @@ impl Shard {
         let (announced, closing, deadline_ms) = (draining.announced, draining.closing, draining.deadline_ms);
         if self.now_ms >= deadline_ms {
             return self.cut_off_draining();
+        }
+        let is_late = self.now_ms >= draining.last_words_ms;
+        if self.now_ms >= draining.impatient_ms {
+            self.close_waiting();
         }
         if !announced && self.is_quiet() {
             self.tell_all(Mail::Drained);
@@ -71,7 +92,7 @@ impl Shard {
         let all = others.fold(0, |bits, at| bits | at.bit());
         let is_delivered = self.is_delivered();
         let Some(draining) = &mut self.draining else { return };
-        let complete = draining.announced && draining.finished & all == all && is_delivered;
+        let complete = is_late || (draining.announced && draining.finished & all == all && is_delivered);
         draining.closing |= complete;
         if closing || complete {
             self.close_some();
@@ -81,15 +102,32 @@ impl Shard {
         }
     }
 
+    /// Closes connections whose next frame waits for room: nobody can promise that there will be any.
+    fn close_waiting(&mut self) {
+        let closed = self.close_those(|conn| conn.wait.pause().is_some());
+        if closed > 0 {
+            self.log(Level::Warn, || {
+                format!("draining: {closed} connections closed whose frames still waited for room")
+            });
+        }
+    }
+
     /// Closes connections that are still open, as many as one turn allows.
     fn close_some(&mut self) {
-        let open = self.conns.iter().filter(|(_, conn)| conn.phase == Phase::Open).map(|(key, _)| key);
-        for key in open.collect::<Vec<_>>() {
+        self.close_those(|_| true);
+    }
+
+    fn close_those(&mut self, chosen: impl Fn(&Conn) -> bool) -> usize {
+        let open = self.conns.iter().filter(|(_, conn)| conn.phase == Phase::Open && chosen(conn));
+        let mut closed = 0;
+        for key in open.map(|(key, _)| key).collect::<Vec<_>>() {
             if !self.budget.may_change() {
                 break;
             }
             self.begin_close(key, GOING_AWAY, "the broker is shutting down");
+            closed += 1;
         }
+        closed
     }
 
     /// Whether connections are left that are to be closed.
