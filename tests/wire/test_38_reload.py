@@ -118,6 +118,21 @@ def test_the_prefetch_of_later_subscriptions(running: Start) -> None:
     wire.barrier(publisher)
 
 
+@pytest.mark.parametrize("before", [0, "1h"])
+def test_ack_timeout_for_what_is_in_flight(running: Start, before: object) -> None:
+    """A worker hangs over its messages: the setting that takes them back helps at once."""
+    scene = running(ack_timeout=before, redelivery_delay="2ms")
+    hanging, other = scene.client(), scene.client()
+    hanging.subscribe("/queue/a", "s", ack="client", prefetch_count=2)
+    hanging.send(frames.send("/queue/a", "x"), frames.send("/queue/a", "y"))
+    hanging.expect_message("x")
+    hanging.expect_message("y")
+    scene.reload(ack_timeout="50ms")
+    other.send(frames.subscribe("/queue/a", "s", ack="auto"))
+    other.expect_message("x", delivery_count="2")
+    other.expect_message("y", delivery_count="2")
+
+
 def test_ack_timeout_for_what_is_delivered_from_then_on(running: Start) -> None:
     scene = running(ack_timeout="50ms", redelivery_delay="2ms", max_deliveries=1000)
     wire, clock = scene.client(), scene.client()

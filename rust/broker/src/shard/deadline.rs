@@ -95,6 +95,18 @@ impl Shard {
         self.give_back_failed(key, late, false);
     }
 
+    /// `ack_timeout` has changed: looks at whoever has deliveries in flight, with the other deadlines.
+    pub(super) fn rearm_deliveries(&mut self) {
+        for (index, found) in &mut self.router.subscriptions {
+            let Some(receiver) = found.receiver.as_deref_mut() else { continue };
+            if receiver.unacked.oldest().is_some() {
+                receiver.armed = true;
+                let key = SubscriptionKey { index: index as u32, generation: found.generation };
+                self.timers.set(self.now_ms, Due::Subscription(key));
+            }
+        }
+    }
+
     /// Puts a connection's next deadline into the timers, unless an earlier one is there.
     pub(crate) fn rearm(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get(key) else { return };

@@ -213,6 +213,7 @@ impl Shard {
         for key in self.conns.keys() {
             self.rearm(key);
         }
+        self.rearm_deliveries();
         self.retry_all_parked();
     }
 
