@@ -11,6 +11,12 @@ pub struct Key {
     pub generation: u32,
 }
 
+/// Whether an item of this generation was there when `newest` was the newest one; both count beyond the end of a `u32`.
+#[must_use]
+pub fn was_there(generation: u32, newest: u32) -> bool {
+    newest.wrapping_sub(generation) < u32::MAX / 2
+}
+
 /// Items by [`Key`].
 #[derive(Debug)]
 pub struct Keyed<T> {
@@ -53,6 +59,13 @@ impl<T> Keyed<T> {
     #[must_use]
     pub fn key_at(&self, index: usize) -> Option<Key> {
         self.slots.get(index).map(|slot| Key { index: index as u32, generation: slot.0 })
+    }
+
+    /// Tells items that are here from those that come later: an item's generation is at most this, in the sense of
+    /// [`was_there`].
+    #[must_use]
+    pub fn newest(&self) -> u32 {
+        self.generation
     }
 
     /// Slots, free ones included.

@@ -34,6 +34,12 @@ impl Weight {
         weight
     }
 
+    /// How many bytes it counts.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0
+    }
+
     /// Counts a value in a block of its own.
     #[must_use]
     pub fn of<T>() -> Self {

@@ -25,6 +25,8 @@ pub struct Client {
     is_wild: bool,
     /// Bodies of MESSAGEs that came, as far as they are short.
     pub bodies: Vec<String>,
+    /// Rows of the answers to DIAG that came.
+    pub rows: usize,
     has_error: bool,
     has_ended: bool,
     /// What was said and heard, shown if the test fails.
@@ -53,6 +55,7 @@ impl Client {
             deliveries: VecDeque::new(),
             is_wild: false,
             bodies: Vec::new(),
+            rows: 0,
             has_error: false,
             has_ended: false,
             transcript: Vec::new(),
@@ -182,6 +185,9 @@ impl Client {
         };
         assert_eq!(*body.get(body_len)?, 0, "a frame ends in NUL: {head}");
         self.transcript.push(format!("< {}", head.replace('\n', " | ")));
+        if command == "DIAG" {
+            self.rows += body[..body_len].split(|byte| *byte == b'{').skip(1).count();
+        }
         if command == "MESSAGE" && body_len <= SHORT {
             self.bodies.push(String::from_utf8_lossy(&body[..body_len]).into_owned());
         }

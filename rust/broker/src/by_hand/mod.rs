@@ -160,6 +160,12 @@ impl ByHand {
         self.shared.clock.skip(ms);
     }
 
+    /// What each shard has looked at since the start: see [`crate::shard::Budget::visit`].
+    #[must_use]
+    pub fn visits(&self) -> Vec<usize> {
+        self.seats.iter().map(|seat| seat.shard.visits()).collect()
+    }
+
     /// What it holds now.
     #[must_use]
     pub fn left(&self) -> Left {
@@ -380,6 +386,42 @@ mod tests {
             turns += 1;
             let gone = before - broker.left().queues.len();
             assert!(gone <= 15_000 && turns < 100, "{gone} went in turn {turns}");
+        }
+    }
+
+    #[test]
+    fn an_answer_about_many_queues_takes_many_turns_and_ends_with_its_asker() {
+        const QUEUES: usize = 30_000;
+        for writers in [1, 2] {
+            let mut broker = ByHand::new(Config { writers, ..Config::default() }).expect("polls");
+            let [mut publisher, mut asker, mut leaver, mut other] = clients(&mut broker);
+            let sends = (0..QUEUES).map(|at| format!("SEND\ndestination:/queue/{at}\n\nx\0"));
+            say_all(&mut broker, &mut publisher, sends);
+            for client in [&mut leaver, &mut asker, &mut other] {
+                client.say(b"DIAG\n\nqueues\0");
+            }
+            let receipt = asker.ask();
+            asker.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+            broker.round();
+            assert_eq!(broker.left().unanswered, 3);
+            drop(leaver);
+            let mut turns = 0;
+            while broker.left().unanswered > 0 {
+                let visits = broker.visits();
+                broker.round();
+                turns += 1;
+                let most = (0..writers).map(|at| broker.visits()[at] - visits[at]).max();
+                assert!(most <= Some(25_000) && turns < 200, "{most:?} in turn {turns}");
+                asker.read(usize::MAX);
+                other.read(usize::MAX);
+            }
+            assert!(turns >= 2 * QUEUES / 20_000 * 3 / writers, "{turns} turns");
+            broker.run();
+            while asker.read(usize::MAX) | other.read(usize::MAX) {
+                broker.run();
+            }
+            asker.check_answers();
+            assert_eq!((asker.rows, other.rows), (QUEUES, QUEUES));
         }
     }
 

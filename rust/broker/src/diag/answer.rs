@@ -1,5 +1,8 @@
 //! An answer as JSON, as headers of a MESSAGE, and as a DIAG frame.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use serde::{Serialize, Serializer};
 use stompica_proto::{Version, encode, escape};
 
@@ -12,7 +15,11 @@ use super::stages::{Histogram, Stage};
 pub struct Answer {
     /// What was asked.
     pub query: Query,
+    /// Rows that it has no room for.
+    pub left_out: u64,
     part: Part,
+    /// Its rows, where they were put together elsewhere.
+    text: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -40,7 +47,7 @@ impl Serialize for StagesJson<'_> {
     }
 }
 
-fn json(value: &impl Serialize) -> String {
+pub(crate) fn json(value: &impl Serialize) -> String {
     // Numbers, strings and lists of them have no form that JSON lacks.
     serde_json::to_string(value).unwrap_or_default()
 }
@@ -59,7 +66,13 @@ impl Answer {
     /// The answer that the parts of all shards make.
     #[must_use]
     pub fn new(query: Query, part: Part) -> Self {
-        Answer { query, part }
+        Answer { query, left_out: 0, part, text: None }
+    }
+
+    /// An answer whose rows are this text, in the form in which the query is answered by a frame.
+    #[must_use]
+    pub fn of_text(query: Query, text: String, left_out: u64) -> Self {
+        Answer { query, left_out, part: Part::Subs(BTreeSet::new()), text: Some(text) }
     }
 
     /// What it is made of.
@@ -71,6 +84,17 @@ impl Answer {
     /// As JSON: an object, a number or a list.
     #[must_use]
     pub fn json(&self) -> String {
+        self.text().into_owned()
+    }
+
+    fn text(&self) -> Cow<'_, str> {
+        match &self.text {
+            Some(text) => Cow::Borrowed(text),
+            None => Cow::Owned(self.json_of_part()),
+        }
+    }
+
+    fn json_of_part(&self) -> String {
         match &self.part {
             Part::Session(session) => match self.query {
                 Query::SessionSize => session.clients.to_string(),
@@ -96,12 +120,12 @@ impl Answer {
     }
 
     /// As one header's value: JSON, but a list of names with commas between them.
-    fn value(&self) -> String {
+    fn value(&self) -> Cow<'_, str> {
         match &self.part {
-            Part::Subs(names) if self.query == Query::Subs => {
-                names.iter().map(String::as_str).collect::<Vec<_>>().join(",")
+            Part::Subs(names) if self.query == Query::Subs && self.text.is_none() => {
+                Cow::Owned(names.iter().map(String::as_str).collect::<Vec<_>>().join(","))
             }
-            _ => self.json(),
+            _ => self.text(),
         }
     }
 
@@ -132,6 +156,7 @@ impl Answer {
         if !self.query.is_ancestors() {
             header(&mut lines, "query", self.query.name(), Version::V1_2);
             lines.extend_from_slice(b"content-type:application/json\n");
+            self.tell_left_out(&mut lines, Version::V1_2);
         } else if rows.is_empty() {
             header(&mut lines, self.query.name(), &self.value(), Version::V1_2);
         }
@@ -140,8 +165,14 @@ impl Answer {
 
     /// The body of a MESSAGE.
     #[must_use]
-    pub fn body(&self) -> String {
-        if self.query.is_ancestors() { self.query.name().to_owned() } else { self.json() }
+    pub fn body(&self) -> Cow<'_, str> {
+        if self.query.is_ancestors() { Cow::Borrowed(self.query.name()) } else { self.text() }
+    }
+
+    fn tell_left_out(&self, out: &mut Vec<u8>, version: Version) {
+        if self.left_out > 0 {
+            header(out, "left-out", &self.left_out.to_string(), version);
+        }
     }
 
     /// Appends the answer to a DIAG frame: a DIAG frame with one header, or with a body of JSON.
@@ -152,8 +183,9 @@ impl Answer {
             out.extend_from_slice(b"\n\0");
             return;
         }
-        let body = self.json();
+        let body = self.text();
         header(out, "query", self.query.name(), version);
+        self.tell_left_out(out, version);
         out.extend_from_slice(b"content-type:application/json\ncontent-length:");
         encode::decimal(out, body.len() as u64);
         out.extend_from_slice(b"\n\n");
@@ -224,10 +256,7 @@ mod tests {
         assert_eq!(lines(&session(Query::SessionSize)), "session-size:3\n");
         let stale = Answer::new(Query::Stale, Part::Stale(Waiting { r#in: 1, out: 2, stale: 3 }));
         assert_eq!(lines(&stale), "input-queue-size:1\noutput-queue-size:2\nstale-queue-size:3\n");
-        assert_eq!(
-            (stale.json().as_str(), stale.body().as_str()),
-            ("{\"in\":1,\"out\":2,\"stale\":3}", "stale")
-        );
+        assert_eq!((stale.json().as_str(), &*stale.body()), ("{\"in\":1,\"out\":2,\"stale\":3}", "stale"));
     }
 
     #[test]

@@ -103,6 +103,12 @@ impl Query {
         })
     }
 
+    /// Whether the answer grows with what the broker holds.
+    #[must_use]
+    pub fn has_rows(self) -> bool {
+        matches!(self, Query::PubsubSize | Query::Subs | Query::Queues | Query::Ack | Query::Slow)
+    }
+
     /// Whether the ancestor knew it: then the answer is headers; else it is a body of JSON.
     #[must_use]
     pub fn is_ancestors(self) -> bool {

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::Query;
+use super::answer::json;
 use super::stages::{Histogram, Stage, Stages};
+use crate::text::Weight;
 
 /// Numbers that are added up over the shards, under the names and in the order of the answer.
 macro_rules! sums {
@@ -252,7 +255,90 @@ pub enum Part {
     Slow(Vec<SlowRow>),
 }
 
+/// A part on its way to whoever asked; it counts itself as held.
+#[derive(Debug)]
+pub struct Report {
+    /// The part.
+    pub part: Part,
+    /// Rows that there was no room for.
+    pub left_out: u64,
+    /// What the rows occupy, about.
+    pub weight: Weight,
+}
+
+/// A row as it stands in an answer, under what it is sorted by.
+pub type Row = ((u64, String), String);
+
 impl Part {
+    /// A part that nothing has been added to yet, of a query whose answer is gathered item by item.
+    #[must_use]
+    pub fn empty(query: Query) -> Part {
+        match query {
+            Query::Session | Query::SessionSize | Query::SessionEncodedSize | Query::SessionConnectedSize => {
+                Part::Session(Session::default())
+            }
+            Query::WsBuffer => Part::WsBuffer(WsBuffer::default()),
+            Query::Stale => Part::Stale(Waiting::default()),
+            Query::PubsubSize | Query::Subs => Part::Subs(BTreeSet::new()),
+            Query::Network => Part::Network(Box::default()),
+            Query::Benchmark => Part::Benchmark(Benchmark::default()),
+            Query::Shards => Part::Shards(vec![ShardRow::default()]),
+            Query::Memory => Part::Memory(Memory::default()),
+            Query::Queues => Part::Queues(Vec::new()),
+            Query::Ack => Part::Ack(Vec::new()),
+            Query::Store => Part::Store(Store { kind: "memory" }),
+            Query::Slow => Part::Slow(Vec::new()),
+        }
+    }
+
+    /// How many rows it has that grow in number with what the broker holds.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        match self {
+            Part::Subs(names) => names.len(),
+            Part::Queues(rows) => rows.len(),
+            Part::Ack(rows) => rows.len(),
+            Part::Slow(rows) => rows.len(),
+            _ => 0,
+        }
+    }
+
+    /// Drops the row that was added last; of names, the last one.
+    pub fn drop_last(&mut self) {
+        match self {
+            Part::Subs(names) => _ = names.pop_last(),
+            Part::Queues(rows) => _ = rows.pop(),
+            Part::Ack(rows) => _ = rows.pop(),
+            Part::Slow(rows) => _ = rows.pop(),
+            _ => {}
+        }
+    }
+
+    /// Takes one of these rows out, as it stands in an answer; `of_queue` tells how one of queues does.
+    pub fn pop_row(&mut self, of_queue: impl Fn(&QueueRow) -> String) -> Option<Row> {
+        Some(match self {
+            Part::Subs(names) => {
+                let name = names.pop_last()?;
+                ((0, name.clone()), name)
+            }
+            Part::Queues(rows) => {
+                let row = rows.pop()?;
+                let text = of_queue(&row);
+                ((0, row.name), text)
+            }
+            Part::Ack(rows) => {
+                let row = rows.pop()?;
+                let text = json(&row);
+                ((row.connection, row.subscription), text)
+            }
+            Part::Slow(rows) => {
+                let row = rows.pop()?;
+                ((row.connection, String::new()), json(&row))
+            }
+            _ => return None,
+        })
+    }
+
     /// Adds another shard's part of the same answer.
     pub fn merge(&mut self, other: Part) {
         match (self, other) {

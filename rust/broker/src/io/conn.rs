@@ -356,6 +356,18 @@ impl Conns {
         self.slots.is_empty()
     }
 
+    /// Slots, free ones included.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots.capacity()
+    }
+
+    /// The connection in a slot.
+    #[must_use]
+    pub fn at(&self, index: usize) -> Option<&Conn> {
+        self.slots.get(index).map(Box::as_ref)
+    }
+
     /// All of them with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &Conn)> {
         self.slots

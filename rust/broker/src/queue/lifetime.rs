@@ -6,11 +6,18 @@ use std::mem::take;
 use super::home::Home;
 use super::parts::{Effect, Queue};
 use super::{QueueKey, QueueKind};
+use crate::keyed::Keyed;
 
 /// Messages of one queue whose time has come that are dealt with at once; the others follow at once, in their turn.
 const AT_ONCE: usize = 256;
 
 impl Home {
+    /// The queues of all kinds, by slots.
+    #[must_use]
+    pub fn table(&self) -> &Keyed<Queue> {
+        &self.queues
+    }
+
     /// What is due at this time for one queue: delays that end, messages that expire, an idle queue that goes.
     pub fn meet(&mut self, key: QueueKey) {
         let Some(queue) = self.queues.get_mut(key) else { return };

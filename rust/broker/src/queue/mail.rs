@@ -10,7 +10,7 @@ use super::stored::Stored;
 use super::unacked::Origin;
 use super::{ConsumerKey, QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::diag::Query;
-use crate::diag::part::Part;
+use crate::diag::part::Report;
 use crate::ids::ConnKey;
 
 /// What a subscription consumes.
@@ -146,7 +146,7 @@ pub enum QueueMail {
     /// Somebody has this query of diagnostics, under this number.
     Diagnose(Query, u64),
     /// A part of the answer to it.
-    Diagnosed(u64, Box<Part>),
+    Diagnosed(u64, Box<Report>),
 }
 
 impl QueueMail {

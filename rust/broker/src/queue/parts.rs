@@ -55,6 +55,12 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// How many patterns it knows that match it.
+    #[must_use]
+    pub fn known_patterns(&self) -> usize {
+        self.patterns.len()
+    }
+
     pub(super) fn new(name: &[u8], kind: QueueKind, now_ms: u64) -> Self {
         Queue {
             name: name.into(),

@@ -111,6 +111,8 @@ pub(super) struct Heaviest {
     pub deliveries: usize,
     /// Queues, names and the like looked at.
     pub visited: usize,
+    /// The same in all turns together.
+    pub all_visited: usize,
     /// Processor time, less than a millisecond too much.
     pub took: Duration,
 }
@@ -120,7 +122,9 @@ impl Heaviest {
     pub fn note(&mut self, parts: [Budget; 3], took: Duration) {
         self.encoded = self.encoded.max(parts.iter().map(|part| part.encoded).sum());
         self.deliveries = self.deliveries.max(parts.iter().map(|part| part.deliveries).sum());
-        self.visited = self.visited.max(parts.iter().map(|part| part.visited).sum());
+        let visited = parts.iter().map(|part| part.visited).sum();
+        self.visited = self.visited.max(visited);
+        self.all_visited += visited;
         self.took = self.took.max(took);
     }
 }
@@ -150,7 +154,7 @@ mod tests {
         let mut heaviest = Heaviest::default();
         heaviest.note([one, other, Budget::default()], Duration::from_micros(7));
         heaviest.note([other, Budget::default(), Budget::default()], Duration::from_micros(9));
-        let Heaviest { encoded, deliveries, visited, took } = heaviest;
-        assert_eq!((encoded, deliveries, visited, took.as_micros()), (6, 5, 5, 9));
+        let Heaviest { encoded, deliveries, visited, all_visited, took } = heaviest;
+        assert_eq!((encoded, deliveries, visited, all_visited, took.as_micros()), (6, 5, 5, 8, 9));
     }
 }

@@ -16,6 +16,11 @@ impl Shard {
         }
     }
 
+    /// Queues, names and the like that it has looked at since the start.
+    pub fn visits(&self) -> usize {
+        self.heaviest.all_visited
+    }
+
     /// Adds what this shard holds.
     pub fn add_to(&self, left: &mut Left) {
         left.subscriptions += self.router.subscriptions.len();

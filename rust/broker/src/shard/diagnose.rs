@@ -1,22 +1,25 @@
-//! What this shard contributes to an answer of DIAG: made when somebody asks, from what is there.
+//! What a part of an answer of DIAG says of one connection, subscription or queue, and of the shard as a whole; the walk
+//! over them is in [`super::survey`].
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use stompica_proto::encode::Message;
 use stompica_proto::session::AckMode;
 
 use super::Shard;
 use super::turn_clock::cpu_time;
 use crate::diag::Query;
 use crate::diag::part::{
-    AckRow, Benchmark, Memory, Network, Part, QueueRow, Session, ShardRow, SlowRow, Store, Waiting, WsBuffer,
+    AckRow, Benchmark, Memory, Network, Part, QueueRow, Session, ShardRow, SlowRow, Waiting, WsBuffer,
 };
-use crate::ids::ConnKey;
-use crate::io::conn::{Conn, Phase, Transport};
+use crate::diag::stages::{Began, Stage};
+use crate::fan_out::FanOutKey;
+use crate::io::conn::{Conn, Transport};
 use crate::queue::QueueKind;
 use crate::queue::home::Home;
 use crate::queue::parts::Queue;
+use crate::router::Destination;
 use crate::router::group::Subscription;
 
 fn micros(time: Duration) -> u64 {
@@ -59,76 +62,51 @@ fn queue_row(queue: &Queue, home: &Home) -> Option<QueueRow> {
 }
 
 impl Shard {
-    /// This shard's part of an answer.
-    pub(super) fn diagnose(&mut self, query: Query) -> Part {
-        match query {
-            Query::Session | Query::SessionSize | Query::SessionEncodedSize | Query::SessionConnectedSize => {
-                Part::Session(self.session_part())
-            }
-            Query::WsBuffer => {
+    /// Adds to a part what needs no walk.
+    pub(super) fn complete(&mut self, query: Query, part: &mut Part) {
+        match part {
+            Part::WsBuffer(buffer) => {
                 let (opened, allocated) = self.chunks.opened();
-                Part::WsBuffer(WsBuffer { allocated, hits: opened - allocated, misses: allocated })
+                *buffer = WsBuffer { allocated, hits: opened - allocated, misses: allocated };
             }
-            Query::Stale => Part::Stale(self.waiting_part()),
-            Query::PubsubSize | Query::Subs => Part::Subs(self.subscribed_names()),
-            Query::Network => Part::Network(Box::new(self.network_part())),
-            Query::Benchmark => {
+            Part::Stale(waiting) => self.complete_waiting(waiting),
+            Part::Network(network) => **network = self.network_part(),
+            Part::Benchmark(benchmark) => {
+                debug_assert_eq!(query, Query::Benchmark);
                 self.stages.switch_on(self.now_ms);
                 self.observe();
-                Part::Benchmark(Benchmark::of(&self.stages, self.now_ms))
+                *benchmark = Benchmark::of(&self.stages, self.now_ms);
             }
-            Query::Shards => Part::Shards(vec![self.shard_row()]),
-            Query::Memory => Part::Memory(self.memory_part()),
-            Query::Queues => {
-                Part::Queues(self.home.iter().filter_map(|queue| queue_row(queue, &self.home)).collect())
-            }
-            Query::Ack => Part::Ack(self.subscribers().filter_map(|one| self.ack_row(one)).collect()),
-            Query::Store => Part::Store(Store { kind: "memory" }),
-            Query::Slow => Part::Slow(self.slow_rows()),
+            Part::Shards(rows) => rows.iter_mut().for_each(|row| self.complete_row(row)),
+            Part::Memory(memory) => self.complete_memory(memory),
+            Part::Session(_)
+            | Part::Subs(_)
+            | Part::Queues(_)
+            | Part::Ack(_)
+            | Part::Store(_)
+            | Part::Slow(_) => {}
         }
     }
 
-    /// Connections that are neither refused nor on their way out.
-    fn clients(&self) -> impl Iterator<Item = &Conn> {
-        self.conns.iter().map(|(_, conn)| conn).filter(|conn| conn.phase == Phase::Open && !conn.refused)
-    }
-
-    /// Subscriptions of clients; those that feed durable queues are the broker's own.
-    fn subscribers(&self) -> impl Iterator<Item = &Subscription> {
-        self.router.subscriptions.iter().map(|(_, one)| one).filter(|one| one.conn != ConnKey::NONE)
-    }
-
-    fn session_part(&self) -> Session {
-        let mut session = Session { subscriptions: self.subscribers().count() as u64, ..Session::default() };
-        for conn in self.clients() {
-            session.clients += 1;
-            session.websockets += u64::from(matches!(conn.transport, Transport::WebSocket(_)));
-            session.stomp_connected += u64::from(conn.session.is_connected());
-        }
-        session
+    pub(super) fn add_client(session: &mut Session, conn: &Conn) {
+        session.clients += 1;
+        session.websockets += u64::from(matches!(conn.transport, Transport::WebSocket(_)));
+        session.stomp_connected += u64::from(conn.session.is_connected());
     }
 
     fn mailbox_frames(&self) -> u64 {
         self.shared.mailboxes[usize::from(self.id.0)].add_frames(0) as u64
     }
 
-    fn waiting_part(&self) -> Waiting {
-        let out: usize = self.conns.iter().map(|(_, conn)| conn.outbox.messages(&self.chunks)).sum();
+    fn complete_waiting(&self, waiting: &mut Waiting) {
         // The count of stale messages is the broker's: one shard tells it.
         let stale = if self.id.0 == 0 { self.shared.stale.count.load(Ordering::Relaxed) } else { 0 };
-        Waiting {
-            r#in: self.mailbox_frames() + self.parking.len() as u64,
-            out: out as u64,
-            stale: stale as u64,
-        }
-    }
-
-    fn subscribed_names(&self) -> BTreeSet<String> {
-        self.subscribers().map(|one| text(self.subscribed_name(one))).collect()
+        waiting.r#in = self.mailbox_frames() + self.parking.len() as u64;
+        waiting.stale = stale as u64;
     }
 
     /// What a client subscribed to, in its own words.
-    fn subscribed_name<'a>(&'a self, one: &'a Subscription) -> &'a [u8] {
+    pub(super) fn subscribed_name<'a>(&'a self, one: &'a Subscription) -> &'a [u8] {
         match (&one.receiver, one.entry()) {
             (Some(receiver), _) => &receiver.destination,
             (None, Some(entry)) => self.router.entry_name(entry),
@@ -158,11 +136,11 @@ impl Shard {
         }
     }
 
-    fn shard_row(&self) -> ShardRow {
-        ShardRow {
+    fn complete_row(&self, row: &mut ShardRow) {
+        *row = ShardRow {
             shard: u64::from(self.id.0),
             connections: self.conns.len() as u64,
-            subscriptions: self.subscribers().count() as u64,
+            subscriptions: row.subscriptions,
             queues: self.home.named() as u64,
             turns: self.turn,
             mailbox_frames: self.mailbox_frames(),
@@ -171,35 +149,36 @@ impl Shard {
             parked: self.counters.parked,
             timers: self.timers.len() as u64,
             cpu_us: micros(cpu_time()),
-            unanswered: self.unanswered() as u64,
+            unanswered: row.unanswered + self.asked_elsewhere() as u64,
             max_turn_bytes: self.heaviest.encoded as u64,
             max_turn_deliveries: self.heaviest.deliveries as u64,
             max_turn_visits: self.heaviest.visited as u64,
             max_turn_us: micros(self.heaviest.took),
-        }
+        };
+    }
+
+    /// What waits for other shards, but for RECEIPTs.
+    fn asked_elsewhere(&self) -> usize {
+        self.prepared.len() + self.backlogs.len() + self.diagnostics.asked()
     }
 
     /// What waits for other shards.
+    #[cfg(any(test, feature = "by-hand"))]
     pub(super) fn unanswered(&self) -> usize {
         let receipts: usize = self.conns.iter().map(|(_, conn)| conn.answers.len()).sum();
-        receipts + self.prepared.len() + self.backlogs.len() + self.diagnostics.asked()
+        receipts + self.asked_elsewhere()
     }
 
-    fn memory_part(&self) -> Memory {
+    fn complete_memory(&self, memory: &mut Memory) {
         let held = self.shared.memory.load(Ordering::Relaxed);
-        let queued = self.home.iter().map(|queue| queue.waiting_bytes() as u64 + queue.in_flight().1);
-        Memory {
-            held_bytes: u64::try_from(held).unwrap_or(0),
-            limit_bytes: self.config.memory_limit,
-            short: self.memory.is_short,
-            outbox_bytes: self.conns.iter().map(|(_, conn)| conn.outbox.bytes() as u64).sum(),
-            input_bytes: self.memory.input_bytes as u64,
-            chunk_bytes: self.chunks.held_bytes() as u64,
-            queue_bytes: queued.sum(),
-        }
+        memory.held_bytes = u64::try_from(held).unwrap_or(0);
+        memory.limit_bytes = self.config.memory_limit;
+        memory.short = self.memory.is_short;
+        memory.input_bytes = self.memory.input_bytes as u64;
+        memory.chunk_bytes = self.chunks.held_bytes() as u64;
     }
 
-    fn ack_row(&self, one: &Subscription) -> Option<AckRow> {
+    pub(super) fn ack_row(&self, one: &Subscription) -> Option<AckRow> {
         let mode = match one.ack {
             AckMode::Auto => return None,
             AckMode::Client => "client",
@@ -217,15 +196,48 @@ impl Shard {
         })
     }
 
-    fn slow_rows(&self) -> Vec<SlowRow> {
-        let slow = self.clients().filter(|conn| conn.full_since_ms.is_some() || conn.dropped > 0);
-        slow.map(|conn| SlowRow {
+    pub(super) fn slow_row(&self, conn: &Conn) -> Option<SlowRow> {
+        let is_slow = Self::is_client(conn) && (conn.full_since_ms.is_some() || conn.dropped > 0);
+        is_slow.then(|| SlowRow {
             connection: conn.id,
             peer: conn.peer.to_string(),
             outbox_bytes: conn.outbox.bytes() as u64,
             full_ms: conn.full_since_ms.map_or(0, |since_ms| self.now_ms.saturating_sub(since_ms)),
             dropped: u64::from(conn.dropped),
         })
-        .collect()
+    }
+
+    /// What is told of one queue.
+    pub(super) fn queue_row(&self, queue: &Queue) -> Option<QueueRow> {
+        queue_row(queue, &self.home)
+    }
+
+    /// Delivers while times are taken.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn deliver_observed(
+        &mut self,
+        message: &Message<'_>,
+        destination: Destination,
+    ) -> Option<FanOutKey> {
+        let began = self.stages.begin(Stage::Encode);
+        let going = self.deliver(message, destination);
+        self.stages.end(Stage::Encode, began);
+        going
+    }
+
+    /// Looks whether somebody looks on: times are taken, or frames logged.
+    pub(super) fn observe(&mut self) {
+        self.observes = self.config.log_frames || self.stages.is_on();
+    }
+
+    /// Ends a turn whose time is taken, and the taking of times when it is over.
+    pub(super) fn end_of_turn(&mut self, began: Option<Began>) {
+        if began.is_some() {
+            self.stages.end(Stage::Turn, began);
+            if self.stages.expire(self.now_ms) {
+                self.observe();
+            }
+        }
     }
 }

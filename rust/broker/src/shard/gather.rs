@@ -5,26 +5,26 @@
 //! ```
 //! Whoever asked by a frame is parked until the answer is there. What nobody asked for costs nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
 use super::Shard;
+use super::assembly::Assembly;
+use super::jobs::Job;
 use super::parking::Question;
+use super::survey::Survey;
 use super::timer::Due;
 use crate::command::Flow;
 use crate::diag::Query;
 use crate::diag::answer::Answer;
-use crate::diag::part::Part;
-use crate::diag::stages::{Began, Stage};
-use crate::fan_out::FanOutKey;
+use crate::diag::part::{self, Report};
 use crate::ids::{ConnKey, NOBODY};
 use crate::io::conn::Phase;
 use crate::queue::SubscriptionKey;
 use crate::queue::mail::QueueMail;
 use crate::queue::stored::Stored;
-use crate::router::Destination;
 use crate::router::group::{Place, SubscriptionIndex};
 
 /// What a question takes of a turn's budget, in bytes encoded: every connection may have to be looked at.
@@ -32,6 +32,9 @@ const QUESTION_BYTES: usize = 16 << 10;
 
 /// Answers at an interval that are begun in one turn: thousands may be due at once, and each looks at everything.
 const TURN_PUSHES_MAX: usize = 32;
+
+/// Rows of an answer that are put together at once; more of them take several turns.
+const ROWS_AT_ONCE: usize = 500;
 
 /// Where an answer goes.
 #[derive(Debug)]
@@ -56,13 +59,21 @@ pub(crate) enum Purpose {
 /// A question that some shards have not answered.
 #[derive(Debug)]
 struct Gather {
-    number: u64,
     query: Query,
     /// Who is parked for it.
     conn: ConnKey,
     purpose: Purpose,
-    part: Option<Part>,
+    reports: Vec<Report>,
     waiting: usize,
+}
+
+/// A question that is asked once the answer to another one is complete: those that have rows are large.
+#[derive(Debug)]
+struct Later {
+    number: u64,
+    query: Query,
+    conn: ConnKey,
+    purpose: Purpose,
 }
 
 /// A subscription that gets answers at an interval.
@@ -84,16 +95,32 @@ struct Watch {
 #[derive(Debug, Default)]
 pub(super) struct Diagnostics {
     last_number: u64,
-    gathers: Vec<Gather>,
+    /// What this shard is to tell whoever asked, in the order in which it does.
+    pub(super) surveys: VecDeque<Survey>,
+    /// Those that some shards have not answered, by number.
+    gathers: BTreeMap<u64, Gather>,
+    /// The one whose answer has rows, until that is complete; and those behind it.
+    busy: Option<u64>,
+    later: VecDeque<Later>,
+    /// A text for `/queue/monitor` is under way.
+    monitoring: bool,
     watches: HashMap<SubscriptionKey, Watch>,
     /// The turn in which an interval asked last, and how many did in it.
     pushed: (u64, usize),
 }
 
 impl Diagnostics {
-    /// Questions that some shard has not answered yet.
+    /// Questions whose answer is not complete.
     pub(super) fn asked(&self) -> usize {
-        self.gathers.len()
+        let assembling = self.busy.is_some_and(|number| !self.gathers.contains_key(&number));
+        self.gathers.len() + self.later.len() + usize::from(assembling)
+    }
+
+    /// Whether this question waits for its answer.
+    fn is_out(&self, number: u64) -> bool {
+        self.gathers.contains_key(&number)
+            || self.busy == Some(number)
+            || self.later.back().is_some_and(|last| last.number >= number)
     }
 
     /// Whether one more interval may ask in this turn.
@@ -110,8 +137,8 @@ impl Shard {
     /// Asks all shards for a connection, which waits meanwhile.
     pub(crate) fn ask_for(&mut self, key: ConnKey, query: Query, purpose: Purpose) -> Flow {
         let number = self.ask_everyone(key, query, purpose);
-        if !self.diagnostics.gathers.iter().any(|gather| gather.number == number) {
-            return Flow::Done; // there is but one shard
+        if !self.diagnostics.is_out(number) {
+            return Flow::Done; // there is but one shard, and little to tell
         }
         self.wait_for(key, Question::Query(number));
         Flow::Waiting
@@ -119,31 +146,86 @@ impl Shard {
 
     pub(super) fn ask_everyone(&mut self, conn: ConnKey, query: Query, purpose: Purpose) -> u64 {
         self.diagnostics.last_number += 1;
+        self.diagnostics.monitoring |= matches!(purpose, Purpose::Monitor);
         let number = self.diagnostics.last_number;
-        let waiting = self.shared_len();
-        self.diagnostics.gathers.push(Gather { number, query, conn, purpose, part: None, waiting });
-        self.budget.encoded += QUESTION_BYTES;
-        self.tell_everyone(|| QueueMail::Diagnose(query, number));
+        let later = Later { number, query, conn, purpose };
+        let has_to_wait = self.diagnostics.busy.is_some() || !self.diagnostics.later.is_empty();
+        match query.has_rows() && has_to_wait {
+            true => self.diagnostics.later.push_back(later),
+            false => self.ask_now(later),
+        }
         number
     }
 
-    /// A part has come; the last one completes the answer.
-    pub(super) fn diagnosed(&mut self, number: u64, part: Part) {
-        let gathers = &mut self.diagnostics.gathers;
-        let Some(at) = gathers.iter().position(|gather| gather.number == number) else { return };
-        let gather = &mut gathers[at];
-        match &mut gather.part {
-            Some(all) => all.merge(part),
-            None => gather.part = Some(part),
+    fn ask_now(&mut self, Later { number, query, conn, purpose }: Later) {
+        if query.has_rows() {
+            self.diagnostics.busy = Some(number);
         }
+        let waiting = self.shared_len();
+        let gather = Gather { query, conn, purpose, reports: Vec::new(), waiting };
+        self.diagnostics.gathers.insert(number, gather);
+        self.budget.encoded += QUESTION_BYTES;
+        self.tell_everyone(|| QueueMail::Diagnose(query, number));
+    }
+
+    /// Whether anybody waits for an answer; a connection that has gone does not.
+    pub(super) fn is_awaited(&self, conn: ConnKey, purpose: &Purpose) -> bool {
+        match purpose {
+            Purpose::Frame(_) | Purpose::Publish { .. } => self.conns.get(conn).is_some(),
+            Purpose::Push(subscription) => self.diagnostics.watches.contains_key(subscription),
+            Purpose::Monitor => true,
+        }
+    }
+
+    /// A monitor's text is under way.
+    pub(super) fn is_monitoring(&self) -> bool {
+        self.diagnostics.monitoring
+    }
+
+    /// An answer with rows is complete, or given up: the next question is asked soon.
+    pub(super) fn finish_question(&mut self) {
+        self.diagnostics.busy = None;
+        if !self.diagnostics.later.is_empty() {
+            self.jobs.push(Job::Ask);
+        }
+    }
+
+    /// Asks the next question whose answer has rows.
+    pub(super) fn ask_next(&mut self) {
+        while self.diagnostics.busy.is_none()
+            && let Some(later) = self.diagnostics.later.pop_front()
+        {
+            if self.is_awaited(later.conn, &later.purpose) {
+                self.ask_now(later);
+            }
+        }
+    }
+
+    /// A part has come; the last one completes the answer.
+    pub(super) fn diagnosed(&mut self, number: u64, report: Report) {
+        let Some(gather) = self.diagnostics.gathers.get_mut(&number) else { return };
+        gather.reports.push(report);
         gather.waiting -= 1;
         if gather.waiting > 0 {
             return;
         }
-        let Gather { query, conn, purpose, part, .. } = gathers.swap_remove(at);
-        let Some(mut part) = part else { return };
-        part.sort();
-        let answer = &Answer::new(query, part);
+        let Some(gather) = self.diagnostics.gathers.remove(&number) else { return };
+        let Gather { query, conn, purpose, reports, .. } = gather;
+        let rows: usize = reports.iter().map(|report| report.part.rows()).sum();
+        if rows > ROWS_AT_ONCE {
+            let assembly = Assembly::new(number, query, (conn, purpose), reports);
+            return self.jobs.push(Job::Assemble(Box::new(assembly)));
+        }
+        let left_out = reports.iter().map(|report| report.left_out).sum();
+        if let Some(part) = part::merge(reports.into_iter().map(|report| report.part)) {
+            let mut answer = Answer::new(query, part);
+            answer.left_out = left_out;
+            self.give_answer(number, conn, purpose, &answer);
+        }
+    }
+
+    /// Brings a complete answer to whoever asked.
+    pub(super) fn give_answer(&mut self, number: u64, conn: ConnKey, purpose: Purpose, answer: &Answer) {
         match purpose {
             Purpose::Frame(receipt) => {
                 if self.resume(conn, number) {
@@ -158,7 +240,13 @@ impl Shard {
                 }
             }
             Purpose::Push(subscription) => self.push_answer(answer, subscription),
-            Purpose::Monitor => self.publish_monitor(answer.part()),
+            Purpose::Monitor => {
+                self.diagnostics.monitoring = false;
+                self.publish_monitor(answer);
+            }
+        }
+        if self.diagnostics.busy == Some(number) {
+            self.finish_question();
         }
     }
 
@@ -286,35 +374,6 @@ impl Shard {
         match sink {
             Some(queue) => self.deliver_to_queue(Stored::new(&message), queue, member),
             None => self.deliver_to_one(&message, group, member),
-        }
-    }
-
-    /// Delivers while times are taken.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn deliver_observed(
-        &mut self,
-        message: &Message<'_>,
-        destination: Destination,
-    ) -> Option<FanOutKey> {
-        let began = self.stages.begin(Stage::Encode);
-        let going = self.deliver(message, destination);
-        self.stages.end(Stage::Encode, began);
-        going
-    }
-
-    /// Looks whether somebody looks on: times are taken, or frames logged.
-    pub(super) fn observe(&mut self) {
-        self.observes = self.config.log_frames || self.stages.is_on();
-    }
-
-    /// Ends a turn whose time is taken, and the taking of times when it is over.
-    pub(super) fn end_of_turn(&mut self, began: Option<Began>) {
-        if began.is_some() {
-            self.stages.end(Stage::Turn, began);
-            if self.stages.expire(self.now_ms) {
-                self.observe();
-            }
         }
     }
 }

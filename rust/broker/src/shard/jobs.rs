@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::Shard;
 use super::apply::Applying;
+use super::assembly::Assembly;
 use super::orphans::Orphans;
 use super::reserve::Prepared;
 use super::revival::Revival;
@@ -21,6 +22,12 @@ pub(super) enum Job {
     Reserve(Prepared),
     /// Go on with what waited for a consumer of worker topics.
     Revive(Box<Revival>),
+    /// Go on with what the first of those who ask about the broker's inside is told.
+    Survey,
+    /// Ask the next question for which all shards go through many items.
+    Ask,
+    /// Put an answer to them together.
+    Assemble(Box<Assembly>),
     /// Go on with removing the temporary queues of a connection that has gone.
     Orphans(Orphans),
 }
@@ -87,6 +94,9 @@ impl Shard {
             Job::Apply(applying) => self.apply(applying),
             Job::Reserve(name) => self.proceed_with_reservation(name),
             Job::Revive(revival) => self.proceed_with_revival(revival),
+            Job::Ask => self.ask_next(),
+            Job::Survey => self.proceed_with_survey(),
+            Job::Assemble(assembly) => self.proceed_with_assembly(assembly),
             Job::Orphans(orphans) => self.proceed_with_orphans(orphans),
         }
     }

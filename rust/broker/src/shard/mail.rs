@@ -8,6 +8,7 @@ use super::close::GOING_AWAY;
 use super::incoming::{Next, Notes};
 use super::mailbox::{Accepted, Batch, Mail};
 use super::parking::Pause;
+use super::survey::ReportTo;
 use crate::config::Config;
 use crate::diag::stages::Stage;
 use crate::fan_out::FanOutKey;
@@ -127,7 +128,7 @@ impl Shard {
             Mail::Panic => panic!("as the test asked"),
             // Whoever asked may have given up waiting.
             Mail::Connections(reply) => _ = reply.send(self.connection_infos()),
-            Mail::Diagnose(query, reply) => _ = reply.send(self.diagnose(query)),
+            Mail::Diagnose(query, reply) => self.survey(query, ReportTo::Handle(reply)),
             Mail::Settle(reply) => _ = reply.send((self.is_settled(), self.activity())),
         }
     }

@@ -15,6 +15,7 @@
 mod accept;
 mod answers;
 mod apply;
+mod assembly;
 mod attach;
 mod backlog;
 mod backpressure;
@@ -53,6 +54,7 @@ mod reserve;
 mod returning;
 mod revival;
 mod shared;
+mod survey;
 pub mod timer;
 mod turn_clock;
 mod unfinished;

@@ -1,6 +1,6 @@
 //! The status text of all queues, every 5 s to whoever subscribed to `/queue/monitor` (PRODUCT.md, section 9).
 
-use std::fmt::Write;
+use std::borrow::Cow;
 
 use smallvec::SmallVec;
 use stompica_proto::encode::Message;
@@ -9,6 +9,7 @@ use super::Shard;
 use super::gather::Purpose;
 use super::timer::Due;
 use crate::diag::Query;
+use crate::diag::answer::Answer;
 use crate::diag::part::{Part, QueueRow};
 use crate::ids::{ConnKey, NOBODY};
 use crate::router::destination::MONITOR;
@@ -16,15 +17,13 @@ use crate::router::destination::MONITOR;
 /// Time between two texts.
 const INTERVAL_MS: u64 = 5000;
 
-/// What stompserver says of each queue.
-fn text(queues: &[QueueRow]) -> String {
-    let mut text = String::new();
-    for queue in queues.iter().filter(|queue| queue.kind == "work") {
-        let QueueRow { name, size, dequeued, enqueued, .. } = queue;
-        // Writing to a string never fails.
-        _ = write!(text, "Queue: {name}\nsize: {size}\ndequeued: {dequeued}\nenqueued: {enqueued}\n\n");
+/// What stompserver says of a queue; nothing of those that are no work queues.
+pub(super) fn text_of(queue: &QueueRow) -> String {
+    let QueueRow { name, size, dequeued, enqueued, .. } = queue;
+    match queue.kind {
+        "work" => format!("Queue: {name}\nsize: {size}\ndequeued: {dequeued}\nenqueued: {enqueued}\n\n"),
+        _ => String::new(),
     }
-    text
 }
 
 impl Shard {
@@ -38,17 +37,19 @@ impl Shard {
     /// Asks for what is in a text, if somebody wants it.
     pub(super) fn begin_monitor(&mut self) {
         self.arm_monitor();
-        if self.router.has_entry(MONITOR) {
+        if self.router.has_entry(MONITOR) && !self.is_monitoring() {
             self.ask_everyone(ConnKey::NONE, Query::Queues, Purpose::Monitor);
         }
     }
 
     /// Publishes what all shards have said.
-    pub(super) fn publish_monitor(&mut self, queues: &Part) {
-        let Part::Queues(queues) = queues else { return };
+    pub(super) fn publish_monitor(&mut self, answer: &Answer) {
         let Ok(destination) = self.destination(MONITOR) else { return };
         let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
-        let body = text(queues);
+        let body = match answer.part() {
+            Part::Queues(queues) => Cow::Owned(queues.iter().map(text_of).collect()),
+            _ => answer.body(), // the text, put together row by row
+        };
         let headers = b"content-type:text/plain\n";
         let message = Message {
             destination: MONITOR,

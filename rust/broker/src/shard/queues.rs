@@ -11,6 +11,7 @@ use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, Version, escape};
 
 use super::Shard;
+use super::survey::ReportTo;
 use super::timer::Due;
 use crate::diag::stages::Stage;
 use crate::ids::ShardId;
@@ -99,10 +100,9 @@ impl Shard {
                 self.answer(asker, ended.map_err(|error| (error, *offender)));
             }
             QueueMail::Diagnose(query, number) => {
-                let part = self.diagnose(query);
-                self.tell(from, QueueMail::Diagnosed(number, Box::new(part)));
+                self.survey(query, ReportTo::Shard(from, number));
             }
-            QueueMail::Diagnosed(number, part) => self.diagnosed(number, *part),
+            QueueMail::Diagnosed(number, report) => self.diagnosed(number, *report),
         }
         self.count_visits();
     }

@@ -1,0 +1,139 @@
+//! An answer of DIAG that has many rows: sorted and written over as many turns as that takes.
+
+use std::collections::BTreeMap;
+
+use super::Shard;
+use super::gather::Purpose;
+use super::jobs::Job;
+use super::survey::ROWS_BYTES_MAX;
+use crate::diag::Query;
+use crate::diag::answer::{Answer, json};
+use crate::diag::part::Report;
+use crate::ids::ConnKey;
+use crate::text::Weight;
+
+/// Rows that are sorted or written before another job has its turn.
+const ROWS_MAX: usize = 500;
+/// What a sorted row occupies beside its bytes, about.
+const ROW_BYTES: usize = 96;
+
+/// An answer in the making.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    number: u64,
+    query: Query,
+    conn: ConnKey,
+    purpose: Purpose,
+    /// Whose rows are still to be sorted.
+    reports: Vec<Report>,
+    /// By what the answer is sorted by, and then by a number, as several rows may agree in that.
+    sorted: BTreeMap<((u64, String), u64), String>,
+    sorted_bytes: usize,
+    last: u64,
+    text: String,
+    left_out: u64,
+    weight: Weight,
+}
+
+impl Assembly {
+    /// One from the parts of all shards, for whoever asked.
+    pub(super) fn new(
+        number: u64,
+        query: Query,
+        (conn, purpose): (ConnKey, Purpose),
+        reports: Vec<Report>,
+    ) -> Self {
+        let left_out = reports.iter().map(|report| report.left_out).sum();
+        Assembly {
+            number,
+            query,
+            conn,
+            purpose,
+            reports,
+            sorted: BTreeMap::new(),
+            sorted_bytes: 0,
+            last: 0,
+            text: String::new(),
+            left_out,
+            weight: Weight::new(0),
+        }
+    }
+
+    /// Sorts or writes some rows; returns how many. None are left: 0.
+    fn proceed(&mut self, text_bytes_max: usize) -> usize {
+        let is_monitor = matches!(self.purpose, Purpose::Monitor);
+        let of_queue = |row: &_| if is_monitor { super::monitor::text_of(row) } else { json(row) };
+        let mut rows = 0;
+        while rows < ROWS_MAX
+            && let Some(report) = self.reports.last_mut()
+        {
+            let Some((key, text)) = report.part.pop_row(of_queue) else {
+                self.reports.pop();
+                continue;
+            };
+            rows += 1;
+            // Names are told once, whatever shards they come from.
+            self.last += u64::from(!self.is_of_names());
+            let bytes = key.1.len() + text.len() + ROW_BYTES;
+            if self.sorted.insert((key, self.last), text).is_none() {
+                self.sorted_bytes += bytes;
+            }
+        }
+        let mut written = 0;
+        while rows < ROWS_MAX
+            && self.query != Query::PubsubSize
+            && let Some(((key, _), text)) = self.sorted.pop_first()
+        {
+            rows += 1;
+            self.sorted_bytes -= (key.1.len() + text.len() + ROW_BYTES).min(self.sorted_bytes);
+            written += text.len();
+            if self.text.len() + text.len() > text_bytes_max {
+                self.left_out += 1;
+                continue;
+            }
+            if !self.text.is_empty() && !is_monitor {
+                self.text.push(',');
+            }
+            self.text.push_str(&text);
+        }
+        let waiting: usize = self.reports.iter().map(|report| report.weight.bytes()).sum();
+        self.weight = Weight::new(self.sorted_bytes + self.text.capacity());
+        debug_assert!(waiting == 0 || written == 0, "rows are written when all are sorted");
+        rows
+    }
+
+    fn is_of_names(&self) -> bool {
+        matches!(self.query, Query::Subs | Query::PubsubSize)
+    }
+
+    /// The text of all rows, as the answer has it.
+    fn finish(&mut self) -> String {
+        let text = std::mem::take(&mut self.text);
+        match self.query {
+            Query::PubsubSize => self.sorted.len().to_string(),
+            Query::Subs => text,
+            _ if matches!(self.purpose, Purpose::Monitor) => text,
+            _ => format!("[{text}]"),
+        }
+    }
+}
+
+impl Shard {
+    /// Goes on with an answer; the last step brings it to whoever asked.
+    pub(super) fn proceed_with_assembly(&mut self, mut assembly: Box<Assembly>) {
+        if !self.is_awaited(assembly.conn, &assembly.purpose) {
+            return self.finish_question();
+        }
+        let limit = ROWS_BYTES_MAX.min(self.config.outbox_limit);
+        let rows = assembly.proceed(limit);
+        self.budget.visit(rows);
+        if rows > 0 {
+            return self.jobs.push(Job::Assemble(assembly));
+        }
+        let text = assembly.finish();
+        self.budget.encoded += text.len();
+        let Assembly { number, query, conn, purpose, left_out, .. } = *assembly;
+        let answer = Answer::of_text(query, text, left_out);
+        self.give_answer(number, conn, purpose, &answer);
+    }
+}
