@@ -154,6 +154,11 @@ impl Client {
         moved
     }
 
+    /// The heads of the frames that came, line ends as ` | `, in their order.
+    pub fn heard(&self) -> impl Iterator<Item = &str> {
+        self.transcript.iter().filter_map(|line| line.strip_prefix("< "))
+    }
+
     /// Every receipt that was asked for has come, or the connection has ended.
     ///
     /// # Panics

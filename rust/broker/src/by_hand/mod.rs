@@ -199,6 +199,10 @@ impl Drop for ByHand {
 }
 
 #[cfg(test)]
+#[path = "crossing_tests.rs"]
+mod crossing;
+
+#[cfg(test)]
 mod tests {
     use std::hash::BuildHasher as _;
 

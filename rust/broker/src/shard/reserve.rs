@@ -78,7 +78,17 @@ impl Shard {
     pub(super) fn proceed_with_reservation(&mut self, name: Prepared) {
         let Some(Reservation { mut needs, step }) = self.prepared.remove(&name) else { return };
         let step = match step {
-            Step::Keeping { next, asker } => self.keep(&mut needs, next, asker),
+            Step::Keeping { next, asker } => match self.keep(&mut needs, next) {
+                Ok(Some(next)) => Step::Keeping { next, asker },
+                Ok(None) => {
+                    return self.end_keeping(name, Reservation { needs, step: Step::Kept }, asker, Ok(()));
+                }
+                Err(error) => {
+                    self.jobs.push(Job::Reserve(name));
+                    let reservation = Reservation { needs, step: Step::GivingBack { next: 0 } };
+                    return self.end_keeping(name, reservation, asker, Err(error));
+                }
+            },
             Step::Kept => Step::Kept,
             Step::Placing { messages, asker } => self.place(&mut needs, messages, asker),
             Step::Freeing { next, asker } => match self.free(&mut needs, next, false) {
@@ -96,19 +106,32 @@ impl Shard {
         self.prepared.insert(name, Reservation { needs, step });
     }
 
-    fn keep(&mut self, needs: &mut [Need], from: usize, asker: Asker) -> Step {
+    /// Says whether there is room. The answer comes last: where it is the one that decides, it is followed at once by
+    /// what becomes of the reservation.
+    fn end_keeping(
+        &mut self,
+        name: Prepared,
+        reservation: Reservation,
+        asker: Asker,
+        outcome: Result<(), ProtocolError>,
+    ) {
+        self.prepared.insert(name, reservation);
+        self.answer(asker, outcome.map_err(|error| (error, Offender::default())));
+    }
+
+    /// Keeps room for one need after the other. Returns where to go on, `None` at the end.
+    ///
+    /// # Errors
+    /// What [`Shard::reserve`] says of one of them.
+    fn keep(&mut self, needs: &mut [Need], from: usize) -> Result<Option<usize>, ProtocolError> {
         for (at, need) in needs.iter_mut().enumerate().skip(from) {
             if self.budget.is_exhausted() {
-                return Step::Keeping { next: at, asker };
+                return Ok(Some(at));
             }
             self.budget.visit(KEEP_VISITS);
-            if let Err(error) = self.reserve(need) {
-                self.answer(asker, Err((error, Offender::default())));
-                return Step::GivingBack { next: 0 };
-            }
+            self.reserve(need)?;
         }
-        self.answer(asker, Ok(()));
-        Step::Kept
+        Ok(None)
     }
 
     /// # Errors

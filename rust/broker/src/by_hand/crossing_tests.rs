@@ -1,0 +1,66 @@
+//! What shards and connections wait for, met by what comes in between.
+
+use std::hash::BuildHasher as _;
+
+use super::ByHand;
+use super::client::Client;
+use crate::config::Config;
+use crate::ids::ShardId;
+use crate::queue::home_of;
+
+fn broker(config: Config) -> ByHand {
+    ByHand::new(config).expect("polls")
+}
+
+/// A client that has connected.
+fn connect(broker: &mut ByHand, shard: usize) -> Client {
+    let mut client = Client::new(broker.connect(shard).expect("sockets"));
+    client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    broker.run();
+    assert!(client.read(usize::MAX));
+    client
+}
+
+/// Names with this beginning whose home is this shard.
+fn homed(broker: &ByHand, prefix: &str, home: usize) -> impl Iterator<Item = String> {
+    let (hasher, shards, prefix) = (broker.shared.hasher.clone(), broker.shards(), prefix.to_owned());
+    let names = (0..).map(move |at| format!("{prefix}{at}"));
+    names.filter(move |name| home_of(hasher.hash_one(name.as_bytes()), shards) == ShardId(home as u8))
+}
+
+/// Lets a client say all it has to say, and hear what there is.
+fn talk(broker: &mut ByHand, client: &mut Client) {
+    loop {
+        let moved = client.read(usize::MAX);
+        broker.run();
+        if !moved && !client.read(usize::MAX) {
+            return;
+        }
+    }
+}
+
+fn messages(client: &Client) -> usize {
+    client.heard().filter(|head| head.starts_with("MESSAGE")).count()
+}
+
+#[test]
+fn room_is_given_back_that_was_kept_after_another_home_had_refused() {
+    let mut broker = broker(Config { writers: 2, max_queue_length: 1, ..Config::default() });
+    let mut client = connect(&mut broker, 0);
+    let far = homed(&broker, "/queue/far", 1).next().expect("one of two");
+    // More than one turn can keep room in.
+    let near: Vec<String> = homed(&broker, "/queue/near", 0).take(6000).collect();
+    client.say(format!("SEND\ndestination:{far}\n\nfull\0BEGIN\ntransaction:1\n\n\0").as_bytes());
+    for name in near.iter().chain([&far]) {
+        client.say(format!("SEND\ntransaction:1\ndestination:{name}\n\nx\0").as_bytes());
+    }
+    client.say(b"COMMIT\ntransaction:1\n\n\0");
+    talk(&mut broker, &mut client);
+    assert!(client.heard().any(|head| head.contains("E-QUEUE-FULL")), "the transaction is refused");
+    assert_eq!(broker.left().queues.len(), 1, "queues that were made for it are gone");
+    let mut other = connect(&mut broker, 0);
+    other.say(format!("SUBSCRIBE\nid:0\ndestination:{}\n\n\0", near[0]).as_bytes());
+    other.say(format!("SEND\ndestination:{}\n\nx\0", near[0]).as_bytes());
+    talk(&mut broker, &mut other);
+    assert_eq!(messages(&other), 1, "nothing is kept in front of it");
+}
