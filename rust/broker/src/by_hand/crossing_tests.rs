@@ -64,3 +64,42 @@ fn room_is_given_back_that_was_kept_after_another_home_had_refused() {
     talk(&mut broker, &mut other);
     assert_eq!(messages(&other), 1, "nothing is kept in front of it");
 }
+
+#[test]
+fn what_an_outbox_is_owed_survives_answers_that_fill_it_first() {
+    let mut broker = broker(Config { writers: 2, outbox_limit: 4 << 10, ..Config::default() });
+    let mut reader = connect(&mut broker, 0);
+    let near = homed(&broker, "/queue/near", 0).next().expect("one of two");
+    let far = homed(&broker, "/queue/far", 1).next().expect("one of two");
+    reader.say(
+        format!("SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:{near}\n\n\0")
+            .as_bytes(),
+    );
+    broker.run();
+    let mut publishers = [connect(&mut broker, 0), connect(&mut broker, 0)];
+    let body = "x".repeat(1000);
+    let (send, mut sent) = (format!("SEND\ndestination:/topic/a\n\n{body}\0"), 0);
+    while broker.seats[0].shard.fan_outs.is_empty() && sent < 200 {
+        publishers[0].say(send.repeat(5).as_bytes());
+        sent += 5;
+        broker.run();
+    }
+    assert!(!broker.seats[0].shard.fan_outs.is_empty());
+    publishers[1].say(format!("SEND\ndestination:{near}\n\n{body}\0").as_bytes());
+    broker.run();
+    // A message of each waits for room in the reader's outbox. It asks for RECEIPTs that come from the other shard,
+    // reads, and they come before the shard gets round to what it owes.
+    for _ in 0..12 {
+        let receipt = reader.ask();
+        reader.say(format!("SEND\ndestination:{far}\nreceipt:{receipt:0500}\n\nx\0").as_bytes());
+    }
+    broker.turn(0);
+    reader.read(usize::MAX);
+    broker.turn(0);
+    broker.turn(1);
+    broker.turn(0);
+    talk(&mut broker, &mut reader);
+    reader.check_answers();
+    assert_eq!(messages(&reader), sent + 1);
+    assert!(broker.seats[0].shard.fan_outs.is_empty());
+}

@@ -271,7 +271,8 @@ impl Shard {
         };
         deferred.is_listed = false;
         let mut prepared = None;
-        let mut has_room = true;
+        // Answers may have filled it since it was listed; then the next write that relieves it lists it again.
+        let mut has_room = self.conns.get(key).is_some_and(|conn| conn.outbox.bytes() < limit);
         while has_room && !self.budget.is_exhausted() {
             let Some(waiting) = deferred.pop() else { break };
             self.budget.visit(1);
