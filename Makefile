@@ -50,14 +50,14 @@ test-rust:
 loadgen:
 	cargo build --release --quiet --package stompica-loadgen
 
-# Most tests wait most of the time, so three take turns on two cores. The faults have the machine to themselves: they
+# Most tests wait most of the time, so three take turns on two cores. The faults come after them, two at a time: they
 # fill memory, descriptors and cores, and watch who stalls.
 test-python: loadgen
 ifeq ($(PYTEST),)
 	status=0; \
 	$(BIN)/python -m pytest --quiet --durations=10 --numprocesses 3 \
 	  --ignore tests/faults --ignore tests/analysis || status=1; \
-	$(BIN)/python -m pytest --quiet --durations=10 tests/faults || status=1; \
+	$(BIN)/python -m pytest --quiet --durations=10 --numprocesses 2 tests/faults || status=1; \
 	exit $$status
 else
 	$(BIN)/python -m pytest $(PYTEST)

@@ -102,11 +102,14 @@ def shared_broker(_pool: _Pool) -> Iterator[StartBroker]:
 
 @pytest.fixture
 def start_broker(writers: int) -> Iterator[StartBroker]:
-    """A factory: a broker of the test's own, stopped at its end. The test may stop or kill it itself."""
+    """A factory: a broker of the test's own, stopped at its end. The test may stop or kill it itself.
+
+    It lingers for a second only: many tests leave clients behind that never read.
+    """
     started: list[BrokerProcess] = []
 
     def start(**settings: Any) -> BrokerProcess:
-        process = BrokerProcess(**{"writers": writers, **settings})
+        process = BrokerProcess(**{"writers": writers, "drain": "1s", **settings})
         started.append(process)
         return process.start()
 
