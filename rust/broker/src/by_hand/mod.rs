@@ -338,6 +338,55 @@ mod tests {
         broker.run();
     }
 
+    /// What came to a hundred subscriptions of one connection that leaves, by `leaving`, after the RECEIPTs of all.
+    fn bodies_before(leaving: impl Fn(&mut Client)) -> usize {
+        const SUBSCRIPTIONS: usize = 100;
+        const MESSAGES: usize = 600;
+        let mut broker = ByHand::new(Config { writers: 2, ..Config::default() }).expect("polls");
+        let mut publisher = Client::new(broker.connect(0).expect("sockets"));
+        let mut subscriber = Client::new(broker.connect(1).expect("sockets"));
+        publisher.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        subscriber.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0");
+        let subscribes: String = (0..SUBSCRIPTIONS).map(subscribe).collect();
+        broker.run();
+        subscriber.say(subscribes.as_bytes());
+        broker.run();
+        assert_eq!(broker.left().subscriptions, SUBSCRIPTIONS);
+        // The subscriber's shard sleeps meanwhile: it has more to deliver than a turn can, when it wakes up.
+        let sends = "SEND\ndestination:/topic/a\n\nx\0".repeat(MESSAGES);
+        publisher.say(sends.as_bytes());
+        let receipt = publisher.ask();
+        publisher.say(format!("SEND\ndestination:/topic/b\nreceipt:{receipt}\n\n\0").as_bytes());
+        while publisher.read(usize::MAX) {
+            (0..3).for_each(|_| broker.turn(0));
+        }
+        publisher.check_answers();
+        leaving(&mut subscriber);
+        while broker.left().subscriptions > 0 {
+            broker.turn(1);
+            subscriber.read(usize::MAX);
+        }
+        broker.run();
+        while subscriber.read(usize::MAX) {
+            broker.run();
+        }
+        assert_eq!(SUBSCRIPTIONS * MESSAGES, 60_000);
+        subscriber.bodies.len()
+    }
+
+    #[test]
+    fn what_was_sent_before_an_unsubscribe_reaches_the_subscription() {
+        let unsubscribe = |at| format!("UNSUBSCRIBE\nid:{at}\n\n\0");
+        let leaving = |client: &mut Client| (0..100).for_each(|at| client.say(unsubscribe(at).as_bytes()));
+        assert_eq!(bodies_before(leaving), 60_000);
+    }
+
+    #[test]
+    fn what_was_sent_before_a_disconnect_reaches_the_subscription() {
+        assert_eq!(bodies_before(|client| client.say(b"DISCONNECT\nreceipt:bye\n\n\0")), 60_000);
+    }
+
     #[test]
     fn what_waits_for_a_consumer_of_worker_topics_goes_over_many_turns_in_the_order_of_each_name() {
         const NAMES: usize = 20_000;

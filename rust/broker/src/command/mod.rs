@@ -56,7 +56,9 @@ impl Shard {
     /// Inlined, so that being observed costs nothing while nobody does.
     #[inline(always)]
     fn handle_frame(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
-        if frame.command == Command::Subscribe && !self.mail_is_routed(key) {
+        // What was sent before a subscription began is not for it, and what was sent before it ends is.
+        let bounds = matches!(frame.command, Command::Subscribe | Command::Unsubscribe | Command::Disconnect);
+        if bounds && !self.mail_is_routed(key) {
             return Flow::Later;
         }
         let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
