@@ -35,6 +35,7 @@ mod plan;
 mod queue;
 mod router;
 mod shard;
+mod spread;
 mod stats;
 mod store;
 mod text;

@@ -156,6 +156,7 @@ impl Shard {
             conn.subscriptions.insert_unique(hash, index, rehash);
         }
         self.count_names();
+        self.budget.change(1);
     }
 
     pub(super) fn subscribe_topic(

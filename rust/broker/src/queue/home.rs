@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
 
-use hashbrown::{HashMap, HashTable};
+use hashbrown::HashMap;
 
 use super::parts::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue, Refusal, Rules, Taker};
 use super::patterns::Patterns;
@@ -22,10 +22,11 @@ use super::sweep::Sweep;
 use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
 use crate::config::Config;
 use crate::keyed::Keyed;
+use crate::spread::{self, Spread};
 use crate::store::{NO_RECORD, Store};
 
 /// What a queue occupies beside itself, its name and its messages, about: slot, table of names, ring.
-const QUEUE_BYTES: usize = 64;
+const QUEUE_BYTES: usize = 40 + spread::PLACE_BYTES;
 /// What a consumer occupies beside itself, about: slot, table of subscribers, ring.
 const CONSUMER_BYTES: usize = 64;
 /// What a queue keeps of one pattern, about, in its list and in its ring.
@@ -38,7 +39,7 @@ const DELAY_MAX_MS: u64 = 10_000;
 #[derive(Debug)]
 pub struct Home {
     pub(super) hasher: foldhash::fast::RandomState,
-    pub(super) names: HashTable<QueueKey>,
+    pub(super) names: Spread<QueueKey>,
     pub(super) queues: Keyed<Queue>,
     pub(super) consumers: Keyed<Consumer>,
     pub(super) by_subscriber: HashMap<Subscriber, ConsumerKey, foldhash::fast::RandomState>,
@@ -74,7 +75,7 @@ impl Home {
     pub fn new(config: &Config, hasher: foldhash::fast::RandomState, store: Box<dyn Store>) -> Self {
         Home {
             hasher,
-            names: HashTable::new(),
+            names: Spread::default(),
             queues: Keyed::default(),
             consumers: Keyed::default(),
             by_subscriber: HashMap::default(),
@@ -154,8 +155,8 @@ impl Home {
     /// A queue by its name.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<QueueKey> {
-        let named = |key: &QueueKey| self.queues.get(*key).is_some_and(|queue| *queue.name == *name);
-        self.names.find(self.hasher.hash_one(name), named).copied()
+        let named = |key: QueueKey| self.queues.get(key).is_some_and(|queue| *queue.name == *name);
+        self.names.find(self.hasher.hash_one(name), named)
     }
 
     /// Adds a queue that does not exist; consumers of matching patterns consume it from now on.
@@ -163,10 +164,7 @@ impl Home {
         let key = self.queues.insert(Queue::new(name, kind, self.now_ms));
         self.name_bytes += name.len();
         if kind != QueueKind::Private {
-            let (queues, hasher) = (&self.queues, &self.hasher);
-            self.names.insert_unique(hasher.hash_one(name), key, |&at| {
-                queues.get(at).map_or(0, |queue| hasher.hash_one(&*queue.name))
-            });
+            self.names.insert(self.hasher.hash_one(name), key);
         }
         if kind.is_named() {
             self.match_patterns(key);

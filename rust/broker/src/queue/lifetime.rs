@@ -94,8 +94,6 @@ impl Home {
         self.references -= queue.patterns.len();
         self.drop_waiting(take(&mut queue.pending));
         let hash = self.hasher.hash_one(&*queue.name);
-        if let Ok(found) = self.names.find_entry(hash, |&at| at == key) {
-            found.remove();
-        }
+        self.names.remove(hash, |at| at == key);
     }
 }

@@ -7,8 +7,6 @@
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
 
-use hashbrown::HashTable;
-
 use super::parts::Rules;
 use super::stored::DEAD_LETTERS;
 use super::{ConsumerKey, PatternKey, QueueKey};
@@ -16,6 +14,7 @@ use crate::config::Compat;
 use crate::keyed::Keyed;
 use crate::router::destination::Kind;
 use crate::router::tree::Tree;
+use crate::spread::Spread;
 
 /// What a pattern occupies beside its text, in the tree above all, about.
 const PATTERN_BYTES: usize = 512;
@@ -37,7 +36,7 @@ pub(super) struct Pattern {
 #[derive(Debug)]
 pub(super) struct Patterns {
     all: Keyed<Pattern>,
-    by_text: HashTable<PatternKey>,
+    by_text: Spread<PatternKey>,
     hasher: foldhash::fast::RandomState,
     tree: Tree,
     /// Changes whenever a pattern comes or goes.
@@ -50,7 +49,7 @@ impl Default for Patterns {
     fn default() -> Self {
         Patterns {
             all: Keyed::default(),
-            by_text: HashTable::new(),
+            by_text: Spread::default(),
             hasher: foldhash::fast::RandomState::default(),
             tree: Tree::default(),
             generation: 1,
@@ -76,9 +75,9 @@ impl Patterns {
     /// A pattern by its text, added if need be.
     pub(super) fn add(&mut self, text: &[u8], rules: &Rules) -> PatternKey {
         let hash = self.hasher.hash_one(text);
-        let named = |key: &PatternKey| self.all.get(*key).is_some_and(|pattern| *pattern.text == *text);
+        let named = |key: PatternKey| self.all.get(key).is_some_and(|pattern| *pattern.text == *text);
         if let Some(key) = self.by_text.find(hash, named) {
-            return *key;
+            return key;
         }
         let key = self.all.insert(Pattern {
             text: text.into(),
@@ -87,9 +86,7 @@ impl Patterns {
             starved: VecDeque::new(),
             unserved: false,
         });
-        let (all, hasher) = (&self.all, &self.hasher);
-        self.by_text
-            .insert_unique(hash, key, |at| all.get(*at).map_or(0, |pattern| hasher.hash_one(&*pattern.text)));
+        self.by_text.insert(hash, key);
         if let Ok(Some(parsed)) = rules.parse(text) {
             self.tree.insert(&parsed, key.index);
         }
@@ -102,9 +99,7 @@ impl Patterns {
     pub(super) fn remove(&mut self, key: PatternKey, rules: &Rules) {
         let Some(pattern) = self.all.remove(key) else { return };
         let hash = self.hasher.hash_one(&*pattern.text);
-        if let Ok(found) = self.by_text.find_entry(hash, |at| *at == key) {
-            found.remove();
-        }
+        self.by_text.remove(hash, |at| at == key);
         if let Ok(Some(parsed)) = rules.parse(&pattern.text) {
             self.tree.remove(&parsed, key.index);
         }

@@ -26,7 +26,6 @@ pub mod tree;
 
 use std::sync::Arc;
 
-use hashbrown::HashTable;
 use slab::Slab;
 use smallvec::SmallVec;
 use stompica_proto::ProtocolError;
@@ -40,6 +39,7 @@ use crate::ids::ShardId;
 use crate::keyed::Key;
 use crate::queue::QueueKey;
 use crate::queue::home_of;
+use crate::spread::{PLACE_BYTES, Spread};
 use crate::text::{BLOCK_BYTES, Text};
 
 /// Names that nobody subscribes to may hold this much, and no more than a small part of `memory_limit`.
@@ -52,9 +52,9 @@ const TRIM_STEPS: usize = 20_000;
 /// A slot, its place in the table of its connection and among the members of its group.
 const SUBSCRIPTION_BYTES: usize = size_of::<Subscription>() + 8 + 12 + 12;
 /// A slot, its place in the index, the first members and an entry's list of groups.
-const GROUP_BYTES: usize = size_of::<Group>() + 8 + 8 + 4 * 8 + BLOCK_BYTES + 8;
+const GROUP_BYTES: usize = size_of::<Group>() + 8 + PLACE_BYTES + 4 * 8 + BLOCK_BYTES + 8;
 /// A slot, its place in the index, and its name's counters.
-const ENTRY_BYTES: usize = size_of::<Entry>() + 8 + 8 + size_of::<Text>() + 2 * BLOCK_BYTES;
+const ENTRY_BYTES: usize = size_of::<Entry>() + 8 + PLACE_BYTES + size_of::<Text>() + 2 * BLOCK_BYTES;
 
 /// A name that was looked up, and what is fixed about it. It may be kept as long as one likes: once the name is
 /// forgotten, nobody is found behind it.
@@ -104,12 +104,12 @@ pub struct Router {
     visited: usize,
     /// The entries.
     pub entries: Slab<Entry>,
-    patterns: HashTable<EntryIndex>,
+    patterns: Spread<EntryIndex>,
     tree: Tree,
     generation: u64,
     /// The groups of all entries.
     pub groups: Slab<Group>,
-    group_index: HashTable<GroupIndex>,
+    group_index: Spread<GroupIndex>,
     /// The local subscriptions.
     pub subscriptions: Slab<Subscription>,
     /// Subscriptions that were ever added.
@@ -134,11 +134,11 @@ impl Router {
             last: None,
             visited: 0,
             entries: Slab::new(),
-            patterns: HashTable::new(),
+            patterns: Spread::default(),
             tree: Tree::default(),
             generation: 0,
             groups: Slab::new(),
-            group_index: HashTable::new(),
+            group_index: Spread::default(),
             subscriptions: Slab::new(),
             generation_of_subscriptions: 0,
             number_floor: 0,
@@ -312,8 +312,8 @@ impl Router {
     /// The entry of a name or pattern, if there is one.
     fn entry(&self, name: &[u8]) -> Result<Option<EntryIndex>, ProtocolError> {
         if Pattern::parse(name, self.wildcards, self.compat)?.is_some() {
-            let is_named = |at: &EntryIndex| self.entries[*at as usize].name[..] == *name;
-            return Ok(self.patterns.find(self.names.hash(name), is_named).copied());
+            let is_named = |at: EntryIndex| self.entries[at as usize].name[..] == *name;
+            return Ok(self.patterns.find(self.names.hash(name), is_named));
         }
         let known = self.names.find(self.names.hash(name), name);
         Ok(known.and_then(|key| self.names.get(key)?.exact))
@@ -336,8 +336,7 @@ impl Router {
         }) as EntryIndex;
         if let Some(pattern) = pattern {
             self.tree.insert(&pattern, entry);
-            let (entries, names) = (&self.entries, &self.names);
-            self.patterns.insert_unique(hash, entry, |at| names.hash(&entries[*at as usize].name));
+            self.patterns.insert(hash, entry);
             self.generation += 1;
         } else {
             let known = self.names.find(hash, name);
@@ -359,9 +358,7 @@ impl Router {
             }
         } else if let Ok(Some(pattern)) = Pattern::parse(&entry.name, self.wildcards, self.compat) {
             self.tree.remove(&pattern, index);
-            if let Ok(found) = self.patterns.find_entry(self.names.hash(&entry.name), |at| *at == index) {
-                found.remove();
-            }
+            self.patterns.remove(self.names.hash(&entry.name), |at| at == index);
             self.generation += 1;
         }
     }

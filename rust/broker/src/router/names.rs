@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
-use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use super::destination::Kind;
@@ -19,6 +18,7 @@ use super::tree::EntryIndex;
 use crate::ids::ShardId;
 use crate::keyed::{Key, Keyed};
 use crate::queue::QueueKey;
+use crate::spread::{PLACE_BYTES, Spread};
 use crate::text::{BLOCK_BYTES, Text};
 
 /// What a name means.
@@ -61,7 +61,8 @@ impl Name {
 }
 
 /// A place in the slab, one in the table and one in the line; the text's counters and block.
-const SLOT_BYTES: usize = size_of::<Name>() + 16 + 3 * size_of::<Key>() + TEXT_BYTES + 2 * BLOCK_BYTES;
+const SLOT_BYTES: usize =
+    size_of::<Name>() + 16 + 2 * size_of::<Key>() + PLACE_BYTES + TEXT_BYTES + 2 * BLOCK_BYTES;
 /// What an `Arc` adds to a text.
 const TEXT_BYTES: usize = size_of::<Text>() + 2 * size_of::<usize>();
 
@@ -69,7 +70,7 @@ const TEXT_BYTES: usize = size_of::<Text>() + 2 * size_of::<usize>();
 #[derive(Debug)]
 pub(super) struct Names {
     hasher: foldhash::fast::RandomState,
-    table: HashTable<Key>,
+    table: Spread<Key>,
     known: Keyed<Name>,
     line: VecDeque<Key>,
     /// Sum of all names' [`Name::evictable_bytes`].
@@ -83,7 +84,7 @@ impl Names {
     pub(super) fn new(hasher: foldhash::fast::RandomState) -> Self {
         Names {
             hasher,
-            table: HashTable::new(),
+            table: Spread::default(),
             known: Keyed::default(),
             line: VecDeque::new(),
             evictable: 0,
@@ -97,7 +98,7 @@ impl Names {
     }
 
     pub(super) fn find(&self, hash: u64, text: &[u8]) -> Option<Key> {
-        self.table.find(hash, |at| self.known.get(*at).is_some_and(|name| name.text[..] == *text)).copied()
+        self.table.find(hash, |at| self.known.get(at).is_some_and(|name| name.text[..] == *text))
     }
 
     /// Adds a name that is not known.
@@ -113,9 +114,7 @@ impl Names {
             is_in_line: false,
             counted: 0,
         });
-        let (known, hasher) = (&self.known, &self.hasher);
-        let rehash = |at: &Key| known.get(*at).map_or(0, |name| hasher.hash_one(&name.text[..]));
-        self.table.insert_unique(hash, key, rehash);
+        self.table.insert(hash, key);
         self.unsubscribed += 1;
         self.count(key);
         key
@@ -186,9 +185,7 @@ impl Names {
     fn forget(&mut self, key: Key) {
         let Some(name) = self.known.remove(key) else { return };
         let hash = self.hasher.hash_one(&name.text[..]);
-        if let Ok(found) = self.table.find_entry(hash, |at| *at == key) {
-            found.remove();
-        }
+        self.table.remove(hash, |at| at == key);
         self.evictable -= name.counted;
         self.wild_bytes -= name.wild_bytes();
         self.unsubscribed -= 1;

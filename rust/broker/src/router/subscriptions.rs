@@ -158,23 +158,19 @@ impl Router {
     ) -> GroupIndex {
         let hash = self.hasher.hash_one((entry, dialect, id));
         if sink.is_none() {
-            let known = self.group_index.find(hash, |&at| {
+            let known = self.group_index.find(hash, |at| {
                 let group = &self.groups[at as usize];
                 group.entry == entry && group.dialect == dialect && group.id.as_deref() == id
             });
             if let Some(group) = known {
-                return *group;
+                return group;
             }
         }
         let slot = self.entries[entry as usize].groups.len() as u32;
         let index = self.groups.insert(Group::new(entry, slot, dialect, id, sink)) as GroupIndex;
         self.entries[entry as usize].groups.push(index);
         if sink.is_none() {
-            let (groups, hasher) = (&self.groups, &self.hasher);
-            self.group_index.insert_unique(hash, index, |&at| {
-                let group = &groups[at as usize];
-                hasher.hash_one((group.entry, group.dialect, group.id.as_deref()))
-            });
+            self.group_index.insert(hash, index);
         }
         index
     }
@@ -182,9 +178,7 @@ impl Router {
     fn remove_group(&mut self, index: GroupIndex) {
         let group = self.groups.remove(index as usize);
         let hash = self.hasher.hash_one((group.entry, group.dialect, group.id.as_deref()));
-        if let Ok(found) = self.group_index.find_entry(hash, |&at| at == index) {
-            found.remove();
-        }
+        self.group_index.remove(hash, |at| at == index);
         let slots = &mut self.entries[group.entry as usize].groups;
         slots.swap_remove(group.slot as usize);
         if let Some(moved) = slots.get(group.slot as usize) {

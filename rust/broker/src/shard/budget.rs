@@ -11,7 +11,8 @@ const TURN_DELIVERIES_MAX: usize = 20_000;
 /// Queues, names, patterns, reservations, frames and the like that are looked at in one turn: each takes a microsecond
 /// at the very most.
 const TURN_VISITED_MAX: usize = 20_000;
-/// Subscriptions removed in one turn, and told to be full or not any more; a connection that has begun to end does so.
+/// Subscriptions added or removed in one turn, and told to be full or not any more; a connection that has begun to end
+/// does so.
 const TURN_CHANGED_MAX: usize = 8000;
 /// Bytes of input that are read, or of a body, for the price of one visit.
 const VISIT_BYTES: usize = 512;
@@ -41,8 +42,8 @@ impl Budget {
         self.visited += count;
     }
 
-    /// Counts subscriptions that are removed, or that are told to be full or not any more.
-    pub(super) fn change(&mut self, count: usize) {
+    /// Counts subscriptions that are added or removed, or that are told to be full or not any more.
+    pub(crate) fn change(&mut self, count: usize) {
         self.changed += count;
     }
 

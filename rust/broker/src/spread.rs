@@ -1,0 +1,108 @@
+//! A hash table that grows in small steps.
+//!
+//! A table that doubles moves all it has, in one turn: with a million entries that takes a tenth of a second and more.
+//! Here the entries are spread over many tables, which grow one by one, at different times, and each entry keeps its
+//! hash, so that nothing but the table is looked at.
+
+use hashbrown::HashTable;
+
+/// How many tables there are.
+const TABLES: usize = 256;
+/// Where the bits of a hash are that choose among them: a table itself uses the lowest for places, the highest for tags.
+const SHIFT: u32 = 48;
+/// What an entry occupies beside its value, the table's empty places included, about.
+pub const PLACE_BYTES: usize = 24;
+
+/// Small values, by the hash of something that they stand for.
+#[derive(Debug)]
+pub struct Spread<T> {
+    tables: Box<[HashTable<(u64, T)>]>,
+    len: usize,
+}
+
+impl<T> Default for Spread<T> {
+    fn default() -> Self {
+        Spread { tables: (0..TABLES).map(|_| HashTable::new()).collect(), len: 0 }
+    }
+}
+
+impl<T: Copy> Spread<T> {
+    fn place(hash: u64) -> usize {
+        (hash >> SHIFT) as usize % TABLES
+    }
+
+    /// The value with this hash of which `is` says that it is the right one.
+    pub fn find(&self, hash: u64, mut is: impl FnMut(T) -> bool) -> Option<T> {
+        self.tables[Self::place(hash)].find(hash, |(own, one)| *own == hash && is(*one)).map(|(_, one)| *one)
+    }
+
+    /// Adds a value that is not there.
+    pub fn insert(&mut self, hash: u64, one: T) {
+        self.len += 1;
+        self.tables[Self::place(hash)].insert_unique(hash, (hash, one), |(hash, _)| *hash);
+    }
+
+    /// Removes the value with this hash of which `is` says that it is the right one.
+    pub fn remove(&mut self, hash: u64, mut is: impl FnMut(T) -> bool) {
+        let table = &mut self.tables[Self::place(hash)];
+        if let Ok(found) = table.find_entry(hash, |(own, one)| *own == hash && is(*one)) {
+            found.remove();
+            self.len -= 1;
+        }
+    }
+
+    /// How many values there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_inserted_is_found_until_it_is_removed() {
+        let hasher = foldhash::fast::RandomState::default();
+        let mut all = Spread::default();
+        for one in 0..10_000_u32 {
+            all.insert(hasher.hash_one(one), one);
+        }
+        all.insert(7, 1);
+        all.insert(7, 2); // two names may have the same hash
+        assert_eq!(
+            (all.len(), all.find(7, |at| at == 2), all.find(7, |at| at == 3)),
+            (10_002, Some(2), None)
+        );
+        all.remove(7, |at| at == 1);
+        all.remove(7, |at| at == 3);
+        assert_eq!((all.find(7, |at| at == 1), all.find(7, |at| at == 2)), (None, Some(2)));
+        all.remove(7, |at| at == 2);
+        for one in 0..10_000_u32 {
+            assert_eq!(all.find(hasher.hash_one(one), |at| at == one), Some(one));
+            all.remove(hasher.hash_one(one), |at| at == one);
+        }
+        assert!(all.is_empty());
+    }
+
+    #[test]
+    fn one_insertion_moves_a_small_part_only() {
+        let hasher = foldhash::fast::RandomState::default();
+        let mut all = Spread::default();
+        for one in 0..200_000_u32 {
+            let hash = hasher.hash_one(one);
+            all.insert(hash, one);
+            let moved = all.tables[Spread::<u32>::place(hash)].len();
+            assert!(moved < 2000, "{moved} of {one}");
+        }
+    }
+}
