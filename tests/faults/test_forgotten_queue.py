@@ -124,6 +124,23 @@ def test_a_topic_whose_subscription_keeps_what_comes_waits(
     assert memory_kib(short.pid) < (LIMIT >> 10) + (64 << 10)
 
 
+def test_a_worker_that_holds_a_job_reports_to_a_topic_that_is_kept(short: BrokerProcess, client: Clients) -> None:
+    """Its ACK is behind what it sends: whoever made it wait would never get the memory back."""
+    subscriber = client(to=short, timeout=PATIENCE_S)
+    subscriber.subscribe("/topic/kept", "d", ("durable", "true"))
+    subscriber.disconnect()
+    worker, others = client(to=short, timeout=PATIENCE_S), client(to=short, timeout=PATIENCE_S)
+    worker.subscribe("/queue/jobs", ack="client-individual", prefetch_count="10")
+    others.send(*(frames.send("/queue/jobs", f"{at}") for at in range(5)))
+    jobs = [worker.expect_message(f"{at}") for at in range(5)]
+    fill(client(to=short), "/topic/kept")
+    for job in jobs:
+        worker.send_and_wait("/topic/kept", job.body)
+        worker.send(frames.begin("t"), frames.send("/topic/kept", job.body, transaction="t"))
+        worker.send(frames.ack(id=job["ack"], transaction="t"), frames.commit("t", receipt="done"))
+        worker.expect_receipt("done")
+
+
 def test_nothing_stays_of_publishers_that_left_while_they_waited(start_broker: StartBroker, client: Clients) -> None:
     """Each sends to a long name of its own, waits, and is gone before memory is free again."""
     broker = start_broker(memory_limit=LIMIT, publish_timeout="3s")

@@ -129,7 +129,7 @@ fn interest_of_other_shards_is_part_of_a_destination() {
     router.set_interest(&text(b"/t/a"), ShardId(1), true);
     let destination = router.destination(b"/t/a").expect("a topic");
     assert_eq!(router.remote(destination), 0b1010);
-    router.set_full(b"/t/*", ShardId(3), true);
+    router.set_full(b"/t/*", ShardId(3), Holdup::Outbox, true);
     assert!(router.is_full(destination));
     router.set_interest(&text(b"/t/*"), ShardId(3), false);
     let destination = router.destination(b"/t/a").expect("a topic");

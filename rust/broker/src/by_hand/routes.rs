@@ -10,7 +10,7 @@ use crate::config::{Compat, Config, Wildcards};
 use crate::ids::{ConnKey, ShardId};
 use crate::router::destination::Pattern;
 use crate::router::group::{Dialect, Framing, SubscriptionIndex};
-use crate::router::{InterestChange, Router};
+use crate::router::{Holdup, InterestChange, Router};
 
 const STEPS_MAX: usize = 300;
 const SEGMENTS: [&str; 10] = ["/a", "/b", ".a", "/ab", "/", "/*", "/a*", "/>", "/#", "*"];
@@ -135,7 +135,7 @@ impl Play<'_> {
     fn set_full(&mut self) {
         let (at, full) = (self.next(), self.next() % 2 == 1);
         let Some(told) = self.model.remote.get(at % self.model.remote.len().max(1)).cloned() else { return };
-        self.router.set_full(told.1.as_bytes(), told.0, full);
+        self.router.set_full(told.1.as_bytes(), told.0, Holdup::Outbox, full);
         self.model.full.retain(|one| *one != told);
         if full {
             self.model.full.push(told);

@@ -21,10 +21,10 @@ use crate::queue::parts::Credit;
 use crate::queue::replay::Newcomer;
 use crate::queue::unacked::Unacked;
 use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
-use crate::router::InterestChange;
 use crate::router::destination::Kind;
 use crate::router::group::{Dialect, SubscriptionIndex};
 use crate::router::receiver::{CatchingUp, Feed, Lending, Receiver};
+use crate::router::{Holdup, InterestChange};
 use crate::shard::Shard;
 use crate::text::Weight;
 
@@ -223,7 +223,7 @@ impl Shard {
         }
         if full {
             // Behind the interest: what a shard hears of an entry that it does not have is lost.
-            self.change_full_of(found.index, true);
+            self.change_full_of(found.index, Holdup::Outbox, true);
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
-//! What other shards have behind the entries of this one: subscriptions, and full outboxes.
+//! What other shards have behind the entries of this one: subscriptions, full outboxes, and what keeps messages while
+//! memory is short.
 
 use std::sync::Arc;
 
-use super::Router;
 use super::tree::EntryIndex;
+use super::{Holdup, Router};
 use crate::ids::ShardId;
 use crate::text::Text;
 
@@ -18,16 +19,20 @@ impl Router {
         } else if let Some(entry) = known {
             self.entries[entry as usize].remote &= !shard.bit();
             self.entries[entry as usize].full_remote &= !shard.bit();
+            self.entries[entry as usize].keepers_remote &= !shard.bit();
             self.remove_entry_if_unused(entry);
         }
     }
 
-    /// Notes whether another shard has a full outbox behind a name or pattern.
-    pub fn set_full(&mut self, name: &[u8], shard: ShardId, full: bool) {
+    /// Notes whether another shard has somebody behind a name or pattern for whom messages have to wait.
+    pub fn set_full(&mut self, name: &[u8], shard: ShardId, holdup: Holdup, full: bool) {
         if let Ok(Some(entry)) = self.entry(name) {
             let entry = &mut self.entries[entry as usize];
-            entry.full_remote =
-                if full { entry.full_remote | shard.bit() } else { entry.full_remote & !shard.bit() };
+            let shards = match holdup {
+                Holdup::Outbox => &mut entry.full_remote,
+                Holdup::Keeper => &mut entry.keepers_remote,
+            };
+            *shards = if full { *shards | shard.bit() } else { *shards & !shard.bit() };
         }
     }
 

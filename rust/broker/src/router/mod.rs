@@ -82,6 +82,19 @@ pub struct Entry {
     pub full_local: u32,
     /// Other shards that have a full outbox behind it.
     pub full_remote: u64,
+    /// Local subscriptions that keep what comes while memory is short.
+    pub keepers_local: u32,
+    /// Other shards that have such subscriptions behind it.
+    pub keepers_remote: u64,
+}
+
+/// Why a message to a topic may have to wait for somebody behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holdup {
+    /// An outbox is full.
+    Outbox,
+    /// Memory is short, and a subscription's own queue keeps what comes.
+    Keeper,
 }
 
 /// What a change of subscriptions means for the other shards.
@@ -309,6 +322,14 @@ impl Router {
         full
     }
 
+    /// Whether a matching subscription, here or elsewhere, keeps what comes while memory is short.
+    #[must_use]
+    pub fn has_keeper(&self, destination: Destination) -> bool {
+        let mut kept = false;
+        self.each_entry(destination, |entry| kept |= entry.keepers_local > 0 || entry.keepers_remote != 0);
+        kept
+    }
+
     /// The entry of a name or pattern, if there is one.
     fn entry(&self, name: &[u8]) -> Result<Option<EntryIndex>, ProtocolError> {
         if Pattern::parse(name, self.wildcards, self.compat)?.is_some() {
@@ -333,6 +354,8 @@ impl Router {
             remote: 0,
             full_local: 0,
             full_remote: 0,
+            keepers_local: 0,
+            keepers_remote: 0,
         }) as EntryIndex;
         if let Some(pattern) = pattern {
             self.tree.insert(&pattern, entry);

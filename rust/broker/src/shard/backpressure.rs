@@ -26,6 +26,7 @@ use crate::outbox::Kind;
 use crate::queue::QueueKey;
 use crate::queue::parts::Queue;
 use crate::queue::stored::Stored;
+use crate::router::Holdup;
 use crate::router::group::Member;
 use crate::stats::Counters;
 
@@ -73,6 +74,16 @@ pub(super) fn give_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkI
     let copy = with_notice(chunks.bytes(chunk, start, end), std::mem::take(&mut conn.dropped));
     conn.outbox.append(chunks, Kind::Message, |out| out.extend_from_slice(&copy));
     end
+}
+
+impl Holdup {
+    /// What a SEND waits for then.
+    pub(super) fn pause(self) -> Pause {
+        match self {
+            Holdup::Outbox => Pause::SlowConsumer,
+            Holdup::Keeper => Pause::Kept,
+        }
+    }
 }
 
 impl Shard {
@@ -211,23 +222,26 @@ impl Shard {
         let Some(conn) = self.conns.get(key) else { return };
         let subscriptions: Vec<u32> = conn.subscriptions.iter().copied().collect();
         for index in subscriptions {
-            self.change_full_of(index, full);
+            self.change_full_of(index, Holdup::Outbox, full);
         }
     }
 
     /// The same for one subscription.
-    pub(crate) fn change_full_of(&mut self, subscription: u32, full: bool) {
+    pub(crate) fn change_full_of(&mut self, subscription: u32, holdup: Holdup, full: bool) {
         let Some(index) = self.router.subscriptions[subscription as usize].entry() else { return };
         let entry = &mut self.router.entries[index as usize];
-        entry.full_local = if full { entry.full_local + 1 } else { entry.full_local - 1 };
-        let is_relieved = entry.full_local == 0;
-        if is_relieved {
-            self.retry_parked(&[Pause::SlowConsumer]);
+        let count = match holdup {
+            Holdup::Outbox => &mut entry.full_local,
+            Holdup::Keeper => &mut entry.keepers_local,
+        };
+        *count = if full { *count + 1 } else { *count - 1 };
+        let count = *count;
+        if count == 0 {
+            self.retry_parked(&[holdup.pause()]);
         }
-        let entry = &self.router.entries[index as usize];
-        if entry.full_local == u32::from(full) {
+        if count == u32::from(full) {
             let name = self.router.entry_name(index).into();
-            self.tell_all(|from| Mail::Full { from, name: std::sync::Arc::clone(&name), full });
+            self.tell_all(|from| Mail::Full { from, name: std::sync::Arc::clone(&name), holdup, full });
         }
     }
 

@@ -25,6 +25,7 @@ use crate::outbox::Kind;
 use crate::queue::mail::QueueMail;
 use crate::queue::unacked::TakenOnes;
 use crate::queue::{Subscriber, SubscriptionKey};
+use crate::router::Holdup;
 use crate::router::group::Place;
 use crate::router::receiver::{Feed, Receiver};
 
@@ -167,7 +168,7 @@ impl Shard {
         if let Place::Topic { group, .. } = place {
             self.close_group(group);
             if full {
-                self.change_full_of(index, false);
+                self.change_full_of(index, Holdup::Outbox, false);
             }
             self.forget_keeper(index);
         }

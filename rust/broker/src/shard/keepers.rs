@@ -1,5 +1,5 @@
-//! Subscriptions to topics whose own queue keeps what comes, while memory is short: they count as full, so that the
-//! publishers to their topics wait, on all shards.
+//! Subscriptions to topics whose own queue keeps what comes, while memory is short: publishers to their topics wait, on
+//! all shards, unless they hold deliveries whose ACKs may be behind what they send.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,12 +7,13 @@ use std::collections::hash_map::Entry;
 use super::Shard;
 use super::line::Line;
 use crate::queue::QueueKey;
+use crate::router::Holdup;
 use crate::router::group::SubscriptionIndex;
 
 /// Subscriptions that are looked at in one turn.
 const TURN_MAX: usize = 256;
 
-/// The subscriptions that count as full.
+/// These subscriptions.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
     /// Their queues, and their places in the round.
@@ -62,14 +63,14 @@ impl Shard {
     /// A message has come to the queue of a subscription while memory is short.
     pub(super) fn note_keeper(&mut self, subscription: SubscriptionIndex, queue: QueueKey) {
         if self.home.allowance(queue).is_none() && self.memory.keepers.add(subscription, queue) {
-            self.change_full_of(subscription, true);
+            self.change_full_of(subscription, Holdup::Keeper, true);
         }
     }
 
     /// A subscription to a topic goes.
     pub(super) fn forget_keeper(&mut self, subscription: SubscriptionIndex) {
         if self.memory.keepers.remove(subscription) {
-            self.change_full_of(subscription, false);
+            self.change_full_of(subscription, Holdup::Keeper, false);
         }
     }
 
@@ -85,7 +86,7 @@ impl Shard {
         }
     }
 
-    /// Whether some count as full that need not any more.
+    /// Whether some hold publishers up that need not any more.
     pub(super) fn has_keepers(&self) -> bool {
         self.memory.keepers.len() > 0
     }

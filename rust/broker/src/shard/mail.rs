@@ -104,14 +104,14 @@ impl Shard {
                     (None, None) => {}
                 }
                 if !interested {
-                    self.retry_parked(&[Pause::SlowConsumer]);
+                    self.retry_parked(&[Pause::SlowConsumer, Pause::Kept]);
                 }
             }
             Mail::Queue(from, notes) => self.read_notes(Notes { from, left: notes.into_iter() }),
-            Mail::Full { from, name, full } => {
-                self.router.set_full(&name, from, full);
+            Mail::Full { from, name, holdup, full } => {
+                self.router.set_full(&name, from, holdup, full);
                 if !full {
-                    self.retry_parked(&[Pause::SlowConsumer]);
+                    self.retry_parked(&[holdup.pause()]);
                 }
             }
             Mail::Room(shard) => self.has_room(shard),

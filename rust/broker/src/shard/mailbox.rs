@@ -20,6 +20,7 @@ use crate::ids::ShardId;
 use crate::queue::asker::Asker;
 use crate::queue::mail::QueueMail;
 use crate::queue::replay::Newcomer;
+use crate::router::Holdup;
 use crate::text::Text;
 
 /// One accepted socket on its way to the shard that will own it.
@@ -57,12 +58,14 @@ pub enum Mail {
     },
     /// About queues, from this shard.
     Queue(ShardId, Vec<QueueMail>),
-    /// `from` has a full outbox behind a name or pattern, or none any more.
+    /// `from` has somebody behind a name or pattern for whom messages have to wait, or nobody any more.
     Full {
         /// Who.
         from: ShardId,
         /// The name or pattern.
         name: Arc<[u8]>,
+        /// Why they have to.
+        holdup: Holdup,
         /// Whether there is one.
         full: bool,
     },

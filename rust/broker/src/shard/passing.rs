@@ -1,7 +1,7 @@
 //! What goes on while memory is short: messages that pass straight through, until 95 % of `memory_limit` is held.
 //!
 //! ```text
-//! SEND ─► topic: passes; a subscription that keeps what comes counts as full (keepers.rs)
+//! SEND ─► topic: passes; but not to a subscription that keeps what comes (keepers.rs)
 //!      ─► queue: does a consumer have credit? ── its home is here ──► look
 //!                                             └─ elsewhere ─► MayPass ─► home ─► Passes: so many messages
 //! ```
@@ -203,7 +203,10 @@ impl Shard {
         let Destination { kind, home, .. } = load.destination;
         match kind {
             Kind::Queue | Kind::WorkerTopic | Kind::TemporaryQueue => {}
-            _ => return !self.waits_for_subscriber(load.destination),
+            _ => {
+                let destination = load.destination;
+                return !self.waits_for_subscriber(destination) && !self.router.has_keeper(destination);
+            }
         }
         let hash = self.shared.hasher.hash_one(load.name);
         let passes = match home == self.id {
