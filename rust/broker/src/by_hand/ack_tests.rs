@@ -160,3 +160,38 @@ fn a_commit_of_an_ack_of_very_many_takes_turns() {
     assert!(turns > 2, "in {turns}");
     assert_eq!(scene.next_consumer(), [0; 0]);
 }
+
+#[test]
+fn what_many_subscriptions_held_goes_over_several_turns() {
+    let mut broker = ByHand::new(Config { writers: 1, ..Config::default() }).expect("polls");
+    let [mut holder, mut publisher] = [0, 0].map(|shard| broker.connect(shard).expect("sockets"));
+    holder.write_all(CONNECT).expect("room");
+    publisher.write_all(CONNECT).expect("room");
+    for id in 0..200 {
+        let subscribe = format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\nack:client-individual\n\n\0");
+        holder.write_all(subscribe.as_bytes()).expect("room");
+        broker.round();
+    }
+    broker.run();
+    let before = broker.left().stored_bytes;
+    let mut delivered = 0;
+    for _ in 0..250 {
+        publisher.write_all(b"SEND\ndestination:/topic/a\n\nx\0").expect("room");
+        broker.run();
+        while let text = read(&mut holder)
+            && !text.is_empty()
+        {
+            delivered += text.matches("\0").count();
+            broker.run();
+        }
+    }
+    assert!(delivered >= 50_000, "{delivered}");
+    drop(holder);
+    let mut held = vec![broker.left().stored_bytes];
+    while *held.last().expect("one") > before && held.len() < 100 {
+        broker.turn(0);
+        held.push(broker.left().stored_bytes);
+    }
+    let most = held.windows(2).map(|pair| pair[0] - pair[1]).max().expect("two");
+    assert!(most < held[0] / 2, "{held:?}");
+}

@@ -12,7 +12,7 @@ use stompica_proto::{ProtocolError, Version};
 use super::Flow;
 use crate::ids::ConnKey;
 use crate::queue::SubscriptionKey;
-use crate::queue::unacked::{Taken, TakenOnes};
+use crate::queue::unacked::TakenOnes;
 use crate::router::group::SubscriptionIndex;
 use crate::shard::Shard;
 use crate::tx::{Operation, Verdict};
@@ -96,15 +96,19 @@ impl Shard {
         self.subscription_hasher.hash_one((subscription, id_hash))
     }
 
-    /// Remembers the ids of deliveries that are taken back.
-    pub(crate) fn remember_taken_back(&mut self, key: ConnKey, index: SubscriptionIndex, taken: &[Taken]) {
+    /// Remembers the ids of deliveries that are taken back, by their numbers and the hashes of their `message-id`s.
+    pub(crate) fn remember_taken_back(
+        &mut self,
+        key: ConnKey,
+        index: SubscriptionIndex,
+        taken: impl Iterator<Item = (u64, u64)>,
+    ) {
         let Some(found) = self.router.subscriptions.get(index as usize) else { return };
         let by_message = self.conns.get(key).is_some_and(|conn| conn.session.version() == Version::V1_1);
         let hashes: Vec<u64> = taken
-            .iter()
-            .map(|taken| match by_message {
-                true => self.hash_by_message(&found.id, taken.id_hash),
-                false => self.subscription_hasher.hash_one((index, taken.number)),
+            .map(|(number, id_hash)| match by_message {
+                true => self.hash_by_message(&found.id, id_hash),
+                false => self.subscription_hasher.hash_one((index, number)),
             })
             .collect();
         if let Some(flight) = self.conns.get_mut(key).and_then(|conn| conn.flight.as_mut()) {

@@ -77,6 +77,7 @@ impl Shard {
                 found.remove();
             }
         }
+        self.remember_held(key, index);
         self.remove_subscription(index, full);
     }
 

@@ -9,7 +9,7 @@ use crate::queue::stored::Stored;
 use crate::queue::unacked::Origin;
 
 /// How many ids of deliveries that were taken back are remembered; an ACK of one of them is no mistake.
-const TAKEN_BACK_MAX: usize = 65_536;
+pub const TAKEN_BACK_MAX: usize = 65_536;
 
 /// Queue messages in the outbox of which the socket has not taken the last byte; each goes with one of its marks.
 #[derive(Debug)]

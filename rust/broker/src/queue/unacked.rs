@@ -167,13 +167,18 @@ impl Unacked {
         taken
     }
 
-    /// Takes all out, the oldest first.
-    pub fn take_all(&mut self) -> TakenOnes {
-        let entries = std::mem::take(&mut self.entries);
-        self.live = 0;
-        self.by_id.clear();
-        self.count();
-        entries.into_iter().filter_map(|mut entry| Self::empty(&mut entry)).collect()
+    /// Takes out the oldest.
+    pub fn pop(&mut self) -> Option<Taken> {
+        self.take(self.entries.front()?.number)
+    }
+
+    /// The numbers of the newest ones, no more than `count_max`, and the hashes of their `message-id`s; in their order.
+    #[must_use]
+    pub fn newest(&self, count_max: usize) -> Vec<(u64, u64)> {
+        let newest_first = self.entries.iter().rev().filter(|entry| entry.stored.is_some()).take(count_max);
+        let mut found: Vec<_> = newest_first.map(|entry| (entry.number, entry.id_hash)).collect();
+        found.reverse();
+        found
     }
 
     fn empty(entry: &mut Entry) -> Option<Taken> {
@@ -214,7 +219,7 @@ mod tests {
         let through: Vec<u64> =
             unacked.take_through(8, usize::MAX).iter().map(|taken| taken.number).collect();
         assert_eq!((through, unacked.live, unacked.oldest()), (vec![5, 6, 8], 1, Some((9, 9))));
-        assert_eq!(unacked.take_all().len(), 1);
+        assert!(unacked.pop().is_some() && unacked.pop().is_none());
         assert!(unacked.live == 0 && unacked.oldest().is_none());
     }
 
@@ -227,8 +232,10 @@ mod tests {
         let tables = 60_000 * (size_of::<Entry>() + HASH_BYTES) as i64;
         assert!(stored::held_bytes() - before >= tables, "its tables are counted");
         assert_eq!((unacked.take_through(29_999, usize::MAX).len(), unacked.by_id.len()), (30_000, 29_999));
-        assert_eq!((unacked.take_all().len(), unacked.by_id.len()), (29_999, 0));
-        assert_eq!((unacked.counted, stored::held_bytes()), (0, before));
+        assert!(unacked.newest(2).iter().copied().eq([59_997, 59_998].map(|number| (number, 1000 + number))));
+        assert_eq!((std::iter::from_fn(|| unacked.pop()).count(), unacked.by_id.len()), (29_999, 0));
+        drop(unacked);
+        assert_eq!(stored::held_bytes(), before);
     }
 
     #[test]

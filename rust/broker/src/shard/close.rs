@@ -7,6 +7,7 @@
 //! Closing a socket with unread input resets the connection and can lose the last frame on its way; hence the linger
 //! (STOMP 1.2, "Connection Lingering").
 
+use std::mem::take;
 use std::net::Shutdown;
 use std::sync::atomic::Ordering;
 
@@ -20,10 +21,11 @@ use super::returning::Fate;
 use super::timer::Due;
 use crate::ids::ConnKey;
 use crate::io::conn::{Phase, Transport};
+use crate::io::flight::TAKEN_BACK_MAX;
 use crate::log::Level;
 use crate::outbox::Kind;
 use crate::queue::mail::QueueMail;
-use crate::queue::unacked::TakenOnes;
+use crate::queue::unacked::Unacked;
 use crate::queue::{Subscriber, SubscriptionKey};
 use crate::router::Holdup;
 use crate::router::group::Place;
@@ -151,11 +153,19 @@ impl Shard {
         if conn.subscriptions.is_empty() {
             return;
         }
-        let subscriptions: Vec<u32> = std::mem::take(&mut conn.subscriptions).into_iter().collect();
+        let subscriptions: Vec<u32> = take(&mut conn.subscriptions).into_iter().collect();
         let full = conn.full_since_ms.take().is_some();
         for subscription in subscriptions {
             self.remove_subscription(subscription, full);
         }
+    }
+
+    /// Remembers the ids of what a subscription holds that is about to end; its connection stays.
+    pub(crate) fn remember_held(&mut self, key: ConnKey, index: u32) {
+        let receiver = self.router.subscriptions[index as usize].receiver.as_deref();
+        let held = receiver.map(|receiver| receiver.unacked.newest(TAKEN_BACK_MAX)).unwrap_or_default();
+        self.budget.visit(held.len() / 4); // a hash is cheap
+        self.remember_taken_back(key, index, held.into_iter());
     }
 
     /// Removes one subscription from the router; the connection's own list is the caller's. What it has not acknowledged
@@ -164,7 +174,7 @@ impl Shard {
         let found = &mut self.router.subscriptions[index as usize];
         let (conn, generation, place) = (found.conn, found.generation, found.place);
         self.budget.change(if found.receiver.is_some() { CONSUMER_CHANGES } else { 1 });
-        let taken = found.receiver.as_mut().map(|receiver| receiver.unacked.take_all()).unwrap_or_default();
+        let held = found.receiver.as_mut().map(|receiver| take(&mut receiver.unacked)).unwrap_or_default();
         if let Place::Topic { group, .. } = place {
             self.close_group(group);
             if full {
@@ -174,9 +184,8 @@ impl Shard {
         }
         self.forget_pulls_of(conn, SubscriptionKey { index, generation });
         self.forget_deferred_of(conn, SubscriptionKey { index, generation });
-        self.remember_taken_back(conn, index, &taken);
         if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
-            flight.unacked -= taken.len();
+            flight.unacked -= held.len();
         }
         let (subscription, last) = self.router.unsubscribe(index);
         let key = SubscriptionKey { index, generation };
@@ -185,24 +194,24 @@ impl Shard {
             if receiver.armed {
                 self.timers.cancel(Due::Subscription(key));
             }
-            self.detach(&receiver, Subscriber { shard: self.id, key }, taken);
+            self.detach(&receiver, Subscriber { shard: self.id, key }, held);
         }
         if let Some(name) = last {
             self.tell_disinterest(&name);
         }
     }
 
-    fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber, taken: TakenOnes) {
+    fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber, held: Unacked) {
         if let Some(queue) = receiver.own_queue {
             self.home.detach(subscriber);
             self.home.delete(queue);
-            return self.return_deliveries(Fate::Drop, taken);
+            return self.return_deliveries(Fate::Drop, held);
         }
         match receiver.feed {
             Feed::One(home) => self.tell(home, QueueMail::Detach(subscriber)),
             Feed::All => self.tell_everyone(|| QueueMail::Detach(subscriber)),
         }
-        self.return_deliveries(Fate::GiveBack, taken);
+        self.return_deliveries(Fate::GiveBack, held);
     }
 }
 

@@ -88,7 +88,7 @@ impl Shard {
         }
         self.home.visited += late.len(); // counted by the caller
         self.counters.timed_out += late.len() as u64;
-        self.remember_taken_back(conn, key.index, &late);
+        self.remember_taken_back(conn, key.index, late.iter().map(|taken| (taken.number, taken.id_hash)));
         if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
             flight.unacked -= late.len();
         }

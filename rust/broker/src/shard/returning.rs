@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use super::Shard;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::GivenBack;
-use crate::queue::unacked::{Taken, TakenOnes};
+use crate::queue::unacked::{Taken, Unacked};
 
 /// So many go back at once.
 const AT_ONCE: usize = 256;
@@ -26,7 +26,7 @@ pub(super) enum Fate {
 /// Deliveries that wait for it.
 #[derive(Debug, Default)]
 pub(super) struct Returning {
-    parts: VecDeque<(Fate, smallvec::IntoIter<[Taken; 1]>)>,
+    parts: VecDeque<(Fate, Unacked)>,
 }
 
 impl Returning {
@@ -34,16 +34,16 @@ impl Returning {
         self.parts.is_empty()
     }
 
-    fn add(&mut self, fate: Fate, taken: TakenOnes) {
-        if !taken.is_empty() {
-            self.parts.push_back((fate, taken.into_iter()));
+    fn add(&mut self, fate: Fate, held: Unacked) {
+        if held.len() > 0 {
+            self.parts.push_back((fate, held));
         }
     }
 
     fn next(&mut self) -> Option<(Fate, Taken)> {
         loop {
             let (fate, part) = self.parts.front_mut()?;
-            if let Some(taken) = part.next() {
+            if let Some(taken) = part.pop() {
                 return Some((*fate, taken));
             }
             self.parts.pop_front();
@@ -53,18 +53,21 @@ impl Returning {
 
 impl Shard {
     /// Lets deliveries meet their fate, now or, where there are many, in the turns to come.
-    pub(super) fn return_deliveries(&mut self, fate: Fate, taken: TakenOnes) {
-        if taken.len() > AT_ONCE || !self.returning.is_empty() {
-            return self.returning.add(fate, taken);
+    pub(super) fn return_deliveries(&mut self, fate: Fate, mut held: Unacked) {
+        if held.len() > AT_ONCE || !self.returning.is_empty() || self.budget.is_exhausted() {
+            return self.returning.add(fate, held);
         }
-        self.budget.visit(taken.len());
-        taken.into_iter().for_each(|taken| self.return_one(fate, taken));
+        self.budget.visit(held.len());
+        while let Some(taken) = held.pop() {
+            self.return_one(fate, taken);
+        }
     }
 
     /// Goes on with those that wait.
     pub(super) fn proceed_with_returning(&mut self) {
-        for _ in 0..PER_TURN {
-            if self.returning.is_empty() || self.budget.is_exhausted() {
+        for done in 0..PER_TURN {
+            // Some of them, whatever else the turn did: who consumes the queue waits for them.
+            if done >= AT_ONCE && self.budget.is_exhausted() {
                 return;
             }
             let Some((fate, taken)) = self.returning.next() else { return };
@@ -91,21 +94,22 @@ mod tests {
     use crate::queue::stored::Stored;
     use crate::queue::unacked::Origin;
 
-    fn taken(numbers: std::ops::Range<u64>) -> TakenOnes {
+    fn held(numbers: std::ops::Range<u64>) -> Unacked {
         let key = Key { index: 0, generation: 0 };
         let origin = Origin { home: ShardId(0), queue: key, consumer: key };
         let message =
             Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"" };
-        let one = |number| Taken { number, id_hash: 0, origin, stored: Stored::new(&message) };
-        numbers.map(one).collect()
+        let mut held = Unacked::default();
+        numbers.for_each(|number| held.push(number, 0, 0, origin, Stored::new(&message)));
+        held
     }
 
     #[test]
     fn each_meets_its_fate_once_in_order() {
         let mut returning = Returning::default();
-        returning.add(Fate::GiveBack, taken(0..3));
-        returning.add(Fate::Drop, taken(0..0));
-        returning.add(Fate::Drop, taken(3..5));
+        returning.add(Fate::GiveBack, held(0..3));
+        returning.add(Fate::Drop, held(0..0));
+        returning.add(Fate::Drop, held(3..5));
         let all = std::iter::from_fn(|| returning.next()).map(|(fate, taken)| (fate, taken.number));
         let expected = [0, 1, 2].map(|number| (Fate::GiveBack, number)).into_iter();
         assert!(all.eq(expected.chain([3, 4].map(|number| (Fate::Drop, number)))));
