@@ -7,6 +7,7 @@ use super::client::Client;
 use crate::config::Config;
 use crate::ids::ShardId;
 use crate::queue::home_of;
+use crate::tx::Committing;
 
 fn broker(config: Config) -> ByHand {
     ByHand::new(config).expect("polls")
@@ -41,6 +42,10 @@ fn talk(broker: &mut ByHand, client: &mut Client) {
 
 fn messages(client: &Client) -> usize {
     client.heard().filter(|head| head.starts_with("MESSAGE")).count()
+}
+
+fn receipts(client: &Client) -> usize {
+    client.heard().filter(|head| head.starts_with("RECEIPT")).count()
 }
 
 #[test]
@@ -99,7 +104,48 @@ fn what_an_outbox_is_owed_survives_answers_that_fill_it_first() {
     broker.turn(1);
     broker.turn(0);
     talk(&mut broker, &mut reader);
-    reader.check_answers();
+    assert_eq!(receipts(&reader), 12);
     assert_eq!(messages(&reader), sent + 1);
     assert!(broker.seats[0].shard.fan_outs.is_empty());
+}
+
+#[test]
+fn nothing_follows_the_error_that_comes_while_a_commit_takes_effect() {
+    let mut broker = broker(Config { writers: 2, max_queue_length: 1, ..Config::default() });
+    let mut client = connect(&mut broker, 0);
+    let far = homed(&broker, "/queue/far", 1).next().expect("one of two");
+    let near = homed(&broker, "#near", 0).next().expect("one of two");
+    client.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    client.say(format!("SEND\ndestination:{far}\n\nfull\0BEGIN\ntransaction:1\n\n\0").as_bytes());
+    for _ in 0..15_000 {
+        client.say(format!("SEND\ntransaction:1\ndestination:{near}\n\nx\0").as_bytes());
+    }
+    talk(&mut broker, &mut client);
+    // It is slow to read, so that what follows can be told from what was too late.
+    let mut publisher = connect(&mut broker, 0);
+    for _ in 0..60 {
+        publisher.say(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
+        broker.run();
+    }
+    let receipt = client.ask();
+    client.say(
+        format!("SEND\ndestination:{far}\n\nrefused\0COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0")
+            .as_bytes(),
+    );
+    let applies = |broker: &ByHand| {
+        broker.seats[0]
+            .shard
+            .conns
+            .iter()
+            .any(|(_, conn)| matches!(conn.committing, Some(Committing::Applying)))
+    };
+    while !applies(&broker) {
+        broker.turn(0);
+    }
+    broker.turn(1);
+    while applies(&broker) {
+        broker.turn(0);
+    }
+    talk(&mut broker, &mut client);
+    assert!(client.heard().any(|head| head.contains("E-QUEUE-FULL")));
 }

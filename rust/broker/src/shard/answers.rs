@@ -12,7 +12,7 @@ use super::Shard;
 use super::close::NORMAL;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::answers::Answer;
-use crate::io::conn::Phase;
+use crate::io::conn::{Conn, Phase};
 use crate::log::Level;
 use crate::queue::asker::{self, AnswerTo, Asker};
 use crate::queue::mail::QueueMail;
@@ -30,7 +30,7 @@ impl Shard {
     /// Sends a RECEIPT, if one is wanted, once those before it have left.
     pub(crate) fn receipt(&mut self, key: ConnKey, id: Option<&[u8]>) {
         let token = self.next_token();
-        let (Some(conn), Some(id)) = (self.conns.get_mut(key), id) else { return };
+        let (Some(conn), Some(id)) = (self.listening(key), id) else { return };
         if conn.answers.is_empty() {
             let version = conn.session.version();
             self.control(key, |out| encode::receipt(out, id, version));
@@ -79,7 +79,8 @@ impl Shard {
     /// Sends a frame once all answers before it have left.
     pub(super) fn answer_with(&mut self, key: ConnKey, frame: Vec<u8>) {
         let token = self.next_token();
-        if self.conns.get(key).is_some_and(|conn| conn.answers.is_empty()) {
+        let Some(conn) = self.listening(key) else { return };
+        if conn.answers.is_empty() {
             self.control(key, |out| out.extend_from_slice(&frame));
         } else {
             self.push_answer_of(key, token, Answer::Frame(frame), 0);
@@ -87,10 +88,16 @@ impl Shard {
     }
 
     fn push_answer_of(&mut self, key: ConnKey, token: u64, answer: Answer, waiting: u32) {
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.listening(key) {
             conn.answers.push(token, answer, waiting);
         }
         self.count_input(key);
+    }
+
+    /// A connection that is still to be told something. One that is closing has had its last word, although its COMMIT
+    /// may take effect only now.
+    fn listening(&mut self, key: ConnKey) -> Option<&mut Conn> {
+        self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
     }
 
     /// Answers whoever asked.
@@ -235,7 +242,7 @@ impl Shard {
     }
 
     /// When a connection that sends no more, and waits for nothing but answers, is given up.
-    pub(super) fn answers_deadline(conn: &crate::io::conn::Conn) -> Option<u64> {
+    pub(super) fn answers_deadline(conn: &Conn) -> Option<u64> {
         let waits = (conn.eof || conn.ending) && !conn.answers.is_empty();
         waits.then(|| conn.read_ms.saturating_add(ANSWERS_MS))
     }
