@@ -1,12 +1,14 @@
 //! What shards and connections wait for, met by what comes in between.
 
 use std::hash::BuildHasher as _;
+use std::time::Duration;
 
 use super::ByHand;
 use super::client::Client;
-use crate::config::Config;
+use crate::config::{Config, SlowConsumer};
 use crate::ids::ShardId;
 use crate::queue::home_of;
+use crate::shard::mailbox::Mail;
 use crate::tx::Committing;
 
 fn broker(config: Config) -> ByHand {
@@ -148,4 +150,32 @@ fn nothing_follows_the_error_that_comes_while_a_commit_takes_effect() {
     }
     talk(&mut broker, &mut client);
     assert!(client.heard().any(|head| head.contains("E-QUEUE-FULL")));
+}
+
+#[test]
+fn a_policy_that_does_not_block_frees_the_publishers_that_wait() {
+    let config = Config {
+        writers: 2,
+        outbox_limit: 4 << 10,
+        slow_consumer: SlowConsumer::Block(Duration::from_secs(60)),
+        ..Config::default()
+    };
+    let mut broker = broker(config.clone());
+    let mut reader = connect(&mut broker, 0);
+    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    broker.run();
+    let mut publisher = connect(&mut broker, 1);
+    for _ in 0..60 {
+        publisher.say(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
+        broker.round();
+    }
+    let reloaded = std::sync::Arc::new(Config { slow_consumer: SlowConsumer::DropNewest, ..config });
+    for mailbox in &broker.shared.mailboxes {
+        mailbox.post(&mut vec![Mail::Reload(std::sync::Arc::clone(&reloaded))]);
+    }
+    broker.run();
+    let receipt = publisher.ask();
+    publisher.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nx\0").as_bytes());
+    talk(&mut broker, &mut publisher);
+    assert_eq!(receipts(&publisher), 1);
 }

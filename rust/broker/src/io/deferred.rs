@@ -59,6 +59,14 @@ impl Deferred {
         taken
     }
 
+    /// Takes out the messages of topics.
+    pub fn take_topics(&mut self) -> Deferred {
+        let queued = |waiting: &Waiting| matches!(waiting, Waiting::Queued(_));
+        let (queued, of_topics) = std::mem::take(&mut self.list).into_iter().partition(queued);
+        self.list = queued;
+        Deferred { list: of_topics, of_topics: std::mem::take(&mut self.of_topics), is_listed: false }
+    }
+
     /// Whether messages of topics wait.
     #[must_use]
     pub fn has_topics(&self) -> bool {

@@ -217,6 +217,26 @@ impl Shard {
         }
     }
 
+    /// A reload may have brought a policy by which no publisher waits: whoever is full gets what that policy has for it.
+    pub(super) fn stop_blocking(&mut self) {
+        let policy = self.config.slow_consumer;
+        if matches!(policy, SlowConsumer::Block(_)) {
+            return;
+        }
+        for key in self.conns.keys() {
+            let Some(conn) = self.conns.get_mut(key) else { continue };
+            let owed = conn.deferred.as_ref().is_some_and(|deferred| deferred.has_topics());
+            if conn.full_since_ms.take().is_some() {
+                self.change_full(key, false);
+            }
+            match policy {
+                _ if !owed => {}
+                SlowConsumer::Disconnect => self.too_slow.push(key),
+                _ => self.drop_owed(key),
+            }
+        }
+    }
+
     /// Tells every entry behind a connection, here and on other shards, that it is full or no longer so.
     fn change_full(&mut self, key: ConnKey, full: bool) {
         let Some(conn) = self.conns.get(key) else { return };

@@ -335,6 +335,19 @@ impl Shard {
         }
     }
 
+    /// Messages of topics that wait for a connection are left out.
+    pub(super) fn drop_owed(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(deferred) = &mut conn.deferred else { return };
+        let owed = deferred.take_topics();
+        if deferred.is_empty() {
+            conn.deferred = None;
+        }
+        conn.dropped = conn.dropped.saturating_add(owed.len() as u32);
+        self.counters.dropped += owed.len() as u64;
+        self.drop_deferred(owed);
+    }
+
     fn drop_deferred(&mut self, mut deferred: Deferred) {
         self.budget.visit(deferred.len());
         while let Some(waiting) = deferred.pop() {

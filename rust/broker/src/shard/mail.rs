@@ -211,6 +211,7 @@ impl Shard {
         self.home.reload(&config);
         self.config = config;
         self.observe();
+        self.stop_blocking();
         for key in self.conns.keys() {
             self.rearm(key);
         }
