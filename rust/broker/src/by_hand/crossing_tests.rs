@@ -153,6 +153,36 @@ fn nothing_follows_the_error_that_comes_while_a_commit_takes_effect() {
 }
 
 #[test]
+fn who_reads_everything_is_not_cut_off_where_memory_is_short() {
+    let memory_limit = 16 << 20;
+    let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, memory_limit, ..Config::default() });
+    let mut reader = connect(&mut broker, 0);
+    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    broker.run();
+    let mut publisher = connect(&mut broker, 0);
+    let body = "x".repeat(4000);
+    for at in 0..5000 {
+        if broker.left().held_bytes >= memory_limit as i64 / 10 * 8 {
+            break;
+        }
+        publisher.say(format!("SEND\ndestination:/queue/kept\n\n{body}\0").as_bytes());
+        broker.round();
+        assert!(at < 4999, "{:?}", broker.left().held_bytes);
+    }
+    let mut publisher = connect(&mut broker, 0);
+    publisher.say(format!("SEND\ndestination:/topic/a\n\n{body}{}\0", &body[..100]).as_bytes());
+    (0..2).for_each(|_| broker.turn(0));
+    let is_empty =
+        |broker: &ByHand| broker.seats[0].shard.conns.iter().all(|(_, conn)| conn.outbox.is_empty());
+    assert!(is_empty(&broker), "the socket has taken it");
+    let receipt = publisher.ask();
+    publisher.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nx\0").as_bytes());
+    broker.run();
+    assert!(publisher.read(usize::MAX));
+    assert_eq!(receipts(&publisher), 1, "nobody is behind it who is full");
+}
+
+#[test]
 fn a_policy_that_does_not_block_frees_the_publishers_that_wait() {
     let config = Config {
         writers: 2,

@@ -183,7 +183,9 @@ impl Shard {
         let waiting = self.waiting_bytes(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
         let owed = conn.deferred.as_ref().is_some_and(|deferred| deferred.has_topics());
-        let full = waiting >= self.config.outbox_limit || owed || self.memory.is_short;
+        // An outbox that the socket has taken whole is not written again, so nothing would tell that it is not full.
+        let short = self.memory.is_short && !conn.outbox.is_empty();
+        let full = waiting >= self.config.outbox_limit || owed || short;
         if !full {
             return;
         }
