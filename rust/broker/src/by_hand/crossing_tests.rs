@@ -209,3 +209,23 @@ fn a_policy_that_does_not_block_frees_the_publishers_that_wait() {
     talk(&mut broker, &mut publisher);
     assert_eq!(receipts(&publisher), 1);
 }
+
+#[test]
+fn a_drain_does_not_wait_for_frames_that_wait_to_arrive() {
+    let mut broker = broker(Config { writers: 1, memory_limit: 1 << 20, ..Config::default() });
+    let mut clients: Vec<Client> = (0..8).map(|_| connect(&mut broker, 0)).collect();
+    for client in &mut clients {
+        let part = format!("SEND\ndestination:/queue/a\ncontent-length:100000\n\n{}", "x".repeat(6_000));
+        client.say_wildly(part.as_bytes());
+        broker.round();
+        client.say(b"y");
+        broker.round();
+    }
+    assert!(broker.seats[0].shard.has_arriving());
+    broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
+    (0..3).for_each(|_| broker.round());
+    for client in &mut clients {
+        client.read(usize::MAX);
+    }
+    assert!(clients.iter().all(Client::has_ended));
+}

@@ -13,6 +13,7 @@
 use super::Shard;
 use super::close::GOING_AWAY;
 use super::mailbox::Mail;
+use super::parking::Pause;
 use crate::ids::ShardId;
 use crate::io::conn::{Conn, Phase};
 use crate::log::Level;
@@ -162,6 +163,7 @@ impl Shard {
 
 /// Nothing that came from this connection is left to be handled, and no RECEIPT waits.
 fn is_finished(conn: &Conn) -> bool {
-    conn.phase != Phase::Open
-        || (!conn.backlog && !conn.undrained && !conn.wait.is_on() && conn.answers.is_empty())
+    // The rest of a frame that waits to arrive is not read any more.
+    let waits = conn.wait.is_on() && conn.wait.pause() != Some(Pause::Arriving);
+    conn.phase != Phase::Open || (!conn.backlog && !conn.undrained && !waits && conn.answers.is_empty())
 }

@@ -256,7 +256,7 @@ impl Shard {
     }
 
     /// Whether frames wait to arrive. Other shards make room for them without a word.
-    pub(super) fn has_arriving(&self) -> bool {
+    pub(crate) fn has_arriving(&self) -> bool {
         self.parking.first_of(&[Pause::Arriving]).is_some()
     }
 
