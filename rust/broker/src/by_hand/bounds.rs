@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use super::ByHand;
 use super::client::Client;
-use crate::config::Config;
+use crate::config::{Config, SlowConsumer};
 use crate::stats::Counters;
 
 const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";
@@ -132,4 +132,38 @@ fn answers_that_nobody_reads_leave_half_of_the_memory_to_others() {
         assert!(other.read(usize::MAX));
         assert_eq!(other.deliveries.len(), 1);
     }
+}
+
+#[test]
+fn the_last_answers_may_take_as_long_as_their_client_reads() {
+    let hour = std::time::Duration::from_secs(3600);
+    let config =
+        Config { outbox_limit: 32 << 10, slow_consumer: SlowConsumer::Block(hour), ..Config::default() };
+    let mut broker = broker(config);
+    let publisher = crowd(&mut broker, 1, LOGIN).pop().expect("one");
+    for at in 0..100 {
+        let body = "x".repeat(6 << 10);
+        let sent = format!("SEND\ndestination:/topic/{at}\nretain:set\n\n{body}\0");
+        (&publisher).write_all(sent.as_bytes()).expect("there is room");
+        broker.run();
+    }
+    let reader = crowd(&mut broker, 1, LOGIN).pop().expect("one");
+    let said = b"SUBSCRIBE\nid:0\ndestination:/topic/*\nreceipt:s\n\n\0DISCONNECT\nreceipt:bye\n\n\0";
+    (&reader).write_all(said).expect("there is room");
+    let mut last = Vec::new();
+    // 600 KiB of the past, 2 KiB each time: a minute and a half.
+    for _ in 0..500 {
+        broker.run();
+        broker.pass(300);
+        let mut piece = [0; 2 << 10];
+        match (&reader).read(&mut piece) {
+            Ok(0) => break,
+            Ok(len) => last.extend_from_slice(&piece[..len]),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+    let text = String::from_utf8_lossy(&last);
+    assert_eq!(text.matches("retained:true").count(), 100);
+    assert!(text.contains("receipt-id:s\n") && text.contains("receipt-id:bye\n"));
+    assert_eq!(counters(&broker).lost_answers, 0);
 }

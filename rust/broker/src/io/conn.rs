@@ -168,6 +168,12 @@ pub struct Conn {
 }
 
 impl Conn {
+    /// Whether it has not taken all that was delivered to it, or is sent the past of a topic.
+    #[must_use]
+    pub fn has_more_to_take(&self) -> bool {
+        !self.outbox.is_empty() || self.deferred.is_some() || self.pulls.is_some()
+    }
+
     /// Whether deliveries are about to be acknowledged by what it has said already.
     #[must_use]
     pub fn is_acknowledging(&self) -> bool {

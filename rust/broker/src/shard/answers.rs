@@ -18,7 +18,8 @@ use crate::queue::asker::{self, AnswerTo, Asker};
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::Progress;
 
-/// How long the last answers to a connection that sends no more may take. None should: it is a bug, and logged as one.
+/// How long the last answers to a connection that sends no more may take, while it takes nothing that is ahead of them.
+/// Where nothing is ahead of them none should: it is a bug, and logged as one.
 pub(super) const ANSWERS_MS: u64 = 60_000;
 
 impl Shard {
@@ -244,11 +245,16 @@ impl Shard {
     /// When a connection that sends no more, and waits for nothing but answers, is given up.
     pub(super) fn answers_deadline(conn: &Conn) -> Option<u64> {
         let waits = (conn.eof || conn.ending) && !conn.answers.is_empty();
-        waits.then(|| conn.read_ms.saturating_add(ANSWERS_MS))
+        // A heart-beat is written, too, but not while it has something else to take.
+        let moved_ms = if conn.has_more_to_take() { conn.read_ms.max(conn.written_ms) } else { conn.read_ms };
+        waits.then(|| moved_ms.saturating_add(ANSWERS_MS))
     }
 
     /// An answer never came.
     pub(super) fn give_up_answers(&mut self, key: ConnKey) {
+        if self.conns.get(key).is_some_and(Conn::has_more_to_take) {
+            return self.drop_connection(key, "it does not take what is ahead of its last answers");
+        }
         let missing = self.conns.get(key).map_or(0, |conn| conn.answers.len());
         self.counters.lost_answers += missing as u64;
         self.log_conn(Level::Error, key, || {
