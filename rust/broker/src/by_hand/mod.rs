@@ -300,19 +300,21 @@ mod tests {
             let [publisher, subscriber] = &mut clients[..] else { unreachable!("there are two") };
             publisher.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
             subscriber.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-            let subscribe = b"SUBSCRIBE\nid:0\ndurable:true\ndestination:/topic/a\n\n\0";
-            subscriber.say(subscribe);
+            let subscribe =
+                |id| format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\ndurable-subscriber-name:d\n\n\0");
+            subscriber.say(subscribe("old").as_bytes());
             broker.run();
             // The home of the durable subscription sleeps meanwhile: it reads the message with the news of both.
             publisher.say(b"SEND\ndestination:/topic/a\n\ngone\0");
-            subscriber.say(b"UNSUBSCRIBE\nid:0\ndurable:true\n\n\0");
-            subscriber.say(subscribe);
-            (0..3).for_each(|_| broker.turn(shard));
+            subscriber.say(b"UNSUBSCRIBE\ndurable-subscriber-name:d\n\n\0");
+            subscriber.say(subscribe("new").as_bytes());
+            (0..5).for_each(|_| broker.turn(shard));
             broker.run();
             publisher.say(b"SEND\ndestination:/topic/a\n\nhere\0");
             broker.run();
             assert!(subscriber.read(usize::MAX));
-            assert_eq!(subscriber.deliveries.len(), 1, "on shard {shard}");
+            let new = subscriber.deliveries.iter().filter(|(_, subscription)| subscription == "new").count();
+            assert_eq!(new, 1, "on shard {shard}");
         }
     }
 
@@ -338,8 +340,8 @@ mod tests {
         broker.run();
     }
 
-    /// What came to a hundred subscriptions of one connection that leaves, by `leaving`, after the RECEIPTs of all.
-    fn bodies_before(leaving: impl Fn(&mut Client)) -> usize {
+    /// What came to a hundred subscriptions of one connection that leaves, by so many frames, after the RECEIPTs of all.
+    fn bodies_before(leaving_frames: u64, leaving: impl Fn(&mut Client)) -> usize {
         const SUBSCRIPTIONS: usize = 100;
         const MESSAGES: usize = 600;
         let mut broker = ByHand::new(Config { writers: 2, ..Config::default() }).expect("polls");
@@ -372,6 +374,9 @@ mod tests {
             broker.run();
         }
         assert_eq!(SUBSCRIPTIONS * MESSAGES, 60_000);
+        // A frame that waits is looked at several times, and came once.
+        let frames: u64 = broker.seats.iter().map(|seat| seat.shard.counters.frames_in).sum();
+        assert_eq!(frames, (2 + SUBSCRIPTIONS + MESSAGES + 1) as u64 + leaving_frames);
         subscriber.bodies.len()
     }
 
@@ -379,12 +384,12 @@ mod tests {
     fn what_was_sent_before_an_unsubscribe_reaches_the_subscription() {
         let unsubscribe = |at| format!("UNSUBSCRIBE\nid:{at}\n\n\0");
         let leaving = |client: &mut Client| (0..100).for_each(|at| client.say(unsubscribe(at).as_bytes()));
-        assert_eq!(bodies_before(leaving), 60_000);
+        assert_eq!(bodies_before(100, leaving), 60_000);
     }
 
     #[test]
     fn what_was_sent_before_a_disconnect_reaches_the_subscription() {
-        assert_eq!(bodies_before(|client| client.say(b"DISCONNECT\nreceipt:bye\n\n\0")), 60_000);
+        assert_eq!(bodies_before(1, |client| client.say(b"DISCONNECT\nreceipt:bye\n\n\0")), 60_000);
     }
 
     #[test]

@@ -296,12 +296,16 @@ impl Shard {
                     self.budget.decode(&frame, consumed);
                     match self.handle(key, &frame) {
                         Flow::Done => at += consumed,
-                        Flow::Parked => break,
+                        Flow::Parked => {
+                            self.counters.frames_in -= 1; // it is looked at again
+                            break;
+                        }
                         Flow::Waiting => {
                             at += consumed;
                             break;
                         }
                         Flow::Later => {
+                            self.counters.frames_in -= 1;
                             self.leave_for_next_turn(key);
                             break;
                         }
