@@ -112,6 +112,26 @@ fn what_an_outbox_is_owed_survives_answers_that_fill_it_first() {
 }
 
 #[test]
+fn a_connection_is_read_again_when_answers_that_say_nothing_have_come() {
+    let mut broker = broker(Config { writers: 2, outbox_limit: 4 << 10, ..Config::default() });
+    let mut client = connect(&mut broker, 0);
+    let far = homed(&broker, "#far", 1).next().expect("one of two");
+    for _ in 0..60 {
+        client.say(format!("BEGIN\ntransaction:1\n\n\0SEND\ntransaction:1\ndestination:{far}\n\nx\0COMMIT\ntransaction:1\n\n\0").as_bytes());
+    }
+    for _ in 0..3 {
+        broker.turn(0);
+        client.read(usize::MAX);
+    }
+    let receipt = client.ask();
+    client.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nx\0").as_bytes());
+    broker.turn(0);
+    talk(&mut broker, &mut client);
+    assert_eq!(receipts(&client), 1);
+    assert!(!client.has_ended());
+}
+
+#[test]
 fn nothing_follows_the_error_that_comes_while_a_commit_takes_effect() {
     let mut broker = broker(Config { writers: 2, max_queue_length: 1, ..Config::default() });
     let mut client = connect(&mut broker, 0);

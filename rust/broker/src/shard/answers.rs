@@ -201,6 +201,7 @@ impl Shard {
             }
         }
         self.count_input(key);
+        self.note_answers_taken(key); // those that say nothing leave without a write
         self.end_if_done(key);
     }
 
