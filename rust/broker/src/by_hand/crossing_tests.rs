@@ -1,6 +1,7 @@
 //! What shards and connections wait for, met by what comes in between.
 
 use std::hash::BuildHasher as _;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::ByHand;
@@ -248,4 +249,29 @@ fn a_drain_does_not_wait_for_frames_that_wait_to_arrive() {
         client.read(usize::MAX);
     }
     assert!(clients.iter().all(Client::has_ended));
+}
+
+#[test]
+fn a_message_of_a_transaction_waits_behind_those_of_its_worker_topic_that_are_on_their_way() {
+    const COUNT: usize = 40_000;
+    let mut broker = broker(Config { writers: 1, ttl_ms: 3_600_000, ..Config::default() });
+    let [mut publisher, mut consumer] = [0; 2].map(|shard| connect(&mut broker, shard));
+    for at in 0..COUNT {
+        publisher.say(format!("SEND\ndestination:#w\n\n{at}\0").as_bytes());
+    }
+    publisher.say(b"BEGIN\ntransaction:1\n\n\0SEND\ntransaction:1\ndestination:#w\n\nnew\0");
+    talk(&mut broker, &mut publisher);
+    let waiting = |broker: &ByHand| broker.shared.stale.count.load(Ordering::Relaxed);
+    assert_eq!(waiting(&broker), COUNT);
+    consumer.say(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
+    let receipt = publisher.ask();
+    publisher.say(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
+    while publisher.heard().all(|head| !head.starts_with("RECEIPT")) {
+        broker.turn(0);
+        publisher.read(usize::MAX);
+    }
+    assert!(waiting(&broker) > 1, "it came while they were on their way");
+    talk(&mut broker, &mut consumer);
+    assert_eq!((consumer.bodies.len(), waiting(&broker)), (COUNT + 1, 0));
+    assert_eq!(consumer.bodies.last().map(String::as_str), Some("new"));
 }
