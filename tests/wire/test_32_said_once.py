@@ -12,6 +12,7 @@ from tests.support.process import BrokerProcess
 from tests.support.wire import Wire
 from tests.wire.test_31_log_lines import HINTED, ended_log
 
+DOTTED = re.compile(r"WARN +'([^']+)' is a topic, as are all dotted names.*'/queue/'")
 WARNED = re.compile(r"WARN +persistent:true .*store=memory.*")
 
 
@@ -53,3 +54,34 @@ def test_a_dotted_pattern_that_reaches_deep_is_hinted_at_once(client: Clients, s
     for wire in wires:
         wire.disconnect()
     assert HINTED.findall(ended_log(broker)) == ["/topic/a.*"]
+
+
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_a_dotted_name_is_a_topic_and_warned_of_once(client: Clients, start_broker: StartBroker, command: str) -> None:
+    broker = start_broker()
+    wires = everywhere(client, broker)
+    first = "queue." + "x" * 200
+    for number, wire in enumerate(wires):
+        for at, other in enumerate(("/topic/a.b", "/queue/a.b", "#a.b", "plain", "a/b", "/a.b")):
+            wire.subscribe(other, f"before {at}")
+        wire.send_and_wait(f"#work.{number}")
+    assert DOTTED.findall(broker.log_text()) == []
+    if command == "SEND":
+        wires[0].send_and_wait(first)
+    for number, wire in enumerate(wires):
+        wire.subscribe(first, "s")
+        wire.send_and_wait(f"a.{number}")
+    wires[0].send(frames.send(first, "all"))
+    for wire in wires:
+        assert wire.expect_message("all")["destination"] == first
+        wire.disconnect()
+    assert DOTTED.findall(ended_log(broker)) == [first[:100] + "…"]
+
+
+def test_the_ancestor_s_dotted_names_are_not_warned_of(client: Clients, start_broker: StartBroker) -> None:
+    broker = start_broker(compat="stompica")
+    wire = client(to=broker)
+    wire.send_and_wait("queue.foo")
+    wire.subscribe("queue.foo")
+    wire.disconnect()
+    assert DOTTED.findall(ended_log(broker)) == []

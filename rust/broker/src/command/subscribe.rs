@@ -99,6 +99,7 @@ impl Shard {
                 self.subscribe_named(key, &destination, QueueKind::Temporary, wanted, &options, receipt)?;
             }
         }
+        self.warn_of_dotted(&destination);
         self.hint_at_deep_wildcard(&destination);
         Ok(())
     }

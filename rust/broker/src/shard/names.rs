@@ -6,10 +6,15 @@ use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
 use super::Shard;
+use crate::config::Compat;
+use crate::log::Level;
 use crate::router::Destination;
+use crate::router::destination::Kind;
 
 /// What a subscription holds at least, beside its texts.
 const SUBSCRIPTION_BYTES: usize = 1024;
+/// So much of a name is shown in the log.
+const SHOWN_BYTES: usize = 100;
 /// Copies of a subscription's name and id, about.
 const COPIES: usize = 3;
 
@@ -20,8 +25,28 @@ impl Shard {
     /// `E-DEST-WILDCARD`.
     pub(crate) fn destination(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
         let found = self.router.destination(name);
-        self.count_names();
+        let visited = self.router.take_visited();
+        if visited > 0 {
+            self.budget.visit(visited);
+            self.warn_of_dotted(name);
+        }
         found
+    }
+
+    /// Tells once that a name with dots and without a prefix, which is a queue's elsewhere, is a topic here.
+    #[cold]
+    pub(crate) fn warn_of_dotted(&self, name: &[u8]) {
+        let is_dotted = self.config.compat == Compat::None
+            && !name.starts_with(b"/")
+            && name.contains(&b'.')
+            && self.router.kind(name) == Kind::Topic;
+        if is_dotted && self.shared.explained_dotted.is_first() {
+            let shown = String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES)]);
+            let more = if name.len() > SHOWN_BYTES { "…" } else { "" };
+            self.log(Level::Warn, || {
+                format!("'{shown}{more}' is a topic, as are all dotted names; a queue's name begins with '/queue/'")
+            });
+        }
     }
 
     /// Counts what the router has looked at against the turn.

@@ -48,6 +48,8 @@ pub struct Shared {
     pub lost: AtomicU64,
     /// The deep wildcard was explained once.
     pub explained_wildcard: Once,
+    /// It was said once that a dotted name is a topic.
+    pub explained_dotted: Once,
     /// It was said once that nothing is stored on disk.
     pub warned_of_memory: Once,
     /// It was said once that messages of a group are shared out like others.
@@ -76,6 +78,7 @@ impl Shared {
             log,
             lost: AtomicU64::new(0),
             explained_wildcard: Once::default(),
+            explained_dotted: Once::default(),
             warned_of_memory: Once::default(),
             reclaim,
             grouping: Once::default(),
