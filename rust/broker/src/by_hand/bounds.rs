@@ -2,10 +2,12 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 
 use super::ByHand;
 use super::client::Client;
 use crate::config::{Config, SlowConsumer};
+use crate::shard::Shared;
 use crate::stats::Counters;
 
 const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";
@@ -166,4 +168,47 @@ fn the_last_answers_may_take_as_long_as_their_client_reads() {
     assert_eq!(text.matches("retained:true").count(), 100);
     assert!(text.contains("receipt-id:s\n") && text.contains("receipt-id:bye\n"));
     assert_eq!(counters(&broker).lost_answers, 0);
+}
+
+#[test]
+fn what_expires_together_goes_over_several_turns_and_reaches_nobody() {
+    const COUNT: usize = 10_000;
+    for headers in ["", "retain:set\nttl:60000\n"] {
+        let mut broker = broker(Config { ttl_ms: 60_000, ..Config::default() });
+        let [mut publisher, mut late] =
+            [0; 2].map(|shard| Client::new(broker.connect(shard).expect("sockets")));
+        publisher.say(LOGIN);
+        late.say(LOGIN);
+        for at in 0..COUNT {
+            publisher.say(format!("SEND\ndestination:/topic/{at}\n{headers}\nx\0").as_bytes());
+        }
+        broker.run();
+        while publisher.read(usize::MAX) {
+            broker.run();
+        }
+        let held = |broker: &ByHand| {
+            let Shared { stale, retained, .. } = &*broker.shared;
+            stale.count.load(Ordering::Relaxed) + retained.load(Ordering::Relaxed)
+        };
+        assert_eq!(held(&broker), COUNT);
+        broker.pass(120_000);
+        let receipt = late.ask();
+        late.say(format!("SUBSCRIBE\nid:0\ndestination:/topic/>\nreceipt:{receipt}\n\n\0").as_bytes());
+        let mut turns = 0;
+        while held(&broker) > 0 {
+            let (before, visits) = (held(&broker), broker.visits()[0]);
+            broker.turn(0);
+            turns += 1;
+            let (gone, visits) = (before - held(&broker), broker.visits()[0] - visits);
+            assert!(
+                (1..=2500).contains(&gone) && visits >= gone,
+                "{gone} went for {visits} visits in turn {turns}"
+            );
+            assert!(held(&broker) == 0 || broker.seats[0].shard.goes_on());
+        }
+        broker.run();
+        late.read(usize::MAX);
+        late.check_answers();
+        assert_eq!((late.bodies.len(), counters(&broker).expired), (0, COUNT as u64), "{turns} turns");
+    }
 }

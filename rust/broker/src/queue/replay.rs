@@ -13,7 +13,7 @@ use std::ops::Bound;
 use super::SubscriptionKey;
 use super::asker::Asker;
 use super::retained::Retained;
-use super::stale::Stale;
+use super::stale::{Place, Stale};
 use super::stored::Stored;
 
 /// Messages of one window.
@@ -103,8 +103,8 @@ impl<'a> Search<'a> {
 enum Stage {
     /// Last values behind this name.
     Retained(Cursor),
-    /// Which stale messages there are, behind this name.
-    FindStale(Cursor),
+    /// Which stale messages there are, behind this one.
+    FindStale(Place),
     SendStale,
 }
 
@@ -149,11 +149,11 @@ impl Replay {
         (self.messages_left, self.bytes_left) = (WINDOW_MESSAGES, WINDOW_BYTES);
     }
 
-    /// Takes the next step.
+    /// Takes the next step. What has expired by now is passed over.
     pub fn step(
         &mut self,
-        retained: &mut Retained,
-        stale: &mut Stale,
+        now_ms: u64,
+        (retained, stale): (&mut Retained, &mut Stale),
         matches: impl Fn(&[u8]) -> bool,
         visits: &mut Visits,
     ) -> Step {
@@ -164,25 +164,24 @@ impl Replay {
                 Stage::Retained(cursor) => match retained.next_behind(&search, cursor, &matches, visits) {
                     Some(_) if !is_open => return Step::Pause,
                     Some(name) => {
-                        let found = retained.copy_of(&name);
+                        let found = retained.copy_of(&name, now_ms);
                         *cursor = Cursor(Some(name));
                         if let Some(stored) = found {
                             return self.send(stored, true);
                         }
                     }
                     None if visits.is_exhausted() => return Step::Later,
-                    None => self.stage = Stage::FindStale(Cursor::default()),
+                    None => self.stage = Stage::FindStale(Place::default()),
                 },
-                Stage::FindStale(cursor) => {
-                    let found = |arrival| self.stale.push(Reverse(arrival));
-                    if stale.find_behind(&search, cursor, &matches, visits, found) {
-                        self.stage = Stage::SendStale;
-                    }
-                }
+                Stage::FindStale(place) => match stale.next_behind(&search, place, &matches, visits) {
+                    Some(arrival) => self.stale.push(Reverse(arrival)),
+                    None if visits.is_exhausted() => return Step::Later,
+                    None => self.stage = Stage::SendStale,
+                },
                 Stage::SendStale => {
                     let Some(&Reverse(first)) = self.stale.peek() else { return Step::End };
                     visits.count += 1;
-                    let is_wanted = stale.holds_for(first, self.without);
+                    let is_wanted = stale.holds_for(first, self.without, now_ms);
                     if is_wanted && !is_open {
                         return Step::Pause;
                     }
@@ -236,7 +235,8 @@ mod tests {
 
         fn step(&mut self, replay: &mut Replay, max: usize) -> (Step, usize) {
             let mut visits = Visits { count: 0, max };
-            let step = replay.step(&mut self.retained, &mut self.stale, |name| name != b"/t/no", &mut visits);
+            let past = (&mut self.retained, &mut self.stale);
+            let step = replay.step(0, past, |name| name != b"/t/no", &mut visits);
             (step, visits.count)
         }
 
@@ -288,7 +288,51 @@ mod tests {
         let (first, visits) = past.step(&mut replay, 100);
         assert!(matches!(first, Step::Send(found, true) if found.destination() == b"/t/a"));
         assert_eq!(visits, 1);
-        assert!(matches!(past.step(&mut replay, 100), (Step::End, 0)));
+        assert!(matches!(past.step(&mut replay, 100), (Step::End, 1)));
+    }
+
+    #[test]
+    fn stale_messages_of_one_name_are_found_a_portion_at_a_time() {
+        let mut past = Past::new();
+        for at in 0..200_u8 {
+            _ = past.stale.hold(stored(b"/t/a", &[at]), 1000);
+        }
+        let mut replay = Replay::new((*b"/t/a").into(), None, NOBODY, None);
+        let mut steps = 0;
+        while let (Step::Later, visits) = past.step(&mut replay, 20) {
+            steps += 1;
+            assert!(visits <= 21, "{visits} in step {steps}");
+        }
+        assert!(steps >= 10, "{steps} steps");
+        let mut bodies = Vec::new();
+        while bodies.len() < 200 {
+            replay.open();
+            bodies.extend(past.window(&mut replay).0);
+        }
+        assert!(bodies.into_iter().eq(0..200));
+    }
+
+    #[test]
+    fn what_has_expired_is_passed_over() {
+        let mut past = Past::new();
+        for (expires_ms, number) in [(0, 0), (5, 1), (6, 2)] {
+            let name = [b'/', b't', b'/', number];
+            let mut value = stored(&name, &[number]);
+            value.expires_ms = expires_ms;
+            past.retained.set(value);
+            let mut stale = stored(&name, &[number + 10]);
+            stale.expires_ms = expires_ms.max(5);
+            _ = past.stale.hold(stale, 10);
+        }
+        let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
+        replay.open();
+        let mut bodies = Vec::new();
+        let mut visits = Visits { count: 0, max: 100 };
+        let mut step = || replay.step(5, (&mut past.retained, &mut past.stale), |_| true, &mut visits);
+        while let Step::Send(stored, _) = step() {
+            bodies.push(stored.message().body[0]);
+        }
+        assert_eq!(bodies, [0, 2, 12]);
     }
 
     #[test]

@@ -67,10 +67,10 @@ impl Retained {
         true
     }
 
-    /// A copy of one destination's last value, which shares its bytes.
+    /// A copy of one destination's last value, which shares its bytes, unless its time is over.
     #[must_use]
-    pub fn copy_of(&mut self, name: &[u8]) -> Option<Stored> {
-        self.by_name.get_mut(name).map(Stored::share)
+    pub fn copy_of(&mut self, name: &[u8], now_ms: u64) -> Option<Stored> {
+        self.by_name.get_mut(name).filter(|stored| !stored.is_expired(now_ms)).map(Stored::share)
     }
 
     /// The first name behind a place that has a last value and that the search is for. `None`: there is none, or
@@ -108,10 +108,11 @@ impl Retained {
         self.expiring.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Drops what has expired. Returns how many went.
-    pub fn expire(&mut self, now_ms: u64) -> usize {
+    /// Drops what has expired, up to so many. Returns how many went.
+    pub fn expire(&mut self, now_ms: u64, messages_max: usize) -> usize {
         let mut gone = 0;
-        while let Some((at_ms, name)) = self.expiring.first()
+        while gone < messages_max
+            && let Some((at_ms, name)) = self.expiring.first()
             && *at_ms <= now_ms
         {
             let name = name.clone();
@@ -145,11 +146,12 @@ mod tests {
             (retained.count.load(Ordering::Relaxed), retained.has(b"/t/a"), retained.has(b"/u")),
             (2, true, false)
         );
-        let found = [b"/t/a", b"/t/b"].map(|name| retained.copy_of(name).expect("it has a value"));
+        let found = [b"/t/a", b"/t/b"].map(|name| retained.copy_of(name, 4).expect("it has a value"));
         let seen = found.each_ref().map(|it| (it.message().body, it.message().headers));
         assert_eq!(seen, [(&b"4"[..], &b"retained:true\n"[..]), (b"2", b"retained:true\n")]);
-        assert_eq!((retained.expire(6), retained.next_ms(), retained.expire(7)), (0, Some(7), 1));
-        assert!(retained.copy_of(b"/t/a").is_none() && retained.copy_of(b"/t/b").is_some());
+        assert!(retained.copy_of(b"/t/a", 7).is_none() && retained.copy_of(b"/t/b", 7).is_some());
+        assert_eq!([retained.expire(6, 9), retained.expire(7, 0), retained.expire(7, 9)], [0, 0, 1]);
+        assert!(!retained.has(b"/t/a") && retained.has(b"/t/b"));
         assert!(retained.remove(b"/t/b") && !retained.remove(b"/t/b") && retained.next_ms().is_none());
     }
 }

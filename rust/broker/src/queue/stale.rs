@@ -166,41 +166,11 @@ impl Stale {
         (arrival != u64::MAX).then_some(arrival)
     }
 
-    /// Tells of the messages to the names behind a place that the search is for. False: `visits_max` was reached, and the
-    /// place has moved.
-    pub fn find_behind(
-        &self,
-        search: &Search<'_>,
-        behind: &mut Cursor,
-        matches: impl Fn(&[u8]) -> bool,
-        visits: &mut Visits,
-        mut found: impl FnMut(u64),
-    ) -> bool {
-        let mut last: Option<&Text> = None;
-        for (name, same) in self.by_name.range::<[u8], _>(search.range(behind)) {
-            if !search.may_reach(name) {
-                break;
-            }
-            if visits.is_exhausted() {
-                if let Some(last) = last {
-                    *behind = Cursor(Some((**last).into()));
-                }
-                return false;
-            }
-            visits.count += 1;
-            if search.is_for(name, &matches) {
-                visits.count += same.len();
-                same.iter().copied().for_each(&mut found);
-            }
-            last = Some(name);
-        }
-        true
-    }
-
-    /// Whether a message that was found is still here, and for somebody who wants none of the connection `without`.
+    /// Whether a message that was found is still here, its time is not over, and it is for somebody who wants none of the
+    /// connection `without`.
     #[must_use]
-    pub fn holds_for(&self, arrival: u64, without: u64) -> bool {
-        let found = self.by_arrival.get(&arrival);
+    pub fn holds_for(&self, arrival: u64, without: u64, now_ms: u64) -> bool {
+        let found = self.by_arrival.get(&arrival).filter(|stored| !stored.is_expired(now_ms));
         found.is_some_and(|stored| without == NOBODY || stored.message().sender != without)
     }
 
@@ -215,10 +185,11 @@ impl Stale {
         self.expiring.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Drops what has expired. Returns how many went.
-    pub fn expire(&mut self, now_ms: u64) -> usize {
+    /// Drops what has expired, up to so many. Returns how many went.
+    pub fn expire(&mut self, now_ms: u64, messages_max: usize) -> usize {
         let mut gone = 0;
-        while let Some(&(at_ms, arrival)) = self.expiring.first()
+        while gone < messages_max
+            && let Some(&(at_ms, arrival)) = self.expiring.first()
             && at_ms <= now_ms
         {
             self.remove(arrival);
@@ -269,11 +240,22 @@ mod tests {
         assert_eq!((counts.count.load(Ordering::Relaxed), stale.next_ms()), (4, Some(11)));
         assert_eq!(take(&mut stale, |name| name != b"/c"), [1, 3, 4]);
         assert!(stale.has(b"/c") && !stale.has(b"/a"));
-        assert_eq!((stale.expire(11), stale.expire(12), stale.by_arrival.len()), (0, 1, 0));
+        assert_eq!((stale.expire(11, 9), stale.expire(12, 9), stale.by_arrival.len()), (0, 1, 0));
         assert_eq!(
             (counts.count.load(Ordering::Relaxed), stale.next_ms(), stale.by_name.len()),
             (0, None, 0)
         );
+    }
+
+    #[test]
+    fn what_expires_together_goes_a_portion_at_a_time() {
+        let mut stale = Stale::new(ShardId(0), Arc::new(StaleCounts::new(1)));
+        for number in 0..5 {
+            assert!(stale.hold(stored(b"/a", &[number], 10), 9).is_none());
+        }
+        assert!(stale.holds_for(3, NOBODY, 9) && !stale.holds_for(3, NOBODY, 10));
+        assert_eq!([stale.expire(10, 2), stale.expire(10, 2), stale.expire(10, 2)], [2, 2, 1]);
+        assert!(stale.is_empty() && stale.next_ms().is_none());
     }
 
     #[test]

@@ -26,6 +26,9 @@ use crate::router::Destination;
 use crate::router::destination::Kind;
 use crate::router::group::{Member, Place};
 
+/// Messages that expire at a time.
+const EXPIRED_AT_ONCE: usize = 500;
+
 impl Shard {
     /// Whether somebody may hold something for a new subscription.
     pub(crate) fn may_have_backlog(&self) -> bool {
@@ -146,7 +149,9 @@ impl Shard {
     /// not said that it has seen them, it is held for them: what they are sent live must not come before it.
     pub(super) fn place_stale(&mut self, stored: Stored) {
         let Ok(destination) = self.destination(stored.destination()) else { return };
-        if self.router.entry_count(destination) > 0 && self.backlogs.is_empty() {
+        if stored.is_expired(self.now_ms) {
+            self.counters.expired += 1; // it comes back from somebody who has gone
+        } else if self.router.entry_count(destination) > 0 && self.backlogs.is_empty() {
             let shards = self.router.remote(destination);
             // Its publisher may have sent one before it that is on its way.
             self.fan_outs.in_order = true;
@@ -224,16 +229,20 @@ impl Shard {
     /// Puts the next expiry into the timers, unless an earlier one is there.
     pub(super) fn rearm_waiting(&mut self) {
         let next_ms = self.stale.next_ms().into_iter().chain(self.retained.next_ms()).min();
+        // What was left over does not go ahead of all other deadlines that have passed meanwhile.
+        let next_ms = next_ms.map(|at_ms| at_ms.max(self.now_ms));
         if let Some(at_ms) = next_ms.filter(|at_ms| *at_ms < self.waiting_deadline_ms) {
             self.waiting_deadline_ms = at_ms;
             self.timers.set(at_ms, Due::Waiting);
         }
     }
 
-    /// Drops what has expired.
+    /// Drops what has expired, a portion of it; the others are due at once. Until they have gone, nobody gets them.
     pub(super) fn expire_waiting(&mut self) {
         self.waiting_deadline_ms = u64::MAX;
-        let gone = self.stale.expire(self.now_ms) + self.retained.expire(self.now_ms);
+        let mut gone = self.stale.expire(self.now_ms, EXPIRED_AT_ONCE);
+        gone += self.retained.expire(self.now_ms, EXPIRED_AT_ONCE - gone);
+        self.budget.visit(gone);
         self.counters.expired += gone as u64;
         self.rearm_waiting();
     }

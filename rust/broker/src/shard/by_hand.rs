@@ -16,6 +16,12 @@ impl Shard {
         }
     }
 
+    /// Whether the next turn follows at once, whatever comes.
+    #[cfg(test)]
+    pub fn goes_on(&self) -> bool {
+        self.poll_timeout() == Some(Duration::ZERO)
+    }
+
     /// Queues, names and the like that it has looked at since the start.
     pub fn visits(&self) -> usize {
         self.heaviest.all_visited

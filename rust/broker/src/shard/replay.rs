@@ -122,7 +122,7 @@ impl Shard {
             router.kind(other) == kind && pattern.as_ref().is_some_and(|pattern| pattern.matches(other))
         };
         let step = loop {
-            match replay.step(&mut self.retained, &mut self.stale, matches, &mut visits) {
+            match replay.step(self.now_ms, (&mut self.retained, &mut self.stale), matches, &mut visits) {
                 Step::Send(stored, retained) => found.push((stored, retained)),
                 step => break step,
             }
