@@ -1,6 +1,6 @@
 //! A slab whose keys are guarded against reuse: a late event never reaches a slot's next owner.
 
-use slab::Slab;
+use crate::paged::Paged;
 
 /// Names an item: slot and generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,13 +20,13 @@ pub fn was_there(generation: u32, newest: u32) -> bool {
 /// Items by [`Key`].
 #[derive(Debug)]
 pub struct Keyed<T> {
-    slots: Slab<(u32, T)>,
+    slots: Paged<(u32, T)>,
     generation: u32,
 }
 
 impl<T> Default for Keyed<T> {
     fn default() -> Self {
-        Keyed { slots: Slab::new(), generation: 0 }
+        Keyed { slots: Paged::default(), generation: 0 }
     }
 }
 
@@ -71,7 +71,7 @@ impl<T> Keyed<T> {
     /// Slots, free ones included.
     #[must_use]
     pub fn slots(&self) -> usize {
-        self.slots.capacity()
+        self.slots.slots()
     }
 
     /// How many there are.

@@ -31,6 +31,7 @@ mod marks;
 mod notice;
 pub mod options;
 mod outbox;
+mod paged;
 mod plan;
 mod queue;
 mod router;

@@ -212,3 +212,28 @@ fn what_expires_together_goes_over_several_turns_and_reaches_nobody() {
         assert_eq!((late.bodies.len(), counters(&broker).expired), (0, COUNT as u64), "{turns} turns");
     }
 }
+
+#[test]
+fn a_message_reaches_subscriptions_that_acknowledge_over_several_turns() {
+    const SUBSCRIPTIONS: usize = 9000;
+    let mut broker = broker(Config { max_subscriptions: SUBSCRIPTIONS, ..Config::default() });
+    let clients = crowd(&mut broker, 2, LOGIN);
+    let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\nack:client\n\n\0");
+    let mut subscribes: Vec<u8> = (0..SUBSCRIPTIONS).flat_map(|at| subscribe(at).into_bytes()).collect();
+    while !subscribes.is_empty() {
+        let taken = (&clients[0]).write(&subscribes).expect("the last turn made room");
+        subscribes.drain(..taken);
+        broker.run();
+    }
+    assert_eq!(broker.left().subscriptions, SUBSCRIPTIONS);
+    (&clients[1]).write_all(b"SEND\ndestination:/topic/a\n\nx\0").expect("there is room");
+    let (mut most, mut delivered) = (0, counters(&broker).deliveries);
+    for _ in 0..20 {
+        broker.turn(0);
+        most = most.max(counters(&broker).deliveries - delivered);
+        delivered = counters(&broker).deliveries;
+    }
+    broker.run();
+    assert_eq!(counters(&broker).deliveries, SUBSCRIPTIONS as u64);
+    assert!(most < 7000, "{most} deliveries in one turn");
+}

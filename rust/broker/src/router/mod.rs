@@ -26,7 +26,7 @@ pub mod tree;
 
 use std::sync::Arc;
 
-use slab::Slab;
+use crate::paged::Paged;
 use smallvec::SmallVec;
 use stompica_proto::ProtocolError;
 
@@ -116,15 +116,15 @@ pub struct Router {
     /// Names and patterns that were looked at, until somebody asks.
     visited: usize,
     /// The entries.
-    pub entries: Slab<Entry>,
+    pub entries: Paged<Entry>,
     patterns: Spread<EntryIndex>,
     tree: Tree,
     generation: u64,
     /// The groups of all entries.
-    pub groups: Slab<Group>,
+    pub groups: Paged<Group>,
     group_index: Spread<GroupIndex>,
     /// The local subscriptions.
-    pub subscriptions: Slab<Subscription>,
+    pub subscriptions: Paged<Subscription>,
     /// Subscriptions that were ever added.
     generation_of_subscriptions: u32,
     /// Delivery numbers up to this one may have been used by subscriptions that are gone.
@@ -146,13 +146,13 @@ impl Router {
             hasher,
             last: None,
             visited: 0,
-            entries: Slab::new(),
+            entries: Paged::default(),
             patterns: Spread::default(),
             tree: Tree::default(),
             generation: 0,
-            groups: Slab::new(),
+            groups: Paged::default(),
             group_index: Spread::default(),
-            subscriptions: Slab::new(),
+            subscriptions: Paged::default(),
             generation_of_subscriptions: 0,
             number_floor: 0,
             found: Vec::new(),

@@ -15,6 +15,7 @@ use memchr::memchr2;
 use smallvec::SmallVec;
 
 use super::destination::{Pattern, Tail, is_star, matches_tail, separator};
+use crate::paged::Paged;
 
 /// What a pattern stands for in the router: an index of its entry.
 pub type EntryIndex = u32;
@@ -121,7 +122,7 @@ fn allows(tail: Tail, rest: &[u8]) -> bool {
 /// All wildcard patterns of a shard.
 #[derive(Debug)]
 pub struct Tree {
-    nodes: slab::Slab<Node>,
+    nodes: Paged<Node>,
     root: u32,
     /// The place of each pattern among the ends of its node.
     places: HashMap<EntryIndex, u32, foldhash::fast::RandomState>,
@@ -133,7 +134,7 @@ pub struct Tree {
 
 impl Default for Tree {
     fn default() -> Self {
-        let mut nodes = slab::Slab::new();
+        let mut nodes = Paged::default();
         let root = nodes.insert(Node::new(b"")) as u32;
         Tree { nodes, root, places: HashMap::default(), heap_bytes: 0, ways: Vec::new() }
     }

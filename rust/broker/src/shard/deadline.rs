@@ -97,7 +97,7 @@ impl Shard {
 
     /// `ack_timeout` has changed: looks at whoever has deliveries in flight, with the other deadlines.
     pub(super) fn rearm_deliveries(&mut self) {
-        for (index, found) in &mut self.router.subscriptions {
+        for (index, found) in self.router.subscriptions.iter_mut() {
             let Some(receiver) = found.receiver.as_deref_mut() else { continue };
             if receiver.unacked.oldest().is_some() {
                 receiver.armed = true;

@@ -41,6 +41,9 @@ pub(super) fn describe(stored: &Stored) -> Offender {
     Offender { receipt: None, subscription: None, head }
 }
 
+/// Visits for which a delivery to a consumer stands: its table of deliveries in flight may be new, or grow.
+const RECEIVE_VISITS: usize = 2;
+
 impl Shard {
     /// Tells a shard; what concerns this one is done at once.
     pub(crate) fn tell(&mut self, shard: ShardId, mail: QueueMail) {
@@ -349,6 +352,7 @@ impl Shard {
         let shard = delivery.subscriber.shard;
         self.budget.deliveries += 1;
         if shard == self.id {
+            self.budget.visit(RECEIVE_VISITS);
             self.receive(shard, delivery);
         } else {
             self.budget.encoded += delivery.stored.size();

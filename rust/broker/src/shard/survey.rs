@@ -119,7 +119,7 @@ impl Shard {
             }
             let slots = match table {
                 Table::Conns => self.conns.slots(),
-                Table::Subscriptions => self.router.subscriptions.capacity(),
+                Table::Subscriptions => self.router.subscriptions.slots(),
                 Table::Queues => self.home.table().slots(),
             };
             if survey.next >= slots {
