@@ -107,7 +107,8 @@ impl<T> Paged<T> {
     }
 
     /// Whether there are none.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "by-hand"))]
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
