@@ -12,12 +12,12 @@ use crate::queue::home_of;
 use crate::shard::mailbox::Mail;
 use crate::tx::Committing;
 
-fn broker(config: Config) -> ByHand {
+pub(super) fn broker(config: Config) -> ByHand {
     ByHand::new(config).expect("polls")
 }
 
 /// A client that has connected.
-fn connect(broker: &mut ByHand, shard: usize) -> Client {
+pub(super) fn connect(broker: &mut ByHand, shard: usize) -> Client {
     let mut client = Client::new(broker.connect(shard).expect("sockets"));
     client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
     broker.run();
@@ -26,14 +26,14 @@ fn connect(broker: &mut ByHand, shard: usize) -> Client {
 }
 
 /// Names with this beginning whose home is this shard.
-fn homed(broker: &ByHand, prefix: &str, home: usize) -> impl Iterator<Item = String> {
+pub(super) fn homed(broker: &ByHand, prefix: &str, home: usize) -> impl Iterator<Item = String> {
     let (hasher, shards, prefix) = (broker.shared.hasher.clone(), broker.shards(), prefix.to_owned());
     let names = (0..).map(move |at| format!("{prefix}{at}"));
     names.filter(move |name| home_of(hasher.hash_one(name.as_bytes()), shards) == ShardId(home as u8))
 }
 
 /// Lets a client say all it has to say, and hear what there is.
-fn talk(broker: &mut ByHand, client: &mut Client) {
+pub(super) fn talk(broker: &mut ByHand, client: &mut Client) {
     loop {
         let moved = client.read(usize::MAX);
         broker.run();
@@ -43,11 +43,11 @@ fn talk(broker: &mut ByHand, client: &mut Client) {
     }
 }
 
-fn messages(client: &Client) -> usize {
+pub(super) fn messages(client: &Client) -> usize {
     client.heard().filter(|head| head.starts_with("MESSAGE")).count()
 }
 
-fn receipts(client: &Client) -> usize {
+pub(super) fn receipts(client: &Client) -> usize {
     client.heard().filter(|head| head.starts_with("RECEIPT")).count()
 }
 

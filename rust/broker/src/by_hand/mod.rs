@@ -201,6 +201,9 @@ impl Drop for ByHand {
 #[cfg(test)]
 #[path = "crossing_tests.rs"]
 mod crossing;
+#[cfg(test)]
+#[path = "full_tests.rs"]
+mod full;
 
 #[cfg(test)]
 mod tests {

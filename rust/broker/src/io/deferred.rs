@@ -16,7 +16,7 @@ pub enum Waiting {
     /// A copy of a message that a fan-out holds.
     Copy(FanOutKey, SubscriptionKey),
     /// Frames that were encoded for a whole group; with one reference to the chunk.
-    Range(ChunkId, u32, u32),
+    Range(ChunkId, u32, u32, SubscriptionKey),
     /// A message of a queue, and the queue's home.
     Queued(Box<(ShardId, Delivery)>),
 }

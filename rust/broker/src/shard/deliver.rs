@@ -20,7 +20,6 @@ use crate::config::SlowConsumer;
 use crate::fan_out::FanOutKey;
 use crate::ids::ConnKey;
 use crate::io::conn::Flush;
-use crate::io::deferred::Waiting;
 use crate::options;
 use crate::outbox::Kind;
 use crate::queue::QueueKey;
@@ -306,7 +305,7 @@ impl Shard {
                     SlowConsumer::Disconnect => self.too_slow.push(key),
                     SlowConsumer::Block(_) => {
                         references += 1;
-                        self.defer(key, Waiting::Range(chunk, start, end));
+                        self.owe_range(*member, chunk, start, end);
                     }
                     SlowConsumer::DropOldest | SlowConsumer::DropNewest => {}
                 }

@@ -10,6 +10,7 @@ use stompica_proto::encode::Message;
 
 use super::Shard;
 use super::parking::Question;
+use crate::chunk::ChunkId;
 use crate::command::Flow;
 use crate::config::SlowConsumer;
 use crate::fan_out::{FanOutKey, is_meant};
@@ -229,6 +230,14 @@ impl Shard {
         self.owe(member, key);
     }
 
+    /// A subscription gets frames of its group later; they hold one reference to the chunk.
+    #[cold]
+    pub(super) fn owe_range(&mut self, member: Member, chunk: ChunkId, start: u32, end: u32) {
+        let found = &self.router.subscriptions[member.subscription as usize];
+        let key = SubscriptionKey { index: member.subscription, generation: found.generation };
+        self.defer(found.conn, Waiting::Range(chunk, start, end, key));
+    }
+
     /// Something waits until a connection's outbox has room.
     pub(super) fn defer(&mut self, key: ConnKey, waiting: Waiting) {
         let limit = self.config.outbox_limit;
@@ -312,8 +321,9 @@ impl Shard {
                 self.fan_outs.arrived(fan_out);
                 self.end_fan_out(fan_out);
             }
-            Waiting::Range(chunk, start, end) => {
-                if let Some(conn) = self.conns.get_mut(key)
+            Waiting::Range(chunk, start, end, subscription) => {
+                if self.router.subscription_mut(subscription).is_some()
+                    && let Some(conn) = self.conns.get_mut(key)
                     && conn.outbox.push_shared(&mut self.chunks, chunk, start, end)
                 {
                     self.chunks.retain(chunk, 1);

@@ -1,0 +1,71 @@
+//! What full outboxes and full memory hold up, and what comes of it meanwhile.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::ByHand;
+use super::client::Client;
+use super::crossing::{broker, connect, homed, messages, receipts, talk};
+use crate::config::Config;
+use crate::log::Level;
+
+#[test]
+fn nothing_comes_for_a_subscription_behind_the_receipt_of_its_end() {
+    let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, ..Config::default() });
+    // Two of each, so that messages are encoded for both at once.
+    let [mut reader, mut other] = [0; 2].map(|shard| connect(&mut broker, shard));
+    for client in [&mut reader, &mut other] {
+        client.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/b\n\n\0");
+    }
+    broker.run();
+    let mut publisher = connect(&mut broker, 0);
+    let owes = |broker: &ByHand| broker.seats[0].shard.conns.iter().any(|(_, it)| it.deferred.is_some());
+    let mut sent = 0;
+    while !owes(&broker) {
+        for name in ["a", "b"].repeat(3) {
+            publisher.say(format!("SEND\ndestination:/topic/{name}\n\n{}\0", "x".repeat(1000)).as_bytes());
+            sent += 1;
+        }
+        broker.run();
+        assert!(sent < 200);
+    }
+    let receipt = reader.ask();
+    reader.say(format!("UNSUBSCRIBE\nid:0\nreceipt:{receipt}\n\n\0").as_bytes());
+    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/c\n\n\0");
+    talk(&mut broker, &mut reader);
+    talk(&mut broker, &mut other);
+    let heard: Vec<&str> = reader.heard().collect();
+    let ended = heard.iter().position(|head| head.starts_with("RECEIPT")).expect("it comes");
+    let late = heard[ended..].iter().filter(|head| head.contains("subscription:0 "));
+    assert_eq!(late.count(), 0);
+    assert_eq!(heard.iter().filter(|head| head.contains("subscription:1 ")).count(), sent / 2);
+    assert_eq!((messages(&other), owes(&broker)), (sent, false));
+}
+
+/// Adds to what is held, as if another shard held it, so that 95 % of a large `memory_limit` is exceeded, or takes it
+/// back.
+fn fill_memory(broker: &ByHand, full: bool) {
+    let limit = broker.seats[0].shard.config.memory_limit as i64;
+    broker.shared.memory.fetch_add(if full { limit } else { -limit }, Ordering::Relaxed);
+}
+
+/// A message of 100 kB to a topic with so many groups that it takes several turns, published, and begun.
+fn begin_fan_out(broker: &mut ByHand, publisher: &mut Client, shard: usize) -> Vec<Client> {
+    let mut readers: Vec<Client> = (0..40).map(|_| connect(broker, shard)).collect();
+    for (at, reader) in readers.iter_mut().enumerate() {
+        reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/wide\n\n\0").as_bytes());
+    }
+    broker.run();
+    let receipt = publisher.ask();
+    let body = "x".repeat(100_000);
+    publisher.say(format!("SEND\ndestination:/topic/wide\nreceipt:{receipt}\n\n{body}\0").as_bytes());
+    while broker.seats[shard].shard.fan_outs.first().is_none() {
+        publisher.say(b"");
+        broker.round();
+    }
+    readers
+}
+
+fn is_going(broker: &ByHand, shard: usize) -> bool {
+    broker.seats[shard].shard.fan_outs.first().is_some()
+}
