@@ -69,3 +69,51 @@ fn begin_fan_out(broker: &mut ByHand, publisher: &mut Client, shard: usize) -> V
 fn is_going(broker: &ByHand, shard: usize) -> bool {
     broker.seats[shard].shard.fan_outs.first().is_some()
 }
+
+#[test]
+fn a_shard_looks_again_soon_where_memory_ran_out_within_its_turn() {
+    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    let mut readers = begin_fan_out(&mut broker, &mut publisher, 0);
+    assert!(broker.seats[0].shard.goes_on());
+    fill_memory(&broker, true);
+    let sleep = broker.seats[0].shard.sleep();
+    assert!(sleep.is_some_and(|sleep| sleep <= Duration::from_millis(10)), "{sleep:?}");
+    broker.round();
+    assert!(is_going(&broker, 0) && !broker.seats[0].shard.goes_on());
+    fill_memory(&broker, false);
+    assert!(broker.seats[0].shard.goes_on());
+    readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+    assert!(!is_going(&broker, 0));
+    assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
+}
+
+#[test]
+fn who_waits_for_the_past_is_noted_once_however_often_its_socket_takes_something() {
+    let config = Config {
+        writers: 1,
+        ttl_ms: 3_600_000,
+        outbox_limit: 256 << 10,
+        memory_limit: 64 << 20,
+        ..Config::default()
+    };
+    let mut broker = broker(config);
+    let [mut publisher, mut reader] = [0; 2].map(|shard| connect(&mut broker, shard));
+    for _ in 0..1000 {
+        publisher.say(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
+        broker.round();
+    }
+    talk(&mut broker, &mut publisher);
+    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    broker.run();
+    fill_memory(&broker, true);
+    for _ in 0..20 {
+        reader.read(2000);
+        broker.round();
+    }
+    assert_eq!(broker.seats[0].shard.short_of_memory(), 1);
+    fill_memory(&broker, false);
+    assert!(broker.seats[0].shard.goes_on());
+    talk(&mut broker, &mut reader);
+    assert_eq!((messages(&reader), broker.seats[0].shard.short_of_memory()), (1000, 0));
+}

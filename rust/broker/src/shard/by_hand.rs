@@ -22,6 +22,18 @@ impl Shard {
         self.poll_timeout() == Some(Duration::ZERO)
     }
 
+    /// How long it waits for the next event at most; `None`: for ever.
+    #[cfg(test)]
+    pub fn sleep(&self) -> Option<Duration> {
+        self.poll_timeout()
+    }
+
+    /// Entries of the list of connections that ask for more of the past once there is memory.
+    #[cfg(test)]
+    pub fn short_of_memory(&self) -> usize {
+        self.replays.short_of_memory.len()
+    }
+
     /// Queues, names and the like that it has looked at since the start.
     pub fn visits(&self) -> usize {
         self.heaviest.all_visited

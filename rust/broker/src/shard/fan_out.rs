@@ -99,7 +99,8 @@ impl Shard {
     pub(super) fn has_deliveries(&self) -> bool {
         !self.refill.is_empty()
             || self.replays.has_work()
-            || (self.fan_outs.first().is_some() && !self.is_out_of_memory())
+            || ((self.fan_outs.first().is_some() || self.replays.wait_for_memory())
+                && !self.is_out_of_memory())
     }
 
     /// Goes on with what earlier turns began, for half of a turn each.

@@ -117,8 +117,9 @@ impl Shard {
 
     /// When to look again while others may make room without a word to this shard.
     pub(super) fn memory_timeout(&self) -> Option<Duration> {
-        (self.memory.is_short || self.memory.unfinished.is_over() || self.has_arriving())
-            .then_some(MEMORY_POLL)
+        let waits = self.memory.is_short || self.memory.unfinished.is_over() || self.has_arriving();
+        // It may have run out since the turn began.
+        (waits || self.is_out_of_memory()).then_some(MEMORY_POLL)
     }
 
     /// When to look again: others may free what this shard allocated without a word to it.

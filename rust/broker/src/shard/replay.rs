@@ -33,7 +33,7 @@ pub(super) struct Replays {
     ready: VecDeque<Subscriber>,
     held_bytes: usize,
     /// Connections here that ask for more once there is memory.
-    short_of_memory: Vec<ConnKey>,
+    pub(super) short_of_memory: Vec<ConnKey>,
     /// Those that have more to ask for in the next turn.
     pulling: VecDeque<ConnKey>,
 }
@@ -68,6 +68,11 @@ impl Replays {
         !self.ready.is_empty() || !self.pulling.is_empty()
     }
 
+    /// Whether somebody waits for memory to ask for more.
+    pub(super) fn wait_for_memory(&self) -> bool {
+        !self.short_of_memory.is_empty()
+    }
+
     /// Bytes they occupy, about.
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes
@@ -83,7 +88,7 @@ pub struct Pulls {
     windows: usize,
     /// Those of `wanting` that have not been looked at since something changed.
     unasked: usize,
-    /// The connection is on the shard's list of those to be looked at again.
+    /// The connection is on one of the shard's lists of those to be looked at again.
     is_listed: bool,
 }
 
@@ -205,7 +210,13 @@ impl Shard {
     fn pull_some(&mut self, key: ConnKey) {
         let limit = self.config.outbox_limit;
         if self.is_out_of_memory() {
-            return self.replays.short_of_memory.push(key);
+            if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut())
+                && !pulls.is_listed
+            {
+                pulls.is_listed = true;
+                self.replays.short_of_memory.push(key);
+            }
+            return;
         }
         for _ in 0..ASKED_MAX {
             let Some(conn) = self.conns.get_mut(key) else { return };
@@ -264,6 +275,9 @@ impl Shard {
     pub(super) fn pull_again(&mut self) {
         if !self.replays.short_of_memory.is_empty() && !self.is_out_of_memory() {
             for key in std::mem::take(&mut self.replays.short_of_memory) {
+                if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+                    pulls.is_listed = false;
+                }
                 self.pull_backlog(key);
             }
         }
