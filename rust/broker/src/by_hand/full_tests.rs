@@ -117,3 +117,45 @@ fn who_waits_for_the_past_is_noted_once_however_often_its_socket_takes_something
     talk(&mut broker, &mut reader);
     assert_eq!((messages(&reader), broker.seats[0].shard.short_of_memory()), (1000, 0));
 }
+
+#[test]
+fn a_whole_send_that_waits_is_not_refused_as_one_that_is_not_complete() {
+    let config = Config {
+        writers: 1,
+        memory_limit: 1 << 20,
+        outbox_limit: 4 << 10,
+        slow_consumer: crate::config::SlowConsumer::Block(Duration::from_secs(600)),
+        ..Config::default()
+    };
+    let mut broker = broker(config);
+    let mut reader = connect(&mut broker, 0);
+    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    let [mut publisher, mut other] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let receipt = publisher.ask();
+    let send = format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n{}\0", "x".repeat(20_000));
+    publisher.say_in_part(send.as_bytes(), 10_000);
+    broker.run();
+    while !broker.seats[0].shard.conns.iter().any(|(_, conn)| conn.full_since_ms.is_some()) {
+        other.say(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
+        broker.run();
+    }
+    publisher.say(b"");
+    broker.run();
+    let mut many: Vec<Client> = (0..120).map(|_| connect(&mut broker, 0)).collect();
+    for client in &mut many {
+        let part = format!("SEND\ndestination:/queue/a\ncontent-length:100000\n\n{}", "x".repeat(6000));
+        client.say_wildly(part.as_bytes());
+        broker.pass(1);
+        broker.round();
+    }
+    broker.pass(1000);
+    broker.run();
+    many.iter_mut().for_each(|client| {
+        client.read(usize::MAX);
+    });
+    assert!(many.iter().any(Client::has_ended), "there is too much");
+    drop(many);
+    talk(&mut broker, &mut reader);
+    talk(&mut broker, &mut publisher);
+    assert_eq!(receipts(&publisher), 1);
+}

@@ -27,6 +27,8 @@ struct Decoding {
     consumed: usize,
     /// What is left begins a frame that is not complete; its length, where that is known, else 0.
     incomplete: Option<usize>,
+    /// What is left begins with a whole frame that has to wait.
+    waits: bool,
 }
 
 /// Keeps `bytes` behind what is kept already. There is room for half as much as has come, and no more: an announcement
@@ -264,7 +266,7 @@ impl Shard {
             Some(announced) if !matches!(rest, b"" | b"\r") => {
                 conn.arrival.is_incomplete(decoding.consumed > 0, announced as u64, now_ms);
             }
-            None if decoding.consumed == 0 && !rest.is_empty() => {} // it was not looked at
+            None if decoding.consumed == 0 && !rest.is_empty() && !decoding.waits => {} // it was not looked at
             _ => conn.arrival.is_over(),
         }
     }
@@ -279,7 +281,7 @@ impl Shard {
     /// Handles whole frames at the start of `input`.
     fn decode(&mut self, key: ConnKey, input: &[u8]) -> Decoding {
         let mut spans = take(&mut self.spans);
-        let (mut at, mut incomplete) = (0, None);
+        let (mut at, mut incomplete, mut waits) = (0, None, false);
         while at < input.len() {
             let Some(conn) = self.conns.get_mut(key) else { break };
             if conn.phase != Phase::Open || conn.ending {
@@ -298,6 +300,7 @@ impl Shard {
                         Flow::Done => at += consumed,
                         Flow::Parked => {
                             self.counters.frames_in -= 1; // it is looked at again
+                            waits = true;
                             break;
                         }
                         Flow::Waiting => {
@@ -306,6 +309,7 @@ impl Shard {
                         }
                         Flow::Later => {
                             self.counters.frames_in -= 1;
+                            waits = true;
                             self.leave_for_next_turn(key);
                             break;
                         }
@@ -323,7 +327,7 @@ impl Shard {
             }
         }
         self.spans = spans;
-        Decoding { consumed: at, incomplete }
+        Decoding { consumed: at, incomplete, waits }
     }
 
     fn leave_for_next_turn(&mut self, key: ConnKey) {
