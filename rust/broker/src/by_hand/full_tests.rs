@@ -159,3 +159,30 @@ fn a_whole_send_that_waits_is_not_refused_as_one_that_is_not_complete() {
     talk(&mut broker, &mut publisher);
     assert_eq!(receipts(&publisher), 1);
 }
+
+#[test]
+fn the_receipt_of_a_query_comes_when_its_answer_has_reached_everybody() {
+    const COUNT: usize = 2100;
+    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
+    let [mut reader, mut asker] = [0; 2].map(|shard| connect(&mut broker, shard));
+    for at in 0..COUNT {
+        reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:DIAG/a\n\n\0").as_bytes());
+    }
+    talk(&mut broker, &mut reader);
+    let receipt = asker.ask();
+    let query = format!("SEND\ndestination:DIAG/a\nreceipt:{receipt}\nx:{}\n\nsession\0", "x".repeat(5000));
+    asker.say(query.as_bytes());
+    let receipt = asker.ask();
+    asker.say(format!("SEND\ndestination:DIAG/a\nreceipt:{receipt}\n\nsession\0").as_bytes());
+    while !is_going(&broker, 0) {
+        broker.turn(0);
+    }
+    fill_memory(&broker, true);
+    broker.run();
+    asker.read(usize::MAX);
+    assert_eq!(receipts(&asker), 0);
+    fill_memory(&broker, false);
+    talk(&mut broker, &mut reader);
+    talk(&mut broker, &mut asker);
+    assert_eq!((receipts(&asker), messages(&reader)), (2, 2 * COUNT));
+}

@@ -20,6 +20,7 @@ use crate::command::Flow;
 use crate::diag::Query;
 use crate::diag::answer::Answer;
 use crate::diag::part::{self, Report};
+use crate::fan_out::FanOutKey;
 use crate::ids::{ConnKey, NOBODY};
 use crate::io::conn::Phase;
 use crate::queue::SubscriptionKey;
@@ -234,9 +235,9 @@ impl Shard {
                 }
             }
             Purpose::Publish { name, headers, receipt } => {
-                self.publish_answer(answer, &name, &headers);
+                let going = self.publish_answer(answer, &name, &headers);
                 if self.resume(conn, number) {
-                    self.send_receipt(conn, receipt.as_deref());
+                    self.answer_query(conn, receipt.as_deref(), going);
                 }
             }
             Purpose::Push(subscription) => self.push_answer(answer, subscription),
@@ -272,8 +273,21 @@ impl Shard {
         }
     }
 
-    fn publish_answer(&mut self, answer: &Answer, name: &[u8], own: &[u8]) {
-        let Ok(destination) = self.destination(name) else { return };
+    /// Tells the sender of a query that its answer was published. What goes on behind this turn is waited for, as that of
+    /// any SEND.
+    fn answer_query(&mut self, key: ConnKey, receipt: Option<&[u8]>, going: Option<FanOutKey>) {
+        match going {
+            Some(fan_out) => {
+                let asker = self.ask(key, receipt, self.id().bit()).asker();
+                self.await_fan_out(key, fan_out, asker);
+            }
+            None => self.send_receipt(key, receipt),
+        }
+    }
+
+    /// Returns what goes on behind this turn.
+    fn publish_answer(&mut self, answer: &Answer, name: &[u8], own: &[u8]) -> Option<FanOutKey> {
+        let destination = self.destination(name).ok()?;
         // In front of the sender's own: the first of two headers with one name counts.
         let headers = [&answer.header_lines(), own].concat();
         let body = answer.body();
@@ -290,7 +304,7 @@ impl Shard {
         if shards != 0 {
             self.mail_message(&message, shards);
         }
-        self.deliver(&message, destination);
+        self.deliver(&message, destination)
     }
 
     /// Answers a subscription at an interval, from now on.
