@@ -186,3 +186,28 @@ fn the_receipt_of_a_query_comes_when_its_answer_has_reached_everybody() {
     talk(&mut broker, &mut asker);
     assert_eq!((receipts(&asker), messages(&reader)), (2, 2 * COUNT));
 }
+
+#[test]
+fn a_frame_that_waits_is_logged_once() {
+    let mut broker =
+        broker(Config { writers: 2, log_frames: true, memory_limit: 64 << 20, ..Config::default() });
+    broker.shared.log.set_level(Level::Debug);
+    let [mut publisher, mut other] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let far = homed(&broker, "/queue/far", 1).next().expect("one of two");
+    fill_memory(&broker, true);
+    publisher.say(format!("SEND\ndestination:{far}\n\nwaits\0").as_bytes());
+    let mut records = Vec::new();
+    for _ in 0..20 {
+        broker.pass(200);
+        broker.run();
+        records.extend(broker.shared.log.drain(Duration::ZERO));
+    }
+    fill_memory(&broker, false);
+    broker.run();
+    records.extend(broker.shared.log.drain(Duration::ZERO));
+    other.say(format!("SUBSCRIBE\nid:0\ndestination:{far}\n\n\0").as_bytes());
+    talk(&mut broker, &mut other);
+    assert_eq!(messages(&other), 1);
+    let logged = records.iter().filter(|record| record.text.contains("frame SEND"));
+    assert_eq!(logged.count(), 1);
+}

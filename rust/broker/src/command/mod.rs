@@ -44,12 +44,17 @@ impl Shard {
     #[cold]
     #[inline(never)]
     fn handle_observed(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
-        if self.config.log_frames {
+        // A frame that waits is looked at again and again.
+        let is_logged = self.conns.get_mut(key).is_some_and(|conn| take(&mut conn.is_logged));
+        if self.config.log_frames && !is_logged {
             self.log_frame(key, frame);
         }
         let began = self.stages.begin(Stage::Route);
         let flow = self.handle_frame(key, frame);
         self.stages.end(Stage::Route, began);
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.is_logged = self.config.log_frames && matches!(flow, Flow::Parked | Flow::Later);
+        }
         flow
     }
 

@@ -117,6 +117,8 @@ pub struct Conn {
     pub read_to_end: bool,
     /// `input` may hold whole frames: the turn ended, or a SEND was parked, before they were looked at.
     pub backlog: bool,
+    /// The frame in front of `input` was logged already, and waits.
+    pub is_logged: bool,
     /// The peer has shut its write side.
     pub eof: bool,
     /// Accepted only to be refused.
@@ -200,6 +202,7 @@ impl Conn {
             undrained: false,
             read_to_end: false,
             backlog: false,
+            is_logged: false,
             eof: false,
             refused,
             ending: false,
