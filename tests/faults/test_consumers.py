@@ -6,13 +6,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.faults.churn import churn, consumer_command
-from tests.faults.probes import body, eventually
+from tests.faults.hostile import ask
+from tests.faults.probes import body, eventually, rest_of
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.process import BrokerProcess
@@ -171,6 +172,51 @@ def test_a_full_memory_refuses_publishers_and_loses_nothing(start_broker: StartB
     with Wire(broker.port) as late:
         late.connect()
         late.send_and_wait("/queue/full", "there is room again")
+
+
+def fill_past(broker: BrokerProcess, publisher: Wire, queue: str, share: float) -> int:
+    """SENDs until that share of `memory_limit` is held; how many messages."""
+    numbers = 0
+    while True:
+        memory = broker_memory(broker)
+        if memory["held_bytes"] > memory["limit_bytes"] * share:
+            return numbers
+        publisher.send(frames.send_counted(queue, body(numbers, BODY)))
+        numbers += 1
+
+
+def broker_memory(broker: BrokerProcess) -> dict[str, int]:
+    """What is held, and the limit."""
+    with Wire(broker.port) as asking:
+        memory: dict[str, int] = ask(asking, "memory")
+        return memory
+
+
+@pytest.mark.parametrize("destination", ["/queue/work/a", "/queue/work/>"])
+def test_workers_that_come_back_to_a_full_memory_empty_it(start_broker: StartBroker, destination: str) -> None:
+    """Deliveries in flight fill all that SENDs may; once their worker has gone only another one can free memory."""
+    broker = start_broker(memory_limit="16MiB", publish_timeout="60s")
+    with Wire(broker.port) as worker, Wire(broker.port) as publisher, Wire(broker.port) as late, ExitStack() as stack:
+        worker.connect()
+        worker.subscribe("/queue/work/a", "1", ("prefetch-count", "100000"), ack="client-individual")
+        reading = threading.Thread(target=rest_of, args=(worker,))
+        reading.start()
+        publisher.connect()
+        sent = fill_past(broker, publisher, "/queue/work/a", 0.95)
+        for _ in range(16):  # what waits in them counts, too
+            waiting = stack.enter_context(Wire(broker.port))
+            waiting.connect()
+            waiting.send(*(frames.send_counted("/queue/other", body(0, 12 << 10)) for _ in range(4)))
+        eventually(lambda: broker_memory(broker)["held_bytes"] > 0.97 * (16 << 20), "so much is held")
+        worker.half_close()
+        reading.join()
+        memory = broker_memory(broker)
+        assert memory["held_bytes"] > memory["limit_bytes"] * 0.95, memory
+        late.connect()
+        late.subscribe("/topic/asks")
+        late.disconnect()
+        take_all(broker, destination, range(sent))
+        publisher.send_and_wait("/topic/nobody", "")
 
 
 def take_all(broker: BrokerProcess, queue: str, numbers: Sequence[int]) -> None:

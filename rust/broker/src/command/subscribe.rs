@@ -66,7 +66,7 @@ impl Shard {
             self.leave_answers(key, wanted.destination);
         }
         self.check_subscription(key, wanted.name())?;
-        self.require_memory_for(wanted.destination, wanted.name())?;
+        self.require_memory_for_subscription(wanted.destination, wanted.name())?;
         let destination = self.name_to_subscribe_to(key, wanted.destination)?;
         if kind.is_broker_s() {
             self.require_local(key)?;

@@ -17,6 +17,8 @@ const SUBSCRIPTION_BYTES: usize = 1024;
 const SHOWN_BYTES: usize = 100;
 /// Copies of a subscription's name and id, about.
 const COPIES: usize = 3;
+/// What a subscription may take that comes although memory is full.
+const LATE_SUBSCRIPTION_BYTES: usize = 2048;
 
 impl Shard {
     /// The destination a message is for.
@@ -54,8 +56,35 @@ impl Shard {
         self.budget.visit(self.router.take_visited());
     }
 
-    /// Refuses a subscription or temporary destination that would take what is held over 95 % of `memory_limit`:
-    /// nothing but its client can end it, so it is no use to wait.
+    /// Refuses a subscription that would take what is held over 95 % of `memory_limit`: nothing but its client can end
+    /// it, so it is no use to wait. Where it is messages that fill memory, only consumers free it, and they begin with
+    /// a SUBSCRIBE: what SENDs leave, the last twentieth, is theirs, as long as subscriptions are not what fills it.
+    ///
+    /// # Errors
+    /// `E-MEMORY`.
+    pub(crate) fn require_memory_for_subscription(
+        &mut self,
+        name: &[u8],
+        id: &[u8],
+    ) -> Result<(), ProtocolError> {
+        let refused = self.require_memory_for(name, id);
+        let last_twentieth = self.config.memory_limit / 20;
+        let subscriptions = (self.router.subscriptions.len() + 1) * self.shared_len();
+        let late = (subscriptions * LATE_SUBSCRIPTION_BYTES) as u64;
+        let wanted = wanted_bytes(name, id);
+        // Input that waits goes when there is room again, and has a bound of its own.
+        let held =
+            self.shared.memory.load(Ordering::Relaxed) - self.shared.unfinished.load(Ordering::Relaxed);
+        let kept = u64::try_from(held).unwrap_or(0);
+        let has_room = kept.saturating_add(wanted as u64) <= self.config.memory_limit;
+        if wanted <= LATE_SUBSCRIPTION_BYTES && late <= last_twentieth && has_room {
+            return Ok(());
+        }
+        refused
+    }
+
+    /// Refuses a name that would take what is held over 95 % of `memory_limit`: nothing but its client can end it, so
+    /// it is no use to wait.
     ///
     /// # Errors
     /// `E-MEMORY`.
@@ -63,12 +92,15 @@ impl Shard {
         self.count_memory();
         let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
         let held = self.shared.memory.load(Ordering::Relaxed);
-        let wanted = SUBSCRIPTION_BYTES + COPIES * (name.len() + id.len());
-        let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
+        let wanted = i64::try_from(wanted_bytes(name, id)).unwrap_or(i64::MAX);
         if held.saturating_add(wanted) <= limit / 100 * 95 {
             return Ok(());
         }
         let text = format!("{held} bytes are held, memory_limit is {limit}: no room for another name");
         Err(ProtocolError::new(Code::Memory, text))
     }
+}
+
+fn wanted_bytes(name: &[u8], id: &[u8]) -> usize {
+    SUBSCRIPTION_BYTES + COPIES * (name.len() + id.len())
 }
