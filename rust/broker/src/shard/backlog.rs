@@ -109,7 +109,7 @@ impl Shard {
         };
         catching_up.waiting -= 1;
         if catching_up.waiting > 0 {
-            return;
+            return self.pull_backlog(conn); // its window is free, though others took what was to come in it
         }
         let lent = Credit { messages: 0, bytes: -catching_up.bytes_lent };
         receiver.catching_up = None;
