@@ -41,8 +41,12 @@ def subscribe_often(wire: Wire, count: int, **headers: frames.HeaderValue) -> No
 
 
 def subscriber(broker: BrokerProcess, count: int = SUBSCRIPTIONS, **headers: frames.HeaderValue) -> Wire:
-    """A connection with that many subscriptions, which has not read anything else yet."""
-    wire = Wire(broker.port, timeout=30, receive_buffer=SMALL_BUFFER)
+    """A connection with that many subscriptions, which has not read anything else yet.
+
+    Its receive buffer is the system's: with a small one a reader in Python is too slow beside other load, and one that
+    takes no byte for a second is cut off.
+    """
+    wire = Wire(broker.port, timeout=30)
     wire.connect()
     subscribe_often(wire, count, **headers)
     return wire
