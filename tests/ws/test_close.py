@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.clients import StartBroker
 from tests.support.ws import CLOSE, PING, TEXT, close_payload, encode_frame
 from tests.ws.conftest import OpenWebSocket
 
@@ -98,6 +99,46 @@ def test_5_5_1_frames_before_the_close_are_served(ws: OpenWebSocket, topic: str)
     witness.expect_message("in time")
     client.expect_receipt("r")
     client.expect_close(1000)
+
+
+@pytest.mark.parametrize("last", ["SEND", "COMMIT", "DISCONNECT"])
+def test_5_5_1_answers_that_wait_for_other_threads_stand_before_the_close(
+    ws: OpenWebSocket, start_broker: StartBroker, last: str
+) -> None:
+    """The queues have their homes on all threads; the Close comes in the same read as the frames."""
+    broker = start_broker(writers=4)
+    witness, client = ws(to=broker), ws(to=broker)
+    transaction = [("transaction", "t")] if last == "COMMIT" else []
+    said = [frames.begin("t")] if transaction else []
+    receipts = [] if transaction else [f"r{at}" for at in range(32)]
+    for at in range(32):
+        receipt = [] if transaction else [("receipt", f"r{at}")]
+        said.append(frames.send(f"/queue/{at}", str(at), *transaction, *receipt))
+    if transaction:
+        said.append(frames.commit("t", receipt="end"))
+    elif last == "DISCONNECT":
+        said.append(frames.disconnect(receipt="end"))
+    if last != "SEND":
+        receipts.append("end")
+    client.send_raw(encode_frame(TEXT, b"".join(said)) + encode_frame(CLOSE, close_payload(3000)))
+    client._close_sent = True
+    for receipt_id in receipts:
+        client.expect_receipt(receipt_id)
+    client.expect_close(3000, 1000)  # DISCONNECT brings a Close of its own
+    for at in range(32):
+        witness.subscribe(f"/queue/{at}", str(at))
+        witness.expect_message(str(at))
+
+
+def test_5_5_1_refusal_by_another_thread_stands_before_the_close(ws: OpenWebSocket, start_broker: StartBroker) -> None:
+    """Of messages without a RECEIPT as well."""
+    broker = start_broker(writers=4, max_queue_length=1)
+    for at in range(16):  # some are at home elsewhere
+        client = ws(to=broker)
+        said = frames.send(f"/queue/{at}", "fits") + frames.send(f"/queue/{at}", "one too many")
+        client.send_raw(encode_frame(TEXT, said) + encode_frame(CLOSE, close_payload(3000)))
+        client._close_sent = True
+        client.expect_error_and_close("E-QUEUE-FULL", 1013)
 
 
 def test_7_1_1_server_closes_tcp_first(ws: OpenWebSocket) -> None:

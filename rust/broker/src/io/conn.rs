@@ -46,6 +46,8 @@ pub struct WebSocket {
     pub arrival: Arrival,
     /// A Close frame was sent: nothing may follow.
     pub close_sent: bool,
+    /// The code of the Close frame that came: what follows it is ignored.
+    pub peer_code: Option<u16>,
     /// Whether it lives.
     pub pulse: Pulse,
 }
@@ -56,7 +58,8 @@ impl WebSocket {
     pub fn new(now_ms: u64) -> Self {
         let pulse = Pulse::new(now_ms);
         let arrival = Arrival::default();
-        WebSocket { decoder: WsDecoder::default(), raw: Vec::new(), arrival, close_sent: false, pulse }
+        let (decoder, raw) = (WsDecoder::default(), Vec::new());
+        WebSocket { decoder, raw, arrival, close_sent: false, peer_code: None, pulse }
     }
 }
 
@@ -119,7 +122,7 @@ pub struct Conn {
     pub backlog: bool,
     /// The frame in front of `input` was logged already, and waits.
     pub is_logged: bool,
-    /// The peer has shut its write side.
+    /// The peer has shut its write side, or sent Close.
     pub eof: bool,
     /// Accepted only to be refused.
     pub refused: bool,

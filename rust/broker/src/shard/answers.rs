@@ -237,10 +237,11 @@ impl Shard {
         if conn.answers.is_empty() && conn.sent_to != 0 {
             self.await_echoes(key, None);
         }
-        match self.conns.get(key).is_some_and(|conn| conn.answers.is_empty()) {
-            true => self.begin_close(key, NORMAL, ""),
-            false => self.rearm(key),
-        }
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.answers.is_empty()) else {
+            return self.rearm(key);
+        };
+        let close_code = conn.websocket().and_then(|state| state.peer_code).unwrap_or(NORMAL);
+        self.begin_close(key, close_code, "");
     }
 
     /// When a connection that sends no more, and waits for nothing but answers, is given up.

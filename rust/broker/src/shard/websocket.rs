@@ -31,7 +31,7 @@ impl Shard {
     fn keep_raw(&mut self, key: ConnKey, rest: &[u8]) {
         let now_ms = self.now_ms;
         let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
-        let Some(state) = conn.websocket() else { return };
+        let Some(state) = conn.websocket().filter(|state| state.peer_code.is_none()) else { return };
         if !rest.is_empty() {
             state.raw = rest.to_vec();
         } else if state.decoder.is_within() {
@@ -57,6 +57,9 @@ impl Shard {
                 break;
             }
             let Some(state) = conn.websocket() else { break };
+            if state.peer_code.is_some() {
+                return bytes.len();
+            }
             match state.decoder.decode(&mut bytes[at..], bytes_max) {
                 Ok((event, consumed)) => {
                     self.budget.look(consumed);
@@ -90,14 +93,22 @@ impl Shard {
                 }
             }
             WsEvent::Ping(payload) => self.websocket_control(key, |out| ws::encode::pong(out, &payload)),
-            WsEvent::Close { code } => {
-                self.begin_close(key, code.unwrap_or(NORMAL), "");
-                // The peer has said its last word too, so there is nothing to linger for (RFC 6455, 7.1.1).
-                if let Some(conn) = self.conns.get_mut(key) {
-                    conn.eof = true;
-                }
-            }
+            WsEvent::Close { code } => self.peer_closes(key, code.unwrap_or(NORMAL)),
             WsEvent::Pong(_) | WsEvent::NeedMore => {}
         }
+    }
+
+    /// The peer has said its last word. It is answered once the peer has been told what became of its frames, and then
+    /// there is nothing to linger for (RFC 6455, 5.5.1 and 7.1.1).
+    fn peer_closes(&mut self, key: ConnKey, code: u16) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.eof = true;
+        conn.input = Vec::new(); // a frame that will never be complete
+        conn.arrival.is_over();
+        if let Some(state) = conn.websocket() {
+            state.peer_code = Some(code);
+            state.arrival.is_over();
+        }
+        self.end_if_done(key);
     }
 }
