@@ -119,6 +119,35 @@ fn who_waits_for_the_past_is_noted_once_however_often_its_socket_takes_something
 }
 
 #[test]
+fn a_shard_rests_while_an_unsubscribe_waits_for_what_waits_for_memory() {
+    for leaving in ["UNSUBSCRIBE\nid:x", "DISCONNECT", "SUBSCRIBE\nid:y\ndestination:/topic/b"] {
+        let config = Config { writers: 2, memory_limit: 64 << 20, ..Config::default() };
+        let mut broker = broker(config);
+        let mut publisher = connect(&mut broker, 0);
+        let mut leaver = connect(&mut broker, 1);
+        leaver.say(b"SUBSCRIBE\nid:x\ndestination:/topic/a\n\n\0");
+        let mut readers = begin_fan_out(&mut broker, &mut publisher, 1);
+        publisher.say(b"SEND\ndestination:/topic/a\n\nlast\0");
+        broker.turn(0);
+        fill_memory(&broker, true);
+        let receipt = leaver.ask();
+        leaver.say(format!("{leaving}\nreceipt:{receipt}\n\n\0").as_bytes());
+        broker.run();
+        assert!(is_going(&broker, 1));
+        broker.pass(120_000);
+        broker.run();
+        leaver.say(b"\n");
+        broker.run();
+        leaver.read(usize::MAX);
+        assert!(receipts(&leaver) == 0 && !leaver.has_ended(), "{leaving}");
+        fill_memory(&broker, false);
+        readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+        talk(&mut broker, &mut leaver);
+        assert_eq!((receipts(&leaver), messages(&leaver)), (1, 1), "{leaving}");
+    }
+}
+
+#[test]
 fn a_whole_send_that_waits_is_not_refused_as_one_that_is_not_complete() {
     let config = Config {
         writers: 1,

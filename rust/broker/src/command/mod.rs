@@ -63,8 +63,8 @@ impl Shard {
     fn handle_frame(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
         // What was sent before a subscription began is not for it, and what was sent before it ends is.
         let bounds = matches!(frame.command, Command::Subscribe | Command::Unsubscribe | Command::Disconnect);
-        if bounds && !self.mail_is_routed(key) {
-            return Flow::Later;
+        if bounds && let Some(flow) = self.wait_for_mail(key) {
+            return flow;
         }
         let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
         let sender = conn.id;

@@ -9,6 +9,7 @@ use super::incoming::{Next, Notes};
 use super::mailbox::{Accepted, Batch, Mail};
 use super::parking::Pause;
 use super::survey::ReportTo;
+use crate::command::Flow;
 use crate::config::Config;
 use crate::diag::stages::Stage;
 use crate::fan_out::FanOutKey;
@@ -166,6 +167,9 @@ impl Shard {
             }
         }
         self.inbound.routes_for = None;
+        if !self.mail_waits_for_memory() {
+            self.retry_parked(&[Pause::Mail]);
+        }
     }
 
     /// Whether messages of other shards can be routed: those in front of them have been.
@@ -178,13 +182,33 @@ impl Shard {
 
     /// Whether every message that was mailed before the connection's last bytes were read has been routed, and no
     /// transaction is routed in part.
-    pub(crate) fn mail_is_routed(&self, key: ConnKey) -> bool {
+    fn mail_is_routed(&self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get(key) else { return true };
         let is_routed =
             |first: &Inbound| first.round > conn.read_round + 1 && !first.batch.is_joined_at(first.next);
         self.shared_len() == 1
             || (self.incoming.has_read_behind(conn.read_round)
                 && self.inbound.batches.front().is_none_or(is_routed))
+    }
+
+    /// What a frame that begins or ends a subscription waits for, if mail is to be routed before it.
+    pub(crate) fn wait_for_mail(&mut self, key: ConnKey) -> Option<Flow> {
+        if !self.mail_is_routed(key) {
+            if !self.mail_waits_for_memory() {
+                return Some(Flow::Later);
+            }
+            self.park(key, Pause::Mail);
+            return Some(Flow::Parked);
+        }
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.wait.passed();
+        }
+        None
+    }
+
+    /// Whether messages of other shards are behind one that does not go on before there is memory.
+    pub(super) fn mail_waits_for_memory(&self) -> bool {
+        !self.inbound.is_empty() && !self.has_inbound() && self.is_out_of_memory()
     }
 
     /// Takes over a connection.

@@ -36,11 +36,20 @@ pub enum Pause {
     Arriving,
     /// Its own answers fill its outbox.
     Answers,
+    /// Memory, for messages of other shards that are due before its next frame.
+    Mail,
 }
 
 impl Pause {
-    const ALL: [Pause; 6] =
-        [Pause::SlowConsumer, Pause::Memory, Pause::Kept, Pause::Mailbox, Pause::Arriving, Pause::Answers];
+    const ALL: [Pause; 7] = [
+        Pause::SlowConsumer,
+        Pause::Memory,
+        Pause::Kept,
+        Pause::Mailbox,
+        Pause::Arriving,
+        Pause::Answers,
+        Pause::Mail,
+    ];
 }
 
 /// The answer for which a connection's next frame waits.
@@ -104,11 +113,12 @@ impl Wait {
     }
 
     /// Since when it waits for what `publish_timeout` bounds. A message that is on its way is done with when those who
-    /// hold it up have read or were cut off; who does not take its own answers is cut off, too.
+    /// hold it up have read or were cut off; who does not take its own answers is cut off, too. And what waits for mail is
+    /// no SEND.
     #[must_use]
     pub fn bounded_since_ms(&self) -> Option<u64> {
         let is_bounded = !matches!(self.question(), Some(Question::FanOut(_) | Question::Turn(_)));
-        self.since_ms().filter(|_| is_bounded && self.pause() != Some(Pause::Answers))
+        self.since_ms().filter(|_| is_bounded && !matches!(self.pause(), Some(Pause::Answers | Pause::Mail)))
     }
 
     /// The frame that was held has passed.
@@ -126,6 +136,7 @@ impl Wait {
             Some(Reason::Room(Pause::Arriving, _)) => "unfinished frames take a quarter of memory_limit",
             Some(Reason::Room(Pause::Mailbox, _)) => "max_input_queue_size is reached",
             Some(Reason::Room(Pause::Answers, _)) => "its own answers fill its outbox",
+            Some(Reason::Room(Pause::Mail, _)) => "memory_limit is near, and messages are due before it",
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
             Some(Reason::Answer(Question::Query(_))) => "a query of diagnostics waits for all shards",
             Some(Reason::Answer(Question::FanOut(_))) => "its message has not reached everybody yet",
