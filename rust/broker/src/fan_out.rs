@@ -114,6 +114,13 @@ impl FanOuts {
         Some((group, fan_out.newest))
     }
 
+    /// Leaves out the groups that have not had it.
+    pub fn skip(&mut self, key: FanOutKey) {
+        if let Some(fan_out) = self.table.get_mut(key) {
+            fan_out.next = fan_out.groups.len();
+        }
+    }
+
     /// A connection waits for its end. Gives the asker back if it is over.
     pub fn attend(&mut self, key: FanOutKey, conn: ConnKey, asker: Asker) -> Option<Asker> {
         let Some(fan_out) = self.table.get_mut(key) else { return Some(asker) };

@@ -51,6 +51,16 @@ fn fill_memory(broker: &ByHand, full: bool) {
 
 /// A message of 100 kB to a topic with so many groups that it takes several turns, published, and begun.
 fn begin_fan_out(broker: &mut ByHand, publisher: &mut Client, shard: usize) -> Vec<Client> {
+    begin_fan_out_with("", broker, publisher, shard)
+}
+
+/// The same with another header.
+fn begin_fan_out_with(
+    header: &str,
+    broker: &mut ByHand,
+    publisher: &mut Client,
+    shard: usize,
+) -> Vec<Client> {
     let mut readers: Vec<Client> = (0..40).map(|_| connect(broker, shard)).collect();
     for (at, reader) in readers.iter_mut().enumerate() {
         reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/wide\n\n\0").as_bytes());
@@ -58,7 +68,8 @@ fn begin_fan_out(broker: &mut ByHand, publisher: &mut Client, shard: usize) -> V
     broker.run();
     let receipt = publisher.ask();
     let body = "x".repeat(100_000);
-    publisher.say(format!("SEND\ndestination:/topic/wide\nreceipt:{receipt}\n\n{body}\0").as_bytes());
+    let head = format!("SEND\ndestination:/topic/wide\n{header}receipt:{receipt}");
+    publisher.say(format!("{head}\n\n{body}\0").as_bytes());
     while broker.seats[shard].shard.fan_outs.first().is_none() {
         publisher.say(b"");
         broker.round();
@@ -185,6 +196,51 @@ fn a_whole_send_that_waits_is_not_refused_as_one_that_is_not_complete() {
     assert!(many.iter().any(Client::has_ended), "there is too much");
     drop(many);
     talk(&mut broker, &mut reader);
+    talk(&mut broker, &mut publisher);
+    assert_eq!(receipts(&publisher), 1);
+}
+
+#[test]
+fn what_has_expired_by_the_time_there_is_room_is_dropped_and_counted() {
+    let config = Config { writers: 1, outbox_limit: 4 << 10, memory_limit: 64 << 20, ..Config::default() };
+    let mut broker = broker(config);
+    // Two subscriptions, so that each message is encoded for each alone.
+    let mut reader = connect(&mut broker, 0);
+    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/a\n\n\0");
+    broker.run();
+    // Each waits for what is owed of its message, so it takes several of them to have more owed than there is room for.
+    let mut publishers = [0; 6].map(|shard| connect(&mut broker, shard));
+    let mut sent = 0;
+    while broker.seats[0].shard.fan_outs.is_empty() {
+        let send = format!("SEND\ndestination:/topic/a\nttl:500\n\n{}\0", "x".repeat(1000));
+        publishers.iter_mut().for_each(|publisher| publisher.say(send.as_bytes()));
+        sent += publishers.len();
+        broker.run();
+        assert!(sent < 200);
+    }
+    broker.pass(600);
+    let conns = broker.seats[0].shard.conns.iter();
+    let owed: usize = conns.filter_map(|(_, it)| it.deferred.as_ref()).map(|it| it.len()).sum();
+    let expired = broker.seats[0].shard.counters.expired;
+    talk(&mut broker, &mut reader);
+    assert!(broker.seats[0].shard.fan_outs.is_empty());
+    assert_eq!(broker.seats[0].shard.counters.expired - expired, owed as u64);
+    assert!(owed > 0 && messages(&reader) < 2 * sent);
+}
+
+#[test]
+fn a_fan_out_that_waits_for_memory_ends_when_its_message_expires() {
+    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    let mut readers = begin_fan_out_with("ttl:20000\n", &mut broker, &mut publisher, 0);
+    fill_memory(&broker, true);
+    broker.run();
+    broker.pass(21_000);
+    fill_memory(&broker, false);
+    readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+    let heard: usize = readers.iter().map(messages).sum();
+    assert!((1..40).contains(&heard), "{heard}");
+    assert_eq!(broker.seats[0].shard.counters.expired, 1);
     talk(&mut broker, &mut publisher);
     assert_eq!(receipts(&publisher), 1);
 }

@@ -126,6 +126,10 @@ impl Shard {
             let Some(mut stored) = self.fan_outs.take_message(key) else { return };
             self.hand_out();
             self.tails.begin();
+            if stored.is_expired(self.now_ms) {
+                self.counters.expired += 1;
+                self.fan_outs.skip(key);
+            }
             while !self.budget.is_used_up(share)
                 && let Some((group, newest)) = self.fan_outs.next_group(key)
             {
@@ -225,7 +229,10 @@ impl Shard {
     pub(super) fn owe_at_once(&mut self, message: &Message<'_>, member: Member) {
         let key = match self.tails.owed {
             Some(key) => key,
-            None => self.fan_outs.begin(Stored::new(message), Vec::new(), 0),
+            None => {
+                let options = options::options_in(message.headers, self.now_ms);
+                self.fan_outs.begin(Stored::with_options(message, &options), Vec::new(), 0)
+            }
         };
         self.tails.owed = Some(key);
         self.owe(member, key);
@@ -316,7 +323,10 @@ impl Shard {
                         *prepared = Some(fan_out);
                     }
                     let member = Member { conn: conn.index, subscription: subscription.index };
-                    self.deliver_to_one(&stored.message(), group, member);
+                    match stored.is_expired(self.now_ms) {
+                        true => self.counters.expired += 1,
+                        false => self.deliver_to_one(&stored.message(), group, member),
+                    }
                     self.fan_outs.put_back(fan_out, stored);
                 }
                 self.fan_outs.arrived(fan_out);
