@@ -6,8 +6,8 @@
 use std::mem::replace;
 use std::ops::{Index, IndexMut};
 
-/// Items of a page.
-const PAGE: usize = 1024;
+/// Items of a page: few, since most tables are small.
+const PAGE: usize = 64;
 /// No slot.
 const NONE: usize = usize::MAX;
 
@@ -21,15 +21,17 @@ enum Slot<T> {
 /// Items by small numbers, which are used again.
 #[derive(Debug)]
 pub struct Paged<T> {
-    /// All but the last are full.
-    pages: Vec<Vec<Slot<T>>>,
+    /// Of a fixed size, so that an item is found with one check of bounds.
+    pages: Vec<Box<[Slot<T>; PAGE]>>,
+    /// Slots that were ever taken; those behind them are free, and not in the list of these.
+    slots: usize,
     first_free: usize,
     len: usize,
 }
 
 impl<T> Default for Paged<T> {
     fn default() -> Self {
-        Paged { pages: Vec::new(), first_free: NONE, len: 0 }
+        Paged { pages: Vec::new(), slots: 0, first_free: NONE, len: 0 }
     }
 }
 
@@ -44,17 +46,13 @@ impl<T> Paged<T> {
             }
             return at;
         }
-        match self.pages.last_mut().filter(|page| page.len() < PAGE) {
-            Some(page) => page.push(Slot::Taken(item)),
-            None => {
-                // The first one grows as it is needed: most tables are small.
-                let capacity = if self.pages.is_empty() { 1 } else { PAGE };
-                let mut page = Vec::with_capacity(capacity);
-                page.push(Slot::Taken(item));
-                self.pages.push(page);
-            }
+        let at = self.slots;
+        if at == self.pages.len() * PAGE {
+            self.pages.push(Self::empty_page());
         }
-        self.slots() - 1
+        *self.slot_mut(at) = Slot::Taken(item);
+        self.slots += 1;
+        at
     }
 
     /// Takes an item out.
@@ -75,17 +73,22 @@ impl<T> Paged<T> {
         &mut self.pages[at / PAGE][at % PAGE]
     }
 
+    fn empty_page() -> Box<[Slot<T>; PAGE]> {
+        let page: Box<[Slot<T>]> = (0..PAGE).map(|_| Slot::Free(NONE)).collect();
+        page.try_into().unwrap_or_else(|_| unreachable!("it has as many slots as that"))
+    }
+
     /// Numbers that were ever given: those of all items are below.
     #[must_use]
     pub fn slots(&self) -> usize {
-        self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.len())
+        self.slots
     }
 
     /// The item with this number.
     #[must_use]
     #[inline]
     pub fn get(&self, at: usize) -> Option<&T> {
-        match self.pages.get(at / PAGE)?.get(at % PAGE)? {
+        match &self.pages.get(at / PAGE)?[at % PAGE] {
             Slot::Taken(item) => Some(item),
             Slot::Free(_) => None,
         }
@@ -94,7 +97,7 @@ impl<T> Paged<T> {
     /// The item with this number.
     #[inline]
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
-        match self.pages.get_mut(at / PAGE)?.get_mut(at % PAGE)? {
+        match &mut self.pages.get_mut(at / PAGE)?[at % PAGE] {
             Slot::Taken(item) => Some(item),
             Slot::Free(_) => None,
         }
@@ -115,7 +118,8 @@ impl<T> Paged<T> {
 
     /// All of them with their numbers, in the order of these, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
-        self.pages.iter_mut().flatten().enumerate().filter_map(|(at, slot)| match slot {
+        self.pages.iter_mut().flat_map(|page| page.iter_mut()).enumerate().filter_map(|(at, slot)| match slot
+        {
             Slot::Taken(item) => Some((at, item)),
             Slot::Free(_) => None,
         })
@@ -123,7 +127,7 @@ impl<T> Paged<T> {
 
     /// All of them with their numbers, in the order of these.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        self.pages.iter().flatten().enumerate().filter_map(|(at, slot)| match slot {
+        self.pages.iter().flat_map(|page| page.iter()).enumerate().filter_map(|(at, slot)| match slot {
             Slot::Taken(item) => Some((at, item)),
             Slot::Free(_) => None,
         })
