@@ -237,3 +237,61 @@ fn a_message_reaches_subscriptions_that_acknowledge_over_several_turns() {
     assert_eq!(counters(&broker).deliveries, SUBSCRIPTIONS as u64);
     assert!(most < 7000, "{most} deliveries in one turn");
 }
+
+#[test]
+fn subscriptions_that_go_before_they_got_their_last_values_are_not_compared_with_each_other() {
+    const COUNT: usize = 2000;
+    let hour = std::time::Duration::from_secs(3600);
+    let config =
+        Config { outbox_limit: 64 << 10, slow_consumer: SlowConsumer::Block(hour), ..Config::default() };
+    let mut broker = broker(config);
+    let [mut publisher, mut reader] =
+        [0; 2].map(|shard| Client::new(broker.connect(shard).expect("sockets")));
+    publisher.say(LOGIN);
+    reader.say(LOGIN);
+    let body = "x".repeat(1000);
+    for at in 0..COUNT {
+        publisher.say(format!("SEND\ndestination:/topic/{at}\nretain:set\n\n{body}\0").as_bytes());
+    }
+    broker.run();
+    while publisher.read(usize::MAX) {
+        broker.run();
+    }
+    let subscriptions = |broker: &ByHand| broker.left().subscriptions;
+    // It says all that, and reads nothing.
+    let say_all = |broker: &mut ByHand, reader: &mut Client, frames: &str, left: usize| {
+        reader.say(frames.as_bytes());
+        for _ in 0..1000 {
+            broker.turn(0);
+            reader.read(0);
+            if subscriptions(broker) == left {
+                break;
+            }
+        }
+        assert_eq!(subscriptions(broker), left);
+    };
+    let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\n\n\0");
+    say_all(&mut broker, &mut reader, &(0..COUNT).map(subscribe).collect::<String>(), COUNT);
+    broker.run();
+    let before = broker.visits()[0];
+    let stays = |at: &usize| at.is_multiple_of(20);
+    let unsubscribe = |at| format!("UNSUBSCRIBE\nid:{at}\n\n\0");
+    let leaving = (0..COUNT).filter(|at| !stays(at)).map(unsubscribe).collect::<String>();
+    say_all(&mut broker, &mut reader, &leaving, COUNT / 20);
+    let visits = broker.visits()[0] - before;
+    assert!(visits < 100 * COUNT, "{visits} visits");
+    broker.run();
+    for _ in 0..10_000 {
+        if !reader.read(usize::MAX) {
+            break;
+        }
+        broker.run();
+    }
+    let heard = reader.heard().filter(|line| line.contains("retained:true"));
+    let heard: Vec<&str> = heard.filter_map(|line| line.split("destination:/topic/").nth(1)).collect();
+    let numbers = heard.iter().filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok());
+    let mut numbers: Vec<usize> = numbers.filter(stays).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..COUNT).filter(stays).collect::<Vec<_>>());
+    assert!(heard.len() < COUNT / 10, "{} were there in time", heard.len());
+}

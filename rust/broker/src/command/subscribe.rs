@@ -204,7 +204,8 @@ impl Shard {
                 // What it starts from stands before its RECEIPT, so bytes do not hold it back.
                 let lent = if wanted.ack == AckMode::Auto { Credit::UNLIMITED - credit.bytes } else { 0 };
                 credit.bytes += lent;
-                receiver.catching_up = Some(CatchingUp { waiting: others + 1, asked: 0, bytes_lent: lent });
+                receiver.catching_up =
+                    Some(CatchingUp { waiting: others + 1, asked: 0, wanting: 0, bytes_lent: lent });
                 self.home.hold_live_back(queue);
             }
             self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit);

@@ -71,6 +71,8 @@ pub struct CatchingUp {
     pub waiting: usize,
     /// Homes that were asked for more, as bits.
     pub asked: u64,
+    /// Homes that have more, and for which its connection has it on its list, as bits.
+    pub wanting: u64,
     /// Credit in bytes that it gives back at the end.
     pub bytes_lent: i64,
 }

@@ -17,6 +17,7 @@ use crate::queue::mail::QueueMail;
 use crate::queue::parts::Queue;
 use crate::queue::replay::{Replay, Step, Visits, WINDOW_BYTES};
 use crate::queue::{Subscriber, SubscriptionKey};
+use crate::router::receiver::CatchingUp;
 
 /// Names that one replay looks at before the next one goes on.
 const VISITS_MAX: usize = 2000;
@@ -84,6 +85,8 @@ impl Replays {
 pub struct Pulls {
     /// Its subscriptions for which homes have more, in turn.
     wanting: VecDeque<(SubscriptionKey, ShardId)>,
+    /// Those of `wanting` whose subscription has gone: less than half of them.
+    gone: usize,
     /// Windows on their way.
     windows: usize,
     /// Those of `wanting` that have not been looked at since something changed.
@@ -179,10 +182,17 @@ impl Shard {
             return self.tell(home, QueueMail::BacklogMore(subscriber)); // a durable subscription keeps it anyway
         }
         self.window_has_come(home, key);
-        if let Some(conn) = self.conns.get_mut(conn) {
-            conn.pulls.get_or_insert_default().wanting.push_back((key, home));
+        if let Some(catching_up) = self.catching_up(key) {
+            catching_up.wanting |= home.bit();
+            if let Some(conn) = self.conns.get_mut(conn) {
+                conn.pulls.get_or_insert_default().wanting.push_back((key, home));
+            }
         }
         self.pull_backlog(conn);
+    }
+
+    fn catching_up(&mut self, key: SubscriptionKey) -> Option<&mut CatchingUp> {
+        self.router.subscription_mut(key)?.receiver.as_mut()?.catching_up.as_mut()
     }
 
     /// What a home was asked for is here.
@@ -250,7 +260,10 @@ impl Shard {
     fn pull(&mut self, key: ConnKey, subscription: SubscriptionKey, home: ShardId) {
         let subscriber = Subscriber { shard: self.id, key: subscription };
         let Some(found) = self.router.subscription_mut(subscription) else {
-            return self.tell(home, QueueMail::BacklogStop(subscriber));
+            if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+                pulls.gone = pulls.gone.saturating_sub(1);
+            }
+            return; // the home was told when it went
         };
         let receiver = found.receiver.as_deref_mut();
         let Some((catching_up, queue)) =
@@ -261,6 +274,7 @@ impl Shard {
         let has_some = self.home.queue(queue).is_some_and(Queue::has_first);
         if !has_some {
             catching_up.asked |= home.bit();
+            catching_up.wanting &= !home.bit();
         }
         if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             if has_some {
@@ -293,11 +307,10 @@ impl Shard {
         }
     }
 
-    /// A connection ends: homes that wait for its word have no more to do.
+    /// A connection ends, and asks for no more; homes are told as its subscriptions go.
     pub(super) fn forget_pulls(&mut self, key: ConnKey) {
-        let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.take()) else { return };
-        for (key, home) in pulls.wanting {
-            self.tell(home, QueueMail::BacklogStop(Subscriber { shard: self.id, key }));
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.pulls = None;
         }
     }
 
@@ -306,20 +319,22 @@ impl Shard {
         for home in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
             self.window_has_come(home, key);
         }
-        let Some(pulls) = self.conns.get_mut(conn).and_then(|conn| conn.pulls.as_mut()) else { return };
-        let mut homes = Vec::new();
-        pulls.wanting.retain(|(other, home)| {
-            let stays = *other != key;
-            if !stays {
-                homes.push(*home);
+        let wanting = self.catching_up(key).map_or(0, |found| std::mem::take(&mut found.wanting));
+        for home in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
+            if wanting & home.bit() != 0 {
+                self.tell(home, QueueMail::BacklogStop(Subscriber { shard: self.id, key }));
             }
-            stays
-        });
-        pulls.unasked = pulls.unasked.min(pulls.wanting.len());
-        self.budget.visit(pulls.wanting.len());
-        for home in homes {
-            self.tell(home, QueueMail::BacklogStop(Subscriber { shard: self.id, key }));
         }
+        let Some(pulls) = self.conns.get_mut(conn).and_then(|conn| conn.pulls.as_mut()) else { return };
+        pulls.gone += wanting.count_ones() as usize;
+        if 2 * pulls.gone < pulls.wanting.len() || pulls.gone == 0 {
+            return; // many that go one after the other would have it walked again and again
+        }
+        self.budget.visit(pulls.wanting.len());
+        let router = &mut self.router;
+        pulls.wanting.retain(|(other, _)| *other != key && router.subscription_mut(*other).is_some());
+        pulls.gone = 0;
+        pulls.unasked = pulls.unasked.min(pulls.wanting.len());
     }
 }
 
