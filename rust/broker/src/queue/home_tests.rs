@@ -163,6 +163,30 @@ fn a_queue_is_idle_from_the_moment_its_last_message_expired() {
 }
 
 #[test]
+fn what_is_left_of_the_overdue_queues_up_behind_the_deadlines_of_others() {
+    let mut home = home();
+    let queue = home.create(b"/queue/dlq/a", QueueKind::Work);
+    for at in 0..1000 {
+        let mut message = stored("/queue/dlq/a", at, 1);
+        message.expires_ms = 10 + at as u64 / 500;
+        home.enqueue(queue, message);
+    }
+    home.set_time(100);
+    home.effects.clear();
+    let mut meets = 0;
+    while home.queue(queue).is_some_and(|queue| queue.size() > 0) && meets < 10 {
+        home.meet(queue);
+        meets += 1;
+        let timers = take(&mut home.effects).into_iter().filter_map(|effect| match effect {
+            Effect::Timer(at_ms, _) => Some(at_ms),
+            _ => None,
+        });
+        assert!(timers.min().is_some_and(|at_ms| at_ms >= 100), "after {meets}");
+    }
+    assert_eq!((meets, home.counts.expired), (4, 1000));
+}
+
+#[test]
 fn a_refused_message_finds_a_consumer_that_has_got_credit_in_the_same_turn() {
     let mut home = home();
     let queue = home.create(b"/queue/a", QueueKind::Work);

@@ -68,7 +68,8 @@ impl Home {
     pub(super) fn rearm(&mut self, key: QueueKey) {
         let Some(queue) = self.queues.get(key) else { return };
         let idle = if queue.is_idle() { self.expires_idle(queue) } else { u64::MAX };
-        let next_ms = queue.pending.next_ms().unwrap_or(u64::MAX).min(idle);
+        // What is overdue here queues up behind what is overdue elsewhere.
+        let next_ms = queue.pending.next_ms().unwrap_or(u64::MAX).min(idle).max(self.now_ms);
         if let Some(queue) = self.queues.get_mut(key)
             && next_ms < queue.deadline_ms
         {
