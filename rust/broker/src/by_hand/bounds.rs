@@ -214,6 +214,36 @@ fn what_expires_together_goes_over_several_turns_and_reaches_nobody() {
 }
 
 #[test]
+fn what_expires_in_one_queue_goes_over_several_turns() {
+    const COUNT: u64 = 40_000;
+    let mut broker = broker(Config::default());
+    let mut publisher = Client::new(broker.connect(0).expect("sockets"));
+    publisher.say(LOGIN);
+    for at in 0..COUNT {
+        publisher.say(format!("SEND\ndestination:/queue/a\nttl:60000\n\n{at}\0").as_bytes());
+        if at % 100 == 0 {
+            broker.turn(0);
+        }
+    }
+    for _ in 0..COUNT {
+        broker.run();
+        if !publisher.read(usize::MAX) {
+            break;
+        }
+    }
+    broker.pass(120_000);
+    let mut gone = 0;
+    for turn in 1..=1000 {
+        let before = counters(&broker).queue_expired;
+        broker.turn(0);
+        let now = counters(&broker).queue_expired - before;
+        assert!(now < 25_000, "{now} went in turn {turn}");
+        gone += now;
+    }
+    assert_eq!(gone, COUNT);
+}
+
+#[test]
 fn a_message_reaches_subscriptions_that_acknowledge_over_several_turns() {
     const SUBSCRIPTIONS: usize = 9000;
     let mut broker = broker(Config { max_subscriptions: SUBSCRIPTIONS, ..Config::default() });

@@ -5,6 +5,8 @@ use super::home::Home;
 use super::parts::{Consumed, Credit, Delivery, Effect, Queue, Taker};
 use super::{ConsumerKey, PatternKey, QueueKey, Subscriber};
 
+/// Visits after which a call looks at nothing more.
+const VISITS_MAX: usize = 2000;
 /// Queues that are looked at for each delivery that a call may make, at most.
 const LOOKS_PER_DELIVERY: usize = 16;
 /// Expired messages that are taken out of one queue at a time.
@@ -45,7 +47,9 @@ impl Home {
     pub fn dispatch(&mut self, deliveries_max: usize) -> usize {
         let mut left = deliveries_max;
         let looked_max = self.looked.saturating_add(deliveries_max.saturating_mul(LOOKS_PER_DELIVERY) as u64);
-        while left > 0 && self.looked < looked_max {
+        // A queue may have very many expired messages, or patterns to be matched with.
+        let visited_max = self.visited.saturating_add(VISITS_MAX);
+        while left > 0 && self.looked < looked_max && self.visited < visited_max {
             // First, so that a message that one consumer refused finds another one.
             if let Some(pattern) = self.unserved.pop_front() {
                 self.serve_starved(pattern);
