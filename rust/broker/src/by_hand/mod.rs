@@ -13,6 +13,8 @@ mod ack_tests;
 #[cfg(test)]
 mod bounds;
 pub mod client;
+#[cfg(test)]
+mod memory_tests;
 pub mod routes;
 pub mod script;
 

@@ -56,9 +56,9 @@ impl Shard {
         self.budget.visit(self.router.take_visited());
     }
 
-    /// Refuses a subscription that would take what is held over 95 % of `memory_limit`: nothing but its client can end
-    /// it, so it is no use to wait. Where it is messages that fill memory, only consumers free it, and they begin with
-    /// a SUBSCRIBE: what SENDs leave, the last twentieth, is theirs, as long as subscriptions are not what fills it.
+    /// Refuses a subscription for which memory has no room. Where it is messages that fill memory, only consumers free
+    /// it, and they begin with a SUBSCRIBE: small ones may take it to the limit, as long as subscriptions are not what
+    /// fills it.
     ///
     /// # Errors
     /// `E-MEMORY`.
@@ -67,35 +67,41 @@ impl Shard {
         name: &[u8],
         id: &[u8],
     ) -> Result<(), ProtocolError> {
-        let refused = self.require_memory_for(name, id);
-        let last_twentieth = self.config.memory_limit / 20;
+        let limit = self.config.memory_limit;
         let subscriptions = (self.router.subscriptions.len() + 1) * self.shared_len();
         let late = (subscriptions * LATE_SUBSCRIPTION_BYTES) as u64;
-        let wanted = wanted_bytes(name, id);
-        // Input that waits goes when there is room again, and has a bound of its own.
-        let held =
-            self.shared.memory.load(Ordering::Relaxed) - self.shared.unfinished.load(Ordering::Relaxed);
-        let kept = u64::try_from(held).unwrap_or(0);
-        let has_room = kept.saturating_add(wanted as u64) <= self.config.memory_limit;
-        if wanted <= LATE_SUBSCRIPTION_BYTES && late <= last_twentieth && has_room {
-            return Ok(());
+        if wanted_bytes(name, id) > LATE_SUBSCRIPTION_BYTES || late > limit / 20 {
+            return self.require_memory_for(name, id);
         }
-        refused
+        self.count_memory();
+        // Input that waits goes when there is room again, and has a bound of its own.
+        let input = self.shared.unfinished.load(Ordering::Relaxed);
+        self.require_memory_up_to(limit, name, id, self.shared.memory.load(Ordering::Relaxed) - input)
     }
 
-    /// Refuses a name that would take what is held over 95 % of `memory_limit`: nothing but its client can end it, so
-    /// it is no use to wait.
+    /// Refuses a name that would take what is held over 90 % of `memory_limit`: nothing but its client can end it, so
+    /// it is no use to wait, and what passes straight through goes on until 95 %.
     ///
     /// # Errors
     /// `E-MEMORY`.
     pub(crate) fn require_memory_for(&mut self, name: &[u8], id: &[u8]) -> Result<(), ProtocolError> {
         self.count_memory();
-        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
         let held = self.shared.memory.load(Ordering::Relaxed);
-        let wanted = i64::try_from(wanted_bytes(name, id)).unwrap_or(i64::MAX);
-        if held.saturating_add(wanted) <= limit / 100 * 95 {
+        self.require_memory_up_to(self.config.memory_limit / 10 * 9, name, id, held)
+    }
+
+    fn require_memory_up_to(
+        &self,
+        most: u64,
+        name: &[u8],
+        id: &[u8],
+        held: i64,
+    ) -> Result<(), ProtocolError> {
+        let held = u64::try_from(held).unwrap_or(0);
+        if held.saturating_add(wanted_bytes(name, id) as u64) <= most {
             return Ok(());
         }
+        let limit = self.config.memory_limit;
         let text = format!("{held} bytes are held, memory_limit is {limit}: no room for another name");
         Err(ProtocolError::new(Code::Memory, text))
     }
