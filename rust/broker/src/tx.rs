@@ -47,15 +47,6 @@ impl Operation {
             Operation::Ack { .. } => ACK_BYTES,
         }
     }
-
-    /// The parts of an ACK or NACK.
-    #[must_use]
-    pub fn into_ack(self) -> Option<(SubscriptionKey, u64, Verdict)> {
-        match self {
-            Operation::Ack { subscription, number, verdict } => Some((subscription, number, verdict)),
-            Operation::Send(..) => None,
-        }
-    }
 }
 
 /// A COMMIT that is not decided yet.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::ByHand;
 use crate::config::Config;
+use crate::tx::Committing;
 
 /// Deliveries in flight: more than two turns' worth.
 const COUNT: usize = 45_000;
@@ -194,4 +195,86 @@ fn what_many_subscriptions_held_goes_over_several_turns() {
     }
     let most = held.windows(2).map(|pair| pair[0] - pair[1]).max().expect("two");
     assert!(most < held[0] / 2, "{held:?}");
+}
+
+/// Says frames as the socket takes them, with turns in between.
+fn say_all(broker: &mut ByHand, client: &mut UnixStream, frames: &str) {
+    let mut left = frames.as_bytes();
+    while !left.is_empty() {
+        match client.write(left) {
+            Ok(taken) => left = &left[taken..],
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        broker.turn(0);
+    }
+}
+
+/// A connection has committed that it rejects all but every tenth of what it holds of a destination, and is lost while
+/// that takes effect. Returns how much came back, and how much became dead letters.
+fn lose_while_a_commit_takes_effect(destination: &str, dead_letters: &str) -> [usize; 2] {
+    let config = Config { writers: 1, redelivery_delay: Duration::ZERO, ..Config::default() };
+    let mut broker = ByHand::new(config).expect("polls");
+    let [mut holder, mut bystander] = [0, 0].map(|shard| broker.connect(shard).expect("sockets"));
+    holder.write_all(CONNECT).expect("room");
+    bystander.write_all(CONNECT).expect("room");
+    let subscribe = format!(
+        "SUBSCRIBE\nid:t\ndestination:/topic/t\n\n\0SUBSCRIBE\nid:0\ndestination:{destination}\n\
+        ack:client-individual\nprefetch-count:0\n\n\0"
+    );
+    say_all(&mut broker, &mut holder, &subscribe);
+    let mut heard = String::new();
+    for start in (0..COUNT).step_by(100) {
+        let sends = (start..start + 100).map(|at| format!("SEND\ndestination:{destination}\n\n{at}\0"));
+        say_all(&mut broker, &mut bystander, &sends.collect::<String>());
+        broker.run();
+        heard += &read(&mut holder);
+    }
+    let ids: Vec<&str> = heard.lines().filter_map(|line| line.strip_prefix("ack:")).collect();
+    assert_eq!(ids.len(), COUNT);
+    let nacked = ids.iter().enumerate().filter(|(at, _)| at % 10 > 0);
+    let nacks = nacked.map(|(_, id)| format!("NACK\nid:{id}\ntransaction:t\nrequeue:false\n\n\0"));
+    let begin = "BEGIN\ntransaction:t\n\n\0".to_owned();
+    say_all(&mut broker, &mut holder, &(begin + &nacks.collect::<String>()));
+    broker.run();
+    holder.write_all(b"COMMIT\ntransaction:t\n\n\0").expect("room");
+    let takes_effect = |broker: &ByHand| {
+        let mut conns = broker.seats[0].shard.conns.iter();
+        conns.any(|(_, conn)| matches!(conn.committing, Some(Committing::Applying)))
+    };
+    while !takes_effect(&broker) {
+        broker.turn(0);
+    }
+    // It is found to be gone when something is written to it.
+    drop(holder);
+    bystander.write_all(b"SEND\ndestination:/topic/t\n\nx\0").expect("room");
+    for turn in 0..100 {
+        let before = broker.visits()[0];
+        broker.turn(0);
+        let visits = broker.visits()[0] - before;
+        assert!(visits < 25_000, "{visits} in turn {turn}");
+    }
+    assert_eq!((broker.left().connections, broker.left().subscriptions), (1, 0));
+    let private = broker.left().queues.iter().filter(|name| name.is_empty()).count();
+    assert_eq!(private, 0, "a queue of its own goes with it");
+    [destination, dead_letters].map(|name| {
+        let mut consumer = broker.connect(0).expect("sockets");
+        consumer.write_all(CONNECT).expect("room");
+        say_all(&mut broker, &mut consumer, &format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0"));
+        let mut heard = String::new();
+        loop {
+            broker.run();
+            match read(&mut consumer) {
+                more if more.is_empty() => return heard.matches("MESSAGE\n").count(),
+                more => heard += &more,
+            }
+        }
+    })
+}
+
+#[test]
+fn what_a_lost_connection_has_committed_takes_effect_over_several_turns() {
+    let counts = lose_while_a_commit_takes_effect("/queue/a", "/queue/dlq/a");
+    assert_eq!(counts, [COUNT / 10, COUNT - COUNT / 10]);
+    let counts = lose_while_a_commit_takes_effect("/topic/a", "/queue/dlq/topic/a");
+    assert_eq!(counts, [0, COUNT - COUNT / 10], "a subscription's own queue goes with it");
 }

@@ -12,13 +12,25 @@ use stompica_proto::{ProtocolError, Version};
 use super::Flow;
 use crate::ids::ConnKey;
 use crate::queue::SubscriptionKey;
-use crate::queue::unacked::TakenOnes;
+use crate::queue::unacked::{TakenOnes, Unacked};
 use crate::router::group::SubscriptionIndex;
+use crate::router::receiver::{Receiver, Retries};
 use crate::shard::Shard;
 use crate::tx::{Operation, Verdict};
 
 /// Deliveries that are acknowledged before the turn's budget is looked at again.
 const PORTION: usize = 256;
+
+/// Takes out what an ACK or NACK covers, or a portion of it; and whether that was all.
+fn take_portion(unacked: &mut Unacked, ack: AckMode, number: u64) -> (TakenOnes, bool) {
+    let taken: TakenOnes = match ack {
+        AckMode::Client => unacked.take_through(number, PORTION),
+        _ => unacked.take(number).into_iter().collect(),
+    };
+    // In a portion the one that is named comes last.
+    let is_done = taken.len() < PORTION || !unacked.holds(number);
+    (taken, is_done)
+}
 
 /// The two numbers at the end of an id: slot and number.
 fn numbers(id: &[u8]) -> Option<(u32, u64)> {
@@ -141,35 +153,57 @@ impl Shard {
     ) -> bool {
         loop {
             let Some(found) = self.router.subscription_mut(subscription) else { return true };
-            let cumulative = found.ack == AckMode::Client;
             let Some(receiver) = found.receiver.as_deref_mut() else { return true };
-            let taken: TakenOnes = match cumulative {
-                true => receiver.unacked.take_through(number, PORTION),
-                false => receiver.unacked.take(number).into_iter().collect(),
-            };
-            // In a portion the one that is named comes last.
-            let is_done = taken.len() < PORTION || !receiver.unacked.holds(number);
+            let (taken, is_done) = take_portion(&mut receiver.unacked, found.ack, number);
+            let retries = Retries::of(receiver);
             self.budget.visit(taken.len());
             if let Some(flight) = self.conns.get_mut(key).and_then(|conn| conn.flight.as_mut()) {
                 flight.unacked -= taken.len();
                 flight.is_acknowledging = !is_done;
             }
-            self.carry_out_verdict(subscription, verdict, taken);
+            self.carry_out_verdict(subscription, retries, verdict, taken);
             if is_done || self.budget.is_half_spent() {
                 return is_done;
             }
         }
     }
 
-    fn carry_out_verdict(&mut self, subscription: SubscriptionKey, verdict: Verdict, taken: TakenOnes) {
+    /// The same for a subscription that has gone meanwhile: this is what was left of it.
+    pub(crate) fn acknowledge_late(
+        &mut self,
+        (key, ack, receiver): (SubscriptionKey, AckMode, &mut Receiver),
+        number: u64,
+        verdict: Verdict,
+    ) -> bool {
+        loop {
+            let (taken, is_done) = take_portion(&mut receiver.unacked, ack, number);
+            self.budget.visit(taken.len());
+            self.carry_out_verdict(key, Retries::of(receiver), verdict, taken);
+            if is_done || self.budget.is_half_spent() {
+                return is_done;
+            }
+        }
+    }
+
+    fn carry_out_verdict(
+        &mut self,
+        subscription: SubscriptionKey,
+        retries: Retries,
+        verdict: Verdict,
+        taken: TakenOnes,
+    ) {
         match verdict {
             Verdict::Accepted => {
                 self.counters.acked += taken.len() as u64;
                 self.settle(subscription, taken);
             }
-            Verdict::Failed | Verdict::Rejected => {
+            Verdict::Failed => {
                 self.counters.nacked += taken.len() as u64;
-                self.give_back_failed(subscription, taken, verdict == Verdict::Rejected);
+                self.give_back_failed(subscription, retries, taken);
+            }
+            Verdict::Rejected => {
+                self.counters.nacked += taken.len() as u64;
+                self.give_back_failed(subscription, Retries { deliveries_max: 0, ..retries }, taken);
             }
         }
     }

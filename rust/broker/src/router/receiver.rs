@@ -27,6 +27,23 @@ pub struct Lending {
     pub wanting: VecDeque<(ShardId, ConsumerKey)>,
 }
 
+/// What becomes of the deliveries of a consumer that fail.
+#[derive(Clone, Copy, Debug)]
+pub struct Retries {
+    /// Its own `max-deliveries`; 0: they are not delivered again.
+    pub deliveries_max: u32,
+    /// Its own `redelivery-delay`, in milliseconds.
+    pub delay_ms: u64,
+}
+
+impl Retries {
+    /// As a consumer has asked for them.
+    #[must_use]
+    pub fn of(receiver: &Receiver) -> Self {
+        Retries { deliveries_max: receiver.deliveries_max, delay_ms: receiver.delay_ms }
+    }
+}
+
 /// The state of a consumer at its own shard.
 #[derive(Debug)]
 pub struct Receiver {

@@ -1,7 +1,8 @@
 //! A COMMIT that was decided takes effect, over as many turns as it needs; nothing can fail any more.
 
-use std::collections::VecDeque;
-use std::mem::take;
+use std::collections::{BTreeMap, VecDeque};
+
+use stompica_proto::session::AckMode;
 
 use super::Shard;
 use super::commit::OPERATION_VISITS;
@@ -14,7 +15,8 @@ use crate::plan::{Place, Plan};
 use crate::queue::SubscriptionKey;
 use crate::queue::mail::{Placed, QueueMail};
 use crate::queue::stored::Stored;
-use crate::tx::{Commit, Committing, Operation, Verdict};
+use crate::router::receiver::Receiver;
+use crate::tx::{Commit, Operation, Verdict};
 
 /// A COMMIT that was decided, as far as it has not taken effect.
 #[derive(Debug)]
@@ -31,44 +33,26 @@ pub(super) struct Applying {
     out: Vec<(ShardId, Vec<Placed>)>,
     /// Messages to topics that are on their way to their receivers.
     going: Vec<FanOutKey>,
+    late: LateOnes,
 }
+
+/// What is left of subscriptions that went while a COMMIT of theirs takes effect: how they acknowledge, and what they held.
+pub(super) type LateOnes = BTreeMap<SubscriptionKey, (AckMode, Box<Receiver>)>;
 
 impl Applying {
     pub(super) fn new(key: ConnKey, commit: Commit) -> Self {
         let Commit { token, operations, plan, receipt, .. } = commit;
         let out = plan.homes().map(|home| (home, Vec::new())).collect();
         let operations = operations.into_iter().enumerate().collect();
-        Applying { key, token, operations, acks: VecDeque::new(), plan, receipt, out, going: Vec::new() }
-    }
-
-    /// Whose it is.
-    pub(super) fn conn(&self) -> ConnKey {
-        self.key
+        let (acks, going, late) = (VecDeque::new(), Vec::new(), LateOnes::new());
+        Applying { key, token, operations, acks, plan, receipt, out, going, late }
     }
 }
 
 impl Shard {
-    /// A connection that is about to lose its subscriptions has acknowledged what a COMMIT says that was decided.
-    pub(super) fn finish_acks(&mut self, key: ConnKey) {
-        let committing = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
-        if !matches!(committing, Some(Committing::Applying)) {
-            return;
-        }
-        let Some(applying) = self.jobs.applying(key) else { return };
-        let mut acks = take(&mut applying.acks);
-        let rest = take(&mut applying.operations).into_iter();
-        let (later, sends): (VecDeque<_>, _) =
-            rest.partition(|(_, one)| matches!(one, Operation::Ack { .. }));
-        applying.operations = sends;
-        acks.extend(later.into_iter().filter_map(|(_, one)| one.into_ack()));
-        for (subscription, number, verdict) in acks {
-            while !self.acknowledge(key, subscription, number, verdict) {}
-        }
-    }
-
     /// Goes on with a COMMIT that was decided, as far as the turn allows; nothing can fail any more.
     pub(super) fn apply(&mut self, mut applying: Box<Applying>) {
-        let key = applying.key;
+        applying.late.append(&mut self.jobs.late.remove(&applying.key).unwrap_or_default());
         self.fan_outs.in_order = true;
         let mut is_done = false;
         while !self.budget.is_exhausted() || applying.plan.is_open() {
@@ -91,19 +75,44 @@ impl Shard {
         }
         self.fan_outs.in_order = false;
         self.batch.join(false);
-        match is_done && self.apply_acks(key, &mut applying.acks) {
+        match is_done && self.apply_acks(&mut applying) && self.give_back_late(&mut applying.late) {
             true => self.conclude(applying),
             false => self.jobs.push(Job::Apply(applying)),
         }
     }
 
     /// Goes on with the ACKs and NACKs of a COMMIT, as far as the turn allows. Returns whether they are done.
-    fn apply_acks(&mut self, key: ConnKey, acks: &mut VecDeque<(SubscriptionKey, u64, Verdict)>) -> bool {
+    fn apply_acks(&mut self, applying: &mut Applying) -> bool {
+        let Applying { key, acks, late, .. } = applying;
         while let Some((subscription, number, verdict)) = acks.front().copied() {
-            if self.budget.is_exhausted() || !self.acknowledge(key, subscription, number, verdict) {
+            if self.budget.is_exhausted() {
+                return false;
+            }
+            let is_done = match late.get_mut(&subscription) {
+                Some((ack, receiver)) => {
+                    self.acknowledge_late((subscription, *ack, receiver), number, verdict)
+                }
+                None => self.acknowledge(*key, subscription, number, verdict),
+            };
+            if !is_done {
                 return false;
             }
             acks.pop_front();
+        }
+        true
+    }
+
+    /// What subscriptions held that have gone, and the COMMIT does not acknowledge, goes back. Returns whether that is done.
+    fn give_back_late(&mut self, late: &mut LateOnes) -> bool {
+        while !late.is_empty() {
+            if self.budget.is_exhausted() {
+                return false;
+            }
+            self.budget.visit(OPERATION_VISITS);
+            if let Some((_, (_, receiver))) = late.pop_first() {
+                let Receiver { own_queue, unacked, .. } = *receiver;
+                self.give_back_rest(own_queue, unacked);
+            }
         }
         true
     }

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use stompica_proto::decode::masked_head;
 use stompica_proto::encode::Offender;
+use stompica_proto::session::AckMode;
 use stompica_proto::{Command, Frame, ProtocolError, ws};
 
 use super::Shard;
@@ -26,10 +27,11 @@ use crate::log::Level;
 use crate::outbox::Kind;
 use crate::queue::mail::QueueMail;
 use crate::queue::unacked::Unacked;
-use crate::queue::{Subscriber, SubscriptionKey};
+use crate::queue::{QueueKey, Subscriber, SubscriptionKey};
 use crate::router::Holdup;
 use crate::router::group::Place;
 use crate::router::receiver::{Feed, Receiver};
+use crate::tx::Committing;
 
 /// Longest wait for the peer to close after the write side was shut.
 pub(super) const LINGER_MS: u64 = 2000;
@@ -148,7 +150,6 @@ impl Shard {
     pub(super) fn forget_subscriptions(&mut self, key: ConnKey) {
         self.forget_deferred(key);
         self.forget_pulls(key);
-        self.finish_acks(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.subscriptions.is_empty() {
             return;
@@ -194,24 +195,48 @@ impl Shard {
             if receiver.armed {
                 self.timers.cancel(Due::Subscription(key));
             }
-            self.detach(&receiver, Subscriber { shard: self.id, key }, held);
+            self.detach(&receiver, Subscriber { shard: self.id, key });
+            self.give_back_held(conn, (key, subscription.ack, receiver), held);
         }
         if let Some(name) = last {
             self.tell_disinterest(&name);
         }
     }
 
-    fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber, held: Unacked) {
-        if let Some(queue) = receiver.own_queue {
-            self.home.detach(subscriber);
-            self.home.delete(queue);
-            return self.return_deliveries(Fate::Drop, held);
-        }
+    fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber) {
         match receiver.feed {
+            _ if receiver.own_queue.is_some() => self.home.detach(subscriber),
             Feed::One(home) => self.tell(home, QueueMail::Detach(subscriber)),
             Feed::All => self.tell_everyone(|| QueueMail::Detach(subscriber)),
         }
-        self.return_deliveries(Fate::GiveBack, held);
+    }
+
+    /// What a subscription held that has ended goes back; what a COMMIT says that takes effect comes first.
+    fn give_back_held(
+        &mut self,
+        conn: ConnKey,
+        (key, ack, mut receiver): (SubscriptionKey, AckMode, Box<Receiver>),
+        held: Unacked,
+    ) {
+        let committing = self.conns.get(conn).and_then(|conn| conn.committing.as_ref());
+        if held.len() > 0 && matches!(committing, Some(Committing::Applying)) {
+            receiver.unacked = held;
+            self.jobs.late.entry(conn).or_default().insert(key, (ack, receiver));
+        } else {
+            self.give_back_rest(receiver.own_queue, held);
+        }
+    }
+
+    /// Nobody acknowledges these deliveries any more.
+    pub(super) fn give_back_rest(&mut self, own_queue: Option<QueueKey>, held: Unacked) {
+        let fate = match own_queue {
+            Some(queue) => {
+                self.home.delete(queue);
+                Fate::Drop
+            }
+            None => Fate::GiveBack,
+        };
+        self.return_deliveries(fate, held);
     }
 }
 

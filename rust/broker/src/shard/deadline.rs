@@ -12,6 +12,7 @@ use crate::ids::ConnKey;
 use crate::io::conn::{Conn, Phase, Transport};
 use crate::queue::SubscriptionKey;
 use crate::queue::unacked::TakenOnes;
+use crate::router::receiver::Retries;
 
 /// A refused connection has this long to show whether it speaks HTTP.
 const REFUSAL_MS: u64 = 1000;
@@ -76,6 +77,7 @@ impl Shard {
             receiver.armed = true;
             return self.timers.set(now_ms + GRACE_MS, Due::Subscription(key));
         }
+        let retries = Retries::of(receiver);
         let mut late = TakenOnes::new();
         while let Some((number, delivered_ms)) = receiver.unacked.oldest() {
             let at_ms = delivered_ms.saturating_add(timeout_ms);
@@ -92,7 +94,7 @@ impl Shard {
         if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
             flight.unacked -= late.len();
         }
-        self.give_back_failed(key, late, false);
+        self.give_back_failed(key, retries, late);
     }
 
     /// `ack_timeout` has changed: looks at whoever has deliveries in flight, with the other deadlines.

@@ -1,10 +1,10 @@
 //! Work that goes on over several turns: the COMMIT of a connection here, the room that this home keeps for any
 //! connection, and other walks over many items. Each job does a part and queues up again behind the others.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use super::Shard;
-use super::apply::Applying;
+use super::apply::{Applying, LateOnes};
 use super::assembly::Assembly;
 use super::orphans::Orphans;
 use super::reserve::Prepared;
@@ -36,6 +36,8 @@ pub(super) enum Job {
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     waiting: VecDeque<Job>,
+    /// What is left of subscriptions whose connection has lost them while its COMMIT takes effect.
+    pub(super) late: HashMap<ConnKey, LateOnes>,
 }
 
 impl Jobs {
@@ -56,14 +58,6 @@ impl Jobs {
     /// Whether nothing is left over.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
-    }
-
-    /// What a connection's COMMIT has still to do.
-    pub(super) fn applying(&mut self, key: ConnKey) -> Option<&mut Applying> {
-        self.waiting.iter_mut().find_map(|job| match job {
-            Job::Apply(applying) if applying.conn() == key => Some(&mut **applying),
-            _ => None,
-        })
     }
 }
 

@@ -26,6 +26,7 @@ use crate::queue::unacked::{Origin, Taken, TakenOnes};
 use crate::queue::{ConsumerKey, Subscriber, SubscriptionKey};
 use crate::router::destination::shown;
 use crate::router::group::Framing;
+use crate::router::receiver::Retries;
 
 /// No home is lent more than this at a time, in messages.
 const LOAN_MAX: i64 = 64;
@@ -244,11 +245,9 @@ impl Shard {
         self.lend(key);
     }
 
-    /// Gives deliveries back that failed: NACK, or `ack_timeout`. Those that are `rejected` are not delivered again.
-    pub(crate) fn give_back_failed(&mut self, key: SubscriptionKey, taken: TakenOnes, rejected: bool) {
-        let Some(receiver) = self.router.receiver_mut(key.index) else { return };
-        let deliveries_max = if rejected { 0 } else { receiver.deliveries_max };
-        let delay_ms = receiver.delay_ms;
+    /// Gives deliveries back that failed: NACK, or `ack_timeout`.
+    pub(crate) fn give_back_failed(&mut self, key: SubscriptionKey, retries: Retries, taken: TakenOnes) {
+        let Retries { deliveries_max, delay_ms } = retries;
         for Taken { origin, stored, .. } in taken {
             let credit = self.credit_for(key, &stored);
             let why = GivenBack::Failed { deliveries_max, delay_ms, credit };
@@ -258,9 +257,10 @@ impl Shard {
     }
 
     /// What may be sent in place of a message that is settled or given back, at the home it came from; a consumer of a
-    /// pattern keeps it for a home that wants it more.
+    /// pattern keeps it for a home that wants it more, and one that has gone gets nothing.
     fn credit_for(&mut self, key: SubscriptionKey, stored: &Stored) -> Credit {
-        let Some(receiver) = self.router.receiver_mut(key.index) else { return Credit::default() };
+        let found = self.router.subscription_mut(key).and_then(|found| found.receiver.as_deref_mut());
+        let Some(receiver) = found else { return Credit::default() };
         let bytes = if receiver.bytes_on_ack { stored.size() as i64 } else { 0 };
         match receiver.lending.as_mut().filter(|lending| !lending.wanting.is_empty()) {
             Some(lending) => {
