@@ -21,9 +21,24 @@ impl<T> Default for Line<T> {
 impl<T> Line<T> {
     /// Adds one behind all others; returns its place.
     pub(super) fn push(&mut self, one: T) -> u64 {
-        self.last += 1;
+        self.push_behind(0, one)
+    }
+
+    /// The same behind a place of another line, too, so that places of several lines tell who came first.
+    pub(super) fn push_behind(&mut self, other: u64, one: T) -> u64 {
+        self.last = self.last.max(other) + 1;
         self.places.insert(self.last, one);
         self.last
+    }
+
+    /// The first one, and its place.
+    pub(super) fn first(&self) -> Option<(u64, &T)> {
+        self.places.first_key_value().map(|(place, one)| (*place, one))
+    }
+
+    /// All of them, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.values()
     }
 
     /// Takes the first one.
@@ -62,9 +77,10 @@ mod tests {
         let places = ['a', 'b', 'c', 'd'].map(|one| line.push(one));
         line.leave(places[1]);
         assert_eq!((line.len(), line.pop()), (3, Some('a')));
-        line.push('e');
+        assert!(line.push('e') < line.push_behind(100, 'f') && line.push('g') == 102);
         line.leave(places[0]); // gone already
-        assert_eq!([line.pop(), line.pop(), line.pop(), line.pop()], [Some('c'), Some('d'), Some('e'), None]);
+        assert_eq!((line.first(), line.iter().count()), (Some((places[2], &'c')), 5));
+        assert_eq!(std::iter::from_fn(|| line.pop()).collect::<String>(), "cdefg");
         assert!(line.is_empty());
     }
 }

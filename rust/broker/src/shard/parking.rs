@@ -9,9 +9,8 @@
 //! Only [`Parking`] changes what a connection waits for, so that its list and the connections agree. A retry costs a
 //! look at the frame that waits; so each kind of room has a list of its own, and a turn takes some of them.
 
-use std::collections::BTreeMap;
-
 use super::Shard;
+use super::line::Line;
 use crate::fan_out::FanOutKey;
 use crate::ids::ConnKey;
 use crate::io::conn::{Conns, Phase};
@@ -148,8 +147,9 @@ impl Wait {
 /// The connections of a shard that wait for room, each kind in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct Parking {
+    /// The last place that was given in any of the lines.
     last_place: u64,
-    waiting: [BTreeMap<u64, ConnKey>; Pause::ALL.len()],
+    waiting: [Line<ConnKey>; Pause::ALL.len()],
     /// Those at places up to this one are to try again.
     retry_through: [u64; Pause::ALL.len()],
 }
@@ -160,10 +160,9 @@ impl Parking {
         let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait).filter(|wait| !wait.is_on()) else {
             return false;
         };
-        self.last_place += 1;
+        self.last_place = self.waiting[pause as usize].push_behind(self.last_place, key);
         wait.since_ms = *wait.held_since_ms.get_or_insert(now_ms);
         wait.reason = Some(Reason::Room(pause, self.last_place));
-        self.waiting[pause as usize].insert(self.last_place, key);
         true
     }
 
@@ -188,7 +187,7 @@ impl Parking {
         let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait) else { return false };
         let Some(Reason::Room(pause, place)) = wait.reason else { return false };
         wait.reason = None;
-        self.waiting[pause as usize].remove(&place);
+        self.waiting[pause as usize].leave(place);
         true
     }
 
@@ -220,24 +219,24 @@ impl Parking {
     }
 
     fn first_to_retry(&self, pause: Pause) -> Option<(u64, ConnKey)> {
-        let first = self.waiting[pause as usize].first_key_value().map(|(place, key)| (*place, *key));
+        let first = self.waiting[pause as usize].first().map(|(place, key)| (place, *key));
         first.filter(|(place, _)| *place <= self.retry_through[pause as usize])
     }
 
     /// The connection that has waited longest for room of one of these kinds.
     pub(super) fn first_of(&self, pauses: &[Pause]) -> Option<ConnKey> {
-        let firsts = pauses.iter().filter_map(|pause| self.waiting[*pause as usize].first_key_value());
-        firsts.min_by_key(|(place, _)| **place).map(|(_, key)| *key)
+        let firsts = pauses.iter().filter_map(|pause| self.waiting[*pause as usize].first());
+        firsts.min_by_key(|(place, _)| *place).map(|(_, key)| *key)
     }
 
     /// All that wait for this kind of room, longest first.
     pub(super) fn waiting_for(&self, pause: Pause) -> impl Iterator<Item = ConnKey> {
-        self.waiting[pause as usize].values().copied()
+        self.waiting[pause as usize].iter().copied()
     }
 
     /// How many wait for room.
     pub(super) fn len(&self) -> usize {
-        self.waiting.iter().map(BTreeMap::len).sum()
+        self.waiting.iter().map(Line::len).sum()
     }
 
     /// Whether nobody waits for room.
