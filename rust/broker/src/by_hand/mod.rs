@@ -206,6 +206,8 @@ mod crossing;
 #[cfg(test)]
 #[path = "full_tests.rs"]
 mod full;
+#[cfg(test)]
+mod worker_tests;
 
 #[cfg(test)]
 mod tests {

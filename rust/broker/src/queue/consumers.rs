@@ -179,6 +179,16 @@ impl Home {
         self.touch(key);
     }
 
+    /// Delivers nothing that is behind the first of a worker topic's messages that wait elsewhere.
+    pub fn hold_behind(&mut self, key: QueueKey, older: Option<u64>) {
+        if let Some(queue) = self.queues.get_mut(key)
+            && queue.older != older
+        {
+            queue.older = older;
+            self.touch(key);
+        }
+    }
+
     /// Gives a consumer more credit, or less.
     pub fn add_credit_of(&mut self, subscriber: Subscriber, credit: Credit) {
         if let Some(&key) = self.by_subscriber.get(&subscriber) {

@@ -87,8 +87,8 @@ impl Home {
                 self.visited += 1;
                 continue;
             }
-            if queue.barriers.first().is_some_and(|barrier| first.seq > *barrier) {
-                return; // a transaction is about to put its messages in front of it
+            if queue.holds_back(first.seq) {
+                return;
             }
             let avoid = first.refused_by;
             let Some(chosen) = self.next_ready(key, avoid) else { return };

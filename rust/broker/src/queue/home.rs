@@ -196,7 +196,7 @@ impl Home {
     }
 
     /// Puts a message into a queue; [`Home::check_room`] comes first. A worker topic without consumers gives it back
-    /// as [`Effect::Unmatched`].
+    /// as [`Effect::Unmatched`]. One that has been to one keeps its place in it.
     pub fn enqueue(&mut self, key: QueueKey, mut stored: Stored) {
         if self.is_unmatched(key) {
             self.effects.push(Effect::Unmatched(stored));
@@ -209,8 +209,7 @@ impl Home {
         if stored.is_expired(self.now_ms) {
             return self.expire(key, stored);
         }
-        stored.seq = queue.next_seq;
-        queue.next_seq += 1;
+        queue.place(&mut stored);
         if stored.persistent {
             stored.record = self.store.keep(&queue.name, &stored);
         }

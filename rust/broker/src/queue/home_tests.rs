@@ -207,6 +207,28 @@ fn a_refused_message_finds_a_consumer_that_has_got_credit_in_the_same_turn() {
 }
 
 #[test]
+fn a_worker_topic_delivers_nothing_behind_what_waits_elsewhere() {
+    let mut home = home();
+    let worker = home.create(b"#w", QueueKind::Worker);
+    home.attach(worker, subscriber(1), messages(9));
+    let enqueue = |home: &mut Home, seq| {
+        let mut message = stored("#w", seq as usize, 1);
+        message.seq = seq;
+        home.enqueue(worker, message);
+        home.dispatch(9);
+        take_deliveries(home).iter().map(|delivery| id_of(&delivery.stored)).collect::<Vec<_>>()
+    };
+    home.hold_behind(worker, Some(3));
+    assert_eq!((enqueue(&mut home, 5), enqueue(&mut home, 2)), (vec![], vec![2]));
+    assert_eq!(home.allowance(worker), None, "what comes now stays");
+    home.hold_behind(worker, Some(4));
+    assert_eq!((enqueue(&mut home, 6), enqueue(&mut home, 3)), (vec![], vec![3]));
+    home.hold_behind(worker, None);
+    assert!(home.has_work() && home.allowance(worker).is_some());
+    assert_eq!(enqueue(&mut home, 4), [4, 5, 6]);
+}
+
+#[test]
 fn what_a_home_holds_is_given_back_with_it() {
     let before = held_bytes();
     let mut home = home();

@@ -29,6 +29,8 @@ pub struct Queue {
     pub(super) in_flight_bytes: u64,
     /// Places that prepared transactions have been promised: nothing behind the first one is delivered.
     pub(super) barriers: BTreeSet<u64>,
+    /// Of a worker topic: the first of its messages that wait elsewhere. Nothing behind it is delivered.
+    pub(super) older: Option<u64>,
     /// Room that prepared transactions have been promised.
     pub(super) reserved: u64,
     pub(super) reserved_bytes: u64,
@@ -71,6 +73,7 @@ impl Queue {
             in_flight: 0,
             in_flight_bytes: 0,
             barriers: BTreeSet::new(),
+            older: None,
             reserved: 0,
             reserved_bytes: 0,
             ready: VecDeque::new(),
@@ -85,6 +88,20 @@ impl Queue {
             enqueued: 0,
             dequeued: 0,
         }
+    }
+
+    /// Gives a message its place behind all others; one to a worker topic may have its own.
+    pub(super) fn place(&mut self, stored: &mut Stored) {
+        if self.kind != QueueKind::Worker || stored.seq == 0 {
+            stored.seq = self.next_seq;
+            self.next_seq += 1;
+        }
+    }
+
+    /// Whether a message that would be next has to wait for others that are to come in front of it.
+    pub(super) fn holds_back(&self, seq: u64) -> bool {
+        self.barriers.first().is_some_and(|barrier| seq > *barrier)
+            || self.older.is_some_and(|older| seq > older)
     }
 
     /// Messages that wait or are in flight.

@@ -48,7 +48,7 @@ impl Home {
             self.match_patterns(key);
         }
         let queue = self.queues.get(key)?;
-        if !queue.barriers.is_empty() {
+        if !queue.barriers.is_empty() || queue.older.is_some() {
             return None;
         }
         let mut sum = Allowance::default();

@@ -63,8 +63,11 @@ impl Pending {
         self.bytes
     }
 
-    /// Adds a message behind all others; its `seq` is higher than any before.
+    /// Adds a message, which is behind all others nearly always.
     pub fn push(&mut self, stored: Stored) {
+        if self.fresh.back().is_some_and(|last| last.seq() > stored.seq) {
+            return self.put_back(stored);
+        }
         self.note(&stored);
         self.fresh.push_back(Slot::Full(stored));
     }
@@ -246,6 +249,18 @@ mod tests {
         let out: Vec<Stored> = (0..3).filter_map(|_| pending.pop()).collect();
         out.into_iter().rev().for_each(|stored| pending.put_back(stored));
         assert_eq!(drain(&mut pending), [1, 2, 3, 4, 5]);
+        assert_eq!((pending.len(), pending.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn what_comes_with_a_place_of_its_own_stands_there() {
+        let mut pending = Pending::default();
+        [5, 6, 2, 3, 9, 7]
+            .into_iter()
+            .for_each(|seq| pending.push(stored(seq, if seq == 3 { 10 } else { 0 })));
+        let mut expired = Vec::new();
+        assert_eq!((pending.advance(10, 9, &mut expired), expired.len()), (1, 1));
+        assert_eq!(drain(&mut pending), [2, 5, 6, 7, 9]);
         assert_eq!((pending.len(), pending.bytes()), (0, 0));
     }
 

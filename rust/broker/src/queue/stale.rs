@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::parts::FIRST_SEQ;
 use super::replay::{Cursor, Search, Visits};
 use super::stored::Stored;
 use crate::ids::{NOBODY, ShardId};
@@ -15,6 +16,7 @@ use crate::text::Text;
 pub struct StaleCounts {
     /// How many there are, against `max_stale_queue_size`.
     pub count: AtomicUsize,
+    /// The highest number of a message that was held.
     arrivals: AtomicU64,
     /// Each home's oldest one, by its number.
     oldest: Vec<AtomicU64>,
@@ -25,7 +27,7 @@ impl StaleCounts {
     #[must_use]
     pub fn new(homes: usize) -> Self {
         let oldest = (0..homes).map(|_| AtomicU64::new(u64::MAX)).collect();
-        StaleCounts { count: AtomicUsize::new(0), arrivals: AtomicU64::new(1), oldest }
+        StaleCounts { count: AtomicUsize::new(0), arrivals: AtomicU64::new(FIRST_SEQ), oldest }
     }
 
     /// The home with the oldest message.
@@ -51,6 +53,8 @@ pub struct Stale {
     by_name: BTreeMap<Text, BTreeSet<u64>>,
     expiring: BTreeSet<(u64, u64)>,
     counts: Arc<StaleCounts>,
+    /// The last number that was given to a message here.
+    last: u64,
 }
 
 impl Stale {
@@ -63,17 +67,26 @@ impl Stale {
             by_name: BTreeMap::new(),
             expiring: BTreeSet::new(),
             counts,
+            last: 0,
         }
     }
 
-    /// Holds a message until its time, which is set; one that was taken out and comes back has its old place. Above
-    /// `messages_max` the oldest one of all homes has to go: returns where it is.
+    /// A number for a message that has come: above all that were given here, and all that any home has held. A message
+    /// to a worker topic keeps it, in its queue as among the stale ones, so that each knows its place in both.
+    pub fn next_arrival(&mut self) -> u64 {
+        self.last = self.last.max(self.counts.arrivals.load(Ordering::Relaxed)) + 1;
+        self.last
+    }
+
+    /// Holds a message until its time, which is set; one that has a number stands in its place. Above `messages_max` the
+    /// oldest one of all homes has to go: returns where it is.
     #[must_use]
     pub fn hold(&mut self, stored: Stored, messages_max: usize) -> Option<ShardId> {
         let arrival = match stored.seq {
             old if old != 0 && !self.by_arrival.contains_key(&old) => old,
-            _ => self.counts.arrivals.fetch_add(1, Ordering::Relaxed),
+            _ => self.next_arrival(),
         };
+        self.counts.arrivals.fetch_max(arrival, Ordering::Relaxed);
         self.by_name.entry(stored.destination().into()).or_default().insert(arrival);
         self.expiring.insert((stored.expires_ms, arrival));
         self.by_arrival.insert(arrival, stored);
@@ -82,10 +95,10 @@ impl Stale {
         if over { self.counts.oldest_home() } else { None }
     }
 
-    /// Drops the oldest message, if there is one.
-    pub fn drop_oldest(&mut self) -> bool {
-        let oldest = self.by_arrival.keys().next().copied();
-        oldest.is_some_and(|oldest| self.remove(oldest).is_some())
+    /// Takes the oldest message out, if there is one.
+    pub fn take_oldest(&mut self) -> Option<Stored> {
+        let oldest = self.by_arrival.keys().next().copied()?;
+        self.remove(oldest)
     }
 
     /// The home with the oldest message, if there are more than `messages_max` in all.
@@ -123,10 +136,10 @@ impl Stale {
         self.by_arrival.is_empty()
     }
 
-    /// Whether there is one to this destination.
+    /// The number of the first one to this destination.
     #[must_use]
-    pub fn has(&self, name: &[u8]) -> bool {
-        self.by_name.contains_key(name)
+    pub fn first_to(&self, name: &[u8]) -> Option<u64> {
+        self.by_name.get(name)?.first().copied()
     }
 
     /// The first message behind a place, which moves there, that the search is for: by name, and by arrival those of one
@@ -185,17 +198,10 @@ impl Stale {
         self.expiring.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Drops what has expired, up to so many. Returns how many went.
-    pub fn expire(&mut self, now_ms: u64, messages_max: usize) -> usize {
-        let mut gone = 0;
-        while gone < messages_max
-            && let Some(&(at_ms, arrival)) = self.expiring.first()
-            && at_ms <= now_ms
-        {
-            self.remove(arrival);
-            gone += 1;
-        }
-        gone
+    /// Takes one out that has expired.
+    pub fn take_expired(&mut self, now_ms: u64) -> Option<Stored> {
+        let &(at_ms, arrival) = self.expiring.first()?;
+        if at_ms <= now_ms { self.remove(arrival) } else { None }
     }
 }
 
@@ -235,12 +241,13 @@ mod tests {
             assert!(stale.hold(stored(name, &[number as u8], 10 + number as u64), 4).is_none());
         }
         assert_eq!(other.hold(stored(b"/d", &[9], 14), 4), Some(ShardId(0)), "the oldest is there");
-        assert!(stale.drop_oldest() && other.drop_oldest() && !other.drop_oldest());
+        assert!(stale.take_oldest().is_some() && other.take_oldest().is_some());
+        assert!(other.take_oldest().is_none());
         assert!(stale.hold(stored(b"/b", &[4], 14), 4).is_none());
         assert_eq!((counts.count.load(Ordering::Relaxed), stale.next_ms()), (4, Some(11)));
         assert_eq!(take(&mut stale, |name| name != b"/c"), [1, 3, 4]);
-        assert!(stale.has(b"/c") && !stale.has(b"/a"));
-        assert_eq!((stale.expire(11, 9), stale.expire(12, 9), stale.by_arrival.len()), (0, 1, 0));
+        assert!(stale.first_to(b"/c").is_some() && stale.first_to(b"/a").is_none());
+        assert!(stale.take_expired(11).is_none() && stale.take_expired(12).is_some() && stale.is_empty());
         assert_eq!(
             (counts.count.load(Ordering::Relaxed), stale.next_ms(), stale.by_name.len()),
             (0, None, 0)
@@ -248,14 +255,33 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_together_goes_a_portion_at_a_time() {
+    fn what_has_expired_is_taken_out_and_held_for_nobody() {
         let mut stale = Stale::new(ShardId(0), Arc::new(StaleCounts::new(1)));
         for number in 0..5 {
             assert!(stale.hold(stored(b"/a", &[number], 10), 9).is_none());
         }
-        assert!(stale.holds_for(3, NOBODY, 9) && !stale.holds_for(3, NOBODY, 10));
-        assert_eq!([stale.expire(10, 2), stale.expire(10, 2), stale.expire(10, 2)], [2, 2, 1]);
-        assert!(stale.is_empty() && stale.next_ms().is_none());
+        let first = stale.first_to(b"/a").expect("five are held");
+        assert!(stale.holds_for(first, NOBODY, 9) && !stale.holds_for(first, NOBODY, 10));
+        let gone = std::iter::from_fn(|| stale.take_expired(10)).map(|stored| stored.message().body[0]);
+        assert!(gone.eq(0..5) && stale.is_empty() && stale.next_ms().is_none());
+    }
+
+    #[test]
+    fn a_number_is_above_all_that_were_held_anywhere() {
+        let counts = Arc::new(StaleCounts::new(2));
+        let [mut one, mut two] = [0, 1].map(|home| Stale::new(ShardId(home), Arc::clone(&counts)));
+        let numbers = [one.next_arrival(), one.next_arrival()];
+        assert!(numbers[0] > FIRST_SEQ && numbers[1] > numbers[0]);
+        let mut placed = stored(b"#w", b"x", 10);
+        placed.seq = one.next_arrival();
+        assert!(one.hold(placed, 2).is_none() && two.hold(stored(b"/a", b"x", 10), 2).is_none());
+        assert!(two.first_to(b"/a") > one.first_to(b"#w"));
+        assert_eq!(
+            one.hold(stored(b"/a", b"x", 10), 2),
+            Some(ShardId(0)),
+            "the one with its own number is older"
+        );
+        assert!(one.first_to(b"/a") > two.first_to(b"/a"));
     }
 
     #[test]
@@ -264,8 +290,9 @@ mod tests {
         for number in 0..3 {
             assert!(stale.hold(stored(b"/a", &[number], 10), 4).is_none());
         }
-        let mut taken: Vec<Stored> = (1..=3).filter_map(|arrival| stale.take_one(arrival)).collect();
-        assert!(stale.is_empty());
+        let mut taken: Vec<Stored> = std::iter::from_fn(|| stale.take_oldest()).collect();
+        let later = stale.next_arrival();
+        assert!(stale.is_empty() && taken.iter().all(|stored| stored.seq < later));
         for _ in 0..3 {
             assert!(stale.hold(taken.pop().expect("three were held"), 4).is_none());
         }

@@ -94,11 +94,10 @@ impl Home {
         }
     }
 
-    /// A message of a worker topic has nobody to go to; where it waits now is no queue, and not in the store.
+    /// A message of a worker topic has nobody to go to. It keeps its place, but it is not in the store any more.
     pub(super) fn leave_unmatched(&mut self, mut stored: Stored) {
         self.forget(&stored);
         stored.record = NO_RECORD;
-        stored.seq = 0;
         self.effects.push(Effect::Unmatched(stored));
     }
 

@@ -171,7 +171,10 @@ impl Shard {
         let end_ms = self.now_ms.saturating_add(self.config.ttl_ms);
         stored.expires_ms = if stored.expires_ms == 0 { end_ms } else { stored.expires_ms.min(end_ms) };
         self.counters.stale += 1;
-        if let Some(oldest) = self.stale.hold(stored, self.config.max_stale_queue_size) {
+        let queue = self.worker_queue(stored.destination());
+        let oldest = self.stale.hold(stored, self.config.max_stale_queue_size);
+        queue.into_iter().for_each(|queue| self.hold_behind_stale(queue));
+        if let Some(oldest) = oldest {
             self.tell(oldest, QueueMail::DropStale);
         }
         self.rearm_waiting();
@@ -179,8 +182,9 @@ impl Shard {
 
     /// There are too many stale messages, and the oldest one was here; if it is gone by now, it is somewhere else.
     pub(super) fn drop_stale(&mut self) {
-        if self.stale.drop_oldest() {
+        if let Some(dropped) = self.stale.take_oldest() {
             self.counters.dropped += 1;
+            self.left_stale(&dropped);
         } else if let Some(oldest) =
             self.stale.over(self.config.max_stale_queue_size).filter(|at| *at != self.id)
         {
@@ -240,7 +244,13 @@ impl Shard {
     /// Drops what has expired, a portion of it; the others are due at once. Until they have gone, nobody gets them.
     pub(super) fn expire_waiting(&mut self) {
         self.waiting_deadline_ms = u64::MAX;
-        let mut gone = self.stale.expire(self.now_ms, EXPIRED_AT_ONCE);
+        let mut gone = 0;
+        while gone < EXPIRED_AT_ONCE
+            && let Some(expired) = self.stale.take_expired(self.now_ms)
+        {
+            self.left_stale(&expired);
+            gone += 1;
+        }
         gone += self.retained.expire(self.now_ms, EXPIRED_AT_ONCE - gone);
         self.budget.visit(gone);
         self.counters.expired += gone as u64;

@@ -154,7 +154,11 @@ impl Shard {
             return Err(self.router.too_many());
         }
         self.counted_queues += 1;
-        Ok(self.home.create(name, kind))
+        let key = self.home.create(name, kind);
+        if kind == QueueKind::Worker {
+            self.hold_behind_stale(key);
+        }
+        Ok(key)
     }
 
     /// Brings the number of this home's queues into the broker's count.
@@ -174,20 +178,14 @@ impl Shard {
     ///
     /// # Errors
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
-    pub(crate) fn enqueue_here(&mut self, stored: Stored) -> Result<(), (ProtocolError, Stored)> {
-        if self.is_behind_stale(stored.destination()) {
-            self.hold_stale(stored);
-            return Ok(());
-        }
-        self.enqueue_now(stored)
-    }
-
-    /// The same, whatever waits for a subscriber.
-    pub(super) fn enqueue_now(&mut self, stored: Stored) -> Result<(), (ProtocolError, Stored)> {
+    pub(crate) fn enqueue_here(&mut self, mut stored: Stored) -> Result<(), (ProtocolError, Stored)> {
         match self.queue_for(stored.destination(), 1, stored.size() as u64) {
             Ok(Some(key)) => {
                 if stored.grouped {
                     self.warn_of_grouping(key);
+                }
+                if stored.seq == 0 && self.router.kind(stored.destination()) == Kind::WorkerTopic {
+                    stored.seq = self.stale.next_arrival();
                 }
                 self.home.enqueue(key, stored);
             }
@@ -245,7 +243,7 @@ impl Shard {
             match self.home.find(stored.destination()) {
                 // Somebody has come since: nobody else would bring it to them.
                 Some(queue) if self.home.is_consumed(queue) => {
-                    let outcome = self.enqueue_now(stored);
+                    let outcome = self.enqueue_here(stored);
                     self.drop_refused(outcome);
                 }
                 _ => self.hold_stale(stored),

@@ -1,16 +1,19 @@
 //! Messages to worker topics that waited for a consumer (`TTL`), on their way to one that has come, over as many turns
 //! as that takes.
 //!
-//! They go name by name. What comes to a name meanwhile waits behind those of that name that have not gone yet
-//! ([`Shard::is_behind_stale`]), so that each name keeps its order. The consumer's RECEIPT comes behind all of them.
+//! They go name by name. Each has the number of its arrival, in the queue too; and the queue of a name delivers nothing
+//! behind the first that still waits here ([`Shard::hold_behind_stale`]). So each name keeps its order, whoever comes
+//! and goes while a part of its messages is here and a part in the queue. The consumer's RECEIPT comes behind all of
+//! them.
 
 use super::Shard;
 use super::jobs::Job;
 use super::replay::literal_len;
-use crate::queue::Subscriber;
 use crate::queue::asker::Asker;
 use crate::queue::replay::{Search, Visits};
 use crate::queue::stale::Place;
+use crate::queue::stored::Stored;
+use crate::queue::{QueueKey, Subscriber};
 use crate::router::destination::Kind;
 use crate::text::Text;
 
@@ -30,6 +33,7 @@ pub(super) struct Revival {
 impl Shard {
     /// Hands what waited for a consumer out, as far as it has credit; then answers.
     pub(super) fn revive(&mut self, name: &[u8], subscriber: Subscriber, asker: Asker) {
+        self.run_effects(); // what just found nobody has found this one
         if self.stale.is_empty() {
             return self.answer(asker, Ok(()));
         }
@@ -37,10 +41,21 @@ impl Shard {
         self.proceed_with_revival(Box::new(revival));
     }
 
-    /// Whether a message has to wait behind others to the same worker topic that are on their way to a consumer, or wait
-    /// for one.
-    pub(super) fn is_behind_stale(&self, name: &[u8]) -> bool {
-        !self.stale.is_empty() && self.router.kind(name) == Kind::WorkerTopic && self.stale.has(name)
+    /// The queue of a worker topic, if that has one.
+    pub(super) fn worker_queue(&self, name: &[u8]) -> Option<QueueKey> {
+        if self.router.kind(name) == Kind::WorkerTopic { self.home.find(name) } else { None }
+    }
+
+    /// Tells the queue of a worker topic which is the first of its messages that wait for a consumer.
+    pub(super) fn hold_behind_stale(&mut self, queue: QueueKey) {
+        let older = self.home.queue(queue).and_then(|queue| self.stale.first_to(&queue.name));
+        self.home.hold_behind(queue, older);
+    }
+
+    /// A message has gone that waited for a subscriber: those behind it may be delivered.
+    pub(super) fn left_stale(&mut self, stored: &Stored) {
+        let queue = self.worker_queue(stored.destination());
+        queue.into_iter().for_each(|queue| self.hold_behind_stale(queue));
     }
 
     /// Does a part of it.
@@ -76,10 +91,11 @@ impl Shard {
     fn hand_out_stale(&mut self, arrival: u64) {
         let Some(stored) = self.stale.take_one(arrival) else { return };
         let name = Text::from(stored.destination());
-        let outcome = self.enqueue_now(stored);
+        let outcome = self.enqueue_here(stored);
         self.drop_refused(outcome);
         if let Some(queue) = self.home.find(&name) {
-            self.dispatch_at_once(queue);
+            self.dispatch_at_once(queue); // this one alone: what is behind it is still held back
+            self.hold_behind_stale(queue);
         }
     }
 }
