@@ -89,12 +89,6 @@ impl Shard {
         matches!(self.config.slow_consumer, SlowConsumer::Block(_))
     }
 
-    /// Whether so much is held that nothing more is to be encoded for anybody who does not read.
-    pub(super) fn is_out_of_memory(&self) -> bool {
-        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
-        self.shared.memory.load(std::sync::atomic::Ordering::Relaxed) >= limit / 100 * 95
-    }
-
     /// Whether fan-outs and full outboxes have something to do in the next turn.
     pub(super) fn has_deliveries(&self) -> bool {
         !self.refill.is_empty()

@@ -54,8 +54,13 @@ impl Shard {
     pub(super) fn may_exceed(&self, key: ConnKey) -> bool {
         let holds =
             self.conns.get(key).and_then(|conn| conn.flight.as_ref()).is_some_and(|it| it.unacked > 0);
+        holds && !self.is_out_of_memory()
+    }
+
+    /// Whether so much is held that nothing more is to be encoded for anybody who does not read.
+    pub(super) fn is_out_of_memory(&self) -> bool {
         let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
-        holds && self.shared.memory.load(Ordering::Relaxed) < limit / 100 * 95
+        self.shared.memory.load(Ordering::Relaxed) >= limit / 100 * 95
     }
 
     /// Compares what is held with `memory_limit`.
