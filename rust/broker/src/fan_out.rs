@@ -33,8 +33,15 @@ struct FanOut {
     newest: u32,
     /// Copies that wait for room in outboxes.
     waiting: usize,
-    /// Who is parked until its end, and the answer it gets.
-    publisher: Option<(ConnKey, Asker)>,
+    publisher: Option<Publisher>,
+}
+
+/// Who is parked until the end of a fan-out, and the answer it gets.
+#[derive(Debug)]
+struct Publisher {
+    conn: ConnKey,
+    asker: Asker,
+    may_be_refused: bool,
 }
 
 /// All fan-outs of one shard that are not over.
@@ -47,6 +54,8 @@ pub struct FanOuts {
     waiting: usize,
     /// Groups in their lists.
     listed: usize,
+    /// Since when memory has not let any cursor move.
+    stopped_since_ms: Option<u64>,
     /// Whatever is published now stays behind what is going.
     pub in_order: bool,
 }
@@ -111,6 +120,7 @@ impl FanOuts {
         let fan_out = self.table.get_mut(key)?;
         let group = *fan_out.groups.get(fan_out.next)?;
         fan_out.next += 1;
+        self.stopped_since_ms = None;
         Some((group, fan_out.newest))
     }
 
@@ -118,14 +128,41 @@ impl FanOuts {
     pub fn skip(&mut self, key: FanOutKey) {
         if let Some(fan_out) = self.table.get_mut(key) {
             fan_out.next = fan_out.groups.len();
+            self.stopped_since_ms = None;
         }
     }
 
+    /// Memory lets none of them go on.
+    pub fn stop(&mut self, now_ms: u64) {
+        self.stopped_since_ms.get_or_insert(now_ms);
+    }
+
+    /// Since when memory stops what a connection waits for that may be refused; `now_ms` if it does not, or has not been
+    /// noticed yet. `None`: it waits for outboxes, or must not be refused.
+    #[must_use]
+    pub fn stopped_since_ms(&self, key: FanOutKey, now_ms: u64) -> Option<u64> {
+        let publisher = self.table.get(key)?.publisher.as_ref()?;
+        (publisher.may_be_refused && self.is_going(key)).then(|| self.stopped_since_ms.unwrap_or(now_ms))
+    }
+
     /// A connection waits for its end. Gives the asker back if it is over.
-    pub fn attend(&mut self, key: FanOutKey, conn: ConnKey, asker: Asker) -> Option<Asker> {
+    pub fn attend(
+        &mut self,
+        key: FanOutKey,
+        conn: ConnKey,
+        asker: Asker,
+        may_be_refused: bool,
+    ) -> Option<Asker> {
         let Some(fan_out) = self.table.get_mut(key) else { return Some(asker) };
-        fan_out.publisher = Some((conn, asker));
+        fan_out.publisher = Some(Publisher { conn, asker, may_be_refused });
         None
+    }
+
+    /// Nobody waits for its end any more. Returns who is to be told so, and the message.
+    pub fn dismiss(&mut self, key: FanOutKey) -> Option<(Asker, &Stored)> {
+        let fan_out = self.table.get_mut(key)?;
+        let stored = fan_out.stored.as_ref()?;
+        Some((fan_out.publisher.take()?.asker, stored))
     }
 
     /// One more copy waits for room.
@@ -155,7 +192,7 @@ impl FanOuts {
         }
         let ended = self.table.remove(key)?;
         self.listed -= ended.groups.capacity();
-        ended.publisher
+        ended.publisher.map(|publisher| (publisher.conn, publisher.asker))
     }
 
     /// Bytes that cursors and waiting copies occupy, without the messages themselves.
@@ -206,7 +243,7 @@ mod tests {
     fn it_is_over_when_the_cursor_is_at_the_end_and_no_copy_waits() {
         let mut all = FanOuts::default();
         let key = all.begin(stored(), vec![4, 5], 7);
-        assert!(all.attend(key, PUBLISHER, answer().asker()).is_none());
+        assert!(all.attend(key, PUBLISHER, answer().asker(), true).is_none());
         assert_eq!(
             (all.first(), all.next_group(key), finish(&mut all, key)),
             (Some(key), Some((4, 7)), None)
@@ -221,7 +258,9 @@ mod tests {
         all.arrived(key);
         assert_eq!(finish(&mut all, key), Some((PUBLISHER, answer())));
         assert_eq!((finish(&mut all, key), all.is_empty(), all.held_bytes()), (None, true, 0));
-        assert!(all.attend(key, PUBLISHER, answer().asker()).is_some_and(|asker| asker.answered().awaited));
+        assert!(
+            all.attend(key, PUBLISHER, answer().asker(), true).is_some_and(|asker| asker.answered().awaited)
+        );
     }
 
     #[test]
@@ -247,6 +286,27 @@ mod tests {
         all.put_back(key, message);
         assert!(all.take_message(key).is_some() && all.first().is_none());
         assert_eq!((finish(&mut all, key), all.is_empty()), (None, true));
+    }
+
+    #[test]
+    fn one_that_memory_stops_may_go_on_without_its_publisher() {
+        let mut all = FanOuts::default();
+        let (first, second) = (all.begin(stored(), vec![4, 5], 7), all.begin(stored(), vec![4], 7));
+        assert!(all.attend(first, PUBLISHER, answer().asker(), true).is_none());
+        assert!(all.attend(second, PUBLISHER, answer().asker(), false).is_none());
+        assert_eq!((all.stopped_since_ms(first, 10), all.stopped_since_ms(second, 10)), (Some(10), None));
+        all.stop(11);
+        all.stop(12);
+        assert_eq!((all.stopped_since_ms(first, 13), all.stopped_since_ms(second, 13)), (Some(11), None));
+        _ = all.next_group(first);
+        assert_eq!(all.stopped_since_ms(first, 14), Some(14));
+        let (asker, message) = all.dismiss(first).expect("it waits");
+        assert_eq!((asker.answered(), message.destination()), (answer(), &b"/t"[..]));
+        assert!(all.dismiss(first).is_none() && all.stopped_since_ms(first, 15).is_none());
+        _ = all.next_group(first);
+        assert_eq!((finish(&mut all, first), all.is_live(first)), (None, false));
+        _ = all.next_group(second);
+        assert_eq!(finish(&mut all, second), Some((PUBLISHER, answer())));
     }
 
     #[test]

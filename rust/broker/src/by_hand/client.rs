@@ -154,7 +154,7 @@ impl Client {
         moved
     }
 
-    /// The heads of the frames that came, line ends as ` | `, in their order.
+    /// The heads of the frames that came, line ends as ` | `, in their order; ERRORs with their body.
     pub fn heard(&self) -> impl Iterator<Item = &str> {
         self.transcript.iter().filter_map(|line| line.strip_prefix("< "))
     }
@@ -189,7 +189,8 @@ impl Client {
             None => body.iter().position(|byte| *byte == 0)?,
         };
         assert_eq!(*body.get(body_len)?, 0, "a frame ends in NUL: {head}");
-        self.transcript.push(format!("< {}", head.replace('\n', " | ")));
+        let told = if command == "ERROR" { String::from_utf8_lossy(&body[..body_len]) } else { "".into() };
+        self.transcript.push(format!("< {}", format!("{head}{told}").replace('\n', " | ")));
         if command == "DIAG" {
             self.rows += body[..body_len].split(|byte| *byte == b'{').skip(1).count();
         }

@@ -51,12 +51,13 @@ fn fill_memory(broker: &ByHand, full: bool) {
 
 /// A message of 100 kB to a topic with so many groups that it takes several turns, published, and begun.
 fn begin_fan_out(broker: &mut ByHand, publisher: &mut Client, shard: usize) -> Vec<Client> {
-    begin_fan_out_with("", broker, publisher, shard)
+    let receipt = publisher.ask();
+    begin_fan_out_with(&format!("receipt:{receipt}\n"), broker, publisher, shard)
 }
 
-/// The same with another header.
+/// The same with other headers, and a RECEIPT only if they ask for one.
 fn begin_fan_out_with(
-    header: &str,
+    headers: &str,
     broker: &mut ByHand,
     publisher: &mut Client,
     shard: usize,
@@ -66,10 +67,8 @@ fn begin_fan_out_with(
         reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/wide\n\n\0").as_bytes());
     }
     broker.run();
-    let receipt = publisher.ask();
     let body = "x".repeat(100_000);
-    let head = format!("SEND\ndestination:/topic/wide\n{header}receipt:{receipt}");
-    publisher.say(format!("{head}\n\n{body}\0").as_bytes());
+    publisher.say(format!("SEND\ndestination:/topic/wide\n{headers}\n{body}\0").as_bytes());
     while broker.seats[shard].shard.fan_outs.first().is_none() {
         publisher.say(b"");
         broker.round();
@@ -232,7 +231,8 @@ fn what_has_expired_by_the_time_there_is_room_is_dropped_and_counted() {
 fn a_fan_out_that_waits_for_memory_ends_when_its_message_expires() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
-    let mut readers = begin_fan_out_with("ttl:20000\n", &mut broker, &mut publisher, 0);
+    publisher.ask();
+    let mut readers = begin_fan_out_with("ttl:20000\nreceipt:1\n", &mut broker, &mut publisher, 0);
     fill_memory(&broker, true);
     broker.run();
     broker.pass(21_000);
@@ -295,4 +295,152 @@ fn a_frame_that_waits_is_logged_once() {
     assert_eq!(messages(&other), 1);
     let logged = records.iter().filter(|record| record.text.contains("frame SEND"));
     assert_eq!(logged.count(), 1);
+}
+
+/// What a client that has been refused was told.
+fn refusal(client: &mut Client) -> String {
+    client.read(usize::MAX);
+    assert!(client.has_ended());
+    client.heard().last().expect("an ERROR").to_owned()
+}
+
+#[test]
+fn a_publisher_whose_message_memory_stops_is_refused_and_the_message_goes_on() {
+    for receipt in ["", "receipt:mine\n"] {
+        let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
+        let mut publisher = connect(&mut broker, 0);
+        let mut readers = begin_fan_out_with(&format!("x-mark:a\n{receipt}"), &mut broker, &mut publisher, 0);
+        publisher.say(b"SEND\ndestination:/topic/next\n\n\0");
+        fill_memory(&broker, true);
+        broker.run();
+        broker.pass(20_000);
+        broker.run();
+        publisher.read(usize::MAX);
+        assert!(!publisher.has_ended());
+        broker.pass(11_000);
+        broker.run();
+        let told = refusal(&mut publisher);
+        assert!(told.starts_with("ERROR") && told.contains("code:E-MEMORY"), "{told}");
+        assert!(told.contains("SEND | destination:/topic/wide | ") && told.contains("x-mark:a"), "{told}");
+        assert!(
+            !told.contains("/topic/next") && told.contains("receipt-id:mine") != receipt.is_empty(),
+            "{told}"
+        );
+        assert!(is_going(&broker, 0));
+        fill_memory(&broker, false);
+        readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+        assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
+        assert!(broker.seats[0].shard.fan_outs.is_empty());
+        drop((publisher, readers));
+        broker.run();
+        assert_eq!((broker.left().connections, broker.left().unanswered), (0, 0));
+    }
+}
+
+#[test]
+fn a_message_that_goes_on_now_and_then_has_its_whole_time_again() {
+    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    let mut readers = begin_fan_out(&mut broker, &mut publisher, 0);
+    for _ in 0..2 {
+        fill_memory(&broker, true);
+        broker.run();
+        broker.pass(29_000);
+        broker.run();
+        fill_memory(&broker, false);
+        broker.round();
+        assert!(is_going(&broker, 0));
+    }
+    fill_memory(&broker, true);
+    broker.run();
+    broker.pass(29_000);
+    broker.run();
+    publisher.read(usize::MAX);
+    assert!(!publisher.has_ended());
+    broker.pass(2_000);
+    broker.run();
+    let told = refusal(&mut publisher);
+    assert!(told.contains("code:E-MEMORY") && told.contains("receipt-id:1 "), "{told}");
+    fill_memory(&broker, false);
+    readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+    assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
+}
+
+#[test]
+fn a_last_value_that_memory_stops_on_its_way_is_kept() {
+    let mut broker = broker(Config { writers: 2, memory_limit: 64 << 20, ..Config::default() });
+    let [mut publisher, mut late] = [0; 2].map(|shard| connect(&mut broker, shard));
+    publisher.ask();
+    let mut readers = begin_fan_out_with("retain:set\nreceipt:1\n", &mut broker, &mut publisher, 0);
+    fill_memory(&broker, true);
+    broker.run();
+    broker.pass(31_000);
+    broker.run();
+    let told = refusal(&mut publisher);
+    assert!(told.contains("code:E-MEMORY") && told.contains("receipt-id:1 "), "{told}");
+    fill_memory(&broker, false);
+    readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+    assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
+    late.say(b"SUBSCRIBE\nid:0\ndestination:/topic/wide\n\n\0");
+    talk(&mut broker, &mut late);
+    assert_eq!(messages(&late), 1);
+}
+
+#[test]
+fn a_commit_that_is_decided_waits_for_memory_as_long_as_it_takes() {
+    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    let mut readers: Vec<Client> = (0..40).map(|_| connect(&mut broker, 0)).collect();
+    for (at, reader) in readers.iter_mut().enumerate() {
+        reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/wide\n\n\0").as_bytes());
+    }
+    publisher.say(b"BEGIN\ntransaction:1\n\n\0");
+    for _ in 0..2 {
+        let body = "x".repeat(100_000);
+        publisher.say(format!("SEND\ndestination:/topic/wide\ntransaction:1\n\n{body}\0").as_bytes());
+    }
+    talk(&mut broker, &mut publisher);
+    let receipt = publisher.ask();
+    publisher.say(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
+    while !is_going(&broker, 0) {
+        broker.round();
+    }
+    fill_memory(&broker, true);
+    for _ in 0..10 {
+        broker.run();
+        broker.pass(29_000);
+        broker.run();
+    }
+    publisher.read(usize::MAX);
+    assert!(is_going(&broker, 0) && receipts(&publisher) == 0 && !publisher.has_ended());
+    fill_memory(&broker, false);
+    readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+    talk(&mut broker, &mut publisher);
+    assert_eq!(receipts(&publisher), 1);
+    assert_eq!(readers.iter().map(messages).sum::<usize>(), 2 * readers.len());
+}
+
+#[test]
+fn nobody_waits_for_a_message_that_memory_stops_on_another_shard() {
+    let mut broker = broker(Config { writers: 2, memory_limit: 64 << 20, ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    let mut readers = begin_fan_out(&mut broker, &mut publisher, 1);
+    fill_memory(&broker, true);
+    broker.run();
+    publisher.read(usize::MAX);
+    assert!(is_going(&broker, 1) && receipts(&publisher) == 1);
+    broker.pass(60_000);
+    broker.run();
+    publisher.read(usize::MAX);
+    assert!(!publisher.has_ended());
+    publisher.ask();
+    publisher.say(b"SEND\ndestination:/topic/wide\nreceipt:2\n\n\0");
+    broker.run();
+    broker.pass(31_000);
+    broker.run();
+    let told = refusal(&mut publisher);
+    assert!(told.contains("code:E-MEMORY") && told.contains("receipt-id:2 "), "{told}");
+    fill_memory(&broker, false);
+    readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+    assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
 }

@@ -7,7 +7,9 @@ use super::Shard;
 use super::close::{CLOSING_STALL_MS, LINGER_MS};
 use super::input::offender_in;
 use super::parking::Question;
+use super::queues::describe;
 use super::timer::{Due, NEVER};
+use crate::fan_out::FanOutKey;
 use crate::ids::ConnKey;
 use crate::io::conn::{Conn, Phase, Transport};
 use crate::queue::SubscriptionKey;
@@ -142,13 +144,25 @@ impl Shard {
             next_ms = next_ms.min(if conn.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
         }
         next_ms = next_ms.min(self.untaken_deadline(conn).unwrap_or(NEVER));
-        match conn.wait.bounded_since_ms() {
+        match self.held_since(conn) {
             Some(since_ms) => next_ms.min(since_ms.saturating_add(millis(self.config.publish_timeout))),
             None if conn.wait.is_on() => next_ms,
             None => {
                 let frame_ms = self.frame_deadline(conn).map_or(NEVER, |(at_ms, _)| at_ms);
                 next_ms.min(self.silence_deadline(conn)).min(frame_ms)
             }
+        }
+    }
+
+    /// Since when a connection waits for what `publish_timeout` bounds, as far as is known now. What becomes known later
+    /// counts from then on, so it is enough to look again after that time.
+    fn held_since(&self, conn: &Conn) -> Option<u64> {
+        match conn.wait.question() {
+            Some(Question::FanOut(fan_out)) => {
+                let stopped_ms = self.fan_outs.stopped_since_ms(fan_out, self.now_ms)?;
+                conn.wait.since_ms().map(|since_ms| since_ms.max(stopped_ms))
+            }
+            _ => conn.wait.bounded_since_ms(),
         }
     }
 
@@ -193,7 +207,7 @@ impl Shard {
             self.cut_off(key);
         } else if conn.wait.is_on() {
             let timeout_ms = millis(self.config.publish_timeout);
-            let since_ms = conn.wait.bounded_since_ms();
+            let since_ms = self.held_since(conn);
             if since_ms.is_some_and(|since_ms| now_ms >= since_ms.saturating_add(timeout_ms)) {
                 self.refuse_waiting(key);
             }
@@ -223,10 +237,23 @@ impl Shard {
         };
         let held_ms = millis(self.config.publish_timeout);
         let text = format!("a {what} was held for publish_timeout={held_ms} ms: {}", conn.wait.describe());
+        let error = ProtocolError::new(Code::Memory, text);
+        if let Some(Question::FanOut(fan_out)) = conn.wait.question() {
+            return self.refuse_publisher(fan_out, error);
+        }
         let in_front = offender_in(&conn.input);
         let offender = self.abandon_commit(key).unwrap_or(in_front);
         self.end_wait(key);
-        self.fail_with(key, ProtocolError::new(Code::Memory, text), &offender);
+        self.fail_with(key, error, &offender);
+    }
+
+    /// The publisher of a message that memory stops on its way has waited long enough. The message goes on without it:
+    /// those it has not reached are to get what the others have.
+    fn refuse_publisher(&mut self, fan_out: FanOutKey, error: ProtocolError) {
+        if let Some((asker, stored)) = self.fan_outs.dismiss(fan_out) {
+            let offender = describe(stored);
+            self.answer(asker, Err((error, offender)));
+        }
     }
 
     /// A silent client: a WebSocket one is pinged first (a browser may have put its timers to sleep).

@@ -67,7 +67,9 @@ impl Shard {
 
     /// Lets a publisher wait until its message has reached everybody; then `asker` has its answer.
     pub(crate) fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, asker: Asker) -> Flow {
-        match self.fan_outs.attend(fan_out, conn, asker) {
+        // A COMMIT that takes effect cannot be taken back; who sees its ERROR would do all of it again.
+        let may_be_refused = self.conns.get(conn).is_some_and(|conn| conn.committing.is_none());
+        match self.fan_outs.attend(fan_out, conn, asker, may_be_refused) {
             None => self.wait_for(conn, Question::FanOut(fan_out)),
             Some(asker) => self.answer(asker, Ok(())), // it is over
         }
@@ -114,8 +116,11 @@ impl Shard {
     /// Goes on with fan-outs, in the order of their beginning, until one part in `share` of the turn is used up.
     fn proceed_with_fan_outs(&mut self, share: usize) {
         while let Some(key) = self.fan_outs.first() {
-            if self.budget.is_used_up(share) || self.is_out_of_memory() {
+            if self.budget.is_used_up(share) {
                 return;
+            }
+            if self.is_out_of_memory() {
+                return self.fan_outs.stop(self.now_ms);
             }
             let Some(mut stored) = self.fan_outs.take_message(key) else { return };
             self.hand_out();

@@ -111,9 +111,9 @@ impl Wait {
         self.is_on().then_some(self.since_ms)
     }
 
-    /// Since when it waits for what `publish_timeout` bounds. A message that is on its way is done with when those who
-    /// hold it up have read or were cut off; who does not take its own answers is cut off, too. And what waits for mail is
-    /// no SEND.
+    /// Since when it waits for what `publish_timeout` bounds, without what memory stops on its way. A message that is on its
+    /// way is done with otherwise when those who hold it up have read or were cut off; who does not take its own answers is
+    /// cut off, too. And what waits for mail is no SEND.
     #[must_use]
     pub fn bounded_since_ms(&self) -> Option<u64> {
         let is_bounded = !matches!(self.question(), Some(Question::FanOut(_) | Question::Turn(_)));
@@ -138,7 +138,9 @@ impl Wait {
             Some(Reason::Room(Pause::Mail, _)) => "memory_limit is near, and messages are due before it",
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
             Some(Reason::Answer(Question::Query(_))) => "a query of diagnostics waits for all shards",
-            Some(Reason::Answer(Question::FanOut(_))) => "its message has not reached everybody yet",
+            Some(Reason::Answer(Question::FanOut(_))) => {
+                "memory_limit is near; its message goes on to those it has not reached when there is room"
+            }
             Some(Reason::Answer(Question::Turn(_))) | None => "nothing",
         }
     }
