@@ -444,3 +444,38 @@ fn nobody_waits_for_a_message_that_memory_stops_on_another_shard() {
     readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
     assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
 }
+
+#[test]
+fn a_query_whose_answer_takes_too_long_is_named_and_not_the_frame_behind_it() {
+    let mut broker = broker(Config { writers: 1, ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    for at in 0..20_000 {
+        publisher.say(format!("SEND\ndestination:/queue/{at}\n\nx\0").as_bytes());
+    }
+    talk(&mut broker, &mut publisher);
+    let mut refused = 0;
+    for (asks, turns) in ["DIAG\n", "SEND\ndestination:DIAG/a\nx-mark:a\n"]
+        .iter()
+        .flat_map(|it| (0..8).map(move |at| (it, at)))
+    {
+        // The second waits until the first has its answer.
+        let mut askers = [0; 2].map(|shard| connect(&mut broker, shard));
+        for asker in &mut askers {
+            asker.ask();
+            asker.say(format!("{asks}receipt:1\n\nqueues\0SEND\ndestination:/topic/next\n\n\0").as_bytes());
+        }
+        (0..turns).for_each(|_| broker.turn(0));
+        broker.pass(31_000);
+        broker.turn(0);
+        broker.run();
+        for asker in &mut askers {
+            asker.read(usize::MAX);
+            let Some(told) = asker.heard().find(|head| head.starts_with("ERROR")) else { continue };
+            refused += 1;
+            let named = format!("The frame was: | {}", asks.replace('\n', " | "));
+            assert!(told.contains("receipt-id:1 ") && told.contains(&named), "{told}");
+            assert!(!told.contains("/topic/next"), "{told}");
+        }
+    }
+    assert!(refused > 16, "{refused}");
+}

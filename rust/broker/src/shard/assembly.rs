@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use stompica_proto::encode::Offender;
+use stompica_proto::{Version, escape};
+
 use super::Shard;
 use super::gather::Purpose;
 use super::jobs::Job;
+use super::queues::head_of_send;
 use super::survey::ROWS_BYTES_MAX;
 use crate::diag::Query;
 use crate::diag::answer::{Answer, json};
@@ -36,6 +40,11 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
+    /// Where it goes, if it is the answer to this question.
+    pub(super) fn purpose_of(&self, number: u64) -> Option<&Purpose> {
+        (self.number == number).then_some(&self.purpose)
+    }
+
     /// One from the parts of all shards, for whoever asked.
     pub(super) fn new(
         number: u64,
@@ -119,6 +128,22 @@ impl Assembly {
 }
 
 impl Shard {
+    /// What an ERROR tells about a frame whose question has no answer yet.
+    pub(super) fn offender_asking(&self, number: u64) -> Offender {
+        let purpose = self.diagnostics.purpose_of(number).or_else(|| self.jobs.assembled_for(number));
+        let (mut head, receipt) = match purpose {
+            Some(Purpose::Frame(receipt)) => (b"DIAG\n".to_vec(), receipt),
+            Some(Purpose::Publish { name, headers, receipt }) => (head_of_send(name, headers), receipt),
+            _ => return Offender::default(),
+        };
+        if let Some(id) = receipt {
+            head.extend_from_slice(b"receipt:");
+            escape::escape_into(&mut head, id, Version::V1_2);
+            head.push(b'\n');
+        }
+        Offender { receipt: receipt.as_deref().map(Into::into), subscription: None, head }
+    }
+
     /// Goes on with an answer; the last step brings it to whoever asked.
     pub(super) fn proceed_with_assembly(&mut self, mut assembly: Box<Assembly>) {
         if !self.is_awaited(assembly.conn, &assembly.purpose) {

@@ -241,8 +241,11 @@ impl Shard {
         if let Some(Question::FanOut(fan_out)) = conn.wait.question() {
             return self.refuse_publisher(fan_out, error);
         }
-        let in_front = offender_in(&conn.input);
-        let offender = self.abandon_commit(key).unwrap_or(in_front);
+        let offender = match conn.wait.question() {
+            Some(Question::Query(number)) => self.offender_asking(number),
+            _ => offender_in(&conn.input),
+        };
+        let offender = self.abandon_commit(key).unwrap_or(offender);
         self.end_wait(key);
         self.fail_with(key, error, &offender);
     }

@@ -124,6 +124,12 @@ impl Diagnostics {
             || self.later.back().is_some_and(|last| last.number >= number)
     }
 
+    /// Where the answer to a question goes of which parts are missing.
+    pub(super) fn purpose_of(&self, number: u64) -> Option<&Purpose> {
+        let later = || self.later.iter().find(|later| later.number == number).map(|later| &later.purpose);
+        self.gathers.get(&number).map(|gather| &gather.purpose).or_else(later)
+    }
+
     /// Whether one more interval may ask in this turn.
     fn may_push(&mut self, turn: u64) -> bool {
         if self.pushed.0 != turn {
@@ -231,7 +237,7 @@ impl Shard {
             Purpose::Frame(receipt) => {
                 if self.resume(conn, number) {
                     self.send_frame(conn, answer);
-                    self.send_receipt(conn, receipt.as_deref());
+                    self.receipt(conn, receipt.as_deref());
                 }
             }
             Purpose::Publish { name, headers, receipt } => {
@@ -267,12 +273,6 @@ impl Shard {
         self.answer_with(key, frame); // RECEIPTs of earlier frames come first
     }
 
-    fn send_receipt(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
-        if receipt.is_some() {
-            self.receipt(key, receipt);
-        }
-    }
-
     /// Tells the sender of a query that its answer was published. What goes on behind this turn is waited for, as that of
     /// any SEND.
     fn answer_query(&mut self, key: ConnKey, receipt: Option<&[u8]>, going: Option<FanOutKey>) {
@@ -281,7 +281,7 @@ impl Shard {
                 let asker = self.ask(key, receipt, self.id().bit()).asker();
                 self.await_fan_out(key, fan_out, asker);
             }
-            None => self.send_receipt(key, receipt),
+            None => self.receipt(key, receipt),
         }
     }
 

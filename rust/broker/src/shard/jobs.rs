@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use super::Shard;
 use super::apply::{Applying, LateOnes};
 use super::assembly::Assembly;
+use super::gather::Purpose;
 use super::orphans::Orphans;
 use super::reserve::Prepared;
 use super::revival::Revival;
@@ -53,6 +54,14 @@ impl Jobs {
             self.waiting = VecDeque::new();
         }
         job
+    }
+
+    /// Where the answer to a question goes that is being put together.
+    pub(super) fn assembled_for(&self, number: u64) -> Option<&Purpose> {
+        self.waiting.iter().find_map(|job| match job {
+            Job::Assemble(assembly) => assembly.purpose_of(number),
+            _ => None,
+        })
     }
 
     /// Whether nothing is left over.

@@ -34,11 +34,16 @@ fn refused(refusal: Refusal) -> ProtocolError {
 /// What an ERROR tells about a SEND that was refused after it had been taken.
 pub(super) fn describe(stored: &Stored) -> Offender {
     let message = stored.message();
+    Offender { receipt: None, subscription: None, head: head_of_send(message.destination, message.headers) }
+}
+
+/// Its first lines, but for those that only the broker reads.
+pub(super) fn head_of_send(destination: &[u8], headers: &[u8]) -> Vec<u8> {
     let mut head = b"SEND\ndestination:".to_vec();
-    escape::escape_into(&mut head, message.destination, Version::V1_2);
+    escape::escape_into(&mut head, destination, Version::V1_2);
     head.push(b'\n');
-    head.extend_from_slice(message.headers);
-    Offender { receipt: None, subscription: None, head }
+    head.extend_from_slice(headers);
+    head
 }
 
 /// Visits for which a delivery to a consumer stands: its table of deliveries in flight may be new, or grow.
