@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +47,23 @@ def test_what_cannot_be_done_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
 
 def test_the_package_offers_what_the_command_uses() -> None:
     assert analysis.__all__ == ["AnalysisError", "Report", "follow", "report"]
+
+
+def test_without_spark_one_line_names_the_extra(tmp_path: Path) -> None:
+    for package in ("matplotlib", "pandas", "pyarrow"):
+        (tmp_path / f"{package}.py").touch()
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('no such module', name=__name__)")
+    found = os.pathsep.join([str(tmp_path), *sys.path])
+    for arguments in (
+        ["-m", "stompica.analysis", "report", "runs", "--into", "out"],
+        ["-m", "stompica.analysis", "--help"],
+    ):
+        ran = subprocess.run(
+            [sys.executable, *arguments],
+            env={**os.environ, "PYTHONPATH": found},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert ran.stderr == "stompica: stompica.analysis needs pyspark: pip install 'stompica[analysis]'\n"

@@ -5,6 +5,7 @@ Needs the extra `stompica[analysis]` and Java 17 or later. `python -m stompica.a
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,11 @@ try:
     import pyarrow as _pyarrow
     import pyspark as _pyspark
 except ImportError as error:
-    raise ImportError(f"stompica.analysis needs {error.name}: pip install 'stompica[analysis]'") from error
+    needs = f"stompica.analysis needs {error.name}: pip install 'stompica[analysis]'"
+    # What sys.argv says while `python -m` looks for its module (docs.python.org, sys.argv): `__main__` comes too late.
+    if sys.argv[:1] == ["-m"]:
+        sys.exit(f"stompica: {needs}")
+    raise ImportError(needs) from error
 
 from stompica.analysis import batch, page, stream
 from stompica.analysis.session import AnalysisError, session
