@@ -275,3 +275,30 @@ fn a_message_of_a_transaction_waits_behind_those_of_its_worker_topic_that_are_on
     assert_eq!((consumer.bodies.len(), waiting(&broker)), (COUNT + 1, 0));
     assert_eq!(consumer.bodies.last().map(String::as_str), Some("new"));
 }
+
+#[test]
+fn rivals_for_the_same_stale_messages_get_their_receipts_though_others_took_what_was_to_come() {
+    const PATTERNS: usize = 20;
+    let mut broker = broker(Config { writers: 3, ttl_ms: 3_600_000, ..Config::default() });
+    let [mut publisher, mut first, mut second] = [0; 3].map(|shard| connect(&mut broker, shard));
+    for home in [1, 2] {
+        let name = homed(&broker, "/topic/stale/", home).next().expect("one of three");
+        publisher.say(format!("SEND\ndestination:{name}\n\n{home}\0").as_bytes());
+    }
+    broker.run();
+    let subscribe = |client: &mut Client, id| {
+        let receipt = client.ask();
+        let head = format!("SUBSCRIBE\nid:{id}\ndestination:/topic/stale/*\nreceipt:{receipt}\n\n\0");
+        client.say(head.as_bytes());
+    };
+    subscribe(&mut first, 0);
+    broker.turn(0);
+    (0..PATTERNS).for_each(|id| subscribe(&mut second, id));
+    (0..5).for_each(|_| broker.turn(0));
+    // Both homes say that they have something before anybody asks for it; the first client does so ahead of the second.
+    [1, 2, 1, 2].into_iter().for_each(|shard| broker.turn(shard));
+    talk(&mut broker, &mut first);
+    talk(&mut broker, &mut second);
+    assert_eq!((messages(&first), receipts(&first)), (2, 1));
+    assert_eq!((messages(&second), receipts(&second)), (0, PATTERNS));
+}
