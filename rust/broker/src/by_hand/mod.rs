@@ -207,6 +207,9 @@ mod crossing;
 #[path = "full_tests.rs"]
 mod full;
 #[cfg(test)]
+#[path = "socket_tests.rs"]
+mod sockets;
+#[cfg(test)]
 mod worker_tests;
 
 #[cfg(test)]

@@ -1,0 +1,118 @@
+//! How much of what sockets have to say, or to take, one turn deals with.
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use super::ByHand;
+use super::client::Client;
+use super::crossing::{broker, connect};
+use crate::config::Config;
+
+/// What a turn may look at, and what it had begun by then.
+const VISITS_MAX: usize = 20_000 + 1500;
+
+fn writes(broker: &ByHand) -> u64 {
+    broker.seats[0].shard.counters.writes
+}
+
+#[test]
+fn so_many_sockets_are_written_to_in_one_turn_and_the_others_in_the_next() {
+    const READERS: usize = 1100;
+    crate::config::raise_descriptor_limit(); // two of each reader are here
+    let mut broker = broker(Config { writers: 1, ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    // An id of its own each, so that none is a member of a wide group.
+    let mut readers: Vec<Client> =
+        (0..READERS).map(|_| Client::new(broker.connect(0).expect("sockets"))).collect();
+    for (at, reader) in readers.iter_mut().enumerate() {
+        reader.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
+    }
+    broker.run();
+    assert_eq!(broker.left().subscriptions, READERS);
+    publisher.say(b"SEND\ndestination:/topic/a\n\nx\0");
+    let before = writes(&broker);
+    broker.turn(0);
+    let in_one_turn = writes(&broker) - before;
+    assert!((1000..=1024).contains(&in_one_turn), "{in_one_turn} sockets were written to in one turn");
+    assert!(broker.seats[0].shard.goes_on());
+    broker.turn(0);
+    assert_eq!(writes(&broker) - before, READERS as u64);
+    for reader in &mut readers {
+        reader.read(usize::MAX);
+        assert_eq!(reader.bodies, ["x"]);
+    }
+}
+
+/// Says as much as the socket takes.
+fn say(mut client: &UnixStream, bytes: &[u8]) -> usize {
+    let mut said = 0;
+    while said < bytes.len()
+        && let Ok(taken) = client.write(&bytes[said..])
+    {
+        said += taken;
+    }
+    said
+}
+
+#[test]
+fn what_several_said_before_they_hung_up_is_read_over_several_turns() {
+    const PAIR: &str = "BEGIN\ntransaction:t\n\n\0ABORT\ntransaction:t\n\n\0";
+    const CLIENTS: usize = 24;
+    // So little that frames arrive one at a time, a bite of each.
+    let mut broker =
+        broker(Config { writers: 1, memory_limit: 1 << 20, heartbeat_ms: (0, 0), ..Config::default() });
+    let clients: Vec<UnixStream> = (0..CLIENTS).map(|_| broker.connect(0).expect("sockets")).collect();
+    let mut said = 0;
+    for client in &clients {
+        _ = socket2::SockRef::from(client).set_send_buffer_size(1 << 20); // or as much as the system allows
+        say(
+            client,
+            b"CONNECT\naccept-version:1.2\nhost:h\n\n\0SEND\ndestination:/topic/a\ncontent-length:6000\n\n",
+        );
+        say(client, &[b'x'; 5000]);
+    }
+    broker.run();
+    let pairs = PAIR.repeat(10_000);
+    for client in &clients {
+        _ = (&mut &*client).read(&mut [0; 1000]);
+        say(client, &[b'x'; 1000]);
+        said += say(client, format!("\0{pairs}").as_bytes()) / PAIR.len();
+        client.shutdown(Shutdown::Write).expect("it is open");
+    }
+    assert!(2 * said > 2 * VISITS_MAX, "{said} transactions are too few to show anything");
+    let frames_before = broker.seats[0].shard.counters.frames_in;
+    let mut most_kept = 0;
+    for turn in 1..=1000 {
+        let before = broker.visits()[0];
+        broker.turn(0);
+        let visits = broker.visits()[0] - before;
+        assert!(visits < VISITS_MAX, "{visits} visits in turn {turn}");
+        let kept = broker.seats[0].shard.conns.iter().map(|(_, conn)| conn.input.len()).max();
+        most_kept = most_kept.max(kept.unwrap_or_default());
+    }
+    let frames = broker.seats[0].shard.counters.frames_in - frames_before;
+    assert!(frames as usize >= 2 * said, "{frames} frames of {said} transactions");
+    // What one read brought, or a frame: the rest stays with the system until its turn comes.
+    assert!(most_kept < 80 << 10, "{most_kept} bytes of one were kept");
+    assert_eq!(broker.seats[0].shard.counters.errors, 0);
+}
+
+#[test]
+fn a_request_that_comes_byte_by_byte_counts_in_full_each_time() {
+    let mut broker = broker(Config { writers: 1, ..Config::default() });
+    let client = broker.connect(0).expect("sockets");
+    say(&client, format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(6000)).as_bytes());
+    broker.run();
+    for _ in 0..3 {
+        let before = broker.visits()[0];
+        say(&client, b"x");
+        broker.turn(0);
+        let visits = broker.visits()[0] - before;
+        assert!(visits >= 8 + 6000 / 512, "{visits} visits for a read, and a head of 6000 bytes");
+    }
+    drop(client);
+    broker.run();
+    assert_eq!(broker.left().connections, 0);
+}
