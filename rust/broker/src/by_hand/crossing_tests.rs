@@ -302,3 +302,37 @@ fn rivals_for_the_same_stale_messages_get_their_receipts_though_others_took_what
     assert_eq!((messages(&first), receipts(&first)), (2, 1));
     assert_eq!((messages(&second), receipts(&second)), (0, PATTERNS));
 }
+
+#[test]
+fn short_answers_that_waited_for_a_long_one_go_over_several_turns() {
+    const QUEUES: usize = 5000;
+    const SUBSCRIPTIONS: usize = 400;
+    const ASKERS: usize = 60;
+    let mut broker = broker(Config { writers: 1, ..Config::default() });
+    let [mut publisher, mut first, mut consumer] = [0; 3].map(|shard| connect(&mut broker, shard));
+    (0..QUEUES).for_each(|at| publisher.say(format!("SEND\ndestination:/queue/{at}\n\nx\0").as_bytes()));
+    talk(&mut broker, &mut publisher);
+    for at in 0..SUBSCRIPTIONS {
+        consumer.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\nack:client\n\n\0").as_bytes());
+    }
+    talk(&mut broker, &mut consumer);
+    let mut askers: Vec<Client> = (0..ASKERS).map(|_| connect(&mut broker, 0)).collect();
+    first.say(b"DIAG\n\nqueues\0");
+    broker.turn(0);
+    askers.iter_mut().for_each(|asker| asker.say(b"DIAG\n\nack\0"));
+    let (mut most, mut answered) = (0, 0);
+    for _ in 0..300 {
+        let before = broker.visits()[0];
+        broker.turn(0);
+        most = most.max(broker.visits()[0] - before);
+        first.read(usize::MAX);
+        askers.iter_mut().for_each(|asker| _ = asker.read(usize::MAX));
+    }
+    broker.run();
+    askers.iter_mut().for_each(|asker| {
+        talk(&mut broker, asker);
+        answered += asker.rows;
+    });
+    assert_eq!(answered, ASKERS * SUBSCRIPTIONS);
+    assert!(most < 21_500, "{most} visits in one turn");
+}

@@ -197,13 +197,14 @@ impl Shard {
         }
     }
 
-    /// Asks the next question whose answer has rows.
+    /// Asks the next question whose answer has rows, and no more than one: where there is but one shard its answer may be
+    /// complete at once, and the question behind it is a job of its own.
     pub(super) fn ask_next(&mut self) {
         while self.diagnostics.busy.is_none()
             && let Some(later) = self.diagnostics.later.pop_front()
         {
             if self.is_awaited(later.conn, &later.purpose) {
-                self.ask_now(later);
+                return self.ask_now(later);
             }
         }
     }
