@@ -479,3 +479,28 @@ fn a_query_whose_answer_takes_too_long_is_named_and_not_the_frame_behind_it() {
     }
     assert!(refused > 16, "{refused}");
 }
+
+#[test]
+fn a_query_whose_answer_memory_stops_on_its_way_is_named_without_the_answers_headers() {
+    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
+    let [mut reader, mut asker] = [0; 2].map(|shard| connect(&mut broker, shard));
+    for at in 0..2100 {
+        reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:DIAG/a\n\n\0").as_bytes());
+    }
+    talk(&mut broker, &mut reader);
+    asker.ask();
+    let mark = "x".repeat(5000);
+    asker.say(format!("SEND\ndestination:DIAG/a\nreceipt:1\nx:{mark}\n\nsession\0").as_bytes());
+    while !is_going(&broker, 0) {
+        broker.turn(0);
+    }
+    fill_memory(&broker, true);
+    broker.run();
+    broker.pass(31_000);
+    broker.run();
+    let told = refusal(&mut asker);
+    assert!(told.ends_with("The frame was: | SEND | destination:DIAG/a | receipt:1 | "), "{told}");
+    fill_memory(&broker, false);
+    talk(&mut broker, &mut reader);
+    assert_eq!(messages(&reader), 2100);
+}

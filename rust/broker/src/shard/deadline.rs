@@ -7,10 +7,10 @@ use super::Shard;
 use super::close::{CLOSING_STALL_MS, LINGER_MS};
 use super::input::offender_in;
 use super::parking::Question;
-use super::queues::describe;
+use super::queues::{describe, head_of_send};
 use super::timer::{Due, NEVER};
 use crate::fan_out::FanOutKey;
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, NOBODY};
 use crate::io::conn::{Conn, Phase, Transport};
 use crate::queue::SubscriptionKey;
 use crate::queue::unacked::TakenOnes;
@@ -254,7 +254,12 @@ impl Shard {
     /// those it has not reached are to get what the others have.
     fn refuse_publisher(&mut self, fan_out: FanOutKey, error: ProtocolError) {
         if let Some((asker, stored)) = self.fan_outs.dismiss(fan_out) {
-            let offender = describe(stored);
+            let mut offender = describe(stored);
+            let message = stored.message();
+            if message.sender == NOBODY {
+                // The answer to a query: its headers are not those of the SEND that asked.
+                offender.head = head_of_send(message.destination, b"");
+            }
             self.answer(asker, Err((error, offender)));
         }
     }
