@@ -255,6 +255,23 @@ def test_with_ttl_a_wildcard_subscriber_gets_what_waited(client: Clients, holdin
         assert [body for body in found if body.startswith(name)] == [f"{name}{number}" for number in range(5)]
 
 
+@pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
+def test_with_ttl_the_next_worker_gets_what_the_last_one_left_in_order(
+    client: Clients, holding: BrokerProcess, work: str, version: str, mode: str
+) -> None:
+    last, following, publisher = (client(version, to=holding) for _ in range(3))
+    last.subscribe(work, "work", ack=mode, prefetch_count=3)
+    fill(publisher, work, *NUMBERS)
+    take(last, *NUMBERS[:3])
+    last.send(frames.unsubscribe("work", receipt="u"))
+    last.expect_receipt("u")
+    fill(publisher, work, "10", "11")
+    following.send(frames.subscribe(work, receipt="r"))
+    found = until_receipt(following, "r")
+    assert bodies(found) == [*NUMBERS, "10", "11"]
+    assert ["redelivered" in message for message in found] == [True] * 3 + [False] * 9
+
+
 # -- acknowledgements ----------------------------------------------------------------------------------------------
 
 
