@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::crossing::{broker, connect, messages, receipts, talk};
 use crate::config::Config;
+use crate::shard::parking::Pause;
 
 #[test]
 fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_through() {
@@ -28,4 +29,23 @@ fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_thro
         talk(&mut broker, &mut reader);
     }
     assert_eq!((messages(&reader), receipts(&reader)), (10, 10));
+}
+
+#[test]
+fn who_leaves_in_the_middle_of_a_frame_is_read_on_although_the_turn_is_over() {
+    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
+    // As if others held much of unfinished frames: this one has to wait.
+    broker.shared.unfinished.fetch_add(16 << 20, Ordering::Relaxed);
+    broker.shared.connections.fetch_add(1000, Ordering::Relaxed);
+    let mut clients = [0; 2].map(|shard| connect(&mut broker, shard));
+    for client in &mut clients {
+        client.say(format!("SEND\n{}", format!("h:{}\n", "n".repeat(2000)).repeat(3)).as_bytes());
+    }
+    broker.run();
+    let shard = &mut broker.seats[0].shard;
+    let waiting = shard.conns.iter().find(|(_, conn)| conn.wait.pause() == Some(Pause::Arriving));
+    let key = waiting.expect("one waits for the other").0;
+    shard.conns.get_mut(key).expect("it is there").read_to_end = true;
+    shard.serve_last(key);
+    assert!(shard.has_work(), "nobody will ever read it again");
 }

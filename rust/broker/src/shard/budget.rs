@@ -10,7 +10,7 @@ const TURN_ENCODED_MAX: usize = 1 << 20;
 const TURN_DELIVERIES_MAX: usize = 20_000;
 /// Queues, names, patterns, reservations, frames and the like that are looked at in one turn: each takes a microsecond
 /// at the very most.
-const TURN_VISITED_MAX: usize = 20_000;
+pub(super) const TURN_VISITED_MAX: usize = 20_000;
 /// Subscriptions added or removed in one turn, and told to be full or not any more; a connection that has begun to end
 /// does so.
 const TURN_CHANGED_MAX: usize = 8000;

@@ -34,6 +34,14 @@ impl Shard {
         self.replays.short_of_memory.len()
     }
 
+    /// Serves a connection with one visit left of a turn.
+    #[cfg(test)]
+    pub fn serve_last(&mut self, key: crate::ids::ConnKey) {
+        self.budget = super::budget::Budget::default();
+        self.budget.visit(super::budget::TURN_VISITED_MAX - 1);
+        self.serve(key);
+    }
+
     /// Queues, names and the like that it has looked at since the start.
     pub fn visits(&self) -> usize {
         self.heaviest.all_visited

@@ -111,19 +111,22 @@ impl Shard {
         }
     }
 
-    /// The peer has said all it had to say: reads as much of it as one turn may, since a frame that stays incomplete is
-    /// forgotten then.
+    /// The peer has said all it had to say: reads as much of it as one turn may, and the rest in the next, since a frame
+    /// that stays incomplete is forgotten then.
     fn read_to_end(&mut self, key: ConnKey) {
-        while !self.budget.is_exhausted()
-            && self
-                .conns
-                .get(key)
-                .is_some_and(|conn| conn.phase == Phase::Open && !conn.eof && !conn.wait.is_on())
-        {
+        loop {
+            let conn = self.conns.get(key);
+            if conn.is_none_or(|conn| conn.phase != Phase::Open || conn.eof || conn.wait.is_on()) {
+                return;
+            }
+            if self.budget.is_exhausted() {
+                self.queue_for_reading(key);
+                return;
+            }
             let read_before = self.counters.reads;
             self.read(key);
             if self.counters.reads == read_before {
-                break;
+                return;
             }
         }
     }
