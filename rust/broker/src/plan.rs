@@ -173,6 +173,12 @@ impl Plan {
         self.open > 0
     }
 
+    /// Whether some of its messages are to topics.
+    #[must_use]
+    pub fn has_topics(&self) -> bool {
+        !self.topics.is_empty()
+    }
+
     /// Bytes that it occupies, about.
     #[must_use]
     pub fn held_bytes(&self) -> usize {

@@ -17,6 +17,9 @@ pub mod client;
 mod memory_tests;
 pub mod routes;
 pub mod script;
+#[cfg(test)]
+#[path = "transaction_tests.rs"]
+mod transactions;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};

@@ -1,13 +1,18 @@
 //! A COMMIT that was decided takes effect, over as many turns as it needs; nothing can fail any more.
+//!
+//! Its messages to a topic stand together. So while some of them are published and some are not, nobody else publishes
+//! here: SENDs to topics wait ([`Pause::Transaction`]), and mail is not read. Other shards get them as one batch.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem::{replace, take};
 
 use stompica_proto::session::AckMode;
 
 use super::Shard;
 use super::commit::OPERATION_VISITS;
 use super::jobs::Job;
-use super::parking::Question;
+use super::mailbox::Batch;
+use super::parking::{Pause, Question};
 use crate::fan_out::FanOutKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::options::Retain;
@@ -36,6 +41,16 @@ pub(super) struct Applying {
     late: LateOnes,
 }
 
+/// A transaction of which messages to topics have been published, and some have not, at the end of a turn.
+#[derive(Debug, Default)]
+pub(super) struct Publishing {
+    is_on: bool,
+    /// The turn in which it was over last: no other begins in that, so that SENDs have their turn.
+    ended_in: u64,
+    /// What it has for other shards.
+    batch: Batch,
+}
+
 /// What is left of subscriptions that went while a COMMIT of theirs takes effect: how they acknowledge, and what they held.
 pub(super) type LateOnes = BTreeMap<SubscriptionKey, (AckMode, Box<Receiver>)>;
 
@@ -53,14 +68,45 @@ impl Shard {
     /// Goes on with a COMMIT that was decided, as far as the turn allows; nothing can fail any more.
     pub(super) fn apply(&mut self, mut applying: Box<Applying>) {
         applying.late.append(&mut self.jobs.late.remove(&applying.key).unwrap_or_default());
+        let others_are_on = self.inbound.is_broken_off() || self.jobs.publishing.ended_in == self.turn;
+        if !applying.plan.is_open() && applying.plan.has_topics() && others_are_on {
+            return self.jobs.hold(Job::Apply(applying));
+        }
+        let is_done = self.apply_operations(&mut applying);
+        if applying.plan.is_open() {
+            self.jobs.push_first(Job::Apply(applying));
+        } else if is_done && self.apply_acks(&mut applying) && self.give_back_late(&mut applying.late) {
+            self.conclude(applying);
+        } else {
+            self.jobs.push(Job::Apply(applying));
+        }
+    }
+
+    /// Whether the messages of a transaction are published, or routed, in part.
+    pub(crate) fn is_within_transaction(&self) -> bool {
+        self.jobs.publishing.is_on || self.inbound.is_broken_off()
+    }
+
+    /// The same for one of this shard.
+    pub(super) fn publishes_transaction(&self) -> bool {
+        self.jobs.publishing.is_on
+    }
+
+    /// Goes on with what is in a COMMIT, but for ACKs and NACKs. Returns whether that is done.
+    fn apply_operations(&mut self, applying: &mut Applying) -> bool {
+        let others =
+            applying.plan.is_open().then(|| replace(&mut self.batch, take(&mut self.jobs.publishing.batch)));
+        let (mut is_done, mut from) = (false, 0);
         self.fan_outs.in_order = true;
-        let mut is_done = false;
-        while !self.budget.is_exhausted() || applying.plan.is_open() {
+        while !self.budget.is_exhausted() {
             let Some((at, operation)) = applying.operations.pop_front() else {
                 is_done = true;
                 break;
             };
             self.budget.visit(OPERATION_VISITS);
+            if !applying.plan.is_open() {
+                from = self.batch.len();
+            }
             let place = applying.plan.follow(at);
             self.batch.join(applying.plan.is_open());
             match operation {
@@ -75,9 +121,23 @@ impl Shard {
         }
         self.fan_outs.in_order = false;
         self.batch.join(false);
-        match is_done && self.apply_acks(&mut applying) && self.give_back_late(&mut applying.late) {
-            true => self.conclude(applying),
-            false => self.jobs.push(Job::Apply(applying)),
+        self.leave_publishing(applying.plan.is_open(), from);
+        if let Some(others) = others {
+            self.batch.append(others);
+        }
+        is_done
+    }
+
+    /// Keeps what is for other shards, from this place of the batch on, until the transaction is published as a whole.
+    fn leave_publishing(&mut self, is_on: bool, from: usize) {
+        let publishing = &mut self.jobs.publishing;
+        let was_on = replace(&mut publishing.is_on, is_on);
+        if is_on {
+            publishing.batch = self.batch.split_off(from);
+            publishing.batch.count_in(&self.shared.memory);
+        } else if was_on {
+            publishing.ended_in = self.turn;
+            self.retry_parked(&[Pause::Transaction]);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::Shard;
-use super::apply::{Applying, LateOnes};
+use super::apply::{Applying, LateOnes, Publishing};
 use super::assembly::Assembly;
 use super::gather::Purpose;
 use super::orphans::Orphans;
@@ -39,12 +39,31 @@ pub(super) struct Jobs {
     waiting: VecDeque<Job>,
     /// What is left of subscriptions whose connection has lost them while its COMMIT takes effect.
     pub(super) late: HashMap<ConnKey, LateOnes>,
+    pub(super) publishing: Publishing,
+    /// COMMITs that wait until others are in one piece.
+    held: VecDeque<Job>,
 }
 
 impl Jobs {
     /// Adds a job behind all others.
     pub(super) fn push(&mut self, job: Job) {
         self.waiting.push_back(job);
+    }
+
+    /// Adds a job ahead of all others.
+    pub(super) fn push_first(&mut self, job: Job) {
+        self.waiting.push_front(job);
+    }
+
+    /// Lets a job wait for [`Jobs::release`].
+    pub(super) fn hold(&mut self, job: Job) {
+        self.held.push_back(job);
+    }
+
+    fn release(&mut self) {
+        while let Some(job) = self.held.pop_back() {
+            self.waiting.push_front(job);
+        }
     }
 
     /// Takes the next job.
@@ -66,13 +85,21 @@ impl Jobs {
 
     /// Whether nothing is left over.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.held.is_empty()
     }
 }
 
 impl Shard {
+    /// Whether there is something to go on with. What is held waits for mail, which has a time of its own.
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.jobs.waiting.is_empty() || !(self.jobs.held.is_empty() || self.inbound.is_broken_off())
+    }
+
     /// Goes on with what earlier turns began, for half of a turn.
     pub(super) fn proceed_with_jobs(&mut self) {
+        if !self.inbound.is_broken_off() {
+            self.jobs.release();
+        }
         // At least one, however much mail there was.
         while let Some(job) = self.jobs.pop() {
             self.proceed_with(job);

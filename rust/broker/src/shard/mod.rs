@@ -293,7 +293,7 @@ impl Shard {
             || self.has_deliveries()
             || self.parking.has_retries()
             || self.has_queue_work()
-            || !self.jobs.is_empty()
+            || self.has_jobs()
             || self.router.has_to_trim()
             || self.listener.as_ref().is_some_and(Listener::is_ready)
     }
