@@ -34,6 +34,8 @@ struct FanOut {
     /// Copies that wait for room in outboxes.
     waiting: usize,
     publisher: Option<Publisher>,
+    /// It began while `in_order` was set.
+    in_order: bool,
 }
 
 /// Who is parked until the end of a fan-out, and the answer it gets.
@@ -58,6 +60,8 @@ pub struct FanOuts {
     stopped_since_ms: Option<u64>,
     /// Whatever is published now stays behind what is going.
     pub in_order: bool,
+    /// Those of `going` that began so: nothing may come between them, so whatever else is published waits behind, too.
+    ordered: usize,
 }
 
 impl FanOuts {
@@ -65,7 +69,10 @@ impl FanOuts {
     pub fn begin(&mut self, stored: Stored, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
         self.listed += groups.capacity();
         let is_going = !groups.is_empty();
-        let fan_out = FanOut { stored: Some(stored), groups, next: 0, newest, waiting: 0, publisher: None };
+        let in_order = self.in_order && is_going;
+        self.ordered += usize::from(in_order);
+        let fan_out =
+            FanOut { stored: Some(stored), groups, next: 0, newest, waiting: 0, publisher: None, in_order };
         let key = self.table.insert(fan_out);
         if is_going {
             self.going.push_back(key);
@@ -82,7 +89,7 @@ impl FanOuts {
     /// Whether what is published now has to wait for its turn.
     #[must_use]
     pub fn must_queue(&self) -> bool {
-        self.in_order && !self.going.is_empty()
+        (self.in_order || self.ordered > 0) && !self.going.is_empty()
     }
 
     /// Whether its cursor is not at the end.
@@ -185,6 +192,7 @@ impl FanOuts {
     pub fn finish(&mut self, key: FanOutKey) -> Option<(ConnKey, Asker)> {
         if self.first() == Some(key) && !self.is_going(key) {
             self.going.pop_front();
+            self.ordered -= usize::from(self.table.get(key).is_some_and(|fan_out| fan_out.in_order));
         }
         let over = |fan_out: &FanOut| fan_out.next == fan_out.groups.len() && fan_out.waiting == 0;
         if !self.table.get(key).is_some_and(over) {

@@ -76,3 +76,33 @@ fn a_transaction_to_one_topic_takes_effect_over_several_turns() {
     let most = send_beside_a_transaction(1, 0, 0, 45_000);
     assert!(most < VISITS_MAX, "{most} visits in one turn");
 }
+
+#[test]
+fn nothing_comes_between_large_messages_of_a_transaction_that_are_on_their_way() {
+    const SUBSCRIPTIONS: usize = 40;
+    let mut broker = broker(Config { writers: 1, ..Config::default() });
+    let mut subscribers: Vec<Client> = (0..SUBSCRIPTIONS).map(|_| connect(&mut broker, 0)).collect();
+    for (at, subscriber) in subscribers.iter_mut().enumerate() {
+        subscriber.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
+        talk(&mut broker, subscriber);
+    }
+    let [mut publisher, mut other] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let body = "x".repeat(60 << 10);
+    let send = format!("SEND\ndestination:/topic/a\ntransaction:t\n\n{body}\0");
+    say_all(&mut broker, &mut publisher, &format!("BEGIN\ntransaction:t\n\n\0{send}{send}"));
+    publisher.say(b"COMMIT\ntransaction:t\n\n\0");
+    for _ in 0..20 {
+        other.say(b"SEND\ndestination:/topic/a\n\nother\0");
+        broker.turn(0);
+        subscribers.iter_mut().for_each(|subscriber| _ = subscriber.read(usize::MAX));
+    }
+    for subscriber in &mut subscribers {
+        talk(&mut broker, subscriber);
+        let is_large =
+            |head: &str| head.contains("content-length:61440") || !head.contains("content-length:5");
+        let large: Vec<bool> =
+            subscriber.heard().filter(|head| head.starts_with("MESSAGE")).map(is_large).collect();
+        let first = large.iter().position(|is_large| *is_large).expect("it came");
+        assert_eq!((large.len(), large[first + 1]), (22, true), "{large:?}");
+    }
+}

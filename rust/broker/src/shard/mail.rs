@@ -166,7 +166,9 @@ impl Shard {
                         routed += 1;
                         // The sending shard has checked the name.
                         if let Ok(destination) = self.destination(message.destination) {
+                            self.fan_outs.in_order = batch.is_joined_at(next - 1) || batch.is_joined_at(next);
                             let going = self.deliver(&message, destination);
+                            self.fan_outs.in_order = false;
                             behind = going.filter(|going| self.fan_outs.is_going(*going));
                         }
                         // SENDs have waited for its end; they have their turn before the next one.
