@@ -336,3 +336,23 @@ fn short_answers_that_waited_for_a_long_one_go_over_several_turns() {
     assert_eq!(answered, ASKERS * SUBSCRIPTIONS);
     assert!(most < 21_500, "{most} visits in one turn");
 }
+
+#[test]
+fn destinations_with_subscribers_are_counted_though_there_is_no_room_for_their_names() {
+    const EACH: usize = 1500;
+    const COMMON: usize = 500;
+    let config = Config { writers: 2, outbox_limit: 64 << 10, max_subscriptions: EACH, ..Config::default() };
+    let mut broker = broker(config);
+    let mut readers = [0, 1].map(|shard| connect(&mut broker, shard));
+    for (shard, reader) in readers.iter_mut().enumerate() {
+        for at in (0..EACH).map(|at| at + shard * (EACH - COMMON)) {
+            reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\n\n\0").as_bytes());
+        }
+        talk(&mut broker, reader);
+        let mut asker = connect(&mut broker, 0);
+        asker.say(b"DIAG\n\npubsub-size\0");
+        talk(&mut broker, &mut asker);
+        let counted = format!("| pubsub-size:{} |", EACH + shard * (EACH - COMMON));
+        assert!(asker.heard().any(|head| head.contains(&counted)), "no {counted}");
+    }
+}

@@ -104,8 +104,8 @@ impl Answer {
             },
             Part::WsBuffer(buffer) => json(buffer),
             Part::Stale(waiting) => json(waiting),
-            Part::Subs(names) if self.query == Query::PubsubSize => names.len().to_string(),
             Part::Subs(names) => json(names),
+            Part::Subscribed(hashes) => hashes.len().to_string(),
             Part::Network(network) => json(network),
             Part::Benchmark(all) => {
                 json(&BenchmarkJson { enabled_ms_left: all.left_ms, stages: StagesJson(&all.stages) })
@@ -229,7 +229,7 @@ mod tests {
         let subs = Answer::new(Query::Subs, Part::Subs(names));
         assert_eq!(frame(&subs, Version::V1_2), "DIAG\nsubs:/dup,/q/*\n\n\0");
         assert_eq!(subs.json(), "[\"/dup\",\"/q/*\"]");
-        let size = Answer::new(Query::PubsubSize, subs.part);
+        let size = Answer::new(Query::PubsubSize, Part::Subscribed([1, 2].into()));
         assert_eq!(
             (frame(&size, Version::V1_2).as_str(), size.json()),
             ("DIAG\npubsub-size:2\n\n\0", "2".into())

@@ -235,8 +235,10 @@ pub enum Part {
     WsBuffer(WsBuffer),
     /// Of `stale`.
     Stale(Waiting),
-    /// Of `pubsub-size` and `subs`.
+    /// Of `subs`.
     Subs(BTreeSet<String>),
+    /// Of `pubsub-size`: a hash of each name, the same on all shards.
+    Subscribed(BTreeSet<u64>),
     /// Of `network`.
     Network(Box<Network>),
     /// Of `benchmark`.
@@ -279,7 +281,8 @@ impl Part {
             }
             Query::WsBuffer => Part::WsBuffer(WsBuffer::default()),
             Query::Stale => Part::Stale(Waiting::default()),
-            Query::PubsubSize | Query::Subs => Part::Subs(BTreeSet::new()),
+            Query::PubsubSize => Part::Subscribed(BTreeSet::new()),
+            Query::Subs => Part::Subs(BTreeSet::new()),
             Query::Network => Part::Network(Box::default()),
             Query::Benchmark => Part::Benchmark(Benchmark::default()),
             Query::Shards => Part::Shards(vec![ShardRow::default()]),
@@ -296,6 +299,7 @@ impl Part {
     pub fn rows(&self) -> usize {
         match self {
             Part::Subs(names) => names.len(),
+            Part::Subscribed(hashes) => hashes.len(),
             Part::Queues(rows) => rows.len(),
             Part::Ack(rows) => rows.len(),
             Part::Slow(rows) => rows.len(),
@@ -346,6 +350,7 @@ impl Part {
             (Part::WsBuffer(all), Part::WsBuffer(one)) => all.add(&one),
             (Part::Stale(all), Part::Stale(one)) => all.add(&one),
             (Part::Subs(all), Part::Subs(one)) => all.extend(one),
+            (Part::Subscribed(all), Part::Subscribed(one)) => all.extend(one),
             (Part::Network(all), Part::Network(one)) => all.add(&one),
             (Part::Benchmark(all), Part::Benchmark(one)) => {
                 all.left_ms = all.left_ms.max(one.left_ms);

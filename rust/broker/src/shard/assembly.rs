@@ -1,6 +1,6 @@
 //! An answer of DIAG that has many rows: sorted and written over as many turns as that takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stompica_proto::encode::Offender;
 use stompica_proto::{Version, escape};
@@ -9,10 +9,10 @@ use super::Shard;
 use super::gather::Purpose;
 use super::jobs::Job;
 use super::queues::head_of_send;
-use super::survey::ROWS_BYTES_MAX;
+use super::survey::{HASH_BYTES, ROWS_BYTES_MAX};
 use crate::diag::Query;
 use crate::diag::answer::{Answer, json};
-use crate::diag::part::Report;
+use crate::diag::part::{Part, Report};
 use crate::ids::ConnKey;
 use crate::text::Weight;
 
@@ -33,6 +33,8 @@ pub(super) struct Assembly {
     /// By what the answer is sorted by, and then by a number, as several rows may agree in that.
     sorted: BTreeMap<((u64, String), u64), String>,
     sorted_bytes: usize,
+    /// Names, by their hashes, where they are only counted.
+    counted: BTreeSet<u64>,
     last: u64,
     text: String,
     left_out: u64,
@@ -61,6 +63,7 @@ impl Assembly {
             reports,
             sorted: BTreeMap::new(),
             sorted_bytes: 0,
+            counted: BTreeSet::new(),
             last: 0,
             text: String::new(),
             left_out,
@@ -76,13 +79,20 @@ impl Assembly {
         while rows < ROWS_MAX
             && let Some(report) = self.reports.last_mut()
         {
+            if let Part::Subscribed(hashes) = &mut report.part
+                && let Some(hash) = hashes.pop_last()
+            {
+                rows += 1;
+                self.counted.insert(hash);
+                continue;
+            }
             let Some((key, text)) = report.part.pop_row(of_queue) else {
                 self.reports.pop();
                 continue;
             };
             rows += 1;
             // Names are told once, whatever shards they come from.
-            self.last += u64::from(!self.is_of_names());
+            self.last += u64::from(self.query != Query::Subs);
             let bytes = key.1.len() + text.len() + ROW_BYTES;
             if self.sorted.insert((key, self.last), text).is_none() {
                 self.sorted_bytes += bytes;
@@ -90,7 +100,6 @@ impl Assembly {
         }
         let mut written = 0;
         while rows < ROWS_MAX
-            && self.query != Query::PubsubSize
             && let Some(((key, _), text)) = self.sorted.pop_first()
         {
             rows += 1;
@@ -106,20 +115,16 @@ impl Assembly {
             self.text.push_str(&text);
         }
         let waiting: usize = self.reports.iter().map(|report| report.weight.bytes()).sum();
-        self.weight = Weight::new(self.sorted_bytes + self.text.capacity());
+        self.weight = Weight::new(self.sorted_bytes + self.text.capacity() + self.counted.len() * HASH_BYTES);
         debug_assert!(waiting == 0 || written == 0, "rows are written when all are sorted");
         rows
-    }
-
-    fn is_of_names(&self) -> bool {
-        matches!(self.query, Query::Subs | Query::PubsubSize)
     }
 
     /// The text of all rows, as the answer has it.
     fn finish(&mut self) -> String {
         let text = std::mem::take(&mut self.text);
         match self.query {
-            Query::PubsubSize => self.sorted.len().to_string(),
+            Query::PubsubSize => self.counted.len().to_string(),
             Query::Subs => text,
             _ if matches!(self.purpose, Purpose::Monitor) => text,
             _ => format!("[{text}]"),

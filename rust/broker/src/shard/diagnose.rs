@@ -81,6 +81,7 @@ impl Shard {
             Part::Memory(memory) => self.complete_memory(memory),
             Part::Session(_)
             | Part::Subs(_)
+            | Part::Subscribed(_)
             | Part::Queues(_)
             | Part::Ack(_)
             | Part::Store(_)

@@ -3,6 +3,7 @@
 //! One survey goes on at a time, so that no more than one part of an answer is in the making. What comes meanwhile is
 //! left out, so that nothing is told twice; what goes may be told or not.
 
+use std::hash::BuildHasher as _;
 use std::sync::mpsc::Sender;
 
 use super::Shard;
@@ -21,6 +22,8 @@ use crate::text::Weight;
 const VISITS_MAX: usize = 1000;
 /// What waits in an outbox is counted range by range: a small one has so many bytes.
 const RANGE_BYTES: usize = 128;
+/// What the hash of a name occupies in its set, about.
+pub(super) const HASH_BYTES: usize = 16;
 /// The rows of one answer occupy no more than this, about, and no more than `outbox_limit`.
 pub(super) const ROWS_BYTES_MAX: usize = 16 << 20;
 
@@ -134,7 +137,8 @@ impl Shard {
                 Table::Queues => self.survey_queue(survey, newest.1, &mut visits),
             };
             survey.next += 1;
-            if survey.part.rows() > rows {
+            // A hash is so small that all of them are kept: what is told is their number.
+            if survey.query != Query::PubsubSize && survey.part.rows() > rows {
                 let limit = ROWS_BYTES_MAX.min(self.config.outbox_limit);
                 if may_have_rows && survey.row_bytes + bytes <= limit {
                     survey.row_bytes += bytes;
@@ -180,6 +184,10 @@ impl Shard {
                 let text = String::from_utf8_lossy(name).into_owned();
                 names.insert(text);
                 return name.len() + 64;
+            }
+            Part::Subscribed(hashes) => {
+                hashes.insert(self.shared.hasher.hash_one(self.subscribed_name(one)));
+                survey.row_bytes = hashes.len() * HASH_BYTES;
             }
             Part::Ack(rows) => {
                 rows.extend(self.ack_row(one));
