@@ -3,6 +3,7 @@
 use memchr::memchr;
 
 use crate::error::Code;
+use crate::header::CONTENT_LENGTH;
 use crate::{Command, HeaderSpan, Limits, ProtocolError, Version, escape};
 
 use super::line::Line;
@@ -119,7 +120,23 @@ impl Head {
     }
 
     /// Reads the command; `None` while its line is not complete.
+    #[inline]
     fn command_line(&mut self, bytes: &[u8], phase: Phase) -> Result<Option<Command>, ProtocolError> {
+        // The two that come for every message, without a search.
+        let (done, command) = if bytes.starts_with(b"SEND\n") {
+            (b"SEND\n".len(), Command::Send)
+        } else if bytes.starts_with(b"ACK\n") {
+            (b"ACK\n".len(), Command::Ack)
+        } else {
+            return self.other_command_line(bytes, phase);
+        };
+        self.done = done;
+        self.command = Some(command);
+        Ok(Some(command))
+    }
+
+    #[inline(never)]
+    fn other_command_line(&mut self, bytes: &[u8], phase: Phase) -> Result<Option<Command>, ProtocolError> {
         let visible = bytes.get(..COMMAND_LINE_BYTES_MAX).unwrap_or(bytes);
         let Some(line_feed) = visible.iter().position(|&byte| byte == b'\n') else {
             self.searched = visible.len();
@@ -140,7 +157,7 @@ impl Head {
     }
 
     /// Offset of the LF that ends the line at `done`; `None` while it is not there.
-    #[inline]
+    #[cold]
     fn line_feed(
         &mut self,
         bytes: &[u8],
@@ -175,28 +192,26 @@ impl Head {
     ) -> Result<HeaderSpan, ProtocolError> {
         let start = self.done;
         self.count = self.count.saturating_add(1);
-        let text = bytes.get(start..line.end).unwrap_or_default();
-        let (Some(colon), Ok(end), true, true) = (
-            line.colon.filter(|&colon| colon > start),
-            u32::try_from(line.end),
-            text.len() <= limits.header_line_bytes_max,
-            self.count as usize <= limits.headers_max,
-        ) else {
-            return Err(self.refuse_line(text, limits));
+        let within_limits = line.end - start <= limits.header_line_bytes_max
+            && self.count as usize <= limits.headers_max
+            && line.end <= u32::MAX as usize;
+        let Some(colon) = line.colon.filter(|&colon| colon > start && within_limits) else {
+            return Err(self.refuse_line(bytes.get(start..line.end).unwrap_or_default(), limits));
         };
-        let name = bytes.get(start..colon).unwrap_or_default();
-        let value = bytes.get(colon + 1..line.end).unwrap_or_default();
+        let span = HeaderSpan { start: start as u32, colon: colon as u32, end: line.end as u32 };
         if line.is_unusual {
-            self.unusual_line(text, name, value, rules)?;
+            let text = bytes.get(start..line.end).unwrap_or_default();
+            self.unusual_line(text, span.name(bytes), span.value(bytes), rules)?;
         }
-        if line.has_more_colons || matches!(value.first(), None | Some(b' ')) {
+        // An empty value is followed by its line end.
+        if line.has_more_colons || matches!(bytes.get(colon + 1), None | Some(b' ' | b'\n' | b'\r')) {
             self.plain = false;
         }
-        if name == crate::header::CONTENT_LENGTH && self.content_length.is_none() {
-            self.content_length = Some(parse_length(value)?);
+        let may_be_length = colon - start == CONTENT_LENGTH.len() && self.content_length.is_none();
+        if may_be_length && span.name(bytes) == CONTENT_LENGTH {
+            self.content_length = Some(parse_length(span.value(bytes))?);
         }
-        // `end` fits, and the other two lie before it.
-        Ok(HeaderSpan { start: start as u32, colon: colon as u32, end })
+        Ok(span)
     }
 
     /// Checks a line that holds control characters, a backslash or octets beyond ASCII.
