@@ -16,10 +16,13 @@ use super::parking::Pause;
 use crate::command::Flow;
 use crate::diag::stages::Stage;
 use crate::ids::ConnKey;
-use crate::io::conn::{Phase, Transport};
+use crate::io::conn::{Conn, Phase, Transport};
 
 /// Room behind what is kept that is not worth giving back.
 const SLACK_BYTES: usize = 256 << 10;
+
+/// What is received and not consumed is copied in front of what comes up to this size.
+const SHORT_BYTES: usize = 1024;
 
 /// How far a piece of input was decoded.
 struct Decoding {
@@ -41,6 +44,14 @@ fn keep(input: &mut Vec<u8>, bytes: &[u8], announced: usize) {
         input.reserve_exact(wanted - input.len());
     }
     input.extend_from_slice(bytes);
+}
+
+/// The beginning of a STOMP frame that was received and not consumed, if it is short.
+fn short_rest(conn: &Conn) -> &[u8] {
+    match conn.transport {
+        Transport::Stomp if conn.input.len() <= SHORT_BYTES => &conn.input,
+        _ => &[],
+    }
 }
 
 /// Drops what is done with, and the room that a long frame has left.
@@ -135,8 +146,13 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let mut buffer = take(&mut self.read_buffer);
         let began = self.stages.begin(Stage::Read);
-        let room = self.memory.unfinished.read_bytes(key);
-        let read = conn.stream.read(&mut buffer[..room]);
+        // What the last read left of a frame stands in front, so that what comes need not be copied behind it.
+        let rest = short_rest(conn);
+        let (begun, free) = buffer.split_at_mut(rest.len());
+        begun.copy_from_slice(rest);
+        let begun = begun.len();
+        let room = self.memory.unfinished.read_bytes(key).min(free.len());
+        let read = conn.stream.read(&mut free[..room]);
         self.stages.end(Stage::Read, began);
         self.budget.read(*read.as_ref().unwrap_or(&0));
         match read {
@@ -154,7 +170,10 @@ impl Shard {
                 self.counters.reads += 1;
                 let Some(conn) = self.conns.get_mut(key) else { return };
                 let drained = len < room && !conn.read_to_end;
-                self.consume(key, &mut buffer[..len]);
+                if begun > 0 {
+                    conn.input = Vec::new();
+                }
+                self.consume(key, &mut buffer[..begun + len]);
                 self.note_input(key);
                 if self
                     .conns
