@@ -40,6 +40,20 @@ struct Chunk {
     counted: usize,
 }
 
+impl Chunk {
+    /// Brings what it occupies into the sum of all chunks.
+    #[inline]
+    fn count(&mut self, held_bytes: &mut usize) {
+        self.written = self.written.max(self.bytes.len());
+        let pages = self.written.next_multiple_of(PAGE_BYTES).min(self.bytes.capacity());
+        let occupied = pages + 4 * self.frame_ends.capacity();
+        if occupied != self.counted {
+            *held_bytes = *held_bytes + occupied - self.counted;
+            self.counted = occupied;
+        }
+    }
+}
+
 /// All chunks of one shard.
 #[derive(Debug, Default)]
 pub struct ChunkPool {
@@ -99,13 +113,14 @@ impl ChunkPool {
     }
 
     /// Appends one frame, which `write` writes; returns where it lies.
+    #[inline]
     pub fn append(&mut self, id: ChunkId, write: impl FnOnce(&mut Vec<u8>)) -> (u32, u32) {
         let chunk = &mut self.chunks[id.0 as usize];
         let start = chunk.bytes.len() as u32;
         write(&mut chunk.bytes);
         let end = chunk.bytes.len() as u32;
         chunk.frame_ends.push(end);
-        self.count(id);
+        chunk.count(&mut self.held_bytes);
         (start, end)
     }
 
@@ -121,19 +136,8 @@ impl ChunkPool {
         target
             .frame_ends
             .extend(source.frame_ends[first..last].iter().map(|frame_end| frame_end - start + at));
-        self.count(to);
+        target.count(&mut self.held_bytes);
         (at, at + end - start)
-    }
-
-    fn count(&mut self, id: ChunkId) {
-        let chunk = &mut self.chunks[id.0 as usize];
-        chunk.written = chunk.written.max(chunk.bytes.len());
-        let pages = chunk.written.next_multiple_of(PAGE_BYTES).min(chunk.bytes.capacity());
-        let occupied = pages + 4 * chunk.frame_ends.capacity();
-        if occupied != chunk.counted {
-            self.held_bytes = self.held_bytes + occupied - chunk.counted;
-            chunk.counted = occupied;
-        }
     }
 
     /// Gives back what a chunk reserves beyond its contents; for chunks that will stay a while.
@@ -143,7 +147,7 @@ impl ChunkPool {
             chunk.bytes.shrink_to_fit();
             chunk.frame_ends.shrink_to_fit();
             chunk.written = 0;
-            self.count(id);
+            chunk.count(&mut self.held_bytes);
         }
     }
 

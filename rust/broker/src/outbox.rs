@@ -157,6 +157,7 @@ impl Outbox {
         }
     }
 
+    #[inline]
     fn push_private(&mut self, pool: &mut ChunkPool, chunk: ChunkId, start: u32, end: u32, kind: Kind) {
         match self.ranges.back_mut() {
             Some(last) if last.chunk == chunk && last.end == start && last.kind == kind => last.end = end,
