@@ -128,13 +128,13 @@ fn interest_of_other_shards_is_part_of_a_destination() {
     router.set_interest(&text(b"/t/*"), ShardId(3), true);
     router.set_interest(&text(b"/t/a"), ShardId(1), true);
     let destination = router.destination(b"/t/a").expect("a topic");
-    assert_eq!(router.remote(destination), 0b1010);
+    assert_eq!(router.reach(destination).remote, 0b1010);
     router.set_full(b"/t/*", ShardId(3), Holdup::Outbox, true);
-    assert!(router.is_full(destination));
+    assert!(router.reach(destination).is_full);
     router.set_interest(&text(b"/t/*"), ShardId(3), false);
     let destination = router.destination(b"/t/a").expect("a topic");
-    assert!(!router.is_full(destination));
-    assert_eq!(router.remote(destination), 0b0010);
+    assert!(!router.reach(destination).is_full);
+    assert_eq!(router.reach(destination).remote, 0b0010);
     router.set_interest(&text(b"/t/a"), ShardId(1), false);
     assert!(router.entries.is_empty());
 }
@@ -161,9 +161,12 @@ fn behind_a_name_that_was_forgotten_is_nobody() {
     router.subscribe(b"/t/*", who, dialect(0), None, 0).expect("a pattern");
     router.set_interest(&text(b"/t/>"), ShardId(1), true);
     let kept = router.destination(b"/t/a").expect("a topic");
-    assert_eq!((router.entry_count(kept), router.remote(kept)), (2, 2));
+    assert_eq!((router.entry_count(kept), router.reach(kept).remote), (2, 2));
     router.trim();
-    assert_eq!((router.entry_count(kept), router.remote(kept), router.is_full(kept)), (0, 0, false));
+    assert_eq!(
+        (router.entry_count(kept), router.reach(kept).remote, router.reach(kept).is_full),
+        (0, 0, false)
+    );
     assert_eq!((router.reach(kept).entries, router.queue_of(kept)), (0, None));
     router.destination(b"/t/b").expect("a topic");
     assert_eq!(router.entry_count(kept), 0, "another name in its place");
@@ -176,7 +179,7 @@ fn behind_a_name_from_before_the_patterns_changed_is_nobody() {
     let (pattern, _) = router.subscribe(b"/t/*", who, dialect(0), None, 0).expect("a pattern");
     let before = router.destination(b"/t/a").expect("a topic");
     router.unsubscribe(pattern.index);
-    assert_eq!((router.reach(before).entries, router.remote(before)), (0, 0));
+    assert_eq!((router.reach(before).entries, router.reach(before).remote), (0, 0));
 }
 
 #[test]

@@ -46,6 +46,15 @@ pub fn message_prefix(out: &mut Vec<u8>, subscription: Option<&[u8]>, version: V
     }
 }
 
+/// Appends MESSAGE's `ack` header of 1.2: the two numbers by which an ACK names the delivery.
+pub fn ack_id(out: &mut Vec<u8>, [subscription, number]: [u64; 2]) {
+    out.extend_from_slice(b"ack:");
+    decimal(out, subscription);
+    out.push(b'-');
+    decimal(out, number);
+    out.push(b'\n');
+}
+
 /// Appends everything of a MESSAGE that follows the prefix: head, body and NUL. Returns how many of the sender's headers
 /// `version` cannot carry and were left out.
 pub fn message_tail(out: &mut Vec<u8>, message: &Message<'_>, version: Version) -> usize {

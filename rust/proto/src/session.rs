@@ -49,6 +49,8 @@ pub enum Request<'a> {
         plain: bool,
         /// Some header asks something of the broker ([`header::is_option`]).
         options: bool,
+        /// The receipt that it asks for.
+        receipt: Option<Cow<'a, [u8]>>,
         /// The body.
         body: &'a [u8],
     },
@@ -78,6 +80,8 @@ pub enum Request<'a> {
         accept: bool,
         /// The transaction it belongs to.
         transaction: Option<Cow<'a, [u8]>>,
+        /// The receipt that it asks for.
+        receipt: Option<Cow<'a, [u8]>>,
     },
     /// BEGIN, COMMIT or ABORT of a transaction.
     Transaction {
@@ -210,12 +214,13 @@ impl Session {
     fn send<'a>(&self, frame: &Frame<'a>, own_headers: &mut Vec<u8>) -> Result<Request<'a>, ProtocolError> {
         own_headers.clear();
         let mut destination = None;
-        let mut transaction = None;
+        let (mut transaction, mut receipt) = (None, None);
         let mut options = false;
         for (name, value) in frame.raw_headers() {
             match name {
                 header::DESTINATION => _ = destination.get_or_insert(value),
                 header::TRANSACTION => _ = transaction.get_or_insert(value),
+                header::RECEIPT => _ = receipt.get_or_insert(value),
                 _ if header::is_server_owned(name) => {}
                 _ if frame.plain => {
                     options |= header::is_option(name);
@@ -240,6 +245,7 @@ impl Session {
             transaction: transaction.map(|raw| frame.value(raw)),
             plain: frame.plain,
             options,
+            receipt: receipt.map(|raw| frame.value(raw)),
             body: frame.body,
         })
     }
@@ -278,14 +284,27 @@ impl Session {
         if frame.command == Command::Nack && self.version == Version::V1_0 {
             return Err(ProtocolError::new(Code::Command, "STOMP 1.0 has no NACK"));
         }
-        let name = if self.version == Version::V1_2 { header::ID } else { header::MESSAGE_ID };
-        let id = required(frame, name, Code::IdMissing)?;
+        let by_id = self.version == Version::V1_2;
+        let name = if by_id { header::ID } else { header::MESSAGE_ID };
+        // In one pass, since there is an ACK for every message of a queue.
+        let (mut id, mut transaction, mut receipt) = (None, None, None);
+        for (candidate, value) in frame.raw_headers() {
+            match candidate {
+                header::ID if by_id => _ = id.get_or_insert(value),
+                header::MESSAGE_ID if !by_id => _ = id.get_or_insert(value),
+                header::TRANSACTION => _ = transaction.get_or_insert(value),
+                header::RECEIPT => _ = receipt.get_or_insert(value),
+                _ => {}
+            }
+        }
+        let id = id.map(|raw| frame.value(raw)).filter(|value| !value.is_empty());
+        let id = id.ok_or_else(|| missing(frame, name, Code::IdMissing))?;
         let subscription = match self.version {
             Version::V1_1 => Some(required(frame, header::SUBSCRIPTION, Code::IdMissing)?),
             _ => None,
         };
-        let transaction = frame.header(header::TRANSACTION);
-        Ok(Request::Ack { id, subscription, accept: frame.command == Command::Ack, transaction })
+        let [transaction, receipt] = [transaction, receipt].map(|raw| raw.map(|raw| frame.value(raw)));
+        Ok(Request::Ack { id, subscription, accept: frame.command == Command::Ack, transaction, receipt })
     }
 }
 

@@ -168,9 +168,9 @@ impl Play<'_> {
             assert_eq!(found, expected, "{name}: local subscriptions");
             let remote = self.model.remote.iter().filter(|(_, subscribed)| self.matches(subscribed, &name));
             let remote = remote.fold(0, |shards, (shard, _)| shards | shard.bit());
-            assert_eq!(self.router.remote(destination), remote, "{name}: other shards");
+            assert_eq!(self.router.reach(destination).remote, remote, "{name}: other shards");
             let full = self.model.full.iter().any(|(_, subscribed)| self.matches(subscribed, &name));
-            assert_eq!(self.router.is_full(destination), full, "{name}: full");
+            assert_eq!(self.router.reach(destination).is_full, full, "{name}: full");
             self.model.names.push(name);
         }
     }

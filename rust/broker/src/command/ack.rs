@@ -7,10 +7,11 @@ use std::hash::BuildHasher as _;
 
 use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
-use stompica_proto::{ProtocolError, Version};
+use stompica_proto::{Frame, ProtocolError, Version};
 
 use super::Flow;
 use crate::ids::ConnKey;
+use crate::options;
 use crate::queue::SubscriptionKey;
 use crate::queue::unacked::{TakenOnes, Unacked};
 use crate::router::group::SubscriptionIndex;
@@ -20,6 +21,9 @@ use crate::tx::{Operation, Verdict};
 
 /// Deliveries that are acknowledged before the turn's budget is looked at again.
 const PORTION: usize = 256;
+
+/// So many digits are a `u64`, whatever they are.
+const DIGITS_FIT: usize = 19;
 
 /// Takes out what an ACK or NACK covers, or a portion of it; and whether that was all.
 fn take_portion(unacked: &mut Unacked, ack: AckMode, number: u64) -> (TakenOnes, bool) {
@@ -46,11 +50,24 @@ fn last_number(bytes: &[u8]) -> Option<(&[u8], u64)> {
     let digits = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let (before, digits) =
         bytes.split_at_checked(bytes.len() - digits).filter(|(_, digits)| !digits.is_empty())?;
-    let mut number = 0_u64;
-    for digit in digits {
-        number = number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
-    }
+    let number = if digits.len() <= DIGITS_FIT {
+        digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
+    } else {
+        digits
+            .iter()
+            .try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))?
+    };
     Some((before, number))
+}
+
+/// An ACK or NACK as the session has read it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Acked<'a> {
+    pub id: &'a [u8],
+    pub subscription: Option<&'a [u8]>,
+    pub accept: bool,
+    pub transaction: Option<&'a [u8]>,
+    pub receipt: Option<&'a [u8]>,
 }
 
 impl Shard {
@@ -63,22 +80,26 @@ impl Shard {
     pub(super) fn ack(
         &mut self,
         key: ConnKey,
-        id: &[u8],
-        subscription: Option<&[u8]>,
-        verdict: Verdict,
-        transaction: Option<&[u8]>,
+        frame: &Frame<'_>,
+        acked: &Acked<'_>,
     ) -> Result<Flow, ProtocolError> {
+        let Acked { id, subscription, accept, transaction, receipt } = *acked;
+        let verdict = options::verdict_of(frame, accept)?;
         let found = self.find_delivery(key, id, subscription)?;
         self.counters.late_acks += u64::from(found.is_none());
         if let Some(transaction) = transaction {
             // One that was taken back has no effect; the transaction has to be open all the same.
             self.require_transaction(key, transaction)?;
-            let Some((subscription, number)) = found else { return Ok(Flow::Done) };
-            self.keep_for_commit(key, transaction, Operation::Ack { subscription, number, verdict })?;
+            if let Some((subscription, number)) = found {
+                self.keep_for_commit(key, transaction, Operation::Ack { subscription, number, verdict })?;
+            }
         } else if let Some((subscription, number)) = found
             && !self.acknowledge(key, subscription, number, verdict)
         {
             return Ok(Flow::Later);
+        }
+        if receipt.is_some() {
+            self.receipt(key, receipt);
         }
         Ok(Flow::Done)
     }
@@ -151,20 +172,35 @@ impl Shard {
         number: u64,
         verdict: Verdict,
     ) -> bool {
+        let Some(found) = self.router.subscription_mut(subscription) else { return true };
+        let Some(receiver) = found.receiver.as_deref_mut() else { return true };
+        if found.ack != AckMode::Client && verdict == Verdict::Accepted {
+            // As most are: one delivery, without a list.
+            let Some(taken) = receiver.unacked.take(number) else { return true };
+            self.note_acknowledged(key, 1, true);
+            self.counters.acked += 1;
+            self.settle_one(subscription, &taken);
+            self.lend(subscription);
+            return true;
+        }
         loop {
             let Some(found) = self.router.subscription_mut(subscription) else { return true };
             let Some(receiver) = found.receiver.as_deref_mut() else { return true };
             let (taken, is_done) = take_portion(&mut receiver.unacked, found.ack, number);
             let retries = Retries::of(receiver);
-            self.budget.visit(taken.len());
-            if let Some(flight) = self.conns.get_mut(key).and_then(|conn| conn.flight.as_mut()) {
-                flight.unacked -= taken.len();
-                flight.is_acknowledging = !is_done;
-            }
+            self.note_acknowledged(key, taken.len(), is_done);
             self.carry_out_verdict(subscription, retries, verdict, taken);
             if is_done || self.budget.is_half_spent() {
                 return is_done;
             }
+        }
+    }
+
+    fn note_acknowledged(&mut self, key: ConnKey, count: usize, is_done: bool) {
+        self.budget.visit(count);
+        if let Some(flight) = self.conns.get_mut(key).and_then(|conn| conn.flight.as_mut()) {
+            flight.unacked -= count;
+            flight.is_acknowledging = !is_done;
         }
     }
 

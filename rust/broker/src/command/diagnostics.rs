@@ -13,6 +13,7 @@ use crate::diag::Query;
 use crate::ids::ConnKey;
 use crate::options::{self, SubscribeOptions};
 use crate::router::destination::{Kind, MONITOR};
+use crate::router::reach::Reach;
 use crate::shard::Shard;
 use crate::shard::gather::Purpose;
 use crate::shard::passing::Load;
@@ -82,8 +83,8 @@ impl Shard {
         }
         let query = query(sent.body)?;
         let destination = self.destination(name)?;
-        let shards = self.router.remote(destination);
-        let load = Load { name, destination, shards, bytes: sent.body.len(), kept: false };
+        let Reach { remote: shards, is_full, .. } = self.router.reach(destination);
+        let load = Load { name, destination, shards, is_full, bytes: sent.body.len(), kept: false };
         if let Some(pause) = self.pause_for(key, &load) {
             self.park(key, pause);
             return Ok(Flow::Parked);

@@ -18,7 +18,6 @@ use stompica_proto::{Command, Frame, ProtocolError, Version, encode, header};
 use crate::diag::stages::Stage;
 use crate::ids::{self, ConnKey};
 use crate::log::Level;
-use crate::options;
 use crate::shard::Shard;
 
 /// What became of a frame.
@@ -70,19 +69,30 @@ impl Shard {
         let sender = conn.id;
         let mut own_headers = take(&mut self.own_headers);
         let flow = match conn.session.handle(frame, self.config.heartbeat_ms, &mut own_headers) {
-            Ok(Request::Send { destination, transaction, plain, options, body }) => {
+            Ok(Request::Send { destination, transaction, plain, options, receipt, body }) => {
                 let sent = send::Sent {
                     destination: &destination,
                     transaction: transaction.as_deref(),
                     sender,
                     plain,
                     options,
+                    receipt: receipt.as_deref(),
                     body,
                 };
                 self.send(key, frame, &sent, &mut own_headers)
             }
             Ok(Request::Transaction { command: Command::Commit, id }) => self.commit(key, &id, frame),
             Ok(Request::Diagnose { query }) => self.diagnose_for(key, query, frame),
+            Ok(Request::Ack { id, subscription, accept, transaction, receipt }) => {
+                let acked = ack::Acked {
+                    id: &id,
+                    subscription: subscription.as_deref(),
+                    accept,
+                    transaction: transaction.as_deref(),
+                    receipt: receipt.as_deref(),
+                };
+                self.ack(key, frame, &acked)
+            }
             Ok(request) => self.handle_other(key, frame, request),
             Err(error) => Err(error),
         };
@@ -105,7 +115,7 @@ impl Shard {
             Request::Connect { login, client_id } => {
                 self.connect(key, login.as_deref(), client_id.as_deref(), frame.raw(header::REQUEST_ID))
             }
-            Request::Send { .. } | Request::Diagnose { .. } => {} // handled by the caller
+            Request::Send { .. } | Request::Ack { .. } | Request::Diagnose { .. } => {} // handled by the caller
             Request::Subscribe { id, destination, ack } => {
                 let destination = self.router.translate(&destination)?.into_owned();
                 let wanted = subscribe::Wanted { frame, id: id.as_deref(), destination: &destination, ack };
@@ -116,14 +126,6 @@ impl Shard {
                     destination.as_deref().map(|name| self.router.translate(name)).transpose()?;
                 let destination = destination.map(Cow::into_owned);
                 self.unsubscribe(key, frame, id.as_deref(), destination.as_deref(), receipt)?;
-            }
-            Request::Ack { id, subscription, accept, transaction } => {
-                let verdict = options::verdict_of(frame, accept)?;
-                let flow = self.ack(key, &id, subscription.as_deref(), verdict, transaction.as_deref())?;
-                if flow == Flow::Done {
-                    self.receipt(key, receipt);
-                }
-                return Ok(flow);
             }
             Request::Transaction { command, id } => {
                 match command {

@@ -18,6 +18,7 @@ use crate::queue::mail::QueueMail;
 use crate::queue::stored::Stored;
 use crate::router::Destination;
 use crate::router::destination::Kind;
+use crate::router::reach::Reach;
 use crate::shard::Shard;
 use crate::shard::parking::Pause;
 use crate::shard::passing::Load;
@@ -32,6 +33,7 @@ pub(super) struct Sent<'a> {
     pub sender: u64,
     pub plain: bool,
     pub options: bool,
+    pub receipt: Option<&'a [u8]>,
     pub body: &'a [u8],
 }
 
@@ -53,8 +55,9 @@ struct To<'a> {
 }
 
 impl<'a> To<'a> {
-    fn load(self, shards: u64, bytes: usize, kept: bool) -> Load<'a> {
-        Load { name: self.name, destination: self.destination, shards, bytes, kept }
+    fn load(self, reach: &Reach, bytes: usize, kept: bool) -> Load<'a> {
+        let Reach { remote: shards, is_full, .. } = *reach;
+        Load { name: self.name, destination: self.destination, shards, is_full, bytes, kept }
     }
 }
 
@@ -73,23 +76,22 @@ impl Shard {
         if sent.options || sent.transaction.is_some() || to.kind != Kind::Topic {
             return self.send_other(key, frame, sent, headers, to);
         }
-        let shards = self.router.remote(destination);
-        if let Some(flow) = self.pause_send(key, &to.load(shards, sent.body.len(), false)) {
+        let reach = self.router.reach(destination);
+        if let Some(flow) = self.pause_send(key, &to.load(&reach, sent.body.len(), false)) {
             return Ok(flow);
         }
         let id = self.next_id();
         let message = sent.message(&name, &id, headers);
-        let going = self.publish(&message, destination, shards);
+        let going = self.publish(&message, destination, &reach);
         if self.waits_for_subscriber(destination) {
             self.tell(to.home, QueueMail::Stale(Stored::new(&message)));
         }
-        let receipt = frame.header(header::RECEIPT);
         if let Some(fan_out) = going {
-            let asker = self.ask(key, receipt.as_deref(), self.id().bit()).asker();
+            let asker = self.ask(key, sent.receipt, self.id().bit()).asker();
             return Ok(self.await_fan_out(key, fan_out, asker));
         }
-        if receipt.is_some() {
-            self.receipt(key, receipt.as_deref());
+        if sent.receipt.is_some() {
+            self.receipt(key, sent.receipt);
         }
         Ok(Flow::Done)
     }
@@ -132,10 +134,9 @@ impl Shard {
             return self.send_query(key, frame, sent, to.name, headers);
         }
         let mut message = sent.message(to.name, b"", headers);
-        let receipt = frame.header(header::RECEIPT);
         if let Some(transaction) = sent.transaction {
             self.require_transaction(key, transaction)?;
-            let pause = self.pause_for_memory(key, &to.load(0, sent.body.len(), true));
+            let pause = self.pause_for_memory(key, &to.load(&Reach::default(), sent.body.len(), true));
             if let Some(flow) = self.pause_or_pass(key, pause) {
                 return Ok(flow);
             }
@@ -143,17 +144,14 @@ impl Shard {
             message.id = &id;
             let operation = Operation::Send(Stored::with_options(&message, &options), options.retain);
             self.keep_for_commit(key, transaction, operation)?;
-            if receipt.is_some() {
-                self.receipt(key, receipt.as_deref());
+            if sent.receipt.is_some() {
+                self.receipt(key, sent.receipt);
             }
             return Ok(Flow::Done);
         }
-        let shards = match to.kind.is_topic() {
-            true => self.router.remote(to.destination),
-            false => to.home.bit() & !self.id().bit(),
-        };
-        if let Some(flow) = self.pause_send(key, &to.load(shards, sent.body.len(), options.retain.is_some()))
-        {
+        let reach = self.router.reach_of_any(to.destination, self.id());
+        let kept = options.retain.is_some();
+        if let Some(flow) = self.pause_send(key, &to.load(&reach, sent.body.len(), kept)) {
             return Ok(flow);
         }
         let id = self.next_id();
@@ -164,9 +162,9 @@ impl Shard {
             return Ok(self.commit_operations(key, vec![operation], frame));
         }
         if to.kind.is_topic() {
-            return Ok(self.send_to_topic(key, &message, to, shards, &options, receipt.as_deref()));
+            return Ok(self.send_to_topic(key, &message, to, &reach, &options, sent.receipt));
         }
-        self.send_to_queue(key, Stored::with_options(&message, &options), to.home, receipt.as_deref())?;
+        self.send_to_queue(key, Stored::with_options(&message, &options), to.destination, sent.receipt)?;
         Ok(Flow::Done)
     }
 
@@ -211,7 +209,7 @@ impl Shard {
         key: ConnKey,
         message: &Message<'_>,
         to: To<'_>,
-        shards: u64,
+        reach: &Reach,
         options: &SendOptions,
         receipt: Option<&[u8]>,
     ) -> Flow {
@@ -220,7 +218,7 @@ impl Shard {
         if expired {
             self.counters.expired += 1;
         } else {
-            going = self.publish(message, to.destination, shards);
+            going = self.publish(message, to.destination, reach);
             // A last value waits as such.
             if options.retain != Some(Retain::Set) && self.waits_for_subscriber(to.destination) {
                 self.tell(to.home, QueueMail::Stale(Stored::with_options(message, options)));
@@ -247,12 +245,13 @@ impl Shard {
         &mut self,
         key: ConnKey,
         stored: Stored,
-        home: ShardId,
+        destination: Destination,
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
         self.counters.messages_in += 1;
+        let home = destination.home;
         if home == self.id() {
-            self.enqueue_here(stored).map_err(|(error, _)| error)?;
+            self.enqueue_at(stored, destination).map_err(|(error, _)| error)?;
             if receipt.is_some() {
                 self.receipt(key, receipt);
             }
@@ -269,16 +268,16 @@ impl Shard {
         &mut self,
         message: &Message<'_>,
         destination: Destination,
-        shards: u64,
+        reach: &Reach,
     ) -> Option<FanOutKey> {
         self.counters.messages_in += 1;
-        if shards != 0 {
-            self.mail_message(message, shards);
+        if reach.remote != 0 {
+            self.mail_message(message, reach.remote);
         }
         if self.observes {
-            self.deliver_observed(message, destination)
+            self.deliver_observed(message, destination, reach)
         } else {
-            self.deliver(message, destination)
+            self.deliver(message, destination, reach)
         }
     }
 
@@ -294,8 +293,8 @@ impl Shard {
             self.counters.expired += 1;
             return None;
         }
-        let shards = self.router.remote(destination);
-        let going = self.publish(&stored.message(), destination, shards);
+        let reach = self.router.reach(destination);
+        let going = self.publish(&stored.message(), destination, &reach);
         if !retained && self.waits_for_subscriber(destination) {
             self.tell(home, QueueMail::Stale(stored));
         }

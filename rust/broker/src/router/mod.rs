@@ -169,18 +169,20 @@ impl Router {
         self.names_bytes_max = names_bytes_max(config);
     }
 
-    /// The destination a SEND names, with all its entries found.
+    /// The destination that was named last, if this is its name, and its entries are known.
+    #[inline]
+    #[must_use]
+    pub fn last_destination(&self, name: &[u8]) -> Option<Destination> {
+        let last = self.last?;
+        let known = self.resolved(last)?;
+        (known.text()[..] == *name).then_some(last)
+    }
+
+    /// The destination a SEND names, with all its entries found; [`Router::last_destination`] comes first.
     ///
     /// # Errors
     /// `E-DEST-WILDCARD`; only names that passed are remembered.
     pub fn destination(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
-        if let Some(last) = self.last
-            && let Some(known) = self.names.get(last.key)
-            && known.text()[..] == *name
-            && known.generation == self.generation
-        {
-            return Ok(last);
-        }
         let hash = self.names.hash(name);
         let key = match self.names.find(hash, name) {
             Some(key) => key,
@@ -304,22 +306,6 @@ impl Router {
                 look(entry);
             }
         }
-    }
-
-    /// The shards, other than this one, with subscriptions that match.
-    #[must_use]
-    pub fn remote(&self, destination: Destination) -> u64 {
-        let mut shards = 0;
-        self.each_entry(destination, |entry| shards |= entry.remote);
-        shards
-    }
-
-    /// Whether a matching subscription, here or elsewhere, has a full outbox.
-    #[must_use]
-    pub fn is_full(&self, destination: Destination) -> bool {
-        let mut full = false;
-        self.each_entry(destination, |entry| full |= entry.full_local > 0 || entry.full_remote != 0);
-        full
     }
 
     /// Whether a matching subscription, here or elsewhere, keeps what comes while memory is short.

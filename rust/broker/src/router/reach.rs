@@ -1,9 +1,10 @@
-//! What is behind a destination on this shard, in one look, so that a message need not walk its entries again and again.
+//! What is behind a destination, in one look, so that a message need not walk its entries again and again.
 
 use super::group::GroupIndex;
 use super::{Destination, Router};
+use crate::ids::ShardId;
 
-/// Who wants the messages to one destination.
+/// Who wants the messages to one destination, until subscriptions change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     /// Subscribed names and patterns that match, here or elsewhere.
@@ -14,6 +15,10 @@ pub struct Reach {
     pub group: Option<GroupIndex>,
     /// Local subscriptions whose outbox is full.
     pub full: u32,
+    /// Whether one behind them, here or elsewhere, has a full outbox.
+    pub is_full: bool,
+    /// Other shards that it goes to.
+    pub remote: u64,
 }
 
 impl Router {
@@ -26,10 +31,22 @@ impl Router {
             reach.entries += 1;
             reach.groups += entry.groups.len();
             reach.full += entry.full_local;
+            reach.is_full |= entry.full_local > 0 || entry.full_remote != 0;
+            reach.remote |= entry.remote;
             reach.group = entry.groups.last().copied().or(reach.group);
         });
         reach
     }
+
+    /// The same for a destination that may be no topic: what goes to a queue goes to its home. `own` is this shard.
+    #[must_use]
+    pub fn reach_of_any(&self, destination: Destination, own: ShardId) -> Reach {
+        match destination.kind.is_topic() {
+            true => self.reach(destination),
+            false => Reach { remote: destination.home.bit() & !own.bit(), ..Reach::default() },
+        }
+    }
+
     /// The groups of local subscriptions to a destination, in the place of what `groups` held.
     pub fn groups_of(&self, destination: Destination, groups: &mut Vec<GroupIndex>) {
         groups.clear();

@@ -152,10 +152,10 @@ impl Shard {
         if stored.is_expired(self.now_ms) {
             self.counters.expired += 1; // it comes back from somebody who has gone
         } else if self.router.entry_count(destination) > 0 && self.backlogs.is_empty() {
-            let shards = self.router.remote(destination);
             // Its publisher may have sent one before it that is on its way.
             self.fan_outs.in_order = true;
-            self.publish(&stored.message(), destination, shards);
+            let reach = self.router.reach(destination);
+            self.publish(&stored.message(), destination, &reach);
             self.fan_outs.in_order = false;
         } else {
             self.hold_stale(stored);

@@ -88,10 +88,11 @@ impl Holdup {
 
 impl Shard {
     /// Why a SEND has to wait, if it has to.
+    #[inline]
     pub(crate) fn pause_for(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
         if load.shards & self.crowded != 0 {
             Some(Pause::Mailbox)
-        } else if self.router.is_full(load.destination) {
+        } else if load.is_full {
             Some(Pause::SlowConsumer)
         } else if self.memory.is_short || load.bytes >= LARGE_BODY {
             self.pause_for_memory(key, load)

@@ -28,6 +28,7 @@ use crate::queue::mail::QueueMail;
 use crate::queue::stored::Stored;
 use crate::router::Destination;
 use crate::router::destination::Kind;
+use crate::router::reach::Reach;
 use crate::tx::{self, Commit, Committing, Operation};
 
 /// What an operation costs of a turn's visits.
@@ -178,9 +179,9 @@ impl Shard {
     ) -> Result<Option<Pause>, ProtocolError> {
         let destination = self.destination(stored.destination())?;
         let Destination { kind, home, .. } = destination;
-        let shards = if kind.is_topic() { self.router.remote(destination) } else { home.bit() };
-        let (name, shards) = (stored.destination(), shards & !self.id.bit());
-        let load = Load { name, destination, shards, bytes: stored.size(), kept: true };
+        let Reach { remote: shards, is_full, .. } = self.router.reach_of_any(destination, self.id);
+        let (name, bytes) = (stored.destination(), stored.size());
+        let load = Load { name, destination, shards, is_full, bytes, kept: true };
         let pause = self.pause_for(key, &load);
         if pause.is_none() {
             match kind.is_topic() {

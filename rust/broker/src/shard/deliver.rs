@@ -26,6 +26,7 @@ use crate::queue::QueueKey;
 use crate::queue::stored::Stored;
 use crate::router::Destination;
 use crate::router::group::{Framing, GroupIndex, Member};
+use crate::router::reach::Reach;
 
 /// A group with more members than this is flushed at a pace.
 const WIDE_GROUP: usize = 256;
@@ -90,6 +91,7 @@ impl Tails {
 
 /// Appends one MESSAGE: the group's prefix, headers of this delivery alone, the tail; in a WebSocket frame, if there
 /// is an opcode.
+#[inline]
 fn write_message(
     out: &mut Vec<u8>,
     websocket: Option<Opcode>,
@@ -106,10 +108,14 @@ fn write_message(
     } else {
         out.reserve(len);
     }
-    for part in [prefix, extra, tail, body, end] {
-        if !part.is_empty() {
-            out.extend_from_slice(part);
-        }
+    out.extend_from_slice(prefix);
+    if !extra.is_empty() {
+        out.extend_from_slice(extra);
+    }
+    out.extend_from_slice(tail);
+    if !end.is_empty() {
+        out.extend_from_slice(body);
+        out.extend_from_slice(end);
     }
 }
 
@@ -127,10 +133,14 @@ pub(super) fn push_numbers(out: &mut SmallVec<[u8; 48]>, name: &[u8], numbers: &
 
 impl Shard {
     /// Encodes a message for every local subscription that matches and queues it in their outboxes. Returns what goes on
-    /// behind this turn, if that is too much to be done at once.
-    pub(crate) fn deliver(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
+    /// behind this turn, if that is too much to be done at once. `reach` is what is behind the destination now.
+    pub(crate) fn deliver(
+        &mut self,
+        message: &Message<'_>,
+        destination: Destination,
+        reach: &Reach,
+    ) -> Option<FanOutKey> {
         self.tails.begin();
-        let reach = self.router.reach(destination);
         if reach.groups == 0 {
             return None;
         }
@@ -143,7 +153,7 @@ impl Shard {
             return None;
         }
         self.hand_out();
-        if self.takes_turns(message, &reach) {
+        if self.takes_turns(message, reach) {
             return self.fan_out(message, destination);
         }
         let mut all = Vec::new();

@@ -21,6 +21,7 @@ use crate::queue::home::Home;
 use crate::queue::parts::Queue;
 use crate::router::Destination;
 use crate::router::group::Subscription;
+use crate::router::reach::Reach;
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
@@ -220,9 +221,10 @@ impl Shard {
         &mut self,
         message: &Message<'_>,
         destination: Destination,
+        reach: &Reach,
     ) -> Option<FanOutKey> {
         let began = self.stages.begin(Stage::Encode);
-        let going = self.deliver(message, destination);
+        let going = self.deliver(message, destination, reach);
         self.stages.end(Stage::Encode, began);
         going
     }

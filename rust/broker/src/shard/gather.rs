@@ -301,11 +301,11 @@ impl Shard {
             plain: false,
             body: body.as_bytes(),
         };
-        let shards = self.router.remote(destination);
-        if shards != 0 {
-            self.mail_message(&message, shards);
+        let reach = self.router.reach(destination);
+        if reach.remote != 0 {
+            self.mail_message(&message, reach.remote);
         }
-        self.deliver(&message, destination)
+        self.deliver(&message, destination, &reach)
     }
 
     /// Answers a subscription at an interval, from now on.

@@ -167,7 +167,8 @@ impl Shard {
                         // The sending shard has checked the name.
                         if let Ok(destination) = self.destination(message.destination) {
                             self.fan_outs.in_order = batch.is_joined_at(next - 1) || batch.is_joined_at(next);
-                            let going = self.deliver(&message, destination);
+                            let reach = self.router.reach(destination);
+                            let going = self.deliver(&message, destination, &reach);
                             self.fan_outs.in_order = false;
                             behind = going.filter(|going| self.fan_outs.is_going(*going));
                         }

@@ -59,7 +59,7 @@ impl Shard {
             plain: true,
             body: body.as_bytes(),
         };
-        let shards = self.router.remote(destination);
-        self.publish(&message, destination, shards);
+        let reach = self.router.reach(destination);
+        self.publish(&message, destination, &reach);
     }
 }

@@ -25,7 +25,16 @@ impl Shard {
     ///
     /// # Errors
     /// `E-DEST-WILDCARD`.
+    #[inline]
     pub(crate) fn destination(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
+        match self.router.last_destination(name) {
+            Some(last) => Ok(last),
+            None => self.look_up(name),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
         let found = self.router.destination(name);
         let visited = self.router.take_visited();
         if visited > 0 {

@@ -40,6 +40,8 @@ pub(crate) struct Load<'a> {
     pub destination: Destination,
     /// The other shards that it goes to.
     pub shards: u64,
+    /// Whether somebody behind it has a full outbox.
+    pub is_full: bool,
     /// The size of its body.
     pub bytes: usize,
     /// It is kept whoever listens: in a transaction, or as a last value.

@@ -20,6 +20,7 @@ use crate::queue::mail::QueueMail;
 use crate::queue::parts::{Delivery, Effect, Progress, Refusal};
 use crate::queue::stored::Stored;
 use crate::queue::{QueueKey, QueueKind};
+use crate::router::Destination;
 use crate::router::destination::Kind;
 
 /// Queues and messages that are looked at in one go where there are many.
@@ -127,6 +128,17 @@ impl Shard {
         bytes: u64,
     ) -> Result<Option<QueueKey>, ProtocolError> {
         let destination = self.destination(name)?;
+        self.queue_at(destination, name, count, bytes)
+    }
+
+    /// The same for a name that was looked up.
+    fn queue_at(
+        &mut self,
+        destination: Destination,
+        name: &[u8],
+        count: u64,
+        bytes: u64,
+    ) -> Result<Option<QueueKey>, ProtocolError> {
         let kind = destination.kind;
         let cached = self.router.queue_of(destination).filter(|key| self.home.queue(*key).is_some());
         let key = match cached.or_else(|| self.home.find(name)) {
@@ -139,7 +151,9 @@ impl Shard {
                 _ => return Ok(None),
             },
         };
-        self.router.set_queue(destination, key);
+        if cached.is_none() {
+            self.router.set_queue(destination, key);
+        }
         if kind == Kind::Queue {
             self.home.check_room(key, count, bytes).map_err(refused)?;
         }
@@ -183,13 +197,28 @@ impl Shard {
     ///
     /// # Errors
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
-    pub(crate) fn enqueue_here(&mut self, mut stored: Stored) -> Result<(), (ProtocolError, Stored)> {
-        match self.queue_for(stored.destination(), 1, stored.size() as u64) {
+    pub(crate) fn enqueue_here(&mut self, stored: Stored) -> Result<(), (ProtocolError, Stored)> {
+        match self.destination(stored.destination()) {
+            Ok(destination) => self.enqueue_at(stored, destination),
+            Err(error) => Err((error, stored)),
+        }
+    }
+
+    /// The same for a message whose destination was looked up.
+    ///
+    /// # Errors
+    /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
+    pub(crate) fn enqueue_at(
+        &mut self,
+        mut stored: Stored,
+        destination: Destination,
+    ) -> Result<(), (ProtocolError, Stored)> {
+        match self.queue_at(destination, stored.destination(), 1, stored.size() as u64) {
             Ok(Some(key)) => {
                 if stored.grouped {
                     self.warn_of_grouping(key);
                 }
-                if stored.seq == 0 && self.router.kind(stored.destination()) == Kind::WorkerTopic {
+                if stored.seq == 0 && destination.kind == Kind::WorkerTopic {
                     stored.seq = self.stale.next_arrival();
                 }
                 self.home.enqueue(key, stored);

@@ -16,6 +16,7 @@ use super::Shard;
 use super::deliver::push_numbers;
 use super::timer::Due;
 use crate::ids::{ConnKey, ShardId};
+use crate::io::conn::Flush;
 use crate::io::deferred::Waiting;
 use crate::io::flight::{Flight, Writing};
 use crate::outbox::Kind;
@@ -56,7 +57,6 @@ impl Shard {
         self.write_delivery(key, subscriber.key, number, &stored);
         self.counters.deliveries += 1;
         self.hold_delivery(key, subscriber.key, number, origin, stored);
-        self.queue_for_flushing(key);
     }
 
     /// The connection of a subscription that is alive, and the number of its next delivery.
@@ -75,9 +75,8 @@ impl Shard {
         let mut extra = SmallVec::<[u8; 48]>::new();
         let mut message = stored.message();
         let mut own_id = SmallVec::<[u8; 64]>::new();
-        if found.ack != AckMode::Auto && version == Version::V1_2 {
-            push_numbers(&mut extra, b"ack:", &numbers);
-        } else if found.ack != AckMode::Auto && version == Version::V1_0 {
+        let has_ack_id = found.ack != AckMode::Auto && version == Version::V1_2;
+        if found.ack != AckMode::Auto && version == Version::V1_0 {
             // STOMP 1.0 acknowledges by message-id alone, so that has to name the delivery.
             own_id.extend_from_slice(message.id);
             for number in numbers {
@@ -102,10 +101,15 @@ impl Shard {
         let left_out = &mut self.counters.headers_left_out;
         let mut write = |out: &mut Vec<u8>, message: &Message<'_>| {
             out.reserve(
-                receiver.prefix.len() + extra.len() + message.body.len() + message.headers.len() + 160,
+                receiver.prefix.len() + extra.len() + message.body.len() + message.headers.len() + 200,
             );
             out.extend_from_slice(&receiver.prefix);
-            out.extend_from_slice(&extra);
+            if has_ack_id {
+                encode::ack_id(out, numbers);
+            }
+            if !extra.is_empty() {
+                out.extend_from_slice(&extra);
+            }
             *left_out += encode::message_tail(out, message, version) as u64;
         };
         match receiver.dialect.framing {
@@ -127,7 +131,7 @@ impl Shard {
         self.budget.encoded += conn.outbox.bytes() - before;
     }
 
-    /// Keeps a message that was written into an outbox until it is settled.
+    /// Keeps a message that was written into an outbox until it is settled; the outbox is going to be flushed.
     fn hold_delivery(
         &mut self,
         key: ConnKey,
@@ -140,6 +144,10 @@ impl Shard {
         let timeout_ms = self.config.ack_timeout_ms;
         let Some(found) = self.router.subscriptions.get_mut(subscription.index as usize) else { return };
         let (Some(receiver), Some(conn)) = (&mut found.receiver, self.conns.get_mut(key)) else { return };
+        if conn.flush != Flush::Prompt {
+            conn.flush = Flush::Prompt;
+            self.dirty.push(key);
+        }
         let flight = conn.flight.get_or_insert_default();
         let mut bytes = stored.size() as u64;
         let mut kept = Some(stored);
@@ -235,14 +243,20 @@ impl Shard {
 
     /// Settles deliveries that were acknowledged.
     pub(crate) fn settle(&mut self, key: SubscriptionKey, taken: TakenOnes) {
-        for Taken { origin, stored, .. } in taken {
-            self.home.forget(&stored);
-            let credit = self.credit_for(key, &stored);
-            let Origin { home, queue, consumer } = origin;
-            let settled_bytes = stored.size() as u64;
-            self.report(home, Progress { queue, consumer, settled: 1, settled_bytes, credit });
+        for taken in taken {
+            self.settle_one(key, &taken);
         }
         self.lend(key);
+    }
+
+    /// Settles a delivery that was acknowledged; [`Shard::lend`] comes behind it.
+    pub(crate) fn settle_one(&mut self, key: SubscriptionKey, taken: &Taken) {
+        let Taken { origin: Origin { home, queue, consumer }, stored, .. } = taken;
+        self.home.forget(stored);
+        let credit = self.credit_for(key, stored);
+        let settled_bytes = stored.size() as u64;
+        let progress = Progress { queue: *queue, consumer: *consumer, settled: 1, settled_bytes, credit };
+        self.report(*home, progress);
     }
 
     /// Gives deliveries back that failed: NACK, or `ack_timeout`.
@@ -295,7 +309,7 @@ impl Shard {
     }
 
     /// Lends the homes that want it what credit there is, in turn.
-    fn lend(&mut self, key: SubscriptionKey) {
+    pub(crate) fn lend(&mut self, key: SubscriptionKey) {
         let Some(lending) = self.router.lending_mut(key) else { return };
         let mut loans = SmallVec::<[(ShardId, ConsumerKey, i64); 4]>::new();
         while lending.available > 0

@@ -23,6 +23,7 @@ use super::{READ_BYTES, Shard};
 use crate::ids::ConnKey;
 use crate::io::arrival::Arrival;
 use crate::io::conn::{Conn, Phase, Transport};
+use crate::router::reach::Reach;
 
 /// The others learn at once of a change by more than this, else once a turn.
 const SYNC_BYTES: i64 = 1 << 20;
@@ -216,10 +217,8 @@ impl Shard {
         let bytes = conn.arrival.announced();
         let name = self.name_to_send_to(key, &name).ok()?;
         let destination = self.destination(&name).ok()?;
-        let (kind, home) = (destination.kind, destination.home);
-        let shards = if kind.is_topic() { self.router.remote(destination) } else { home.bit() };
-        let shards = shards & !self.id.bit();
-        self.pause_for(key, &Load { name: &name, destination, shards, bytes, kept })
+        let Reach { remote: shards, is_full, .. } = self.router.reach_of_any(destination, self.id);
+        self.pause_for(key, &Load { name: &name, destination, shards, is_full, bytes, kept })
     }
 
     /// Lets the next frame arrive while there is too much unfinished input, and those give way that stalled.
