@@ -278,7 +278,8 @@ def test_a_transaction_over_every_kind_of_destination(client: Clients, topic: st
     wire.expect_message("durable")
     wire.send(frames.subscribe(f"{topic}/retained", "retained"))
     wire.expect_message("retained", retained="true")
-    wire.send(frames.unsubscribe("durable", durable="true"))
+    wire.send(frames.unsubscribe("durable", durable="true", receipt="ended"))
+    wire.expect_receipt("ended")
 
 
 # -- ACK and NACK --------------------------------------------------------------------------------------------------
