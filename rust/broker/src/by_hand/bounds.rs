@@ -6,8 +6,11 @@ use std::sync::atomic::Ordering;
 
 use super::ByHand;
 use super::client::Client;
+use super::full::fill_memory;
 use crate::config::{Config, SlowConsumer};
+use crate::io::conn::Phase;
 use crate::shard::Shared;
+use crate::shard::mailbox::Mail;
 use crate::stats::Counters;
 
 const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";
@@ -107,6 +110,38 @@ fn connections_end_some_in_each_turn() {
     assert!((1..100).contains(&in_one_turn), "{in_one_turn} connections were timed out in one turn");
     broker.run();
     assert_eq!(counters(&broker).errors, 200);
+}
+
+#[test]
+fn a_broker_that_drains_closes_some_connections_in_each_turn_though_they_have_no_subscriptions() {
+    const COUNT: usize = 300;
+    let open = |broker: &ByHand| {
+        broker.seats[0].shard.conns.iter().filter(|(_, it)| it.phase == Phase::Open).count()
+    };
+    for waits in [false, true] {
+        let mut broker = broker(Config::default());
+        let clients = crowd(&mut broker, COUNT, LOGIN);
+        if waits {
+            fill_memory(&broker, true);
+            let send = b"SEND\ndestination:/queue/a\n\nx\0";
+            clients.iter().for_each(|mut client| client.write_all(send).expect("there is room"));
+            broker.run();
+        }
+        broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
+        if waits {
+            broker.run();
+            assert_eq!(open(&broker), COUNT);
+            broker.pass(broker.seats[0].shard.config.drain.as_millis() as u64 / 2);
+        }
+        for _ in 0..100 {
+            let before = open(&broker);
+            broker.turn(0);
+            let closed = before - open(&broker);
+            assert!(closed < 200, "{closed} connections closed in one turn");
+            assert!(open(&broker) == 0 || broker.seats[0].shard.goes_on());
+        }
+        assert_eq!(open(&broker), 0);
+    }
 }
 
 #[test]

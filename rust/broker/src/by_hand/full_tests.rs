@@ -44,7 +44,7 @@ fn nothing_comes_for_a_subscription_behind_the_receipt_of_its_end() {
 
 /// Adds to what is held, as if another shard held it, so that 95 % of a large `memory_limit` is exceeded, or takes it
 /// back.
-fn fill_memory(broker: &ByHand, full: bool) {
+pub(super) fn fill_memory(broker: &ByHand, full: bool) {
     let limit = broker.seats[0].shard.config.memory_limit as i64;
     broker.shared.memory.fetch_add(if full { limit } else { -limit }, Ordering::Relaxed);
 }

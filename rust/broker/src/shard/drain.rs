@@ -18,6 +18,9 @@ use crate::ids::ShardId;
 use crate::io::conn::{Conn, Phase};
 use crate::log::Level;
 
+/// Visits that stand for connections which begin to close in one turn, whatever else it did.
+const CLOSING_VISITS_MAX: usize = 10_000;
+
 /// How far a shard's ordered end has come.
 #[derive(Debug, Default)]
 pub struct Draining {
@@ -120,11 +123,12 @@ impl Shard {
 
     fn close_those(&mut self, chosen: impl Fn(&Conn) -> bool) -> usize {
         let open = self.conns.iter().filter(|(_, conn)| conn.phase == Phase::Open && chosen(conn));
-        let mut closed = 0;
+        let (mut closed, before) = (0, self.budget.visited());
         for key in open.map(|(key, _)| key).collect::<Vec<_>>() {
-            if !self.budget.may_change() {
+            if !self.budget.may_change() || self.budget.visited() - before >= CLOSING_VISITS_MAX {
                 break;
             }
+            self.budget.end_connection();
             self.begin_close(key, GOING_AWAY, "the broker is shutting down");
             closed += 1;
         }
@@ -133,8 +137,11 @@ impl Shard {
 
     /// Whether connections are left that are to be closed.
     pub(super) fn has_more_to_close(&self) -> bool {
-        self.draining.as_ref().is_some_and(|draining| draining.closing)
-            && self.conns.iter().any(|(_, conn)| conn.phase == Phase::Open)
+        self.draining.as_ref().is_some_and(|draining| {
+            let is_impatient = self.now_ms >= draining.impatient_ms;
+            let is_chosen = |conn: &Conn| draining.closing || (is_impatient && conn.wait.pause().is_some());
+            self.conns.iter().any(|(_, conn)| conn.phase == Phase::Open && is_chosen(conn))
+        })
     }
 
     /// Nothing received is left to be handled, and no RECEIPT waits.
