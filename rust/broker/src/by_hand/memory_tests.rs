@@ -1,9 +1,13 @@
 //! What is refused, and what goes on, near `memory_limit`.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use super::ByHand;
+use super::client::Client;
 use super::crossing::{broker, connect, messages, receipts, talk};
-use crate::config::Config;
+use super::full::fill_memory;
+use crate::config::{Config, SlowConsumer};
 use crate::shard::parking::Pause;
 
 #[test]
@@ -48,4 +52,46 @@ fn who_leaves_in_the_middle_of_a_frame_is_read_on_although_the_turn_is_over() {
     shard.conns.get_mut(key).expect("it is there").read_to_end = true;
     shard.serve_last(key);
     assert!(shard.has_work(), "nobody will ever read it again");
+}
+
+/// Clients that have begun to get so many last values, and wait for memory to get the others.
+fn waiting_for_the_past<const N: usize>(count: usize) -> (ByHand, [Client; N]) {
+    let config = Config {
+        writers: 1,
+        outbox_limit: 64 << 10,
+        memory_limit: 64 << 20,
+        slow_consumer: SlowConsumer::Block(Duration::from_secs(3600)),
+        ..Config::default()
+    };
+    let mut broker = broker(config);
+    let mut publisher = connect(&mut broker, 0);
+    for at in 0..count {
+        let body = "x".repeat(1000);
+        publisher.say(format!("SEND\ndestination:/topic/{at}\nretain:set\n\n{body}\0").as_bytes());
+        broker.round();
+    }
+    talk(&mut broker, &mut publisher);
+    let mut readers = [0; N].map(|shard| connect(&mut broker, shard));
+    for reader in &mut readers {
+        let receipt = reader.ask();
+        reader.say(format!("SUBSCRIBE\nid:0\ndestination:/topic/*\nreceipt:{receipt}\n\n\0").as_bytes());
+    }
+    broker.run();
+    fill_memory(&broker, true);
+    while readers.iter_mut().any(|reader| reader.read(2000)) {
+        broker.round();
+    }
+    assert_eq!(broker.seats[0].shard.short_of_memory(), N);
+    (broker, readers)
+}
+
+#[test]
+fn who_waits_for_memory_to_ask_for_more_of_the_past_goes_on_as_far_as_a_turn_allows() {
+    let (mut broker, mut readers) = waiting_for_the_past::<3>(400);
+    fill_memory(&broker, false);
+    let shard = &mut broker.seats[0].shard;
+    assert_eq!(shard.pull_last(), 1, "have asked for more at the end of a turn");
+    assert!(shard.goes_on());
+    readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+    assert_eq!(readers.each_ref().map(|reader| (messages(reader), receipts(reader))), [(400, 1); 3]);
 }

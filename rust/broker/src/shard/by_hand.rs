@@ -34,6 +34,15 @@ impl Shard {
         self.replays.short_of_memory.len()
     }
 
+    /// Lets connections ask for more of the past with one visit left of a turn; how many homes' windows are open then.
+    #[cfg(test)]
+    pub fn pull_last(&mut self) -> usize {
+        self.budget = super::budget::Budget::default();
+        self.budget.visit(super::budget::TURN_VISITED_MAX - 1);
+        self.pull_again();
+        self.replays.open_windows()
+    }
+
     /// Serves a connection with one visit left of a turn.
     #[cfg(test)]
     pub fn serve_last(&mut self, key: crate::ids::ConnKey) {

@@ -69,6 +69,12 @@ impl Replays {
         !self.ready.is_empty() || !self.pulling.is_empty()
     }
 
+    /// How many can go on.
+    #[cfg(test)]
+    pub(super) fn open_windows(&self) -> usize {
+        self.ready.len()
+    }
+
     /// Whether somebody waits for memory to ask for more.
     pub(super) fn wait_for_memory(&self) -> bool {
         !self.short_of_memory.is_empty()
@@ -287,18 +293,15 @@ impl Shard {
 
     /// Lets connections go on that have more to ask for, or could not while memory was short.
     pub(super) fn pull_again(&mut self) {
-        if !self.replays.short_of_memory.is_empty() && !self.is_out_of_memory() {
-            for key in std::mem::take(&mut self.replays.short_of_memory) {
-                if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
-                    pulls.is_listed = false;
-                }
-                self.pull_backlog(key);
-            }
+        if !self.is_out_of_memory() {
+            // None of theirs has been asked since.
+            self.replays.pulling.extend(self.replays.short_of_memory.drain(..));
         }
         for _ in 0..self.replays.pulling.len() {
             if self.budget.is_exhausted() {
                 break;
             }
+            self.budget.visit(1);
             let Some(key) = self.replays.pulling.pop_front() else { break };
             if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
                 pulls.is_listed = false;
