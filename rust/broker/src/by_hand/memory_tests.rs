@@ -95,3 +95,32 @@ fn who_waits_for_memory_to_ask_for_more_of_the_past_goes_on_as_far_as_a_turn_all
     readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
     assert_eq!(readers.each_ref().map(|reader| (messages(reader), receipts(reader))), [(400, 1); 3]);
 }
+
+#[test]
+fn who_says_its_last_while_the_past_waits_for_memory_has_time_to_take_it_when_there_is_some() {
+    for takes in [true, false] {
+        let (mut broker, [mut reader]) = waiting_for_the_past(400);
+        let receipt = reader.ask();
+        reader.say(format!("DISCONNECT\nreceipt:{receipt}\n\n\0").as_bytes());
+        for _ in 0..5 {
+            broker.run();
+            broker.pass(59_000);
+        }
+        broker.run();
+        assert!(!reader.read(usize::MAX), "nothing comes, and the connection stays");
+        fill_memory(&broker, false);
+        broker.run();
+        broker.pass(59_000);
+        broker.run();
+        if !takes {
+            assert_eq!(broker.left().subscriptions, 1);
+            broker.pass(61_000);
+            broker.run();
+            assert_eq!(broker.left().subscriptions, 0);
+        }
+        talk(&mut broker, &mut reader);
+        assert!(reader.has_ended());
+        let all = (messages(&reader), receipts(&reader)) == (400, 2);
+        assert_eq!(all, takes, "{} and {} came", messages(&reader), receipts(&reader));
+    }
+}

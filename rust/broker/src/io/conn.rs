@@ -134,7 +134,7 @@ pub struct Conn {
     pub full_since_ms: Option<u64>,
     /// How long a full outbox may stay over half, in milliseconds, by what its subscriptions asked for.
     pub patience_ms: u64,
-    /// From when on the full outbox is expected to move.
+    /// From when on the outbox, which is full or is to get something of the past, is expected to move.
     pub stuck_since_ms: u64,
     /// Messages left out since the last one that was delivered.
     pub dropped: u32,

@@ -245,11 +245,19 @@ impl Shard {
     }
 
     /// When a connection that sends no more, and waits for nothing but answers, is given up.
-    pub(super) fn answers_deadline(conn: &Conn) -> Option<u64> {
-        let waits = (conn.eof || conn.ending) && !conn.answers.is_empty();
-        // A heart-beat is written, too, but not while it has something else to take.
-        let moved_ms = if conn.has_more_to_take() { conn.read_ms.max(conn.written_ms) } else { conn.read_ms };
-        waits.then(|| moved_ms.saturating_add(ANSWERS_MS))
+    pub(super) fn answers_deadline(&self, conn: &Conn) -> Option<u64> {
+        if !(conn.eof || conn.ending) || conn.answers.is_empty() {
+            return None;
+        }
+        // That memory is short is not its fault: its time begins when it can be sent something.
+        let is_held_up = conn.outbox.is_empty() && conn.pulls.as_ref().is_some_and(|it| it.is_listed());
+        let moved_ms = match conn.has_more_to_take() {
+            true if is_held_up => self.now_ms,
+            // A heart-beat is written, too, but not while it has something else to take.
+            true => conn.read_ms.max(conn.written_ms).max(conn.stuck_since_ms),
+            false => conn.read_ms,
+        };
+        Some(moved_ms.saturating_add(ANSWERS_MS))
     }
 
     /// An answer never came.

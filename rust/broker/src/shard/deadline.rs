@@ -137,7 +137,7 @@ impl Shard {
         }
         let heartbeat = conn.session.heartbeat();
         let mut next_ms = self.slow_deadline(conn).unwrap_or(NEVER);
-        next_ms = next_ms.min(Self::answers_deadline(conn).unwrap_or(NEVER));
+        next_ms = next_ms.min(self.answers_deadline(conn).unwrap_or(NEVER));
         if let Some(due_ms) = heartbeat.next_send_due(conn.written_ms) {
             // A beat that cannot be written now is looked at again a while later.
             let again_ms = self.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
@@ -196,7 +196,7 @@ impl Shard {
         if self.slow_deadline(conn).is_some_and(|at_ms| now_ms >= at_ms) {
             return self.cut_off(key);
         }
-        if Self::answers_deadline(conn).is_some_and(|at_ms| now_ms >= at_ms) {
+        if self.answers_deadline(conn).is_some_and(|at_ms| now_ms >= at_ms) {
             return self.give_up_answers(key);
         }
         if conn.session.heartbeat().send_due(now_ms, conn.written_ms) && conn.outbox.is_empty() {

@@ -101,6 +101,13 @@ pub struct Pulls {
     is_listed: bool,
 }
 
+impl Pulls {
+    /// Whether it waits for its turn to ask, or for memory.
+    pub(super) fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+}
+
 impl Shard {
     /// What a new subscription is to get of this home, but for messages of the connection `without`; then `reply` is
     /// answered.
@@ -250,6 +257,9 @@ impl Shard {
                 return;
             };
             pulls.unasked -= 1;
+            if conn.outbox.is_empty() {
+                conn.stuck_since_ms = self.now_ms; // it has something to take from now on
+            }
             self.budget.visit(1);
             self.pull(key, subscription, home);
         }
