@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ByHand;
 use super::client::Client;
 use super::crossing::{broker, connect, homed, messages, receipts, talk};
-use crate::config::Config;
+use crate::config::{Config, SlowConsumer};
 use crate::log::Level;
 
 #[test]
@@ -503,4 +503,47 @@ fn a_query_whose_answer_memory_stops_on_its_way_is_named_without_the_answers_hea
     fill_memory(&broker, false);
     talk(&mut broker, &mut reader);
     assert_eq!(messages(&reader), 2100);
+}
+
+#[test]
+fn consumers_that_go_before_they_got_what_waits_for_their_socket_are_not_compared_with_each_other() {
+    const COUNT: usize = 1000;
+    let config = Config {
+        writers: 1,
+        outbox_limit: 4 << 10,
+        slow_consumer: SlowConsumer::Block(Duration::from_secs(3600)),
+        ..Config::default()
+    };
+    let mut broker = broker(config);
+    let [mut reader, mut other, mut publisher] = [0; 3].map(|shard| connect(&mut broker, shard));
+    // It says all that, and reads nothing.
+    let say_all = |broker: &mut ByHand, reader: &mut Client, frames: &str, left: usize| {
+        reader.say(frames.as_bytes());
+        for _ in 0..1000 {
+            broker.turn(0);
+            reader.read(0);
+        }
+        assert_eq!(broker.left().subscriptions, left);
+    };
+    let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/queue/{at}\n\n\0");
+    say_all(&mut broker, &mut reader, &(0..COUNT).map(subscribe).collect::<String>(), COUNT);
+    let body = "x".repeat(1000);
+    for at in 0..COUNT {
+        publisher.say(format!("SEND\ndestination:/queue/{at}\n\n{body}\0").as_bytes());
+        broker.run();
+    }
+    let before = broker.visits()[0];
+    let stays = |at: &usize| at.is_multiple_of(20);
+    let unsubscribe = |at| format!("UNSUBSCRIBE\nid:{at}\n\n\0");
+    let leaving = (0..COUNT).filter(|at| !stays(at)).map(unsubscribe).collect::<String>();
+    say_all(&mut broker, &mut reader, &leaving, COUNT / 20);
+    let visits = broker.visits()[0] - before;
+    assert!(visits < 100 * COUNT, "{visits} visits");
+    other.say(b"SUBSCRIBE\nid:all\ndestination:/queue/>\n\n\0");
+    talk(&mut broker, &mut other);
+    talk(&mut broker, &mut reader);
+    let heard = reader.heard().filter_map(|head| head.split("destination:/queue/").nth(1));
+    let numbers = heard.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).filter(stays);
+    assert!(numbers.eq((0..COUNT).filter(stays)), "those that are left come in order");
+    assert_eq!(messages(&reader) + messages(&other), COUNT);
 }

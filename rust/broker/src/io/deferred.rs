@@ -2,7 +2,7 @@
 //!
 //! Whatever else is to be delivered to the connection queues up behind them, so that the order stays.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use crate::chunk::ChunkId;
 use crate::fan_out::FanOutKey;
@@ -21,12 +21,28 @@ pub enum Waiting {
     Queued(Box<(ShardId, Delivery)>),
 }
 
+/// The place of one of them.
+#[derive(Debug)]
+enum Place {
+    /// Of a topic.
+    Topic(Waiting),
+    /// Of a queue: the first of the subscription's own list, or of nothing if that has gone.
+    Queue(SubscriptionKey),
+}
+
+/// Messages of queues for one subscription, the oldest first.
+pub type Queued = VecDeque<Box<(ShardId, Delivery)>>;
+
 /// What waits for one connection's outbox, in order.
 #[derive(Debug, Default)]
 pub struct Deferred {
-    list: VecDeque<Waiting>,
+    places: VecDeque<Place>,
+    /// Those of queues, by subscription, so that one that ends need not be told from all others.
+    queued: HashMap<SubscriptionKey, Queued, foldhash::fast::RandomState>,
     /// How many of them are of topics, whose publishers pause meanwhile.
     of_topics: usize,
+    /// Places whose message was taken out; once they are more than half of all, they go.
+    gone: usize,
     /// It is on the shard's list of connections that have room again.
     pub is_listed: bool,
 }
@@ -34,37 +50,67 @@ pub struct Deferred {
 impl Deferred {
     /// Adds one behind all others. Returns whether it is the first one of a topic.
     pub fn push(&mut self, waiting: Waiting) -> bool {
-        let of_topic = !matches!(waiting, Waiting::Queued(_));
+        let (place, of_topic) = match waiting {
+            Waiting::Queued(queued) => {
+                let key = queued.1.subscriber.key;
+                self.queued.entry(key).or_default().push_back(queued);
+                (Place::Queue(key), false)
+            }
+            of_topic => (Place::Topic(of_topic), true),
+        };
         self.of_topics += usize::from(of_topic);
-        self.list.push_back(waiting);
+        self.places.push_back(place);
         of_topic && self.of_topics == 1
     }
 
     /// Takes the first one.
     pub fn pop(&mut self) -> Option<Waiting> {
-        let first = self.list.pop_front()?;
-        self.of_topics -= usize::from(!matches!(first, Waiting::Queued(_)));
-        Some(first)
-    }
-
-    /// Takes out the messages of queues for one subscription, the oldest first.
-    pub fn take_queued(&mut self, key: SubscriptionKey) -> Vec<(ShardId, Delivery)> {
-        let mut taken = Vec::new();
-        for _ in 0..self.list.len() {
-            match self.list.pop_front() {
-                Some(Waiting::Queued(queued)) if queued.1.subscriber.key == key => taken.push(*queued),
-                other => self.list.extend(other),
+        loop {
+            match self.places.pop_front()? {
+                Place::Topic(waiting) => {
+                    self.of_topics -= 1;
+                    return Some(waiting);
+                }
+                Place::Queue(key) => match self.pop_queued(key) {
+                    Some(queued) => return Some(Waiting::Queued(queued)),
+                    None => self.gone -= 1,
+                },
             }
         }
-        taken
+    }
+
+    fn pop_queued(&mut self, key: SubscriptionKey) -> Option<Box<(ShardId, Delivery)>> {
+        let queued = self.queued.get_mut(&key)?;
+        let first = queued.pop_front();
+        if queued.is_empty() {
+            self.queued.remove(&key);
+        }
+        first
+    }
+
+    /// Takes out the messages of queues for one subscription, which has ended, and how many places it looked at.
+    pub fn take_queued(&mut self, key: SubscriptionKey) -> (Queued, usize) {
+        let taken = self.queued.remove(&key).unwrap_or_default();
+        self.gone += taken.len();
+        let mut looked_at = taken.len();
+        if 2 * self.gone > self.places.len() {
+            looked_at += self.places.len();
+            let queued = &self.queued;
+            self.places.retain(|place| match place {
+                Place::Topic(_) => true,
+                Place::Queue(key) => queued.contains_key(key),
+            });
+            self.gone = 0;
+        }
+        (taken, looked_at)
     }
 
     /// Takes out the messages of topics.
     pub fn take_topics(&mut self) -> Deferred {
-        let queued = |waiting: &Waiting| matches!(waiting, Waiting::Queued(_));
-        let (queued, of_topics) = std::mem::take(&mut self.list).into_iter().partition(queued);
-        self.list = queued;
-        Deferred { list: of_topics, of_topics: std::mem::take(&mut self.of_topics), is_listed: false }
+        let is_queue = |place: &Place| matches!(place, Place::Queue(_));
+        let (places, of_topics) = std::mem::take(&mut self.places).into_iter().partition(is_queue);
+        self.places = places;
+        Deferred { places: of_topics, of_topics: std::mem::take(&mut self.of_topics), ..Deferred::default() }
     }
 
     /// Whether messages of topics wait.
@@ -76,13 +122,13 @@ impl Deferred {
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.list.len()
+        self.places.len() - self.gone
     }
 
     /// Whether none waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.len() == 0
     }
 }
 
@@ -124,12 +170,24 @@ mod tests {
         for subscription in [1, 2, 1, 3] {
             deferred.push(queued(subscription));
         }
-        assert_eq!((deferred.take_queued(key(1)).len(), deferred.len()), (2, 2));
+        assert_eq!((deferred.take_queued(key(1)).0.len(), deferred.len()), (2, 2));
+        assert_eq!((deferred.take_queued(key(1)).0.len(), deferred.len()), (0, 2));
         let left: Vec<u32> = std::iter::from_fn(|| deferred.pop())
             .filter_map(
                 |it| if let Waiting::Queued(it) = it { Some(it.1.subscriber.key.index) } else { None },
             )
             .collect();
         assert_eq!(left, [2, 3]);
+    }
+    #[test]
+    fn subscriptions_that_go_one_by_one_look_at_few_others_and_leave_no_places_behind() {
+        const COUNT: u32 = 1000;
+        let mut deferred = Deferred::default();
+        (0..COUNT).for_each(|at| assert!(!deferred.push(queued(at))));
+        assert!(deferred.push(Waiting::Copy(key(9), key(1))));
+        let looked_at: usize = (0..COUNT).map(|at| deferred.take_queued(key(at)).1).sum();
+        assert!(looked_at < 5 * COUNT as usize, "{looked_at}");
+        assert!((1..=2).contains(&deferred.places.len()) && deferred.queued.is_empty());
+        assert!(deferred.len() == 1 && deferred.pop().is_some() && deferred.is_empty());
     }
 }

@@ -385,9 +385,10 @@ impl Shard {
     /// A subscription ends: messages of queues that wait for its connection go to others.
     pub(super) fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
         let Some(deferred) = self.conns.get_mut(conn).and_then(|conn| conn.deferred.as_mut()) else { return };
-        self.budget.visit(deferred.len());
-        for (home, delivery) in deferred.take_queued(key) {
-            self.give_back_waiting(home, delivery);
+        let (taken, looked_at) = deferred.take_queued(key);
+        self.budget.visit(looked_at);
+        for queued in taken {
+            self.give_back_waiting(queued.0, queued.1);
         }
     }
 
