@@ -145,6 +145,33 @@ fn a_broker_that_drains_closes_some_connections_in_each_turn_though_they_have_no
 }
 
 #[test]
+fn slow_consumers_are_cut_off_some_in_each_turn() {
+    const COUNT: usize = 300;
+    let config =
+        Config { outbox_limit: 4 << 10, slow_consumer: SlowConsumer::Disconnect, ..Config::default() };
+    let mut broker = broker(config);
+    let clients = crowd(&mut broker, COUNT, LOGIN);
+    for (at, mut client) in clients.iter().enumerate() {
+        let said = format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0"); // so each is a group of its own
+        client.write_all(said.as_bytes()).expect("there is room");
+    }
+    broker.run();
+    let publisher = crowd(&mut broker, 1, LOGIN).pop().expect("one");
+    for _ in 0..1000 {
+        let sent = format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000));
+        (&publisher).write_all(sent.as_bytes()).expect("the last turn made room");
+        let before = counters(&broker).slow_consumers;
+        broker.turn(0);
+        let cut_off = counters(&broker).slow_consumers - before;
+        assert!(cut_off < 200, "{cut_off} were cut off in one turn");
+        if counters(&broker).slow_consumers == COUNT as u64 {
+            return;
+        }
+    }
+    panic!("{} were cut off", counters(&broker).slow_consumers);
+}
+
+#[test]
 fn answers_that_nobody_reads_leave_half_of_the_memory_to_others() {
     let limit = 4 << 20;
     for websocket in [false, true] {

@@ -165,7 +165,8 @@ impl Shard {
         {
             self.mark_full(key);
         }
-        while self.budget.may_change()
+        let before = self.budget.visited();
+        while self.budget.may_end_more(before)
             && let Some(key) = self.too_slow.pop()
         {
             self.cut_off(key);

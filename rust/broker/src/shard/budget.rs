@@ -27,6 +27,9 @@ const CALL_VISITS: usize = 8;
 /// Visits for which the end of a connection stands: its log line, its timer, and four system calls.
 const END_VISITS: usize = 64;
 
+/// Visits that stand for connections which end together in one turn, whatever else it did.
+const ENDS_VISITED_MAX: usize = 10_000;
+
 /// What a turn has done so far; a turn has one budget for mail and one for sockets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Budget {
@@ -54,7 +57,12 @@ impl Budget {
         self.changed < TURN_CHANGED_MAX
     }
 
-    /// How much was counted so.
+    /// The same for one of several that end together, since so much was counted.
+    pub(super) fn may_end_more(self, since: usize) -> bool {
+        self.may_change() && self.visited - since < ENDS_VISITED_MAX
+    }
+
+    /// How much was looked at.
     pub(super) fn visited(&self) -> usize {
         self.visited
     }

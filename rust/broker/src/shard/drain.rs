@@ -18,9 +18,6 @@ use crate::ids::ShardId;
 use crate::io::conn::{Conn, Phase};
 use crate::log::Level;
 
-/// Visits that stand for connections which begin to close in one turn, whatever else it did.
-const CLOSING_VISITS_MAX: usize = 10_000;
-
 /// How far a shard's ordered end has come.
 #[derive(Debug, Default)]
 pub struct Draining {
@@ -125,7 +122,7 @@ impl Shard {
         let open = self.conns.iter().filter(|(_, conn)| conn.phase == Phase::Open && chosen(conn));
         let (mut closed, before) = (0, self.budget.visited());
         for key in open.map(|(key, _)| key).collect::<Vec<_>>() {
-            if !self.budget.may_change() || self.budget.visited() - before >= CLOSING_VISITS_MAX {
+            if !self.budget.may_end_more(before) {
                 break;
             }
             self.budget.end_connection();
