@@ -20,7 +20,7 @@ use crate::router::group::GroupIndex;
 pub type FanOutKey = Key;
 
 /// What a copy that waits occupies, about.
-const WAITING_BYTES: usize = 40;
+pub const WAITING_BYTES: usize = 40;
 
 /// One message on its way.
 #[derive(Debug)]
@@ -34,8 +34,6 @@ struct FanOut {
     /// Copies that wait for room in outboxes.
     waiting: usize,
     publisher: Option<Publisher>,
-    /// It began while `in_order` was set.
-    in_order: bool,
 }
 
 /// Who is parked until the end of a fan-out, and the answer it gets.
@@ -43,7 +41,6 @@ struct FanOut {
 struct Publisher {
     conn: ConnKey,
     asker: Asker,
-    may_be_refused: bool,
 }
 
 /// All fan-outs of one shard that are not over.
@@ -60,8 +57,6 @@ pub struct FanOuts {
     stopped_since_ms: Option<u64>,
     /// Whatever is published now stays behind what is going.
     pub in_order: bool,
-    /// Those of `going` that began so: nothing may come between them, so whatever else is published waits behind, too.
-    ordered: usize,
 }
 
 impl FanOuts {
@@ -69,10 +64,7 @@ impl FanOuts {
     pub fn begin(&mut self, stored: Stored, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
         self.listed += groups.capacity();
         let is_going = !groups.is_empty();
-        let in_order = self.in_order && is_going;
-        self.ordered += usize::from(in_order);
-        let fan_out =
-            FanOut { stored: Some(stored), groups, next: 0, newest, waiting: 0, publisher: None, in_order };
+        let fan_out = FanOut { stored: Some(stored), groups, next: 0, newest, waiting: 0, publisher: None };
         let key = self.table.insert(fan_out);
         if is_going {
             self.going.push_back(key);
@@ -89,7 +81,7 @@ impl FanOuts {
     /// Whether what is published now has to wait for its turn.
     #[must_use]
     pub fn must_queue(&self) -> bool {
-        (self.in_order || self.ordered > 0) && !self.going.is_empty()
+        self.in_order && !self.going.is_empty()
     }
 
     /// Whether its cursor is not at the end.
@@ -144,24 +136,18 @@ impl FanOuts {
         self.stopped_since_ms.get_or_insert(now_ms);
     }
 
-    /// Since when memory stops what a connection waits for that may be refused; `now_ms` if it does not, or has not been
-    /// noticed yet. `None`: it waits for outboxes, or must not be refused.
+    /// Since when memory stops what a connection waits for; `now_ms` if it does not, or has not been noticed yet. `None`:
+    /// it waits for outboxes.
     #[must_use]
     pub fn stopped_since_ms(&self, key: FanOutKey, now_ms: u64) -> Option<u64> {
-        let publisher = self.table.get(key)?.publisher.as_ref()?;
-        (publisher.may_be_refused && self.is_going(key)).then(|| self.stopped_since_ms.unwrap_or(now_ms))
+        self.table.get(key)?.publisher.as_ref()?;
+        self.is_going(key).then(|| self.stopped_since_ms.unwrap_or(now_ms))
     }
 
     /// A connection waits for its end. Gives the asker back if it is over.
-    pub fn attend(
-        &mut self,
-        key: FanOutKey,
-        conn: ConnKey,
-        asker: Asker,
-        may_be_refused: bool,
-    ) -> Option<Asker> {
+    pub fn attend(&mut self, key: FanOutKey, conn: ConnKey, asker: Asker) -> Option<Asker> {
         let Some(fan_out) = self.table.get_mut(key) else { return Some(asker) };
-        fan_out.publisher = Some(Publisher { conn, asker, may_be_refused });
+        fan_out.publisher = Some(Publisher { conn, asker });
         None
     }
 
@@ -192,7 +178,6 @@ impl FanOuts {
     pub fn finish(&mut self, key: FanOutKey) -> Option<(ConnKey, Asker)> {
         if self.first() == Some(key) && !self.is_going(key) {
             self.going.pop_front();
-            self.ordered -= usize::from(self.table.get(key).is_some_and(|fan_out| fan_out.in_order));
         }
         let over = |fan_out: &FanOut| fan_out.next == fan_out.groups.len() && fan_out.waiting == 0;
         if !self.table.get(key).is_some_and(over) {
@@ -251,7 +236,7 @@ mod tests {
     fn it_is_over_when_the_cursor_is_at_the_end_and_no_copy_waits() {
         let mut all = FanOuts::default();
         let key = all.begin(stored(), vec![4, 5], 7);
-        assert!(all.attend(key, PUBLISHER, answer().asker(), true).is_none());
+        assert!(all.attend(key, PUBLISHER, answer().asker()).is_none());
         assert_eq!(
             (all.first(), all.next_group(key), finish(&mut all, key)),
             (Some(key), Some((4, 7)), None)
@@ -266,9 +251,7 @@ mod tests {
         all.arrived(key);
         assert_eq!(finish(&mut all, key), Some((PUBLISHER, answer())));
         assert_eq!((finish(&mut all, key), all.is_empty(), all.held_bytes()), (None, true, 0));
-        assert!(
-            all.attend(key, PUBLISHER, answer().asker(), true).is_some_and(|asker| asker.answered().awaited)
-        );
+        assert!(all.attend(key, PUBLISHER, answer().asker()).is_some_and(|asker| asker.answered().awaited));
     }
 
     #[test]
@@ -300,8 +283,7 @@ mod tests {
     fn one_that_memory_stops_may_go_on_without_its_publisher() {
         let mut all = FanOuts::default();
         let (first, second) = (all.begin(stored(), vec![4, 5], 7), all.begin(stored(), vec![4], 7));
-        assert!(all.attend(first, PUBLISHER, answer().asker(), true).is_none());
-        assert!(all.attend(second, PUBLISHER, answer().asker(), false).is_none());
+        assert!(all.attend(first, PUBLISHER, answer().asker()).is_none());
         assert_eq!((all.stopped_since_ms(first, 10), all.stopped_since_ms(second, 10)), (Some(10), None));
         all.stop(11);
         all.stop(12);
@@ -314,7 +296,7 @@ mod tests {
         _ = all.next_group(first);
         assert_eq!((finish(&mut all, first), all.is_live(first)), (None, false));
         _ = all.next_group(second);
-        assert_eq!(finish(&mut all, second), Some((PUBLISHER, answer())));
+        assert_eq!((finish(&mut all, second), all.is_empty()), (None, true));
     }
 
     #[test]

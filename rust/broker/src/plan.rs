@@ -23,19 +23,9 @@ pub enum Place {
     },
     /// At all subscriptions of a topic, and as its last value.
     Topic {
-        /// In the plan's list of topics.
-        topic: u32,
         /// The home of its last value, and the need there.
         retained: Option<(u32, Option<u32>)>,
     },
-}
-
-#[derive(Debug)]
-struct Topic {
-    name: Box<[u8]>,
-    /// The transaction's last operation on it.
-    last: u32,
-    begun: bool,
 }
 
 /// The places of a transaction's operations, in their order.
@@ -45,26 +35,14 @@ pub struct Plan {
     homes: Vec<(ShardId, Vec<Need>)>,
     /// Needs by name and kind.
     needs: HashTable<(u32, u32)>,
-    topics: Vec<Topic>,
-    topics_by_name: HashTable<u32>,
     places: Vec<Place>,
-    /// Topics of which some messages are published, and some are not.
-    open: usize,
 }
 
 impl Plan {
     /// A plan of nothing.
     #[must_use]
     pub fn new(hasher: foldhash::fast::RandomState) -> Self {
-        Plan {
-            hasher,
-            homes: Vec::new(),
-            needs: HashTable::new(),
-            topics: Vec::new(),
-            topics_by_name: HashTable::new(),
-            places: Vec::new(),
-            open: 0,
-        }
+        Plan { hasher, homes: Vec::new(), needs: HashTable::new(), places: Vec::new() }
     }
 
     /// How many operations it has: the next one to be added.
@@ -91,8 +69,7 @@ impl Plan {
             let home = self.home(home);
             (home, (retain == Retain::Set).then(|| self.need(home, stored, true)))
         });
-        let topic = self.topic(stored.destination());
-        self.places.push(Place::Topic { topic, retained });
+        self.places.push(Place::Topic { retained });
     }
 
     fn home(&mut self, home: ShardId) -> u32 {
@@ -126,20 +103,6 @@ impl Plan {
         at
     }
 
-    fn topic(&mut self, name: &[u8]) -> u32 {
-        let last = self.places.len() as u32;
-        let (topics, hasher) = (&mut self.topics, &self.hasher);
-        let hash = hasher.hash_one(name);
-        if let Some(&at) = self.topics_by_name.find(hash, |&at| *topics[at as usize].name == *name) {
-            topics[at as usize].last = last;
-            return at;
-        }
-        let at = topics.len() as u32;
-        topics.push(Topic { name: name.into(), last, begun: false });
-        self.topics_by_name.insert_unique(hash, at, |&at| hasher.hash_one(&*topics[at as usize].name));
-        at
-    }
-
     /// The homes concerned.
     pub fn homes(&self) -> impl Iterator<Item = ShardId> {
         self.homes.iter().map(|(home, _)| *home)
@@ -152,31 +115,10 @@ impl Plan {
         taken.filter(|(_, needs)| !needs.is_empty()).collect()
     }
 
-    /// The place of an operation that is applied now. They are applied in their order.
-    pub fn follow(&mut self, operation: usize) -> Place {
-        let place = self.places[operation];
-        if let Place::Topic { topic, .. } = place {
-            let topic = &mut self.topics[topic as usize];
-            if !std::mem::replace(&mut topic.begun, true) {
-                self.open += 1;
-            }
-            if topic.last as usize == operation {
-                self.open -= 1;
-            }
-        }
-        place
-    }
-
-    /// Whether messages to one topic are published in part: those of others must not come between them.
+    /// The place of an operation.
     #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.open > 0
-    }
-
-    /// Whether some of its messages are to topics.
-    #[must_use]
-    pub fn has_topics(&self) -> bool {
-        !self.topics.is_empty()
+    pub fn place(&self, operation: usize) -> Place {
+        self.places[operation]
     }
 
     /// Bytes that it occupies, about.
@@ -184,7 +126,7 @@ impl Plan {
     pub fn held_bytes(&self) -> usize {
         let needs: usize = self.homes.iter().map(|(_, needs)| needs.capacity()).sum();
         let places = self.places.capacity() * size_of::<Place>();
-        places + needs * (size_of::<Need>() + 32) + self.topics.capacity() * (size_of::<Topic>() + 32)
+        places + needs * (size_of::<Need>() + 32)
     }
 }
 
@@ -211,7 +153,7 @@ mod tests {
         }
         plan.add_queued(ShardId(2), &stored("#jobs"), false);
         plan.add_ack();
-        let places: Vec<Place> = (0..plan.len()).map(|at| plan.follow(at)).collect();
+        let places: Vec<Place> = (0..plan.len()).map(|at| plan.place(at)).collect();
         let (a, c) = (Some(0), Some(1));
         assert_eq!(places[0], Place::Home { home: 0, need: a });
         assert_eq!(places[2..4], [Place::Home { home: 0, need: a }, Place::Home { home: 0, need: c }]);
@@ -226,27 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_is_open_from_its_first_message_to_its_last() {
-        let mut plan = plan();
-        for name in ["/topic/a", "/topic/b", "/topic/a", "/topic/c"] {
-            plan.add_topic(ShardId(0), &stored(name), None);
-        }
-        let open: Vec<bool> = (0..plan.len())
-            .map(|at| {
-                plan.follow(at);
-                plan.is_open()
-            })
-            .collect();
-        assert_eq!(open, [true, true, false, false]);
-    }
-
-    #[test]
     fn a_last_value_needs_room_and_its_removal_none() {
         let mut plan = plan();
         plan.add_topic(ShardId(3), &stored("/topic/a"), Some(Retain::Set));
         plan.add_topic(ShardId(3), &stored("/topic/a"), Some(Retain::Remove));
-        assert_eq!(plan.follow(0), Place::Topic { topic: 0, retained: Some((0, Some(0))) });
-        assert_eq!(plan.follow(1), Place::Topic { topic: 0, retained: Some((0, None)) });
+        assert_eq!(plan.place(0), Place::Topic { retained: Some((0, Some(0))) });
+        assert_eq!(plan.place(1), Place::Topic { retained: Some((0, None)) });
         let needs = plan.take_needs();
         assert!(needs.len() == 1 && needs[0].1.len() == 1 && needs[0].1[0].retained);
     }

@@ -124,3 +124,39 @@ fn who_says_its_last_while_the_past_waits_for_memory_has_time_to_take_it_when_th
         assert_eq!(all, takes, "{} and {} came", messages(&reader), receipts(&reader));
     }
 }
+
+#[test]
+fn who_reads_too_slowly_what_fills_memory_is_cut_off_and_all_others_go_on() {
+    let config = Config { writers: 2, outbox_limit: 64 << 10, memory_limit: 16 << 20, ..Config::default() };
+    let mut broker = broker(config);
+    let [mut slow, mut publisher, mut other] = [1, 0, 0].map(|shard| connect(&mut broker, shard));
+    for at in 0..2000 {
+        slow.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
+        talk(&mut broker, &mut slow);
+    }
+    publisher.say(b"BEGIN\ntransaction:t\n\n\0");
+    publisher.say("SEND\ndestination:/topic/a\ntransaction:t\n\n\0".repeat(1000).as_bytes());
+    talk(&mut broker, &mut publisher);
+    publisher.say(b"COMMIT\ntransaction:t\n\n\0");
+    talk(&mut broker, &mut publisher);
+    let mut most = 0;
+    // A little in each tenth of a second, so that it is never stuck.
+    for _ in 0..200 {
+        slow.read(20_000);
+        for shard in [0, 1].repeat(20) {
+            let before = broker.visits()[shard];
+            broker.turn(shard);
+            most = most.max(broker.visits()[shard] - before);
+        }
+        broker.pass(100);
+    }
+    assert!(most < 50_000, "{most} visits in one turn");
+    assert!(
+        slow.heard().any(|head| head.contains("E-SLOW-CONSUMER")) || slow.has_ended(),
+        "it is still there"
+    );
+    let receipt = other.ask();
+    other.say(format!("SEND\ndestination:/topic/b\nreceipt:{receipt}\n\n\0").as_bytes());
+    talk(&mut broker, &mut other);
+    other.check_answers();
+}

@@ -18,8 +18,7 @@ mod memory_tests;
 pub mod routes;
 pub mod script;
 #[cfg(test)]
-#[path = "transaction_tests.rs"]
-mod transactions;
+mod transaction_tests;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};

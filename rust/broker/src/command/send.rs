@@ -98,10 +98,7 @@ impl Shard {
 
     /// Whether a SEND has to wait now.
     fn pause_send(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Flow> {
-        let mut pause = self.pause_for(key, load);
-        if self.is_within_transaction() && load.destination.kind.is_topic() {
-            pause = pause.or(Some(Pause::Transaction));
-        }
+        let pause = self.pause_for(key, load);
         self.pause_or_pass(key, pause)
     }
 

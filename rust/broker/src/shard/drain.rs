@@ -10,6 +10,8 @@
 //! and its connection closes; after three quarters all close, whatever has not been delivered. When `drain` runs out,
 //! what is left is cut off and counted in the log.
 
+use std::sync::atomic::Ordering;
+
 use super::Shard;
 use super::close::GOING_AWAY;
 use super::mailbox::Mail;
@@ -41,6 +43,16 @@ impl Draining {
 }
 
 impl Shard {
+    /// Closes what is left.
+    pub(super) fn end(&mut self) {
+        for key in self.conns.keys() {
+            self.remove(key);
+        }
+        self.drop_all_deferred();
+        self.shared.lost.fetch_add(self.home.held_for_later(), Ordering::Relaxed);
+        self.forget_memory();
+    }
+
     /// Begins the ordered end.
     pub(super) fn begin_draining(&mut self) {
         self.listener = None;

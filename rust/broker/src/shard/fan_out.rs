@@ -13,16 +13,13 @@ use super::parking::Question;
 use crate::chunk::ChunkId;
 use crate::command::Flow;
 use crate::config::SlowConsumer;
-use crate::fan_out::{FanOutKey, is_meant};
-use crate::ids::{ConnKey, ShardId};
-use crate::io::deferred::{Deferred, Waiting};
+use crate::fan_out::{FanOutKey, WAITING_BYTES, is_meant};
+use crate::ids::ConnKey;
+use crate::io::deferred::Waiting;
 use crate::options;
 use crate::queue::SubscriptionKey;
 use crate::queue::asker::{AnswerTo, Asker};
-use crate::queue::mail::QueueMail;
-use crate::queue::parts::{Delivery, GivenBack};
 use crate::queue::stored::Stored;
-use crate::queue::unacked::Origin;
 use crate::router::Destination;
 use crate::router::group::{GroupIndex, Member, Place};
 use crate::router::reach::Reach;
@@ -31,6 +28,8 @@ use crate::router::reach::Reach;
 const AT_ONCE_BYTES: usize = 1 << 20;
 /// The same for the number of groups.
 const AT_ONCE_GROUPS: usize = 2000;
+/// While memory is short, a consumer may be owed copies that take this share of `memory_limit`, and no more for long.
+const OWED_SHARE: u64 = 8;
 /// What a frame has beside the message's own parts, about.
 const FRAME_BYTES: usize = 160;
 
@@ -67,9 +66,7 @@ impl Shard {
 
     /// Lets a publisher wait until its message has reached everybody; then `asker` has its answer.
     pub(crate) fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, asker: Asker) -> Flow {
-        // A COMMIT that takes effect cannot be taken back; who sees its ERROR would do all of it again.
-        let may_be_refused = self.conns.get(conn).is_some_and(|conn| conn.committing.is_none());
-        match self.fan_outs.attend(fan_out, conn, asker, may_be_refused) {
+        match self.fan_outs.attend(fan_out, conn, asker) {
             None => self.wait_for(conn, Question::FanOut(fan_out)),
             Some(asker) => self.answer(asker, Ok(())), // it is over
         }
@@ -147,7 +144,7 @@ impl Shard {
     }
 
     /// Lets its publisher go on, if it has reached everybody.
-    fn end_fan_out(&mut self, key: FanOutKey) {
+    pub(super) fn end_fan_out(&mut self, key: FanOutKey) {
         if let Some((conn, asker)) = self.fan_outs.finish(key) {
             self.answer(asker, Ok(()));
             self.go_on_after(conn, Question::FanOut(key));
@@ -263,13 +260,17 @@ impl Shard {
     /// A socket has taken something: if the outbox is under half now, what waits for it follows.
     pub(super) fn note_room(&mut self, key: ConnKey) {
         let (limit, now_ms) = (self.config.outbox_limit, self.now_ms);
+        let owed_max = usize::try_from(self.config.memory_limit / OWED_SHARE).unwrap_or(usize::MAX);
         let Some(conn) = self.conns.get_mut(key) else { return };
         let Some(deferred) = &mut conn.deferred else { return };
         if conn.outbox.bytes() > limit / 2 {
             return;
         }
-        if let Some(since_ms) = &mut conn.full_since_ms {
-            *since_ms = now_ms; // its consumer reads; that it is owed so much is not its fault
+        // Its consumer reads; that it is owed so much is not its fault. But where memory is short because of that, it has
+        // no more time than others.
+        let is_too_much = self.memory.is_short && deferred.len() * WAITING_BYTES > owed_max;
+        if let Some(since_ms) = conn.full_since_ms.as_mut().filter(|_| !is_too_much) {
+            *since_ms = now_ms;
         }
         if !deferred.is_listed {
             deferred.is_listed = true;
@@ -296,7 +297,7 @@ impl Shard {
             let bytes = self.conns.get(key).map_or(0, |conn| conn.outbox.bytes());
             has_room = bytes < limit && !(tight && bytes > 0);
         }
-        let Some(conn) = self.conns.get_mut(key) else { return self.drop_deferred(*deferred) };
+        let Some(conn) = self.conns.get_mut(key) else { return self.drop_deferred(deferred) };
         if deferred.is_empty() {
             if conn.full_since_ms.is_some() {
                 self.note_progress(key);
@@ -346,55 +347,5 @@ impl Shard {
                 self.receive_now(queued.0, queued.1);
             }
         }
-    }
-
-    /// A connection ends: nothing more is owed to it.
-    pub(super) fn forget_deferred(&mut self, key: ConnKey) {
-        if let Some(deferred) = self.conns.get_mut(key).and_then(|conn| conn.deferred.take()) {
-            self.drop_deferred(*deferred);
-        }
-    }
-
-    /// Messages of topics that wait for a connection are left out.
-    pub(super) fn drop_owed(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        let Some(deferred) = &mut conn.deferred else { return };
-        let owed = deferred.take_topics();
-        if deferred.is_empty() {
-            conn.deferred = None;
-        }
-        conn.dropped = conn.dropped.saturating_add(owed.len() as u32);
-        self.counters.dropped += owed.len() as u64;
-        self.drop_deferred(owed);
-    }
-
-    fn drop_deferred(&mut self, mut deferred: Deferred) {
-        self.budget.visit(deferred.len());
-        while let Some(waiting) = deferred.pop() {
-            match waiting {
-                Waiting::Copy(fan_out, _) => {
-                    self.fan_outs.arrived(fan_out);
-                    self.end_fan_out(fan_out);
-                }
-                Waiting::Range(chunk, ..) => self.chunks.release(chunk),
-                Waiting::Queued(queued) => self.give_back_waiting(queued.0, queued.1),
-            }
-        }
-    }
-
-    /// A subscription ends: messages of queues that wait for its connection go to others.
-    pub(super) fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
-        let Some(deferred) = self.conns.get_mut(conn).and_then(|conn| conn.deferred.as_mut()) else { return };
-        let (taken, looked_at) = deferred.take_queued(key);
-        self.budget.visit(looked_at);
-        for queued in taken {
-            self.give_back_waiting(queued.0, queued.1);
-        }
-    }
-
-    fn give_back_waiting(&mut self, home: ShardId, delivery: Delivery) {
-        let Delivery { queue, consumer, stored, .. } = delivery;
-        let origin = Origin { home, queue, consumer };
-        self.tell(home, QueueMail::GiveBack(origin, stored, GivenBack::Lost));
     }
 }

@@ -51,11 +51,6 @@ impl Incoming {
         }
     }
 
-    /// Nothing is read in this turn.
-    pub(super) fn skip(&mut self) {
-        self.is_late = true;
-    }
-
     /// Takes the next piece.
     pub(super) fn next(&mut self) -> Option<Next> {
         match self.notes.take() {

@@ -4,13 +4,14 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::Shard;
-use super::apply::{Applying, LateOnes, Publishing};
+use super::apply::{Applying, LateOnes};
 use super::assembly::Assembly;
 use super::gather::Purpose;
 use super::orphans::Orphans;
 use super::reserve::Prepared;
 use super::revival::Revival;
 use crate::ids::ConnKey;
+use crate::io::deferred::Deferred;
 
 /// One piece of work.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(super) enum Job {
     Ask,
     /// Put an answer to them together.
     Assemble(Box<Assembly>),
+    /// Go on with forgetting what a connection was owed.
+    Forget(Box<Deferred>),
     /// Go on with removing the temporary queues of a connection that has gone.
     Orphans(Orphans),
 }
@@ -39,9 +42,8 @@ pub(super) struct Jobs {
     waiting: VecDeque<Job>,
     /// What is left of subscriptions whose connection has lost them while its COMMIT takes effect.
     pub(super) late: HashMap<ConnKey, LateOnes>,
-    pub(super) publishing: Publishing,
-    /// COMMITs that wait until others are in one piece.
-    held: VecDeque<Job>,
+    /// COMMITs that wait for something.
+    held: VecDeque<Box<Applying>>,
 }
 
 impl Jobs {
@@ -50,20 +52,9 @@ impl Jobs {
         self.waiting.push_back(job);
     }
 
-    /// Adds a job ahead of all others.
-    pub(super) fn push_first(&mut self, job: Job) {
-        self.waiting.push_front(job);
-    }
-
-    /// Lets a job wait for [`Jobs::release`].
-    pub(super) fn hold(&mut self, job: Job) {
-        self.held.push_back(job);
-    }
-
-    fn release(&mut self) {
-        while let Some(job) = self.held.pop_back() {
-            self.waiting.push_front(job);
-        }
+    /// Lets a COMMIT wait until what it waits for is over.
+    pub(super) fn hold(&mut self, applying: Box<Applying>) {
+        self.held.push_back(applying);
     }
 
     /// Takes the next job.
@@ -90,16 +81,25 @@ impl Jobs {
 }
 
 impl Shard {
-    /// Whether there is something to go on with. What is held waits for mail, which has a time of its own.
+    /// Whether there is something to go on with.
     pub(super) fn has_jobs(&self) -> bool {
-        !self.jobs.waiting.is_empty() || !(self.jobs.held.is_empty() || self.inbound.is_broken_off())
+        !self.jobs.waiting.is_empty() || self.jobs.held.iter().any(|applying| self.may_apply(applying))
+    }
+
+    /// Lets COMMITs go on that need not wait any more.
+    fn release_commits(&mut self) {
+        for _ in 0..self.jobs.held.len() {
+            let Some(applying) = self.jobs.held.pop_front() else { return };
+            match self.may_apply(&applying) {
+                true => self.jobs.push(Job::Apply(applying)),
+                false => self.jobs.hold(applying),
+            }
+        }
     }
 
     /// Goes on with what earlier turns began, for half of a turn.
     pub(super) fn proceed_with_jobs(&mut self) {
-        if !self.inbound.is_broken_off() {
-            self.jobs.release();
-        }
+        self.release_commits();
         // At least one, however much mail there was.
         while let Some(job) = self.jobs.pop() {
             self.proceed_with(job);
@@ -127,6 +127,7 @@ impl Shard {
             Job::Ask => self.ask_next(),
             Job::Survey => self.proceed_with_survey(),
             Job::Assemble(assembly) => self.proceed_with_assembly(assembly),
+            Job::Forget(deferred) => self.drop_deferred(deferred),
             Job::Orphans(orphans) => self.proceed_with_orphans(orphans),
         }
     }

@@ -38,19 +38,12 @@ pub(super) struct Inbounds {
     batches: VecDeque<Inbound>,
     /// While one of them is routed: the newest subscription when it came.
     routes_for: Option<u32>,
-    /// The first one was left within a transaction.
-    is_broken_off: bool,
 }
 
 impl Inbounds {
     /// Whether nothing is left to be routed.
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty()
-    }
-
-    /// Whether a transaction of another shard has been routed in part.
-    pub(super) fn is_broken_off(&self) -> bool {
-        self.is_broken_off
     }
 
     /// The newest subscription that what is delivered now may be for; `None`: all of them.
@@ -62,9 +55,6 @@ impl Inbounds {
 impl Shard {
     /// Reads mail for half of a turn; messages are only queued here and routed by [`Shard::route_inbound`].
     pub(super) fn take_mail(&mut self) {
-        if self.publishes_transaction() {
-            return self.incoming.skip();
-        }
         let newest = self.router.newest_subscription();
         self.incoming.refill(&self.shared.mailboxes[usize::from(self.id.0)], newest);
         while let Some(next) = self.incoming.next() {
@@ -146,9 +136,7 @@ impl Shard {
 
     /// Routes messages of other shards, as far as the turn allows.
     pub(super) fn route_inbound(&mut self) {
-        let was_broken_off = self.inbound.is_broken_off;
-        while !self.publishes_transaction()
-            && !self.budget.is_exhausted()
+        while !self.budget.is_exhausted()
             && self.has_inbound()
             && let Some(Inbound { batch, round, newest, mut next, .. }) = self.inbound.batches.pop_front()
         {
@@ -157,8 +145,7 @@ impl Shard {
             let mut more = true;
             let mut behind = None;
             let began = self.stages.begin(Stage::Encode);
-            let mut goes_on = true;
-            while more && goes_on && behind.is_none() && !self.budget.is_exhausted() {
+            while more && behind.is_none() && !self.budget.is_exhausted() {
                 match batch.next_for(self.id, next) {
                     None => more = false,
                     Some((message, rest)) => {
@@ -166,27 +153,18 @@ impl Shard {
                         routed += 1;
                         // The sending shard has checked the name.
                         if let Ok(destination) = self.destination(message.destination) {
-                            self.fan_outs.in_order = batch.is_joined_at(next - 1) || batch.is_joined_at(next);
                             let reach = self.router.reach(destination);
                             let going = self.deliver(&message, destination, &reach);
-                            self.fan_outs.in_order = false;
                             behind = going.filter(|going| self.fan_outs.is_going(*going));
                         }
-                        // SENDs have waited for its end; they have their turn before the next one.
-                        goes_on = !was_broken_off || batch.is_joined_at(next);
                     }
                 }
             }
             self.stages.end(Stage::Encode, began);
             self.counters.frames_mailed += routed as u64;
             self.tell_of_room(routed);
-            self.inbound.is_broken_off = more && batch.is_joined_at(next);
             if more {
                 self.inbound.batches.push_front(Inbound { batch, round, newest, next, behind });
-            }
-            if was_broken_off && !self.inbound.is_broken_off {
-                self.retry_parked(&[Pause::Transaction]);
-                break;
             }
         }
         self.inbound.routes_for = None;
@@ -203,12 +181,10 @@ impl Shard {
             .is_some_and(|first| first.behind.is_none_or(|fan_out| !self.fan_outs.is_going(fan_out)))
     }
 
-    /// Whether every message that was mailed before the connection's last bytes were read has been routed, and no
-    /// transaction is routed in part.
+    /// Whether every message that was mailed before the connection's last bytes were read has been routed.
     fn mail_is_routed(&self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get(key) else { return true };
-        let is_routed =
-            |first: &Inbound| first.round > conn.read_round + 1 && !first.batch.is_joined_at(first.next);
+        let is_routed = |first: &Inbound| first.round > conn.read_round + 1;
         self.shared_len() == 1
             || (self.incoming.has_read_behind(conn.read_round)
                 && self.inbound.batches.front().is_none_or(is_routed))
@@ -216,10 +192,6 @@ impl Shard {
 
     /// What a frame that begins or ends a subscription waits for, if mail is to be routed before it.
     pub(crate) fn wait_for_mail(&mut self, key: ConnKey) -> Option<Flow> {
-        if self.publishes_transaction() {
-            self.park(key, Pause::Transaction);
-            return Some(Flow::Parked);
-        }
         if !self.mail_is_routed(key) {
             if !self.mail_waits_for_memory() {
                 return Some(Flow::Later);

@@ -156,8 +156,6 @@ const LARGE_BODY: usize = 256 << 10;
 pub struct Batch {
     bytes: Vec<u8>,
     items: Vec<Item>,
-    /// Messages that are pushed belong together.
-    joining: bool,
     /// The broker's count of bytes held, and what this batch has added to it.
     counted: Option<(Arc<AtomicI64>, i64)>,
 }
@@ -180,16 +178,13 @@ struct Item {
     body_len: u32,
     sender: u64,
     plain: bool,
-    /// The next one belongs to the same transaction.
-    joined: bool,
 }
 
 impl Batch {
     /// Counts the batch as held until it is dropped.
     pub fn count_in(&mut self, memory: &Arc<AtomicI64>) {
         let bytes = i64::try_from(self.held_bytes()).unwrap_or(i64::MAX);
-        let before = self.counted.take().map_or(0, |(_, before)| before);
-        memory.fetch_add(bytes - before, Ordering::Relaxed);
+        memory.fetch_add(bytes, Ordering::Relaxed);
         self.counted = Some((Arc::clone(memory), bytes));
     }
 
@@ -204,7 +199,6 @@ impl Batch {
             body_len: message.body.len() as u32,
             sender: message.sender,
             plain: message.plain,
-            joined: self.joining,
         });
         if message.body.len() > LARGE_BODY {
             self.bytes
@@ -213,45 +207,6 @@ impl Batch {
         for part in [message.destination, message.id, message.headers, message.body] {
             self.bytes.extend_from_slice(part);
         }
-    }
-
-    /// How many messages there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    /// Takes out all behind the first `len` messages.
-    #[must_use]
-    pub fn split_off(&mut self, len: usize) -> Batch {
-        if len == 0 {
-            return std::mem::take(self);
-        }
-        let mut rest = Batch::default();
-        rest.items = self.items.split_off(len);
-        if let Some(start) = rest.items.first().map(|item| item.start) {
-            rest.bytes = self.bytes.split_off(start);
-            rest.items.iter_mut().for_each(|item| item.start -= start);
-        }
-        rest
-    }
-
-    /// Adds the messages of another batch behind its own.
-    pub fn append(&mut self, mut other: Batch) {
-        let start = self.bytes.len();
-        self.bytes.append(&mut other.bytes);
-        self.items.extend(other.items.drain(..).map(|item| Item { start: item.start + start, ..item }));
-    }
-
-    /// Marks what is pushed from now on as belonging together, or no more.
-    pub fn join(&mut self, joining: bool) {
-        self.joining = joining;
-    }
-
-    /// Whether the message behind a place belongs to the one in front of it.
-    #[must_use]
-    pub fn is_joined_at(&self, place: usize) -> bool {
-        place > 0 && place < self.items.len() && self.items[place - 1].joined
     }
 
     /// Whether nothing was pushed.
@@ -303,44 +258,6 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn message(body: &[u8]) -> Message<'_> {
-        Message { destination: b"/t", id: b"i", sender: 7, headers: b"", plain: true, body }
-    }
-
-    fn bodies(batch: &Batch) -> Vec<u8> {
-        let mut at = 0;
-        let next = || batch.next_for(ShardId(0), at).map(|(message, next)| (at = next, message.body[0]).1);
-        std::iter::from_fn(next).collect()
-    }
-
-    #[test]
-    fn a_transaction_is_joined_from_its_first_message_to_its_last() {
-        let mut batch = Batch::default();
-        for joining in [false, true, true, false, false] {
-            batch.join(joining);
-            batch.push(&message(b"x"), 1);
-        }
-        let joined: Vec<bool> = (0..=5).map(|place| batch.is_joined_at(place)).collect();
-        assert_eq!(joined, [false, false, true, true, false, false]);
-    }
-
-    #[test]
-    fn a_part_that_is_kept_back_comes_again_as_it_was() {
-        let memory = Arc::new(AtomicI64::new(0));
-        let mut batch = Batch::default();
-        [b"1", b"2", b"3", b"4"].iter().for_each(|body| batch.push(&message(*body), 1));
-        let mut kept = batch.split_off(1);
-        kept.count_in(&memory);
-        assert_eq!((bodies(&batch), bodies(&kept)), (vec![b'1'], vec![b'2', b'3', b'4']));
-        batch.push(&message(b"5"), 1);
-        kept.append(batch);
-        assert_eq!((bodies(&kept), kept.len()), (b"23415".to_vec(), 5));
-        kept.count_in(&memory);
-        assert_eq!(memory.load(Ordering::Relaxed), kept.held_bytes() as i64);
-        assert!(kept.split_off(0).len() == 5 && kept.is_empty());
-        assert_eq!(memory.load(Ordering::Relaxed), 0);
-    }
 
     #[test]
     fn each_shard_reads_its_own_messages_in_order() {

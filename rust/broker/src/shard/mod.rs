@@ -43,6 +43,7 @@ mod monitor;
 mod names;
 mod orphans;
 mod output;
+mod owed;
 mod own_answers;
 pub(crate) mod parking;
 pub(crate) mod passing;
@@ -63,7 +64,6 @@ mod websocket;
 use std::collections::{HashMap, VecDeque};
 use std::mem::take;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
@@ -387,14 +387,5 @@ impl Shard {
             let Some(key) = self.undrained.pop_front() else { break };
             self.serve(key);
         }
-    }
-
-    /// Closes what is left.
-    fn end(&mut self) {
-        for key in self.conns.keys() {
-            self.remove(key);
-        }
-        self.shared.lost.fetch_add(self.home.held_for_later(), Ordering::Relaxed);
-        self.forget_memory();
     }
 }

@@ -37,12 +37,10 @@ pub enum Pause {
     Answers,
     /// Memory, for messages of other shards that are due before its next frame.
     Mail,
-    /// The end of a transaction that is published in part.
-    Transaction,
 }
 
 impl Pause {
-    const ALL: [Pause; 8] = [
+    const ALL: [Pause; 7] = [
         Pause::SlowConsumer,
         Pause::Memory,
         Pause::Kept,
@@ -50,7 +48,6 @@ impl Pause {
         Pause::Arriving,
         Pause::Answers,
         Pause::Mail,
-        Pause::Transaction,
     ];
 }
 
@@ -119,9 +116,8 @@ impl Wait {
     /// cut off, too. And what waits for mail is no SEND.
     #[must_use]
     pub fn bounded_since_ms(&self) -> Option<u64> {
-        let is_bounded = !matches!(self.question(), Some(Question::FanOut(_) | Question::Turn(_)))
-            && !matches!(self.pause(), Some(Pause::Answers | Pause::Mail | Pause::Transaction));
-        self.since_ms().filter(|_| is_bounded)
+        let is_bounded = !matches!(self.question(), Some(Question::FanOut(_) | Question::Turn(_)));
+        self.since_ms().filter(|_| is_bounded && !matches!(self.pause(), Some(Pause::Answers | Pause::Mail)))
     }
 
     /// The frame that was held has passed.
@@ -140,7 +136,6 @@ impl Wait {
             Some(Reason::Room(Pause::Mailbox, _)) => "max_input_queue_size is reached",
             Some(Reason::Room(Pause::Answers, _)) => "its own answers fill its outbox",
             Some(Reason::Room(Pause::Mail, _)) => "memory_limit is near, and messages are due before it",
-            Some(Reason::Room(Pause::Transaction, _)) => "another one's transaction is being published",
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
             Some(Reason::Answer(Question::Query(_))) => "a query of diagnostics waits for all shards",
             Some(Reason::Answer(Question::FanOut(_))) => {

@@ -1,0 +1,77 @@
+//! Copies and messages that wait for room in an outbox, and are not wanted any more.
+
+use super::Shard;
+use super::budget::Budget;
+use super::jobs::Job;
+use crate::ids::{ConnKey, ShardId};
+use crate::io::deferred::{Deferred, Waiting};
+use crate::queue::SubscriptionKey;
+use crate::queue::mail::QueueMail;
+use crate::queue::parts::{Delivery, GivenBack};
+use crate::queue::unacked::Origin;
+
+impl Shard {
+    /// A connection ends: nothing more is owed to it.
+    pub(super) fn forget_deferred(&mut self, key: ConnKey) {
+        if let Some(deferred) = self.conns.get_mut(key).and_then(|conn| conn.deferred.take()) {
+            self.drop_deferred(deferred);
+        }
+    }
+
+    /// Messages of topics that wait for a connection are left out.
+    pub(super) fn drop_owed(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(deferred) = &mut conn.deferred else { return };
+        let owed = deferred.take_topics();
+        if deferred.is_empty() {
+            conn.deferred = None;
+        }
+        conn.dropped = conn.dropped.saturating_add(owed.len() as u32);
+        self.counters.dropped += owed.len() as u64;
+        self.drop_deferred(Box::new(owed));
+    }
+
+    /// What nobody is owed any more is forgotten over as many turns as it takes: it may be millions of copies.
+    pub(super) fn drop_deferred(&mut self, mut deferred: Box<Deferred>) {
+        while let Some(waiting) = deferred.pop() {
+            self.budget.visit(1);
+            match waiting {
+                Waiting::Copy(fan_out, _) => {
+                    self.fan_outs.arrived(fan_out);
+                    self.end_fan_out(fan_out);
+                }
+                Waiting::Range(chunk, ..) => self.chunks.release(chunk),
+                Waiting::Queued(queued) => self.give_back_waiting(queued.0, queued.1),
+            }
+            if self.budget.is_exhausted() && !deferred.is_empty() {
+                return self.jobs.push(Job::Forget(deferred));
+            }
+        }
+    }
+
+    /// The same at the end of the shard, when there are no more turns.
+    pub(super) fn drop_all_deferred(&mut self) {
+        while let Some(job) = self.jobs.pop() {
+            self.budget = Budget::default();
+            if let Job::Forget(deferred) = job {
+                self.drop_deferred(deferred);
+            }
+        }
+    }
+
+    /// A subscription ends: messages of queues that wait for its connection go to others.
+    pub(super) fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
+        let Some(deferred) = self.conns.get_mut(conn).and_then(|conn| conn.deferred.as_mut()) else { return };
+        let (taken, looked_at) = deferred.take_queued(key);
+        self.budget.visit(looked_at);
+        for queued in taken {
+            self.give_back_waiting(queued.0, queued.1);
+        }
+    }
+
+    fn give_back_waiting(&mut self, home: ShardId, delivery: Delivery) {
+        let Delivery { queue, consumer, stored, .. } = delivery;
+        let origin = Origin { home, queue, consumer };
+        self.tell(home, QueueMail::GiveBack(origin, stored, GivenBack::Lost));
+    }
+}
