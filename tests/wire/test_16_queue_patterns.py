@@ -101,6 +101,14 @@ def test_the_prefetch_of_a_pattern_is_for_all_its_queues(client: Clients, queue:
     wire.barrier(publisher)
 
 
+def test_a_pattern_s_prefetch_of_0_is_without_limit(client: Clients, queue: str) -> None:
+    publisher, wire = client(), client()
+    numbers = [str(number) for number in range(1500)]
+    fill(publisher, f"{queue}/a", *numbers)
+    wire.send(frames.subscribe(f"{queue}/*", "jobs", ack="client-individual", prefetch_count=0))
+    assert [wire.expect_message().text for _ in numbers] == numbers
+
+
 def test_a_pattern_is_of_its_kind(client: Clients, queue: str, topic: str) -> None:
     publisher, wire = client(), client()
     wire.subscribe(f"{queue}/*", "queues")

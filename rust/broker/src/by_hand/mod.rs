@@ -203,6 +203,8 @@ impl Drop for ByHand {
 }
 
 #[cfg(test)]
+mod credit_tests;
+#[cfg(test)]
 #[path = "crossing_tests.rs"]
 mod crossing;
 #[cfg(test)]

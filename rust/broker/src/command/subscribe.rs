@@ -32,7 +32,7 @@ use crate::text::Weight;
 const WINDOW_BYTES: i64 = 256 << 10;
 /// What is left of it at least at each home of a pattern's queues.
 const WINDOW_PART_MIN: i64 = 32 << 10;
-/// Messages on loan to the homes of a pattern's queues, where the subscription itself sets no limit.
+/// Messages on loan to the homes of a pattern's queues with ack auto, where each is settled as soon as it is written.
 const LENT_MESSAGES: i64 = 256;
 
 /// A SUBSCRIBE as the session has read it.
@@ -329,7 +329,7 @@ impl Shard {
         let bytes = window.map_or(WINDOW_BYTES, |bytes| i64::try_from(bytes).unwrap_or(Credit::UNLIMITED));
         let mut credit = Credit { messages, bytes };
         let lending = (feed == Feed::All).then(|| {
-            let all = if messages == Credit::UNLIMITED { LENT_MESSAGES } else { messages };
+            let all = if wanted.ack == AckMode::Auto { LENT_MESSAGES } else { messages };
             let homes = self.shared_len() as i64;
             // Each home may exceed its part by one message, as one home may exceed the whole.
             let part_min = if window.is_some() { 1 } else { WINDOW_PART_MIN.min(bytes) };

@@ -1,0 +1,78 @@
+//! Consumers of patterns that acknowledge nothing: how much they get of queues at several homes.
+
+use super::ByHand;
+use super::client::Client;
+use super::crossing::{broker, connect, homed, messages, talk};
+use crate::config::Config;
+
+const SHARDS: usize = 3;
+/// More than is on loan with ack auto, and more than the default prefetch.
+const COUNT: usize = 1200;
+
+/// A broker whose worker topics keep what nobody takes.
+fn keeper() -> ByHand {
+    broker(Config { writers: SHARDS, ttl_ms: 3_600_000, ..Config::default() })
+}
+
+/// Sends messages to a pattern's queues, one at each of these homes.
+fn fill(broker: &mut ByHand, pattern: &str, homes: &[usize]) {
+    let mut publisher = connect(broker, 0);
+    for home in homes {
+        let name = homed(broker, pattern.trim_end_matches('>'), *home).next().expect("one of three");
+        let send = format!("SEND\ndestination:{name}\n\n\0");
+        publisher.say(send.repeat(COUNT / homes.len()).as_bytes());
+    }
+    talk(broker, &mut publisher);
+}
+
+fn consumer(broker: &mut ByHand, pattern: &str, headers: &str) -> Client {
+    let mut client = connect(broker, 0);
+    client.say(format!("SUBSCRIBE\nid:0\ndestination:{pattern}\n{headers}\n\0").as_bytes());
+    talk(broker, &mut client);
+    client
+}
+
+/// How many messages a consumer gets if the queues were filled before it came, and if they are while it is there.
+fn got(pattern: &str, homes: &[usize], headers: &str) -> [usize; 2] {
+    let mut broker = keeper();
+    fill(&mut broker, pattern, homes);
+    let late = consumer(&mut broker, pattern, headers);
+    let mut broker = keeper();
+    let mut early = consumer(&mut broker, pattern, headers);
+    fill(&mut broker, pattern, homes);
+    talk(&mut broker, &mut early);
+    [messages(&late), messages(&early)]
+}
+
+#[test]
+fn a_pattern_s_consumer_without_a_bound_gets_all() {
+    for pattern in ["/queue/p/>", "#p/>"] {
+        for homes in [&[0][..], &[2], &[0, 1, 2]] {
+            for headers in [
+                "ack:client-individual\nprefetch-count:0\n",
+                "ack:client\nprefetch-count:0\nconsumer-window-size:-1\n",
+                "ack:auto\n",
+            ] {
+                assert_eq!(got(pattern, homes, headers), [COUNT; 2], "{pattern} {homes:?} {headers:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pattern_s_consumer_with_a_bound_gets_no_more_of_all_homes_together() {
+    for pattern in ["/queue/p/>", "#p/>"] {
+        for homes in [&[0][..], &[2], &[0, 1, 2]] {
+            for bound in [1, 2, 100, 1001, 100_000] {
+                let headers = format!("ack:client-individual\nprefetch-count:{bound}\n");
+                assert_eq!(
+                    got(pattern, homes, &headers),
+                    [bound.min(COUNT); 2],
+                    "{pattern} {homes:?} {bound}"
+                );
+            }
+            let headers = "ack:client\nconsumer-window-size:-1\n";
+            assert_eq!(got(pattern, homes, headers), [1000; 2], "{pattern} {homes:?}: the default");
+        }
+    }
+}
