@@ -160,3 +160,28 @@ fn who_reads_too_slowly_what_fills_memory_is_cut_off_and_all_others_go_on() {
     talk(&mut broker, &mut other);
     other.check_answers();
 }
+
+#[test]
+fn what_others_have_begun_elsewhere_does_not_end_a_frame_of_which_little_has_come() {
+    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
+    broker.shared.connections.fetch_add(1000, Ordering::Relaxed);
+    let mut clients = [0; 2].map(|shard| connect(&mut broker, shard));
+    broker.shared.unfinished.fetch_add(26 << 20, Ordering::Relaxed);
+    for client in &mut clients {
+        client.say(
+            format!("SEND\ndestination:/topic/a\ncontent-length:6000\n\n{}", "x".repeat(5500)).as_bytes(),
+        );
+    }
+    for _ in 0..10 {
+        broker.run();
+        broker.pass(150);
+    }
+    broker.shared.unfinished.fetch_sub(26 << 20, Ordering::Relaxed);
+    for client in &mut clients {
+        let receipt = client.ask();
+        client.say("x".repeat(500).as_bytes());
+        client.say(format!("\0SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+        talk(&mut broker, client);
+        assert_eq!(receipts(client), 1, "it was refused");
+    }
+}

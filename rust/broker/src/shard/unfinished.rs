@@ -7,7 +7,8 @@
 //! |---|---|
 //! | a twelfth | frames arrive one at a time on each shard; of the others only a *bite* is read |
 //! | a sixth | the one that lacks least comes next; who was silent for 10 s is refused |
-//! | three eighths, room for what is to come included | the largest are refused |
+//! | three eighths, room for what is to come included | the largest are refused, but none that holds two bites or less |
+//! | a half | those as well |
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -101,6 +102,12 @@ impl Unfinished {
     /// there is room for half as much behind it.
     fn excess(&self) -> i64 {
         self.total() - self.limit / 8 * 3
+    }
+
+    /// How much a connection may hold and is not refused, though all hold too much together: others are to blame, maybe
+    /// on other shards, and what everybody may hold is little.
+    fn harmless(&self) -> i64 {
+        if self.total() > self.limit / 2 { 0 } else { 2 * self.bite }
     }
 
     /// How little each connection may keep where much is kept.
@@ -305,8 +312,8 @@ impl Shard {
             let surplus = self.memory.unfinished.total() - self.memory.unfinished.limit / 16;
             self.give_way(surplus, |_, conn| !conn.wait.is_on() && now_ms - conn.read_ms >= STALLED_MS);
         }
-        let excess = self.memory.unfinished.excess();
-        self.give_way(excess, |key, _| Some(key) != turn);
+        let (excess, harmless) = (self.memory.unfinished.excess(), self.memory.unfinished.harmless());
+        self.give_way(excess, |key, conn| Some(key) != turn && conn.kept_bytes() as i64 > harmless);
     }
 
     fn give_way(&mut self, mut excess: i64, may: impl Fn(ConnKey, &Conn) -> bool) {
