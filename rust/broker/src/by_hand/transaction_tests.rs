@@ -1,10 +1,12 @@
 //! COMMITs of more messages to topics than a turn publishes: no turn is longer, nobody waits for them, and what they hold
 //! is one message on its way.
 
+use std::time::Duration;
+
 use super::ByHand;
 use super::client::Client;
 use super::crossing::{broker, connect, messages, receipts, talk};
-use crate::config::Config;
+use crate::config::{Config, SlowConsumer};
 
 /// What a turn may look at, and what it had begun by then.
 const VISITS_MAX: usize = 25_000;
@@ -28,7 +30,7 @@ fn commit(broker: &mut ByHand, client: &mut Client, count: usize, bytes: usize) 
 /// a turn.
 fn send_beside_a_transaction(shards: usize, subscriber: usize, count: usize) -> usize {
     const ROUNDS: usize = 60;
-    let mut broker = broker(Config { writers: shards, ..Config::default() });
+    let mut broker = broker(Config { writers: shards, heartbeat_ms: (0, 0), ..Config::default() });
     let mut subscriber = connect(&mut broker, subscriber);
     subscriber.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
     talk(&mut broker, &mut subscriber);
@@ -77,9 +79,11 @@ fn the_same_where_another_shard_delivers_it() {
 
 #[test]
 fn what_a_transaction_has_on_its_way_is_one_message_however_slowly_it_is_read() {
-    const SUBSCRIPTIONS: usize = 3000;
-    const COUNT: usize = 200;
-    let mut broker = broker(Config { writers: 1, outbox_limit: 256 << 10, ..Config::default() });
+    const SUBSCRIPTIONS: usize = 2500;
+    const COUNT: usize = 40;
+    let config = Config { writers: 1, outbox_limit: 256 << 10, heartbeat_ms: (0, 0), ..Config::default() };
+    let mut broker =
+        broker(Config { slow_consumer: SlowConsumer::Block(Duration::from_secs(3600)), ..config });
     let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
     for at in 0..SUBSCRIPTIONS {
         reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
@@ -90,6 +94,7 @@ fn what_a_transaction_has_on_its_way_is_one_message_however_slowly_it_is_read() 
     while messages(&reader) < SUBSCRIPTIONS * COUNT {
         broker.round();
         reader.read(100_000);
+        assert!(!reader.has_ended(), "it was cut off");
         most = most.max(broker.seats[0].shard.fan_outs.held_bytes());
     }
     // A list of groups, and a copy that is owed to each subscription.
@@ -102,7 +107,9 @@ fn what_a_transaction_has_on_its_way_is_one_message_however_slowly_it_is_read() 
 fn a_transaction_that_nearly_fills_memory_gets_through_on_all_shards() {
     const BODY: usize = 50_000;
     const COUNT: usize = 50;
-    let mut broker = broker(Config { writers: 2, memory_limit: 4 << 20, ..Config::default() });
+    let config = Config { writers: 2, memory_limit: 4 << 20, heartbeat_ms: (0, 0), ..Config::default() };
+    let mut broker =
+        broker(Config { slow_consumer: SlowConsumer::Block(Duration::from_secs(3600)), ..config });
     let mut publisher = connect(&mut broker, 0);
     let mut readers: Vec<Client> = (0..4).map(|at| connect(&mut broker, at % 2)).collect();
     for reader in &mut readers {
