@@ -6,7 +6,6 @@ else that goes wrong: a port in use, a panic.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import sys
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 
 from stompica import _core, help_text, server, settings
 from stompica.errors import ConfigError, StompicaError
+from stompica.logs import tell
 from stompica.settings import Given
 
 _SHORT = {
@@ -178,7 +178,5 @@ def _forget_output() -> None:
 
 
 def _complain(message: str, status: int) -> int:
-    # Where nobody listens on stderr, the status still tells.
-    with contextlib.suppress(OSError, AttributeError):
-        print(f"stompica: {message}", file=sys.stderr, flush=True)
+    tell(f"stompica: {message}")
     return status

@@ -6,10 +6,12 @@ fills and the broker drops and counts records; it never stops for its log.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -29,6 +31,18 @@ _PIECE = getattr(select, "PIPE_BUF", 512)
 
 logger = logging.getLogger("stompica")
 logger.addHandler(logging.NullHandler())
+
+
+def tell(line: str) -> None:
+    """Writes a line to stderr. Where nobody reads that, nothing happens, now or when Python flushes at exit."""
+    try:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+    except AttributeError:
+        pass  # there is none
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 class Dispatcher:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -30,7 +31,11 @@ def start(
     command = [sys.executable, "-m", "stompica", "record", "--diag", f"127.0.0.1:{broker.port}", "--into", str(into)]
     shell = ["/bin/sh", "-c", f'{limits} exec "$@"', "sh"]
     words = ("--every", "0.1", *words)
-    recording = subprocess.Popen([*shell, *command, *words], stdout=stdout, stderr=subprocess.PIPE, text=True)
+    # As a user starts it, and not as some CI does.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    recording = subprocess.Popen(
+        [*shell, *command, *words], stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment
+    )
     assert recording.stderr is not None and recording.stderr.readline().startswith("recording into ")
     return recording
 

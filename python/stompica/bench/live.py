@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +16,7 @@ from stompica.arguments import seconds
 from stompica.bench import BenchError, procfs
 from stompica.bench.sampler import QUERIES, STAGES, Sampler, Stages, now_us
 from stompica.diag import connect
+from stompica.logs import tell
 
 if TYPE_CHECKING:
     from stompica.recording import RunInfo, RunWriter
@@ -58,7 +57,7 @@ def record(options: argparse.Namespace, ended: threading.Event) -> Path:
         raise BenchError(f"--pid {options.pid}: no such process here")
     info = _info(options)
     with RunWriter(options.into, info) as writer:
-        _tell(f"recording into {writer.folder}")
+        tell(f"recording into {writer.folder}")
         _record(options, ended, writer)
     return writer.folder
 
@@ -97,7 +96,7 @@ def _record(options: argparse.Namespace, ended: threading.Event, writer: RunWrit
         sampler.take()
         seen = sampler.take_samples()
         for fault in seen.faults[told:]:
-            _tell(f"stompica: {fault}; trying again each {options.every:g} s")
+            tell(f"stompica: {fault}; trying again each {options.every:g} s")
         told = len(seen.faults)
         timings = [answer for _, query, answer in seen.answers if query == STAGES]
         if timings and not primed:
@@ -114,13 +113,6 @@ def _record(options: argparse.Namespace, ended: threading.Event, writer: RunWrit
         due = max(due + options.every, time.monotonic())
         going_on = not ended.wait(max(0.0, min(due, until) - time.monotonic())) and due < until
     sampler.close()
-
-
-def _tell(line: str) -> None:
-    # Where nobody listens on stderr, the recording goes on.
-    with contextlib.suppress(OSError, AttributeError):
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
 
 
 def _parser() -> argparse.ArgumentParser:
