@@ -1,58 +1,101 @@
-//! A slab that grows page by page, so that nothing in it ever moves.
+//! A slab that grows and shrinks page by page, so that nothing in it ever moves.
 //!
 //! One that is a single block doubles and moves all it has, in one turn: with a million subscriptions that takes tens of
-//! milliseconds, and what it moved from stays with the allocator for a while.
+//! milliseconds, and what it moved from stays with the allocator for a while. A page without items is given back:
+//! otherwise each table that was once filled keeps for good what `memory_limit` no longer counts.
 
+use std::array;
 use std::mem::replace;
 use std::ops::{Index, IndexMut};
 
 /// Items of a page: few, since most tables are small.
 const PAGE: usize = 64;
 /// No slot.
-const NONE: usize = usize::MAX;
+const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 enum Slot<T> {
     Taken(T),
-    /// The next free one, or [`NONE`].
-    Free(usize),
+    /// The next free one of the page, or [`NONE`].
+    Free(u32),
+}
+
+#[derive(Debug)]
+struct Page<T> {
+    /// Of a fixed size, so that an item is found with one check of bounds.
+    slots: [Slot<T>; PAGE],
+    first_free: u32,
+    taken: u32,
+}
+
+impl<T> Page<T> {
+    fn empty() -> Box<Self> {
+        let slots = array::from_fn(|at| Slot::Free(if at + 1 < PAGE { at as u32 + 1 } else { NONE }));
+        Box::new(Page { slots, first_free: 0, taken: 0 })
+    }
+
+    fn is_full(&self) -> bool {
+        self.first_free == NONE
+    }
+
+    /// Puts an item into a free slot, which there is; returns its place.
+    fn put(&mut self, item: T) -> usize {
+        let at = self.first_free as usize;
+        if let Slot::Free(next) = replace(&mut self.slots[at], Slot::Taken(item)) {
+            self.first_free = next;
+        }
+        self.taken += 1;
+        at
+    }
+
+    fn take(&mut self, at: usize) -> Option<T> {
+        match replace(&mut self.slots[at], Slot::Free(self.first_free)) {
+            Slot::Taken(item) => {
+                self.first_free = at as u32;
+                self.taken -= 1;
+                Some(item)
+            }
+            free => {
+                self.slots[at] = free;
+                None
+            }
+        }
+    }
 }
 
 /// Items by small numbers, which are used again.
 #[derive(Debug)]
 pub struct Paged<T> {
-    /// Of a fixed size, so that an item is found with one check of bounds.
-    pages: Vec<Box<[Slot<T>; PAGE]>>,
-    /// Slots that were ever taken; those behind them are free, and not in the list of these.
-    slots: usize,
-    first_free: usize,
+    /// `None` where a page was given back.
+    pages: Vec<Option<Box<Page<T>>>>,
+    /// The numbers of those pages that have a free slot, or were given back.
+    roomy: Vec<u32>,
+    /// A page without items, so that no memory comes and goes where one item does.
+    spare: Option<Box<Page<T>>>,
     len: usize,
 }
 
 impl<T> Default for Paged<T> {
     fn default() -> Self {
-        Paged { pages: Vec::new(), slots: 0, first_free: NONE, len: 0 }
+        Paged { pages: Vec::new(), roomy: Vec::new(), spare: None, len: 0 }
     }
 }
 
 impl<T> Paged<T> {
     /// Adds an item; returns its number.
     pub fn insert(&mut self, item: T) -> usize {
+        if self.roomy.is_empty() {
+            self.roomy.push(self.pages.len() as u32);
+            self.pages.push(None);
+        }
+        let number = self.roomy[self.roomy.len() - 1] as usize;
+        let page = self.pages[number].get_or_insert_with(|| self.spare.take().unwrap_or_else(Page::empty));
+        let at = page.put(item);
+        if page.is_full() {
+            self.roomy.pop();
+        }
         self.len += 1;
-        let at = self.first_free;
-        if at != NONE {
-            if let Slot::Free(next) = replace(self.slot_mut(at), Slot::Taken(item)) {
-                self.first_free = next;
-            }
-            return at;
-        }
-        let at = self.slots;
-        if at == self.pages.len() * PAGE {
-            self.pages.push(Self::empty_page());
-        }
-        *self.slot_mut(at) = Slot::Taken(item);
-        self.slots += 1;
-        at
+        number * PAGE + at
     }
 
     /// Takes an item out.
@@ -60,35 +103,33 @@ impl<T> Paged<T> {
     /// # Panics
     /// If there is none with this number.
     pub fn remove(&mut self, at: usize) -> T {
-        let next = self.first_free;
-        let slot = self.slot_mut(at);
-        assert!(matches!(slot, Slot::Taken(_)), "no item has number {at}");
-        let Slot::Taken(item) = replace(slot, Slot::Free(next)) else { unreachable!("it was looked at") };
-        self.first_free = at;
+        let number = at / PAGE;
+        let page = self.pages.get_mut(number).and_then(Option::as_mut);
+        let was_full = page.as_ref().is_some_and(|page| page.is_full());
+        let taken = page.and_then(|page| page.take(at % PAGE).map(|item| (item, page.taken)));
+        let (item, left) = taken.unwrap_or_else(|| panic!("no item has number {at}"));
+        if was_full {
+            self.roomy.push(number as u32);
+        }
+        if left == 0 {
+            let page = self.pages[number].take();
+            self.spare = self.spare.take().or(page);
+        }
         self.len -= 1;
         item
     }
 
-    fn slot_mut(&mut self, at: usize) -> &mut Slot<T> {
-        &mut self.pages[at / PAGE][at % PAGE]
-    }
-
-    fn empty_page() -> Box<[Slot<T>; PAGE]> {
-        let page: Box<[Slot<T>]> = (0..PAGE).map(|_| Slot::Free(NONE)).collect();
-        page.try_into().unwrap_or_else(|_| unreachable!("it has as many slots as that"))
-    }
-
-    /// Numbers that were ever given: those of all items are below.
+    /// The numbers of all items are below.
     #[must_use]
     pub fn slots(&self) -> usize {
-        self.slots
+        self.pages.len() * PAGE
     }
 
     /// The item with this number.
     #[must_use]
     #[inline]
     pub fn get(&self, at: usize) -> Option<&T> {
-        match &self.pages.get(at / PAGE)?[at % PAGE] {
+        match &self.pages.get(at / PAGE)?.as_ref()?.slots[at % PAGE] {
             Slot::Taken(item) => Some(item),
             Slot::Free(_) => None,
         }
@@ -97,7 +138,7 @@ impl<T> Paged<T> {
     /// The item with this number.
     #[inline]
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
-        match &mut self.pages.get_mut(at / PAGE)?[at % PAGE] {
+        match &mut self.pages.get_mut(at / PAGE)?.as_mut()?.slots[at % PAGE] {
             Slot::Taken(item) => Some(item),
             Slot::Free(_) => None,
         }
@@ -118,18 +159,25 @@ impl<T> Paged<T> {
 
     /// All of them with their numbers, in the order of these, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
-        self.pages.iter_mut().flat_map(|page| page.iter_mut()).enumerate().filter_map(|(at, slot)| match slot
-        {
-            Slot::Taken(item) => Some((at, item)),
-            Slot::Free(_) => None,
+        let pages = self.pages.iter_mut().enumerate();
+        let pages = pages.filter_map(|(number, page)| Some((number * PAGE, page.as_mut()?)));
+        pages.flat_map(|(first, page)| {
+            page.slots.iter_mut().enumerate().filter_map(move |(at, slot)| match slot {
+                Slot::Taken(item) => Some((first + at, item)),
+                Slot::Free(_) => None,
+            })
         })
     }
 
     /// All of them with their numbers, in the order of these.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        self.pages.iter().flat_map(|page| page.iter()).enumerate().filter_map(|(at, slot)| match slot {
-            Slot::Taken(item) => Some((at, item)),
-            Slot::Free(_) => None,
+        let pages = self.pages.iter().enumerate();
+        let pages = pages.filter_map(|(number, page)| Some((number * PAGE, page.as_ref()?)));
+        pages.flat_map(|(first, page)| {
+            page.slots.iter().enumerate().filter_map(move |(at, slot)| match slot {
+                Slot::Taken(item) => Some((first + at, item)),
+                Slot::Free(_) => None,
+            })
         })
     }
 }
@@ -154,17 +202,38 @@ impl<T> IndexMut<usize> for Paged<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
 
+    impl<T> Paged<T> {
+        /// Pages that take memory.
+        fn resident(&self) -> usize {
+            self.pages.iter().flatten().count() + usize::from(self.spare.is_some())
+        }
+    }
+
     #[test]
-    fn what_is_there_stays_in_its_place_while_others_come() {
+    fn what_is_there_stays_in_its_place_while_others_come_and_go() {
         let mut items = Paged::default();
-        (0..=PAGE).for_each(|at| assert_eq!(items.insert(at), at));
+        (0..20 * PAGE).for_each(|at| assert_eq!(items.insert(at), at));
         let place: *const usize = &raw const items[PAGE];
-        (PAGE + 1..20 * PAGE).for_each(|at| assert_eq!(items.insert(at), at));
-        assert_eq!(&raw const items[PAGE], place);
+        (0..20 * PAGE).filter(|at| *at != PAGE).for_each(|at| assert_eq!(items.remove(at), at));
+        (0..30 * PAGE).for_each(|at| assert_ne!(items.insert(at), PAGE));
+        assert_eq!((&raw const items[PAGE], items[PAGE]), (place, PAGE));
+    }
+
+    #[test]
+    fn pages_without_items_are_given_back() {
+        let mut items = Paged::default();
+        let numbers: Vec<usize> = (0..20 * PAGE).map(|at| items.insert(at)).collect();
+        assert_eq!(items.resident(), 20);
+        numbers.iter().skip(1).for_each(|at| assert_eq!(items.remove(*at), *at));
+        assert_eq!((items.resident(), items.len()), (2, 1), "the one that is used, and one to spare");
+        (0..20 * PAGE).for_each(|at| assert!(items.insert(at) < 21 * PAGE, "numbers are used again"));
+        assert_eq!(items.resident(), 21);
     }
 
     #[test]
@@ -172,28 +241,41 @@ mod tests {
     fn what_is_gone_cannot_be_removed() {
         let mut items = Paged::default();
         items.insert('a');
+        items.insert('b');
+        items.remove(0);
+        items.remove(0);
+    }
+
+    #[test]
+    #[should_panic(expected = "no item has number 0")]
+    fn nothing_is_removed_from_a_page_that_was_given_back() {
+        let mut items = Paged::default();
+        items.insert('a');
         items.remove(0);
         items.remove(0);
     }
 
     proptest! {
-        /// Beside a slab of one block, which gives the same numbers.
+        /// Beside a map: each item has a number of its own, and pages are there for items only.
         #[test]
-        fn it_is_as_a_slab(steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 1..4000)) {
-            let (mut items, mut slab) = (Paged::default(), slab::Slab::new());
-            for (step, (adds, which)) in steps.into_iter().enumerate() {
-                if adds || slab.is_empty() {
-                    prop_assert_eq!(items.insert(step), slab.insert(step));
+        fn it_is_as_a_map(steps in prop::collection::vec((0_u8..5, any::<prop::sample::Index>()), 1..4000), adds in 1_u8..5) {
+            let (mut items, mut map) = (Paged::default(), BTreeMap::new());
+            for (step, (which, index)) in steps.into_iter().enumerate() {
+                if which < adds || map.is_empty() {
+                    prop_assert_eq!(map.insert(items.insert(step), step), None);
                 } else {
-                    let keys: Vec<usize> = slab.iter().map(|(at, _)| at).collect();
-                    let at = keys[which.index(keys.len())];
-                    prop_assert_eq!(items.remove(at), slab.remove(at));
+                    let at = *map.keys().nth(index.index(map.len())).expect("an item");
+                    prop_assert_eq!(Some(items.remove(at)), map.remove(&at));
                     prop_assert_eq!(items.get(at), None);
                     prop_assert!(items.get_mut(at).is_none());
                 }
-                prop_assert_eq!(items.len(), slab.len());
+                prop_assert_eq!(items.len(), map.len());
+                let mut used: Vec<usize> = map.keys().map(|at| at / PAGE).collect();
+                used.dedup();
+                prop_assert!(items.resident() <= used.len() + 1);
+                prop_assert!(map.keys().all(|at| *at < items.slots()));
             }
-            prop_assert!(items.iter().eq(slab.iter()));
+            prop_assert!(items.iter().eq(map.iter().map(|(at, item)| (*at, item))));
         }
     }
 }

@@ -1,15 +1,19 @@
-//! A hash table that grows in small steps.
+//! A hash table that grows and shrinks in small steps.
 //!
 //! A table that doubles moves all it has, in one turn: with a million entries that takes a tenth of a second and more.
 //! Here the entries are spread over many tables, which grow one by one, at different times, and each entry keeps its
 //! hash, so that nothing but the table is looked at.
 
-use hashbrown::HashTable;
+use std::hash::Hash;
+
+use hashbrown::{HashMap, HashTable};
 
 /// How many tables there are.
 const TABLES: usize = 256;
 /// Where the bits of a hash are that choose among them: a table itself uses the lowest for places, the highest for tags.
 const SHIFT: u32 = 48;
+/// A table of which less than this part is used becomes smaller.
+const SPARSE: usize = 8;
 /// What an entry occupies beside its value, the table's empty places included, about.
 pub const PLACE_BYTES: usize = 24;
 
@@ -18,6 +22,16 @@ pub const PLACE_BYTES: usize = 24;
 pub struct Spread<T> {
     tables: Box<[HashTable<(u64, T)>]>,
     len: usize,
+}
+
+/// Values by keys that no client chooses.
+pub type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+/// Gives room back that a crowd has left, where it is worth it.
+pub fn give_back<K: Eq + Hash, V>(map: &mut Map<K, V>) {
+    if map.capacity() > 1024 && map.len() < map.capacity() / SPARSE {
+        map.shrink_to(2 * map.len());
+    }
 }
 
 impl<T> Default for Spread<T> {
@@ -48,6 +62,9 @@ impl<T: Copy> Spread<T> {
         if let Ok(found) = table.find_entry(hash, |(own, one)| *own == hash && is(*one)) {
             found.remove();
             self.len -= 1;
+            if table.len() < table.num_buckets() / SPARSE {
+                table.shrink_to(2 * table.len(), |(hash, _)| *hash);
+            }
         }
     }
 
@@ -92,6 +109,19 @@ mod tests {
             all.remove(hasher.hash_one(one), |at| at == one);
         }
         assert!(all.is_empty());
+    }
+
+    #[test]
+    fn a_table_of_which_little_is_used_becomes_smaller() {
+        let hasher = foldhash::fast::RandomState::default();
+        let mut all = Spread::default();
+        let places = |all: &Spread<u32>| all.tables.iter().map(HashTable::num_buckets).sum::<usize>();
+        (0..100_000_u32).for_each(|one| all.insert(hasher.hash_one(one), one));
+        (1000..100_000_u32).for_each(|one| all.remove(hasher.hash_one(one), |at| at == one));
+        assert!((0..1000_u32).all(|one| all.find(hasher.hash_one(one), |at| at == one) == Some(one)));
+        assert!(places(&all) <= SPARSE * 1000 + 8 * TABLES, "{}", places(&all));
+        (0..1000_u32).for_each(|one| all.remove(hasher.hash_one(one), |at| at == one));
+        assert!(places(&all) <= 8 * TABLES, "{}", places(&all));
     }
 
     #[test]

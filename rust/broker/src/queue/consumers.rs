@@ -3,6 +3,7 @@
 use super::home::Home;
 use super::parts::{Consumed, Consumer, Credit, FIRST_SEQ, Queue, Taker};
 use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
+use crate::spread::give_back;
 
 /// Lists of consumers are rid of those that left once they are this much longer than they need to be.
 pub(super) const STALE_MAX: usize = 32;
@@ -129,6 +130,7 @@ impl Home {
     /// Removes a consumer. What it holds is its own shard's to give back.
     pub fn detach(&mut self, subscriber: Subscriber) {
         let Some(key) = self.by_subscriber.remove(&subscriber) else { return };
+        give_back(&mut self.by_subscriber);
         let Some(consumer) = self.consumers.remove(key) else { return };
         match consumer.consumed {
             Consumed::Queue(queue) => self.leave_queue(queue),

@@ -13,8 +13,6 @@
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
 
-use hashbrown::HashMap;
-
 use super::parts::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue, Refusal, Rules, Taker};
 use super::patterns::Patterns;
 use super::stored::{DEAD_LETTERS, Stored};
@@ -22,7 +20,7 @@ use super::sweep::Sweep;
 use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
 use crate::config::Config;
 use crate::keyed::Keyed;
-use crate::spread::{self, Spread};
+use crate::spread::{self, Map, Spread};
 use crate::store::{NO_RECORD, Store};
 
 /// What a queue occupies beside itself, its name and its messages, about: slot, table of names, ring.
@@ -42,7 +40,7 @@ pub struct Home {
     pub(super) names: Spread<QueueKey>,
     pub(super) queues: Keyed<Queue>,
     pub(super) consumers: Keyed<Consumer>,
-    pub(super) by_subscriber: HashMap<Subscriber, ConsumerKey, foldhash::fast::RandomState>,
+    pub(super) by_subscriber: Map<Subscriber, ConsumerKey>,
     pub(super) patterns: Patterns,
     pub(super) rules: Rules,
     /// Queues that may have something to deliver.
@@ -78,7 +76,7 @@ impl Home {
             names: Spread::default(),
             queues: Keyed::default(),
             consumers: Keyed::default(),
-            by_subscriber: HashMap::default(),
+            by_subscriber: Map::default(),
             patterns: Patterns::default(),
             rules: Rules::of(config),
             touched: VecDeque::new(),

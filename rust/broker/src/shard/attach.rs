@@ -16,6 +16,7 @@ use crate::queue::replay::Newcomer;
 use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::router::destination::Kind;
 use crate::router::group::{Dialect, Framing};
+use crate::spread::give_back;
 use crate::text::Text;
 
 impl Shard {
@@ -136,6 +137,7 @@ impl Shard {
             let text = "there is no durable subscription of this name";
             return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
         };
+        give_back(&mut self.bindings);
         self.home.delete(queue);
         self.count_queues();
         self.remove_subscription(binding.subscription.index, false);

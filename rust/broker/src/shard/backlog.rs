@@ -25,6 +25,7 @@ use crate::queue::{Subscriber, SubscriptionKey};
 use crate::router::Destination;
 use crate::router::destination::Kind;
 use crate::router::group::{Member, Place};
+use crate::spread::give_back;
 
 /// Messages that expire at a time.
 const EXPIRED_AT_ONCE: usize = 500;
@@ -70,6 +71,7 @@ impl Shard {
             return;
         }
         if let Some(replay) = self.backlogs.remove(&subscriber).and_then(|pending| pending.asked) {
+            give_back(&mut self.backlogs);
             self.begin_replay(subscriber, replay);
         }
     }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::mem::take;
 use std::vec::IntoIter;
 
-use super::mailbox::{Mail, Mailbox};
+use super::mailbox::{Mail, Mailbox, give_back};
 use crate::ids::ShardId;
 use crate::queue::mail::QueueMail;
 
@@ -44,6 +44,7 @@ impl Incoming {
         self.is_late = self.is_waiting();
         if !self.is_late {
             let mut mails = Vec::from(take(&mut self.mails));
+            give_back(&mut mails);
             mailbox.take(&mut mails);
             self.mails = VecDeque::from(mails);
             self.round += 1;

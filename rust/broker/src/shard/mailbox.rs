@@ -92,6 +92,16 @@ pub enum Mail {
     Settle(Sender<(bool, u64)>),
 }
 
+/// Room for more mails than these is given back once they are gone.
+const KEPT_MAILS: usize = 256;
+
+/// Gives the room of a crowd back, of which nothing is left.
+pub(super) fn give_back(mails: &mut Vec<Mail>) {
+    if mails.is_empty() && mails.capacity() > KEPT_MAILS {
+        *mails = Vec::new();
+    }
+}
+
 /// The mail of one shard.
 #[derive(Debug)]
 pub struct Mailbox {
@@ -123,6 +133,7 @@ impl Mailbox {
             // Fails only when the poll is gone, and then nobody waits.
             _ = self.waker.wake();
         }
+        give_back(mails);
     }
 
     /// Swaps all mail into `into`, which is empty.
@@ -258,6 +269,24 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_room_of_many_mails_is_given_back() {
+        let poll = mio::Poll::new().expect("a poll");
+        let mailbox = Mailbox::new(Waker::new(poll.registry(), mio::Token(0)).expect("a waker"));
+        let (mut sent, mut read) = (Vec::new(), Vec::new());
+        for many in [10_000, KEPT_MAILS] {
+            sent.extend((0..many).map(|_| Mail::Closed));
+            mailbox.post(&mut sent);
+            mailbox.take(&mut read);
+            assert_eq!((read.len(), sent.len()), (many, 0));
+            read.clear();
+            give_back(&mut read);
+        }
+        mailbox.take(&mut read);
+        assert!([&sent, &read].iter().all(|mails| mails.capacity() <= KEPT_MAILS));
+        assert!(mailbox.lock().capacity() <= KEPT_MAILS);
+    }
 
     #[test]
     fn each_shard_reads_its_own_messages_in_order() {

@@ -61,7 +61,7 @@ mod turn_clock;
 mod unfinished;
 mod websocket;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -102,6 +102,7 @@ use crate::queue::stale::Stale;
 use crate::queue::{QueueKey, Subscriber};
 use crate::router::Router;
 use crate::router::group::GroupIndex;
+use crate::spread::Map;
 use crate::stats::Counters;
 use crate::store::Memory;
 
@@ -133,13 +134,13 @@ pub struct Shard {
     /// When the first stale or retained message expires, as far as the timers know.
     waiting_deadline_ms: u64,
     /// Topics that feed the queues of durable subscriptions.
-    bindings: HashMap<QueueKey, Binding>,
+    bindings: Map<QueueKey, Binding>,
     /// New subscriptions that are to get what this home holds, once nothing older is on its way here.
-    backlogs: HashMap<Subscriber, PendingBacklog>,
+    backlogs: Map<Subscriber, PendingBacklog>,
     /// What this home holds of the past, on its way to them.
     replays: Replays,
     /// Room that is kept for transactions.
-    prepared: HashMap<Prepared, Reservation>,
+    prepared: Map<Prepared, Reservation>,
     jobs: Jobs,
     queue_out: Vec<Vec<QueueMail>>,
     counted_queues: usize,
@@ -208,10 +209,10 @@ impl Shard {
             stale: Stale::new(id, Arc::clone(&shared.stale)),
             retained: Retained::new(Arc::clone(&shared.retained)),
             waiting_deadline_ms: u64::MAX,
-            bindings: HashMap::new(),
-            backlogs: HashMap::new(),
+            bindings: Map::default(),
+            backlogs: Map::default(),
             replays: Replays::default(),
-            prepared: HashMap::new(),
+            prepared: Map::default(),
             jobs: Jobs::default(),
             queue_out: shared.mailboxes.iter().map(|_| Vec::new()).collect(),
             counted_queues: 0,

@@ -8,7 +8,7 @@
 //! However much a home holds, no more than one window of it is on its way to a connection for which the outbox has no
 //! room. A subscription that has gone ends its replays (`BacklogStop`), and whoever waits for them is answered.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::Shard;
 use crate::ids::{ConnKey, ShardId};
@@ -18,6 +18,7 @@ use crate::queue::parts::Queue;
 use crate::queue::replay::{Replay, Step, Visits, WINDOW_BYTES};
 use crate::queue::{Subscriber, SubscriptionKey};
 use crate::router::receiver::CatchingUp;
+use crate::spread::{Map, give_back};
 
 /// Names that one replay looks at before the next one goes on.
 const VISITS_MAX: usize = 2000;
@@ -29,7 +30,7 @@ const WINDOWS_MAX: usize = 8;
 /// The replays of one home, and who asks other homes for more.
 #[derive(Debug, Default)]
 pub(super) struct Replays {
-    all: HashMap<Subscriber, Replay, foldhash::fast::RandomState>,
+    all: Map<Subscriber, Replay>,
     /// Those that can go on.
     ready: VecDeque<Subscriber>,
     held_bytes: usize,
@@ -52,6 +53,7 @@ impl Replays {
     /// Takes one out.
     fn take(&mut self, subscriber: Subscriber) -> Option<Replay> {
         let replay = self.all.remove(&subscriber)?;
+        give_back(&mut self.all);
         self.held_bytes -= replay.held_bytes();
         Some(replay)
     }

@@ -5,10 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use hashbrown::HashMap;
-
 use crate::ids::ConnKey;
 use crate::queue::{QueueKey, SubscriptionKey};
+use crate::spread::{Map, give_back};
 
 /// No deadline.
 pub const NEVER: u64 = u64::MAX;
@@ -16,8 +15,8 @@ pub const NEVER: u64 = u64::MAX;
 /// The poll counts in 32 bits, so a later deadline is waited for in steps.
 pub const POLL_MAX_MS: u64 = 3_600_000;
 
-/// What an entry occupies in the sorted set, about: its nodes are two thirds full.
-const SORTED_BYTES: usize = size_of::<(u64, Due)>() * 3 / 2;
+/// What an entry occupies in the sorted set, about: its nodes are half full, since most deadlines come in their order.
+const SORTED_BYTES: usize = size_of::<(u64, Due)>() * 5 / 2;
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +40,7 @@ pub enum Due {
 pub struct Timers {
     sorted: BTreeSet<(u64, Due)>,
     /// The entry of each; `sorted` has no others.
-    times: HashMap<Due, u64, foldhash::fast::RandomState>,
+    times: Map<Due, u64>,
 }
 
 impl Timers {
@@ -57,7 +56,7 @@ impl Timers {
         if at_ms != NEVER {
             self.sorted.insert((at_ms, due));
         }
-        self.shrink();
+        give_back(&mut self.times);
     }
 
     /// What it was for is gone, or nothing is due any more.
@@ -74,15 +73,8 @@ impl Timers {
         }
         let (at_ms, due) = self.sorted.pop_first()?;
         self.times.remove(&due);
-        self.shrink();
+        give_back(&mut self.times);
         Some((at_ms, due))
-    }
-
-    /// Gives room back that a crowd has left.
-    fn shrink(&mut self) {
-        if self.times.capacity() > 1024 && self.times.len() < self.times.capacity() / 8 {
-            self.times.shrink_to(2 * self.times.len());
-        }
     }
 
     /// When the first deadline comes due.
