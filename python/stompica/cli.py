@@ -115,7 +115,7 @@ def _short(word: str, rest: list[str]) -> list[Given]:
 
 def _value(option: str, name: str, rest: list[str]) -> str:
     if not rest:
-        _core.check([(name, "", "command line")])
+        settings.check([(name, "", "command line")])
         raise ConfigError(f"option '{option}' needs a value")
     return rest.pop(0)
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from stompica import _core
+from stompica.logs import one_line
 from stompica.settings import Given
 
 _USAGE = """\
@@ -34,6 +35,7 @@ else (a port in use).
 
 _WIDTH = 100
 _INDENT = " " * 6
+_TOML_NUMBER_MAX = 2**63 - 1
 
 
 def usage() -> str:
@@ -72,12 +74,18 @@ def effective(settings: Sequence[Given]) -> str:
     for key, value, source in settings:
         if key in refused:
             continue
-        shown = value if value.isascii() and value.isdecimal() else _toml_text(value)
+        shown = value if _is_toml_number(value) else _toml_text(value)
         comment = "# " if key == "config" else ""  # a file can't name another one
-        lines.append(f"{comment}{key} = {shown}".ljust(44) + f"  # {source}")
+        lines.append(f"{comment}{key} = {shown}".ljust(44) + f"  # {one_line(source)}")
     return "\n".join(lines)
+
+
+def _is_toml_number(value: str) -> bool:
+    """Whether TOML reads these digits as a number, and that number is written so: no zeros in front, 64 bits."""
+    digits = value.isascii() and value.isdecimal() and len(value) <= len(str(_TOML_NUMBER_MAX))
+    return digits and str(int(value)) == value and int(value) <= _TOML_NUMBER_MAX
 
 
 def _toml_text(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04X}" for c in escaped) + '"'
+    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in escaped) + '"'

@@ -104,7 +104,7 @@ class StderrSink:
 def render_text(record: Record) -> str:
     """`2025-01-31T12:00:00.000Z INFO  text key=value`, always one line."""
     time, level, text, fields = record
-    return _one_line(f"{_timestamp(time)} {level.upper():<5} {_with_fields(text, fields)}")
+    return one_line(f"{_timestamp(time)} {level.upper():<5} {_with_fields(text, fields)}")
 
 
 def render_json(record: Record) -> str:
@@ -121,7 +121,7 @@ def _with_fields(text: str, fields: Sequence[tuple[str, str]]) -> str:
     return " ".join([text, *(f"{key}={value}" for key, value in fields)])
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Control characters are written as escapes, so that nobody who names a destination can forge a line."""
     if text.isprintable():
         return text

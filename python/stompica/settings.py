@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from stompica import _core
 from stompica.errors import ConfigError
+from stompica.logs import one_line
 
 Given: TypeAlias = tuple[str, str, str]
 """Key, value and source of one setting, as somebody wrote it."""
@@ -23,6 +24,7 @@ SettingValue: TypeAlias = str | int | float | bool | timedelta | Sequence[str | 
 """What a keyword argument may hold; None leaves the setting at its default."""
 
 ENVIRONMENT_PREFIX = "STOMPICA_"
+_SHOWN = 80
 
 # Variables that begin like ours and are not settings: the project's own tests and benches, and what Kubernetes and
 # container links put into every container beside a service called "stompica".
@@ -67,6 +69,7 @@ def read_file(name: str, folder: str = ".", source: str = "command line") -> lis
 
     `source` is where its name was written.
     """
+    _refuse_undecodable([("config", name, source)])
     try:
         text = (Path(folder) / name).read_text(encoding="utf-8")
     except OSError as error:
@@ -78,29 +81,45 @@ def read_file(name: str, folder: str = ".", source: str = "command line") -> lis
 
 def collect(given: Sequence[Given]) -> list[Given]:
     """`given` behind the settings of the file that it names by `config`, if any: the whole in rising priority."""
+    _refuse_undecodable(given)
     file = last(given, "config")
     if file is None:
         return list(given)
-    _core.check([file])  # refuses an empty name, which would be the folder itself
     folder = last(given, "working_dir")
+    # Refuses an empty name, which would be the folder itself, and what can't be in a name.
+    _core.check([file, folder] if folder else [file])
     return [*read_file(file[1], folder[1] if folder else ".", source=file[2]), *given]
 
 
 def last(given: Sequence[Given], key: str) -> Given | None:
-    """What wins for `key`, which has no alias; None where nobody wrote it."""
+    """What wins for `key`, which has no alias, without the blanks around it; None where nobody wrote it."""
     found = [one for one in given if one[0].lower().replace("-", "_") == key]
-    return found[-1] if found else None
+    return (found[-1][0], found[-1][1].strip(), found[-1][2]) if found else None
 
 
 def check(given: Sequence[Given]) -> list[Given]:
     """Every setting's value in force with its source; raises ConfigError for the first that is refused."""
+    _refuse_undecodable(given)
     effective = _core.check(given)
     folder = last(given, "working_dir")
     if folder is not None and not Path(folder[1]).is_dir():
-        _, value, source = folder
-        raise ConfigError(f"setting 'working_dir' (value '{value}', {source}): must be a folder that exists")
+        raise _refused(("working_dir", *folder[1:]), "must be a folder that exists")
     return effective
 
 
+def _refuse_undecodable(given: Sequence[Given]) -> None:
+    """Python keeps bytes of a command line, or of the environment, that are not UTF-8 as halves of surrogates."""
+    for entry in given:
+        if any("\ud800" <= character <= "\udfff" for text in entry for character in text):
+            raise _refused(entry, "must be UTF-8")
+
+
 def _unreadable(name: str, source: str, why: str) -> ConfigError:
-    return ConfigError(f"setting 'config' (value '{name}', {source}): can't read the file: {why}")
+    return _refused(("config", name, source), f"can't read the file: {why}")
+
+
+def _refused(given: Given, why: str) -> ConfigError:
+    """The error as the broker itself words it: on one line, with no more of the value than that has room for."""
+    key, value, source = (one_line(text) for text in given)
+    shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
+    return ConfigError(f"setting '{key}' (value '{shown}', {source}): {why}")

@@ -14,7 +14,7 @@ import pytest
 import stompica as package
 from stompica import _core
 from tests.api.conftest import CommandLine
-from tests.api.test_settings import effective, refused
+from tests.api.test_settings import TEXT, effective, refused
 from tests.support.process import BrokerProcess
 
 
@@ -69,7 +69,7 @@ def test_options_of_both_dialects(stompica: CommandLine, arguments: list[str], s
     [
         (["-z"], "unknown option '-z': the short options are -p -b -q -w -s -d -a -c -C -h"),
         (["-p"], "setting 'port' (value '', command line): must be a whole number, 0 to 65535"),
-        (["-C"], "setting 'config' (value '', command line): must be a text that is not empty"),
+        (["-C"], f"setting 'config' (value '', command line): {TEXT}"),
         (["--prot", "1"], "unknown setting 'prot' (value '1', command line): did you mean 'port'?"),
         (["-a"], "setting 'auth' (value '1', command line): not built yet in this version; only 0 is"),
         (["-c", "5"], "setting 'checkpoint' (value '5', command line): not built yet in this version; only 0 is"),

@@ -44,7 +44,16 @@ def test_toml_values_of_every_type(stompica: CommandLine, tmp_path: Path) -> Non
         (
             "drain = 2024-01-01\n",
             "setting 'drain' (s.toml line 1): "
-            "must be a text, a number, true or false, or a list of texts, not a datetime",
+            "must be a text, a number, true or false, or a list of these, not a datetime",
+        ),
+        (
+            "ws_origins = [['https://a']]\n",
+            "setting 'ws_origins' (s.toml line 1): "
+            "must be a text, a number, true or false, or a list of these, not a list with an array in it",
+        ),
+        (
+            "port = 99999999999999999999\n",
+            "setting 'port' (value '99999999999999999999', s.toml line 1): must be a whole number, 0 to 65535",
         ),
         ("config = 'b.toml'\n", "setting 'config' (s.toml line 1): a settings file can't name another one"),
         ("auth = true\n", "setting 'auth' (value 'true', s.toml line 1): not built yet in this version; only 0 is"),
@@ -71,6 +80,12 @@ def test_a_file_that_can_not_be_read(stompica: CommandLine, tmp_path: Path) -> N
     assert refused(stompica("config", "check", ".")) == (
         "setting 'config' (value '.', command line): can't read the file: Is a directory"
     )
+    assert refused(stompica("config", "check", "no\nne")) == (
+        "setting 'config' (value 'no\\nne', command line): can't read the file: No such file or directory"
+    )
+    (tmp_path / "\udcff.toml").write_text("port = 0\n")
+    for arguments in (["config", "check", "\udcff.toml"], ["-C", "\udcff.toml"]):
+        assert refused(stompica(*arguments)) == ("setting 'config' (value '\\udcff.toml', command line): must be UTF-8")
     (tmp_path / "s.toml").write_bytes(b"host = '\xff'")
     assert refused(stompica("config", env={"STOMPICA_CONFIG": "s.toml"})) == (
         "setting 'config' (value 's.toml', STOMPICA_CONFIG): can't read the file: not UTF-8"

@@ -49,35 +49,43 @@ pub fn parse_toml(name: &str, text: &str) -> Result<Vec<Given>, ConfigError> {
         let source = format!("{name} line {}", line_of(text, key.span().start));
         let key_text = key.get_ref().as_ref();
         check_known(key_text, &source)?;
-        let Some(value) = scalar(value).or_else(|| list(value)) else {
-            let kind = value.get_ref().type_str();
-            return Err(ConfigError::new(format!(
-                "setting '{key_text}' ({source}): must be a text, a number, true or false, or a list of texts, \
-                 not a {kind}"
-            )));
-        };
+        let value = scalar(text, value).map_or_else(|| list(text, value), Ok).map_err(|kind| {
+            ConfigError::new(format!(
+                "setting '{key_text}' ({source}): must be a text, a number, true or false, or a list of these, \
+                 not {kind}"
+            ))
+        })?;
         given.push((key.span().start, Given { key: key_text.to_owned(), value, source }));
     }
     given.sort_by_key(|(start, _)| *start);
     Ok(given.into_iter().map(|(_, given)| given).collect())
 }
 
-fn scalar(value: &Spanned<DeValue<'_>>) -> Option<String> {
+/// A value that is no list as text; `file` is all of the file. A number too large for TOML stays as it was written: what
+/// it may be is the setting's to say, and some are texts.
+fn scalar(file: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
     match value.get_ref() {
         DeValue::String(text) => Some(text.clone().into_owned()),
-        DeValue::Integer(number) => {
-            i64::from_str_radix(number.as_str(), number.radix()).ok().map(|n| n.to_string())
-        }
+        DeValue::Integer(number) => Some(
+            i64::from_str_radix(number.as_str(), number.radix())
+                .map_or_else(|_| file.get(value.span()).unwrap_or_default().to_owned(), |n| n.to_string()),
+        ),
         DeValue::Float(number) => Some(number.as_str().to_owned()),
         DeValue::Boolean(flag) => Some(flag.to_string()),
         _ => None,
     }
 }
 
-fn list(value: &Spanned<DeValue<'_>>) -> Option<String> {
-    let DeValue::Array(items) = value.get_ref() else { return None };
-    let texts: Option<Vec<String>> = items.iter().map(scalar).collect();
-    Some(texts?.join(","))
+/// A list's items with commas between; the error says what the value, or the item, is instead.
+fn list(file: &str, value: &Spanned<DeValue<'_>>) -> Result<String, String> {
+    let kind = |value: &Spanned<DeValue<'_>>| format!("{} {}", article(value), value.get_ref().type_str());
+    let DeValue::Array(items) = value.get_ref() else { return Err(kind(value)) };
+    let item = |item| scalar(file, item).ok_or_else(|| format!("a list with {} in it", kind(item)));
+    Ok(items.iter().map(item).collect::<Result<Vec<String>, String>>()?.join(","))
+}
+
+fn article(value: &Spanned<DeValue<'_>>) -> &'static str {
+    if matches!(value.get_ref(), DeValue::Array(_)) { "an" } else { "a" }
 }
 
 /// Reads stompserver's configuration: flat lines `:key: value`, with or without the first colon.
@@ -171,6 +179,24 @@ mod tests {
         );
         assert!(error("[port]\na = 1").starts_with("setting 'port' (s.toml line 1): must be a text"));
         assert!(error("config = 'other.toml'").contains("can't name another one"));
+        assert!(error("host = 1979-05-27").ends_with("or a list of these, not a datetime"));
+        assert!(error("host = ['a', {}]").ends_with("or a list of these, not a list with a table in it"));
+        assert!(error("host = [[]]").ends_with("or a list of these, not a list with an array in it"));
+    }
+
+    #[test]
+    fn a_number_too_large_for_toml_stays_as_written() {
+        let text =
+            "port = 99999999999999999999\ndir = 0x8000_0000_0000_0000_0\nhost = [1, 9223372036854775808]\n";
+        let given = parse_file("s.toml", text).expect("valid");
+        assert_eq!(
+            pairs(&given),
+            [
+                ("port", "99999999999999999999"),
+                ("dir", "0x8000_0000_0000_0000_0"),
+                ("host", "1,9223372036854775808")
+            ]
+        );
     }
 
     #[test]

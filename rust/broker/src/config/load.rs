@@ -82,12 +82,12 @@ pub fn load(given: &[Given]) -> Result<(Config, Vec<Effective>), ConfigError> {
 fn effective(setting: &Setting, given: &[Given], config: &Config) -> Effective {
     let last = given.iter().rfind(|entry| setting.is_named(&entry.key) || fills_same(setting, &entry.key));
     let value = match last {
-        Some(entry) if setting.field.is_none() => entry.value.clone(),
+        Some(entry) if setting.field.is_none() => entry.value.trim().to_owned(),
         _ => setting.show(config),
     };
     let source = match last {
         Some(entry) if setting.is_named(&entry.key) => entry.source.clone(),
-        Some(entry) => format!("{}={}, {}", entry.key, entry.value, entry.source),
+        Some(entry) => format!("{}={}, {}", entry.key, entry.value.trim(), entry.source),
         None => "default".to_owned(),
     };
     Effective { key: setting.key, value, source }
@@ -284,7 +284,7 @@ mod tests {
              must be block:TIME (100ms to 1h), drop-oldest, drop-newest or disconnect"
         );
         assert!(error("writers", "0").ends_with("must be a whole number, 1 to 64"));
-        assert!(error("host", "").ends_with("must be a text that is not empty"));
+        assert!(error("host", "").ends_with("must be a text that is not empty, without control characters"));
     }
 
     #[test]

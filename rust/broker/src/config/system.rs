@@ -7,6 +7,8 @@ use std::path::Path;
 const RESERVED_DESCRIPTORS: u64 = 128;
 /// Threads beyond this gain nothing; the setting `writers` has the same bound.
 pub(super) const WRITERS_MAX: usize = 64;
+/// The most that the setting `max_connections` may be; some systems allow a thousand million descriptors.
+pub(super) const CONNECTIONS_MAX: u64 = 10_000_000;
 /// Taken for the machine's memory where it cannot be read.
 const ASSUMED_MEMORY: u64 = 1 << 30;
 
@@ -15,10 +17,14 @@ pub(super) fn default_writers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(WRITERS_MAX))
 }
 
-/// The soft limit of open descriptors minus the reserve, at least 1.
+/// The soft limit of open descriptors minus the reserve, within the bounds of the setting.
 pub(super) fn default_max_connections() -> usize {
-    let (soft, _) = descriptor_limit();
-    usize::try_from(soft.saturating_sub(RESERVED_DESCRIPTORS).max(1)).unwrap_or(usize::MAX)
+    connections_for(descriptor_limit().0)
+}
+
+fn connections_for(descriptors: u64) -> usize {
+    let connections = descriptors.saturating_sub(RESERVED_DESCRIPTORS).clamp(1, CONNECTIONS_MAX);
+    usize::try_from(connections).unwrap_or(usize::MAX)
 }
 
 /// The soft and the hard limit of open descriptors of this process (`ulimit -n`).
@@ -97,6 +103,19 @@ mod tests {
         assert!(default_max_connections() >= 1);
         assert!(memory_share(60) > 0);
         assert!(memory_share(60) < memory_share(100));
+    }
+
+    #[test]
+    fn the_default_of_max_connections_is_a_value_that_it_may_have() {
+        for (descriptors, connections) in [
+            (0, 1),
+            (129, 1),
+            (1_048_576, 1_048_448),
+            (1_073_741_816, CONNECTIONS_MAX),
+            (u64::MAX, CONNECTIONS_MAX),
+        ] {
+            assert_eq!(connections_for(descriptors) as u64, connections, "{descriptors}");
+        }
     }
 
     #[test]

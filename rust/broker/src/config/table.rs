@@ -136,7 +136,7 @@ static TABLE: &[Setting] = &[
         .fixed().fills(|c| &mut c.port),
     setting(NETWORK, "host", Kind::Text, "127.0.0.1", "Address to bind; 0.0.0.0 or :: must be asked for.")
         .fixed().fills(|c| &mut c.host),
-    setting(NETWORK, "max_connections", integer(1, 10_000_000), "ulimit -n minus 128", "Connections at a time; one more gets ERROR or HTTP 503 and is closed.")
+    setting(NETWORK, "max_connections", integer(1, system::CONNECTIONS_MAX), "ulimit -n minus 128", "Connections at a time; one more gets ERROR or HTTP 503 and is closed.")
         .fills(|c| &mut c.max_connections),
     setting(NETWORK, "login_timeout", seconds(10, HOUR_MS), "10s", "From accept to CONNECT, and for an HTTP or WebSocket handshake.")
         .fills(|c| &mut c.login_timeout),

@@ -85,7 +85,7 @@ impl Kind {
             }
             Kind::Flag => "0 or 1".to_owned(),
             Kind::Choice(words) => alternatives(words),
-            Kind::Text => "a text that is not empty".to_owned(),
+            Kind::Text => "a text that is not empty, without control characters".to_owned(),
             Kind::SlowConsumer => {
                 "block:TIME (100ms to 1h), drop-oldest, drop-newest or disconnect".to_owned()
             }
