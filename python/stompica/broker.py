@@ -50,7 +50,8 @@ class Broker:
     refused. `config` names a settings file, read here and again by `reload`. The environment is not looked at, and
     signals are never touched. What the broker logs goes to `logger`, by default the one named "stompica".
 
-    Many brokers can run in one process. `async with` works too. Starting and stopping twice are fine.
+    Many brokers can run in one process. `async with` works too. Starting and stopping twice are fine, and so is
+    starting again what was stopped or drained.
     """
 
     def __init__(self, port: int = 0, *, logger: logging.Logger | None = None, **settings: SettingValue) -> None:
@@ -59,6 +60,7 @@ class Broker:
         self._logger = logger or logs.logger
         self._core: _core.Broker | None = None
         self._finalizer: weakref.finalize[..., Broker] | None = None
+        self._draining = False
 
     @staticmethod
     def _collect(settings: dict[str, SettingValue]) -> list[Given]:
@@ -67,7 +69,13 @@ class Broker:
         return given
 
     def start(self) -> Broker:
-        """Starts listening; returns the broker itself. StartError where the address can't be had."""
+        """Starts listening; returns the broker itself. StartError where the address can't be had.
+
+        One that drains ends first. BrokerFailed where a broker thread has panicked, until `stop` was called.
+        """
+        if self._core is not None and (self._draining or self._core.wait(0)):
+            self._core.wait()
+            self.stop()
         if self._core is None:
             core = _core.Broker.start(self._given)
             dispatcher = logs.Dispatcher(core, logs.logging_sink(self._logger))
@@ -82,6 +90,7 @@ class Broker:
         if core is None or finalizer is None:
             return
         self._core = self._finalizer = None
+        self._draining = False
         try:
             core.stop()
             core.wait(_STOP_SECONDS)
@@ -92,6 +101,7 @@ class Broker:
         """Shuts down in order (setting `drain`) and waits up to `timeout` seconds; whether it ended."""
         if self._core is None:
             return True
+        self._draining = True
         self._core.drain()
         return self.wait(timeout)
 
@@ -188,17 +198,30 @@ class Broker:
         self.stop()
 
     async def __aenter__(self) -> Broker:
+        import asyncio  # here, because it takes longer to load than everything else together
+
+        if self._draining:
+            await asyncio.to_thread(self.wait)  # for clients that may need this very loop to end
         return self.start()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        import asyncio  # here, because it takes longer to load than everything else together
+        import asyncio
 
         await asyncio.to_thread(self.stop)
 
     def __repr__(self) -> str:
-        return f"<stompica.Broker {self.url if self._core else 'not running'}>"
+        if self._core is None or self._has_ended(self._core):
+            return "<stompica.Broker not running>"
+        return f"<stompica.Broker {self.url}{' draining' if self._draining else ''}>"
+
+    @staticmethod
+    def _has_ended(core: _core.Broker) -> bool:
+        try:
+            return core.wait(0)
+        except BrokerFailed:
+            return True
 
 
 def _shut_down(core: _core.Broker, dispatcher: logs.Dispatcher) -> None:

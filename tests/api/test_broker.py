@@ -183,6 +183,42 @@ def test_drain_ends_the_broker_in_order() -> None:
         assert client.recv(100) == b""
 
 
+def test_starting_after_a_drain_starts_anew() -> None:
+    broker = Broker(drain=60).start()
+    with connect(broker) as client:
+        assert not broker.drain(0)
+        assert repr(broker) == f"<stompica.Broker {broker.url} draining>"
+        assert client.recv(100) == b""  # what reads to the end and closes is all that the drain waits for
+    assert broker.start() is broker
+    with connect(broker):
+        assert repr(broker) == f"<stompica.Broker {broker.url}>"
+        assert not broker.wait(0) and broker.settle()
+    assert broker.drain(60) and broker.stats()["sessions"] == 1
+    assert repr(broker) == "<stompica.Broker not running>"
+    with broker:
+        connect(broker).close()
+
+
+def test_an_asynchronous_start_after_a_drain_lets_the_loop_run() -> None:
+    async def scenario() -> None:
+        broker = Broker(drain=60).start()
+        reader, writer = await asyncio.open_connection(*broker.address)
+        writer.write(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+        assert await reader.readuntil(b"\0")
+        assert not broker.drain(0)
+
+        async def leave() -> None:
+            await reader.read()
+            writer.close()
+
+        leaving = asyncio.create_task(leave())
+        async with broker:
+            assert leaving.done()
+            connect(broker).close()
+
+    asyncio.run(scenario())
+
+
 def test_wait_lets_other_threads_run_and_ends_with_the_broker() -> None:
     broker = Broker().start()
     ended: list[bool] = []
