@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS = 10.0
 _ENDING_SECONDS = 1.0
+_FREE_PORT: Given = ("port", "0", "default")
+"""Not the command's default: behind every other source."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,16 @@ class Broker:
     ...     broker.url.startswith("stomp://127.0.0.1:")
     True
 
-    `port` 0 picks a free port. `settings` are those of docs/configuration.md by name; ConfigError for one that is
-    refused. `config` names a settings file, read here and again by `reload`. The environment is not looked at, and
-    signals are never touched. What the broker logs goes to `logger`, by default the one named "stompica".
+    `port` 0 picks a free port; None is the settings file's, else 0. `settings` are those of docs/configuration.md by
+    name; ConfigError for one that is refused. `config` names a settings file, read here and again by `reload`. The
+    environment is not looked at, and signals are never touched. What the broker logs goes to `logger`, by default the
+    one named "stompica".
 
     Many brokers can run in one process. `async with` works too. Starting and stopping twice are fine, and so is
     starting again what was stopped or drained.
     """
 
-    def __init__(self, port: int = 0, *, logger: logging.Logger | None = None, **settings: SettingValue) -> None:
+    def __init__(self, port: int | None = 0, *, logger: logging.Logger | None = None, **settings: SettingValue) -> None:
         self._settings: dict[str, SettingValue] = {"port": port, **settings}
         self._given = self._collect(self._settings)
         self._logger = logger or logs.logger
@@ -64,7 +67,7 @@ class Broker:
 
     @staticmethod
     def _collect(settings: dict[str, SettingValue]) -> list[Given]:
-        given = sources.collect(sources.from_keywords(settings))
+        given = [_FREE_PORT, *sources.collect(sources.from_keywords(settings))]
         sources.check(given)
         return given
 

@@ -265,6 +265,21 @@ def test_reload_reads_the_file_again(tmp_path: Path) -> None:
             assert client.recv(4096).startswith(b"ERROR")
 
 
+def test_port_none_is_the_default_which_is_a_free_one() -> None:
+    with Broker(port=None) as one, Broker(port=None) as two:
+        assert one.port != two.port and 61613 not in (one.port, two.port)
+        assert one.reload(port=None) == []
+
+
+def test_port_none_leaves_the_port_to_the_settings_file(tmp_path: Path) -> None:
+    with Broker() as taken:
+        (tmp_path / "s.toml").write_text(f"port = {taken.port}\n")
+        with pytest.raises(stompica.StartError, match=f"port {taken.port}: .*in use"):
+            Broker(port=None, config=tmp_path / "s.toml").start()
+        with Broker(config=tmp_path / "s.toml") as broker:
+            assert broker.port != taken.port
+
+
 def test_a_forgotten_broker_stops() -> None:
     broker = Broker().start()
     address = broker.address
