@@ -58,6 +58,8 @@ class Broker:
     """
 
     def __init__(self, port: int | None = 0, *, logger: logging.Logger | None = None, **settings: SettingValue) -> None:
+        if not isinstance(logger, (logging.Logger, type(None))):
+            raise TypeError(f"logger is a logging.Logger or None, not {type(logger).__name__}")
         self._settings: dict[str, SettingValue] = {"port": port, **settings}
         self._given = self._collect(self._settings)
         self._logger = logger or logs.logger

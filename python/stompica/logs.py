@@ -67,19 +67,38 @@ def _dispatch(core: _core.Broker, sink: Sink) -> None:
 
 
 def logging_sink(target: logging.Logger) -> Sink:
-    """Hands records to a logger; the fields are in the text, and as a dictionary in the record's `fields`."""
+    """Hands records to a logger; the fields are in the text, and as a dictionary in the record's `fields`.
+
+    A handler or filter that raises costs the record at hand, no other.
+    """
 
     def sink(records: Sequence[Record]) -> None:
-        for time, level, text, fields in records:
-            number = _LEVELS[level]
-            if not target.isEnabledFor(number):
-                continue
-            message, extra = _with_fields(text, fields), {"fields": dict(fields)}
-            record = target.makeRecord(target.name, number, "stompica", 0, message, (), None, extra=extra)
-            record.created, record.msecs = time, (time % 1) * 1000
-            target.handle(record)
+        for record in records:
+            try:
+                _log(target, record)
+            except BaseException:  # a SystemExit, too: nobody is above to take it, and the records behind would be lost
+                _report(target, record)
 
     return sink
+
+
+def _log(target: logging.Logger, record: Record) -> None:
+    time, level, text, fields = record
+    number = _LEVELS[level]
+    if not target.isEnabledFor(number):
+        return
+    message, extra = _with_fields(text, fields), {"fields": dict(fields)}
+    made = target.makeRecord(target.name, number, "stompica", 0, message, (), None, extra=extra)
+    made.created, made.msecs = time, (time % 1) * 1000
+    target.handle(made)
+
+
+def _report(target: logging.Logger, record: Record) -> None:
+    """Says on stderr what a handler or a filter raised, as logging does (`logging.raiseExceptions`)."""
+    _, level, text, fields = record
+    plain = logging.LogRecord(target.name, _LEVELS[level], "stompica", 0, _with_fields(text, fields), (), None)
+    with contextlib.suppress(Exception):  # stderr may be closed
+        logging.Handler().handleError(plain)
 
 
 class StderrSink:

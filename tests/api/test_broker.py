@@ -319,6 +319,76 @@ def test_logs_reach_a_logger_of_ones_own() -> None:
     assert keep.records and keep.records[0].name == "my.broker"
 
 
+class Failing(logging.Handler):
+    """Raises at the first record, and waits for the one that says that a client is connected."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        super().__init__()
+        self.error = error
+        self.connected = threading.Event()
+
+    def _fail(self) -> None:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._fail()
+        if record.getMessage().startswith("connected, "):
+            self.connected.set()
+
+
+class FailingFilter(Failing):
+    """Raises as a filter, not as a handler."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self._fail()
+        return True
+
+
+@pytest.mark.parametrize("error", [RuntimeError("bad handler"), SystemExit(3)])
+@pytest.mark.parametrize("kind", [Failing, FailingFilter])
+def test_a_handler_that_raises_costs_that_record_only(
+    kind: type[Failing], error: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, handler = logging.Logger("failing", logging.DEBUG), kind(error)
+    own.addHandler(handler)
+    with Broker(debug=True, logger=own) as broker:
+        connect(broker).close()
+        assert handler.connected.wait(20)
+    said = capsys.readouterr().err
+    assert "--- Logging error ---" in said and type(error).__name__ in said
+
+
+def test_a_record_that_can_not_be_made_costs_that_record_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A factory of records may have a field of our name. Nobody hears of it where logging is told to be quiet."""
+    own, handler, made = logging.Logger("own", logging.DEBUG), Failing(None), 0
+    make = own.makeRecord
+
+    def make_but_one(*arguments: Any, **more: Any) -> logging.LogRecord:
+        nonlocal made
+        made += 1
+        if made == 1:
+            raise KeyError("fields")
+        return make(*arguments, **more)
+
+    own.addHandler(handler)
+    monkeypatch.setattr(own, "makeRecord", make_but_one)
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    with Broker(debug=True, logger=own) as broker:
+        connect(broker).close()
+        assert handler.connected.wait(20)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("logger", [5, "stompica", logging.LoggerAdapter(logging.getLogger("x"), {})])
+def test_what_is_no_logger_is_a_type_error(logger: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^logger is a logging\.Logger or None, not {type(logger).__name__}$"):
+        Broker(logger=logger)
+
+
 def test_a_broker_is_ready_in_milliseconds(record_property: Callable[[str, object], None]) -> None:
     """Measured and reported; the bound of 50 ms is the bench's to judge, so that a busy machine fails no test."""
     seconds = []
