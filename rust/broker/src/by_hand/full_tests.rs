@@ -10,7 +10,13 @@ use crate::config::{Config, SlowConsumer};
 use crate::log::Level;
 
 #[test]
-fn nothing_comes_for_a_subscription_behind_the_receipt_of_its_end() {
+fn what_a_subscription_is_owed_comes_before_the_receipt_of_its_end_and_nothing_behind_it() {
+    for leaving in ["UNSUBSCRIBE\nid:0", "DISCONNECT"] {
+        leave_while_owed(leaving);
+    }
+}
+
+fn leave_while_owed(leaving: &str) {
     let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, ..Config::default() });
     // Two of each, so that messages are encoded for both at once.
     let [mut reader, mut other] = [0; 2].map(|shard| connect(&mut broker, shard));
@@ -30,14 +36,16 @@ fn nothing_comes_for_a_subscription_behind_the_receipt_of_its_end() {
         assert!(sent < 200);
     }
     let receipt = reader.ask();
-    reader.say(format!("UNSUBSCRIBE\nid:0\nreceipt:{receipt}\n\n\0").as_bytes());
-    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/c\n\n\0");
+    reader.say(format!("{leaving}\nreceipt:{receipt}\n\n\0").as_bytes());
+    if leaving != "DISCONNECT" {
+        reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/c\n\n\0");
+    }
     talk(&mut broker, &mut reader);
     talk(&mut broker, &mut other);
     let heard: Vec<&str> = reader.heard().collect();
     let ended = heard.iter().position(|head| head.starts_with("RECEIPT")).expect("it comes");
-    let late = heard[ended..].iter().filter(|head| head.contains("subscription:0 "));
-    assert_eq!(late.count(), 0);
+    let of_first = |heard: &[&str]| heard.iter().filter(|head| head.contains("subscription:0 ")).count();
+    assert_eq!((of_first(&heard[..ended]), of_first(&heard[ended..])), (sent / 2, 0), "{leaving}");
     assert_eq!(heard.iter().filter(|head| head.contains("subscription:1 ")).count(), sent / 2);
     assert_eq!((messages(&other), owes(&broker)), (sent, false));
 }

@@ -130,3 +130,31 @@ fn a_transaction_that_nearly_fills_memory_gets_through_on_all_shards() {
     publisher.check_answers();
     assert!(readers.iter().all(|reader| messages(reader) == 6 * COUNT), "some of it never came");
 }
+
+#[test]
+fn a_transaction_waits_for_receivers_that_do_not_read_as_a_send_does() {
+    const COUNT: usize = 2000;
+    let config = Config { writers: 1, heartbeat_ms: (0, 0), outbox_limit: 16 << 10, ..Config::default() };
+    let mut broker = broker(config);
+    // Two of a group, so that frames are encoded for both at once.
+    let mut readers = [0; 2].map(|_| connect(&mut broker, 0));
+    for reader in &mut readers {
+        reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    }
+    broker.run();
+    let mut publisher = connect(&mut broker, 0);
+    commit(&mut broker, &mut publisher, COUNT, 4000);
+    for _ in 0..100 {
+        publisher.say(b"");
+        broker.round();
+    }
+    publisher.read(usize::MAX);
+    assert_eq!(receipts(&publisher), 0);
+    assert!(!broker.seats[0].shard.goes_on(), "it rests until somebody reads");
+    while receipts(&publisher) == 0 {
+        readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+        talk(&mut broker, &mut publisher);
+    }
+    readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+    assert!(readers.iter().all(|reader| messages(reader) == COUNT));
+}

@@ -19,6 +19,7 @@ use crate::diag::stages::Stage;
 use crate::ids::{self, ConnKey};
 use crate::log::Level;
 use crate::shard::Shard;
+use crate::shard::parking::Pause;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,10 @@ impl Shard {
         let bounds = matches!(frame.command, Command::Subscribe | Command::Unsubscribe | Command::Disconnect);
         if bounds && let Some(flow) = self.wait_for_mail(key) {
             return flow;
+        }
+        if frame.command != Command::Subscribe && bounds && self.is_owed(key) {
+            self.park(key, Pause::Owed);
+            return Flow::Parked;
         }
         let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
         let sender = conn.id;

@@ -1,8 +1,8 @@
 //! A COMMIT that was decided takes effect, over as many turns as it needs; nothing can fail any more.
 //!
 //! To topics it publishes like any connection: one message after the other has reached everybody, and none while memory
-//! is out or another shard has too much mail. So what it takes is bounded by one message, and it waits as SENDs do,
-//! but for `publish_timeout`.
+//! is out, another shard has too much mail or a receiver's outbox is full. So what it takes is bounded by one message;
+//! and it waits as SENDs do, but for `publish_timeout`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,7 @@ use stompica_proto::session::AckMode;
 use super::Shard;
 use super::commit::OPERATION_VISITS;
 use super::jobs::Job;
-use super::parking::Question;
+use super::parking::{Pause, Question};
 use crate::fan_out::FanOutKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::options::Retain;
@@ -19,6 +19,7 @@ use crate::plan::{Place, Plan};
 use crate::queue::SubscriptionKey;
 use crate::queue::mail::{Placed, QueueMail};
 use crate::queue::stored::Stored;
+use crate::router::reach::Reach;
 use crate::router::receiver::Receiver;
 use crate::tx::{Commit, Operation, Verdict};
 
@@ -48,6 +49,8 @@ enum Obstacle {
     Memory,
     /// Mailboxes of these shards are over their mark.
     Mailboxes(u64),
+    /// A receiver's outbox is full; how often one had room again.
+    SlowConsumer(u64),
 }
 
 /// What is left of subscriptions that went while a COMMIT of theirs takes effect: how they acknowledge, and what they held.
@@ -66,6 +69,7 @@ impl Applying {
 impl Shard {
     /// Goes on with a COMMIT that was decided, as far as the turn allows; nothing can fail any more.
     pub(super) fn apply(&mut self, mut applying: Box<Applying>) {
+        self.budget.visit(1);
         applying.late.append(&mut self.jobs.late.remove(&applying.key).unwrap_or_default());
         let is_done = self.apply_operations(&mut applying);
         if applying.obstacle.is_some() {
@@ -113,8 +117,11 @@ impl Shard {
             return Some(Obstacle::Memory);
         }
         let destination = self.destination(stored.destination()).ok()?;
-        let crowded = self.router.reach(destination).remote & self.crowded;
-        (crowded != 0).then_some(Obstacle::Mailboxes(crowded))
+        let Reach { remote, is_full, .. } = self.router.reach(destination);
+        if remote & self.crowded != 0 {
+            return Some(Obstacle::Mailboxes(remote & self.crowded));
+        }
+        is_full.then(|| Obstacle::SlowConsumer(self.parking.retries(Pause::SlowConsumer)))
     }
 
     fn stands(&self, obstacle: Obstacle) -> bool {
@@ -122,6 +129,7 @@ impl Shard {
             Obstacle::FanOut(fan_out) => self.fan_outs.is_live(fan_out),
             Obstacle::Memory => self.is_out_of_memory(),
             Obstacle::Mailboxes(shards) => self.crowded & shards != 0,
+            Obstacle::SlowConsumer(retries) => self.parking.retries(Pause::SlowConsumer) == retries,
         }
     }
 

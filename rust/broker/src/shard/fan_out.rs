@@ -302,13 +302,14 @@ impl Shard {
             if conn.full_since_ms.is_some() {
                 self.note_progress(key);
             }
-            return;
+            return self.note_owed(key);
         }
         if has_room {
             deferred.is_listed = true;
             self.refill.push_back(key);
         }
         conn.deferred = Some(deferred);
+        self.note_owed(key);
     }
 
     fn deliver_waiting(&mut self, key: ConnKey, waiting: Waiting, prepared: &mut Option<FanOutKey>) {

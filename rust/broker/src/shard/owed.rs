@@ -3,6 +3,7 @@
 use super::Shard;
 use super::budget::Budget;
 use super::jobs::Job;
+use super::parking::Pause;
 use crate::ids::{ConnKey, ShardId};
 use crate::io::deferred::{Deferred, Waiting};
 use crate::queue::SubscriptionKey;
@@ -11,6 +12,20 @@ use crate::queue::parts::{Delivery, GivenBack};
 use crate::queue::unacked::Origin;
 
 impl Shard {
+    /// Whether messages of topics wait for room in a connection's outbox.
+    pub(crate) fn is_owed(&self, key: ConnKey) -> bool {
+        let deferred = self.conns.get(key).and_then(|conn| conn.deferred.as_ref());
+        deferred.is_some_and(|deferred| deferred.has_topics())
+    }
+
+    /// Some of what a connection was owed has gone: what waits behind all of it goes on, if that is so.
+    pub(super) fn note_owed(&mut self, key: ConnKey) {
+        let waits = self.conns.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Owed));
+        if waits && !self.is_owed(key) {
+            self.unpark(key);
+        }
+    }
+
     /// A connection ends: nothing more is owed to it.
     pub(super) fn forget_deferred(&mut self, key: ConnKey) {
         if let Some(deferred) = self.conns.get_mut(key).and_then(|conn| conn.deferred.take()) {
@@ -29,6 +44,7 @@ impl Shard {
         conn.dropped = conn.dropped.saturating_add(owed.len() as u32);
         self.counters.dropped += owed.len() as u64;
         self.drop_deferred(Box::new(owed));
+        self.note_owed(key);
     }
 
     /// What nobody is owed any more is forgotten over as many turns as it takes: it may be millions of copies.

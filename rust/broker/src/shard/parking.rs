@@ -37,10 +37,12 @@ pub enum Pause {
     Answers,
     /// Memory, for messages of other shards that are due before its next frame.
     Mail,
+    /// Messages of topics wait for room in its own outbox; a frame that ends subscriptions comes behind them.
+    Owed,
 }
 
 impl Pause {
-    const ALL: [Pause; 7] = [
+    const ALL: [Pause; 8] = [
         Pause::SlowConsumer,
         Pause::Memory,
         Pause::Kept,
@@ -48,6 +50,7 @@ impl Pause {
         Pause::Arriving,
         Pause::Answers,
         Pause::Mail,
+        Pause::Owed,
     ];
 }
 
@@ -112,12 +115,13 @@ impl Wait {
     }
 
     /// Since when it waits for what `publish_timeout` bounds, without what memory stops on its way. A message that is on its
-    /// way is done with otherwise when those who hold it up have read or were cut off; who does not take its own answers is
+    /// way is done with otherwise when those who hold it up have read or were cut off; who does not take what is its own is
     /// cut off, too. And what waits for mail is no SEND.
     #[must_use]
     pub fn bounded_since_ms(&self) -> Option<u64> {
         let is_bounded = !matches!(self.question(), Some(Question::FanOut(_) | Question::Turn(_)));
-        self.since_ms().filter(|_| is_bounded && !matches!(self.pause(), Some(Pause::Answers | Pause::Mail)))
+        let is_own = matches!(self.pause(), Some(Pause::Answers | Pause::Mail | Pause::Owed));
+        self.since_ms().filter(|_| is_bounded && !is_own)
     }
 
     /// The frame that was held has passed.
@@ -135,6 +139,7 @@ impl Wait {
             Some(Reason::Room(Pause::Arriving, _)) => "unfinished frames take a quarter of memory_limit",
             Some(Reason::Room(Pause::Mailbox, _)) => "max_input_queue_size is reached",
             Some(Reason::Room(Pause::Answers, _)) => "its own answers fill its outbox",
+            Some(Reason::Room(Pause::Owed, _)) => "messages that are due before it fill its outbox",
             Some(Reason::Room(Pause::Mail, _)) => "memory_limit is near, and messages are due before it",
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
             Some(Reason::Answer(Question::Query(_))) => "a query of diagnostics waits for all shards",
@@ -154,6 +159,8 @@ pub(super) struct Parking {
     waiting: [Line<ConnKey>; Pause::ALL.len()],
     /// Those at places up to this one are to try again.
     retry_through: [u64; Pause::ALL.len()],
+    /// How often there was room.
+    retries: [u64; Pause::ALL.len()],
 }
 
 impl Parking {
@@ -204,6 +211,12 @@ impl Parking {
     /// There is room of this kind: all that wait for it now are to try again.
     pub(super) fn retry(&mut self, pause: Pause) {
         self.retry_through[pause as usize] = self.last_place;
+        self.retries[pause as usize] += 1;
+    }
+
+    /// How often there was room of this kind.
+    pub(super) fn retries(&self, pause: Pause) -> u64 {
+        self.retries[pause as usize]
     }
 
     /// Whether somebody is to try again.
