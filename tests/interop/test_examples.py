@@ -216,6 +216,30 @@ def test_scenarios(shared_broker: StartBroker, scenario: str) -> None:
     assert runtimes.run([*command("python", "scenarios"), "--port", str(broker.port), scenario, *more]) == expected
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenarios_as_the_readme_calls_them(shared_broker: StartBroker, scenario: str) -> None:
+    readme = (PYTHON / "README.md").read_text()
+    started = re.search(r"^python -m stompica port=61613 (.+)$", readme, re.MULTILINE)
+    called = re.search(rf"^python scenarios.py --port 61613 ({scenario} .*)$", readme, re.MULTILINE)
+    assert started and called
+    broker = shared_broker(**dict(setting.split("=") for setting in started[1].split()))
+    runtimes.run([*command("python", "scenarios"), "--port", str(broker.port), *called[1].split()])
+
+
+@pytest.mark.parametrize("scenario", ["one-to-one", "many-to-one"])
+def test_a_scenario_without_its_ttl_names_the_command_that_starts_the_broker(
+    broker: BrokerProcess, scenario: str
+) -> None:
+    more = ["--clients", "1", "--count", "1", "--pause", "0", "--timeout", "0.5"]
+    with running([*command("python", "scenarios"), "--port", str(broker.port), scenario, *more]) as process:
+        output, errors = process.communicate(timeout=runtimes.TIMEOUT)
+    assert (output, process.returncode) == ("", 1)
+    assert errors.splitlines()[-1] == (
+        f"lost: no message within 0.5 s; {scenario} needs a broker that holds messages until somebody subscribes: "
+        f"python -m stompica port={broker.port} TTL=60000"
+    )
+
+
 @pytest.mark.timeout(200)
 def test_all_in_one_passes_every_case(broker: BrokerProcess) -> None:
     said = runtimes.run([*command("js", "all_in_one"), "--port", str(broker.port)], timeout=180)
