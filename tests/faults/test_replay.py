@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.probes import SMALL_BUFFER, memory_kib
+from tests.faults.probes import SMALL_BUFFER, descriptors, eventually, memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.parser import Frame
@@ -180,3 +181,59 @@ def test_messages_that_waited_for_a_subscriber(start_broker: StartBroker) -> Non
         assert numbers == sorted(set(numbers)) and numbers[-1] == 4999 and len(numbers) > 4000
     peak = memory_kib(broker.pid, "VmHWM")
     assert peak <= RESIDENT_KIB_MAX, f"peak {peak >> 10} MiB"
+
+
+def ask_for_one(wire: Wire, *behind: bytes) -> None:
+    """Subscribes to all last values with credit for one of them, then says this."""
+    subscribe = frames.subscribe("/topic/r/>", "0", ack="client-individual", prefetch_count="1", receipt="s")
+    wire.send(subscribe, *behind)
+
+
+def is_quiet(asker: Wire) -> bool:
+    """Whether nobody but who asks this is connected, subscribed or waits for an answer."""
+    asker.send(frames.frame("DIAG", body="shards"))
+    shards = json.loads(asker.expect("DIAG").body)
+    limits = {"connections": 1, "subscriptions": 0, "unanswered": 1}
+    return all(sum(shard[name] for shard in shards) <= limit for name, limit in limits.items())
+
+
+def test_a_receipt_does_not_wait_for_an_ack(limited: BrokerProcess) -> None:
+    """The rest follows the ACKs, and what is sent meanwhile comes behind it."""
+    with connection(limited) as wire:
+        ask_for_one(wire)
+        message = wire.expect("MESSAGE", retained="true")
+        wire.expect_receipt("s")
+        wire.send(frames.send("/topic/r/0000", "live", receipt="sent"))
+        wire.expect_receipt("sent")
+        for _ in range(VALUES - 1):
+            wire.send(frames.ack(id=message["ack"]))
+            message = wire.expect("MESSAGE", retained="true")
+        wire.send(frames.ack(id=message["ack"]))
+        wire.expect_message("live")
+
+
+def test_disconnect_behind_it_is_answered(limited: BrokerProcess) -> None:
+    with connection(limited) as wire:
+        ask_for_one(wire, frames.disconnect(receipt="bye"))
+        wire.expect("MESSAGE", retained="true")
+        wire.expect_receipt("s")
+        wire.expect_receipt("bye")
+        wire.expect_closed()
+
+
+def test_who_sends_no_more_is_told_and_let_go(limited: BrokerProcess) -> None:
+    with connection(limited) as wire:
+        ask_for_one(wire)
+        wire.half_close()
+        assert [frame.command for frame in wire.frames_until_closed()] == ["MESSAGE", "RECEIPT"]
+
+
+def test_who_left_before_the_ack_leaves_nothing(limited: BrokerProcess) -> None:
+    with connection(limited) as asker:
+        before = descriptors(limited.pid)
+        for at in range(20):
+            wire = connection(limited)
+            ask_for_one(wire, *([frames.disconnect(receipt="bye")] if at % 2 else []))
+            wire.expect("MESSAGE")
+            wire.close()
+        eventually(lambda: is_quiet(asker) and descriptors(limited.pid) <= before, "all of them have gone")

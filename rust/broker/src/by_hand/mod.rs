@@ -211,6 +211,8 @@ mod crossing;
 #[path = "full_tests.rs"]
 mod full;
 #[cfg(test)]
+mod replay_tests;
+#[cfg(test)]
 #[path = "socket_tests.rs"]
 mod sockets;
 #[cfg(test)]

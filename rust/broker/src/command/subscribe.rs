@@ -205,7 +205,7 @@ impl Shard {
                 let lent = if wanted.ack == AckMode::Auto { Credit::UNLIMITED - credit.bytes } else { 0 };
                 credit.bytes += lent;
                 receiver.catching_up =
-                    Some(CatchingUp { waiting: others + 1, asked: 0, wanting: 0, bytes_lent: lent });
+                    Some(CatchingUp { waiting: others + 1, asked: 0, wanting: 0, told: 0, bytes_lent: lent });
                 self.home.hold_live_back(queue);
             }
             self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit);

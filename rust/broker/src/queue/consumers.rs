@@ -198,6 +198,16 @@ impl Home {
         }
     }
 
+    /// Whether a consumer gets nothing more before it acknowledges something; where bytes come back when they are written
+    /// (`false`), their lack is none of its doing.
+    #[must_use]
+    pub fn waits_for_ack(&self, subscriber: Subscriber, bytes_on_ack: bool) -> bool {
+        let key = self.by_subscriber.get(&subscriber);
+        key.and_then(|key| self.consumers.get(*key)).is_some_and(|consumer| {
+            consumer.credit.messages <= 0 || (bytes_on_ack && consumer.credit.bytes <= 0)
+        })
+    }
+
     /// Whether a durable subscription may have several holders.
     pub fn set_shared(&mut self, key: QueueKey, shared: bool) {
         if let Some(queue) = self.queues.get_mut(key) {

@@ -123,6 +123,8 @@ pub enum QueueMail {
     BacklogPause(SubscriptionKey),
     /// It has.
     BacklogMore(Subscriber),
+    /// It has none before its client acknowledges something: whoever waits for the end is answered now.
+    BacklogUnacked(Subscriber),
     /// It has gone.
     BacklogStop(Subscriber),
     /// Keep a topic's last value, or (`false`) forget it.

@@ -122,7 +122,7 @@ pub struct Replay {
     stale: BinaryHeap<Reverse<u64>>,
     messages_left: usize,
     bytes_left: usize,
-    /// Who waits for the end.
+    /// Who waits for the end, or until nothing more goes before an ACK.
     pub reply: Option<Asker>,
 }
 

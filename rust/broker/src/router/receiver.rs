@@ -90,6 +90,8 @@ pub struct CatchingUp {
     pub asked: u64,
     /// Homes that have more, and for which its connection has it on its list, as bits.
     pub wanting: u64,
+    /// Homes that were told that nothing more goes before an ACK, as bits.
+    pub told: u64,
     /// Credit in bytes that it gives back at the end.
     pub bytes_lent: i64,
 }

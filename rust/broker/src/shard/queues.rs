@@ -94,6 +94,7 @@ impl Shard {
             QueueMail::BacklogEnd(key) => self.backlog_ended(from, key),
             QueueMail::BacklogPause(key) => self.backlog_paused(from, key),
             QueueMail::BacklogMore(subscriber) => self.replay_more(subscriber),
+            QueueMail::BacklogUnacked(subscriber) => self.answer_before_the_end(subscriber),
             QueueMail::BacklogStop(subscriber) => self.stop_replay(subscriber),
             QueueMail::Retain(stored, set, asker) => self.retain_here(stored, set, asker),
             QueueMail::Prepare(needs, asker) => {

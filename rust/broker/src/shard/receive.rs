@@ -273,16 +273,23 @@ impl Shard {
     /// What may be sent in place of a message that is settled or given back, at the home it came from; a consumer of a
     /// pattern keeps it for a home that wants it more, and one that has gone gets nothing.
     fn credit_for(&mut self, key: SubscriptionKey, stored: &Stored) -> Credit {
-        let found = self.router.subscription_mut(key).and_then(|found| found.receiver.as_deref_mut());
-        let Some(receiver) = found else { return Credit::default() };
+        let found = self.router.subscription_mut(key);
+        let Some((conn, receiver)) = found.and_then(|it| Some((it.conn, it.receiver.as_deref_mut()?))) else {
+            return Credit::default();
+        };
         let bytes = if receiver.bytes_on_ack { stored.size() as i64 } else { 0 };
-        match receiver.lending.as_mut().filter(|lending| !lending.wanting.is_empty()) {
+        let catches_up = receiver.catching_up.is_some();
+        let credit = match receiver.lending.as_mut().filter(|lending| !lending.wanting.is_empty()) {
             Some(lending) => {
                 lending.available += 1;
                 Credit { messages: 0, bytes }
             }
             None => Credit { messages: 1, bytes },
+        };
+        if catches_up {
+            self.pull_soon(conn); // what waited for this credit may have expired, and then no write follows
         }
+        credit
     }
 
     /// A home has messages for the consumer of a pattern and no credit.

@@ -6,7 +6,9 @@
 //!         └──────BacklogMore: there is room──────────┘
 //! ```
 //! However much a home holds, no more than one window of it is on its way to a connection for which the outbox has no
-//! room. A subscription that has gone ends its replays (`BacklogStop`), and whoever waits for them is answered.
+//! room. A subscription that has gone ends its replays (`BacklogStop`), and whoever waits for them is answered. So is
+//! whoever waits for one that cannot go on before its client acknowledges something (`BacklogUnacked`): a RECEIPT never
+//! waits for an ACK, which may be behind it, or behind DISCONNECT, where none can come.
 
 use std::collections::VecDeque;
 
@@ -187,6 +189,13 @@ impl Shard {
         }
     }
 
+    /// A subscriber has got what its credit allows; the rest follows as it acknowledges.
+    pub(super) fn answer_before_the_end(&mut self, subscriber: Subscriber) {
+        if let Some(asker) = self.replays.all.get_mut(&subscriber).and_then(|replay| replay.reply.take()) {
+            self.answer(asker, Ok(()));
+        }
+    }
+
     /// A home has more for a new subscription.
     pub(super) fn backlog_paused(&mut self, home: ShardId, key: SubscriptionKey) {
         let subscriber = Subscriber { shard: self.id, key };
@@ -284,23 +293,40 @@ impl Shard {
             return; // the home was told when it went
         };
         let receiver = found.receiver.as_deref_mut();
-        let Some((catching_up, queue)) =
-            receiver.and_then(|it| Some((it.catching_up.as_mut()?, it.own_queue?)))
+        let Some((bytes_on_ack, catching_up, queue)) =
+            receiver.and_then(|it| Some((it.bytes_on_ack, it.catching_up.as_mut()?, it.own_queue?)))
         else {
             return;
         };
-        let has_some = self.home.queue(queue).is_some_and(Queue::has_first);
-        if !has_some {
-            catching_up.asked |= home.bit();
-            catching_up.wanting &= !home.bit();
-        }
-        if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
-            if has_some {
-                return pulls.wanting.push_back((subscription, home));
+        if self.home.queue(queue).is_some_and(Queue::has_first) {
+            let is_news =
+                catching_up.told & home.bit() == 0 && self.home.waits_for_ack(subscriber, bytes_on_ack);
+            catching_up.told |= if is_news { home.bit() } else { 0 };
+            if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+                pulls.wanting.push_back((subscription, home));
             }
+            if is_news {
+                self.tell(home, QueueMail::BacklogUnacked(subscriber));
+            }
+            return;
+        }
+        catching_up.asked |= home.bit();
+        catching_up.wanting &= !home.bit();
+        if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.windows += 1;
         }
         self.tell(home, QueueMail::BacklogMore(subscriber));
+    }
+
+    /// Something has changed for a connection that no write tells of: it asks homes for more in the next turn.
+    pub(super) fn pull_soon(&mut self, key: ConnKey) {
+        if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+            pulls.unasked = pulls.wanting.len();
+            if !pulls.is_listed {
+                pulls.is_listed = true;
+                self.replays.pulling.push_back(key);
+            }
+        }
     }
 
     /// Lets connections go on that have more to ask for, or could not while memory was short.
@@ -334,6 +360,7 @@ impl Shard {
         for home in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
             self.window_has_come(home, key);
         }
+        self.pull_soon(conn); // others have waited for those windows
         let wanting = self.catching_up(key).map_or(0, |found| std::mem::take(&mut found.wanting));
         for home in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
             if wanting & home.bit() != 0 {

@@ -1,0 +1,165 @@
+//! What new subscriptions start from, where their client has to acknowledge it.
+
+use super::client::Client;
+use super::crossing::{broker, connect, homed, messages, receipts, talk};
+use super::{ByHand, Left};
+use crate::config::Config;
+
+/// More last values than one window has messages.
+const VALUES: usize = 70;
+
+/// Sets last values at all homes, and says so many bytes in each.
+fn keep(broker: &mut ByHand, count: usize, size: usize) {
+    let mut publisher = connect(broker, 0);
+    let body = "x".repeat(size);
+    for at in 0..count {
+        let head = format!("SEND\ndestination:/topic/r/{at}\nretain:set\ncontent-length:{size}\n\n");
+        publisher.say(format!("{head}{body}\0").as_bytes());
+    }
+    talk(broker, &mut publisher);
+}
+
+/// Subscribes to all of them, and hears what comes without an ACK.
+fn subscribe(broker: &mut ByHand, headers: &str) -> Client {
+    let mut client = connect(broker, 0);
+    let receipt = client.ask();
+    let frame = format!("SUBSCRIBE\nid:0\ndestination:/topic/r/>\nreceipt:{receipt}\n{headers}\n\0");
+    client.say(frame.as_bytes());
+    talk(broker, &mut client);
+    client
+}
+
+/// Acknowledges one delivery after the other, until none comes any more.
+fn acknowledge_all(broker: &mut ByHand, client: &mut Client) {
+    while let Some((id, _)) = client.deliveries.pop_front() {
+        client.say(format!("ACK\nid:{id}\n\n\0").as_bytes());
+        talk(broker, client);
+    }
+}
+
+/// Brokers with one to three shards, each with this past.
+fn brokers(count: usize, size: usize) -> impl Iterator<Item = ByHand> {
+    (1..=3).map(move |writers| {
+        let mut broker = broker(Config { writers, ..Config::default() });
+        keep(&mut broker, count, size);
+        broker
+    })
+}
+
+#[test]
+fn the_receipt_of_a_subscribe_does_not_wait_for_its_own_acks() {
+    for (count, size) in [(VALUES, 1), (6, 70_000)] {
+        for headers in [
+            "ack:client\nprefetch-count:1\n",
+            "ack:client-individual\nprefetch-count:1\n",
+            "ack:client-individual\nprefetch-count:0\nconsumer-window-size:1\n",
+        ] {
+            for mut broker in brokers(count, size) {
+                let mut client = subscribe(&mut broker, headers);
+                client.check_answers();
+                assert_eq!((messages(&client), receipts(&client)), (1, 1), "{headers:?} {size}");
+                let disconnect = format!("DISCONNECT\nreceipt:{}\n\n\0", client.ask());
+                client.say(disconnect.as_bytes());
+                talk(&mut broker, &mut client);
+                assert!(client.has_ended() && receipts(&client) == 2, "{headers:?} {size}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_bound_that_is_reached_all_of_the_past_comes_before_the_receipt() {
+    for (count, size) in [(VALUES, 1), (3, 70_000)] {
+        for headers in ["ack:client\nprefetch-count:0\n", "ack:client-individual\nprefetch-count:70\n", ""] {
+            for mut broker in brokers(count, size) {
+                let client = subscribe(&mut broker, headers);
+                let last = client.heard().last().expect("an answer");
+                assert!(
+                    last.starts_with("RECEIPT") && messages(&client) == count,
+                    "{headers:?} {size}: {last}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_rest_of_the_past_follows_as_it_is_acknowledged_and_live_messages_come_behind_it() {
+    for mut broker in brokers(VALUES, 1) {
+        let mut client = subscribe(&mut broker, "ack:client-individual\nprefetch-count:3\n");
+        client.say(b"SEND\ndestination:/topic/r/0\n\nlive\0");
+        talk(&mut broker, &mut client);
+        assert_eq!((messages(&client), receipts(&client)), (3, 1));
+        acknowledge_all(&mut broker, &mut client);
+        assert_eq!(messages(&client), VALUES + 1);
+        assert_eq!(client.bodies.iter().position(|body| body == "live"), Some(VALUES));
+    }
+}
+
+#[test]
+fn whoever_leaves_in_front_of_the_rest_leaves_nothing() {
+    for mut broker in brokers(VALUES, 1) {
+        for ends_first in [true, false] {
+            let mut client = connect(&mut broker, 0);
+            let receipt = client.ask();
+            let head = "SUBSCRIBE\nid:0\ndestination:/topic/r/>\nack:client\nprefetch-count:1\n";
+            client.say(format!("{head}receipt:{receipt}\n\n\0").as_bytes());
+            if ends_first {
+                client.half_close();
+                talk(&mut broker, &mut client);
+                assert!(
+                    client.has_ended() && receipts(&client) == 1,
+                    "who sends no more is told, and let go"
+                );
+            }
+            drop(client);
+            broker.run();
+            let Left { connections, subscriptions, queues, unanswered, .. } = broker.left();
+            assert_eq!((connections, subscriptions, queues.len(), unanswered), (0, 0, 0, 0));
+        }
+    }
+}
+
+#[test]
+fn the_rest_follows_when_credit_comes_back_though_what_waited_for_it_has_expired() {
+    let mut broker =
+        broker(Config { writers: 1, ack_timeout_ms: 500, max_deliveries: 1, ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    for at in 100..200 {
+        let life = if (101..164).contains(&at) { "ttl:100\n" } else { "" };
+        publisher.say(format!("SEND\ndestination:/topic/r/{at}\nretain:set\n{life}\n{at}\0").as_bytes());
+    }
+    talk(&mut broker, &mut publisher);
+    let mut client = subscribe(&mut broker, "ack:client-individual\nprefetch-count:1\n");
+    assert_eq!(client.bodies, ["100"]);
+    for _ in 0..3 {
+        broker.pass(400); // it is silent, and takes nothing back itself
+        talk(&mut broker, &mut client);
+    }
+    assert_eq!(client.bodies[1], "164");
+}
+
+#[test]
+fn a_subscription_gets_its_past_though_those_before_it_have_gone_with_their_windows() {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    let far = homed(&broker, "/topic/r/", 1).next().expect("one of two");
+    publisher.say(format!("SEND\ndestination:{far}\nretain:set\n\nx\0").as_bytes());
+    talk(&mut broker, &mut publisher);
+    let mut client = connect(&mut broker, 0);
+    for id in 0..9 {
+        client.say(format!("SUBSCRIBE\nid:{id}\ndestination:{far}\n\n\0").as_bytes());
+    }
+    // The other shard is asked for windows, as many as may be on their way to one connection, and sleeps.
+    for shard in [0, 1, 0, 1, 0] {
+        broker.turn(shard);
+    }
+    assert_eq!(messages(&client), 0);
+    for id in 0..8 {
+        client.say(format!("UNSUBSCRIBE\nid:{id}\n\n\0").as_bytes());
+    }
+    broker.turn(0);
+    talk(&mut broker, &mut client);
+    let own = client.heard().filter(|head| head.contains("subscription:8")).count();
+    assert_eq!((own, messages(&client)), (1, 1));
+}
