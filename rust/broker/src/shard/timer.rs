@@ -3,8 +3,6 @@
 //! A heart-beat is not re-armed with every byte: its entry fires at the earliest possible deadline, and the shard then
 //! sees from the time of the last byte whether there is anything to do.
 
-use std::collections::BTreeSet;
-
 use crate::ids::ConnKey;
 use crate::queue::{QueueKey, SubscriptionKey};
 use crate::spread::{Map, give_back};
@@ -15,8 +13,10 @@ pub const NEVER: u64 = u64::MAX;
 /// The poll counts in 32 bits, so a later deadline is waited for in steps.
 pub const POLL_MAX_MS: u64 = 3_600_000;
 
-/// What an entry occupies in the sorted set, about: its nodes are half full, since most deadlines come in their order.
-const SORTED_BYTES: usize = size_of::<(u64, Due)>() * 5 / 2;
+/// How many entries of the heap stand directly behind each one.
+const BRANCHES: usize = 4;
+/// Room for more entries than these is given back once most are gone.
+const KEPT: usize = 1024;
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,33 +36,44 @@ pub enum Due {
 }
 
 /// The deadlines of one shard, in milliseconds since the broker's start.
+///
+/// A heap in one block: the nodes of a sorted tree lie among the blocks of what comes and goes, and keep for the
+/// allocator what is free beside them.
 #[derive(Debug, Default)]
 pub struct Timers {
-    sorted: BTreeSet<(u64, Due)>,
-    /// The entry of each; `sorted` has no others.
-    times: Map<Due, u64>,
+    /// None is due before the one that it stands behind.
+    heap: Vec<(u64, Due)>,
+    /// Where the entry of each stands in it.
+    places: Map<Due, u32>,
 }
 
 impl Timers {
     /// Sets the deadline, in place of the one there was; [`NEVER`] is none.
     pub fn set(&mut self, at_ms: u64, due: Due) {
-        let before = if at_ms == NEVER { self.times.remove(&due) } else { self.times.insert(due, at_ms) };
-        if before == Some(at_ms) {
-            return;
+        if at_ms == NEVER {
+            return self.cancel(due);
         }
-        if let Some(before_ms) = before {
-            self.sorted.remove(&(before_ms, due));
+        match self.places.get(&due) {
+            Some(place) => {
+                let place = *place as usize;
+                if self.heap[place].0 != at_ms {
+                    self.heap[place].0 = at_ms;
+                    self.settle(place);
+                }
+            }
+            None => {
+                let place = self.heap.len();
+                self.heap.push((at_ms, due));
+                self.places.insert(due, place as u32);
+                self.rise(place);
+            }
         }
-        if at_ms != NEVER {
-            self.sorted.insert((at_ms, due));
-        }
-        give_back(&mut self.times);
     }
 
     /// What it was for is gone, or nothing is due any more.
     pub fn cancel(&mut self, due: Due) {
-        if !self.times.is_empty() {
-            self.set(NEVER, due);
+        if let Some(place) = self.places.get(&due) {
+            self.take(*place as usize);
         }
     }
 
@@ -71,33 +82,88 @@ impl Timers {
         if self.next_ms()? > now_ms {
             return None;
         }
-        let (at_ms, due) = self.sorted.pop_first()?;
-        self.times.remove(&due);
-        give_back(&mut self.times);
-        Some((at_ms, due))
+        Some(self.take(0))
     }
 
     /// When the first deadline comes due.
     #[must_use]
     pub fn next_ms(&self) -> Option<u64> {
-        self.sorted.first().map(|(at_ms, _)| *at_ms)
+        self.heap.first().map(|(at_ms, _)| *at_ms)
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.times.len()
+        self.heap.len()
     }
 
     /// Bytes they occupy, about.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        SORTED_BYTES * self.sorted.len() + (size_of::<(Due, u64)>() + 1) * self.times.capacity() * 8 / 7
+        size_of::<(u64, Due)>() * self.heap.capacity()
+            + (size_of::<(Due, u32)>() + 1) * self.places.capacity() * 8 / 7
+    }
+
+    /// Takes the entry at a place out; the last one fills it.
+    fn take(&mut self, place: usize) -> (u64, Due) {
+        let entry = self.heap.swap_remove(place);
+        self.places.remove(&entry.1);
+        if place < self.heap.len() {
+            self.settle(place);
+        }
+        if self.heap.capacity() > KEPT && self.heap.len() < self.heap.capacity() / 8 {
+            self.heap.shrink_to(2 * self.heap.len());
+        }
+        give_back(&mut self.places);
+        entry
+    }
+
+    /// Moves the entry at a place, which is new there, to where it belongs.
+    fn settle(&mut self, place: usize) {
+        let place = self.rise(place);
+        self.sink(place);
+    }
+
+    /// Moves an entry towards the front, past those that are due after it. Returns its place.
+    fn rise(&mut self, mut place: usize) -> usize {
+        let entry = self.heap[place];
+        while place > 0 && entry < self.heap[(place - 1) / BRANCHES] {
+            self.put(place, self.heap[(place - 1) / BRANCHES]);
+            place = (place - 1) / BRANCHES;
+        }
+        self.put(place, entry);
+        place
+    }
+
+    /// Moves an entry towards the end, past those that are due before it.
+    fn sink(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        while let Some((at, first)) = self.first_behind(place).filter(|(_, first)| *first < entry) {
+            self.put(place, first);
+            place = at;
+        }
+        self.put(place, entry);
+    }
+
+    /// The entry that is due first of those directly behind a place.
+    fn first_behind(&self, place: usize) -> Option<(usize, (u64, Due))> {
+        let from = BRANCHES * place + 1;
+        let behind = self.heap.get(from..self.heap.len().min(from + BRANCHES))?;
+        behind.iter().enumerate().map(|(at, entry)| (from + at, *entry)).min_by_key(|(_, entry)| *entry)
+    }
+
+    fn put(&mut self, place: usize, entry: (u64, Due)) {
+        self.heap[place] = entry;
+        self.places.insert(entry.1, place as u32);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
     use super::*;
 
     fn conn(index: u32) -> Due {
@@ -124,7 +190,7 @@ mod tests {
             timers.set(at_ms, conn(1));
         }
         timers.set(5000, conn(2));
-        assert_eq!((timers.len(), timers.sorted.len(), timers.next_ms()), (2, 2, Some(1000)));
+        assert_eq!((timers.len(), timers.places.len(), timers.next_ms()), (2, 2, Some(1000)));
         timers.set(3000, conn(1));
         assert_eq!((timers.len(), timers.next_ms(), timers.pop_due(2999)), (2, Some(3000), None));
     }
@@ -138,5 +204,45 @@ mod tests {
         timers.cancel(conn(10_000));
         assert_eq!((timers.len(), timers.next_ms(), timers.pop_due(NEVER)), (0, None, None));
         assert!(timers.held_bytes() < 64 << 10, "{} bytes", timers.held_bytes());
+    }
+
+    #[test]
+    fn an_entry_occupies_little_more_than_itself() {
+        let mut timers = Timers::default();
+        (0..100_000).for_each(|index| timers.set(u64::from(index), conn(index)));
+        assert!(timers.held_bytes() < 100_000 * 80, "{} bytes", timers.held_bytes());
+    }
+
+    proptest! {
+        /// Beside a sorted set: what comes due, and in which order.
+        #[test]
+        fn it_is_as_a_sorted_set(steps in prop::collection::vec((0_u8..6, 0_u64..50, 0_u32..200), 1..2000)) {
+            let (mut timers, mut sorted, mut times) = (Timers::default(), BTreeSet::new(), BTreeMap::new());
+            for (which, at_ms, index) in steps {
+                let due = conn(index);
+                if which == 0 {
+                    let first = sorted.first().copied().filter(|(first_ms, _)| *first_ms <= at_ms);
+                    prop_assert_eq!(timers.pop_due(at_ms), first);
+                    if let Some((first_ms, first)) = first {
+                        sorted.remove(&(first_ms, first));
+                        times.remove(&first);
+                    }
+                    continue;
+                }
+                let at_ms = if which == 1 { NEVER } else { at_ms };
+                timers.set(at_ms, due);
+                let before = if at_ms == NEVER { times.remove(&due) } else { times.insert(due, at_ms) };
+                before.map(|before_ms| sorted.remove(&(before_ms, due)));
+                if at_ms != NEVER {
+                    sorted.insert((at_ms, due));
+                }
+                prop_assert_eq!((timers.len(), timers.places.len()), (sorted.len(), sorted.len()));
+                prop_assert!(timers.places.iter().all(|(due, place)| timers.heap[*place as usize].1 == *due));
+            }
+            for entry in sorted {
+                prop_assert_eq!(timers.pop_due(u64::MAX), Some(entry));
+            }
+            prop_assert_eq!(timers.len(), 0);
+        }
     }
 }
