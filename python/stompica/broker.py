@@ -115,8 +115,16 @@ class Broker:
         return self._core is None or self._core.wait(timeout)
 
     def settle(self, timeout: float = 10.0) -> bool:
-        """Waits until everything received was delivered: mailboxes empty, outboxes flushed. False after `timeout` s."""
-        return self._running().settle(timeout)
+        """Waits until everything received was delivered: mailboxes empty, outboxes flushed. False after `timeout` s.
+
+        NotRunning where the broker has ended, or ends meanwhile.
+        """
+        core = self._running()
+        if core.settle(timeout):
+            return True
+        if core.wait(0):
+            raise NotRunning("the broker has ended")
+        return False
 
     def reload(self, **settings: SettingValue) -> list[str]:
         """Reads the settings file again, if any, changes `settings`, and applies what a running broker can.

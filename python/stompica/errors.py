@@ -3,7 +3,7 @@
     StompicaError
     ├── ConfigError      (also a ValueError)    a setting is unknown, out of range or not built yet
     ├── StartError       (also an OSError)      the broker can't start: port in use, no such address
-    ├── NotRunning       (also a RuntimeError)  asked of a broker that was not started or has been stopped
+    ├── NotRunning       (also a RuntimeError)  asked of a broker that was not started or has ended
     └── BrokerFailed     (also a RuntimeError)  a broker thread panicked: a bug; the broker has stopped
 
 Each message is one line.
@@ -25,7 +25,7 @@ class StartError(StompicaError, OSError):
 
 
 class NotRunning(StompicaError, RuntimeError):
-    """Asked of a broker that was not started, or has been stopped."""
+    """Asked of a broker that was not started, or has ended."""
 
 
 class BrokerFailed(StompicaError, RuntimeError):

@@ -199,6 +199,15 @@ def test_starting_after_a_drain_starts_anew() -> None:
         connect(broker).close()
 
 
+def test_settling_ends_with_the_broker() -> None:
+    with Broker(drain=60) as broker:
+        with connect(broker):
+            assert not broker.drain(0)
+        for _ in ("draining", "ended"):
+            with pytest.raises(stompica.NotRunning, match=r"^the broker has ended$"):
+                broker.settle(60)
+
+
 def test_an_asynchronous_start_after_a_drain_lets_the_loop_run() -> None:
     async def scenario() -> None:
         broker = Broker(drain=60).start()

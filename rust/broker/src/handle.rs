@@ -193,13 +193,17 @@ impl Broker {
     }
 
     /// Waits until nothing that was sent to the broker is still on its way: mailboxes empty, outboxes flushed, twice in
-    /// a row without anything done in between. False if that does not come about within `timeout`.
+    /// a row without anything done in between. False if that does not come about within `timeout`, or the broker ends.
     #[must_use]
     pub fn settle(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut before = None;
         while Instant::now() < deadline {
-            let Some(states) = self.ask(deadline, Mail::Settle) else { return false };
+            let Some(states) = self.ask(deadline, Mail::Settle) else {
+                // Not everybody answers: it is ending, and whoever asks again need not do so before it has ended.
+                _ = self.wait(Some(deadline.saturating_duration_since(Instant::now())));
+                return false;
+            };
             let quiet = states.iter().all(|(settled, _)| *settled);
             let activity: u64 = states.iter().map(|(_, activity)| activity).sum();
             if quiet && before == Some(activity) {

@@ -71,10 +71,14 @@ impl Broker {
         }
     }
 
-    /// Waits until mailboxes are empty and outboxes flushed: true; false when `timeout` seconds passed before.
+    /// Waits until mailboxes are empty and outboxes flushed: true; false when `timeout` seconds passed before, or the
+    /// broker has ended.
     fn settle(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
-        let settled = poll(py, Some(timeout), |slice| self.broker.settle(slice).then_some(()))?;
-        Ok(settled.is_some())
+        let settled = poll(py, Some(timeout), |slice| {
+            let settled = self.broker.settle(slice);
+            (settled || self.broker.wait(Some(Duration::ZERO)).is_some()).then_some(settled)
+        })?;
+        Ok(settled.unwrap_or(false))
     }
 
     /// The open connections, one dictionary each.
