@@ -58,8 +58,9 @@ def _text(value: SettingValue) -> str:
     if isinstance(value, (str, int, float)):
         return str(value)
     if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, Iterable):
+        return os.fsdecode(value)
+    # Bytes would be a sequence of numbers, a mapping one of its keys.
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview, Mapping)):
         return ",".join(str(item) for item in value)
     raise TypeError(f"a setting is a text, a number, a bool, a timedelta or a sequence, not {type(value).__name__}")
 

@@ -125,9 +125,20 @@ def test_a_bad_setting_is_a_config_error_at_once(settings: dict[str, Any], messa
     assert isinstance(caught.value, ValueError) and isinstance(caught.value, stompica.StompicaError)
 
 
-def test_a_setting_of_another_type_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="a setting is a text, a number"):
-        Broker(host=object())  # type: ignore[arg-type]
+@pytest.mark.parametrize("value", [object(), b"127.0.0.1", bytearray(b"::1"), {"a": 1}])
+def test_a_setting_of_another_type_is_a_type_error(value: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^a setting is a text, a number, .*, not {type(value).__name__}$"):
+        Broker(host=value)
+
+
+def test_a_settings_file_may_have_a_name_in_bytes(tmp_path: Path) -> None:
+    class Name:
+        def __fspath__(self) -> bytes:
+            return bytes(tmp_path / "s.toml")
+
+    (tmp_path / "s.toml").write_text("max_headers = 0\n")
+    with pytest.raises(stompica.ConfigError, match=r"^setting 'max_headers' \(value '0', .*s\.toml line 1\)"):
+        Broker(config=Name())  # type: ignore[arg-type]
 
 
 def test_a_port_in_use_is_a_start_error() -> None:
