@@ -8,12 +8,12 @@ use crate::config::Config;
 /// More last values than one window has messages.
 const VALUES: usize = 70;
 
-/// Sets last values at all homes, and says so many bytes in each.
-fn keep(broker: &mut ByHand, count: usize, size: usize) {
+/// Sends messages of so many bytes to topics at all homes: last values, or with `""` what waits for a subscriber.
+fn keep(broker: &mut ByHand, count: usize, size: usize, header: &str) {
     let mut publisher = connect(broker, 0);
     let body = "x".repeat(size);
     for at in 0..count {
-        let head = format!("SEND\ndestination:/topic/r/{at}\nretain:set\ncontent-length:{size}\n\n");
+        let head = format!("SEND\ndestination:/topic/r/{at}\n{header}content-length:{size}\n\n");
         publisher.say(format!("{head}{body}\0").as_bytes());
     }
     talk(broker, &mut publisher);
@@ -41,7 +41,7 @@ fn acknowledge_all(broker: &mut ByHand, client: &mut Client) {
 fn brokers(count: usize, size: usize) -> impl Iterator<Item = ByHand> {
     (1..=3).map(move |writers| {
         let mut broker = broker(Config { writers, ..Config::default() });
-        keep(&mut broker, count, size);
+        keep(&mut broker, count, size, "retain:set\n");
         broker
     })
 }
@@ -162,4 +162,21 @@ fn a_subscription_gets_its_past_though_those_before_it_have_gone_with_their_wind
     talk(&mut broker, &mut client);
     let own = client.heard().filter(|head| head.contains("subscription:8")).count();
     assert_eq!((own, messages(&client)), (1, 1));
+}
+
+#[test]
+fn what_a_subscription_had_no_credit_for_waits_for_the_next_one() {
+    for writers in 1..=3 {
+        let mut broker = broker(Config { writers, ttl_ms: 600_000, ..Config::default() });
+        keep(&mut broker, 6, 70_000, "");
+        let mut client = subscribe(&mut broker, "ack:client\nprefetch-count:1\n");
+        assert_eq!((messages(&client), receipts(&client)), (1, 1));
+        let disconnect = format!("DISCONNECT\nreceipt:{}\n\n\0", client.ask());
+        client.say(disconnect.as_bytes());
+        talk(&mut broker, &mut client);
+        assert!(client.has_ended() && receipts(&client) == 2);
+        // No more than a window of each home was on its way.
+        let next = subscribe(&mut broker, "");
+        assert!((5 - writers..=5).contains(&messages(&next)), "{} of 6", messages(&next));
+    }
 }
