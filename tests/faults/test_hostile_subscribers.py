@@ -5,6 +5,7 @@ Each row names what is filled; the worst silence of a bystander is printed (`pyt
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -55,6 +56,17 @@ def own_queues(number: int) -> Sequence[bytes]:
     return [LOGIN, *subscribed, *(frames.send("/topic/acked", "x" * 2000) for _ in range(200))]
 
 
+def own_queues_without_credit(number: int) -> Sequence[bytes]:
+    subscribed = (frames.subscribe("/topic/u", str(at), ack="client", prefetch_count=1) for at in range(4000))
+    return [LOGIN, b"".join(subscribed), b"".join(frames.send("/topic/u") for _ in range(90))]
+
+
+def names_beside_patterns(number: int) -> Sequence[bytes]:
+    choices = itertools.islice(itertools.product("a*", repeat=13), 8000)
+    subscribed = (frames.subscribe(f"/topic/{'/'.join(choice)}/b", str(at)) for at, choice in enumerate(choices))
+    return [LOGIN, b"".join(subscribed), *(frames.send(f"/topic{'/a' * 13}/c{at}") for at in range(3000))]
+
+
 def own_ids(number: int) -> Sequence[bytes]:
     subscribed = [frames.subscribe("/topic/wide", str(at)) for at in range(2000)]
     return [LOGIN, *subscribed, *(frames.send_counted("/topic/wide", b"x" * 1_000_000) for _ in range(2))]
@@ -91,6 +103,8 @@ ATTACKS = [
     Attack("patterns", patterns, connections=4, reads=True),
     Attack("patterns that come and go", coming_and_going, connections=4, reads=True),
     Attack("queues of subscriptions that acknowledge", own_queues, connections=2),
+    Attack("queues of subscriptions without credit", own_queues_without_credit),
+    Attack("names beside many patterns", names_beside_patterns, hold_s=1),
     Attack("groups of one topic", own_ids),
     Attack("consumers of patterns of queues", consumers_of_patterns),
     Attack("durable subscriptions that end at once", durables_that_end_at_once, connections=5, reads=True),

@@ -19,6 +19,8 @@ pub mod routes;
 pub mod script;
 #[cfg(test)]
 mod transaction_tests;
+#[cfg(test)]
+mod turn_tests;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};

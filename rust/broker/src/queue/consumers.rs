@@ -78,7 +78,7 @@ impl Home {
         if !queue.kind.is_named() {
             return;
         }
-        let found = self.patterns.matching(&queue.name);
+        let found = self.patterns.matching(&queue.name, &mut self.visited);
         self.visited += found.len();
         if found == queue.patterns {
             return;

@@ -9,6 +9,8 @@ use super::{ConsumerKey, PatternKey, QueueKey, Subscriber};
 const VISITS_MAX: usize = 2000;
 /// Queues that are looked at for each delivery that a call may make, at most.
 const LOOKS_PER_DELIVERY: usize = 16;
+/// Deliveries that all touched queues may make in one round, if each may make one.
+const ROUND_DELIVERIES: usize = 4096;
 /// Expired messages that are taken out of one queue at a time.
 const EXPIRED_MAX: usize = 256;
 
@@ -54,7 +56,11 @@ impl Home {
             if let Some(pattern) = self.unserved.pop_front() {
                 self.serve_starved(pattern);
             } else if let Some(queue) = self.touched.pop_front() {
-                self.dispatch_queue(queue, &mut left);
+                // So that each has its turn soon, however many there are.
+                let portion = (ROUND_DELIVERIES / (self.touched.len() + 1)).clamp(1, left);
+                let mut portion_left = portion;
+                self.dispatch_queue(queue, &mut portion_left);
+                left -= portion - portion_left;
             } else {
                 break;
             }
@@ -65,8 +71,18 @@ impl Home {
         deliveries_max - left
     }
 
-    /// Delivers what one queue has.
-    pub fn dispatch_queue(&mut self, key: QueueKey, left: &mut usize) {
+    /// Delivers all that one queue can deliver, at once. If it was touched just now, that is done with: messages that
+    /// come one by one to many queues without credit would otherwise be looked at once more each, ahead of others.
+    pub fn dispatch_at_once(&mut self, key: QueueKey) {
+        if self.touched.back() == Some(&key) {
+            self.touched.pop_back();
+        }
+        let mut left = usize::MAX;
+        self.dispatch_queue(key, &mut left);
+    }
+
+    /// Delivers what one queue has, up to `left`.
+    fn dispatch_queue(&mut self, key: QueueKey, left: &mut usize) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         queue.touched = false;
         if queue.patterns_as_of != self.patterns.generation {

@@ -214,7 +214,7 @@ impl Home {
         queue.enqueued += 1;
         self.counts.enqueued += 1;
         let expires = stored.expires_ms != 0;
-        queue.pending.push(stored);
+        self.visited += queue.pending.push(stored);
         if expires {
             self.rearm(key);
         }

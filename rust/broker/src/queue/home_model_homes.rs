@@ -117,6 +117,7 @@ impl World {
     }
 
     pub(super) fn delete(&mut self, at: Place) {
+        self.homes[at.0].visited = 0; // as after each frame: little enough waits to be dropped at once
         self.homes[at.0].delete(at.1);
         let line = self.lines.remove(&at).expect("a line");
         line.waiting.values().for_each(|id| self.sent[*id].state = State::Ended);

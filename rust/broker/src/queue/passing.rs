@@ -66,7 +66,7 @@ impl Home {
     /// The same for a queue that would be made.
     pub fn allowance_of_new(&mut self, name: &[u8]) -> Option<Allowance> {
         let mut sum = Allowance::default();
-        for pattern in self.patterns.matching(name) {
+        for pattern in self.patterns.matching(name, &mut self.visited) {
             self.sum_pattern(pattern, &mut sum);
         }
         sum.bounded()

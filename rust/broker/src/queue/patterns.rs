@@ -107,13 +107,13 @@ impl Patterns {
         self.generation += 1;
     }
 
-    /// The patterns that match a queue's name, sorted.
-    pub(super) fn matching(&mut self, name: &[u8]) -> Vec<PatternKey> {
+    /// The patterns that match a queue's name, sorted; `visited` grows by what was looked at.
+    pub(super) fn matching(&mut self, name: &[u8], visited: &mut usize) -> Vec<PatternKey> {
         if self.is_empty() {
             return Vec::new();
         }
         self.found.clear();
-        self.tree.matching(name, &mut self.found);
+        *visited += self.tree.matching(name, &mut self.found);
         let all = &self.all;
         let keys = self.found.iter().filter_map(|index| {
             let key = all.key_at(*index as usize)?;
@@ -150,12 +150,18 @@ mod tests {
         let before = patterns.generation;
         assert_eq!((patterns.add(b"/queue/*", &rules), patterns.generation), (first, before));
         let dead = patterns.add(b"/queue/dlq/>", &rules);
-        assert_eq!(patterns.matching(b"/queue/a"), [first]);
-        assert_eq!(patterns.matching(b"/queue/dlq/a"), [dead], "dead letters are not for everybody");
+        let mut visited = 0;
+        assert_eq!(patterns.matching(b"/queue/a", &mut visited), [first]);
+        assert!(visited > 0);
+        assert_eq!(
+            patterns.matching(b"/queue/dlq/a", &mut visited),
+            [dead],
+            "dead letters are not for everybody"
+        );
         assert!(patterns.held_bytes() > 0);
         patterns.remove(first, &rules);
         patterns.remove(dead, &rules);
-        assert!(patterns.is_empty() && patterns.matching(b"/queue/a").is_empty());
+        assert!(patterns.is_empty() && patterns.matching(b"/queue/a", &mut visited).is_empty());
         assert!(patterns.by_text.is_empty() && patterns.held_bytes() == 0);
         assert_ne!(patterns.add(b"/queue/*", &rules), first, "a key is not used again");
     }

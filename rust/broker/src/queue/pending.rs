@@ -12,6 +12,10 @@ use super::stored::Stored;
 const KEPT_CAPACITY_MAX: usize = 1024;
 /// Holes that are always tolerated.
 const HOLES_MAX: usize = 64;
+/// Visits for which it stands that a list moves to a larger place.
+const GROWTH_VISITS: usize = 3;
+/// Bytes of that place that stand for one more: they come fresh from the system, and half of them are copied.
+const VISIT_BYTES: usize = 2048;
 
 /// A place of `fresh`.
 #[derive(Debug)]
@@ -63,13 +67,18 @@ impl Pending {
         self.bytes
     }
 
-    /// Adds a message, which is behind all others nearly always.
-    pub fn push(&mut self, stored: Stored) {
+    /// Adds a message, which is behind all others nearly always. Returns for how many visits that stands beside the one
+    /// of the message itself: all that waits may have to move to a larger place.
+    pub fn push(&mut self, stored: Stored) -> usize {
         if self.fresh.back().is_some_and(|last| last.seq() > stored.seq) {
-            return self.put_back(stored);
+            self.put_back(stored);
+            return 0;
         }
         self.note(&stored);
+        let before = self.fresh.capacity();
         self.fresh.push_back(Slot::Full(stored));
+        let after = self.fresh.capacity();
+        if after == before { 0 } else { GROWTH_VISITS + after * size_of::<Slot>() / VISIT_BYTES }
     }
 
     /// Puts a message at the place it has, be it one that was delivered or one of a transaction.
@@ -245,7 +254,7 @@ mod tests {
     #[test]
     fn what_comes_back_stands_at_its_old_place() {
         let mut pending = Pending::default();
-        (1..=5).for_each(|seq| pending.push(stored(seq, 0)));
+        (1..=5).for_each(|seq| _ = pending.push(stored(seq, 0)));
         let out: Vec<Stored> = (0..3).filter_map(|_| pending.pop()).collect();
         out.into_iter().rev().for_each(|stored| pending.put_back(stored));
         assert_eq!(drain(&mut pending), [1, 2, 3, 4, 5]);
@@ -257,7 +266,7 @@ mod tests {
         let mut pending = Pending::default();
         [5, 6, 2, 3, 9, 7]
             .into_iter()
-            .for_each(|seq| pending.push(stored(seq, if seq == 3 { 10 } else { 0 })));
+            .for_each(|seq| _ = pending.push(stored(seq, if seq == 3 { 10 } else { 0 })));
         let mut expired = Vec::new();
         assert_eq!((pending.advance(10, 9, &mut expired), expired.len()), (1, 1));
         assert_eq!(drain(&mut pending), [2, 5, 6, 7, 9]);
@@ -267,7 +276,7 @@ mod tests {
     #[test]
     fn a_delayed_message_holds_nobody_up() {
         let mut pending = Pending::default();
-        (1..=3).for_each(|seq| pending.push(stored(seq, 0)));
+        (1..=3).for_each(|seq| _ = pending.push(stored(seq, 0)));
         let first = pending.pop().expect("three wait");
         pending.delay(first, 100);
         assert_eq!(
@@ -283,7 +292,8 @@ mod tests {
     fn what_expires_is_taken_out_wherever_it_stands() {
         for count in [4_u64, 100] {
             let mut pending = Pending::default();
-            (1..=count).for_each(|seq| pending.push(stored(seq, if seq % 2 == 0 { 10 + seq } else { 0 })));
+            (1..=count)
+                .for_each(|seq| _ = pending.push(stored(seq, if seq % 2 == 0 { 10 + seq } else { 0 })));
             let first = pending.pop().expect("some wait");
             pending.put_back(first);
             pending.delay(stored(1000, 20), 500);

@@ -104,7 +104,10 @@ impl Home {
     /// Drops what waited in a queue that is gone, now or a portion at a time.
     pub(super) fn drop_waiting(&mut self, mut pending: Pending) {
         self.counts.dropped += pending.len() as u64;
-        self.drop_some(&mut pending);
+        // Many queues may go at once.
+        if self.visited < AT_ONCE {
+            self.drop_some(&mut pending);
+        }
         if pending.len() > 0 {
             self.sweep.dropped.push(pending);
         }

@@ -32,6 +32,10 @@ use crate::stats::Counters;
 
 /// A consumer behind a full outbox that takes no byte for this long is gone.
 const STUCK_MS: u64 = 1000;
+/// Visits for which a message stands that goes into one of many queues: neither is in the processor's cache, and the list
+/// may go on in memory that is fresh from the system.
+const QUEUE_VISITS: usize = 1;
+
 /// Makes room in an outbox at its limit for `frames` more messages; false if they are to be left out.
 pub(super) fn make_room(
     conn: &mut Conn,
@@ -117,8 +121,10 @@ impl Shard {
     /// of its connection's outbox.
     pub(super) fn deliver_to_queue(&mut self, stored: Stored, queue: QueueKey, member: Member) {
         self.budget.deliveries += 1;
+        self.budget.visit(QUEUE_VISITS);
         if member.conn == ConnKey::NONE.index {
             self.home.enqueue(queue, stored); // a durable subscription
+            self.count_visits();
             if self.memory.is_short {
                 self.note_keeper(member.subscription, queue);
             }
@@ -146,6 +152,7 @@ impl Shard {
         }
         self.home.enqueue(queue, stored);
         self.dispatch_at_once(queue);
+        self.count_visits();
         let conn = self.conns.member_mut(member.conn);
         if own.is_none() && conn.full_since_ms.is_none() && waiting + conn.outbox.bytes() >= limit {
             self.newly_full.push(key);

@@ -62,6 +62,18 @@ impl Budget {
         self.may_change() && self.visited - since < ENDS_VISITED_MAX
     }
 
+    /// Whether the rest has to wait for the next turn although one part in `share` is meant for it, whatever was done
+    /// before `began`.
+    pub(super) fn is_over_for(self, began: Budget, share: usize) -> bool {
+        let since = Budget {
+            encoded: self.encoded - began.encoded,
+            deliveries: self.deliveries - began.deliveries,
+            visited: self.visited - began.visited,
+            changed: self.changed - began.changed,
+        };
+        self.is_exhausted() && since.is_used_up(share)
+    }
+
     /// How much was looked at.
     pub(super) fn visited(&self) -> usize {
         self.visited
@@ -156,6 +168,17 @@ mod tests {
         let mut budget = Budget { encoded: TURN_ENCODED_MAX - 1, ..Budget::default() };
         budget.visit(TURN_VISITED_MAX - 1);
         assert!(!budget.is_exhausted() && budget.is_used_up(2));
+    }
+
+    #[test]
+    fn whoever_has_a_share_of_the_turn_gets_it_whatever_was_done_before() {
+        let mut budget = Budget { encoded: TURN_ENCODED_MAX, ..Budget::default() };
+        let began = budget;
+        budget.visit(TURN_VISITED_MAX / 4 - 1);
+        assert!(budget.is_exhausted() && !budget.is_over_for(began, 4));
+        budget.visit(1);
+        assert!(budget.is_over_for(began, 4));
+        assert!(!Budget::default().is_over_for(Budget::default(), 4), "and more, where nobody else needs it");
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod deadline;
 mod deliver;
 mod diagnose;
 mod drain;
+mod effects;
 mod fan_out;
 pub(crate) mod gather;
 mod http;
@@ -341,7 +342,7 @@ impl Shard {
         self.serve_sockets();
         self.accept();
         self.meet_deadlines();
-        self.dispatch_queues();
+        self.dispatch_share();
         self.hand_out();
         self.proceed_draining();
         self.post();

@@ -226,7 +226,7 @@ impl Shard {
     /// What may be sent to a name whose home is here, while memory is short.
     pub(super) fn allowance_of(&mut self, name: &[u8]) -> Option<Allowance> {
         let drops_unmatched = self.config.ttl_ms == 0;
-        match (self.home.find(name), self.router.kind(name)) {
+        let allowance = match (self.home.find(name), self.router.kind(name)) {
             (Some(queue), Kind::WorkerTopic)
                 if drops_unmatched
                     && self.home.queue(queue).is_some_and(|queue| self.home.consumers_of(queue) == 0) =>
@@ -240,7 +240,9 @@ impl Shard {
                 Some(Allowance::MOST)
             }
             (None, _) => self.home.allowance_of_new(name),
-        }
+        };
+        self.count_visits();
+        allowance
     }
 
     /// Another shard has SENDs for a queue of this home that wait.

@@ -1,9 +1,7 @@
 //! Queues whose home is this shard, and notes to those of others.
 //!
-//! What concerns this shard's own home is done at once, without mail. What a home wants done is carried out here
-//! ([`Shard::run_effects`]), deliveries once per turn ([`Shard::dispatch_queues`]), so that a burst is one batch.
+//! What concerns this shard's own home is done at once, without mail. What a home wants done is in `effects.rs`.
 
-use std::mem::take;
 use std::sync::atomic::Ordering;
 
 use stompica_proto::encode::Offender;
@@ -12,19 +10,14 @@ use stompica_proto::{ProtocolError, Version, escape};
 
 use super::Shard;
 use super::survey::ReportTo;
-use super::timer::Due;
-use crate::diag::stages::Stage;
 use crate::ids::ShardId;
 use crate::queue::asker::Asker;
 use crate::queue::mail::QueueMail;
-use crate::queue::parts::{Delivery, Effect, Progress, Refusal};
+use crate::queue::parts::{Progress, Refusal};
 use crate::queue::stored::Stored;
 use crate::queue::{QueueKey, QueueKind};
 use crate::router::Destination;
 use crate::router::destination::Kind;
-
-/// Queues and messages that are looked at in one go where there are many.
-const SWEEP_VISITS: usize = 4000;
 
 /// The ERROR for a message that a queue does not take.
 fn refused(refusal: Refusal) -> ProtocolError {
@@ -46,9 +39,6 @@ pub(super) fn head_of_send(destination: &[u8], headers: &[u8]) -> Vec<u8> {
     head.extend_from_slice(headers);
     head
 }
-
-/// Visits for which a delivery to a consumer stands: its table of deliveries in flight may be new, or grow.
-const RECEIVE_VISITS: usize = 2;
 
 impl Shard {
     /// Tells a shard; what concerns this one is done at once.
@@ -227,6 +217,7 @@ impl Shard {
             Ok(None) => self.unmatched(stored),
             Err(error) => return Err((error, stored)),
         }
+        self.count_visits();
         Ok(())
     }
 
@@ -273,7 +264,7 @@ impl Shard {
     }
 
     /// A message that no queue takes: it is held while `TTL` allows, or dropped.
-    fn unmatched(&mut self, stored: Stored) {
+    pub(super) fn unmatched(&mut self, stored: Stored) {
         if self.router.kind(stored.destination()) == Kind::WorkerTopic {
             match self.home.find(stored.destination()) {
                 // Somebody has come since: nobody else would bring it to them.
@@ -298,98 +289,6 @@ impl Shard {
         match out.last_mut() {
             Some(QueueMail::Progress(last)) if last.is_of_same(&progress) => last.add(&progress),
             _ => out.push(QueueMail::Progress(progress)),
-        }
-    }
-
-    /// Whether [`Shard::dispatch_queues`] has something to do.
-    pub(super) fn has_queue_work(&self) -> bool {
-        self.home.is_busy() || !self.returning.is_empty()
-    }
-
-    /// Delivers what can be delivered, and goes on with what takes long, as far as the turn allows.
-    pub(super) fn dispatch_queues(&mut self) {
-        self.proceed_with_returning();
-        self.run_effects();
-        if !self.home.is_busy() {
-            return;
-        }
-        let began = self.stages.begin(Stage::Encode);
-        if self.home.is_sweeping() && !self.budget.is_exhausted() {
-            self.home.proceed(SWEEP_VISITS);
-            self.run_effects();
-        }
-        while self.home.has_work() && !self.budget.is_exhausted() {
-            // In portions, so that memory is touched once while it is warm.
-            self.home.dispatch(64);
-            self.run_effects();
-        }
-        self.stages.end(Stage::Encode, began);
-    }
-
-    /// Delivers what one queue has, at once. Whatever else the home wants done is left to the turn: this is called while
-    /// a message is given to one subscription after the other, and nothing but deliveries may happen in between.
-    pub(super) fn dispatch_at_once(&mut self, queue: QueueKey) {
-        let earlier = self.home.effects.len();
-        let mut left = usize::MAX;
-        self.home.dispatch_queue(queue, &mut left);
-        let mut effects = take(&mut self.home.effects);
-        for effect in effects.drain(earlier..) {
-            match effect {
-                Effect::Deliver(delivery) => self.carry_out(delivery),
-                other => self.home.effects.push(other),
-            }
-        }
-        effects.append(&mut self.home.effects);
-        self.home.effects = effects;
-    }
-
-    /// Counts what the home looked at against the turn.
-    pub(super) fn count_visits(&mut self) {
-        self.budget.visit(take(&mut self.home.visited));
-    }
-
-    /// Does what the home wants done.
-    pub(super) fn run_effects(&mut self) {
-        self.count_visits();
-        while !self.home.effects.is_empty() {
-            let mut effects = take(&mut self.home.effects);
-            for effect in effects.drain(..) {
-                self.run_effect(effect);
-            }
-            if self.home.effects.is_empty() {
-                self.home.effects = effects;
-            }
-        }
-    }
-
-    fn run_effect(&mut self, effect: Effect) {
-        match effect {
-            Effect::Deliver(delivery) => self.carry_out(delivery),
-            Effect::DeadLetter(stored) => {
-                let home = self.router.home(stored.destination());
-                self.tell(home, QueueMail::Enqueue(stored, None));
-            }
-            Effect::Unmatched(stored) => self.unmatched(stored),
-            Effect::Want(subscriber, consumer) => {
-                self.tell(subscriber.shard, QueueMail::Want(subscriber.key, consumer));
-            }
-            Effect::Unused(subscriber, messages) => {
-                self.tell(subscriber.shard, QueueMail::Unused(subscriber.key, messages));
-            }
-            Effect::Timer(at_ms, key) => self.timers.set(at_ms, Due::Queue(key)),
-        }
-    }
-
-    /// Brings a delivery to its consumer's shard.
-    fn carry_out(&mut self, delivery: Delivery) {
-        let shard = delivery.subscriber.shard;
-        self.budget.deliveries += 1;
-        if shard == self.id {
-            self.budget.visit(RECEIVE_VISITS);
-            self.receive(shard, delivery);
-        } else {
-            self.budget.encoded += delivery.stored.size();
-            self.queue_out[usize::from(shard.0)].push(QueueMail::Deliver(delivery));
         }
     }
 }

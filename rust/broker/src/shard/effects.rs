@@ -1,0 +1,123 @@
+//! What a home wants done: deliveries, once a turn ([`Shard::dispatch_share`]), so that a burst is one batch, and the
+//! rest of its [`Effect`]s.
+
+use std::mem::take;
+
+use super::Shard;
+use super::budget::Budget;
+use super::timer::Due;
+use crate::diag::stages::Stage;
+use crate::queue::QueueKey;
+use crate::queue::mail::QueueMail;
+use crate::queue::parts::{Delivery, Effect};
+
+/// Queues have one part in so many of each turn, whatever comes in by sockets meanwhile.
+const SHARE: usize = 4;
+/// Queues and messages that are looked at in one go where there are many.
+const SWEEP_VISITS: usize = 4000;
+/// Visits for which a delivery to a consumer stands: its table of deliveries in flight may be new, or grow.
+const RECEIVE_VISITS: usize = 2;
+
+impl Shard {
+    /// Whether [`Shard::dispatch_queues`] has something to do.
+    pub(super) fn has_queue_work(&self) -> bool {
+        self.home.is_busy() || !self.returning.is_empty()
+    }
+
+    /// Delivers what can be delivered, and goes on with what takes long, as far as the turn allows.
+    pub(super) fn dispatch_queues(&mut self) {
+        self.dispatch(|budget, _| budget.is_exhausted());
+    }
+
+    /// The same near the end of a turn, of which a share is kept for it: who keeps the sockets busy turn by turn would
+    /// silence all queues.
+    pub(super) fn dispatch_share(&mut self) {
+        self.dispatch(|budget, before| budget.is_over_for(before, SHARE));
+    }
+
+    fn dispatch(&mut self, is_over: impl Fn(Budget, Budget) -> bool) {
+        self.proceed_with_returning();
+        self.run_effects();
+        if !self.home.is_busy() {
+            return;
+        }
+        let began = self.stages.begin(Stage::Encode);
+        if self.home.is_sweeping() && !is_over(self.budget, self.budget) {
+            self.home.proceed(SWEEP_VISITS);
+            self.run_effects();
+        }
+        let before = self.budget;
+        while self.home.has_work() && !is_over(self.budget, before) {
+            // In portions, so that memory is touched once while it is warm.
+            self.home.dispatch(64);
+            self.run_effects();
+        }
+        self.stages.end(Stage::Encode, began);
+    }
+
+    /// Delivers what one queue has, at once. Whatever else the home wants done is left to the turn: this is called while
+    /// a message is given to one subscription after the other, and nothing but deliveries may happen in between.
+    pub(super) fn dispatch_at_once(&mut self, queue: QueueKey) {
+        let earlier = self.home.effects.len();
+        self.home.dispatch_at_once(queue);
+        let mut effects = take(&mut self.home.effects);
+        for effect in effects.drain(earlier..) {
+            match effect {
+                Effect::Deliver(delivery) => self.carry_out(delivery),
+                other => self.home.effects.push(other),
+            }
+        }
+        effects.append(&mut self.home.effects);
+        self.home.effects = effects;
+    }
+
+    /// Counts what the home looked at against the turn.
+    pub(super) fn count_visits(&mut self) {
+        self.budget.visit(take(&mut self.home.visited));
+    }
+
+    /// Does what the home wants done.
+    pub(super) fn run_effects(&mut self) {
+        self.count_visits();
+        while !self.home.effects.is_empty() {
+            let mut effects = take(&mut self.home.effects);
+            for effect in effects.drain(..) {
+                self.run_effect(effect);
+            }
+            if self.home.effects.is_empty() {
+                self.home.effects = effects;
+            }
+        }
+    }
+
+    fn run_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Deliver(delivery) => self.carry_out(delivery),
+            Effect::DeadLetter(stored) => {
+                let home = self.router.home(stored.destination());
+                self.tell(home, QueueMail::Enqueue(stored, None));
+            }
+            Effect::Unmatched(stored) => self.unmatched(stored),
+            Effect::Want(subscriber, consumer) => {
+                self.tell(subscriber.shard, QueueMail::Want(subscriber.key, consumer));
+            }
+            Effect::Unused(subscriber, messages) => {
+                self.tell(subscriber.shard, QueueMail::Unused(subscriber.key, messages));
+            }
+            Effect::Timer(at_ms, key) => self.timers.set(at_ms, Due::Queue(key)),
+        }
+    }
+
+    /// Brings a delivery to its consumer's shard.
+    fn carry_out(&mut self, delivery: Delivery) {
+        let shard = delivery.subscriber.shard;
+        self.budget.deliveries += 1;
+        if shard == self.id {
+            self.budget.visit(RECEIVE_VISITS);
+            self.receive(shard, delivery);
+        } else {
+            self.budget.encoded += delivery.stored.size();
+            self.queue_out[usize::from(shard.0)].push(QueueMail::Deliver(delivery));
+        }
+    }
+}
