@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -363,6 +364,22 @@ def test_answers_at_an_interval_may_be_acknowledged(client: Clients, mode: str) 
         assert waiting == [] or len(waiting) == 1
         for again in waiting:
             ack_and_wait(wire, again)
+
+
+def test_no_query_is_refused_while_thousands_of_intervals_are_due(client: Clients, start_broker: StartBroker) -> None:
+    broker = start_broker(publish_timeout="1s")
+    watcher, other = client(to=broker), client(to=broker)
+    count = 9000
+    watcher.send(*(frames.subscribe("DIAG/session", str(at), interval=100) for at in range(count)))
+    told = Counter[str]()
+    while len(told) < count:
+        answer(other, "session")
+        answer(other, "memory")
+        other.send(frames.send("DIAG/other", "queues", receipt="asked"))
+        other.expect_receipt("asked")
+        for _ in range(500):
+            told[watcher.expect_message("session")["subscription"]] += 1
+    other.barrier()
 
 
 def test_a_client_that_goes_takes_its_interval_along(client: Clients, start_broker: StartBroker) -> None:

@@ -4,6 +4,8 @@
 //! one reference to its chunk, and so does `private`, the chunk that only this outbox appends to. `bytes` is the sum
 //! of the ranges. Adjacent ranges merge, so that a burst to one topic costs one entry and one `writev` element.
 
+mod positions;
+
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
@@ -117,26 +119,6 @@ impl Outbox {
         self.bytes += (end - start) as usize;
         self.answer_bytes += usize::from(kind == Kind::Answer) * (end - start) as usize;
         self.push_private(pool, chunk, start, end, kind);
-    }
-
-    /// Follows what was appended last: it is reported by [`Outbox::take_passed`] once the socket has taken it.
-    pub fn mark(&mut self) {
-        self.marks.add(self.written + self.bytes as u64);
-    }
-
-    /// Lets the last mark follow what was appended since, too.
-    pub fn move_last_mark(&mut self) {
-        self.marks.move_last(self.written + self.bytes as u64);
-    }
-
-    /// How many marks the socket has passed since the last call; the oldest ones.
-    pub fn take_passed(&mut self) -> usize {
-        self.marks.take_through(self.written)
-    }
-
-    /// How many marks stand behind all that still waits: their frames were cut. The newest ones.
-    pub fn take_cut(&mut self) -> usize {
-        self.marks.take_behind(self.written + self.bytes as u64)
     }
 
     /// What stands in front of a range, as a position.

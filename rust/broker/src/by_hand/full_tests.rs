@@ -454,38 +454,29 @@ fn nobody_waits_for_a_message_that_memory_stops_on_another_shard() {
 }
 
 #[test]
-fn a_query_whose_answer_takes_too_long_is_named_and_not_the_frame_behind_it() {
+fn a_query_is_answered_however_long_that_takes() {
+    const QUEUES: usize = 20_000;
     let mut broker = broker(Config { writers: 1, ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
-    for at in 0..20_000 {
+    for at in 0..QUEUES {
         publisher.say(format!("SEND\ndestination:/queue/{at}\n\nx\0").as_bytes());
     }
     talk(&mut broker, &mut publisher);
-    let mut refused = 0;
-    for (asks, turns) in ["DIAG\n", "SEND\ndestination:DIAG/a\nx-mark:a\n"]
-        .iter()
-        .flat_map(|it| (0..8).map(move |at| (it, at)))
-    {
+    for turns in 0..8 {
         // The second waits until the first has its answer.
         let mut askers = [0; 2].map(|shard| connect(&mut broker, shard));
-        for asker in &mut askers {
-            asker.ask();
-            asker.say(format!("{asks}receipt:1\n\nqueues\0SEND\ndestination:/topic/next\n\n\0").as_bytes());
+        for (asker, asks) in askers.iter_mut().zip(["DIAG\n", "SEND\ndestination:DIAG/a\n"]) {
+            for asks in [asks, "SEND\ndestination:/topic/next\n"] {
+                let receipt = asker.ask();
+                asker.say(format!("{asks}receipt:{receipt}\n\nqueues\0").as_bytes());
+            }
         }
         (0..turns).for_each(|_| broker.turn(0));
         broker.pass(31_000);
         broker.turn(0);
-        broker.run();
-        for asker in &mut askers {
-            asker.read(usize::MAX);
-            let Some(told) = asker.heard().find(|head| head.starts_with("ERROR")) else { continue };
-            refused += 1;
-            let named = format!("The frame was: | {}", asks.replace('\n', " | "));
-            assert!(told.contains("receipt-id:1 ") && told.contains(&named), "{told}");
-            assert!(!told.contains("/topic/next"), "{told}");
-        }
+        askers.iter_mut().for_each(|asker| talk(&mut broker, asker));
+        assert_eq!(askers.each_ref().map(|asker| (asker.rows, receipts(asker))), [(QUEUES, 2), (0, 2)]);
     }
-    assert!(refused > 16, "{refused}");
 }
 
 #[test]

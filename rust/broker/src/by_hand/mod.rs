@@ -210,6 +210,8 @@ mod credit_tests;
 #[path = "crossing_tests.rs"]
 mod crossing;
 #[cfg(test)]
+mod diag_tests;
+#[cfg(test)]
 #[path = "full_tests.rs"]
 mod full;
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::options::{self, SubscribeOptions};
 use crate::router::destination::{Kind, MONITOR};
 use crate::router::reach::Reach;
 use crate::shard::Shard;
-use crate::shard::gather::Purpose;
+use crate::shard::inquiries::Purpose;
 use crate::shard::passing::Load;
 
 /// `interval` of SUBSCRIBE: milliseconds between answers.

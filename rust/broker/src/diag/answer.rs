@@ -75,6 +75,19 @@ impl Answer {
         Answer { query, left_out, part: Part::Subs(BTreeSet::new()), text: Some(text) }
     }
 
+    /// The same with its text put together, once for all who are told.
+    #[must_use]
+    pub fn written(mut self) -> Self {
+        self.text = Some(self.value().into_owned());
+        self
+    }
+
+    /// Bytes of its text, once that is put together.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.text.as_ref().map_or(0, String::len)
+    }
+
     /// What it is made of.
     #[must_use]
     pub fn part(&self) -> &Part {

@@ -232,8 +232,7 @@ impl Shard {
         let Some(conn) = self.conns.get(key) else { return };
         let what = match conn.wait.question() {
             Some(Question::Commit(_)) => "COMMIT",
-            Some(Question::Query(_)) => "query",
-            Some(Question::FanOut(_) | Question::Turn(_)) | None => "SEND",
+            _ => "SEND",
         };
         let held_ms = millis(self.config.publish_timeout);
         let text = format!("a {what} was held for publish_timeout={held_ms} ms: {}", conn.wait.describe());
@@ -241,10 +240,7 @@ impl Shard {
         if let Some(Question::FanOut(fan_out)) = conn.wait.question() {
             return self.refuse_publisher(fan_out, error);
         }
-        let offender = match conn.wait.question() {
-            Some(Question::Query(number)) => self.offender_asking(number),
-            _ => offender_in(&conn.input),
-        };
+        let offender = offender_in(&conn.input);
         let offender = self.abandon_commit(key).unwrap_or(offender);
         self.end_wait(key);
         self.fail_with(key, error, &offender);

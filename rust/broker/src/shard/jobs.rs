@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use super::Shard;
 use super::apply::{Applying, LateOnes};
 use super::assembly::Assembly;
-use super::gather::Purpose;
+use super::inquiries::Subject;
 use super::orphans::Orphans;
 use super::reserve::Prepared;
 use super::revival::Revival;
@@ -26,10 +26,12 @@ pub(super) enum Job {
     Revive(Box<Revival>),
     /// Go on with what the first of those who ask about the broker's inside is told.
     Survey,
-    /// Ask the next question for which all shards go through many items.
+    /// Ask all shards the next question about the broker's inside.
     Ask,
     /// Put an answer to them together.
     Assemble(Box<Assembly>),
+    /// Go on with telling those who asked.
+    Tell(Subject),
     /// Go on with forgetting what a connection was owed.
     Forget(Box<Deferred>),
     /// Go on with removing the temporary queues of a connection that has gone.
@@ -64,14 +66,6 @@ impl Jobs {
             self.waiting = VecDeque::new();
         }
         job
-    }
-
-    /// Where the answer to a question goes that is being put together.
-    pub(super) fn assembled_for(&self, number: u64) -> Option<&Purpose> {
-        self.waiting.iter().find_map(|job| match job {
-            Job::Assemble(assembly) => assembly.purpose_of(number),
-            _ => None,
-        })
     }
 
     /// Whether nothing is left over.
@@ -127,6 +121,7 @@ impl Shard {
             Job::Ask => self.ask_next(),
             Job::Survey => self.proceed_with_survey(),
             Job::Assemble(assembly) => self.proceed_with_assembly(assembly),
+            Job::Tell(subject) => self.tell_some(subject),
             Job::Forget(deferred) => self.drop_deferred(deferred),
             Job::Orphans(orphans) => self.proceed_with_orphans(orphans),
         }

@@ -6,12 +6,10 @@ use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
 use super::Shard;
-use super::gather::Purpose;
 use super::timer::Due;
-use crate::diag::Query;
 use crate::diag::answer::Answer;
 use crate::diag::part::{Part, QueueRow};
-use crate::ids::{ConnKey, NOBODY};
+use crate::ids::NOBODY;
 use crate::router::destination::MONITOR;
 
 /// Time between two texts.
@@ -37,8 +35,8 @@ impl Shard {
     /// Asks for what is in a text, if somebody wants it.
     pub(super) fn begin_monitor(&mut self) {
         self.arm_monitor();
-        if self.router.has_entry(MONITOR) && !self.is_monitoring() {
-            self.ask_everyone(ConnKey::NONE, Query::Queues, Purpose::Monitor);
+        if self.router.has_entry(MONITOR) {
+            self.ask_for_monitor();
         }
     }
 

@@ -116,10 +116,10 @@ impl Wait {
 
     /// Since when it waits for what `publish_timeout` bounds, without what memory stops on its way. A message that is on its
     /// way is done with otherwise when those who hold it up have read or were cut off; who does not take what is its own is
-    /// cut off, too. And what waits for mail is no SEND.
+    /// cut off, too. What waits for mail is no SEND, and neither is a query, whose answer is short of nothing but turns.
     #[must_use]
     pub fn bounded_since_ms(&self) -> Option<u64> {
-        let is_bounded = !matches!(self.question(), Some(Question::FanOut(_) | Question::Turn(_)));
+        let is_bounded = matches!(self.question(), Some(Question::Commit(_)) | None);
         let is_own = matches!(self.pause(), Some(Pause::Answers | Pause::Mail | Pause::Owed));
         self.since_ms().filter(|_| is_bounded && !is_own)
     }
@@ -142,11 +142,10 @@ impl Wait {
             Some(Reason::Room(Pause::Owed, _)) => "messages that are due before it fill its outbox",
             Some(Reason::Room(Pause::Mail, _)) => "memory_limit is near, and messages are due before it",
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
-            Some(Reason::Answer(Question::Query(_))) => "a query of diagnostics waits for all shards",
             Some(Reason::Answer(Question::FanOut(_))) => {
                 "memory_limit is near; its message goes on to those it has not reached when there is room"
             }
-            Some(Reason::Answer(Question::Turn(_))) | None => "nothing",
+            Some(Reason::Answer(Question::Turn(_) | Question::Query(_))) | None => "nothing",
         }
     }
 }

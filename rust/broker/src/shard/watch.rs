@@ -1,0 +1,125 @@
+//! Subscriptions to diagnostics that get answers at an interval.
+
+use smallvec::SmallVec;
+use stompica_proto::encode::Message;
+
+use super::Shard;
+use super::timer::Due;
+use crate::diag::Query;
+use crate::diag::answer::Answer;
+use crate::ids::NOBODY;
+use crate::queue::SubscriptionKey;
+use crate::queue::stored::Stored;
+use crate::router::group::{Place, SubscriptionIndex};
+use crate::spread::give_back;
+
+/// A subscription that gets answers at an interval.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub query: Query,
+    interval_ms: u64,
+    /// The destination of its MESSAGEs.
+    name: Box<[u8]>,
+    /// It has not been told yet what it asked last.
+    pub asking: bool,
+    /// The first question was asked.
+    begun: bool,
+    /// Where the last answer ends in what its connection was ever to be sent.
+    sent_through: u64,
+}
+
+impl Shard {
+    /// Answers a subscription at an interval, from now on.
+    pub(crate) fn watch(&mut self, index: SubscriptionIndex, query: Query, interval_ms: u64) {
+        let Some(found) = self.router.subscriptions.get(index as usize) else { return };
+        let key = SubscriptionKey { index, generation: found.generation };
+        let subscribed = found.entry().map_or(&b"DIAG"[..], |entry| self.router.entry_name(entry));
+        let name = match self.router.parse(subscribed) {
+            Ok(None) => subscribed.into(),
+            _ => [b"DIAG/", query.name().as_bytes()].concat().into(), // a MESSAGE comes from no pattern
+        };
+        let watch = Watch { query, interval_ms, name, asking: false, begun: false, sent_through: 0 };
+        self.diagnostics.watches.insert(key, watch);
+        self.timers.set(self.now_ms, Due::Diagnostics(key));
+    }
+
+    /// A subscription ends, and what it gets at an interval with it.
+    pub(super) fn unwatch(&mut self, key: SubscriptionKey) {
+        let watches = &mut self.diagnostics.watches;
+        if !watches.is_empty() && watches.remove(&key).is_some() {
+            give_back(watches);
+            self.timers.cancel(Due::Diagnostics(key));
+        }
+    }
+
+    /// It is time for the next answer.
+    pub(super) fn watch_due(&mut self, at_ms: u64, key: SubscriptionKey) {
+        let found = self.router.subscription_mut(key).map(|found| found.conn);
+        let (Some(conn), Some(watch)) = (found, self.diagnostics.watches.get_mut(&key)) else { return };
+        let Some(conn) = self.conns.get(conn) else { return };
+        if !watch.begun && !conn.answers.is_empty() {
+            // The RECEIPT of the SUBSCRIBE comes first.
+            self.timers.set(self.now_ms + 1, Due::Diagnostics(key));
+            return;
+        }
+        watch.begun = true;
+        // In step with the first one, however late this one is.
+        let late = self.now_ms.saturating_sub(at_ms) / watch.interval_ms.max(1);
+        let next_ms = at_ms.saturating_add(watch.interval_ms.saturating_mul(late + 1));
+        self.timers.set(next_ms, Due::Diagnostics(key));
+        if self.draining.is_none() && self.keeps_up(key) {
+            self.ask_for_watch(key);
+        }
+    }
+
+    /// Whether a subscription has been sent its last answer, and its connection has room for one. Who does not keep up is
+    /// left out: the next answer says all that this one would have.
+    fn keeps_up(&mut self, key: SubscriptionKey) -> bool {
+        let Some(found) = self.router.subscription_mut(key) else { return false };
+        let queue = found.receiver.as_ref().and_then(|receiver| receiver.own_queue);
+        let (Some(conn), Some(watch)) = (self.conns.get(found.conn), self.diagnostics.watches.get(&key))
+        else {
+            return false;
+        };
+        let is_kept = queue.and_then(|queue| self.home.queue(queue)).is_some_and(|it| it.waiting_bytes() > 0);
+        let has_room = conn.full_since_ms.is_none() && conn.has_room(self.config.outbox_limit);
+        !watch.asking && !is_kept && has_room && conn.outbox.has_passed(watch.sent_through)
+    }
+
+    /// Brings an answer to a subscription that has asked for it.
+    pub(super) fn push_answer(&mut self, answer: &Answer, headers: &[u8], key: SubscriptionKey) {
+        let Some(watch) = self.diagnostics.watches.get_mut(&key) else { return }; // it has gone meanwhile
+        watch.asking = false;
+        if !self.keeps_up(key) {
+            return; // others of its connection have taken the room
+        }
+        let place = self.router.subscription_mut(key).map(|found| found.place);
+        let (Some(Place::Topic { group, member, .. }), Some(watch)) =
+            (place, self.diagnostics.watches.get_mut(&key))
+        else {
+            return;
+        };
+        let body = answer.body();
+        let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
+        let message = Message {
+            destination: &watch.name.clone(),
+            id: &id,
+            sender: NOBODY,
+            headers,
+            plain: false,
+            body: body.as_bytes(),
+        };
+        self.hand_out();
+        self.tails.begin();
+        let found = &self.router.groups[group as usize];
+        let (sink, member) = (found.sink, found.members[member as usize]);
+        match sink {
+            Some(queue) => self.deliver_to_queue(Stored::new(&message), queue, member),
+            None => self.deliver_to_one(&message, group, member),
+        }
+        let end = self.conns.member_mut(member.conn).outbox.end();
+        if let Some(watch) = self.diagnostics.watches.get_mut(&key) {
+            watch.sent_through = end;
+        }
+    }
+}
