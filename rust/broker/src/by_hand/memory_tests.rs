@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::ByHand;
 use super::client::Client;
 use super::crossing::{broker, connect, messages, receipts, talk};
 use super::full::fill_memory;
+use super::{ByHand, TOLD};
 use crate::config::{Config, SlowConsumer};
+use crate::shard::GiveBack;
 use crate::shard::parking::Pause;
 
 #[test]
@@ -33,6 +34,22 @@ fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_thro
         talk(&mut broker, &mut reader);
     }
     assert_eq!((messages(&reader), receipts(&reader)), (10, 10));
+}
+
+#[test]
+fn while_memory_is_short_the_allocator_gives_back_soon() {
+    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
+    let of_limit = |percent: i64| (64 << 20) / 100 * percent;
+    broker.run();
+    assert_eq!(TOLD.get(), None);
+    broker.shared.memory.fetch_add(of_limit(85), Ordering::Relaxed);
+    broker.turn(0);
+    assert_eq!(TOLD.take(), Some(GiveBack::Soon));
+    broker.turn(0);
+    assert_eq!(TOLD.get(), None, "it was told once");
+    broker.shared.memory.fetch_sub(of_limit(20), Ordering::Relaxed);
+    broker.turn(0);
+    assert_eq!(TOLD.get(), Some(GiveBack::Late));
 }
 
 #[test]
