@@ -78,6 +78,35 @@ def test_what_was_accepted_comes_before_the_receipt_of_the_end_of_a_subscription
     assert [int(frame.body) for frame in heard[:-1]] == list(range(20 * BURST))
 
 
+STEADY_READ = 64 << 10
+"""What is read every 50 ms: 1.3 MB a second, so a socket's buffer of megabytes has no room for a second and more."""
+
+
+@pytest.mark.timeout(60)
+def test_a_consumer_that_reads_steadily_is_not_cut_off(start_broker: StartBroker) -> None:
+    broker = start_broker(outbox_limit="1MiB", slow_consumer="block:60s")
+    taken = 0
+    with Wire(broker.port) as reader, Wire(broker.port, timeout=50) as publisher:
+        reader.connect()
+        reader.subscribe("/topic/a", "a")
+        publisher.connect()
+
+        def publish() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    publisher.send(*[frames.send("/topic/a", "x" * 10_000)] * 100)
+
+        thread = threading.Thread(target=publish, daemon=True)
+        thread.start()
+        while taken < 5 << 20:
+            received = reader.sock.recv(STEADY_READ)
+            assert received and b"E-SLOW-CONSUMER" not in received
+            taken += len(received)
+            time.sleep(0.05)
+        publisher.reset()
+        thread.join()
+
+
 @pytest.fixture
 def broker(start_broker: StartBroker) -> BrokerProcess:
     """Its outboxes are large enough to stay over half for a while."""

@@ -8,6 +8,7 @@ use super::client::Client;
 use super::crossing::{broker, connect, homed, messages, receipts, talk};
 use crate::config::{Config, SlowConsumer};
 use crate::log::Level;
+use crate::shard::mailbox::Mail;
 
 #[test]
 fn what_a_subscription_is_owed_comes_before_the_receipt_of_its_end_and_nothing_behind_it() {
@@ -545,4 +546,41 @@ fn consumers_that_go_before_they_got_what_waits_for_their_socket_are_not_compare
     let numbers = heard.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).filter(stays);
     assert!(numbers.eq((0..COUNT).filter(stays)), "those that are left come in order");
     assert_eq!(messages(&reader) + messages(&other), COUNT);
+}
+
+#[test]
+fn a_drain_delivers_what_waits_for_room_in_an_outbox_that_is_read() {
+    let config = Config { writers: 1, outbox_limit: 4 << 10, heartbeat_ms: (0, 0), ..Config::default() };
+    let mut broker = broker(Config { drain: Duration::from_secs(3600), ..config });
+    // Two of each, so that messages are encoded for both at once.
+    let mut readers = [0; 2].map(|_| connect(&mut broker, 0));
+    for reader in &mut readers {
+        reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/b\n\n\0");
+    }
+    broker.run();
+    let mut publisher = connect(&mut broker, 0);
+    let is_owed = |broker: &ByHand| broker.seats[0].shard.conns.iter().any(|(_, conn)| conn.is_owed());
+    let mut sent = 0;
+    while !is_owed(&broker) {
+        for name in ["a", "b"].repeat(10) {
+            let (receipt, body) = (publisher.ask(), "x".repeat(1000));
+            let send = format!("SEND\ndestination:/topic/{name}\nreceipt:{receipt}\n\n{body}\0");
+            publisher.say(send.as_bytes());
+            sent += 1;
+        }
+        broker.run();
+        assert!(sent < 20_000);
+    }
+    broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
+    broker.run();
+    publisher.read(usize::MAX);
+    assert!(is_owed(&broker), "nobody has read");
+    let mut rounds = 0;
+    while !readers.iter().all(Client::has_ended) && rounds < 10_000 {
+        readers.iter_mut().for_each(|reader| _ = reader.read(usize::MAX));
+        broker.round();
+        rounds += 1;
+    }
+    let accepted = receipts(&publisher);
+    assert!(readers.iter().all(|reader| messages(reader) == accepted), "{accepted}");
 }

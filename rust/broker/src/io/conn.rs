@@ -146,6 +146,9 @@ pub struct Conn {
     pub read_round: u64,
     /// Last byte out.
     pub written_ms: u64,
+    /// Bytes that the socket held when it was last looked at, and when some of them had gone.
+    pub(super) untaken: u32,
+    pub(super) taken_ms: u64,
     /// The deadline that is in the timers.
     pub deadline_ms: u64,
     /// Bytes of input and transactions that the shard has counted.
@@ -156,7 +159,7 @@ pub struct Conn {
     pub subscriptions: HashTable<SubscriptionIndex>,
     /// Answers that wait, in the order of the frames they answer.
     pub answers: Answers,
-    /// What of the past its new subscriptions have to ask for.
+    /// What of the past its subscriptions ask for.
     pub pulls: Option<Box<Pulls>>,
     /// Open transactions.
     pub transactions: Option<Box<Transactions>>,
@@ -218,6 +221,8 @@ impl Conn {
             read_ms: now_ms,
             read_round: 0,
             written_ms: now_ms,
+            untaken: 0,
+            taken_ms: now_ms,
             deadline_ms: NEVER,
             counted_bytes: 0,
             counted_input: 0,

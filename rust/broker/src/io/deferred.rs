@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::conn::Conn;
 use crate::chunk::ChunkId;
 use crate::fan_out::FanOutKey;
 use crate::ids::ShardId;
@@ -45,6 +46,14 @@ pub struct Deferred {
     gone: usize,
     /// It is on the shard's list of connections that have room again.
     pub is_listed: bool,
+}
+
+impl Conn {
+    /// Whether messages of topics wait for room in its outbox.
+    #[must_use]
+    pub fn is_owed(&self) -> bool {
+        self.deferred.as_ref().is_some_and(|deferred| deferred.has_topics())
+    }
 }
 
 impl Deferred {

@@ -7,3 +7,4 @@ pub mod deferred;
 pub mod flight;
 pub mod listener;
 pub mod pulse;
+pub mod taken;

@@ -254,7 +254,7 @@ impl Shard {
         let moved_ms = match conn.has_more_to_take() {
             true if is_held_up => self.now_ms,
             // A heart-beat is written, too, but not while it has something else to take.
-            true => conn.read_ms.max(conn.written_ms).max(conn.stuck_since_ms),
+            true => conn.read_ms.max(conn.moved_ms()).max(conn.stuck_since_ms),
             false => conn.read_ms,
         };
         Some(moved_ms.saturating_add(ANSWERS_MS))

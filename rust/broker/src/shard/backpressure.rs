@@ -191,7 +191,7 @@ impl Shard {
         self.budget.change(conn.subscriptions.len());
         let waiting = self.waiting_bytes(key);
         let Some(conn) = self.conns.get_mut(key) else { return };
-        let owed = conn.deferred.as_ref().is_some_and(|deferred| deferred.has_topics());
+        let owed = conn.is_owed();
         // An outbox that the socket has taken whole is not written again, so nothing would tell that it is not full.
         let short = self.memory.is_short && !conn.outbox.is_empty();
         let full = waiting >= self.config.outbox_limit || owed || short;
@@ -200,6 +200,7 @@ impl Shard {
         }
         conn.full_since_ms = Some(now_ms);
         conn.stuck_since_ms = now_ms;
+        conn.look_at_socket(now_ms);
         let bytes = waiting;
         self.counters.full_outboxes += 1;
         self.change_full(key, true);
@@ -212,8 +213,7 @@ impl Shard {
     pub(super) fn note_progress(&mut self, key: ConnKey) {
         let limit = self.config.outbox_limit;
         let Some(conn) = self.conns.get(key) else { return };
-        let owed = conn.deferred.as_ref().is_some_and(|deferred| deferred.has_topics());
-        if conn.full_since_ms.is_none() || owed || conn.outbox.bytes() >= limit / 2 {
+        if conn.full_since_ms.is_none() || conn.is_owed() || conn.outbox.bytes() >= limit / 2 {
             return;
         }
         if !self.budget.may_change() {
@@ -236,7 +236,7 @@ impl Shard {
         }
         for key in self.conns.keys() {
             let Some(conn) = self.conns.get_mut(key) else { continue };
-            let owed = conn.deferred.as_ref().is_some_and(|deferred| deferred.has_topics());
+            let owed = conn.is_owed();
             if conn.full_since_ms.take().is_some() {
                 self.change_full(key, false);
             }
@@ -281,7 +281,7 @@ impl Shard {
         let since_ms = conn.full_since_ms?;
         let SlowConsumer::Block(patience) = self.config.slow_consumer else { return None };
         let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).min(conn.patience_ms);
-        let moved_ms = conn.written_ms.max(conn.stuck_since_ms);
+        let moved_ms = conn.moved_ms().max(conn.stuck_since_ms);
         Some((moved_ms + STUCK_MS.min(patience_ms)).min(since_ms.saturating_add(patience_ms)))
     }
 

@@ -77,6 +77,7 @@ impl Shard {
         conn.full_since_ms = None;
         conn.since_ms = now_ms;
         conn.written_ms = now_ms;
+        conn.look_at_socket(now_ms);
         self.count_input(key);
         self.queue_for_flushing(key);
         self.queue_for_reading(key);

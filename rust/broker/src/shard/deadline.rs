@@ -125,7 +125,7 @@ impl Shard {
 
     fn next_deadline(&self, conn: &Conn) -> u64 {
         match conn.phase {
-            Phase::Closing => return conn.written_ms + CLOSING_STALL_MS,
+            Phase::Closing => return conn.moved_ms() + CLOSING_STALL_MS,
             Phase::Lingering => return conn.since_ms + LINGER_MS,
             Phase::Open => {}
         }
@@ -178,9 +178,10 @@ impl Shard {
     fn meet(&mut self, key: ConnKey) {
         let now_ms = self.now_ms;
         let Some(conn) = self.conns.get(key) else { return };
-        if now_ms < self.next_deadline(conn) {
+        if now_ms < self.next_deadline(conn) || self.has_taken_some(key) {
             return;
         }
+        let Some(conn) = self.conns.get(key) else { return };
         match conn.phase {
             Phase::Closing | Phase::Lingering => {
                 return self.drop_connection(key, "the peer did not close in time");
@@ -217,6 +218,14 @@ impl Shard {
         } else if now_ms >= self.silence_deadline(conn) {
             self.break_silence(key);
         }
+    }
+
+    /// Whether the peer of a connection that would be late has taken something, and so is not.
+    fn has_taken_some(&mut self, key: ConnKey) -> bool {
+        let now_ms = self.now_ms;
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| !conn.outbox.is_empty()) else { return false };
+        conn.look_at_socket(now_ms);
+        self.conns.get(key).is_some_and(|conn| now_ms < self.next_deadline(conn))
     }
 
     fn time_out_login(&mut self, key: ConnKey) {

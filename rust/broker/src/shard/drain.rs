@@ -2,7 +2,8 @@
 //!
 //! 1. Stop accepting and reading; bytes already in the broker are handled, bytes in the kernel are not.
 //! 2. Once nothing is left over here and no RECEIPT waits for another shard, tell the others: no message follows.
-//! 3. Once all others have said so and their batches are routed: flush, WebSocket close 1001, linger.
+//! 3. Once all others have said so and their batches are routed: flush, WebSocket close 1001, linger. A connection for whose
+//!    outbox messages of topics wait closes behind them.
 //!
 //! Mail keeps its order, so whoever has read `Drained` has read every message before it.
 //!
@@ -108,7 +109,7 @@ impl Shard {
         let complete = is_late || (draining.announced && draining.finished & all == all && is_delivered);
         draining.closing |= complete;
         if closing || complete {
-            self.close_some();
+            self.close_some(is_late);
         }
         if complete && self.conns.is_empty() {
             self.stopped = true;
@@ -117,7 +118,7 @@ impl Shard {
 
     /// Closes connections whose next frame waits for room: nobody can promise that there will be any.
     fn close_waiting(&mut self) {
-        let closed = self.close_those(|conn| conn.wait.pause().is_some());
+        let (closed, _) = self.close_those(waits_for_room);
         if closed > 0 {
             self.log(Level::Warn, || {
                 format!("draining: {closed} connections closed whose frames still waited for room")
@@ -125,30 +126,41 @@ impl Shard {
         }
     }
 
-    /// Closes connections that are still open, as many as one turn allows.
-    fn close_some(&mut self) {
-        self.close_those(|_| true);
+    /// Closes connections that are still open, as many as one turn allows; before it is late, none that is owed messages.
+    fn close_some(&mut self, is_late: bool) {
+        let (_, owed) = self.close_those(|conn| is_late || !conn.is_owed());
+        if owed > 0 {
+            self.log(Level::Warn, || {
+                format!("draining: {owed} connections closed for whose outboxes messages still waited")
+            });
+        }
     }
 
-    fn close_those(&mut self, chosen: impl Fn(&Conn) -> bool) -> usize {
+    /// Returns how many were closed, and how many of them were owed messages, which are lost to them.
+    fn close_those(&mut self, chosen: impl Fn(&Conn) -> bool) -> (usize, usize) {
         let open = self.conns.iter().filter(|(_, conn)| conn.phase == Phase::Open && chosen(conn));
-        let (mut closed, before) = (0, self.budget.visited());
+        let (mut closed, mut owed, before) = (0, 0, self.budget.visited());
         for key in open.map(|(key, _)| key).collect::<Vec<_>>() {
             if !self.budget.may_end_more(before) {
                 break;
             }
             self.budget.end_connection();
+            owed += usize::from(self.is_owed(key));
             self.begin_close(key, GOING_AWAY, "the broker is shutting down");
             closed += 1;
         }
-        closed
+        (closed, owed)
     }
 
     /// Whether connections are left that are to be closed.
     pub(super) fn has_more_to_close(&self) -> bool {
         self.draining.as_ref().is_some_and(|draining| {
             let is_impatient = self.now_ms >= draining.impatient_ms;
-            let is_chosen = |conn: &Conn| draining.closing || (is_impatient && conn.wait.pause().is_some());
+            let is_late = self.now_ms >= draining.last_words_ms;
+            let is_chosen = |conn: &Conn| match draining.closing && (is_late || !conn.is_owed()) {
+                true => true,
+                false => is_impatient && waits_for_room(conn),
+            };
             self.conns.iter().any(|(_, conn)| conn.phase == Phase::Open && is_chosen(conn))
         })
     }
@@ -175,6 +187,11 @@ impl Shard {
         }
         self.stopped = true;
     }
+}
+
+/// Whether a connection's next frame waits for room that others have to make.
+fn waits_for_room(conn: &Conn) -> bool {
+    conn.wait.pause().is_some_and(|pause| pause != Pause::Owed)
 }
 
 /// Nothing that came from this connection is left to be handled, and no RECEIPT waits.

@@ -97,6 +97,9 @@ impl Shard {
         let written = before - conn.outbox.bytes();
         if written > 0 {
             conn.written_ms = self.now_ms;
+            if conn.full_since_ms.is_some() || conn.phase != Phase::Open || conn.wait.is_on() {
+                conn.look_at_socket(self.now_ms); // it may have to show that it moves
+            }
             self.counters.bytes_out += written as u64;
             self.counters.writes += 1;
         }

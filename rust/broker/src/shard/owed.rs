@@ -5,6 +5,7 @@ use super::budget::Budget;
 use super::jobs::Job;
 use super::parking::Pause;
 use crate::ids::{ConnKey, ShardId};
+use crate::io::conn::Conn;
 use crate::io::deferred::{Deferred, Waiting};
 use crate::queue::SubscriptionKey;
 use crate::queue::mail::QueueMail;
@@ -14,8 +15,7 @@ use crate::queue::unacked::Origin;
 impl Shard {
     /// Whether messages of topics wait for room in a connection's outbox.
     pub(crate) fn is_owed(&self, key: ConnKey) -> bool {
-        let deferred = self.conns.get(key).and_then(|conn| conn.deferred.as_ref());
-        deferred.is_some_and(|deferred| deferred.has_topics())
+        self.conns.get(key).is_some_and(Conn::is_owed)
     }
 
     /// Some of what a connection was owed has gone: what waits behind all of it goes on, if that is so.

@@ -76,6 +76,6 @@ impl Shard {
             SlowConsumer::Block(patience) => millis(patience),
             _ => PATIENCE_MS,
         };
-        Some(conn.written_ms.max(since_ms).saturating_add(patience_ms.min(conn.patience_ms)))
+        Some(conn.moved_ms().max(since_ms).saturating_add(patience_ms.min(conn.patience_ms)))
     }
 }
