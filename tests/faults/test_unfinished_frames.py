@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 
 import pytest
@@ -122,6 +123,25 @@ def test_a_websocket_message_that_is_not_complete_in_time_is_an_error(shared_bro
         *_, error = client.frames_until_closed()
         assert (error.command, error["code"]) == ("ERROR", "E-FRAME-TIMEOUT")
         assert client.closed is not None and client.closed.code == 1008
+
+
+def test_who_sends_at_once_does_not_wait_for_those_that_trickle(start_broker: StartBroker, client: Clients) -> None:
+    """20 that say a byte every 8 ms of 1 MB; together they hold a tenth of the memory. Each had a second for itself."""
+    broker = start_broker(memory_limit=8 << 20, writers=1, heartbeat="0,0")
+    tricklers = [client(to=broker) for _ in range(20)]
+    for wire in tricklers:
+        wire.send(announced(1_000_000, came=40_000))
+    publisher = client(to=broker)
+    sending = threading.Thread(target=publisher.send_and_wait, args=("/topic/other", b"y" * 100_000))
+    sending.start()
+    said = 0
+    while sending.is_alive() and said < 2500:
+        for wire in tricklers:
+            wire.send(b"x")
+        said += 1
+        time.sleep(0.008)
+    sending.join()
+    assert said < 400, "bytes of each trickler came before the publisher's RECEIPT"
 
 
 def test_acks_behind_a_large_send_are_read_while_memory_is_short(start_broker: StartBroker, client: Clients) -> None:

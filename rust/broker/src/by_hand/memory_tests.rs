@@ -3,12 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::ByHand;
 use super::client::Client;
 use super::crossing::{broker, connect, messages, receipts, talk};
 use super::full::fill_memory;
-use super::{ByHand, TOLD};
 use crate::config::{Config, SlowConsumer};
-use crate::shard::GiveBack;
 use crate::shard::parking::Pause;
 
 #[test]
@@ -34,22 +33,6 @@ fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_thro
         talk(&mut broker, &mut reader);
     }
     assert_eq!((messages(&reader), receipts(&reader)), (10, 10));
-}
-
-#[test]
-fn while_memory_is_short_the_allocator_gives_back_soon() {
-    let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    let of_limit = |percent: i64| (64 << 20) / 100 * percent;
-    broker.run();
-    assert_eq!(TOLD.get(), None);
-    broker.shared.memory.fetch_add(of_limit(85), Ordering::Relaxed);
-    broker.turn(0);
-    assert_eq!(TOLD.take(), Some(GiveBack::Soon));
-    broker.turn(0);
-    assert_eq!(TOLD.get(), None, "it was told once");
-    broker.shared.memory.fetch_sub(of_limit(20), Ordering::Relaxed);
-    broker.turn(0);
-    assert_eq!(TOLD.get(), Some(GiveBack::Late));
 }
 
 #[test]
@@ -201,4 +184,80 @@ fn what_others_have_begun_elsewhere_does_not_end_a_frame_of_which_little_has_com
         talk(&mut broker, client);
         assert_eq!(receipts(client), 1, "it was refused");
     }
+}
+
+/// Clients that have begun a frame of 60 KB, of which so many bytes are missing, and that now and then say a byte more of it.
+fn tricklers(broker: &mut ByHand, count: usize, missing: usize) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..count).map(|_| connect(broker, 0)).collect();
+    for client in &mut clients {
+        client.say(b"SEND\ndestination:/topic/slow\ncontent-length:60000\n\n");
+        client.say(&b"x".repeat(60_000 - missing));
+    }
+    talk_all(broker, &mut clients);
+    assert!(broker.seats[0].shard.has_arriving(), "nobody waits for anybody");
+    clients
+}
+
+fn talk_all(broker: &mut ByHand, clients: &mut [Client]) {
+    for _ in 0..20 {
+        clients.iter_mut().for_each(|client| _ = client.read(usize::MAX));
+        broker.run();
+    }
+}
+
+/// How often tricklers say a byte, each 8 ms, until a client has its answer; at most so often.
+fn bytes_until_answered(broker: &mut ByHand, slow: &mut [Client], client: &mut Client, most: usize) -> usize {
+    for said in 0..most {
+        talk(broker, client);
+        if receipts(client) > 0 {
+            return said;
+        }
+        slow.iter_mut().for_each(|trickler| trickler.say(b"x"));
+        broker.pass(8);
+    }
+    most
+}
+
+#[test]
+fn a_frame_that_comes_at_once_does_not_wait_a_second_for_each_that_trickles() {
+    // Those that trickle lack more than it, or less.
+    for (missing, body) in [(50_000, 40_000), (20_000, 50_000)] {
+        let config = Config { writers: 1, memory_limit: 4 << 20, heartbeat_ms: (0, 0), ..Config::default() };
+        let mut broker = broker(config);
+        let mut client = connect(&mut broker, 0);
+        broker.shared.unfinished.fetch_add(350 << 10, Ordering::Relaxed);
+        let mut slow = tricklers(&mut broker, 20, missing);
+        let receipt = client.ask();
+        client.say(
+            format!("SEND\ndestination:/topic/a\ncontent-length:{body}\nreceipt:{receipt}\n\n").as_bytes(),
+        );
+        client.say(&b"x".repeat(body));
+        client.say(b"\0");
+        let said = bytes_until_answered(&mut broker, &mut slow, &mut client, 3000);
+        assert!(said < 250, "{said} bytes of each that lacks {missing}, until {body} had come");
+    }
+}
+
+#[test]
+fn a_frame_comes_although_others_that_lack_less_never_end() {
+    let config = Config { writers: 1, memory_limit: 4 << 20, heartbeat_ms: (0, 0), ..Config::default() };
+    let mut broker = broker(config);
+    broker.shared.unfinished.fetch_add(350 << 10, Ordering::Relaxed);
+    let mut others: Vec<Client> = (0..20).map(|_| connect(&mut broker, 0)).collect();
+    let mut client = connect(&mut broker, 0);
+    let frame = format!("SEND\ndestination:/topic/short\ncontent-length:8000\n\n{}\0", "x".repeat(8000));
+    let receipt = client.ask();
+    let head = format!("SEND\ndestination:/topic/a\ncontent-length:60000\nreceipt:{receipt}\n\n");
+    for other in &mut others {
+        other.say(frame.repeat(100).as_bytes());
+    }
+    client.say(format!("{head}{}\0", "x".repeat(60_000)).as_bytes());
+    let mut turns = 0;
+    while receipts(&client) == 0 && turns < 4000 {
+        others.iter_mut().for_each(|other| _ = other.read(usize::MAX));
+        client.read(usize::MAX);
+        broker.turn(0);
+        turns += 1;
+    }
+    assert!(turns < 500, "it was still waiting after {turns} turns");
 }

@@ -2,6 +2,8 @@
 //!
 //! The clock runs from the first byte, and stands still while the broker itself does not read the connection.
 
+use super::conn::{Conn, Transport};
+
 /// A frame is given a second more for each of these bytes.
 const BYTES_A_SECOND: u64 = 64 << 10;
 
@@ -14,6 +16,18 @@ pub struct Arrival {
     stopped_ms: Option<u64>,
     /// Its length where that is known, else 0.
     announced: u64,
+}
+
+impl Conn {
+    /// How much it holds of what is not complete, WebSocket messages included.
+    #[must_use]
+    pub fn incomplete_bytes(&self) -> usize {
+        let raw = match &self.transport {
+            Transport::WebSocket(state) => state.raw.len(),
+            _ => 0,
+        };
+        self.input.len() + raw
+    }
 }
 
 impl Arrival {

@@ -5,8 +5,8 @@
 //!
 //! | over | effect |
 //! |---|---|
-//! | a twelfth | frames arrive one at a time on each shard; of the others only a *bite* is read |
-//! | a sixth | the one that lacks least comes next; who was silent for 10 s is refused |
+//! | a twelfth | frames take turns to arrive, one at a time on each shard; of the others only a *bite* is read |
+//! | a sixth | every other turn is that of the one that lacks least; who was silent for 10 s is refused |
 //! | three eighths, room for what is to come included | the largest are refused, but none that holds two bites or less |
 //! | a half | those as well |
 
@@ -30,8 +30,10 @@ use crate::router::reach::Reach;
 const SYNC_BYTES: i64 = 1 << 20;
 /// How long one frame may arrive alone while others wait…
 const TURN_MS: u64 = 1000;
-/// …unless nothing has come of it for this long.
+/// …unless nothing has come of it for this long…
 const SILENCE_MS: u64 = 20;
+/// …or less in all than this much for each millisecond behind those.
+const PACE_BYTES: u64 = 1 << 10;
 /// Who has sent nothing for this long gives way where there is much.
 const STALLED_MS: u64 = 10_000;
 /// How often it is looked at who has stalled.
@@ -50,9 +52,20 @@ pub(super) struct Unfinished {
     /// `memory_limit`.
     limit: i64,
     bite: i64,
-    /// The connection that is read on all the same, and since when.
-    turn: Option<(ConnKey, u64)>,
+    /// The connection that is read on all the same.
+    turn: Option<Turn>,
+    /// The next turn is that of the frame that has waited longest, not of the one that lacks least.
+    longest_next: bool,
     next_check_ms: u64,
+}
+
+/// A frame arrives while others wait.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    key: ConnKey,
+    since_ms: u64,
+    /// Bytes of it that had come before.
+    bytes_before: usize,
 }
 
 impl Unfinished {
@@ -122,7 +135,7 @@ impl Unfinished {
 
     /// Whether this is the connection whose frame may arrive.
     fn has_turn(&self, key: ConnKey) -> bool {
-        self.turn.is_some_and(|(turn, _)| turn == key)
+        self.turn.is_some_and(|turn| turn.key == key)
     }
 
     /// The shard ends.
@@ -246,7 +259,8 @@ impl Shard {
         if !self.turn_goes_on()
             && let Some(next) = self.next_to_arrive()
         {
-            self.memory.unfinished.turn = Some((next, self.now_ms));
+            let bytes_before = self.conns.get(next).map_or(0, Conn::incomplete_bytes);
+            self.memory.unfinished.turn = Some(Turn { key: next, since_ms: self.now_ms, bytes_before });
             self.unpark(next);
         }
     }
@@ -256,7 +270,7 @@ impl Shard {
         if !self.has_arriving() {
             return false;
         }
-        let turn = self.memory.unfinished.turn.map(|(key, _)| key);
+        let turn = self.memory.unfinished.turn.map(|turn| turn.key);
         let is_done = |key| self.conns.get(key).is_none_or(|conn| !conn.arrival.is_on());
         !self.memory.unfinished.is_over() || turn.is_some_and(is_done)
     }
@@ -266,9 +280,12 @@ impl Shard {
         self.parking.first_of(&[Pause::Arriving]).is_some()
     }
 
-    /// Whose frame may arrive next: whoever has waited longest; where there is much already, whose frame lacks least.
+    /// Whose frame may arrive next: whoever has waited longest; where there is much already, by turns whose frame lacks
+    /// least, so that it can end, and whoever has waited longest.
     fn next_to_arrive(&mut self) -> Option<ConnKey> {
-        if self.memory.unfinished.crowd() <= 0 {
+        let unfinished = &mut self.memory.unfinished;
+        unfinished.longest_next = !unfinished.longest_next;
+        if unfinished.longest_next || unfinished.crowd() <= 0 {
             return self.parking.first_of(&[Pause::Arriving]);
         }
         let longest = self.config.limits.message_bytes_max;
@@ -284,13 +301,17 @@ impl Shard {
 
     /// Whether the connection whose turn it is needs it still.
     fn turn_goes_on(&mut self) -> bool {
-        let Some((key, since_ms)) = self.memory.unfinished.turn else { return false };
+        let Some(Turn { key, since_ms, bytes_before }) = self.memory.unfinished.turn else { return false };
         let now_ms = self.now_ms;
         let arrives = self.conns.get(key).is_some_and(|conn| {
             conn.phase == Phase::Open
                 && !conn.wait.is_on()
                 && conn.arrival.since_ms().is_some_and(|began_ms| began_ms <= since_ms)
-                && (conn.undrained || now_ms - conn.read_ms.max(since_ms) < SILENCE_MS)
+                && (conn.undrained || {
+                    let came = conn.incomplete_bytes().saturating_sub(bytes_before);
+                    let allowed_ms = SILENCE_MS + came as u64 / PACE_BYTES;
+                    now_ms - conn.read_ms.max(since_ms) < SILENCE_MS && now_ms - since_ms < allowed_ms
+                })
         });
         if arrives && now_ms - since_ms < TURN_MS {
             return true;
@@ -306,7 +327,7 @@ impl Shard {
     /// Refuses those whose frame has not gone on for long, where there is much; over the limit, the largest of all.
     fn let_some_give_way(&mut self) {
         let now_ms = self.now_ms;
-        let turn = self.memory.unfinished.turn.map(|(key, _)| key);
+        let turn = self.memory.unfinished.turn.map(|turn| turn.key);
         self.budget.visit(self.conns.len() / 16);
         if self.memory.unfinished.crowd() > 0 {
             let surplus = self.memory.unfinished.total() - self.memory.unfinished.limit / 16;
@@ -378,7 +399,7 @@ mod tests {
         let (key, other) = (ConnKey { index: 1, generation: 1 }, ConnKey { index: 2, generation: 1 });
         assert_eq!(shard.read_bytes(key), READ_BYTES);
         shard.add(16 * MIB, &everywhere);
-        shard.turn = Some((key, 0));
+        shard.turn = Some(Turn { key, since_ms: 0, bytes_before: 0 });
         assert_eq!((shard.read_bytes(key), shard.read_bytes(other)), (READ_BYTES, (1 << 20) / 100));
         shard.look(&everywhere, 64 << 20, 1_000_000);
         assert_eq!(shard.read_bytes(other), BITE_BYTES_MIN as usize);
