@@ -169,6 +169,9 @@ def _print(text: str) -> int:
         print(text, flush=True)
     except BrokenPipeError:
         _forget_output()
+    except OSError as error:
+        _forget_output()
+        raise StompicaError(f"standard output: {error.strerror}") from error
     return 0
 
 

@@ -138,6 +138,16 @@ def test_the_console_script_is_the_same_command() -> None:
     assert printed.stdout == f"stompica {package.__version__}\n"
 
 
+@pytest.mark.parametrize("command", ["--help", "--version", "config"])
+def test_an_output_that_takes_nothing_is_one_line(command: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "stompica", command],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "stompica: standard output: No space left on device\n")
+
+
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     piped = subprocess.run(
         ["/bin/sh", "-c", '"$0" -m stompica --help | head -1', sys.executable],
