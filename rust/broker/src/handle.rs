@@ -17,7 +17,7 @@ use crate::ids::{self, ShardId};
 use crate::io::listener::Listener;
 use crate::log::{Level, LogQueue};
 use crate::shard::mailbox::{Mail, Mailbox};
-use crate::shard::{GiveBack, LISTENER, Shard, Shared, WAKER};
+use crate::shard::{LISTENER, Shard, Shared, WAKER};
 use crate::stats;
 
 /// Why a broker did not start.
@@ -109,7 +109,7 @@ impl Broker {
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left running.
-    pub fn start(config: Config, log: Arc<LogQueue>, reclaim: fn(GiveBack)) -> Result<Broker, StartError> {
+    pub fn start(config: Config, log: Arc<LogQueue>, reclaim: fn()) -> Result<Broker, StartError> {
         let (host, port) = (config.host.clone(), config.port);
         let bind_error = |error| StartError::Bind { host: host.clone(), port, error };
         let mut listener = Listener::bind(&host, port).map_err(bind_error)?;
@@ -334,7 +334,7 @@ mod tests {
     fn a_panic_in_one_shard_ends_the_broker_and_is_told() {
         let config = Config { port: 0, writers: 3, ..Config::default() };
         let log = LogQueue::new(100, Level::Info);
-        let broker = Broker::start(config, Arc::clone(&log), |_| ()).expect("a free port");
+        let broker = Broker::start(config, Arc::clone(&log), || ()).expect("a free port");
         broker.shared.mailboxes[1].post(&mut vec![Mail::Panic]);
         let ended = broker.wait(Some(Duration::from_secs(10))).expect("all shards end");
         let failure = ended.expect_err("it did not end in order");
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn every_query_is_answered_in_json_until_the_broker_ends() {
         let config = Config { port: 0, writers: 3, ..Config::default() };
-        let broker = Broker::start(config, LogQueue::new(100, Level::Info), |_| ()).expect("a free port");
+        let broker = Broker::start(config, LogQueue::new(100, Level::Info), || ()).expect("a free port");
         for query in Query::ALL {
             let text = broker.diag(query.name()).expect("an answer");
             serde_json::from_str::<serde_json::Value>(&text).expect("JSON");
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn a_websocket_client_that_only_answers_pings_is_given_up_after_ten_intervals() {
         let config = Config { port: 0, writers: 1, ..Config::default() };
-        let broker = Broker::start(config, LogQueue::new(100, Level::Info), |_| ()).expect("a free port");
+        let broker = Broker::start(config, LogQueue::new(100, Level::Info), || ()).expect("a free port");
         let (mut dead, mut living) = (open_websocket(&broker), open_websocket(&broker));
         for _ in 0..6 {
             broker.shared.clock.skip(15_000);

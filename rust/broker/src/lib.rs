@@ -8,7 +8,7 @@
 //! use stompica_broker::{Broker, config::Config, log::{Level, LogQueue}};
 //!
 //! let config = Config { port: 0, writers: 1, ..Config::default() };
-//! let broker = Broker::start(config, LogQueue::new(100, Level::Info), |_| ()).expect("a free port");
+//! let broker = Broker::start(config, LogQueue::new(100, Level::Info), || ()).expect("a free port");
 //! assert_ne!(broker.address().port(), 0);
 //! broker.drain();
 //! assert_eq!(broker.wait(None), Some(Ok(())));
@@ -43,4 +43,3 @@ mod text;
 mod tx;
 
 pub use handle::{Broker, ConnectionInfo, DiagError, StartError};
-pub use shard::GiveBack;

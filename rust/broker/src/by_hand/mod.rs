@@ -22,7 +22,6 @@ mod transaction_tests;
 #[cfg(test)]
 mod turn_tests;
 
-use std::cell::Cell;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -37,7 +36,7 @@ use crate::ids::ShardId;
 use crate::log::{Level, LogQueue};
 use crate::queue::stored;
 use crate::shard::mailbox::{Accepted, Mail, Mailbox};
-use crate::shard::{GiveBack, Shard, Shared, WAKER};
+use crate::shard::{Shard, Shared, WAKER};
 
 /// Bytes that the kernel keeps for one end of a connection, so that slow readers are noticed soon.
 const SOCKET_BYTES: usize = 8 << 10;
@@ -81,11 +80,6 @@ pub struct ByHand {
     accepted: u64,
 }
 
-thread_local! {
-    /// What the allocator was told last.
-    static TOLD: Cell<Option<GiveBack>> = const { Cell::new(None) };
-}
-
 impl ByHand {
     /// A broker that listens nowhere, with `writers` shards.
     ///
@@ -96,9 +90,7 @@ impl ByHand {
         let polls = (0..config.writers).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
         let mailboxes = polls.iter().map(|poll| Waker::new(poll.registry(), WAKER).map(Mailbox::new));
         let log = LogQueue::new(16, Level::Error);
-        let shared = Arc::new(Shared::new(mailboxes.collect::<io::Result<Vec<_>>>()?, log, |when| {
-            TOLD.set(Some(when))
-        }));
+        let shared = Arc::new(Shared::new(mailboxes.collect::<io::Result<Vec<_>>>()?, log, || ()));
         let config = Arc::new(config);
         let seat = |(at, poll)| {
             let (shared, config) = (Arc::clone(&shared), Arc::clone(&config));

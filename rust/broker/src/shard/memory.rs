@@ -11,7 +11,6 @@ use super::Shard;
 use super::keepers::Keepers;
 use super::parking::Pause;
 use super::passing::Passing;
-use super::shared::GiveBack;
 use super::unfinished::Unfinished;
 use crate::config::SlowConsumer;
 use crate::ids::ConnKey;
@@ -73,10 +72,7 @@ impl Shard {
         self.memory.is_short = held >= limit / 10 * if was_short { 7 } else { 8 };
         self.memory.is_half_used = held >= limit / 2;
         if was_short && !self.memory.is_short {
-            (self.shared.reclaim)(GiveBack::Late);
             self.let_all_pass();
-        } else if self.memory.is_short && !was_short {
-            (self.shared.reclaim)(GiveBack::Soon);
         }
         if self.has_keepers() {
             self.look_at_keepers();
@@ -120,7 +116,7 @@ impl Shard {
             memory.recent_peak = held;
         } else if !self.has_work() {
             self.memory.peak = held;
-            (self.shared.reclaim)(GiveBack::Now);
+            (self.shared.reclaim)();
         }
     }
 

@@ -88,7 +88,7 @@ use self::memory::MemoryState;
 use self::parking::Parking;
 use self::replay::Replays;
 use self::reserve::{Prepared, Reservation};
-pub use self::shared::{GiveBack, Shared};
+pub use self::shared::Shared;
 use self::timer::{POLL_MAX_MS, Timers};
 use self::turn_clock::TurnClock;
 use crate::chunk::ChunkPool;

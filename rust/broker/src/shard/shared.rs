@@ -9,17 +9,6 @@ use crate::log::LogQueue;
 use crate::queue::stale::StaleCounts;
 use crate::stats::Published;
 
-/// When the allocator is to give the system back what is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GiveBack {
-    /// Now, all that the calling thread allocated and any thread freed.
-    Now,
-    /// From now on soon after it has become free: memory is short.
-    Soon,
-    /// From now on as it does by itself: after a while, since what the next burst wants again is better kept.
-    Late,
-}
-
 /// Something that is said once, by whichever shard comes first.
 #[derive(Debug, Default)]
 pub struct Once(AtomicBool);
@@ -65,8 +54,8 @@ pub struct Shared {
     pub warned_of_memory: Once,
     /// It was said once that messages of a group are shared out like others.
     pub grouping: Once,
-    /// Tells the allocator when to give the system back what is free.
-    pub reclaim: fn(GiveBack),
+    /// Gives the system back what the calling thread allocated and any thread freed.
+    pub reclaim: fn(),
     /// What time it is, for all of them.
     pub clock: Clock,
 }
@@ -74,7 +63,7 @@ pub struct Shared {
 impl Shared {
     /// What the shards that own these mailboxes begin with.
     #[must_use]
-    pub fn new(mailboxes: Vec<Mailbox>, log: Arc<LogQueue>, reclaim: fn(GiveBack)) -> Self {
+    pub fn new(mailboxes: Vec<Mailbox>, log: Arc<LogQueue>, reclaim: fn()) -> Self {
         let writers = mailboxes.len();
         Shared {
             mailboxes,
