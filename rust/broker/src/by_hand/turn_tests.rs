@@ -2,6 +2,7 @@
 
 use super::ByHand;
 use super::client::Client;
+use super::crossing::{connect, homed, messages, talk};
 use crate::config::Config;
 
 const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";
@@ -121,4 +122,40 @@ fn messages_that_many_subscriptions_cannot_take_yet_keep_no_other_queue_waiting(
         most = most.max(broker.visits()[0] - before);
     }
     assert!(most <= VISITS_MAX, "{most} visits in one turn");
+}
+
+#[test]
+fn deliveries_of_queues_keep_no_other_mail_between_two_shards_waiting() {
+    const SUBSCRIPTIONS: usize = 300;
+    const MESSAGES: usize = 100_000;
+    let config = Config { writers: 2, heartbeat_ms: (0, 0), ..Config::default() };
+    let mut broker = ByHand::new(config).expect("polls");
+    let name = homed(&broker, "/queue/", 1).next().expect("one of two");
+    let (mut attacker, mut bystander) = (connect(&mut broker, 0), connect(&mut broker, 0));
+    bystander.say(b"SUBSCRIBE\nid:0\ndestination:/topic/c\n\n\0");
+    talk(&mut broker, &mut bystander);
+    let mut publishers = [connect(&mut broker, 1), connect(&mut broker, 1)];
+    publishers[0].say(format!("SEND\ndestination:{name}\n\n\0").repeat(MESSAGES).as_bytes());
+    talk(&mut broker, &mut publishers[0]);
+    let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:{name}\n\n\0");
+    attacker.say((0..SUBSCRIPTIONS).map(subscribe).collect::<String>().as_bytes());
+    // The shard of these consumers is slower than the home.
+    for _ in 0..4 {
+        broker.turn(0);
+        attacker.read(usize::MAX);
+        (0..20).for_each(|_| broker.turn(1));
+    }
+    assert!(messages(&attacker) > 0, "the home has begun to deliver");
+    publishers[1].say(b"SEND\ndestination:/topic/c\n\nhello\0");
+    broker.turn(1);
+    let mut turns = 0;
+    while bystander.bodies.is_empty() {
+        broker.turn(0);
+        turns += 1;
+        bystander.read(usize::MAX);
+        attacker.read(usize::MAX);
+    }
+    assert!(turns <= 5, "{turns} turns");
+    talk(&mut broker, &mut attacker);
+    assert_eq!(messages(&attacker), MESSAGES, "nothing is left");
 }

@@ -55,6 +55,9 @@ impl Home {
             // First, so that a message that one consumer refused finds another one.
             if let Some(pattern) = self.unserved.pop_front() {
                 self.serve_starved(pattern);
+            } else if let Some(consumer) = self.room.next(!self.touched.is_empty()) {
+                self.come_back(consumer);
+                continue;
             } else if let Some(queue) = self.touched.pop_front() {
                 // So that each has its turn soon, however many there are.
                 let portion = (ROUND_DELIVERIES / (self.touched.len() + 1)).clamp(1, left);
@@ -148,6 +151,10 @@ impl Home {
         if !consumer.credit.is_left() {
             consumer.starved = true;
             Asked::Starved
+        } else if self.room.is_closed(consumer.subscriber.shard) {
+            (consumer.starved, consumer.aside) = (true, true);
+            self.room.stand_aside(consumer.subscriber.shard, key);
+            Asked::Starved
         } else if Some(key) == avoid {
             Asked::Avoided(key)
         } else {
@@ -179,6 +186,11 @@ impl Home {
                     consumer.wanting = true;
                     self.effects.push(Effect::Want(consumer.subscriber, next));
                 }
+            } else if self.room.is_closed(consumer.subscriber.shard) {
+                pattern.ring.swap_remove_back(place);
+                (consumer.starved, consumer.aside) = (true, true);
+                self.room.stand_aside(consumer.subscriber.shard, next);
+                self.visited += 1;
             } else if Some(next) == avoid {
                 avoided = avoid;
                 place += 1;
@@ -240,7 +252,7 @@ impl Home {
 
     /// A consumer that was found without credit has some again.
     pub(super) fn rejoin(&mut self, key: ConsumerKey) {
-        let Some(consumer) = self.consumers.get_mut(key) else { return };
+        let Some(consumer) = self.consumers.get_mut(key).filter(|consumer| !consumer.aside) else { return };
         consumer.starved = false;
         match consumer.consumed {
             Consumed::Queue(at) => {

@@ -2,9 +2,10 @@
 //!
 //! In a queue's `ready` ring stand its consumers and the patterns that match it; a pattern has a ring of its own
 //! consumers, which all of its queues share; each queue has its own place in it, and so goes round all of them. A
-//! consumer of one queue is either in that queue's ring or `starved`, once it was found without credit; one of a
-//! pattern likewise in the pattern's ring. A pattern stands in a queue's ring, or the queue in the pattern's list of
-//! those that found nobody there. Credit that comes back puts a consumer back into its ring. No delivery searches.
+//! consumer of one queue is either in that queue's ring or `starved`, once it was found without credit, or on a shard
+//! that has enough to read (`room.rs`); one of a pattern likewise in the pattern's ring. A pattern stands in a queue's
+//! ring, or the queue in the pattern's list of those that found nobody there. Credit that comes back puts a consumer back
+//! into its ring. No delivery searches.
 //!
 //! A consumer of one queue has all its credit at that queue's home. That of a consumer of a pattern is spread over all
 //! homes; one that runs out of it asks for more ([`Effect::Want`]), and others give up what they do not need
@@ -15,6 +16,7 @@ use std::hash::BuildHasher as _;
 
 use super::parts::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue, Refusal, Rules, Taker};
 use super::patterns::Patterns;
+use super::room::Room;
 use super::stored::{DEAD_LETTERS, Stored};
 use super::sweep::Sweep;
 use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
@@ -52,6 +54,7 @@ pub struct Home {
     /// How often a touched queue or an unserved pattern was looked at.
     pub(super) looked: u64,
     pub(super) sweep: Sweep,
+    pub(super) room: Room,
     /// How many patterns queues know of, in all.
     pub(super) references: usize,
     pub(super) name_bytes: usize,
@@ -84,6 +87,7 @@ impl Home {
             reclaimed: VecDeque::new(),
             looked: 0,
             sweep: Sweep::default(),
+            room: Room::default(),
             references: 0,
             name_bytes: 0,
             visited: 0,
@@ -136,7 +140,7 @@ impl Home {
     /// Whether [`Home::dispatch`] has something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !(self.touched.is_empty() && self.unserved.is_empty())
+        !(self.touched.is_empty() && self.unserved.is_empty()) || self.room.is_opening()
     }
 
     /// A queue, unless it is gone.

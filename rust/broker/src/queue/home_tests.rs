@@ -572,3 +572,45 @@ proptest! {
         prop_assert_eq!(counts.iter().sum::<usize>(), queues);
     }
 }
+
+#[test]
+fn a_closed_shard_s_consumers_stand_aside_until_it_is_opened() {
+    let mut home = home();
+    let far = |number| Subscriber { shard: ShardId(5), ..subscriber(number) };
+    let queues = ["/queue/a", "/queue/b"].map(|name| home.create(name.as_bytes(), QueueKind::Work));
+    home.attach(queues[0], far(1), messages(10));
+    home.attach_pattern(b"/queue/b*", far(2), messages(3));
+    let near = home.attach(queues[1], subscriber(3), messages(1));
+    home.close(ShardId(5));
+    for id in 0..4 {
+        home.enqueue(queues[0], stored("/queue/a", id, 1));
+        home.enqueue(queues[1], stored("/queue/b", id, 1));
+    }
+    home.dispatch(usize::MAX);
+    let shards =
+        |home: &mut Home| take_deliveries(home).iter().map(|it| it.subscriber.shard.0).collect::<Vec<_>>();
+    assert_eq!(
+        (shards(&mut home), home.has_work()),
+        (vec![0], false),
+        "others go on, and nothing is tried again"
+    );
+    // Credit that comes meanwhile changes nothing, nor does credit that is taken back.
+    let [pattern, exact] = [2, 1].map(|number| home.by_subscriber[&far(number)]);
+    home.add_credit(exact, messages(1));
+    home.lend(pattern, 1);
+    home.dispatch(usize::MAX);
+    assert_eq!((shards(&mut home), home.has_work()), (vec![], false));
+    home.detach(far(1));
+    home.attach(queues[0], far(4), messages(10));
+    home.dispatch(usize::MAX);
+    home.open(ShardId(5));
+    assert!(home.has_work());
+    home.dispatch(1);
+    home.close(ShardId(5));
+    let first = shards(&mut home).len();
+    home.open(ShardId(5));
+    home.dispatch(usize::MAX);
+    assert_eq!((first + shards(&mut home).len(), home.has_work()), (7, false), "all that waited, once each");
+    home.add_credit(near, messages(1));
+    assert!(!home.has_work());
+}

@@ -157,4 +157,13 @@ impl QueueMail {
     pub fn is_frame(&self) -> bool {
         matches!(self, QueueMail::Enqueue(..) | QueueMail::Stale(_) | QueueMail::Commit(..))
     }
+
+    /// What it counts among the deliveries that a shard may have to read.
+    #[must_use]
+    pub fn load(&self) -> usize {
+        match self {
+            QueueMail::Deliver(delivery) => delivery.load(),
+            _ => 0,
+        }
+    }
 }

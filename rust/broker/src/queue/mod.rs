@@ -29,6 +29,7 @@ mod patterns;
 pub mod pending;
 pub mod replay;
 pub mod retained;
+mod room;
 pub mod stale;
 pub mod stored;
 mod sweep;

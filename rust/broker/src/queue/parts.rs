@@ -164,14 +164,24 @@ pub(super) struct Consumer {
     pub(super) wanting: bool,
     /// Credit that is not needed here is wanted elsewhere.
     pub(super) reclaimed: bool,
-    /// It was found without credit, and stands in no ring.
+    /// It was found without credit, or with enough to read, and stands in no ring.
     pub(super) starved: bool,
+    /// Credit does not bring it back, but room on its shard.
+    pub(super) aside: bool,
     pub(super) consumed: Consumed,
 }
 
 impl Consumer {
     pub(super) fn new(subscriber: Subscriber, credit: Credit, consumed: Consumed) -> Self {
-        Consumer { subscriber, credit, wanting: false, reclaimed: false, starved: false, consumed }
+        Consumer {
+            subscriber,
+            credit,
+            wanting: false,
+            reclaimed: false,
+            starved: false,
+            aside: false,
+            consumed,
+        }
     }
 }
 
@@ -204,6 +214,14 @@ pub struct Delivery {
     pub consumer: ConsumerKey,
     /// The message.
     pub stored: Stored,
+}
+
+impl Delivery {
+    /// What it is for the shard that reads it, in parts of 64 bytes to encode; headers of its own are two.
+    #[must_use]
+    pub fn load(&self) -> usize {
+        2 + self.stored.size() / 64
+    }
 }
 
 /// What happened to messages in flight.

@@ -51,6 +51,7 @@ impl Shard {
             // In portions, so that memory is touched once while it is warm.
             self.home.dispatch(64);
             self.run_effects();
+            self.count_deliveries();
         }
         self.stages.end(Stage::Encode, began);
     }
@@ -117,6 +118,7 @@ impl Shard {
             self.receive(shard, delivery);
         } else {
             self.budget.encoded += delivery.stored.size();
+            self.deliveries_out[usize::from(shard.0)] += delivery.load();
             self.queue_out[usize::from(shard.0)].push(QueueMail::Deliver(delivery));
         }
     }

@@ -70,9 +70,10 @@ impl Shard {
 
     /// Reads what a shard says about queues.
     fn read_notes(&mut self, mut notes: Notes) {
-        let mut frames = 0;
+        let (mut frames, mut deliveries) = (0, 0);
         for note in notes.left.by_ref() {
             frames += usize::from(note.is_frame());
+            deliveries += note.load();
             self.budget.visit(1);
             self.read_queue_mail(notes.from, note);
             if self.budget.is_half_spent() {
@@ -80,6 +81,7 @@ impl Shard {
             }
         }
         self.tell_of_room(frames);
+        self.tell_of_reading(deliveries);
         self.incoming.put_back(notes);
     }
 
@@ -116,6 +118,7 @@ impl Shard {
                 }
             }
             Mail::Room(shard) => self.has_room(shard),
+            Mail::ReadsOn(shard) => self.home.open(shard),
             Mail::Drained(shard) => self.peer_drained(shard),
             Mail::Closed => {
                 if let Some(listener) = &mut self.listener {

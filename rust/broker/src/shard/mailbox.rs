@@ -1,7 +1,8 @@
 //! The only door between shards: batches of messages and notes, one wake-up per batch.
 //!
 //! A mailbox never blocks and never fails. It is bounded by its senders: a shard that sees a mailbox over its mark
-//! stops taking SENDs for that shard until the owner says that it is under half again ([`Mail::Room`]).
+//! stops taking SENDs for that shard until the owner says that it is under half again ([`Mail::Room`]). Deliveries of
+//! queues have a mark of their own, so that other mail is never far behind them ([`Mail::ReadsOn`]).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -71,6 +72,8 @@ pub enum Mail {
     },
     /// The mailbox of `from` is under half of its mark again.
     Room(ShardId),
+    /// This shard has read half of the deliveries that homes may post to it ahead.
+    ReadsOn(ShardId),
     /// `from` will send no message any more: it is draining.
     Drained(ShardId),
     /// A connection was closed somewhere: accept again if descriptors had run out.
@@ -109,13 +112,20 @@ pub struct Mailbox {
     waker: Waker,
     /// Frames in batches that the owner has not routed yet.
     frames: AtomicUsize,
+    /// What the owner has to read of deliveries, in [`QueueMail::load`].
+    deliveries: AtomicUsize,
 }
 
 impl Mailbox {
     /// An empty mailbox that wakes its owner's poll.
     #[must_use]
     pub fn new(waker: Waker) -> Self {
-        Mailbox { mails: Mutex::new(Vec::new()), waker, frames: AtomicUsize::new(0) }
+        Mailbox {
+            mails: Mutex::new(Vec::new()),
+            waker,
+            frames: AtomicUsize::new(0),
+            deliveries: AtomicUsize::new(0),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Mail>> {
@@ -151,6 +161,16 @@ impl Mailbox {
     /// Counts frames that a batch brings. Returns how many wait now.
     pub fn add_frames(&self, frames: usize) -> usize {
         self.frames.fetch_add(frames, Ordering::Relaxed) + frames
+    }
+
+    /// Counts deliveries that will be posted. Returns how much waits now.
+    pub fn add_deliveries(&self, load: usize) -> usize {
+        self.deliveries.fetch_add(load, Ordering::Relaxed) + load
+    }
+
+    /// Counts deliveries that were read. Returns how much waits now.
+    pub fn remove_deliveries(&self, load: usize) -> usize {
+        self.deliveries.fetch_sub(load, Ordering::Relaxed) - load
     }
 
     /// Counts frames that were routed. Returns how many wait now.

@@ -146,6 +146,8 @@ pub struct Shard {
     prepared: Map<Prepared, Reservation>,
     jobs: Jobs,
     queue_out: Vec<Vec<QueueMail>>,
+    /// Deliveries in it that are not counted yet, in [`QueueMail::load`].
+    deliveries_out: Vec<usize>,
     counted_queues: usize,
     chunks: ChunkPool,
     timers: Timers,
@@ -218,6 +220,7 @@ impl Shard {
             prepared: Map::default(),
             jobs: Jobs::default(),
             queue_out: shared.mailboxes.iter().map(|_| Vec::new()).collect(),
+            deliveries_out: vec![0; shared.mailboxes.len()],
             counted_queues: 0,
             chunks: ChunkPool::default(),
             timers: Timers::default(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use stompica_proto::encode;
 use stompica_proto::ws::{self, Opcode};
 
+use super::budget::DELIVERIES_MAX;
 use super::mailbox::Mail;
 use super::{PACED_FLUSHES, Shard};
 use crate::diag::stages::Stage;
@@ -174,6 +175,7 @@ impl Shard {
     }
 
     fn post_queue_mail(&mut self) {
+        self.count_deliveries();
         for (at, mails) in self.queue_out.iter_mut().enumerate().filter(|(_, mails)| !mails.is_empty()) {
             let frames = mails.iter().filter(|mail| mail.is_frame()).count();
             let mark = (self.config.max_input_queue_size / self.shared.mailboxes.len()).max(1);
@@ -182,6 +184,25 @@ impl Shard {
             }
             // Ahead of other mail, as a batch is; a RECEIPT for a subscription comes behind what is due to it.
             self.outgoing[at].insert(0, Mail::Queue(self.id, take(mails)));
+        }
+    }
+
+    /// Counts what this home has for other shards to read; whoever has enough gets no more.
+    pub(super) fn count_deliveries(&mut self) {
+        for (at, load) in self.deliveries_out.iter_mut().enumerate().filter(|(_, load)| **load > 0) {
+            if self.shared.mailboxes[at].add_deliveries(take(load)) > DELIVERIES_MAX {
+                self.home.close(ShardId(at as u8));
+            }
+        }
+    }
+
+    /// Homes that deliver nothing more to this shard need to know when it has read the better part.
+    pub(super) fn tell_of_reading(&mut self, read: usize) {
+        if read > 0 {
+            let left = self.shared.mailboxes[usize::from(self.id.0)].remove_deliveries(read);
+            if left + read > DELIVERIES_MAX / 2 && left <= DELIVERIES_MAX / 2 {
+                self.tell_all(Mail::ReadsOn);
+            }
         }
     }
 
