@@ -151,9 +151,12 @@ def test_a_subscriber_that_leaves_in_the_middle(limited: BrokerProcess) -> None:
         sender.send_and_wait(TOPIC, "goes on")
 
 
-def test_subscriptions_that_end_in_the_middle_are_skipped(limited: BrokerProcess) -> None:
-    with subscriber(limited) as consumer, publisher(limited) as sender:
+def leave_in_the_middle(broker: BrokerProcess, accepted: bool) -> int:
+    """All subscriptions end while a message is on its way to them. Returns how many frames came of it."""
+    with subscriber(broker) as consumer, publisher(broker) as sender:
         sender.send(frames.send_counted(TOPIC, BODY, receipt="wide"))
+        if accepted:
+            sender.expect_receipt("wide")
         sent_to(consumer, 3)
         consumer.send(*(frames.unsubscribe(str(at)) for at in range(SUBSCRIPTIONS)))
         consumer.send(frames.send("/topic/nobody", "x", receipt="left"))
@@ -164,8 +167,20 @@ def test_subscriptions_that_end_in_the_middle_are_skipped(limited: BrokerProcess
                 seen.append(frame)
             else:
                 assert consumer.receive_some()
-        assert len(seen) < 60, "what was not in the outbox yet is not sent"
-        sender.expect_receipt("wide")
+        if not accepted:
+            sender.expect_receipt("wide")
+        return len(seen) - 1
+
+
+def test_subscriptions_that_end_before_the_receipt_left_are_skipped(start_broker: StartBroker) -> None:
+    came = leave_in_the_middle(start_broker(memory_limit="256MiB", outbox_limit="1MiB", writers=1), accepted=False)
+    assert came < 60, "what was not in the outbox yet is not sent"
+
+
+def test_subscriptions_that_end_after_the_receipt_left_get_it_first(start_broker: StartBroker) -> None:
+    """The publisher is on another thread than they are, and does not wait for them."""
+    came = leave_in_the_middle(start_broker(memory_limit="256MiB", outbox_limit="1MiB", writers=2), accepted=True)
+    assert came == SUBSCRIPTIONS - 3
 
 
 def test_one_who_subscribes_in_the_middle_gets_what_comes_after(limited: BrokerProcess) -> None:

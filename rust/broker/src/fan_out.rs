@@ -34,6 +34,8 @@ struct FanOut {
     /// Copies that wait for room in outboxes.
     waiting: usize,
     publisher: Option<Publisher>,
+    /// Its publisher is on another shard, and may have had its RECEIPT.
+    is_accepted: bool,
 }
 
 /// Who is parked until the end of a fan-out, and the answer it gets.
@@ -64,12 +66,26 @@ impl FanOuts {
     pub fn begin(&mut self, stored: Stored, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
         self.listed += groups.capacity();
         let is_going = !groups.is_empty();
-        let fan_out = FanOut { stored: Some(stored), groups, next: 0, newest, waiting: 0, publisher: None };
+        let (stored, publisher, is_accepted) = (Some(stored), None, false);
+        let fan_out = FanOut { stored, groups, next: 0, newest, waiting: 0, publisher, is_accepted };
         let key = self.table.insert(fan_out);
         if is_going {
             self.going.push_back(key);
         }
         key
+    }
+
+    /// Notes that a RECEIPT for its message may have left.
+    pub fn accept(&mut self, key: FanOutKey) {
+        if let Some(fan_out) = self.table.get_mut(key) {
+            fan_out.is_accepted = true;
+        }
+    }
+
+    /// Whether a RECEIPT for its message may have left.
+    #[must_use]
+    pub fn is_accepted(&self, key: FanOutKey) -> bool {
+        self.table.get(key).is_some_and(|fan_out| fan_out.is_accepted)
     }
 
     /// The one that proceeds next.

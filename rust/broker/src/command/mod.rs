@@ -66,7 +66,7 @@ impl Shard {
         if bounds && let Some(flow) = self.wait_for_mail(key) {
             return flow;
         }
-        if frame.command != Command::Subscribe && bounds && self.is_owed(key) {
+        if frame.command != Command::Subscribe && bounds && self.is_owed_accepted(key) {
             self.park(key, Pause::Owed);
             return Flow::Parked;
         }

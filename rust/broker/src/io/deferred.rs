@@ -42,6 +42,8 @@ pub struct Deferred {
     queued: HashMap<SubscriptionKey, Queued, foldhash::fast::RandomState>,
     /// How many of them are of topics, whose publishers pause meanwhile.
     of_topics: usize,
+    /// How many of those are of messages for which a RECEIPT may have left.
+    pub accepted: usize,
     /// Places whose message was taken out; once they are more than half of all, they go.
     gone: usize,
     /// It is on the shard's list of connections that have room again.
@@ -119,6 +121,7 @@ impl Deferred {
         let is_queue = |place: &Place| matches!(place, Place::Queue(_));
         let (places, of_topics) = std::mem::take(&mut self.places).into_iter().partition(is_queue);
         self.places = places;
+        self.accepted = 0;
         Deferred { places: of_topics, of_topics: std::mem::take(&mut self.of_topics), ..Deferred::default() }
     }
 

@@ -59,6 +59,9 @@ impl Shard {
         self.budget.visit(groups.len() / 64);
         let newest = self.inbound.routes_for().unwrap_or_else(|| self.router.newest_subscription());
         let key = self.fan_outs.begin(stored, groups, newest);
+        if self.inbound.routes_for().is_some() {
+            self.fan_outs.accept(key);
+        }
         self.proceed_with_fan_outs(1);
         self.fan_outs.finish(key);
         self.fan_outs.is_live(key).then_some(key)
@@ -227,7 +230,11 @@ impl Shard {
             Some(key) => key,
             None => {
                 let options = options::options_in(message.headers, self.now_ms);
-                self.fan_outs.begin(Stored::with_options(message, &options), Vec::new(), 0)
+                let key = self.fan_outs.begin(Stored::with_options(message, &options), Vec::new(), 0);
+                if self.inbound.routes_for().is_some() {
+                    self.fan_outs.accept(key);
+                }
+                key
             }
         };
         self.tails.owed = Some(key);
@@ -245,8 +252,10 @@ impl Shard {
     /// Something waits until a connection's outbox has room.
     pub(super) fn defer(&mut self, key: ConnKey, waiting: Waiting) {
         let limit = self.config.outbox_limit;
+        let is_accepted = self.is_accepted(&waiting);
         let Some(conn) = self.conns.get_mut(key) else { return };
         let deferred = conn.deferred.get_or_insert_default();
+        deferred.accepted += usize::from(is_accepted);
         let is_first = deferred.push(waiting);
         if conn.outbox.bytes() <= limit / 2 && !deferred.is_listed {
             deferred.is_listed = true;
@@ -254,6 +263,15 @@ impl Shard {
         }
         if is_first && conn.full_since_ms.is_none() {
             self.newly_full.push(key);
+        }
+    }
+
+    /// Whether a RECEIPT for a message of a topic may have left.
+    fn is_accepted(&self, waiting: &Waiting) -> bool {
+        match waiting {
+            Waiting::Copy(fan_out, _) => self.fan_outs.is_accepted(*fan_out),
+            Waiting::Range(..) => true,
+            Waiting::Queued(_) => false,
         }
     }
 
@@ -293,6 +311,7 @@ impl Shard {
         while has_room && !self.budget.is_exhausted() {
             let Some(waiting) = deferred.pop() else { break };
             self.budget.visit(1);
+            deferred.accepted -= usize::from(self.is_accepted(&waiting));
             self.deliver_waiting(key, waiting, &mut prepared);
             let bytes = self.conns.get(key).map_or(0, |conn| conn.outbox.bytes());
             has_room = bytes < limit && !(tight && bytes > 0);

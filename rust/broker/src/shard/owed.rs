@@ -14,14 +14,21 @@ use crate::queue::unacked::Origin;
 
 impl Shard {
     /// Whether messages of topics wait for room in a connection's outbox.
-    pub(crate) fn is_owed(&self, key: ConnKey) -> bool {
+    pub(super) fn is_owed(&self, key: ConnKey) -> bool {
         self.conns.get(key).is_some_and(Conn::is_owed)
+    }
+
+    /// Whether there are such for which a RECEIPT may have left: whoever leaves gets them first. Those of publishers that
+    /// wait for their RECEIPT are skipped.
+    pub(crate) fn is_owed_accepted(&self, key: ConnKey) -> bool {
+        let deferred = self.conns.get(key).and_then(|conn| conn.deferred.as_ref());
+        deferred.is_some_and(|deferred| deferred.accepted > 0)
     }
 
     /// Some of what a connection was owed has gone: what waits behind all of it goes on, if that is so.
     pub(super) fn note_owed(&mut self, key: ConnKey) {
         let waits = self.conns.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Owed));
-        if waits && !self.is_owed(key) {
+        if waits && !self.is_owed_accepted(key) {
             self.unpark(key);
         }
     }
