@@ -58,17 +58,27 @@ impl Shard {
         flow
     }
 
+    /// What a frame that begins or ends subscriptions waits for, if something is due before it.
+    #[cold]
+    #[inline(never)]
+    fn wait_for_what_is_due(&mut self, key: ConnKey, command: Command) -> Option<Flow> {
+        if let Some(flow) = self.wait_for_mail(key) {
+            return Some(flow);
+        }
+        let waits = command != Command::Subscribe && self.is_owed_accepted(key);
+        waits.then(|| {
+            self.park(key, Pause::Owed);
+            Flow::Parked
+        })
+    }
+
     /// Inlined, so that being observed costs nothing while nobody does.
     #[inline(always)]
     fn handle_frame(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
         // What was sent before a subscription began is not for it, and what was sent before it ends is.
         let bounds = matches!(frame.command, Command::Subscribe | Command::Unsubscribe | Command::Disconnect);
-        if bounds && let Some(flow) = self.wait_for_mail(key) {
+        if bounds && let Some(flow) = self.wait_for_what_is_due(key, frame.command) {
             return flow;
-        }
-        if frame.command != Command::Subscribe && bounds && self.is_owed_accepted(key) {
-            self.park(key, Pause::Owed);
-            return Flow::Parked;
         }
         let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
         let sender = conn.id;
