@@ -231,7 +231,7 @@ impl Shard {
         };
         let answer_to = self.ask(key, receipt, to.home.bit());
         let asker = answer_to.asker();
-        let flow = going.map_or(Flow::Done, |fan_out| self.await_fan_outs(key, &[fan_out], answer_to));
+        let flow = going.map_or(Flow::Done, |fan_out| self.await_fan_out_too(key, fan_out, answer_to));
         let set = retain == Retain::Set && !expired;
         let stored = Stored::with_options(message, options);
         self.tell(to.home, QueueMail::Retain(stored, set, Some(asker)));

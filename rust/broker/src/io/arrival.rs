@@ -22,11 +22,20 @@ impl Conn {
     /// How much it holds of what is not complete, WebSocket messages included.
     #[must_use]
     pub fn incomplete_bytes(&self) -> usize {
-        let raw = match &self.transport {
-            Transport::WebSocket(state) => state.raw.len(),
-            _ => 0,
-        };
-        self.input.len() + raw
+        self.input.len() + self.raw().map_or(0, Vec::len)
+    }
+
+    /// Memory of bytes that were received and not consumed.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.input.capacity() + self.raw().map_or(0, Vec::capacity)
+    }
+
+    fn raw(&self) -> Option<&Vec<u8>> {
+        match &self.transport {
+            Transport::WebSocket(state) => Some(&state.raw),
+            _ => None,
+        }
     }
 }
 

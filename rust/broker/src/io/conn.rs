@@ -293,16 +293,6 @@ impl Conn {
         self.arrival.go_on(now_ms) || message
     }
 
-    /// Memory of bytes that were received and not consumed.
-    #[must_use]
-    pub fn kept_bytes(&self) -> usize {
-        let raw = match &self.transport {
-            Transport::WebSocket(state) => state.raw.capacity(),
-            _ => 0,
-        };
-        self.input.capacity() + raw
-    }
-
     /// Memory of bytes that were received and not consumed, or wait for COMMIT, and of answers that wait.
     #[must_use]
     pub fn input_bytes(&self) -> usize {

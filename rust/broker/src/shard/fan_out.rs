@@ -58,13 +58,18 @@ impl Shard {
         self.router.groups_of(destination, &mut groups);
         self.budget.visit(groups.len() / 64);
         let newest = self.inbound.routes_for().unwrap_or_else(|| self.router.newest_subscription());
+        let key = self.begin_fan_out(stored, groups, newest);
+        self.proceed_with_fan_outs(1);
+        self.fan_outs.finish(key);
+        self.fan_outs.is_live(key).then_some(key)
+    }
+
+    fn begin_fan_out(&mut self, stored: Stored, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
         let key = self.fan_outs.begin(stored, groups, newest);
         if self.inbound.routes_for().is_some() {
             self.fan_outs.accept(key);
         }
-        self.proceed_with_fan_outs(1);
-        self.fan_outs.finish(key);
-        self.fan_outs.is_live(key).then_some(key)
+        key
     }
 
     /// Lets a publisher wait until its message has reached everybody; then `asker` has its answer.
@@ -76,15 +81,12 @@ impl Shard {
         Flow::Waiting
     }
 
-    /// The same for messages that an answer waits for beside others.
-    pub(crate) fn await_fan_outs(&mut self, conn: ConnKey, fan_outs: &[FanOutKey], to: AnswerTo) -> Flow {
+    /// The same for a message that an answer waits for beside others.
+    pub(crate) fn await_fan_out_too(&mut self, conn: ConnKey, fan_out: FanOutKey, to: AnswerTo) -> Flow {
         if let Some(conn) = self.conns.get_mut(conn) {
-            conn.answers.await_more(to.token, fan_outs.len() as u32);
+            conn.answers.await_more(to.token, 1);
         }
-        for fan_out in fan_outs {
-            self.await_fan_out(conn, *fan_out, to.asker());
-        }
-        Flow::Waiting
+        self.await_fan_out(conn, fan_out, to.asker())
     }
 
     fn blocks(&self) -> bool {
@@ -230,11 +232,7 @@ impl Shard {
             Some(key) => key,
             None => {
                 let options = options::options_in(message.headers, self.now_ms);
-                let key = self.fan_outs.begin(Stored::with_options(message, &options), Vec::new(), 0);
-                if self.inbound.routes_for().is_some() {
-                    self.fan_outs.accept(key);
-                }
-                key
+                self.begin_fan_out(Stored::with_options(message, &options), Vec::new(), 0)
             }
         };
         self.tails.owed = Some(key);

@@ -37,7 +37,8 @@ pub enum Pause {
     Answers,
     /// Memory, for messages of other shards that are due before its next frame.
     Mail,
-    /// Messages of topics whose RECEIPT has left wait for room in its own outbox; a frame that ends subscriptions comes behind them.
+    /// Messages of topics whose RECEIPT has left wait for room in its own outbox; a frame that ends subscriptions comes
+    /// behind them.
     Owed,
 }
 
