@@ -32,6 +32,7 @@ mod notice;
 pub mod options;
 mod outbox;
 mod paged;
+mod paged_deque;
 mod plan;
 mod queue;
 mod router;

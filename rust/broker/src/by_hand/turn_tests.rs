@@ -111,7 +111,7 @@ fn messages_that_many_subscriptions_cannot_take_yet_keep_no_other_queue_waiting(
     assert!(turns > 40, "{turns} turns are too few to show anything");
     assert!(until_heard <= 4, "{until_heard} of {turns} turns");
     let visits = (broker.visits()[0] - before) / SUBSCRIPTIONS;
-    // Two for each message, and the list of a queue moved five times to a place of twice the size.
+    // Two for each message, and the list of a queue got twice the room five times.
     assert!((2 * MESSAGES + 50..3 * MESSAGES).contains(&visits), "{visits} visits for each queue");
     // With the connection goes all that waits for it.
     drop(attacker);

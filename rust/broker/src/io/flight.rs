@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashSet;
 
+use crate::paged_deque::PagedDeque;
 use crate::queue::SubscriptionKey;
 use crate::queue::stored::Stored;
 use crate::queue::unacked::Origin;
@@ -39,7 +40,7 @@ impl Writing {
 #[derive(Debug, Default)]
 pub struct Flight {
     /// In the order of the outbox.
-    pub writing: VecDeque<Writing>,
+    pub writing: PagedDeque<Writing>,
     /// Deliveries that it has not acknowledged.
     pub unacked: usize,
     /// An ACK or NACK of very many of them is under way.

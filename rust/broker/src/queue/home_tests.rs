@@ -376,7 +376,7 @@ fn of_very_many_queues_with_much_to_deliver_each_has_its_turn_soon() {
 }
 
 #[test]
-fn a_list_that_moves_to_a_larger_place_counts() {
+fn a_list_that_gets_more_room_counts() {
     let mut home = home();
     let queue = home.create(b"/queue/a", QueueKind::Work);
     home.visited = 0;

@@ -4,42 +4,20 @@
 //! or belongs to a transaction, waits in `returned`, or, while its redelivery is delayed, in `delayed`, where it does not
 //! hold up others. The next one is whichever has the lower place.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::stored::Stored;
+use crate::paged_deque::PagedDeque;
 
-/// An emptied list larger than this is given back.
-const KEPT_CAPACITY_MAX: usize = 1024;
-/// Holes that are always tolerated.
-const HOLES_MAX: usize = 64;
-/// Visits for which it stands that a list moves to a larger place.
+/// Visits for which it stands that a list gets more room.
 const GROWTH_VISITS: usize = 3;
-/// Bytes of that place that stand for one more: they come fresh from the system, and half of them are copied.
-const VISIT_BYTES: usize = 2048;
-
-/// A place of `fresh`.
-#[derive(Debug)]
-enum Slot {
-    Full(Stored),
-    /// The message that had this `seq` expired.
-    Hole(u64),
-}
-
-impl Slot {
-    fn seq(&self) -> u64 {
-        match self {
-            Slot::Full(stored) => stored.seq,
-            Slot::Hole(seq) => *seq,
-        }
-    }
-}
+/// Bytes of that room that stand for one more: they come fresh from the system, and as many are copied in a short list.
+const VISIT_BYTES: usize = 1024;
 
 /// The waiting messages of a queue; every list is sorted by `seq`.
 #[derive(Debug, Default)]
 pub struct Pending {
-    /// Neither the first nor the last is a hole.
-    fresh: VecDeque<Slot>,
-    holes: usize,
+    fresh: PagedDeque<Stored>,
     returned: BTreeMap<u64, Stored>,
     /// By the time at which they are to be looked at: the end of the delay, or of their life.
     delayed: BTreeMap<(u64, u64), Stored>,
@@ -52,7 +30,7 @@ impl Pending {
     /// How many wait, delayed ones included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.fresh.len() - self.holes + self.returned.len() + self.delayed.len()
+        self.fresh.len() + self.returned.len() + self.delayed.len()
     }
 
     /// Whether one can be delivered now.
@@ -68,17 +46,17 @@ impl Pending {
     }
 
     /// Adds a message, which is behind all others nearly always. Returns for how many visits that stands beside the one
-    /// of the message itself: all that waits may have to move to a larger place.
+    /// of the message itself: there may have to be more room.
     pub fn push(&mut self, stored: Stored) -> usize {
-        if self.fresh.back().is_some_and(|last| last.seq() > stored.seq) {
+        if self.fresh.back().is_some_and(|last| last.seq > stored.seq) {
             self.put_back(stored);
             return 0;
         }
         self.note(&stored);
         let before = self.fresh.capacity();
-        self.fresh.push_back(Slot::Full(stored));
-        let after = self.fresh.capacity();
-        if after == before { 0 } else { GROWTH_VISITS + after * size_of::<Slot>() / VISIT_BYTES }
+        self.fresh.push_back(stored);
+        let more = self.fresh.capacity().saturating_sub(before);
+        if more == 0 { 0 } else { GROWTH_VISITS + more * size_of::<Stored>() / VISIT_BYTES }
     }
 
     /// Puts a message at the place it has, be it one that was delivered or one of a transaction.
@@ -114,52 +92,22 @@ impl Pending {
         if self.returned_is_next() {
             return self.returned.first_key_value().map(|(_, stored)| stored);
         }
-        match self.fresh.front()? {
-            Slot::Full(stored) => Some(stored),
-            Slot::Hole(_) => None, // never in front
-        }
+        self.fresh.front()
     }
 
     fn returned_is_next(&self) -> bool {
         match (self.returned.first_key_value(), self.fresh.front()) {
-            (Some((seq, _)), Some(fresh)) => *seq < fresh.seq(),
+            (Some((seq, _)), Some(fresh)) => *seq < fresh.seq,
             (returned, _) => returned.is_some(),
         }
     }
 
     /// Takes the first message.
     pub fn pop(&mut self) -> Option<Stored> {
-        let stored = if self.returned_is_next() { self.returned.pop_first()?.1 } else { self.pop_fresh()? };
+        let stored =
+            if self.returned_is_next() { self.returned.pop_first()?.1 } else { self.fresh.pop_front()? };
         self.forget(&stored);
         Some(stored)
-    }
-
-    fn pop_fresh(&mut self) -> Option<Stored> {
-        let Slot::Full(stored) = self.fresh.pop_front()? else { return None };
-        self.trim();
-        Some(stored)
-    }
-
-    /// Drops the holes at both ends, and gives the room of many messages back.
-    #[inline]
-    fn trim(&mut self) {
-        if self.holes > 0 {
-            self.drop_holes();
-        }
-        if self.fresh.is_empty() && self.fresh.capacity() > KEPT_CAPACITY_MAX {
-            self.fresh = VecDeque::new();
-        }
-    }
-
-    fn drop_holes(&mut self) {
-        while matches!(self.fresh.front(), Some(Slot::Hole(_))) {
-            self.fresh.pop_front();
-            self.holes -= 1;
-        }
-        while matches!(self.fresh.back(), Some(Slot::Hole(_))) {
-            self.fresh.pop_back();
-            self.holes -= 1;
-        }
     }
 
     /// Takes any message, delayed ones last: nobody is going to get it.
@@ -173,7 +121,7 @@ impl Pending {
 
     /// Gives the room of an empty queue back.
     pub fn shrink(&mut self) {
-        self.fresh.shrink_to_fit();
+        self.fresh.shrink();
     }
 
     /// When something is to be done here without anybody asking.
@@ -206,30 +154,15 @@ impl Pending {
             && at_ms <= now_ms
         {
             self.expiring.remove(&(at_ms, seq));
-            if let Some(stored) = self.returned.remove(&seq).or_else(|| self.take_fresh(seq)) {
+            if let Some(stored) =
+                self.returned.remove(&seq).or_else(|| self.fresh.remove_key(&seq, |stored| stored.seq))
+            {
                 self.bytes -= stored.size();
                 expired.push(stored);
             }
             done += 1;
         }
-        self.trim();
-        if self.holes > HOLES_MAX + self.fresh.len() / 2 {
-            self.fresh.retain(|slot| matches!(slot, Slot::Full(_)));
-            self.holes = 0;
-        }
         done
-    }
-
-    /// Takes a message out of the middle, and leaves a hole.
-    fn take_fresh(&mut self, seq: u64) -> Option<Stored> {
-        let at = self.fresh.binary_search_by_key(&seq, Slot::seq).ok()?;
-        match std::mem::replace(&mut self.fresh[at], Slot::Hole(seq)) {
-            Slot::Full(stored) => {
-                self.holes += 1;
-                Some(stored)
-            }
-            Slot::Hole(_) => None,
-        }
     }
 }
 
@@ -311,7 +244,26 @@ mod tests {
     }
 
     #[test]
-    fn holes_neither_pile_up_nor_come_out() {
+    fn many_that_wait_have_room_for_a_page_more_and_none_of_them_moves() {
+        let mut pending = Pending::default();
+        let page = PagedDeque::<Stored>::PAGE as u64;
+        (1..=page).for_each(|seq| _ = pending.push(stored(seq, 0)));
+        let first: *const Stored = pending.first().expect("many wait");
+        for seq in page + 1..=100 * page + 1 {
+            let visits = pending.push(stored(seq, 0));
+            assert!(visits < 40, "{visits} visits");
+            assert!(pending.fresh.capacity() <= pending.len() + page as usize);
+        }
+        assert_eq!(pending.first().map(|first| &raw const *first), Some(first));
+        while pending.pop().is_some() {
+            assert!(pending.fresh.capacity() <= pending.len() + 2 * page as usize);
+        }
+        pending.shrink();
+        assert_eq!(pending.fresh.capacity(), 0);
+    }
+
+    #[test]
+    fn the_room_of_those_that_expire_is_given_back() {
         let mut pending = Pending::default();
         for seq in 1..=10_000 {
             pending.push(stored(seq, if matches!(seq, 1 | 5000 | 10_000) { 0 } else { 10 + seq }));
@@ -319,10 +271,10 @@ mod tests {
         let mut expired = Vec::new();
         while pending.next_ms().is_some() {
             pending.advance(u64::MAX, 100, &mut expired);
-            assert!(pending.fresh.len() <= 2 * pending.len() + 2 * HOLES_MAX + 2);
+            assert!(pending.fresh.capacity() <= 4 * pending.len() + 4 * PagedDeque::<Stored>::PAGE);
         }
         assert_eq!((expired.len(), pending.len()), (9997, 3));
         assert!(std::iter::from_fn(|| pending.pop_any()).map(|it| it.seq).eq([1, 5000, 10_000]));
-        assert_eq!((pending.len(), pending.bytes(), pending.holes), (0, 0, 0));
+        assert_eq!((pending.len(), pending.bytes()), (0, 0));
     }
 }

@@ -1,15 +1,16 @@
 //! What one subscription was sent and has not acknowledged (STOMP 1.2, "ACK").
 //!
 //! Deliveries are numbered in order; a number is never used twice on a shard. Entries stand in that order, so that an
-//! ACK usually finds its own at the front. Settled ones leave a hole until the front reaches it or holes prevail.
+//! ACK usually finds its own at the front.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
 use super::stored::{self, Stored};
 use super::{ConsumerKey, QueueKey};
 use crate::ids::ShardId;
+use crate::paged_deque::PagedDeque;
 
 /// Where a message in flight came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,13 @@ struct Entry {
     id_hash: u64,
     delivered_ms: u64,
     origin: Origin,
-    stored: Option<Stored>,
+    stored: Stored,
+}
+
+impl Entry {
+    fn number(&self) -> u64 {
+        self.number
+    }
 }
 
 /// A message in flight that is taken out.
@@ -51,9 +58,7 @@ pub type TakenOnes = SmallVec<[Taken; 1]>;
 /// The messages in flight of one subscription.
 #[derive(Debug, Default)]
 pub struct Unacked {
-    /// The first one is no hole.
-    entries: VecDeque<Entry>,
-    live: usize,
+    entries: PagedDeque<Entry>,
     /// Hashes of `message-id`s with their numbers, for STOMP 1.1 alone.
     by_id: BTreeSet<(u64, u64)>,
     /// Bytes that are counted as held, beside the messages.
@@ -66,8 +71,6 @@ impl Drop for Unacked {
     }
 }
 
-/// Holes that are always tolerated.
-const HOLES_MAX: usize = 64;
 /// Messages that come and go before held bytes are corrected by them.
 const COUNTED_TOGETHER: usize = 16;
 /// What a hash occupies in its set, about.
@@ -76,8 +79,7 @@ const HASH_BYTES: usize = 24;
 impl Unacked {
     /// Adds a delivery; its number is higher than any before.
     pub fn push(&mut self, number: u64, id_hash: u64, now_ms: u64, origin: Origin, stored: Stored) {
-        self.entries.push_back(Entry { number, id_hash, delivered_ms: now_ms, origin, stored: Some(stored) });
-        self.live += 1;
+        self.entries.push_back(Entry { number, id_hash, delivered_ms: now_ms, origin, stored });
         if id_hash != 0 {
             self.by_id.insert((id_hash, number));
         }
@@ -89,7 +91,7 @@ impl Unacked {
     #[inline]
     fn count(&mut self) {
         let tables = size_of::<Entry>() * self.entries.capacity() + HASH_BYTES * self.by_id.len();
-        let live = self.live - self.live % COUNTED_TOGETHER;
+        let live = self.len() - self.len() % COUNTED_TOGETHER;
         let held = tables.saturating_sub(size_of::<Stored>() * live) as i64;
         if held != self.counted {
             stored::count_bytes(held - self.counted);
@@ -100,15 +102,8 @@ impl Unacked {
     /// Whether the delivery with this number is in flight.
     #[must_use]
     pub fn holds(&self, number: u64) -> bool {
-        self.place(number).is_some()
-    }
-
-    fn place(&self, number: u64) -> Option<usize> {
-        let at = match self.entries.front()? {
-            first if first.number == number => 0,
-            _ => self.entries.binary_search_by_key(&number, |entry| entry.number).ok()?,
-        };
-        self.entries[at].stored.is_some().then_some(at)
+        self.entries.front().is_some_and(|first| first.number == number)
+            || self.entries.contains_key(&number, Entry::number)
     }
 
     /// The number under which a `message-id` is in flight; the lowest, if it is more than once.
@@ -120,50 +115,37 @@ impl Unacked {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.live
+        self.entries.len()
     }
 
     /// Takes one out.
     pub fn take(&mut self, number: u64) -> Option<Taken> {
-        let at = self.place(number)?;
-        let taken = match at {
-            0 => Self::empty(&mut self.entries.pop_front()?)?,
-            _ => Self::empty(&mut self.entries[at])?,
+        let entry = match self.entries.front()? {
+            first if first.number == number => self.entries.pop_front()?,
+            _ => self.entries.remove_key(&number, Entry::number)?,
         };
-        self.forget(&taken);
-        self.tidy();
+        let taken = self.forget(entry);
+        self.count();
         Some(taken)
     }
 
-    fn forget(&mut self, taken: &Taken) {
-        self.live -= 1;
-        if taken.id_hash != 0 {
-            self.by_id.remove(&(taken.id_hash, taken.number));
+    fn forget(&mut self, Entry { number, id_hash, origin, stored, .. }: Entry) -> Taken {
+        if id_hash != 0 {
+            self.by_id.remove(&(id_hash, number));
         }
-    }
-
-    /// Drops the holes at the front, and all of them once they prevail.
-    fn tidy(&mut self) {
-        while self.entries.front().is_some_and(|entry| entry.stored.is_none()) {
-            self.entries.pop_front();
-        }
-        if self.entries.len() > 2 * self.live + HOLES_MAX {
-            self.entries.retain(|entry| entry.stored.is_some());
-        }
-        if self.entries.capacity() > 1024 && self.entries.len() < self.entries.capacity() / 8 {
-            self.entries.shrink_to(2 * self.entries.len());
-        }
-        self.count();
+        Taken { number, id_hash, origin, stored }
     }
 
     /// Takes out all up to and including a number, the oldest first, but no more than `count_max`.
     pub fn take_through(&mut self, number: u64, count_max: usize) -> TakenOnes {
         let mut taken = TakenOnes::new();
-        while taken.len() < count_max && self.entries.front().is_some_and(|entry| entry.number <= number) {
-            taken.extend(self.entries.pop_front().and_then(|mut entry| Self::empty(&mut entry)));
+        while taken.len() < count_max
+            && self.entries.front().is_some_and(|entry| entry.number <= number)
+            && let Some(entry) = self.entries.pop_front()
+        {
+            taken.push(self.forget(entry));
         }
-        taken.iter().for_each(|taken| self.forget(taken));
-        self.tidy();
+        self.count();
         taken
     }
 
@@ -175,15 +157,10 @@ impl Unacked {
     /// The numbers of the newest ones, no more than `count_max`, and the hashes of their `message-id`s; in their order.
     #[must_use]
     pub fn newest(&self, count_max: usize) -> Vec<(u64, u64)> {
-        let newest_first = self.entries.iter().rev().filter(|entry| entry.stored.is_some()).take(count_max);
+        let newest_first = self.entries.iter().rev().take(count_max);
         let mut found: Vec<_> = newest_first.map(|entry| (entry.number, entry.id_hash)).collect();
         found.reverse();
         found
-    }
-
-    fn empty(entry: &mut Entry) -> Option<Taken> {
-        let stored = entry.stored.take()?;
-        Some(Taken { number: entry.number, id_hash: entry.id_hash, origin: entry.origin, stored })
     }
 
     /// The oldest delivery: its number, and when it was made.
@@ -218,9 +195,9 @@ mod tests {
         assert_eq!((unacked.number_of(1006), unacked.number_of(1007)), (Some(6), None));
         let through: Vec<u64> =
             unacked.take_through(8, usize::MAX).iter().map(|taken| taken.number).collect();
-        assert_eq!((through, unacked.live, unacked.oldest()), (vec![5, 6, 8], 1, Some((9, 9))));
+        assert_eq!((through, unacked.len(), unacked.oldest()), (vec![5, 6, 8], 1, Some((9, 9))));
         assert!(unacked.pop().is_some() && unacked.pop().is_none());
-        assert!(unacked.live == 0 && unacked.oldest().is_none());
+        assert!(unacked.len() == 0 && unacked.oldest().is_none());
     }
 
     #[test]
@@ -239,6 +216,15 @@ mod tests {
     }
 
     #[test]
+    fn many_in_flight_have_room_for_a_page_more() {
+        let page = PagedDeque::<Entry>::PAGE;
+        for count in [2 * page + 1, 64 * page + 1] {
+            let unacked = filled(0..count as u64);
+            assert!(unacked.entries.capacity() <= count + page);
+        }
+    }
+
+    #[test]
     fn the_oldest_stands_in_front_however_those_before_it_went() {
         let mut unacked = filled(0..10);
         assert!(unacked.take(4).is_some() && unacked.take(5).is_some());
@@ -247,10 +233,10 @@ mod tests {
     }
 
     #[test]
-    fn holes_do_not_pile_up_behind_one_that_is_never_acknowledged() {
+    fn nothing_piles_up_behind_one_that_is_never_acknowledged() {
         let mut unacked = filled(0..10_000);
         (1..10_000).for_each(|number| assert!(unacked.take(number).is_some()));
-        assert_eq!((unacked.live, unacked.holds(0), unacked.oldest()), (1, true, Some((0, 0))));
-        assert!(unacked.entries.len() <= 2 + HOLES_MAX);
+        assert_eq!((unacked.len(), unacked.holds(0), unacked.oldest()), (1, true, Some((0, 0))));
+        assert!(unacked.entries.capacity() <= PagedDeque::<Entry>::PAGE);
     }
 }

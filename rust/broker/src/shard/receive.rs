@@ -186,7 +186,8 @@ impl Shard {
         let Some(mut flight) = conn.flight.take() else { return };
         let passed = conn.outbox.take_passed();
         let mut note: Option<(SubscriptionKey, ShardId, Progress)> = None;
-        for written in flight.writing.drain(..passed) {
+        for _ in 0..passed {
+            let Some(written) = flight.writing.pop_front() else { break };
             let settled = u64::from(written.stored.is_some());
             written.stored.iter().for_each(|stored| self.home.forget(stored));
             let progress = Progress {
@@ -212,9 +213,6 @@ impl Shard {
         }
         self.report_written(note);
         if let Some(conn) = self.conns.get_mut(key) {
-            if flight.writing.is_empty() && flight.writing.capacity() > 256 {
-                flight.writing = Default::default();
-            }
             conn.flight = Some(flight);
         }
     }
@@ -234,7 +232,9 @@ impl Shard {
     /// `None`) were not sent.
     pub(super) fn give_back_unwritten(&mut self, flight: &mut Flight, frames: Option<usize>) {
         let kept = flight.writing.len() - frames.unwrap_or(flight.writing.len()).min(flight.writing.len());
-        for written in flight.writing.drain(kept..) {
+        while flight.writing.len() > kept
+            && let Some(written) = flight.writing.pop_back()
+        {
             if let Some(stored) = written.stored {
                 self.tell(written.origin.home, QueueMail::GiveBack(written.origin, stored, GivenBack::Lost));
             }

@@ -1,0 +1,360 @@
+//! A double-ended queue that grows and shrinks page by page.
+//!
+//! One that is a single block doubles and moves all it has, in one turn: with a million messages that takes tens of
+//! milliseconds, and twice the memory meanwhile. Here no step moves more than a page of items, also where one leaves
+//! from the middle, so that nobody has to leave holes there. Short ones, which nearly all are, are a `VecDeque`.
+
+use std::collections::VecDeque;
+use std::mem::{size_of, take};
+
+/// Bytes of a page, at most: so many are moved in a microsecond.
+const PAGE_BYTES: usize = 32 << 10;
+/// Pages of which the list of them always has room.
+const KEPT_PAGES: usize = 64;
+
+/// Items in order, in pages of [`PagedDeque::PAGE`].
+#[derive(Debug)]
+pub enum PagedDeque<T> {
+    /// No more than a page.
+    Short(VecDeque<T>),
+    /// More than one page.
+    Long(Box<Long<T>>),
+}
+
+/// The pages of a long one.
+#[derive(Debug)]
+pub struct Long<T> {
+    /// At least two, none of them empty.
+    pages: VecDeque<VecDeque<T>>,
+    len: usize,
+}
+
+impl<T> Default for PagedDeque<T> {
+    fn default() -> Self {
+        PagedDeque::Short(VecDeque::new())
+    }
+}
+
+impl<T> PagedDeque<T> {
+    /// Items of a page: a power of two, so that a short one that doubles ends with a page.
+    pub const PAGE: usize = 1 << (PAGE_BYTES / size_of::<T>()).ilog2();
+
+    /// How many there are.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            PagedDeque::Short(page) => page.len(),
+            PagedDeque::Long(long) => long.len,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        matches!(self, PagedDeque::Short(page) if page.is_empty())
+    }
+
+    /// For how many it has room, about.
+    #[must_use]
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        match self {
+            PagedDeque::Short(page) => page.capacity(),
+            PagedDeque::Long(long) => long.pages.len() * Self::PAGE,
+        }
+    }
+
+    /// Adds one behind all others.
+    #[inline]
+    pub fn push_back(&mut self, item: T) {
+        match self {
+            PagedDeque::Short(page) if page.len() < Self::PAGE => page.push_back(item),
+            PagedDeque::Short(page) => {
+                let pages = VecDeque::from([take(page), Self::page_of(item)]);
+                *self = PagedDeque::Long(Box::new(Long { pages, len: Self::PAGE + 1 }));
+            }
+            PagedDeque::Long(long) => {
+                long.len += 1;
+                match long.pages.back_mut() {
+                    Some(last) if last.len() < Self::PAGE => last.push_back(item),
+                    _ => long.pages.push_back(Self::page_of(item)),
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn page_of(item: T) -> VecDeque<T> {
+        let mut page = VecDeque::with_capacity(Self::PAGE);
+        page.push_back(item);
+        page
+    }
+
+    /// The first one.
+    #[must_use]
+    #[inline]
+    pub fn front(&self) -> Option<&T> {
+        match self {
+            PagedDeque::Short(page) => page.front(),
+            PagedDeque::Long(long) => long.pages.front()?.front(),
+        }
+    }
+
+    /// The last one.
+    #[must_use]
+    #[inline]
+    pub fn back(&self) -> Option<&T> {
+        match self {
+            PagedDeque::Short(page) => page.back(),
+            PagedDeque::Long(long) => long.pages.back()?.back(),
+        }
+    }
+
+    /// The last one, to be changed.
+    #[inline]
+    pub fn back_mut(&mut self) -> Option<&mut T> {
+        match self {
+            PagedDeque::Short(page) => page.back_mut(),
+            PagedDeque::Long(long) => long.pages.back_mut()?.back_mut(),
+        }
+    }
+
+    /// Takes the first one.
+    #[inline]
+    pub fn pop_front(&mut self) -> Option<T> {
+        match self {
+            PagedDeque::Short(page) => page.pop_front(),
+            PagedDeque::Long(long) => {
+                long.len -= 1;
+                let first = long.pages.front_mut()?;
+                let item = first.pop_front();
+                if first.is_empty() {
+                    self.drop_page(0);
+                }
+                item
+            }
+        }
+    }
+
+    /// Takes the last one.
+    #[inline]
+    pub fn pop_back(&mut self) -> Option<T> {
+        match self {
+            PagedDeque::Short(page) => page.pop_back(),
+            PagedDeque::Long(long) => {
+                long.len -= 1;
+                let at = long.pages.len() - 1;
+                let item = long.pages[at].pop_back();
+                if long.pages[at].is_empty() {
+                    self.drop_page(at);
+                }
+                item
+            }
+        }
+    }
+
+    /// Removes a page without items, and the room of the list of pages that many have left.
+    #[cold]
+    fn drop_page(&mut self, at: usize) {
+        let PagedDeque::Long(long) = self else { return };
+        let pages = &mut long.pages;
+        pages.remove(at);
+        if pages.capacity() > KEPT_PAGES && pages.len() < pages.capacity() / 8 {
+            pages.shrink_to(2 * pages.len());
+        }
+        if pages.len() == 1 {
+            *self = PagedDeque::Short(pages.pop_front().unwrap_or_default());
+        }
+    }
+
+    /// Where the item with this key stands: page and place there. Items are sorted by `key_of`.
+    fn find<K: Ord>(&self, key: &K, key_of: impl Fn(&T) -> K) -> Option<(usize, usize)> {
+        match self {
+            PagedDeque::Short(page) => Some((0, page.binary_search_by(|item| key_of(item).cmp(key)).ok()?)),
+            PagedDeque::Long(long) => {
+                let ends_before = |page: &VecDeque<T>| page.back().is_some_and(|last| key_of(last) < *key);
+                let at = long.pages.partition_point(ends_before);
+                let page = long.pages.get(at)?;
+                Some((at, page.binary_search_by(|item| key_of(item).cmp(key)).ok()?))
+            }
+        }
+    }
+
+    /// Whether there is one with this key; items are sorted by `key_of`.
+    #[must_use]
+    pub fn contains_key<K: Ord>(&self, key: &K, key_of: impl Fn(&T) -> K) -> bool {
+        self.find(key, key_of).is_some()
+    }
+
+    /// Takes the one with this key out, wherever it stands; items are sorted by `key_of`.
+    pub fn remove_key<K: Ord>(&mut self, key: &K, key_of: impl Fn(&T) -> K) -> Option<T> {
+        let (page, at) = self.find(key, key_of)?;
+        match self {
+            PagedDeque::Short(page) => page.remove(at),
+            PagedDeque::Long(long) => {
+                long.len -= 1;
+                let item = long.pages[page].remove(at);
+                self.tidy(page);
+                item
+            }
+        }
+    }
+
+    /// One has left this page: pages of which little is used become one.
+    fn tidy(&mut self, at: usize) {
+        let PagedDeque::Long(long) = self else { return };
+        let pages = &mut long.pages;
+        if pages[at].is_empty() {
+            return self.drop_page(at);
+        }
+        let fit = |first: usize| pages[first].len() + pages[first + 1].len() <= Self::PAGE / 2;
+        let mut neighbours = at.saturating_sub(1)..(at + 1).min(pages.len() - 1);
+        let Some(first) = neighbours.find(|first| fit(*first)) else { return };
+        let mut next = take(&mut pages[first + 1]);
+        pages[first].append(&mut next);
+        self.drop_page(first + 1);
+    }
+
+    fn pages(&self) -> (&[VecDeque<T>], &[VecDeque<T>]) {
+        match self {
+            PagedDeque::Short(page) => (std::slice::from_ref(page), &[]),
+            PagedDeque::Long(long) => long.pages.as_slices(),
+        }
+    }
+
+    /// All of them in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
+        let (first, second) = self.pages();
+        first.iter().chain(second).flatten()
+    }
+
+    /// Gives the room of one without items back.
+    pub fn shrink(&mut self) {
+        if let PagedDeque::Short(page) = self {
+            page.shrink_to_fit();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    use super::*;
+
+    /// An item of which a page has few.
+    #[derive(Debug)]
+    struct Wide {
+        key: u64,
+        _rest: [u64; 511],
+    }
+
+    type Items = PagedDeque<Wide>;
+
+    fn wide(key: u64) -> Wide {
+        Wide { key, _rest: [0; 511] }
+    }
+
+    fn key_of(item: &Wide) -> u64 {
+        item.key
+    }
+
+    /// Where each item stands in memory.
+    fn places(items: &Items) -> HashMap<u64, *const Wide> {
+        items.iter().map(|item| (item.key, &raw const *item)).collect()
+    }
+
+    /// How many of those that were there before, and are, have moved.
+    fn moved(before: &HashMap<u64, *const Wide>, items: &Items) -> usize {
+        items
+            .iter()
+            .filter(|item| before.get(&item.key).is_some_and(|place| *place != &raw const **item))
+            .count()
+    }
+
+    #[test]
+    fn an_empty_one_is_no_larger_than_a_vecdeque() {
+        assert_eq!(size_of::<PagedDeque<[u64; 11]>>(), size_of::<VecDeque<[u64; 11]>>());
+        assert_eq!((Items::PAGE, PagedDeque::<[u64; 11]>::PAGE, PagedDeque::<u64>::PAGE), (8, 256, 4096));
+        assert_eq!(Items::default().capacity(), 0);
+    }
+
+    #[test]
+    fn a_short_one_has_room_for_few() {
+        let mut items = PagedDeque::default();
+        items.push_back([0_u64; 11]);
+        assert!(items.capacity() <= 4);
+        assert!(items.pop_back().is_some() && items.is_empty());
+        items.shrink();
+        assert_eq!(items.capacity(), 0);
+    }
+
+    #[test]
+    fn no_step_moves_more_than_a_page_however_many_there_are() {
+        let mut items = Items::default();
+        for key in 0..50 * Items::PAGE as u64 {
+            let before = places(&items);
+            items.push_back(wide(key));
+            assert!(moved(&before, &items) <= Items::PAGE);
+        }
+        for round in 0..40 * Items::PAGE as u64 {
+            let before = places(&items);
+            let taken = match round % 4 {
+                0 => items.pop_front(),
+                1 => items.pop_back(),
+                _ => items.remove_key(&(round * 7919 % 400), key_of).or_else(|| items.pop_front()),
+            };
+            assert!(taken.is_some() && moved(&before, &items) <= Items::PAGE);
+        }
+    }
+
+    #[test]
+    fn pages_that_a_crowd_has_left_are_given_back() {
+        let count = 1000 * Items::PAGE as u64;
+        let mut items = Items::default();
+        (0..count).for_each(|key| items.push_back(wide(key)));
+        (0..count).filter(|key| key % 100 != 0).for_each(|key| _ = items.remove_key(&key, key_of));
+        assert_eq!(items.len(), count as usize / 100);
+        assert!(items.capacity() <= 4 * items.len() + 2 * Items::PAGE, "{}", items.capacity());
+        while items.len() > 1 {
+            items.pop_front();
+        }
+        assert!(matches!(items, PagedDeque::Short(_)) && items.capacity() <= Items::PAGE);
+    }
+
+    proptest! {
+        /// Beside a `VecDeque`: the same items in the same order, in pages that are not sparse.
+        #[test]
+        fn it_is_as_a_vecdeque(steps in prop::collection::vec((0_u8..8, any::<Index>()), 1..1500), pushes in 1_u8..8) {
+            let (mut items, mut model) = (Items::default(), VecDeque::new());
+            for (key, (which, index)) in (0_u64..).zip(steps) {
+                let before = places(&items);
+                if which < pushes || model.is_empty() {
+                    items.push_back(wide(2 * key));
+                    model.push_back(2 * key);
+                } else if which % 3 == 0 {
+                    prop_assert_eq!(items.pop_front().map(|item| item.key), model.pop_front());
+                } else if which % 7 == 0 {
+                    prop_assert_eq!(items.pop_back().map(|item| item.key), model.pop_back());
+                } else {
+                    let key = model.remove(index.index(model.len())).expect("an item");
+                    prop_assert!(items.contains_key(&key, key_of) && !items.contains_key(&(key + 1), key_of));
+                    prop_assert_eq!(items.remove_key(&key, key_of).map(|item| item.key), Some(key));
+                    prop_assert!(items.remove_key(&key, key_of).is_none());
+                }
+                prop_assert!(moved(&before, &items) <= Items::PAGE);
+                prop_assert_eq!((items.len(), items.is_empty()), (model.len(), model.is_empty()));
+                prop_assert_eq!(items.front().map(key_of), model.front().copied());
+                prop_assert_eq!(items.back().map(key_of), model.back().copied());
+                prop_assert!(items.capacity() <= 4 * items.len() + 4 * Items::PAGE);
+            }
+            prop_assert!(items.iter().map(key_of).eq(model.iter().copied()));
+            prop_assert!(items.iter().rev().map(key_of).eq(model.into_iter().rev()));
+        }
+    }
+}
