@@ -180,3 +180,36 @@ fn what_a_subscription_had_no_credit_for_waits_for_the_next_one() {
         assert!((5 - writers..=5).contains(&messages(&next)), "{} of 6", messages(&next));
     }
 }
+
+#[test]
+fn a_subscription_gets_its_past_though_what_its_connection_was_owed_is_not_wanted_any_more() {
+    for has_left in [true, false] {
+        let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, ..Config::default() });
+        keep(&mut broker, 1, 1, "retain:set\n");
+        let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+        reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+        broker.run();
+        let send = format!("SEND\ndestination:/topic/a\nttl:100\n\n{}\0", "x".repeat(1000));
+        for _ in 0..20 {
+            publisher.say(send.repeat(5).as_bytes());
+            broker.run();
+        }
+        drop(publisher);
+        broker.run();
+        assert!(!broker.seats[0].shard.fan_outs.is_empty(), "its outbox is full, and it is owed a copy");
+        let receipt = reader.ask();
+        reader.say(format!("SUBSCRIBE\nid:1\ndestination:/topic/r/>\nreceipt:{receipt}\n\n\0").as_bytes());
+        if has_left {
+            let receipt = reader.ask();
+            reader.say(format!("UNSUBSCRIBE\nid:0\nreceipt:{receipt}\n\n\0").as_bytes());
+        } else {
+            broker.pass(200);
+        }
+        broker.run();
+        reader.read(usize::MAX);
+        broker.run();
+        // Nothing makes the socket ready again: what was written is not read before all is there.
+        reader.read(usize::MAX);
+        reader.check_answers();
+    }
+}

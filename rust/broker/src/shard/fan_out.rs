@@ -300,7 +300,7 @@ impl Shard {
         self.hand_out();
         let tight = self.is_out_of_memory();
         let Some(mut deferred) = self.conns.get_mut(key).and_then(|conn| conn.deferred.take()) else {
-            return;
+            return self.pull_soon(key);
         };
         deferred.is_listed = false;
         let mut prepared = None;
@@ -319,6 +319,7 @@ impl Shard {
             if conn.full_since_ms.is_some() {
                 self.note_progress(key);
             }
+            self.pull_soon(key); // none of it may have been wanted any more, and then no write follows
             return self.note_owed(key);
         }
         if has_room {
