@@ -66,6 +66,37 @@ impl<T> PagedDeque<T> {
         }
     }
 
+    /// The one at this place, to be changed; none was ever taken out by its key.
+    pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        match self {
+            PagedDeque::Short(page) => page.get_mut(at),
+            PagedDeque::Long(long) => {
+                let (page, at) = Self::place_of(at, long.pages.front()?.len());
+                long.pages.get_mut(page)?.get_mut(at)
+            }
+        }
+    }
+
+    /// The one at this place; none was ever taken out by its key.
+    #[must_use]
+    pub fn get(&self, at: usize) -> Option<&T> {
+        match self {
+            PagedDeque::Short(page) => page.get(at),
+            PagedDeque::Long(long) => {
+                let (page, at) = Self::place_of(at, long.pages.front()?.len());
+                long.pages.get(page)?.get(at)
+            }
+        }
+    }
+
+    /// Page and place there: all pages but the first and the last are full.
+    fn place_of(at: usize, in_first: usize) -> (usize, usize) {
+        match at.checked_sub(in_first) {
+            None => (0, at),
+            Some(behind) => (1 + behind / Self::PAGE, behind % Self::PAGE),
+        }
+    }
+
     /// Adds one behind all others.
     #[inline]
     pub fn push_back(&mut self, item: T) {
@@ -330,14 +361,25 @@ mod tests {
     proptest! {
         /// Beside a `VecDeque`: the same items in the same order, in pages that are not sparse.
         #[test]
-        fn it_is_as_a_vecdeque(steps in prop::collection::vec((0_u8..8, any::<Index>()), 1..1500), pushes in 1_u8..8) {
+        fn it_is_as_a_vecdeque(
+            steps in prop::collection::vec((0_u8..8, any::<Index>()), 1..1500),
+            pushes in 1_u8..8,
+            is_fifo in any::<bool>(),
+        ) {
             let (mut items, mut model) = (Items::default(), VecDeque::new());
             for (key, (which, index)) in (0_u64..).zip(steps) {
                 let before = places(&items);
+                let pages_are_full = is_fifo && !model.is_empty();
+                if pages_are_full {
+                    let at = index.index(model.len());
+                    prop_assert_eq!(items.get(at).map(key_of), model.get(at).copied());
+                    prop_assert_eq!(items.get_mut(at).map(|item| item.key), model.get(at).copied());
+                    prop_assert!(items.get(model.len()).is_none() && items.get_mut(model.len()).is_none());
+                }
                 if which < pushes || model.is_empty() {
                     items.push_back(wide(2 * key));
                     model.push_back(2 * key);
-                } else if which % 3 == 0 {
+                } else if which % 3 == 0 || is_fifo {
                     prop_assert_eq!(items.pop_front().map(|item| item.key), model.pop_front());
                 } else if which % 7 == 0 {
                     prop_assert_eq!(items.pop_back().map(|item| item.key), model.pop_back());

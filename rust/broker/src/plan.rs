@@ -6,6 +6,7 @@ use hashbrown::HashTable;
 
 use crate::ids::ShardId;
 use crate::options::Retain;
+use crate::paged_deque::PagedDeque;
 use crate::queue::mail::Need;
 use crate::queue::stored::Stored;
 
@@ -28,21 +29,25 @@ pub enum Place {
     },
 }
 
+/// What one home is to keep room for.
+pub type Needs = PagedDeque<Need>;
+
 /// The places of a transaction's operations, in their order.
 #[derive(Debug)]
 pub struct Plan {
     hasher: foldhash::fast::RandomState,
-    homes: Vec<(ShardId, Vec<Need>)>,
-    /// Needs by name and kind.
-    needs: HashTable<(u32, u32)>,
-    places: Vec<Place>,
+    homes: Vec<(ShardId, Needs)>,
+    /// Needs by name and kind, each with its hash: whoever moves them need not look at names.
+    needs: HashTable<(u64, u32, u32)>,
+    /// Of operations that have not taken effect.
+    places: PagedDeque<Place>,
 }
 
 impl Plan {
     /// A plan of nothing.
     #[must_use]
     pub fn new(hasher: foldhash::fast::RandomState) -> Self {
-        Plan { hasher, homes: Vec::new(), needs: HashTable::new(), places: Vec::new() }
+        Plan { hasher, homes: Vec::new(), needs: HashTable::new(), places: PagedDeque::default() }
     }
 
     /// How many operations it has: the next one to be added.
@@ -53,14 +58,14 @@ impl Plan {
 
     /// Adds an ACK or NACK.
     pub fn add_ack(&mut self) {
-        self.places.push(Place::Here);
+        self.places.push_back(Place::Here);
     }
 
     /// Adds a message to a queue, for which its home keeps room, or (not `kept`) to anything else that is no topic.
     pub fn add_queued(&mut self, home: ShardId, stored: &Stored, kept: bool) {
         let home = self.home(home);
         let need = kept.then(|| self.need(home, stored, false));
-        self.places.push(Place::Home { home, need });
+        self.places.push_back(Place::Home { home, need });
     }
 
     /// Adds a message to a topic.
@@ -69,12 +74,12 @@ impl Plan {
             let home = self.home(home);
             (home, (retain == Retain::Set).then(|| self.need(home, stored, true)))
         });
-        self.places.push(Place::Topic { retained });
+        self.places.push_back(Place::Topic { retained });
     }
 
     fn home(&mut self, home: ShardId) -> u32 {
         let at = self.homes.iter().position(|(at, _)| *at == home).unwrap_or_else(|| {
-            self.homes.push((home, Vec::new()));
+            self.homes.push((home, Needs::default()));
             self.homes.len() - 1
         });
         at as u32
@@ -84,22 +89,26 @@ impl Plan {
         let (name, bytes) = (stored.destination(), stored.size() as u64);
         let (homes, hasher) = (&mut self.homes, &self.hasher);
         let hash = hasher.hash_one((name, retained));
-        let named = |&(home, need): &(u32, u32)| {
-            let need = &homes[home as usize].1[need as usize];
-            *need.name == *name && need.retained == retained
+        let named = |&(own, home, need): &(u64, u32, u32)| {
+            let need = homes[home as usize].1.get(need as usize);
+            own == hash && need.is_some_and(|need| *need.name == *name && need.retained == retained)
         };
-        if let Some(&(home, at)) = self.needs.find(hash, named) {
-            let need = &mut homes[home as usize].1[at as usize];
-            need.count += 1;
-            need.bytes += bytes;
+        if let Some(&(_, home, at)) = self.needs.find(hash, named) {
+            if let Some(need) = homes[home as usize].1.get_mut(at as usize) {
+                need.count += 1;
+                need.bytes += bytes;
+            }
             return at;
         }
         let at = homes[home as usize].1.len() as u32;
-        homes[home as usize].1.push(Need { name: name.into(), retained, count: 1, bytes, ..Need::default() });
-        self.needs.insert_unique(hash, (home, at), |&(home, at)| {
-            let need = &homes[home as usize].1[at as usize];
-            hasher.hash_one((&*need.name, need.retained))
+        homes[home as usize].1.push_back(Need {
+            name: name.into(),
+            retained,
+            count: 1,
+            bytes,
+            ..Need::default()
         });
+        self.needs.insert_unique(hash, (hash, home, at), |&(hash, ..)| hash);
         at
     }
 
@@ -109,16 +118,21 @@ impl Plan {
     }
 
     /// What each home is to keep room for; those that have to keep none are left out.
-    pub fn take_needs(&mut self) -> Vec<(ShardId, Vec<Need>)> {
+    pub fn take_needs(&mut self) -> Vec<(ShardId, Needs)> {
         self.needs = HashTable::new();
         let taken = self.homes.iter_mut().map(|(home, needs)| (*home, std::mem::take(needs)));
         taken.filter(|(_, needs)| !needs.is_empty()).collect()
     }
 
-    /// The place of an operation.
+    /// The place of the first operation that has not taken effect.
     #[must_use]
-    pub fn place(&self, operation: usize) -> Place {
-        self.places[operation]
+    pub fn next_place(&self) -> Place {
+        self.places.front().copied().unwrap_or(Place::Here)
+    }
+
+    /// That operation takes effect.
+    pub fn take_place(&mut self) -> Place {
+        self.places.pop_front().unwrap_or(Place::Here)
     }
 
     /// Bytes that it occupies, about.
@@ -153,7 +167,7 @@ mod tests {
         }
         plan.add_queued(ShardId(2), &stored("#jobs"), false);
         plan.add_ack();
-        let places: Vec<Place> = (0..plan.len()).map(|at| plan.place(at)).collect();
+        let places: Vec<Place> = plan.places.iter().copied().collect();
         let (a, c) = (Some(0), Some(1));
         assert_eq!(places[0], Place::Home { home: 0, need: a });
         assert_eq!(places[2..4], [Place::Home { home: 0, need: a }, Place::Home { home: 0, need: c }]);
@@ -172,9 +186,12 @@ mod tests {
         let mut plan = plan();
         plan.add_topic(ShardId(3), &stored("/topic/a"), Some(Retain::Set));
         plan.add_topic(ShardId(3), &stored("/topic/a"), Some(Retain::Remove));
-        assert_eq!(plan.place(0), Place::Topic { retained: Some((0, Some(0))) });
-        assert_eq!(plan.place(1), Place::Topic { retained: Some((0, None)) });
+        let set = Place::Topic { retained: Some((0, Some(0))) };
+        assert_eq!((plan.next_place(), plan.take_place()), (set, set));
+        assert_eq!(plan.take_place(), Place::Topic { retained: Some((0, None)) });
         let needs = plan.take_needs();
-        assert!(needs.len() == 1 && needs[0].1.len() == 1 && needs[0].1[0].retained);
+        assert!(
+            needs.len() == 1 && needs[0].1.len() == 1 && needs[0].1.front().is_some_and(|need| need.retained)
+        );
     }
 }

@@ -6,6 +6,7 @@ use stompica_proto::error::Code;
 
 use crate::ids::ShardId;
 use crate::options::Retain;
+use crate::paged_deque::PagedDeque;
 use crate::plan::Plan;
 use crate::queue::SubscriptionKey;
 use crate::queue::stored::Stored;
@@ -55,7 +56,7 @@ pub struct Commit {
     /// Names it, here and at all homes.
     pub token: u64,
     /// What is to be done.
-    pub operations: Vec<Operation>,
+    pub operations: PagedDeque<Operation>,
     /// Where, as far as its operations have been checked.
     pub plan: Plan,
     /// The RECEIPT asked for.
@@ -82,7 +83,7 @@ pub enum Committing {
 #[derive(Debug)]
 struct Open {
     id: Box<[u8]>,
-    operations: Vec<Operation>,
+    operations: PagedDeque<Operation>,
     bytes: usize,
 }
 
@@ -106,7 +107,7 @@ impl Transactions {
             let what = format!("is one more than max_transactions={open_max}");
             return Err(error(Code::TransactionCount, id, &what));
         }
-        self.open.push(Open { id: id.into(), operations: Vec::new(), bytes: 0 });
+        self.open.push(Open { id: id.into(), operations: PagedDeque::default(), bytes: 0 });
         Ok(())
     }
 
@@ -123,7 +124,7 @@ impl Transactions {
         }
         self.bytes += bytes;
         self.open[at].bytes += bytes;
-        self.open[at].operations.push(operation);
+        self.open[at].operations.push_back(operation);
         Ok(())
     }
 
@@ -137,10 +138,15 @@ impl Transactions {
     ///
     /// # Errors
     /// `E-TX-UNKNOWN`.
-    pub fn end(&mut self, id: &[u8]) -> Result<Vec<Operation>, ProtocolError> {
+    pub fn end(&mut self, id: &[u8]) -> Result<PagedDeque<Operation>, ProtocolError> {
         let ended = self.open.remove(self.find(id)?);
         self.bytes -= ended.bytes;
         Ok(ended.operations)
+    }
+
+    /// Ends all; returns what was kept in each.
+    pub fn end_all(self) -> impl Iterator<Item = PagedDeque<Operation>> {
+        self.open.into_iter().map(|open| open.operations)
     }
 
     fn find(&self, id: &[u8]) -> Result<usize, ProtocolError> {
@@ -175,6 +181,18 @@ mod tests {
     fn send(body: &[u8]) -> Operation {
         let message = Message { destination: b"/t", id: b"", sender: 0, headers: b"", plain: true, body };
         Operation::Send(Stored::new(&message), None)
+    }
+
+    #[test]
+    fn a_large_transaction_has_room_for_a_page_more() {
+        let page = PagedDeque::<Operation>::PAGE;
+        let mut transactions = Transactions::default();
+        transactions.begin(b"a", 1).expect("the first");
+        for count in 1..=64 * page + 1 {
+            transactions.add(b"a", send(b""), usize::MAX).expect("within the limit");
+            let room = transactions.held_bytes() / size_of::<Operation>();
+            assert!(count <= page || room <= count + page, "{room} for {count}");
+        }
     }
 
     #[test]

@@ -65,6 +65,50 @@ fn send_beside_a_transaction(shards: usize, subscriber: usize, count: usize) -> 
     most
 }
 
+/// Opens a transaction of very many messages and ends it without effect. Returns the turns until they are forgotten, and the
+/// most that were forgotten in one.
+fn forget_a_transaction(end: impl FnOnce(Client) -> Option<Client>) -> (usize, i64) {
+    const COUNT: usize = 60_000;
+    let mut broker = broker(Config { writers: 1, heartbeat_ms: (0, 0), ..Config::default() });
+    let mut publisher = connect(&mut broker, 0);
+    let before = broker.left().stored_bytes;
+    publisher.say(b"BEGIN\ntransaction:t\n\n\0");
+    for _ in 0..COUNT / 100 {
+        publisher.say("SEND\ndestination:/queue/a\ntransaction:t\n\n\0".repeat(100).as_bytes());
+        talk(&mut broker, &mut publisher);
+    }
+    let held = broker.left().stored_bytes - before;
+    assert!(held > 100 * COUNT as i64);
+    let publisher = end(publisher);
+    let (mut turns, mut most) = (0, 0);
+    while broker.left().stored_bytes - before > held / 100 && turns < 1000 {
+        let at_first = broker.left().stored_bytes;
+        broker.turn(0);
+        turns += 1;
+        most = most.max(at_first - broker.left().stored_bytes);
+    }
+    drop(publisher);
+    (turns, most * COUNT as i64 / held)
+}
+
+#[test]
+fn a_large_transaction_that_is_aborted_is_forgotten_over_several_turns() {
+    let (turns, most) = forget_a_transaction(|mut client| {
+        client.say(b"ABORT\ntransaction:t\n\n\0");
+        Some(client)
+    });
+    assert!((3..100).contains(&turns) && most <= 25_000, "{most} in one of {turns} turns");
+}
+
+#[test]
+fn a_large_transaction_whose_connection_ends_is_forgotten_over_several_turns() {
+    let (turns, most) = forget_a_transaction(|client| {
+        drop(client);
+        None
+    });
+    assert!((3..100).contains(&turns) && most <= 25_000, "{most} in one of {turns} turns");
+}
+
 #[test]
 fn a_transaction_to_one_topic_takes_effect_over_several_turns_and_nobody_waits_for_it() {
     let most = send_beside_a_transaction(1, 0, 45_000);

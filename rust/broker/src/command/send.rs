@@ -14,6 +14,7 @@ use crate::fan_out::FanOutKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::options::{self, Retain, SendOptions};
+use crate::paged_deque::PagedDeque;
 use crate::queue::mail::QueueMail;
 use crate::queue::stored::Stored;
 use crate::router::Destination;
@@ -155,8 +156,9 @@ impl Shard {
         message.id = &id;
         if options.retain == Some(Retain::Set) && self.is_full_of_retained() {
             // Its home has to say whether this is a new value of a known topic; nothing takes effect before.
-            let operation = Operation::Send(Stored::with_options(&message, &options), options.retain);
-            return Ok(self.commit_operations(key, vec![operation], frame));
+            let mut operations = PagedDeque::default();
+            operations.push_back(Operation::Send(Stored::with_options(&message, &options), options.retain));
+            return Ok(self.commit_operations(key, operations, frame));
         }
         if to.kind.is_topic() {
             return Ok(self.send_to_topic(key, &message, to, &reach, &options, sent.receipt));

@@ -15,7 +15,9 @@ impl Shard {
 
     pub(super) fn abort(&mut self, key: ConnKey, id: &[u8]) -> Result<(), ProtocolError> {
         let Some(conn) = self.conns.get_mut(key) else { return Ok(()) };
-        conn.transactions.get_or_insert_default().end(id).map(drop)
+        let operations = conn.transactions.get_or_insert_default().end(id)?;
+        self.discard_operations(operations);
+        Ok(())
     }
 
     /// Keeps a frame until COMMIT.

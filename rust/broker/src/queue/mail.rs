@@ -12,6 +12,7 @@ use super::{ConsumerKey, QueueKey, QueueKind, Subscriber, SubscriptionKey};
 use crate::diag::Query;
 use crate::diag::part::Report;
 use crate::ids::ConnKey;
+use crate::paged_deque::PagedDeque;
 
 /// What a subscription consumes.
 #[derive(Debug)]
@@ -134,11 +135,11 @@ pub enum QueueMail {
     /// That was all that a home holds for a new subscription.
     BacklogEnd(SubscriptionKey),
     /// Keep room for a transaction; its token names it.
-    Prepare(Vec<Need>, Asker),
+    Prepare(PagedDeque<Need>, Asker),
     /// The room that was kept is not needed.
     Cancel(u64),
     /// The messages of a transaction that was prepared under this token.
-    Commit(Vec<Placed>, u64, Asker),
+    Commit(PagedDeque<Placed>, u64, Asker),
     /// A durable subscription ends.
     EndDurable(Box<[u8]>, Asker, Box<Offender>),
     /// Memory is short: would a message to this name be handed on at once?

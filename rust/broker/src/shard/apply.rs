@@ -4,7 +4,7 @@
 //! is out, another shard has too much mail or a receiver's outbox is full. So what it takes is bounded by one message;
 //! and it waits as SENDs do, but for `publish_timeout`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use stompica_proto::session::AckMode;
 
@@ -15,6 +15,7 @@ use super::parking::{Pause, Question};
 use crate::fan_out::FanOutKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::options::Retain;
+use crate::paged_deque::PagedDeque;
 use crate::plan::{Place, Plan};
 use crate::queue::SubscriptionKey;
 use crate::queue::mail::{Placed, QueueMail};
@@ -28,14 +29,14 @@ use crate::tx::{Commit, Operation, Verdict};
 pub(super) struct Applying {
     key: ConnKey,
     token: u64,
-    /// With their numbers in the plan.
-    operations: VecDeque<(usize, Operation)>,
+    /// The plan has the place of each.
+    operations: PagedDeque<Operation>,
     /// ACKs and NACKs take effect last, since one may cover very many deliveries.
-    acks: VecDeque<(SubscriptionKey, u64, Verdict)>,
+    acks: PagedDeque<(SubscriptionKey, u64, Verdict)>,
     plan: Plan,
     receipt: Option<Box<[u8]>>,
     /// For each home of the plan, what goes there.
-    out: Vec<(ShardId, Vec<Placed>)>,
+    out: Vec<(ShardId, PagedDeque<Placed>)>,
     obstacle: Option<Obstacle>,
     late: LateOnes,
 }
@@ -59,9 +60,8 @@ pub(super) type LateOnes = BTreeMap<SubscriptionKey, (AckMode, Box<Receiver>)>;
 impl Applying {
     pub(super) fn new(key: ConnKey, commit: Commit) -> Self {
         let Commit { token, operations, plan, receipt, .. } = commit;
-        let out = plan.homes().map(|home| (home, Vec::new())).collect();
-        let operations = operations.into_iter().enumerate().collect();
-        let (acks, obstacle, late) = (VecDeque::new(), None, LateOnes::new());
+        let out = plan.homes().map(|home| (home, PagedDeque::default())).collect();
+        let (acks, obstacle, late) = (PagedDeque::default(), None, LateOnes::new());
         Applying { key, token, operations, acks, plan, receipt, out, obstacle, late }
     }
 }
@@ -88,9 +88,9 @@ impl Shard {
             if applying.obstacle.is_some() {
                 return false;
             }
-            let Some((at, operation)) = applying.operations.pop_front() else { return true };
+            let Some(operation) = applying.operations.pop_front() else { return true };
             self.budget.visit(OPERATION_VISITS);
-            let place = applying.plan.place(at);
+            let place = applying.plan.take_place();
             match operation {
                 Operation::Ack { subscription, number, verdict } => {
                     applying.acks.push_back((subscription, number, verdict));
@@ -109,8 +109,8 @@ impl Shard {
         if applying.obstacle.is_some_and(|obstacle| self.stands(obstacle)) {
             return applying.obstacle;
         }
-        let Some((at, Operation::Send(stored, _))) = applying.operations.front() else { return None };
-        if !matches!(applying.plan.place(*at), Place::Topic { .. }) {
+        let Some(Operation::Send(stored, _)) = applying.operations.front() else { return None };
+        if !matches!(applying.plan.next_place(), Place::Topic { .. }) {
             return None;
         }
         if self.is_out_of_memory() {
@@ -179,12 +179,12 @@ impl Shard {
         stored: Stored,
         retain: Option<Retain>,
         place: Place,
-        out: &mut [(ShardId, Vec<Placed>)],
+        out: &mut [(ShardId, PagedDeque<Placed>)],
     ) -> Option<FanOutKey> {
         match place {
             Place::Here => {} // of an ACK
             Place::Home { home, need } => {
-                out[home as usize].1.push(Placed { need, retain: None, stored });
+                out[home as usize].1.push_back(Placed { need, retain: None, stored });
             }
             Place::Topic { retained } => {
                 let destination = self.destination(stored.destination()).ok()?;
@@ -192,7 +192,7 @@ impl Shard {
                     let mut copy = Stored::new(&stored.message());
                     copy.expires_ms = stored.expires_ms;
                     let retain = Some(retain == Some(Retain::Set));
-                    out[home as usize].1.push(Placed { need, retain, stored: copy });
+                    out[home as usize].1.push_back(Placed { need, retain, stored: copy });
                 }
                 let retained = retain == Some(Retain::Set);
                 return self.publish_stored(stored, destination, destination.home, retained);

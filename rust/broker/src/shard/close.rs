@@ -71,7 +71,7 @@ impl Shard {
             state.raw = Vec::new();
         }
         conn.backlog = false;
-        conn.transactions = None;
+        let transactions = conn.transactions.take();
         conn.answers.clear();
         conn.sent_to = 0;
         conn.full_since_ms = None;
@@ -82,6 +82,7 @@ impl Shard {
         self.queue_for_flushing(key);
         self.queue_for_reading(key);
         self.rearm(key);
+        self.discard_transactions(transactions);
     }
 
     /// Sends the Close frame, once.
@@ -132,6 +133,7 @@ impl Shard {
         // The poll forgets the socket when it is closed; an error here means that it was never registered.
         _ = self.poll.registry().deregister(&mut conn.stream);
         let refused = conn.refused;
+        self.discard_transactions(conn.transactions.take());
         drop(conn);
         if refused {
             if let Some(listener) = &mut self.listener {

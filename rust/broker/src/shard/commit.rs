@@ -9,6 +9,8 @@
 //! connection do not time out while its COMMIT is under way, so that what was held when it was checked is held when it is
 //! applied. `apply.rs` has what follows the decision, `reserve.rs` the homes' part.
 
+use std::mem::take;
+
 use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
@@ -22,17 +24,45 @@ use crate::command::Flow;
 use crate::ids::ConnKey;
 use crate::io::conn::Conn;
 use crate::options::Retain;
-use crate::plan::Plan;
+use crate::paged_deque::PagedDeque;
+use crate::plan::{Needs, Plan};
 use crate::queue::asker::AnswerTo;
 use crate::queue::mail::QueueMail;
 use crate::queue::stored::Stored;
 use crate::router::Destination;
 use crate::router::destination::Kind;
 use crate::router::reach::Reach;
-use crate::tx::{self, Commit, Committing, Operation};
+use crate::tx::{self, Commit, Committing, Operation, Transactions};
 
 /// What an operation costs of a turn's visits.
 pub(super) const OPERATION_VISITS: usize = 2;
+/// So many operations are forgotten at once, whatever else the turn did.
+const DISCARDED_AT_ONCE: usize = 256;
+
+/// What is left of a transaction of which nothing comes.
+#[derive(Debug)]
+pub(super) struct Discarded {
+    operations: PagedDeque<Operation>,
+    needs: Vec<Needs>,
+}
+
+impl Discarded {
+    fn len(&self) -> usize {
+        self.operations.len() + self.needs.iter().map(Needs::len).sum::<usize>()
+    }
+
+    /// Forgets a part of it. False if there was none.
+    fn forget_one(&mut self) -> bool {
+        if self.operations.pop_front().is_some() {
+            return true;
+        }
+        let Some(needs) = self.needs.last_mut() else { return false };
+        if needs.pop_front().is_none() {
+            self.needs.pop();
+        }
+        true
+    }
+}
 
 impl Shard {
     /// COMMIT.
@@ -54,7 +84,7 @@ impl Shard {
     pub(crate) fn commit_operations(
         &mut self,
         key: ConnKey,
-        operations: Vec<Operation>,
+        operations: PagedDeque<Operation>,
         frame: &Frame<'_>,
     ) -> Flow {
         let token = self.next_token();
@@ -122,7 +152,10 @@ impl Shard {
         let is_done = commit.plan.len() == commit.operations.len();
         let Some(conn) = self.conns.get_mut(key) else { return };
         match checked {
-            Err(error) => self.fail_with(key, error, &commit.offender),
+            Err(error) => {
+                self.fail_with(key, error, &commit.offender);
+                self.discard_commit(*commit);
+            }
             Ok(pause) => {
                 conn.committing = Some(Committing::Deciding(commit));
                 match pause {
@@ -227,7 +260,8 @@ impl Shard {
         let Some(mut commit) = self.take_commit(key) else { return };
         if let Some(error) = commit.refusal.take() {
             self.cancel_everywhere(&commit);
-            return self.fail_with(key, error, &commit.offender);
+            self.fail_with(key, error, &commit.offender);
+            return self.discard_commit(*commit);
         }
         if let Some(conn) = self.conns.get_mut(key) {
             conn.committing = Some(Committing::Applying);
@@ -247,8 +281,45 @@ impl Shard {
 
     /// Nobody waits any more for a COMMIT that is not decided: nothing takes effect. Returns what an ERROR tells about it.
     pub(super) fn abandon_commit(&mut self, key: ConnKey) -> Option<Offender> {
-        let commit = self.take_commit(key)?;
+        let mut commit = self.take_commit(key)?;
         self.cancel_everywhere(&commit);
-        Some(commit.offender)
+        let offender = take(&mut commit.offender);
+        self.discard_commit(*commit);
+        Some(offender)
+    }
+
+    fn discard_commit(&mut self, commit: Commit) {
+        let Commit { operations, mut plan, .. } = commit;
+        let needs = plan.take_needs().into_iter().map(|(_, needs)| needs).collect();
+        self.discard(Discarded { operations, needs });
+    }
+
+    /// Nothing comes of a transaction.
+    pub(crate) fn discard_operations(&mut self, operations: PagedDeque<Operation>) {
+        self.discard(Discarded { operations, needs: Vec::new() });
+    }
+
+    /// A connection has lost its open transactions.
+    pub(super) fn discard_transactions(&mut self, open: Option<Box<Transactions>>) {
+        for operations in open.into_iter().flat_map(|open| open.end_all()) {
+            self.discard_operations(operations);
+        }
+    }
+
+    fn discard(&mut self, discarded: Discarded) {
+        if discarded.len() > DISCARDED_AT_ONCE {
+            self.jobs.push(Job::Discard(Box::new(discarded)));
+        }
+    }
+
+    /// Goes on with forgetting a transaction of which nothing comes.
+    pub(super) fn proceed_with_discarding(&mut self, mut discarded: Box<Discarded>) {
+        while !self.budget.is_exhausted() {
+            self.budget.visit(1);
+            if !discarded.forget_one() {
+                return;
+            }
+        }
+        self.jobs.push(Job::Discard(discarded));
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use super::Shard;
 use super::apply::{Applying, LateOnes};
 use super::assembly::Assembly;
+use super::commit::Discarded;
 use super::inquiries::Subject;
 use super::orphans::Orphans;
 use super::reserve::Prepared;
@@ -34,6 +35,8 @@ pub(super) enum Job {
     Tell(Subject),
     /// Go on with forgetting what a connection was owed.
     Forget(Box<Deferred>),
+    /// Go on with forgetting a transaction of which nothing comes.
+    Discard(Box<Discarded>),
     /// Go on with removing the temporary queues of a connection that has gone.
     Orphans(Orphans),
 }
@@ -123,6 +126,7 @@ impl Shard {
             Job::Assemble(assembly) => self.proceed_with_assembly(assembly),
             Job::Tell(subject) => self.tell_some(subject),
             Job::Forget(deferred) => self.drop_deferred(deferred),
+            Job::Discard(discarded) => self.proceed_with_discarding(discarded),
             Job::Orphans(orphans) => self.proceed_with_orphans(orphans),
         }
     }

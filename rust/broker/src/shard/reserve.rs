@@ -7,14 +7,14 @@
 //! ```
 //! Each step goes on over as many turns as it needs. Behind a kept place nothing is delivered meanwhile.
 
-use std::vec::IntoIter;
-
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 
 use super::Shard;
 use super::jobs::Job;
 use crate::ids::ShardId;
+use crate::paged_deque::PagedDeque;
+use crate::plan::Needs;
 use crate::queue::asker::Asker;
 use crate::queue::mail::{Need, Placed};
 
@@ -33,23 +33,23 @@ enum Step {
     /// All have; the transaction is not decided yet.
     Kept,
     /// The messages come to their places.
-    Placing { messages: IntoIter<Placed>, asker: Asker },
-    /// The needs below `next` have given their room free.
-    Freeing { next: usize, asker: Asker },
+    Placing { messages: PagedDeque<Placed>, asker: Asker },
+    /// The needs that are left have to give their room free.
+    Freeing { asker: Asker },
     /// The same for a transaction of which nothing comes.
-    GivingBack { next: usize },
+    GivingBack,
 }
 
 /// The room that is kept for one transaction.
 #[derive(Debug)]
 pub(super) struct Reservation {
-    needs: Vec<Need>,
+    needs: Needs,
     step: Step,
 }
 
 impl Shard {
     /// Keeps room for a transaction in queues of this home, in all of them or none; then answers.
-    pub(super) fn prepare(&mut self, needs: Vec<Need>, name: Prepared, asker: Asker) {
+    pub(super) fn prepare(&mut self, needs: Needs, name: Prepared, asker: Asker) {
         self.prepared.insert(name, Reservation { needs, step: Step::Keeping { next: 0, asker } });
         self.jobs.push(Job::Reserve(name));
     }
@@ -57,7 +57,7 @@ impl Shard {
     /// Nothing comes of a transaction: gives the room free that was kept for it.
     pub(super) fn cancel(&mut self, name: Prepared) {
         let Some(found) = self.prepared.get_mut(&name) else { return };
-        let step = std::mem::replace(&mut found.step, Step::GivingBack { next: 0 });
+        let step = std::mem::replace(&mut found.step, Step::GivingBack);
         match step {
             Step::Kept => self.jobs.push(Job::Reserve(name)), // the others have their job already
             Step::Keeping { asker, .. } => self.answer(asker, Ok(())), // nobody listens any more
@@ -67,9 +67,9 @@ impl Shard {
 
     /// A transaction was decided: puts its messages at the places that were kept for them; those to worker topics and
     /// temporary queues, for which none are, behind all others.
-    pub(super) fn settle_prepared(&mut self, name: Prepared, messages: Vec<Placed>, asker: Asker) {
+    pub(super) fn settle_prepared(&mut self, name: Prepared, messages: PagedDeque<Placed>, asker: Asker) {
         let needs = self.prepared.remove(&name).map(|found| found.needs).unwrap_or_default();
-        let step = Step::Placing { messages: messages.into_iter(), asker };
+        let step = Step::Placing { messages, asker };
         self.prepared.insert(name, Reservation { needs, step });
         self.jobs.push(Job::Reserve(name));
     }
@@ -85,19 +85,19 @@ impl Shard {
                 }
                 Err(error) => {
                     self.jobs.push(Job::Reserve(name));
-                    let reservation = Reservation { needs, step: Step::GivingBack { next: 0 } };
+                    let reservation = Reservation { needs, step: Step::GivingBack };
                     return self.end_keeping(name, reservation, asker, Err(error));
                 }
             },
             Step::Kept => Step::Kept,
             Step::Placing { messages, asker } => self.place(&mut needs, messages, asker),
-            Step::Freeing { next, asker } => match self.free(&mut needs, next, false) {
-                Some(next) => Step::Freeing { next, asker },
-                None => return self.answer(asker, Ok(())),
+            Step::Freeing { asker } => match self.free(&mut needs, false) {
+                false => Step::Freeing { asker },
+                true => return self.answer(asker, Ok(())),
             },
-            Step::GivingBack { next } => match self.free(&mut needs, next, true) {
-                Some(next) => Step::GivingBack { next },
-                None => return,
+            Step::GivingBack => match self.free(&mut needs, true) {
+                false => Step::GivingBack,
+                true => return,
             },
         };
         if !matches!(step, Step::Kept) {
@@ -123,13 +123,15 @@ impl Shard {
     ///
     /// # Errors
     /// What [`Shard::reserve`] says of one of them.
-    fn keep(&mut self, needs: &mut [Need], from: usize) -> Result<Option<usize>, ProtocolError> {
-        for (at, need) in needs.iter_mut().enumerate().skip(from) {
+    fn keep(&mut self, needs: &mut Needs, from: usize) -> Result<Option<usize>, ProtocolError> {
+        for at in from..needs.len() {
             if self.budget.is_exhausted() {
                 return Ok(Some(at));
             }
             self.budget.visit(KEEP_VISITS);
-            self.reserve(need)?;
+            if let Some(need) = needs.get_mut(at) {
+                self.reserve(need)?;
+            }
         }
         Ok(None)
     }
@@ -149,10 +151,10 @@ impl Shard {
         Ok(())
     }
 
-    fn place(&mut self, needs: &mut [Need], mut messages: IntoIter<Placed>, asker: Asker) -> Step {
+    fn place(&mut self, needs: &mut Needs, mut messages: PagedDeque<Placed>, asker: Asker) -> Step {
         while !self.budget.is_exhausted() {
-            let Some(Placed { need, retain, stored }) = messages.next() else {
-                return Step::Freeing { next: 0, asker };
+            let Some(Placed { need, retain, stored }) = messages.pop_front() else {
+                return Step::Freeing { asker };
             };
             self.budget.visit(PLACE_VISITS);
             let need = need.and_then(|at| needs.get_mut(at as usize));
@@ -175,14 +177,15 @@ impl Shard {
         Step::Placing { messages, asker }
     }
 
-    /// Gives room free from one need on. Returns where to go on, `None` at the end.
-    fn free(&mut self, needs: &mut [Need], from: usize, undo: bool) -> Option<usize> {
-        for (at, need) in needs.iter_mut().enumerate().skip(from) {
+    /// Gives room free, and forgets what it was for. Returns whether that is done.
+    fn free(&mut self, needs: &mut Needs, undo: bool) -> bool {
+        while !needs.is_empty() {
             if self.budget.is_exhausted() {
-                return Some(at);
+                return false;
             }
             self.budget.visit(PLACE_VISITS);
-            if !std::mem::take(&mut need.reserved) {
+            let Some(need) = needs.pop_front() else { break };
+            if !need.reserved {
                 continue;
             }
             match need.queue {
@@ -197,6 +200,6 @@ impl Shard {
         }
         self.rearm_waiting();
         self.count_queues();
-        None
+        true
     }
 }
