@@ -138,4 +138,11 @@ impl Group {
             open_at: 0,
         }
     }
+
+    /// Whether every message goes to the outboxes of its members, whoever sent it.
+    #[inline]
+    #[must_use]
+    pub fn takes_all(&self) -> bool {
+        self.sink.is_none() && self.dialect.without == NOBODY
+    }
 }

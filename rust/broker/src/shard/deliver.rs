@@ -145,12 +145,23 @@ impl Shard {
             return None;
         }
         if (reach.entries, reach.groups) == (1, 1)
-            && let Some(group) = reach.group
+            && let Some(index) = reach.group
             && !self.fan_outs.must_queue()
-            && self.router.groups[group as usize].members.len() > 1
         {
-            self.extend_run(message, group);
-            return None;
+            // Most messages go to one group: it is looked up once for all that is asked here.
+            let group = &self.router.groups[index as usize];
+            match group.members[..] {
+                [_, _, ..] => {
+                    self.extend_run(message, index);
+                    return None;
+                }
+                [member] if reach.full == 0 && group.takes_all() => {
+                    self.hand_out();
+                    self.deliver_to_one(message, index, member);
+                    return self.tails.owed;
+                }
+                _ => {}
+            }
         }
         self.hand_out();
         if self.takes_turns(message, reach) {
