@@ -269,6 +269,27 @@ impl<T> PagedDeque<T> {
     }
 }
 
+impl<T> IntoIterator for PagedDeque<T> {
+    type Item = T;
+    type IntoIter = Items<T>;
+
+    fn into_iter(self) -> Items<T> {
+        Items(self)
+    }
+}
+
+/// Takes one after the other, and gives the pages back meanwhile.
+#[derive(Debug)]
+pub struct Items<T>(PagedDeque<T>);
+
+impl<T> Iterator for Items<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.0.pop_front()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -285,7 +306,7 @@ mod tests {
         _rest: [u64; 511],
     }
 
-    type Items = PagedDeque<Wide>;
+    type Wides = PagedDeque<Wide>;
 
     fn wide(key: u64) -> Wide {
         Wide { key, _rest: [0; 511] }
@@ -296,12 +317,12 @@ mod tests {
     }
 
     /// Where each item stands in memory.
-    fn places(items: &Items) -> HashMap<u64, *const Wide> {
+    fn places(items: &Wides) -> HashMap<u64, *const Wide> {
         items.iter().map(|item| (item.key, &raw const *item)).collect()
     }
 
     /// How many of those that were there before, and are, have moved.
-    fn moved(before: &HashMap<u64, *const Wide>, items: &Items) -> usize {
+    fn moved(before: &HashMap<u64, *const Wide>, items: &Wides) -> usize {
         items
             .iter()
             .filter(|item| before.get(&item.key).is_some_and(|place| *place != &raw const **item))
@@ -311,8 +332,8 @@ mod tests {
     #[test]
     fn an_empty_one_is_no_larger_than_a_vecdeque() {
         assert_eq!(size_of::<PagedDeque<[u64; 11]>>(), size_of::<VecDeque<[u64; 11]>>());
-        assert_eq!((Items::PAGE, PagedDeque::<[u64; 11]>::PAGE, PagedDeque::<u64>::PAGE), (8, 256, 4096));
-        assert_eq!(Items::default().capacity(), 0);
+        assert_eq!((Wides::PAGE, PagedDeque::<[u64; 11]>::PAGE, PagedDeque::<u64>::PAGE), (8, 256, 4096));
+        assert_eq!(Wides::default().capacity(), 0);
     }
 
     #[test]
@@ -327,35 +348,35 @@ mod tests {
 
     #[test]
     fn no_step_moves_more_than_a_page_however_many_there_are() {
-        let mut items = Items::default();
-        for key in 0..50 * Items::PAGE as u64 {
+        let mut items = Wides::default();
+        for key in 0..50 * Wides::PAGE as u64 {
             let before = places(&items);
             items.push_back(wide(key));
-            assert!(moved(&before, &items) <= Items::PAGE);
+            assert!(moved(&before, &items) <= Wides::PAGE);
         }
-        for round in 0..40 * Items::PAGE as u64 {
+        for round in 0..40 * Wides::PAGE as u64 {
             let before = places(&items);
             let taken = match round % 4 {
                 0 => items.pop_front(),
                 1 => items.pop_back(),
                 _ => items.remove_key(&(round * 7919 % 400), key_of).or_else(|| items.pop_front()),
             };
-            assert!(taken.is_some() && moved(&before, &items) <= Items::PAGE);
+            assert!(taken.is_some() && moved(&before, &items) <= Wides::PAGE);
         }
     }
 
     #[test]
     fn pages_that_a_crowd_has_left_are_given_back() {
-        let count = 1000 * Items::PAGE as u64;
-        let mut items = Items::default();
+        let count = 1000 * Wides::PAGE as u64;
+        let mut items = Wides::default();
         (0..count).for_each(|key| items.push_back(wide(key)));
         (0..count).filter(|key| key % 100 != 0).for_each(|key| _ = items.remove_key(&key, key_of));
         assert_eq!(items.len(), count as usize / 100);
-        assert!(items.capacity() <= 4 * items.len() + 2 * Items::PAGE, "{}", items.capacity());
+        assert!(items.capacity() <= 4 * items.len() + 2 * Wides::PAGE, "{}", items.capacity());
         while items.len() > 1 {
             items.pop_front();
         }
-        assert!(matches!(items, PagedDeque::Short(_)) && items.capacity() <= Items::PAGE);
+        assert!(matches!(items, PagedDeque::Short(_)) && items.capacity() <= Wides::PAGE);
     }
 
     proptest! {
@@ -366,7 +387,7 @@ mod tests {
             pushes in 1_u8..8,
             is_fifo in any::<bool>(),
         ) {
-            let (mut items, mut model) = (Items::default(), VecDeque::new());
+            let (mut items, mut model) = (Wides::default(), VecDeque::new());
             for (key, (which, index)) in (0_u64..).zip(steps) {
                 let before = places(&items);
                 let pages_are_full = is_fifo && !model.is_empty();
@@ -389,11 +410,11 @@ mod tests {
                     prop_assert_eq!(items.remove_key(&key, key_of).map(|item| item.key), Some(key));
                     prop_assert!(items.remove_key(&key, key_of).is_none());
                 }
-                prop_assert!(moved(&before, &items) <= Items::PAGE);
+                prop_assert!(moved(&before, &items) <= Wides::PAGE);
                 prop_assert_eq!((items.len(), items.is_empty()), (model.len(), model.is_empty()));
                 prop_assert_eq!(items.front().map(key_of), model.front().copied());
                 prop_assert_eq!(items.back().map(key_of), model.back().copied());
-                prop_assert!(items.capacity() <= 4 * items.len() + 4 * Items::PAGE);
+                prop_assert!(items.capacity() <= 4 * items.len() + 4 * Wides::PAGE);
             }
             prop_assert!(items.iter().map(key_of).eq(model.iter().copied()));
             prop_assert!(items.iter().rev().map(key_of).eq(model.into_iter().rev()));

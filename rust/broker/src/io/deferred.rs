@@ -3,11 +3,13 @@
 //! Whatever else is to be delivered to the connection queues up behind them, so that the order stays.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem::take;
 
 use super::conn::Conn;
 use crate::chunk::ChunkId;
 use crate::fan_out::FanOutKey;
 use crate::ids::ShardId;
+use crate::paged_deque::PagedDeque;
 use crate::queue::SubscriptionKey;
 use crate::queue::parts::Delivery;
 
@@ -37,7 +39,7 @@ pub type Queued = VecDeque<Box<(ShardId, Delivery)>>;
 /// What waits for one connection's outbox, in order.
 #[derive(Debug, Default)]
 pub struct Deferred {
-    places: VecDeque<Place>,
+    places: PagedDeque<Place>,
     /// Those of queues, by subscription, so that one that ends need not be told from all others.
     queued: HashMap<SubscriptionKey, Queued, foldhash::fast::RandomState>,
     /// How many of them are of topics, whose publishers pause meanwhile.
@@ -106,11 +108,15 @@ impl Deferred {
         let mut looked_at = taken.len();
         if 2 * self.gone > self.places.len() {
             looked_at += self.places.len();
-            let queued = &self.queued;
-            self.places.retain(|place| match place {
-                Place::Topic(_) => true,
-                Place::Queue(key) => queued.contains_key(key),
-            });
+            for place in take(&mut self.places) {
+                let stays = match &place {
+                    Place::Topic(_) => true,
+                    Place::Queue(key) => self.queued.contains_key(key),
+                };
+                if stays {
+                    self.places.push_back(place);
+                }
+            }
             self.gone = 0;
         }
         (taken, looked_at)
@@ -118,11 +124,15 @@ impl Deferred {
 
     /// Takes out the messages of topics.
     pub fn take_topics(&mut self) -> Deferred {
-        let is_queue = |place: &Place| matches!(place, Place::Queue(_));
-        let (places, of_topics) = std::mem::take(&mut self.places).into_iter().partition(is_queue);
-        self.places = places;
+        let mut topics = Deferred { of_topics: take(&mut self.of_topics), ..Deferred::default() };
+        for place in take(&mut self.places) {
+            match place {
+                Place::Topic(_) => topics.places.push_back(place),
+                Place::Queue(_) => self.places.push_back(place),
+            }
+        }
         self.accepted = 0;
-        Deferred { places: of_topics, of_topics: std::mem::take(&mut self.of_topics), ..Deferred::default() }
+        topics
     }
 
     /// Whether messages of topics wait.
@@ -191,6 +201,24 @@ mod tests {
             .collect();
         assert_eq!(left, [2, 3]);
     }
+
+    #[test]
+    fn very_many_have_room_for_a_page_more_and_stay_in_order() {
+        let page = PagedDeque::<Place>::PAGE;
+        let count = 20 * page as u32 + 1;
+        let mut deferred = Deferred::default();
+        for at in 0..count {
+            deferred.push(if at % 3 == 0 { queued(1) } else { Waiting::Copy(key(9), key(at)) });
+        }
+        assert!(deferred.places.capacity() <= deferred.len() + page);
+        let mut topics = deferred.take_topics();
+        assert_eq!((topics.len() + deferred.len(), deferred.has_topics()), (count as usize, false));
+        for at in (0..count).filter(|at| at % 3 != 0) {
+            assert!(matches!(topics.pop(), Some(Waiting::Copy(_, copy)) if copy == key(at)));
+        }
+        assert!(topics.is_empty() && deferred.take_queued(key(1)).0.len() == count.div_ceil(3) as usize);
+    }
+
     #[test]
     fn subscriptions_that_go_one_by_one_look_at_few_others_and_leave_no_places_behind() {
         const COUNT: u32 = 1000;
