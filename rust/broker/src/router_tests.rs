@@ -139,6 +139,58 @@ fn interest_of_other_shards_is_part_of_a_destination() {
     assert!(router.entries.is_empty());
 }
 
+/// What other shards are told as so many subscriptions come and go, and how many there are then.
+fn told_of(count: u32, id: impl Fn(u32) -> String) -> Vec<(usize, u32)> {
+    let mut router = router();
+    let (mut keys, mut told) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let id = id(number);
+        let who = (key(number), Some(id.as_bytes()), AckMode::Auto);
+        let (found, _) = router.subscribe(b"/t", who, dialect(0), None, 0).expect("a topic");
+        keys.push(found);
+        told.extend(router.width_to_tell(0).map(|width| (keys.len(), width)));
+    }
+    while let Some(found) = keys.pop() {
+        router.unsubscribe(found.index);
+        told.extend(router.width_to_tell(0).map(|width| (keys.len(), width)));
+    }
+    told
+}
+
+#[test]
+fn how_much_work_a_message_is_is_told_now_and_then() {
+    let groups = told_of(1000, |number| number.to_string());
+    assert_eq!(groups, [(121, 128), (122, 256), (242, 512), (483, 1024), (965, 2048), (481, 512), (120, 0)]);
+    let one_group = told_of(5000, |_| "0".to_owned());
+    assert_eq!(one_group, [(2032, 128), (2048, 256), (4096, 512), (2031, 0)]);
+    assert_eq!(told_of(120, |number| number.to_string()), []);
+}
+
+#[test]
+fn how_much_work_a_message_is_elsewhere_is_forgotten_with_their_interest() {
+    let mut router = router();
+    router.set_width(b"/t", ShardId(1), 512); // nobody knows of it
+    for (name, shard) in [(&b"/t"[..], 1), (b"/t", 2), (b"/*", 2)] {
+        router.set_interest(&text(name), ShardId(shard), true);
+    }
+    let width = |router: &mut Router| {
+        let destination = router.destination(b"/t").expect("a name");
+        router.reach(destination).width
+    };
+    assert_eq!(width(&mut router), 0);
+    router.set_width(b"/t", ShardId(1), 512);
+    router.set_width(b"/t", ShardId(2), 256);
+    router.set_width(b"/*", ShardId(2), 1024);
+    assert_eq!(width(&mut router), 512 + 1024);
+    router.set_width(b"/t", ShardId(1), 0);
+    assert_eq!(width(&mut router), 256 + 1024);
+    router.set_interest(&text(b"/*"), ShardId(2), false);
+    assert_eq!(width(&mut router), 256);
+    router.set_interest(&text(b"/t"), ShardId(2), false);
+    router.set_interest(&text(b"/t"), ShardId(2), true);
+    assert_eq!(width(&mut router), 0);
+}
+
 #[test]
 fn names_without_subscription_are_remembered_within_a_bound() {
     let mut router = router();

@@ -63,6 +63,8 @@ pub struct Left {
     pub queues: Vec<String>,
     /// What waits for an answer.
     pub unanswered: usize,
+    /// Deliveries that are counted at mailboxes for wide messages.
+    pub work: usize,
     /// Deadlines.
     pub timers: usize,
     /// Bytes of messages at rest, and of names.
@@ -178,6 +180,7 @@ impl ByHand {
         let mut left = Left {
             connections: self.shared.connections.load(Ordering::Relaxed),
             held_bytes: self.shared.memory.load(Ordering::Relaxed),
+            work: self.shared.mailboxes.iter().map(|mailbox| mailbox.add_work(0)).sum(),
             ..Left::default()
         };
         for seat in &self.seats {
@@ -219,6 +222,8 @@ mod replay_tests;
 #[cfg(test)]
 #[path = "socket_tests.rs"]
 mod sockets;
+#[cfg(test)]
+mod wide_tests;
 #[cfg(test)]
 mod worker_tests;
 

@@ -83,8 +83,8 @@ impl Shard {
         }
         let query = query(sent.body)?;
         let destination = self.destination(name)?;
-        let Reach { remote: shards, is_full, .. } = self.router.reach(destination);
-        let load = Load { name, destination, shards, is_full, bytes: sent.body.len(), kept: false };
+        let Reach { remote: shards, width, is_full, .. } = self.router.reach(destination);
+        let load = Load { name, destination, shards, width, is_full, bytes: sent.body.len(), kept: false };
         if let Some(pause) = self.pause_for(key, &load) {
             self.park(key, pause);
             return Ok(Flow::Parked);

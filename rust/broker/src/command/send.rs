@@ -57,8 +57,8 @@ struct To<'a> {
 
 impl<'a> To<'a> {
     fn load(self, reach: &Reach, bytes: usize, kept: bool) -> Load<'a> {
-        let Reach { remote: shards, is_full, .. } = *reach;
-        Load { name: self.name, destination: self.destination, shards, is_full, bytes, kept }
+        let Reach { remote: shards, width, is_full, .. } = *reach;
+        Load { name: self.name, destination: self.destination, shards, width, is_full, bytes, kept }
     }
 }
 
@@ -271,7 +271,7 @@ impl Shard {
     ) -> Option<FanOutKey> {
         self.counters.messages_in += 1;
         if reach.remote != 0 {
-            self.mail_message(message, reach.remote);
+            self.mail_message(message, reach);
         }
         if self.observes {
             self.deliver_observed(message, destination, reach)

@@ -223,6 +223,7 @@ impl Shard {
         if others > 0 && (to.is_some() || change == InterestChange::Changed || backlog.is_some()) {
             self.tell_interest(destination, to, backlog);
         }
+        self.note_width_of(found.index);
         if full {
             // Behind the interest: what a shard hears of an entry that it does not have is lost.
             self.change_full_of(found.index, Holdup::Outbox, true);

@@ -1,12 +1,18 @@
-//! What other shards have behind the entries of this one: subscriptions, full outboxes, and what keeps messages while
-//! memory is short.
+//! What other shards have behind the entries of this one: subscriptions and how much work a message to them is, full
+//! outboxes, and what keeps messages while memory is short.
 
 use std::sync::Arc;
 
 use super::tree::EntryIndex;
-use super::{Holdup, Router};
+use super::{Entry, Holdup, Router};
 use crate::ids::ShardId;
 use crate::text::Text;
+
+/// From this width on other shards know how wide an entry is, about.
+const WIDE: u32 = if cfg!(fuzzing) { 2 } else { 128 };
+/// Subscriptions of a group that are as much work as another group: its messages are encoded once, and handed out many
+/// at a time.
+const GROUP_MEMBERS: u32 = 16;
 
 impl Router {
     /// Notes whether another shard has subscriptions to a name or pattern.
@@ -20,6 +26,7 @@ impl Router {
             self.entries[entry as usize].remote &= !shard.bit();
             self.entries[entry as usize].full_remote &= !shard.bit();
             self.entries[entry as usize].keepers_remote &= !shard.bit();
+            self.entries[entry as usize].set_width(shard, 0);
             self.remove_entry_if_unused(entry);
         }
     }
@@ -34,6 +41,25 @@ impl Router {
             };
             *shards = if full { *shards | shard.bit() } else { *shards & !shard.bit() };
         }
+    }
+
+    /// Notes how wide a name or pattern is at another shard, at most; 0: not wide.
+    pub fn set_width(&mut self, name: &[u8], shard: ShardId, width: u32) {
+        if let Ok(Some(entry)) = self.entry(name) {
+            self.entries[entry as usize].set_width(shard, width);
+        }
+    }
+
+    /// What other shards are to be told of how wide an entry is here, if anything: a power of two, and not again before
+    /// it is wider, or has less than a quarter of that.
+    pub fn width_to_tell(&mut self, entry: EntryIndex) -> Option<u32> {
+        let entry = self.entries.get_mut(entry as usize)?;
+        let (width, told) = (entry.groups.len() as u32 + entry.local / GROUP_MEMBERS, entry.width_told);
+        let is_news = if told == 0 { width >= WIDE } else { width > told || width < told / 4 };
+        if is_news {
+            entry.width_told = if width >= WIDE { width.next_power_of_two() } else { 0 };
+        }
+        is_news.then_some(entry.width_told)
     }
 
     /// Whether anybody subscribes to a plain name, here or on another shard.
@@ -55,5 +81,20 @@ impl Router {
     #[must_use]
     pub fn entry_name(&self, entry: EntryIndex) -> &[u8] {
         &self.entries[entry as usize].name
+    }
+}
+
+impl Entry {
+    fn set_width(&mut self, shard: ShardId, width: u32) {
+        self.widths.retain(|(other, _)| *other != shard);
+        if width > 0 {
+            self.widths.push((shard, width));
+        }
+    }
+
+    /// How wide it is at any other shard, at most.
+    #[inline]
+    pub(super) fn width(&self) -> usize {
+        self.widths.iter().map(|(_, width)| *width as usize).max().unwrap_or(0)
     }
 }

@@ -86,6 +86,10 @@ pub struct Entry {
     pub keepers_local: u32,
     /// Other shards that have such subscriptions behind it.
     pub keepers_remote: u64,
+    /// Other shards where it is wide, a message much work, and how wide at most.
+    pub widths: Vec<(ShardId, u32)>,
+    /// How wide it is here at most, as the other shards know; 0: not wide.
+    width_told: u32,
 }
 
 /// Why a message to a topic may have to wait for somebody behind it.
@@ -342,6 +346,8 @@ impl Router {
             full_remote: 0,
             keepers_local: 0,
             keepers_remote: 0,
+            widths: Vec::new(),
+            width_told: 0,
         }) as EntryIndex;
         if let Some(pattern) = pattern {
             self.tree.insert(&pattern, entry);

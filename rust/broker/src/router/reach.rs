@@ -19,6 +19,8 @@ pub struct Reach {
     pub is_full: bool,
     /// Other shards that it goes to.
     pub remote: u64,
+    /// How much work it is at each of them, at most, in deliveries; 0: not much.
+    pub width: usize,
 }
 
 impl Router {
@@ -33,6 +35,7 @@ impl Router {
             reach.full += entry.full_local;
             reach.is_full |= entry.full_local > 0 || entry.full_remote != 0;
             reach.remote |= entry.remote;
+            reach.width += entry.width();
             reach.group = entry.groups.last().copied().or(reach.group);
         });
         reach

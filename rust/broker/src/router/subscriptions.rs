@@ -144,6 +144,9 @@ impl Router {
         let entry = &mut self.entries[entry_index as usize];
         entry.local -= 1;
         let last = (entry.local == 0).then(|| Arc::clone(&entry.name));
+        if last.is_some() {
+            entry.width_told = 0; // the news that it was the last one says so
+        }
         self.remove_entry_if_unused(entry_index);
         (subscription, last)
     }

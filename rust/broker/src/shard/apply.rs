@@ -50,6 +50,8 @@ enum Obstacle {
     Memory,
     /// Mailboxes of these shards are over their mark.
     Mailboxes(u64),
+    /// These shards have enough messages to route that very many want there.
+    Wide(u64),
     /// A receiver's outbox is full; how often one had room again.
     SlowConsumer(u64),
 }
@@ -117,9 +119,12 @@ impl Shard {
             return Some(Obstacle::Memory);
         }
         let destination = self.destination(stored.destination()).ok()?;
-        let Reach { remote, is_full, .. } = self.router.reach(destination);
-        if remote & self.crowded != 0 {
-            return Some(Obstacle::Mailboxes(remote & self.crowded));
+        let Reach { remote, width, is_full, .. } = self.router.reach(destination);
+        if remote & self.busy.crowded != 0 {
+            return Some(Obstacle::Mailboxes(remote & self.busy.crowded));
+        }
+        if width > 0 && remote & self.busy.laden != 0 {
+            return Some(Obstacle::Wide(remote & self.busy.laden));
         }
         is_full.then(|| Obstacle::SlowConsumer(self.parking.retries(Pause::SlowConsumer)))
     }
@@ -128,7 +133,8 @@ impl Shard {
         match obstacle {
             Obstacle::FanOut(fan_out) => self.fan_outs.is_live(fan_out),
             Obstacle::Memory => self.is_out_of_memory(),
-            Obstacle::Mailboxes(shards) => self.crowded & shards != 0,
+            Obstacle::Mailboxes(shards) => self.busy.crowded & shards != 0,
+            Obstacle::Wide(shards) => self.busy.laden & shards != 0,
             Obstacle::SlowConsumer(retries) => self.parking.retries(Pause::SlowConsumer) == retries,
         }
     }

@@ -119,6 +119,7 @@ impl Shard {
                 self.bindings.insert(queue, Binding { subscription: binding, topic: topic.into(), askers });
                 let newcomer = Newcomer { key: binding, without };
                 self.tell_interest(topic, None, Some(newcomer));
+                self.note_width_of(binding.index);
                 self.await_backlog(topic, self.id, newcomer, None);
                 Ok((queue, Attached::Later(queue)))
             }

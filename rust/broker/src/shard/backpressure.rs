@@ -5,6 +5,7 @@
 //! | an outbox (`outbox_limit`) | every shard, through the entry behind it | policy `slow_consumer` |
 //! | memory (`memory_limit`, 80 %) | every shard, once per turn | SENDs park that would be kept, all from 95 % on |
 //! | a shard's mailbox (`max_input_queue_size`) | the shard that feeds it | SENDs to it park |
+//! | the same, of messages that very many want there (`wide.rs`) | the shard that feeds it | such SENDs to it park |
 //!
 //! A connection is parked at its next SEND, so that whatever came before is done and nothing overtakes it. A SEND
 //! parked longer than `publish_timeout` is refused with `E-MEMORY`.
@@ -35,6 +36,15 @@ const STUCK_MS: u64 = 1000;
 /// Visits for which a message stands that goes into one of many queues: neither is in the processor's cache, and the list
 /// may go on in memory that is fresh from the system.
 const QUEUE_VISITS: usize = 1;
+
+/// Other shards that take no more of something for now, a bit for each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Busy {
+    /// Their mailbox is over its mark.
+    pub(super) crowded: u64,
+    /// They have enough wide messages to route.
+    pub(crate) laden: u64,
+}
 
 /// Makes room in an outbox at its limit for `frames` more messages; false if they are to be left out.
 pub(super) fn make_room(
@@ -94,8 +104,10 @@ impl Shard {
     /// Why a SEND has to wait, if it has to.
     #[inline]
     pub(crate) fn pause_for(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
-        if load.shards & self.crowded != 0 {
+        if load.shards & self.busy.crowded != 0 {
             Some(Pause::Mailbox)
+        } else if load.width > 0 && load.shards & self.busy.laden != 0 {
+            Some(Pause::Wide)
         } else if load.is_full {
             Some(Pause::SlowConsumer)
         } else if self.memory.is_short || load.bytes >= LARGE_BODY {
@@ -317,7 +329,7 @@ impl Shard {
 
     /// Another shard has room again.
     pub(super) fn has_room(&mut self, shard: ShardId) {
-        self.crowded &= !shard.bit();
+        self.busy.crowded &= !shard.bit();
         self.retry_parked(&[Pause::Mailbox]);
     }
 }

@@ -16,6 +16,8 @@ pub(super) const TURN_VISITED_MAX: usize = 20_000 / SHORTER;
 /// What homes may post to a shard ahead of its reading, in [`Delivery::load`](crate::queue::parts::Delivery::load): twice
 /// what a turn reads, so that it never runs dry.
 pub(super) const DELIVERIES_MAX: usize = TURN_ENCODED_MAX / 64;
+/// What shards may mail to another one ahead of its routing of messages that very many want there: deliveries of a turn.
+pub(super) const WIDE_WORK_MAX: usize = TURN_DELIVERIES_MAX;
 /// Subscriptions added or removed in one turn, and told to be full or not any more; a connection that has begun to end
 /// does so.
 const TURN_CHANGED_MAX: usize = 8000 / SHORTER;

@@ -201,8 +201,10 @@ impl Shard {
             self.detach(&receiver, Subscriber { shard: self.id, key });
             self.give_back_held(conn, (key, subscription.ack, receiver), held);
         }
-        if let Some(name) = last {
-            self.tell_disinterest(&name);
+        match (last, place) {
+            (Some(name), _) => self.tell_disinterest(&name),
+            (None, Place::Topic { entry, .. }) => self.note_width(entry),
+            (None, Place::Queue) => {}
         }
     }
 

@@ -212,9 +212,9 @@ impl Shard {
     ) -> Result<Option<Pause>, ProtocolError> {
         let destination = self.destination(stored.destination())?;
         let Destination { kind, home, .. } = destination;
-        let Reach { remote: shards, is_full, .. } = self.router.reach_of_any(destination, self.id);
+        let Reach { remote: shards, width, is_full, .. } = self.router.reach_of_any(destination, self.id);
         let (name, bytes) = (stored.destination(), stored.size());
-        let load = Load { name, destination, shards, is_full, bytes, kept: true };
+        let load = Load { name, destination, shards, width, is_full, bytes, kept: true };
         let pause = self.pause_for(key, &load);
         if pause.is_none() {
             match kind.is_topic() {

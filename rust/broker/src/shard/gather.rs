@@ -282,7 +282,7 @@ impl Shard {
         };
         let reach = self.router.reach(destination);
         if reach.remote != 0 {
-            self.mail_message(&message, reach.remote);
+            self.mail_message(&message, &reach);
         }
         self.deliver(&message, destination, &reach)
     }

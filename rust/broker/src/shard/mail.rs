@@ -119,6 +119,8 @@ impl Shard {
             }
             Mail::Room(shard) => self.has_room(shard),
             Mail::ReadsOn(shard) => self.home.open(shard),
+            Mail::RoutesOn(shard) => self.routes_on(shard),
+            Mail::Width { from, name, width } => self.router.set_width(&name, from, width),
             Mail::Drained(shard) => self.peer_drained(shard),
             Mail::Closed => {
                 if let Some(listener) = &mut self.listener {
@@ -141,12 +143,14 @@ impl Shard {
     pub(super) fn route_inbound(&mut self) {
         while !self.budget.is_exhausted()
             && self.has_inbound()
-            && let Some(Inbound { batch, round, newest, mut next, .. }) = self.inbound.batches.pop_front()
+            && let Some(inbound) = self.inbound.batches.pop_front()
         {
+            let Inbound { batch, round, newest, mut next, mut behind } = inbound;
             self.inbound.routes_for = Some(newest);
             let mut routed = 0;
             let mut more = true;
-            let mut behind = None;
+            // What was on its way is not any more.
+            let mut work = behind.take().map_or(0, |_| batch.work_before(next));
             let began = self.stages.begin(Stage::Encode);
             while more && behind.is_none() && !self.budget.is_exhausted() {
                 match batch.next_for(self.id, next) {
@@ -160,12 +164,14 @@ impl Shard {
                             let going = self.deliver(&message, destination, &reach);
                             behind = going.filter(|going| self.fan_outs.is_going(*going));
                         }
+                        work += if behind.is_none() { batch.work_before(next) } else { 0 };
                     }
                 }
             }
             self.stages.end(Stage::Encode, began);
             self.counters.frames_mailed += routed as u64;
             self.tell_of_room(routed);
+            self.tell_of_work(work);
             if more {
                 self.inbound.batches.push_front(Inbound { batch, round, newest, next, behind });
             }

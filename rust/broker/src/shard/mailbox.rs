@@ -2,7 +2,8 @@
 //!
 //! A mailbox never blocks and never fails. It is bounded by its senders: a shard that sees a mailbox over its mark
 //! stops taking SENDs for that shard until the owner says that it is under half again ([`Mail::Room`]). Deliveries of
-//! queues have a mark of their own, so that other mail is never far behind them ([`Mail::ReadsOn`]).
+//! queues have a mark of their own, so that other mail is never far behind them ([`Mail::ReadsOn`]), and so have messages
+//! that very many want at the owner's ([`Mail::RoutesOn`]).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -74,6 +75,17 @@ pub enum Mail {
     Room(ShardId),
     /// This shard has read half of the deliveries that homes may post to it ahead.
     ReadsOn(ShardId),
+    /// This shard has routed half of the wide messages that others may mail to it ahead.
+    RoutesOn(ShardId),
+    /// A message to a name or pattern is so many deliveries at `from`, at most; 0: not many.
+    Width {
+        /// Who.
+        from: ShardId,
+        /// The name or pattern.
+        name: Arc<[u8]>,
+        /// How many.
+        width: u32,
+    },
     /// `from` will send no message any more: it is draining.
     Drained(ShardId),
     /// A connection was closed somewhere: accept again if descriptors had run out.
@@ -114,6 +126,8 @@ pub struct Mailbox {
     frames: AtomicUsize,
     /// What the owner has to read of deliveries, in [`QueueMail::load`].
     deliveries: AtomicUsize,
+    /// What the owner has to route of wide messages, in deliveries.
+    work: AtomicUsize,
 }
 
 impl Mailbox {
@@ -125,6 +139,7 @@ impl Mailbox {
             waker,
             frames: AtomicUsize::new(0),
             deliveries: AtomicUsize::new(0),
+            work: AtomicUsize::new(0),
         }
     }
 
@@ -173,6 +188,16 @@ impl Mailbox {
         self.deliveries.fetch_sub(load, Ordering::Relaxed) - load
     }
 
+    /// Counts deliveries that a wide message stands for. Returns how many wait now.
+    pub fn add_work(&self, work: usize) -> usize {
+        self.work.fetch_add(work, Ordering::Relaxed) + work
+    }
+
+    /// Counts those of messages that were routed. Returns how many wait now.
+    pub fn remove_work(&self, work: usize) -> usize {
+        self.work.fetch_sub(work, Ordering::Relaxed) - work
+    }
+
     /// Counts frames that were routed. Returns how many wait now.
     pub fn remove_frames(&self, frames: usize) -> usize {
         self.frames.fetch_sub(frames, Ordering::Relaxed) - frames
@@ -207,6 +232,8 @@ struct Item {
     id_len: u32,
     headers_len: u32,
     body_len: u32,
+    /// Deliveries that were counted for it at each receiver, if it is wide.
+    work: u32,
     sender: u64,
     plain: bool,
 }
@@ -219,8 +246,8 @@ impl Batch {
         self.counted = Some((Arc::clone(memory), bytes));
     }
 
-    /// Copies a message for the shards whose bits are set.
-    pub fn push(&mut self, message: &Message<'_>, shards: u64) {
+    /// Copies a message for the shards whose bits are set; `work` was counted at each of them.
+    pub fn push(&mut self, message: &Message<'_>, shards: u64, work: u32) {
         self.items.push(Item {
             shards,
             start: self.bytes.len(),
@@ -228,6 +255,7 @@ impl Batch {
             id_len: message.id.len() as u32,
             headers_len: message.headers.len() as u32,
             body_len: message.body.len() as u32,
+            work,
             sender: message.sender,
             plain: message.plain,
         });
@@ -279,6 +307,12 @@ impl Batch {
         ))
     }
 
+    /// What was counted for the message in front of a place.
+    #[must_use]
+    pub fn work_before(&self, place: usize) -> usize {
+        place.checked_sub(1).and_then(|at| self.items.get(at)).map_or(0, |item| item.work as usize)
+    }
+
     /// Bytes reserved.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
@@ -321,7 +355,7 @@ mod tests {
                 plain: true,
                 body: &body,
             };
-            batch.push(&message, shards);
+            batch.push(&message, shards, 0);
         }
         assert_eq!((batch.shards(), batch.count_for(ShardId(0)), batch.count_for(ShardId(2))), (0b11, 2, 0));
         let mut read = Vec::new();

@@ -5,8 +5,7 @@
 //!                                                              └──────► one batch per turn for other shards
 //!   ◄──────────── flush every dirty connection once ◄── post batch ◄── hand out ranges
 //! ```
-//! In: readiness, mail, the time. Out: bytes on sockets, mail. Owned here: everything below; no locks, no atomics but
-//! the mailboxes and a few counters, once per turn.
+//! In: readiness, mail, the time. Out: bytes on sockets, mail. Owned: all below; no locks, few atomics (mail, counts).
 //!
 //! Invariants: a turn ends when its [`Budget`] is used up, and the rest of the input waits in its connection; frames are
 //! encoded in the order of arrival; before anything else is appended to an outbox, the open [`deliver::Run`] is handed
@@ -63,6 +62,7 @@ mod turn_clock;
 mod unfinished;
 mod watch;
 mod websocket;
+mod wide;
 
 use std::collections::VecDeque;
 use std::mem::take;
@@ -74,6 +74,7 @@ use stompica_proto::HeaderSpan;
 
 use self::attach::Binding;
 use self::backlog::PendingBacklog;
+use self::backpressure::Busy;
 pub(crate) use self::budget::Budget;
 use self::budget::Heaviest;
 pub(crate) use self::close::describe;
@@ -180,8 +181,7 @@ pub struct Shard {
     outgoing: Vec<Vec<Mail>>,
     inbound: Inbounds,
     incoming: Incoming,
-    /// Shards whose mailbox is over its mark.
-    crowded: u64,
+    pub(crate) busy: Busy,
     counted_bytes: i64,
     memory: MemoryState,
     next_accept_log_ms: u64,
@@ -251,7 +251,7 @@ impl Shard {
             outgoing: shared.mailboxes.iter().map(|_| Vec::new()).collect(),
             inbound: Inbounds::default(),
             incoming: Incoming::default(),
-            crowded: 0,
+            busy: Busy::default(),
             counted_bytes: 0,
             memory: MemoryState::default(),
             next_accept_log_ms: 0,

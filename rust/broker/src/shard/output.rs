@@ -14,6 +14,7 @@ use crate::ids::{ConnKey, ShardId};
 use crate::io::conn::{Flush, Phase};
 use crate::outbox::{Flushed, Kind};
 use crate::router::group::Framing;
+use crate::router::reach::Reach;
 
 /// Connections written to in one turn, besides [`PACED_FLUSHES`].
 const FLUSHES_MAX: usize = 1024;
@@ -143,9 +144,10 @@ impl Shard {
         }
     }
 
-    /// Keeps a message for the other shards whose bits are set, until the turn ends.
-    pub(crate) fn mail_message(&mut self, message: &encode::Message<'_>, shards: u64) {
-        self.batch.push(message, shards);
+    /// Keeps a message for the other shards that it goes to, until the turn ends.
+    pub(crate) fn mail_message(&mut self, message: &encode::Message<'_>, reach: &Reach) {
+        let work = if reach.width > 0 { self.count_work(message, reach) } else { 0 };
+        self.batch.push(message, reach.remote, work);
     }
 
     /// Hands the turn's batch and all other mail over.
@@ -160,7 +162,7 @@ impl Shard {
             {
                 let mailbox = &self.shared.mailboxes[usize::from(shard.0)];
                 if mailbox.add_frames(batch.count_for(shard)) > self.mailbox_mark() {
-                    self.crowded |= shard.bit();
+                    self.busy.crowded |= shard.bit();
                 }
                 // Ahead of other mail: whoever reads Drained has read every message.
                 self.outgoing[usize::from(shard.0)].insert(0, Mail::Batch(Arc::clone(&batch)));
@@ -180,7 +182,7 @@ impl Shard {
             let frames = mails.iter().filter(|mail| mail.is_frame()).count();
             let mark = (self.config.max_input_queue_size / self.shared.mailboxes.len()).max(1);
             if frames > 0 && self.shared.mailboxes[at].add_frames(frames) > mark {
-                self.crowded |= ShardId(at as u8).bit();
+                self.busy.crowded |= ShardId(at as u8).bit();
             }
             // Ahead of other mail, as a batch is; a RECEIPT for a subscription comes behind what is due to it.
             self.outgoing[at].insert(0, Mail::Queue(self.id, take(mails)));

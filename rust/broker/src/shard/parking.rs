@@ -31,6 +31,8 @@ pub enum Pause {
     Kept,
     /// Another shard's mailbox is over its mark.
     Mailbox,
+    /// Another shard has enough messages to route that very many want there.
+    Wide,
     /// Too much of unfinished frames is held, and this one has come in part.
     Arriving,
     /// Its own answers fill its outbox.
@@ -43,11 +45,12 @@ pub enum Pause {
 }
 
 impl Pause {
-    const ALL: [Pause; 8] = [
+    const ALL: [Pause; 9] = [
         Pause::SlowConsumer,
         Pause::Memory,
         Pause::Kept,
         Pause::Mailbox,
+        Pause::Wide,
         Pause::Arriving,
         Pause::Answers,
         Pause::Mail,
@@ -139,6 +142,7 @@ impl Wait {
             Some(Reason::Room(Pause::Kept, _)) => "memory_limit is near, and the message would be kept",
             Some(Reason::Room(Pause::Arriving, _)) => "unfinished frames take a quarter of memory_limit",
             Some(Reason::Room(Pause::Mailbox, _)) => "max_input_queue_size is reached",
+            Some(Reason::Room(Pause::Wide, _)) => "others that very many receive are on their way",
             Some(Reason::Room(Pause::Answers, _)) => "its own answers fill its outbox",
             Some(Reason::Room(Pause::Owed, _)) => "messages that are due before it fill its outbox",
             Some(Reason::Room(Pause::Mail, _)) => "memory_limit is near, and messages are due before it",

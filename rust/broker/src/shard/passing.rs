@@ -40,6 +40,8 @@ pub(crate) struct Load<'a> {
     pub destination: Destination,
     /// The other shards that it goes to.
     pub shards: u64,
+    /// How much work it is at each of them, at most, in deliveries; 0: not much.
+    pub width: usize,
     /// Whether somebody behind it has a full outbox.
     pub is_full: bool,
     /// The size of its body.

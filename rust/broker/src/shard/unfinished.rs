@@ -237,8 +237,8 @@ impl Shard {
         let bytes = conn.arrival.announced();
         let name = self.name_to_send_to(key, &name).ok()?;
         let destination = self.destination(&name).ok()?;
-        let Reach { remote: shards, is_full, .. } = self.router.reach_of_any(destination, self.id);
-        self.pause_for(key, &Load { name: &name, destination, shards, is_full, bytes, kept })
+        let Reach { remote: shards, width, is_full, .. } = self.router.reach_of_any(destination, self.id);
+        self.pause_for(key, &Load { name: &name, destination, shards, width, is_full, bytes, kept })
     }
 
     /// Lets the next frame arrive while there is too much unfinished input, and those give way that stalled.

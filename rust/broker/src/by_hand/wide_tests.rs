@@ -1,0 +1,123 @@
+//! Messages that very many want at another shard: little of that work lies in front of what else is mailed there.
+
+use super::ByHand;
+use super::client::Client;
+use super::crossing::{broker, connect, messages, talk};
+use crate::config::Config;
+
+const RECEIVERS: usize = 3000;
+const MESSAGES: usize = 40;
+/// Deliveries that may be mailed ahead, with the message that exceeds them: a power of two is counted for its receivers.
+const AHEAD_MAX: u64 = 20_000 + 4096;
+
+const WIDE: &str = "SEND\ndestination:/topic/wide\n\nx\0";
+
+/// A publisher on the first shard, a client on the second that subscribes very often, and a bystander on each.
+fn clients(broker: &mut ByHand) -> [Client; 4] {
+    let [publisher, mut many, sender, mut receiver] = [0, 1, 0, 1].map(|shard| connect(broker, shard));
+    for at in 0..RECEIVERS {
+        many.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/wide\n\n\0").as_bytes());
+    }
+    talk(broker, &mut many);
+    receiver.say(b"SUBSCRIBE\nid:0\ndestination:/topic/b\n\n\0");
+    broker.run();
+    [publisher, many, sender, receiver]
+}
+
+/// Deliveries that the second shard makes before it brings a bystander's message.
+fn deliveries_in_front(broker: &mut ByHand, clients: &mut [Client; 4]) -> u64 {
+    let [publisher, many, sender, receiver] = clients;
+    for _ in 0..20 {
+        publisher.read(usize::MAX);
+        broker.turn(0);
+    }
+    sender.say(b"SEND\ndestination:/topic/b\n\n\0");
+    broker.turn(0);
+    let deliveries = |broker: &ByHand| broker.seats[1].shard.counters.deliveries;
+    let before = deliveries(broker);
+    while messages(receiver) == 0 {
+        broker.turn(1);
+        many.read(usize::MAX);
+        receiver.read(usize::MAX);
+    }
+    deliveries(broker) - before
+}
+
+fn everything_arrives(broker: &mut ByHand, [publisher, many, ..]: &mut [Client; 4]) {
+    for _ in 0..10_000 {
+        publisher.read(usize::MAX);
+        many.read(usize::MAX);
+        broker.round();
+        if many.bodies.len() == MESSAGES * RECEIVERS {
+            break;
+        }
+    }
+    talk(broker, many);
+    assert_eq!(many.bodies.len(), MESSAGES * RECEIVERS);
+    talk(broker, publisher);
+    publisher.check_answers();
+    assert_eq!(broker.left().work, 0);
+    assert!(broker.seats.iter().all(|seat| seat.shard.busy.laden == 0));
+}
+
+#[test]
+fn what_very_many_want_is_not_in_front_of_others() {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let mut clients = clients(&mut broker);
+    clients[0].say(WIDE.repeat(MESSAGES).as_bytes());
+    let receipt = clients[0].ask();
+    clients[0].say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+    let in_front = deliveries_in_front(&mut broker, &mut clients);
+    assert!(in_front <= AHEAD_MAX, "{in_front} deliveries");
+    everything_arrives(&mut broker, &mut clients);
+}
+
+#[test]
+fn what_a_transaction_sends_to_very_many_is_not_in_front_of_others() {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let mut clients = clients(&mut broker);
+    clients[0].say(b"BEGIN\ntransaction:1\n\n\0");
+    clients[0].say(WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(MESSAGES).as_bytes());
+    let receipt = clients[0].ask();
+    clients[0].say(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
+    let in_front = deliveries_in_front(&mut broker, &mut clients);
+    assert!(in_front <= AHEAD_MAX, "{in_front} deliveries");
+    everything_arrives(&mut broker, &mut clients);
+}
+
+#[test]
+fn what_many_want_by_a_pattern_is_counted_too() {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let mut clients = clients(&mut broker);
+    for (name, count) in [("/topic/*", 400), ("/topic/>", 100)] {
+        for at in 0..count {
+            clients[3].say(format!("SUBSCRIBE\nid:{name}{at}\ndestination:{name}\n\n\0").as_bytes());
+        }
+    }
+    talk(&mut broker, &mut clients[3]);
+    let shard = &mut broker.seats[0].shard;
+    let destination = shard.router.destination(b"/topic/wide").expect("a name");
+    assert_eq!(shard.router.reach(destination).width, 4096 + 512, "what is not wide does not count");
+}
+
+#[test]
+fn its_publisher_goes_on_when_those_who_wanted_it_go() {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let [mut publisher, many, _sender, _receiver] = clients(&mut broker);
+    publisher.say(WIDE.repeat(MESSAGES).as_bytes());
+    let receipt = publisher.ask();
+    publisher.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+    for _ in 0..20 {
+        broker.turn(0);
+        publisher.read(usize::MAX);
+    }
+    assert!(broker.seats[0].shard.busy.laden != 0 && broker.left().work > 0, "it waits");
+    broker.turn(1);
+    drop(many);
+    talk(&mut broker, &mut publisher);
+    publisher.check_answers();
+    assert_eq!((broker.left().work, broker.seats[0].shard.busy.laden), (0, 0));
+    let shard = &mut broker.seats[0].shard;
+    let destination = shard.router.destination(b"/topic/wide").expect("a name");
+    assert_eq!(shard.router.reach(destination).width, 0);
+}
