@@ -42,6 +42,7 @@ enum Step {
     Pass(u64),
     Dispatch(usize, usize),
     Mail(usize),
+    Room(usize, u8, bool),
     Sweep(usize, usize),
     Rest,
 }
@@ -68,6 +69,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => prop_oneof![3 => 1..60_u64, 1 => 60..700_u64].prop_map(Step::Pass),
         5 => (0..3_usize, 1..8_usize).prop_map(|(home, count)| Step::Dispatch(home, count)),
         8 => (0..3_usize).prop_map(Step::Mail),
+        4 => (0..3_usize, 0..homes::SHARDS, any::<bool>())
+            .prop_map(|(home, shard, is_there)| Step::Room(home, shard, is_there)),
         5 => (0..3_usize, 1..4_usize).prop_map(|(home, count)| Step::Sweep(home, count)),
         5 => Just(Step::Rest),
     ]
@@ -159,6 +162,10 @@ struct World {
     from_home: Vec<VecDeque<Effect>>,
     /// Places kept by transactions: queue, the first here and there, how many.
     kept: Vec<(Place, u64, u64, u64)>,
+    /// Shards of consumers that have enough to read, by home.
+    closed: Vec<BTreeSet<u8>>,
+    /// The same, since there was nothing to do.
+    closed_before: Vec<BTreeSet<u8>>,
 }
 
 impl World {
@@ -176,6 +183,8 @@ impl World {
             to_home: (0..homes).map(|_| VecDeque::new()).collect(),
             from_home: (0..homes).map(|_| VecDeque::new()).collect(),
             kept: Vec::new(),
+            closed: vec![BTreeSet::new(); homes],
+            closed_before: vec![BTreeSet::new(); homes],
         }
     }
 
@@ -212,6 +221,7 @@ impl World {
             Step::Pass(ms) => self.pass(ms),
             Step::Dispatch(home, count) => self.dispatch(home % homes, count),
             Step::Mail(home) => self.pump(home % homes, 3),
+            Step::Room(home, shard, is_there) => self.room(home % homes, shard, is_there),
             Step::Sweep(home, count) => self.homes[home % homes].proceed(count),
             Step::Rest => self.rest(),
             Step::Release { .. } | Step::Write(_) | Step::Delete(_) => {}

@@ -5,6 +5,9 @@ use super::*;
 impl World {
     /// Lets everything reach its end that needs no time.
     pub(super) fn rest(&mut self) {
+        for home in 0..self.homes.len() {
+            (0..homes::SHARDS).for_each(|shard| self.room(home, shard, true));
+        }
         loop {
             for home in 0..self.homes.len() {
                 self.pump(home, usize::MAX);
@@ -16,6 +19,8 @@ impl World {
                 break;
             }
         }
+        assert!(self.homes.iter().all(|home| !home.has_work()));
+        self.closed_before.iter_mut().for_each(BTreeSet::clear);
         self.check_credit();
         self.check_work();
     }

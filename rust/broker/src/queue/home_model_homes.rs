@@ -2,6 +2,14 @@
 
 use super::*;
 
+/// Shards of consumers.
+pub(super) const SHARDS: u8 = 3;
+
+/// A subscription of one of several shards.
+fn party(number: usize) -> Subscriber {
+    Subscriber { shard: ShardId((number % usize::from(SHARDS)) as u8), ..subscriber(number) }
+}
+
 impl World {
     pub(super) fn create(&mut self, name: usize) -> Place {
         let home = name % self.homes.len();
@@ -151,7 +159,7 @@ impl World {
                 self.homes[home].give_back(queue, consumer, stored, why);
             }
             ToHome::Lend(consumer, messages) => self.homes[home].lend(consumer, messages),
-            ToHome::Reclaim(number) => self.homes[home].reclaim(subscriber(number)),
+            ToHome::Reclaim(number) => self.homes[home].reclaim(party(number)),
         }
     }
 
@@ -163,7 +171,7 @@ impl World {
                 let line = self.line(at).expect("it is there");
                 line.consumers.insert(number);
                 line.exact += 1;
-                self.homes[home].attach(at.1, subscriber(number), credit)
+                self.homes[home].attach(at.1, party(number), credit)
             }
             Err(pattern) => {
                 let now_ms = self.now_ms;
@@ -173,7 +181,7 @@ impl World {
                         line.consumers.insert(number);
                     }
                 }
-                self.homes[home].attach_pattern(PATTERNS[pattern].as_bytes(), subscriber(number), credit)
+                self.homes[home].attach_pattern(PATTERNS[pattern].as_bytes(), party(number), credit)
             }
         };
         self.attached[home].insert(number, key);
@@ -192,7 +200,7 @@ impl World {
                 }
             }
         }
-        self.homes[home].detach(subscriber(number));
+        self.homes[home].detach(party(number));
         self.homes[home].proceed(usize::MAX); // what waits in a worker topic leaves it as the sweep comes there
     }
 
@@ -287,12 +295,15 @@ impl World {
         let line = self.lines.get(&at).expect("a queue");
         assert_eq!(self.next_of(line), Some(id), "in order");
         let number = delivery.subscriber.key.index as usize;
+        assert!(!self.closed[home].contains(&delivery.subscriber.shard.0), "a closed shard gets nothing");
         assert!(line.consumers.contains(&number) && self.attached[home][&number] == delivery.consumer);
         if self.sent[id].refused_by == Some(delivery.consumer) {
             // One of a pattern comes back to its queues one after the other, so it may come late.
             let others = line.consumers.iter().filter(|other| **other != number);
             for other in others.filter(|other| self.parties[**other].source.is_ok()) {
-                assert!(!self.credit(home, *other).is_left(), "another one could have had it");
+                // So may one that has stood aside.
+                let was_away = self.closed_before[home].contains(&party(*other).shard.0);
+                assert!(was_away || !self.credit(home, *other).is_left(), "another one could have had it");
             }
         }
         let now_ms = self.now_ms;
@@ -304,6 +315,17 @@ impl World {
         sent.state = State::InFlight;
         sent.deliveries += 1;
         assert_eq!(delivery.stored.deliveries, sent.deliveries);
+    }
+
+    /// A shard has enough to read, or room again.
+    pub(super) fn room(&mut self, home: usize, shard: u8, is_there: bool) {
+        if is_there {
+            self.closed[home].remove(&shard);
+            return self.homes[home].open(ShardId(shard));
+        }
+        self.closed[home].insert(shard);
+        self.closed_before[home].insert(shard);
+        self.homes[home].close(ShardId(shard));
     }
 
     pub(super) fn credit(&self, home: usize, number: usize) -> Credit {
