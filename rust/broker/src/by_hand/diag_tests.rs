@@ -118,6 +118,36 @@ fn who_has_not_been_sent_the_last_answer_is_left_out() {
 }
 
 #[test]
+fn intervals_that_wait_for_a_receipt_are_seldom_looked_at() {
+    let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, ..Config::default() });
+    let [mut publisher, mut watcher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    for at in 0..100 {
+        publisher.say(format!("SEND\ndestination:/topic/{at}\nretain:set\n\n{:01000}\0", at).as_bytes());
+    }
+    talk(&mut broker, &mut publisher);
+    let receipt = watcher.ask();
+    watcher.say(format!("SUBSCRIBE\nid:r\ndestination:/topic/>\nreceipt:{receipt}\n\n\0").as_bytes());
+    for at in 0..WATCHES {
+        let head = format!("SUBSCRIBE\nid:{at}\ndestination:DIAG/shards\ninterval:{INTERVAL_MS}\n\n\0");
+        watcher.say(head.as_bytes());
+        broker.round();
+    }
+    // It takes nothing, so that the RECEIPT does not come.
+    broker.round();
+    let before = visited(&broker);
+    for _ in 0..500 {
+        broker.pass(1);
+        broker.round();
+    }
+    let visits = visited(&broker) - before;
+    assert!(visits < 20 * WATCHES, "{visits} visits for {WATCHES} in half a second");
+    talk(&mut broker, &mut watcher);
+    broker.pass(1000);
+    talk(&mut broker, &mut watcher);
+    assert!(messages(&watcher) > 100, "they are answered behind it, as far as there is room");
+}
+
+#[test]
 fn who_asks_while_a_long_answer_is_under_way_shares_the_next_one_and_knows_what_came_before() {
     const QUEUES: usize = 30_000;
     const ASKERS: usize = 8;

@@ -13,6 +13,10 @@ use crate::queue::stored::Stored;
 use crate::router::group::{Place, SubscriptionIndex};
 use crate::spread::give_back;
 
+/// It is looked at again after a millisecond whether the RECEIPT of its SUBSCRIBE has left, then after twice as long, and
+/// so on up to this: thousands whose client takes nothing would keep a processor busy.
+const AGAIN_MS_MAX: u64 = 1000;
+
 /// A subscription that gets answers at an interval.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -22,8 +26,8 @@ pub(super) struct Watch {
     name: Box<[u8]>,
     /// It has not been told yet what it asked last.
     pub asking: bool,
-    /// The first question was asked.
-    begun: bool,
+    /// When it is looked at again if the first question cannot be asked yet; `None`: it was.
+    again_ms: Option<u64>,
     /// Where the last answer ends in what its connection was ever to be sent.
     sent_through: u64,
 }
@@ -38,7 +42,7 @@ impl Shard {
             Ok(None) => subscribed.into(),
             _ => [b"DIAG/", query.name().as_bytes()].concat().into(), // a MESSAGE comes from no pattern
         };
-        let watch = Watch { query, interval_ms, name, asking: false, begun: false, sent_through: 0 };
+        let watch = Watch { query, interval_ms, name, asking: false, again_ms: Some(1), sent_through: 0 };
         self.diagnostics.watches.insert(key, watch);
         self.timers.set(self.now_ms, Due::Diagnostics(key));
     }
@@ -57,12 +61,14 @@ impl Shard {
         let found = self.router.subscription_mut(key).map(|found| found.conn);
         let (Some(conn), Some(watch)) = (found, self.diagnostics.watches.get_mut(&key)) else { return };
         let Some(conn) = self.conns.get(conn) else { return };
-        if !watch.begun && !conn.answers.is_empty() {
+        if let Some(again_ms) = watch.again_ms.take()
+            && !conn.answers.is_empty()
+        {
             // The RECEIPT of the SUBSCRIBE comes first.
-            self.timers.set(self.now_ms + 1, Due::Diagnostics(key));
+            watch.again_ms = Some((2 * again_ms).min(AGAIN_MS_MAX));
+            self.timers.set(self.now_ms + again_ms, Due::Diagnostics(key));
             return;
         }
-        watch.begun = true;
         // In step with the first one, however late this one is.
         let late = self.now_ms.saturating_sub(at_ms) / watch.interval_ms.max(1);
         let next_ms = at_ms.saturating_add(watch.interval_ms.saturating_mul(late + 1));
