@@ -86,6 +86,13 @@ def durables_that_end_at_once(number: int) -> Sequence[bytes]:
     return [LOGIN, *visits]
 
 
+def durables(number: int) -> Sequence[bytes]:
+    ids = [f"{number}.{at}" for at in range(4000)]
+    subscribed = b"".join(frames.subscribe("/topic/kept", at, durable="true") for at in ids)
+    ended = b"".join(frames.unsubscribe(at, durable="true") for at in ids)
+    return [LOGIN, subscribed, b"".join(frames.send("/topic/kept", "x") for _ in range(30)), ended]
+
+
 def watches(number: int) -> Sequence[bytes]:
     asked = [frames.subscribe(f"DIAG/{at}", f"{at}", query="shards", interval=100) for at in range(300)]
     return [LOGIN, *asked, *(frames.unsubscribe(f"{at}") for at in range(150))]
@@ -108,6 +115,7 @@ ATTACKS = [
     Attack("groups of one topic", own_ids),
     Attack("consumers of patterns of queues", consumers_of_patterns),
     Attack("durable subscriptions that end at once", durables_that_end_at_once, connections=5, reads=True),
+    Attack("durable subscriptions to one topic", durables, reads=True, hold_s=1),
     Attack("watches of DIAG", watches, connections=2),
     Attack("retained messages for many", retained_for_many),
 ]
