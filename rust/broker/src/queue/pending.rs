@@ -95,7 +95,12 @@ impl Pending {
         self.fresh.front()
     }
 
+    #[inline]
     fn returned_is_next(&self) -> bool {
+        !self.returned.is_empty() && self.returned_is_before_fresh()
+    }
+
+    fn returned_is_before_fresh(&self) -> bool {
         match (self.returned.first_key_value(), self.fresh.front()) {
             (Some((seq, _)), Some(fresh)) => *seq < fresh.seq,
             (returned, _) => returned.is_some(),
