@@ -34,7 +34,7 @@ struct FanOut {
     /// Copies that wait for room in outboxes.
     waiting: usize,
     publisher: Option<Publisher>,
-    /// Its publisher is on another shard, and may have had its RECEIPT.
+    /// Its publisher may have had its RECEIPT: it is on another shard, or the message was held as stale.
     is_accepted: bool,
 }
 

@@ -1,9 +1,15 @@
 //! What new subscriptions start from, where their client has to acknowledge it.
 
+use stompica_proto::encode::Message;
+
 use super::client::Client;
 use super::crossing::{broker, connect, homed, messages, receipts, talk};
 use super::{ByHand, Left};
 use crate::config::Config;
+use crate::ids::ShardId;
+use crate::queue::mail::QueueMail;
+use crate::queue::stored::Stored;
+use crate::shard::mailbox::Mail;
 
 /// More last values than one window has messages.
 const VALUES: usize = 70;
@@ -212,4 +218,36 @@ fn a_subscription_gets_its_past_though_what_its_connection_was_owed_is_not_wante
         reader.read(usize::MAX);
         reader.check_answers();
     }
+}
+
+#[test]
+fn who_leaves_gets_the_stale_message_first_that_somebody_who_had_gone_has_given_back() {
+    let config = Config { writers: 2, ttl_ms: 600_000, outbox_limit: 4 << 10, ..Config::default() };
+    let mut broker = broker(config);
+    let name = homed(&broker, "/topic/s/", 0).next().expect("one of two");
+    let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
+    for (id, name) in ["/topic/a", &name].iter().enumerate() {
+        reader.say(format!("SUBSCRIBE\nid:{id}\ndestination:{name}\n\n\0").as_bytes());
+    }
+    talk(&mut broker, &mut reader);
+    let send = format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000));
+    for _ in 0..20 {
+        publisher.say(send.repeat(5).as_bytes());
+        broker.run();
+    }
+    drop(publisher);
+    broker.run();
+    // Its publisher has its RECEIPT; it was on its way to another subscription of that shard.
+    let destination = name.as_bytes();
+    let stale = Message { destination, id: b"1", sender: 0, headers: b"", plain: true, body: b"stale" };
+    let mail = Mail::Queue(ShardId(1), vec![QueueMail::Stale(Stored::new(&stale))]);
+    broker.shared.mailboxes[0].add_frames(1);
+    broker.shared.mailboxes[0].post(&mut vec![mail]);
+    broker.run();
+    let receipt = reader.ask();
+    reader.say(format!("UNSUBSCRIBE\nid:1\nreceipt:{receipt}\n\n\0").as_bytes());
+    broker.run();
+    talk(&mut broker, &mut reader);
+    reader.check_answers();
+    assert_eq!(reader.bodies, ["stale"]);
 }

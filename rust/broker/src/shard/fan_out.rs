@@ -66,7 +66,8 @@ impl Shard {
 
     fn begin_fan_out(&mut self, stored: Stored, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
         let key = self.fan_outs.begin(stored, groups, newest);
-        if self.inbound.routes_for().is_some() {
+        // A message of another shard, or one that was held as stale: no publisher waits for it here.
+        if self.inbound.routes_for().is_some() || self.fan_outs.in_order {
             self.fan_outs.accept(key);
         }
         key
