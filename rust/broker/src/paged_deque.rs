@@ -169,23 +169,6 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// Takes the last one.
-    #[inline]
-    pub fn pop_back(&mut self) -> Option<T> {
-        match self {
-            PagedDeque::Short(page) => page.pop_back(),
-            PagedDeque::Long(long) => {
-                long.len -= 1;
-                let at = long.pages.len() - 1;
-                let item = long.pages[at].pop_back();
-                if long.pages[at].is_empty() {
-                    self.drop_page(at);
-                }
-                item
-            }
-        }
-    }
-
     /// Removes a page without items, and the room of the list of pages that many have left.
     #[cold]
     fn drop_page(&mut self, at: usize) {
@@ -269,27 +252,6 @@ impl<T> PagedDeque<T> {
     }
 }
 
-impl<T> IntoIterator for PagedDeque<T> {
-    type Item = T;
-    type IntoIter = Items<T>;
-
-    fn into_iter(self) -> Items<T> {
-        Items(self)
-    }
-}
-
-/// Takes one after the other, and gives the pages back meanwhile.
-#[derive(Debug)]
-pub struct Items<T>(PagedDeque<T>);
-
-impl<T> Iterator for Items<T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        self.0.pop_front()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -341,7 +303,7 @@ mod tests {
         let mut items = PagedDeque::default();
         items.push_back([0_u64; 11]);
         assert!(items.capacity() <= 4);
-        assert!(items.pop_back().is_some() && items.is_empty());
+        assert!(items.pop_front().is_some() && items.is_empty());
         items.shrink();
         assert_eq!(items.capacity(), 0);
     }
@@ -357,8 +319,7 @@ mod tests {
         for round in 0..40 * Wides::PAGE as u64 {
             let before = places(&items);
             let taken = match round % 4 {
-                0 => items.pop_front(),
-                1 => items.pop_back(),
+                0 | 1 => items.pop_front(),
                 _ => items.remove_key(&(round * 7919 % 400), key_of).or_else(|| items.pop_front()),
             };
             assert!(taken.is_some() && moved(&before, &items) <= Wides::PAGE);
@@ -402,8 +363,6 @@ mod tests {
                     model.push_back(2 * key);
                 } else if which % 3 == 0 || is_fifo {
                     prop_assert_eq!(items.pop_front().map(|item| item.key), model.pop_front());
-                } else if which % 7 == 0 {
-                    prop_assert_eq!(items.pop_back().map(|item| item.key), model.pop_back());
                 } else {
                     let key = model.remove(index.index(model.len())).expect("an item");
                     prop_assert!(items.contains_key(&key, key_of) && !items.contains_key(&(key + 1), key_of));

@@ -218,6 +218,8 @@ mod diag_tests;
 #[path = "full_tests.rs"]
 mod full;
 #[cfg(test)]
+mod leaving_tests;
+#[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
 #[path = "socket_tests.rs"]

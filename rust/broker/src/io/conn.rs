@@ -17,6 +17,7 @@ use crate::io::pulse::Pulse;
 use crate::outbox::Outbox;
 use crate::queue::Temporary;
 use crate::router::group::{Framing, SubscriptionIndex};
+use crate::shard::leaving::Leaving;
 use crate::shard::parking::Wait;
 use crate::shard::replay::Pulls;
 use crate::shard::timer::NEVER;
@@ -68,6 +69,9 @@ impl WebSocket {
 pub enum Phase {
     /// Reading and writing.
     Open,
+    /// Input is discarded, its subscriptions go; nothing is written, so that none is left once the peer reads its last
+    /// frames.
+    Leaving,
     /// Input is discarded, the outbox is being flushed; then the write side is shut.
     Closing,
     /// The write side is shut: reading and discarding until the peer closes too.
@@ -157,6 +161,8 @@ pub struct Conn {
     pub counted_input: usize,
     /// Subscriptions by id.
     pub subscriptions: HashTable<SubscriptionIndex>,
+    /// Those that are about to go: nothing is delivered to them any more.
+    pub leaving: Option<Box<Leaving>>,
     /// Answers that wait, in the order of the frames they answer.
     pub answers: Answers,
     /// What of the past its subscriptions ask for.
@@ -227,6 +233,7 @@ impl Conn {
             counted_bytes: 0,
             counted_input: 0,
             subscriptions: HashTable::new(),
+            leaving: None,
             answers: Answers::default(),
             pulls: None,
             transactions: None,
@@ -247,10 +254,11 @@ impl Conn {
         }
     }
 
-    /// Whether a message can go straight into the outbox: it is under its limit, and nothing is to go before.
+    /// Whether a message can go straight into the outbox: it is under its limit, nothing is to go before, and its
+    /// subscription stays.
     #[must_use]
     pub fn has_room(&self, outbox_limit: usize) -> bool {
-        self.outbox.bytes() < outbox_limit && self.deferred.is_none()
+        self.outbox.bytes() < outbox_limit && self.deferred.is_none() && self.leaving.is_none()
     }
 
     /// The WebSocket state, if it is one.

@@ -2,8 +2,8 @@
 //!
 //! Whatever else is to be delivered to the connection queues up behind them, so that the order stays.
 
-use std::collections::{HashMap, VecDeque};
-use std::mem::take;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use super::conn::Conn;
 use crate::chunk::ChunkId;
@@ -24,30 +24,27 @@ pub enum Waiting {
     Queued(Box<(ShardId, Delivery)>),
 }
 
-/// The place of one of them.
-#[derive(Debug)]
-enum Place {
-    /// Of a topic.
-    Topic(Waiting),
-    /// Of a queue: the first of the subscription's own list, or of nothing if that has gone.
-    Queue(SubscriptionKey),
-}
+/// Messages of queues for one subscription, the oldest first, with their places.
+pub type Queued = VecDeque<(u64, Box<(ShardId, Delivery)>)>;
 
-/// Messages of queues for one subscription, the oldest first.
-pub type Queued = VecDeque<Box<(ShardId, Delivery)>>;
+/// Subscriptions that left nothing but their place in the order are more than all others and so many before they go.
+const STALE_MAX: usize = 32;
 
 /// What waits for one connection's outbox, in order.
 #[derive(Debug, Default)]
 pub struct Deferred {
-    places: PagedDeque<Place>,
+    /// The place of the next one.
+    next: u64,
+    /// Those of topics, whose publishers pause meanwhile.
+    topics: PagedDeque<(u64, Waiting)>,
     /// Those of queues, by subscription, so that one that ends need not be told from all others.
     queued: HashMap<SubscriptionKey, Queued, foldhash::fast::RandomState>,
-    /// How many of them are of topics, whose publishers pause meanwhile.
-    of_topics: usize,
-    /// How many of those are of messages for which a RECEIPT may have left.
+    /// The place of the first one of each subscription; of some that have ended, too.
+    firsts: BinaryHeap<Reverse<(u64, SubscriptionKey)>>,
+    /// How many of queues there are.
+    of_queues: usize,
+    /// How many of those of topics are of messages for which a RECEIPT may have left.
     pub accepted: usize,
-    /// Places whose message was taken out; once they are more than half of all, they go.
-    gone: usize,
     /// It is on the shard's list of connections that have room again.
     pub is_listed: bool,
 }
@@ -63,88 +60,80 @@ impl Conn {
 impl Deferred {
     /// Adds one behind all others. Returns whether it is the first one of a topic.
     pub fn push(&mut self, waiting: Waiting) -> bool {
-        let (place, of_topic) = match waiting {
-            Waiting::Queued(queued) => {
-                let key = queued.1.subscriber.key;
-                self.queued.entry(key).or_default().push_back(queued);
-                (Place::Queue(key), false)
-            }
-            of_topic => (Place::Topic(of_topic), true),
+        let place = self.next;
+        self.next += 1;
+        let Waiting::Queued(queued) = waiting else {
+            self.topics.push_back((place, waiting));
+            return self.topics.len() == 1;
         };
-        self.of_topics += usize::from(of_topic);
-        self.places.push_back(place);
-        of_topic && self.of_topics == 1
+        let key = queued.1.subscriber.key;
+        let list = self.queued.entry(key).or_default();
+        if list.is_empty() {
+            self.firsts.push(Reverse((place, key)));
+        }
+        list.push_back((place, queued));
+        self.of_queues += 1;
+        false
     }
 
     /// Takes the first one.
     pub fn pop(&mut self) -> Option<Waiting> {
-        loop {
-            match self.places.pop_front()? {
-                Place::Topic(waiting) => {
-                    self.of_topics -= 1;
-                    return Some(waiting);
-                }
-                Place::Queue(key) => match self.pop_queued(key) {
-                    Some(queued) => return Some(Waiting::Queued(queued)),
-                    None => self.gone -= 1,
-                },
+        let topic = self.topics.front().map(|(place, _)| *place);
+        while let Some(&Reverse((place, key))) = self.firsts.peek()
+            && topic.is_none_or(|topic| place < topic)
+        {
+            self.firsts.pop();
+            if let Some(queued) = self.pop_queued(place, key) {
+                return Some(Waiting::Queued(queued));
             }
         }
+        self.topics.pop_front().map(|(_, waiting)| waiting)
     }
 
-    fn pop_queued(&mut self, key: SubscriptionKey) -> Option<Box<(ShardId, Delivery)>> {
-        let queued = self.queued.get_mut(&key)?;
-        let first = queued.pop_front();
-        if queued.is_empty() {
-            self.queued.remove(&key);
+    /// Takes the one in this place, unless its subscription has ended.
+    fn pop_queued(&mut self, place: u64, key: SubscriptionKey) -> Option<Box<(ShardId, Delivery)>> {
+        let list = self
+            .queued
+            .get_mut(&key)
+            .filter(|list| list.front().is_some_and(|(first, _)| *first == place))?;
+        let (_, queued) = list.pop_front()?;
+        match list.front() {
+            Some((next, _)) => self.firsts.push(Reverse((*next, key))),
+            None => _ = self.queued.remove(&key),
         }
-        first
+        self.of_queues -= 1;
+        Some(queued)
     }
 
-    /// Takes out the messages of queues for one subscription, which has ended, and how many places it looked at.
+    /// Takes out the messages of queues for one subscription, which has ended, and how much it looked at.
     pub fn take_queued(&mut self, key: SubscriptionKey) -> (Queued, usize) {
         let taken = self.queued.remove(&key).unwrap_or_default();
-        self.gone += taken.len();
+        self.of_queues -= taken.len();
         let mut looked_at = taken.len();
-        if 2 * self.gone > self.places.len() {
-            looked_at += self.places.len();
-            for place in take(&mut self.places) {
-                let stays = match &place {
-                    Place::Topic(_) => true,
-                    Place::Queue(key) => self.queued.contains_key(key),
-                };
-                if stays {
-                    self.places.push_back(place);
-                }
-            }
-            self.gone = 0;
+        if self.firsts.len() > STALE_MAX + 2 * self.queued.len() {
+            looked_at += self.firsts.len();
+            let queued = &self.queued;
+            self.firsts.retain(|Reverse((_, key))| queued.contains_key(key));
         }
         (taken, looked_at)
     }
 
     /// Takes out the messages of topics.
     pub fn take_topics(&mut self) -> Deferred {
-        let mut topics = Deferred { of_topics: take(&mut self.of_topics), ..Deferred::default() };
-        for place in take(&mut self.places) {
-            match place {
-                Place::Topic(_) => topics.places.push_back(place),
-                Place::Queue(_) => self.places.push_back(place),
-            }
-        }
         self.accepted = 0;
-        topics
+        Deferred { topics: std::mem::take(&mut self.topics), ..Deferred::default() }
     }
 
     /// Whether messages of topics wait.
     #[must_use]
     pub fn has_topics(&self) -> bool {
-        self.of_topics > 0
+        !self.topics.is_empty()
     }
 
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.places.len() - self.gone
+        self.topics.len() + self.of_queues
     }
 
     /// Whether none waits.
@@ -156,6 +145,8 @@ impl Deferred {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
     use stompica_proto::encode::Message;
 
     use super::*;
@@ -201,16 +192,15 @@ mod tests {
             .collect();
         assert_eq!(left, [2, 3]);
     }
-
     #[test]
     fn very_many_have_room_for_a_page_more_and_stay_in_order() {
-        let page = PagedDeque::<Place>::PAGE;
+        let page = PagedDeque::<(u64, Waiting)>::PAGE;
         let count = 20 * page as u32 + 1;
         let mut deferred = Deferred::default();
         for at in 0..count {
             deferred.push(if at % 3 == 0 { queued(1) } else { Waiting::Copy(key(9), key(at)) });
         }
-        assert!(deferred.places.capacity() <= deferred.len() + page);
+        assert!(deferred.topics.capacity() <= deferred.topics.len() + page);
         let mut topics = deferred.take_topics();
         assert_eq!((topics.len() + deferred.len(), deferred.has_topics()), (count as usize, false));
         for at in (0..count).filter(|at| at % 3 != 0) {
@@ -227,7 +217,47 @@ mod tests {
         assert!(deferred.push(Waiting::Copy(key(9), key(1))));
         let looked_at: usize = (0..COUNT).map(|at| deferred.take_queued(key(at)).1).sum();
         assert!(looked_at < 5 * COUNT as usize, "{looked_at}");
-        assert!((1..=2).contains(&deferred.places.len()) && deferred.queued.is_empty());
+        assert!(deferred.firsts.len() <= STALE_MAX && deferred.queued.is_empty());
         assert!(deferred.len() == 1 && deferred.pop().is_some() && deferred.is_empty());
+    }
+
+    /// Whose a message is: a subscription that gets messages of queues, or nobody's, with the number of its copy.
+    fn name(waiting: &Waiting) -> (u32, u32) {
+        match waiting {
+            Waiting::Queued(queued) => (queued.1.subscriber.key.index, 0),
+            Waiting::Copy(_, copy) => (u32::MAX, copy.index),
+            Waiting::Range(..) => unreachable!("none was added"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_as_a_list(steps in vec((0..4_u32, 0..5_u32), 0..200)) {
+            let mut deferred = Deferred::default();
+            let mut list: VecDeque<(u32, u32)> = VecDeque::new();
+            for (at, (what, who)) in steps.into_iter().enumerate() {
+                match what {
+                    0 => {
+                        deferred.push(queued(who));
+                        list.push_back((who, 0));
+                    }
+                    1 => {
+                        let is_first = list.iter().all(|(who, _)| *who != u32::MAX);
+                        let copy = at as u32;
+                        prop_assert_eq!(deferred.push(Waiting::Copy(key(9), key(copy))), is_first);
+                        list.push_back((u32::MAX, copy));
+                    }
+                    2 => prop_assert_eq!(deferred.pop().as_ref().map(name), list.pop_front()),
+                    _ => {
+                        let before = list.len();
+                        list.retain(|(of, _)| *of != who);
+                        prop_assert_eq!(deferred.take_queued(key(who)).0.len(), before - list.len());
+                    }
+                }
+                prop_assert_eq!(deferred.len(), list.len());
+            }
+            let rest: VecDeque<_> = std::iter::from_fn(|| deferred.pop().as_ref().map(name)).collect();
+            prop_assert_eq!(rest, list);
+        }
     }
 }

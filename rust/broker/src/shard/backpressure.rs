@@ -54,8 +54,8 @@ pub(super) fn make_room(
     config: &Config,
     frames: usize,
 ) -> bool {
-    if matches!(config.slow_consumer, SlowConsumer::Block(_)) {
-        return false; // later
+    if conn.leaving.is_some() || matches!(config.slow_consumer, SlowConsumer::Block(_)) {
+        return false; // never, or later
     }
     if conn.outbox.bytes() < config.outbox_limit {
         return true; // only messages of queues wait, and nothing was promised about their place
@@ -148,6 +148,9 @@ impl Shard {
         let policy = own.unwrap_or(self.config.slow_consumer);
         let conn = self.conns.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.generation };
+        if conn.leaving.is_some() {
+            return;
+        }
         if waiting >= limit {
             match policy {
                 SlowConsumer::Block(_) => {}
@@ -300,7 +303,7 @@ impl Shard {
     /// Ends a connection whose consumer is too slow: what was not sent at all gives way to the ERROR.
     pub(super) fn cut_off(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.phase != Phase::Open {
+        if conn.phase != Phase::Open || conn.leaving.is_some() {
             return;
         }
         let bytes = conn.outbox.bytes();

@@ -10,16 +10,17 @@ const SHORTER: usize = if cfg!(fuzzing) { 200 } else { 1 };
 const TURN_ENCODED_MAX: usize = (1 << 20) / SHORTER;
 /// Deliveries made in one turn.
 const TURN_DELIVERIES_MAX: usize = 20_000 / SHORTER;
-/// Queues, names, patterns, reservations, frames and the like that are looked at in one turn: each takes a microsecond
-/// at the very most.
-pub(super) const TURN_VISITED_MAX: usize = 20_000 / SHORTER;
+/// Queues, names, patterns, reservations, frames and the like that are looked at in one turn, but for the [`LEAST`] of
+/// each of its parts: each takes a microsecond at the very most.
+const TURN_VISITED_MAX: usize = 20_000 / SHORTER;
+/// What each part of a turn may look at, however much those before it did, so that none starves another.
+const LEAST: usize = TURN_VISITED_MAX / 4;
 /// What homes may post to a shard ahead of its reading, in [`Delivery::load`](crate::queue::parts::Delivery::load): twice
 /// what a turn reads, so that it never runs dry.
 pub(super) const DELIVERIES_MAX: usize = TURN_ENCODED_MAX / 64;
 /// What shards may mail to another one ahead of its routing of messages that very many want there: deliveries of a turn.
 pub(super) const WIDE_WORK_MAX: usize = TURN_DELIVERIES_MAX;
-/// Subscriptions added or removed in one turn, and told to be full or not any more; a connection that has begun to end
-/// does so.
+/// Subscriptions added or removed in one turn, and told to be full or not any more, all of a connection at once.
 const TURN_CHANGED_MAX: usize = 8000 / SHORTER;
 /// Bytes of input that are read, or of a body, for the price of one visit.
 const VISIT_BYTES: usize = 512;
@@ -35,18 +36,65 @@ const END_VISITS: usize = 64;
 /// Visits that stand for connections which end together in one turn, whatever else it did.
 const ENDS_VISITED_MAX: usize = 10_000;
 
-/// What a turn has done so far; a turn has one budget for mail and one for sockets.
-#[derive(Clone, Copy, Debug, Default)]
+/// A part of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// What other shards say, and what earlier turns began.
+    Mail,
+    /// Fan-outs, and what connections are owed.
+    Deliveries,
+    /// What clients say.
+    Sockets,
+    /// What queues have to deliver.
+    Queues,
+}
+
+impl Part {
+    /// Eighths of what a turn may look at that are used up when this part ends, unless it has its [`LEAST`] then.
+    fn end(self) -> usize {
+        match self {
+            Part::Mail => 4,
+            Part::Deliveries => 5,
+            Part::Sockets | Part::Queues => 8,
+        }
+    }
+}
+
+/// What one part of a turn has done so far.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     /// Bytes encoded.
     pub(super) encoded: usize,
     /// Deliveries made.
     pub(super) deliveries: usize,
     visited: usize,
+    /// What may be looked at.
+    visited_max: usize,
+    /// What the parts before looked at.
+    before: usize,
     changed: usize,
 }
 
+impl Default for Budget {
+    /// That of the first part of a turn.
+    fn default() -> Self {
+        Budget { encoded: 0, deliveries: 0, visited: 0, visited_max: 0, before: 0, changed: 0 }.of(Part::Mail)
+    }
+}
+
 impl Budget {
+    /// That of this part of the turn, which comes next.
+    pub(super) fn of(self, part: Part) -> Self {
+        let before = self.before + self.visited;
+        let visited_max = (TURN_VISITED_MAX * part.end() / 8).saturating_sub(before).max(LEAST);
+        Budget { encoded: 0, deliveries: 0, visited: 0, visited_max, before, changed: 0 }
+    }
+
+    /// Goes on to the next part of the turn; returns what this one did.
+    pub(super) fn go_on_to(&mut self, next: Part) -> Self {
+        std::mem::replace(self, self.of(next))
+    }
+
     /// Counts work that neither encodes nor delivers: queues, names, patterns and reservations that are looked at.
     pub(crate) fn visit(&mut self, count: usize) {
         self.visited += count;
@@ -57,26 +105,21 @@ impl Budget {
         self.changed += count;
     }
 
-    /// Whether one more connection may end, or change all its subscriptions, in this turn.
+    /// Whether all subscriptions of one more connection may be told in this turn that it is full, or not any more.
     pub(super) fn may_change(self) -> bool {
         self.changed < TURN_CHANGED_MAX
     }
 
-    /// The same for one of several that end together, since so much was counted.
+    /// Whether one more of several connections that end together may do so in this turn, since so much was counted.
     pub(super) fn may_end_more(self, since: usize) -> bool {
-        self.may_change() && self.visited - since < ENDS_VISITED_MAX
+        self.visited - since < ENDS_VISITED_MAX
     }
 
-    /// Whether the rest has to wait for the next turn although one part in `share` is meant for it, whatever was done
-    /// before `began`.
-    pub(super) fn is_over_for(self, began: Budget, share: usize) -> bool {
-        let since = Budget {
-            encoded: self.encoded - began.encoded,
-            deliveries: self.deliveries - began.deliveries,
-            visited: self.visited - began.visited,
-            changed: self.changed - began.changed,
-        };
-        self.is_exhausted() && since.is_used_up(share)
+    /// Only one visit is left.
+    #[cfg(test)]
+    pub(super) fn nearly_over() -> Self {
+        let whole = Budget::default();
+        Budget { visited: whole.visited_max - 1, ..whole }
     }
 
     /// How much was looked at.
@@ -108,12 +151,9 @@ impl Budget {
         self.visited += END_VISITS;
     }
 
-    /// Whether half of the turn is over, so that something else has its share.
+    /// Whether half of this part of the turn is over, so that something else has its share.
     pub(crate) fn is_half_spent(self) -> bool {
-        self.encoded >= TURN_ENCODED_MAX / 2
-            || self.deliveries >= TURN_DELIVERIES_MAX / 2
-            || self.visited >= TURN_VISITED_MAX / 2
-            || self.changed >= TURN_CHANGED_MAX / 2
+        self.is_used_up(2)
     }
 
     /// Whether the rest has to wait for the next turn.
@@ -121,11 +161,11 @@ impl Budget {
         self.is_used_up(1)
     }
 
-    /// Whether one part in `share` of the turn is used up.
+    /// Whether one part in `share` of it is used up.
     pub(crate) fn is_used_up(self, share: usize) -> bool {
         self.encoded >= TURN_ENCODED_MAX / share
             || self.deliveries >= TURN_DELIVERIES_MAX / share
-            || self.visited >= TURN_VISITED_MAX / share
+            || self.visited >= self.visited_max / share
             || self.changed >= TURN_CHANGED_MAX / share
     }
 }
@@ -147,7 +187,7 @@ pub(super) struct Heaviest {
 
 impl Heaviest {
     /// Notes what a turn has done in all its parts.
-    pub fn note(&mut self, parts: [Budget; 3], took: Duration) {
+    pub fn note(&mut self, parts: [Budget; 4], took: Duration) {
         self.encoded = self.encoded.max(parts.iter().map(|part| part.encoded).sum());
         self.deliveries = self.deliveries.max(parts.iter().map(|part| part.deliveries).sum());
         let visited = parts.iter().map(|part| part.visited).sum();
@@ -162,37 +202,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_over_when_any_part_of_its_budget_is_used_up() {
+    fn a_part_of_a_turn_is_over_when_any_share_of_it_is_used_up() {
+        let whole = Budget::default().of(Part::Sockets);
         let used_up = [
-            Budget { encoded: TURN_ENCODED_MAX, ..Budget::default() },
-            Budget { deliveries: TURN_DELIVERIES_MAX, ..Budget::default() },
-            Budget { visited: TURN_VISITED_MAX, ..Budget::default() },
-            Budget { changed: TURN_CHANGED_MAX, ..Budget::default() },
+            Budget { encoded: TURN_ENCODED_MAX, ..whole },
+            Budget { deliveries: TURN_DELIVERIES_MAX, ..whole },
+            Budget { visited: TURN_VISITED_MAX, ..whole },
+            Budget { changed: TURN_CHANGED_MAX, ..whole },
         ];
         assert!(used_up.into_iter().all(Budget::is_exhausted));
-        let mut budget = Budget { encoded: TURN_ENCODED_MAX - 1, ..Budget::default() };
+        let mut budget = Budget { encoded: TURN_ENCODED_MAX - 1, ..whole };
         budget.visit(TURN_VISITED_MAX - 1);
-        assert!(!budget.is_exhausted() && budget.is_used_up(2));
+        assert!(!budget.is_exhausted() && budget.is_half_spent());
     }
 
     #[test]
-    fn whoever_has_a_share_of_the_turn_gets_it_whatever_was_done_before() {
-        let mut budget = Budget { encoded: TURN_ENCODED_MAX, ..Budget::default() };
-        let began = budget;
-        budget.visit(TURN_VISITED_MAX / 4 - 1);
-        assert!(budget.is_exhausted() && !budget.is_over_for(began, 4));
-        budget.visit(1);
-        assert!(budget.is_over_for(began, 4));
-        assert!(!Budget::default().is_over_for(Budget::default(), 4), "and more, where nobody else needs it");
+    fn the_parts_of_a_turn_share_what_it_may_look_at_and_none_is_left_out() {
+        let parts = [Part::Mail, Part::Deliveries, Part::Sockets, Part::Queues];
+        let allowed = |done: usize| {
+            let mut budget = Budget::default();
+            parts.map(|part| {
+                if part != Part::Mail {
+                    budget = budget.of(part);
+                }
+                let allowed = budget.visited_max;
+                budget.visit(done.min(allowed));
+                allowed
+            })
+        };
+        let of_turn = |eighths: usize| TURN_VISITED_MAX * eighths / 8;
+        assert_eq!(allowed(0), [4, 5, 8, 8].map(of_turn), "whoever comes last has what nobody else needs");
+        assert_eq!(allowed(usize::MAX), [4, 2, 2, 2].map(of_turn));
+        assert_eq!(allowed(of_turn(2)), [4, 3, 4, 2].map(of_turn));
     }
 
     #[test]
     fn the_heaviest_turn_is_known_number_by_number() {
-        let one = Budget { encoded: 5, deliveries: 1, visited: 2, changed: 0 };
-        let other = Budget { encoded: 1, deliveries: 4, visited: 3, changed: 0 };
+        let none = Budget::default();
+        let one = Budget { encoded: 5, deliveries: 1, visited: 2, ..none };
+        let other = Budget { encoded: 1, deliveries: 4, visited: 3, ..none };
         let mut heaviest = Heaviest::default();
-        heaviest.note([one, other, Budget::default()], Duration::from_micros(7));
-        heaviest.note([other, Budget::default(), Budget::default()], Duration::from_micros(9));
+        heaviest.note([one, other, none, none], Duration::from_micros(7));
+        heaviest.note([other, none, none, none], Duration::from_micros(9));
         let Heaviest { encoded, deliveries, visited, all_visited, took } = heaviest;
         assert_eq!((encoded, deliveries, visited, all_visited, took.as_micros()), (6, 5, 5, 8, 9));
     }

@@ -37,8 +37,7 @@ impl Shard {
     /// Lets connections ask for more of the past with one visit left of a turn; how many homes' windows are open then.
     #[cfg(test)]
     pub fn pull_last(&mut self) -> usize {
-        self.budget = super::budget::Budget::default();
-        self.budget.visit(super::budget::TURN_VISITED_MAX - 1);
+        self.budget = super::budget::Budget::nearly_over();
         self.pull_again();
         self.replays.open_windows()
     }
@@ -46,8 +45,7 @@ impl Shard {
     /// Serves a connection with one visit left of a turn.
     #[cfg(test)]
     pub fn serve_last(&mut self, key: crate::ids::ConnKey) {
-        self.budget = super::budget::Budget::default();
-        self.budget.visit(super::budget::TURN_VISITED_MAX - 1);
+        self.budget = super::budget::Budget::nearly_over();
         self.serve(key);
     }
 

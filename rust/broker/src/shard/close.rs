@@ -1,44 +1,32 @@
 //! The ways a connection ends.
 //!
 //! ```text
-//! open ──ERROR, DISCONNECT, EOF──► closing ──outbox empty──► lingering ──EOF or 2 s──► gone
-//!   └──────────────── reset, write error, second deadline ──────────────────────────────┘
+//! open ──ERROR, DISCONNECT, EOF──► leaving ──no subscription left──► closing ──outbox empty──► lingering ──EOF or 2 s──► gone
+//!   └──────────────────────── reset, write error, second deadline: no subscription left ─────────────────────────────┘
 //! ```
+//! A connection with many subscriptions leaves over several turns (`shard/leaving.rs`); nothing is delivered to it meanwhile.
 //! Closing a socket with unread input resets the connection and can lose the last frame on its way; hence the linger
 //! (STOMP 1.2, "Connection Lingering").
 
-use std::mem::take;
 use std::net::Shutdown;
 use std::sync::atomic::Ordering;
 
 use stompica_proto::decode::masked_head;
 use stompica_proto::encode::Offender;
-use stompica_proto::session::AckMode;
 use stompica_proto::{Command, Frame, ProtocolError, ws};
 
 use super::Shard;
 use super::mailbox::Mail;
-use super::returning::Fate;
 use super::timer::Due;
 use crate::ids::ConnKey;
 use crate::io::conn::{Phase, Transport};
-use crate::io::flight::TAKEN_BACK_MAX;
 use crate::log::Level;
 use crate::outbox::Kind;
-use crate::queue::mail::QueueMail;
-use crate::queue::unacked::Unacked;
-use crate::queue::{QueueKey, Subscriber, SubscriptionKey};
-use crate::router::Holdup;
-use crate::router::group::Place;
-use crate::router::receiver::{Feed, Receiver};
-use crate::tx::Committing;
 
 /// Longest wait for the peer to close after the write side was shut.
 pub(super) const LINGER_MS: u64 = 2000;
 /// Longest wait for a closing connection to take another byte.
 pub(super) const CLOSING_STALL_MS: u64 = 5000;
-/// What the end of a consumer of a queue costs, where that of a subscription to a topic costs 1.
-const CONSUMER_CHANGES: usize = 3;
 /// WebSocket close codes (RFC 6455, 7.4.1).
 pub(super) const NORMAL: u16 = 1000;
 /// The server goes away.
@@ -59,12 +47,11 @@ impl Shard {
         }
         self.abandon_commit(key);
         self.end_wait(key);
-        self.forget_subscriptions(key);
+        let has_left = self.forget_subscriptions(key);
         self.forget_temporary(key);
         self.close_websocket(key, close_code, reason);
-        let now_ms = self.now_ms;
         let Some(conn) = self.conns.get_mut(key) else { return };
-        conn.phase = Phase::Closing;
+        conn.phase = Phase::Leaving;
         conn.input = Vec::new();
         conn.arrival.is_over();
         if let Some(state) = conn.websocket() {
@@ -74,15 +61,25 @@ impl Shard {
         let transactions = conn.transactions.take();
         conn.answers.clear();
         conn.sent_to = 0;
+        self.count_input(key);
+        self.discard_transactions(transactions);
+        self.queue_for_reading(key);
+        if has_left {
+            self.write_last(key);
+        }
+    }
+
+    /// The subscriptions of a connection have gone: what is due is written.
+    pub(super) fn write_last(&mut self, key: ConnKey) {
+        let now_ms = self.now_ms;
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.phase = Phase::Closing;
         conn.full_since_ms = None;
         conn.since_ms = now_ms;
         conn.written_ms = now_ms;
         conn.look_at_socket(now_ms);
-        self.count_input(key);
         self.queue_for_flushing(key);
-        self.queue_for_reading(key);
         self.rearm(key);
-        self.discard_transactions(transactions);
     }
 
     /// Sends the Close frame, once.
@@ -115,12 +112,19 @@ impl Shard {
         self.remove(key);
     }
 
-    /// Takes a connection out, with all that belongs to it.
+    /// Takes a connection out, with all that belongs to it, once its subscriptions have gone.
     pub(super) fn remove(&mut self, key: ConnKey) {
         self.abandon_commit(key);
-        self.forget_subscriptions(key);
+        let has_left = self.forget_subscriptions(key);
         self.forget_temporary(key);
         self.end_wait(key);
+        if let Some(conn) = self.conns.get_mut(key).filter(|_| !has_left) {
+            conn.phase = Phase::Leaving;
+            if let Some(leaving) = &mut conn.leaving {
+                leaving.is_lost = true;
+            }
+            return;
+        }
         let Some(mut conn) = self.conns.remove(key) else { return };
         self.budget.end_connection();
         self.timers.cancel(Due::Conn(key));
@@ -147,101 +151,6 @@ impl Shard {
             Some(listener) => listener.descriptor_freed(),
             None => self.outgoing[0].push(Mail::Closed),
         }
-    }
-
-    /// Removes all subscriptions of a connection.
-    pub(super) fn forget_subscriptions(&mut self, key: ConnKey) {
-        self.forget_deferred(key);
-        self.forget_pulls(key);
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.subscriptions.is_empty() {
-            return;
-        }
-        let subscriptions: Vec<u32> = take(&mut conn.subscriptions).into_iter().collect();
-        let full = conn.full_since_ms.take().is_some();
-        for subscription in subscriptions {
-            self.remove_subscription(subscription, full);
-        }
-    }
-
-    /// Remembers the ids of what a subscription holds that is about to end; its connection stays.
-    pub(crate) fn remember_held(&mut self, key: ConnKey, index: u32) {
-        let receiver = self.router.subscriptions[index as usize].receiver.as_deref();
-        let held = receiver.map(|receiver| receiver.unacked.newest(TAKEN_BACK_MAX)).unwrap_or_default();
-        self.budget.visit(held.len() / 4); // a hash is cheap
-        self.remember_taken_back(key, index, held.into_iter());
-    }
-
-    /// Removes one subscription from the router; the connection's own list is the caller's. What it has not acknowledged
-    /// goes back to its queues.
-    pub(crate) fn remove_subscription(&mut self, index: u32, full: bool) {
-        let found = &mut self.router.subscriptions[index as usize];
-        let (conn, generation, place) = (found.conn, found.generation, found.place);
-        self.budget.change(if found.receiver.is_some() { CONSUMER_CHANGES } else { 1 });
-        let held = found.receiver.as_mut().map(|receiver| take(&mut receiver.unacked)).unwrap_or_default();
-        if let Place::Topic { group, .. } = place {
-            self.close_group(group);
-            if full {
-                self.change_full_of(index, Holdup::Outbox, false);
-            }
-            self.forget_keeper(index);
-        }
-        self.forget_pulls_of(conn, SubscriptionKey { index, generation });
-        self.forget_deferred_of(conn, SubscriptionKey { index, generation });
-        if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
-            flight.unacked -= held.len();
-        }
-        let (subscription, last) = self.router.unsubscribe(index);
-        let key = SubscriptionKey { index, generation };
-        self.unwatch(key);
-        if let Some(receiver) = subscription.receiver {
-            if receiver.armed {
-                self.timers.cancel(Due::Subscription(key));
-            }
-            self.detach(&receiver, Subscriber { shard: self.id, key });
-            self.give_back_held(conn, (key, subscription.ack, receiver), held);
-        }
-        match (last, place) {
-            (Some(name), _) => self.tell_disinterest(&name),
-            (None, Place::Topic { entry, .. }) => self.note_width(entry),
-            (None, Place::Queue) => {}
-        }
-    }
-
-    fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber) {
-        match receiver.feed {
-            _ if receiver.own_queue.is_some() => self.home.detach(subscriber),
-            Feed::One(home) => self.tell(home, QueueMail::Detach(subscriber)),
-            Feed::All => self.tell_everyone(|| QueueMail::Detach(subscriber)),
-        }
-    }
-
-    /// What a subscription held that has ended goes back; what a COMMIT says that takes effect comes first.
-    fn give_back_held(
-        &mut self,
-        conn: ConnKey,
-        (key, ack, mut receiver): (SubscriptionKey, AckMode, Box<Receiver>),
-        held: Unacked,
-    ) {
-        let committing = self.conns.get(conn).and_then(|conn| conn.committing.as_ref());
-        if held.len() > 0 && matches!(committing, Some(Committing::Applying)) {
-            receiver.unacked = held;
-            self.jobs.late.entry(conn).or_default().insert(key, (ack, receiver));
-        } else {
-            self.give_back_rest(receiver.own_queue, held);
-        }
-    }
-
-    /// Nobody acknowledges these deliveries any more.
-    pub(super) fn give_back_rest(&mut self, own_queue: Option<QueueKey>, held: Unacked) {
-        let fate = match own_queue {
-            Some(queue) => {
-                self.home.delete(queue);
-                Fate::Drop
-            }
-            None => Fate::GiveBack,
-        };
-        self.return_deliveries(fate, held);
     }
 }
 

@@ -38,7 +38,7 @@ impl Shard {
     pub(super) fn meet_deadlines(&mut self) {
         let before = self.budget.visited();
         let mut is_first = true;
-        while is_first || (self.budget.visited() - before < TURN_DEADLINES_MAX && self.budget.may_change()) {
+        while is_first || self.budget.visited() - before < TURN_DEADLINES_MAX {
             is_first = false;
             let Some((at_ms, due)) = self.timers.pop_due(self.now_ms) else { break };
             self.budget.visit(1);
@@ -125,6 +125,7 @@ impl Shard {
 
     fn next_deadline(&self, conn: &Conn) -> u64 {
         match conn.phase {
+            Phase::Leaving => return NEVER,
             Phase::Closing => return conn.moved_ms() + CLOSING_STALL_MS,
             Phase::Lingering => return conn.since_ms + LINGER_MS,
             Phase::Open => {}
@@ -186,7 +187,7 @@ impl Shard {
             Phase::Closing | Phase::Lingering => {
                 return self.drop_connection(key, "the peer did not close in time");
             }
-            Phase::Open => {}
+            Phase::Open | Phase::Leaving => {}
         }
         if conn.refused {
             return self.refuse(key);

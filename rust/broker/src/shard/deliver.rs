@@ -270,6 +270,7 @@ impl Shard {
         let limit = self.config.outbox_limit;
         if !conn.has_room(limit) && !make_room(conn, &mut self.chunks, &mut self.counters, &self.config, 1) {
             match self.config.slow_consumer {
+                _ if conn.leaving.is_some() => {}
                 SlowConsumer::Disconnect => self.too_slow.push(key),
                 SlowConsumer::Block(_) => self.owe_at_once(message, member),
                 SlowConsumer::DropOldest | SlowConsumer::DropNewest => {}
@@ -323,6 +324,7 @@ impl Shard {
                 && !make_room(conn, &mut self.chunks, &mut self.counters, &self.config, frames)
             {
                 match self.config.slow_consumer {
+                    _ if conn.leaving.is_some() => {}
                     SlowConsumer::Disconnect => self.too_slow.push(key),
                     SlowConsumer::Block(_) => {
                         references += 1;

@@ -45,7 +45,7 @@ impl Draining {
 
 impl Shard {
     /// Closes what is left.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         for key in self.conns.keys() {
             self.remove(key);
         }

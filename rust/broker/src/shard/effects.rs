@@ -1,18 +1,15 @@
-//! What a home wants done: deliveries, once a turn ([`Shard::dispatch_share`]), so that a burst is one batch, and the
+//! What a home wants done: deliveries, once a turn ([`Shard::dispatch_queues`]), so that a burst is one batch, and the
 //! rest of its [`Effect`]s.
 
 use std::mem::take;
 
 use super::Shard;
-use super::budget::Budget;
 use super::timer::Due;
 use crate::diag::stages::Stage;
 use crate::queue::QueueKey;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::{Delivery, Effect};
 
-/// Queues have one part in so many of each turn, whatever comes in by sockets meanwhile.
-const SHARE: usize = 4;
 /// Queues and messages that are looked at in one go where there are many.
 const SWEEP_VISITS: usize = 4000;
 /// Visits for which a delivery to a consumer stands: its table of deliveries in flight may be new, or grow.
@@ -24,30 +21,19 @@ impl Shard {
         self.home.is_busy() || !self.returning.is_empty()
     }
 
-    /// Delivers what can be delivered, and goes on with what takes long, as far as the turn allows.
+    /// Delivers what can be delivered, and goes on with what takes long, as far as this part of the turn allows.
     pub(super) fn dispatch_queues(&mut self) {
-        self.dispatch(|budget, _| budget.is_exhausted());
-    }
-
-    /// The same near the end of a turn, of which a share is kept for it: who keeps the sockets busy turn by turn would
-    /// silence all queues.
-    pub(super) fn dispatch_share(&mut self) {
-        self.dispatch(|budget, before| budget.is_over_for(before, SHARE));
-    }
-
-    fn dispatch(&mut self, is_over: impl Fn(Budget, Budget) -> bool) {
         self.proceed_with_returning();
         self.run_effects();
         if !self.home.is_busy() {
             return;
         }
         let began = self.stages.begin(Stage::Encode);
-        if self.home.is_sweeping() && !is_over(self.budget, self.budget) {
+        if self.home.is_sweeping() && !self.budget.is_exhausted() {
             self.home.proceed(SWEEP_VISITS);
             self.run_effects();
         }
-        let before = self.budget;
-        while self.home.has_work() && !is_over(self.budget, before) {
+        while self.home.has_work() && !self.budget.is_exhausted() {
             // In portions, so that memory is touched once while it is warm.
             self.home.dispatch(64);
             self.run_effects();

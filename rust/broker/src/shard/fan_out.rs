@@ -178,7 +178,7 @@ impl Shard {
             else {
                 break;
             };
-            if !self.is_meant(member, newest) {
+            if !self.is_meant(member, newest) || self.conns.member_mut(member.conn).leaving.is_some() {
                 continue;
             }
             if self.is_blocked(member.conn) {
@@ -300,7 +300,8 @@ impl Shard {
         let limit = self.config.outbox_limit;
         self.hand_out();
         let tight = self.is_out_of_memory();
-        let Some(mut deferred) = self.conns.get_mut(key).and_then(|conn| conn.deferred.take()) else {
+        let conn = self.conns.get_mut(key).filter(|conn| conn.leaving.is_none());
+        let Some(mut deferred) = conn.and_then(|conn| conn.deferred.take()) else {
             return self.pull_soon(key);
         };
         deferred.is_listed = false;

@@ -37,6 +37,8 @@ pub(super) enum Job {
     Forget(Box<Deferred>),
     /// Go on with forgetting a transaction of which nothing comes.
     Discard(Box<Discarded>),
+    /// Go on with removing the subscriptions of this connection, which ends.
+    Leave(ConnKey),
     /// Go on with removing the temporary queues of a connection that has gone.
     Orphans(Orphans),
 }
@@ -127,6 +129,7 @@ impl Shard {
             Job::Tell(subject) => self.tell_some(subject),
             Job::Forget(deferred) => self.drop_deferred(deferred),
             Job::Discard(discarded) => self.proceed_with_discarding(discarded),
+            Job::Leave(key) => self.proceed_with_leaving(key),
             Job::Orphans(orphans) => self.proceed_with_orphans(orphans),
         }
     }

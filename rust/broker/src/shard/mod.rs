@@ -36,6 +36,7 @@ mod input;
 pub(crate) mod inquiries;
 mod jobs;
 mod keepers;
+pub(crate) mod leaving;
 mod line;
 mod mail;
 pub mod mailbox;
@@ -65,7 +66,6 @@ mod websocket;
 mod wide;
 
 use std::collections::VecDeque;
-use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ use self::attach::Binding;
 use self::backlog::PendingBacklog;
 use self::backpressure::Busy;
 pub(crate) use self::budget::Budget;
-use self::budget::Heaviest;
+use self::budget::{Heaviest, Part};
 pub(crate) use self::close::describe;
 use self::deliver::{Run, Tails};
 use self::drain::Draining;
@@ -338,16 +338,16 @@ impl Shard {
         self.look_at_unfinished();
         self.take_mail();
         self.proceed_with_jobs();
-        // Mail first, so that a message whose RECEIPT has left never reaches a subscription that came after; each
-        // with a budget of its own, so that neither starves the other.
+        // Mail first, so that a message whose RECEIPT has left never reaches a subscription that came after.
         self.route_inbound();
-        let for_mail = take(&mut self.budget);
+        let for_mail = self.budget.go_on_to(Part::Deliveries);
         self.proceed_with_deliveries();
-        let for_deliveries = take(&mut self.budget);
+        let for_deliveries = self.budget.go_on_to(Part::Sockets);
         self.serve_sockets();
         self.accept();
         self.meet_deadlines();
-        self.dispatch_share();
+        let for_sockets = self.budget.go_on_to(Part::Queues);
+        self.dispatch_queues();
         self.hand_out();
         self.proceed_draining();
         self.post();
@@ -361,7 +361,7 @@ impl Shard {
         self.publish_counters();
         self.end_of_turn(began);
         let took = self.turn_clock.took(began_at);
-        self.heaviest.note([for_mail, for_deliveries, self.budget], took);
+        self.heaviest.note([for_mail, for_deliveries, for_sockets, self.budget], took);
         self.reclaim_if_idle();
     }
 

@@ -92,6 +92,9 @@ impl Shard {
     fn flush_one(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.flush = Flush::Idle;
+        if conn.phase == Phase::Leaving {
+            return; // its last frames tell that it has left
+        }
         let before = conn.outbox.bytes();
         let began = self.stages.begin(Stage::Write);
         let flushed = conn.outbox.flush(&mut self.chunks, &mut conn.stream);
@@ -115,8 +118,6 @@ impl Shard {
             self.note_written(key); // before the connection may end: what was written is consumed
         }
         match flushed {
-            // Its subscriptions go with it: the next turn meets the error again.
-            Err(_) if !self.budget.may_change() => self.queue_for_flushing(key),
             Err(error) => self.drop_connection(key, &error.to_string()),
             Ok(Flushed::Drained) if phase == Phase::Closing => self.begin_linger(key),
             Ok(Flushed::Drained | Flushed::Blocked | Flushed::More) => {}

@@ -76,8 +76,10 @@ impl Shard {
     pub(super) fn drop_all_deferred(&mut self) {
         while let Some(job) = self.jobs.pop() {
             self.budget = Budget::default();
-            if let Job::Forget(deferred) = job {
-                self.drop_deferred(deferred);
+            match job {
+                Job::Forget(deferred) => self.drop_deferred(deferred),
+                Job::Leave(key) => self.proceed_with_leaving(key),
+                _ => {}
             }
         }
     }
@@ -87,7 +89,7 @@ impl Shard {
         let Some(deferred) = self.conns.get_mut(conn).and_then(|conn| conn.deferred.as_mut()) else { return };
         let (taken, looked_at) = deferred.take_queued(key);
         self.budget.visit(looked_at);
-        for queued in taken {
+        for (_, queued) in taken {
             self.give_back_waiting(queued.0, queued.1);
         }
     }

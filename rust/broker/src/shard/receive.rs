@@ -37,8 +37,8 @@ impl Shard {
     pub(super) fn receive(&mut self, home: ShardId, delivery: Delivery) {
         let limit = self.config.outbox_limit;
         if let Some(found) = self.router.subscription_mut(delivery.subscriber.key)
-            && found.receiver.as_ref().is_some_and(|receiver| receiver.catching_up.is_none())
-            && self.conns.get(found.conn).is_some_and(|conn| !conn.has_room(limit))
+            && let Some(conn) = self.conns.get(found.conn).filter(|conn| !conn.has_room(limit))
+            && (conn.leaving.is_some() || found.receiver.as_ref().is_some_and(|it| it.catching_up.is_none()))
         {
             let conn = found.conn;
             return self.defer(conn, Waiting::Queued(Box::new((home, delivery))));
@@ -231,14 +231,12 @@ impl Shard {
     /// A connection is gone, or a part of its outbox was cut: `frames` of the newest deliveries in it (all, if
     /// `None`) were not sent.
     pub(super) fn give_back_unwritten(&mut self, flight: &mut Flight, frames: Option<usize>) {
-        let kept = flight.writing.len() - frames.unwrap_or(flight.writing.len()).min(flight.writing.len());
-        while flight.writing.len() > kept
-            && let Some(written) = flight.writing.pop_back()
-        {
-            if let Some(stored) = written.stored {
-                self.tell(written.origin.home, QueueMail::GiveBack(written.origin, stored, GivenBack::Lost));
-            }
+        let mut unwritten = std::mem::take(&mut flight.writing);
+        let kept = unwritten.len() - frames.unwrap_or(unwritten.len()).min(unwritten.len());
+        for written in std::iter::from_fn(|| unwritten.pop_front()).take(kept) {
+            flight.writing.push_back(written);
         }
+        self.return_unwritten(unwritten);
     }
 
     /// Settles deliveries that were acknowledged.

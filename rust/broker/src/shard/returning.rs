@@ -1,13 +1,17 @@
-//! What subscriptions that ended had not acknowledged, where it is much: it goes back to its queues a portion per turn.
+//! What subscriptions that ended had not acknowledged, and what was not written to connections that ended, where it is
+//! much: it goes back to its queues a portion per turn.
 //!
 //! A home puts what comes back at its old place, so nothing depends on when it comes.
 
 use std::collections::VecDeque;
 
 use super::Shard;
+use crate::io::flight::Writing;
+use crate::paged_deque::PagedDeque;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::GivenBack;
-use crate::queue::unacked::{Taken, Unacked};
+use crate::queue::stored::Stored;
+use crate::queue::unacked::{Origin, Unacked};
 
 /// So many go back at once.
 const AT_ONCE: usize = 256;
@@ -23,10 +27,20 @@ pub(super) enum Fate {
     Drop,
 }
 
-/// Deliveries that wait for it.
+/// Deliveries that wait for it, of one subscription or connection.
+#[derive(Debug)]
+enum Part {
+    Held(Fate, Unacked),
+    Unwritten(PagedDeque<Writing>),
+}
+
+/// One of them.
+type Returned = (Fate, Origin, Stored);
+
+/// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Returning {
-    parts: VecDeque<(Fate, Unacked)>,
+    parts: VecDeque<Part>,
 }
 
 impl Returning {
@@ -34,32 +48,47 @@ impl Returning {
         self.parts.is_empty()
     }
 
-    fn add(&mut self, fate: Fate, held: Unacked) {
-        if held.len() > 0 {
-            self.parts.push_back((fate, held));
-        }
+    fn add(&mut self, part: Part) {
+        self.parts.push_back(part);
     }
 
-    fn next(&mut self) -> Option<(Fate, Taken)> {
-        loop {
-            let (fate, part) = self.parts.front_mut()?;
-            if let Some(taken) = part.pop() {
-                return Some((*fate, taken));
+    /// The next step: it brings nothing at the end of a part, and where a subscription holds what is being written.
+    fn next(&mut self) -> Option<Option<Returned>> {
+        let returned = match self.parts.front_mut()? {
+            Part::Held(fate, held) => held.pop().map(|taken| Some((*fate, taken.origin, taken.stored))),
+            Part::Unwritten(writing) => {
+                writing.pop_front().map(|it| Some((Fate::GiveBack, it.origin, it.stored?)))
             }
+        };
+        if returned.is_none() {
             self.parts.pop_front();
         }
+        Some(returned.flatten())
     }
 }
 
 impl Shard {
     /// Lets deliveries meet their fate, now or, where there are many, in the turns to come.
-    pub(super) fn return_deliveries(&mut self, fate: Fate, mut held: Unacked) {
-        if held.len() > AT_ONCE || !self.returning.is_empty() || self.budget.is_exhausted() {
-            return self.returning.add(fate, held);
+    pub(super) fn return_deliveries(&mut self, fate: Fate, held: Unacked) {
+        let count = held.len();
+        self.return_part(Part::Held(fate, held), count);
+    }
+
+    /// The same for what was not written to a connection.
+    pub(super) fn return_unwritten(&mut self, writing: PagedDeque<Writing>) {
+        let count = writing.len();
+        self.return_part(Part::Unwritten(writing), count);
+    }
+
+    fn return_part(&mut self, part: Part, count: usize) {
+        if count == 0 {
+            return;
         }
-        self.budget.visit(held.len());
-        while let Some(taken) = held.pop() {
-            self.return_one(fate, taken);
+        let at_once = count <= AT_ONCE && self.returning.is_empty() && !self.budget.is_exhausted();
+        self.returning.add(part);
+        if at_once {
+            self.budget.visit(count);
+            self.return_all();
         }
     }
 
@@ -70,13 +99,22 @@ impl Shard {
             if done >= AT_ONCE && self.budget.is_exhausted() {
                 return;
             }
-            let Some((fate, taken)) = self.returning.next() else { return };
+            let Some(next) = self.returning.next() else { return };
             self.budget.visit(1);
-            self.return_one(fate, taken);
+            if let Some(returned) = next {
+                self.return_one(returned);
+            }
         }
     }
 
-    fn return_one(&mut self, fate: Fate, Taken { origin, stored, .. }: Taken) {
+    /// Goes on with all of them.
+    pub(super) fn return_all(&mut self) {
+        while let Some(next) = self.returning.next() {
+            next.into_iter().for_each(|returned| self.return_one(returned));
+        }
+    }
+
+    fn return_one(&mut self, (fate, origin, stored): Returned) {
         match fate {
             Fate::GiveBack => self.tell(origin.home, QueueMail::GiveBack(origin, stored, GivenBack::Lost)),
             Fate::Drop => self.home.forget(&stored),
@@ -107,12 +145,22 @@ mod tests {
     #[test]
     fn each_meets_its_fate_once_in_order() {
         let mut returning = Returning::default();
-        returning.add(Fate::GiveBack, held(0..3));
-        returning.add(Fate::Drop, held(0..0));
-        returning.add(Fate::Drop, held(3..5));
-        let all = std::iter::from_fn(|| returning.next()).map(|(fate, taken)| (fate, taken.number));
-        let expected = [0, 1, 2].map(|number| (Fate::GiveBack, number)).into_iter();
-        assert!(all.eq(expected.chain([3, 4].map(|number| (Fate::Drop, number)))));
+        returning.add(Part::Held(Fate::GiveBack, held(0..3)));
+        returning.add(Part::Held(Fate::Drop, held(3..5)));
+        let subscription = Key { index: 0, generation: 0 };
+        let writing =
+            std::iter::from_fn(|| held(5..6).pop()).take(2).enumerate().map(|(at, taken)| Writing {
+                subscription,
+                origin: taken.origin,
+                bytes: 0,
+                stored: (at == 0).then_some(taken.stored),
+            });
+        let mut unwritten = PagedDeque::default();
+        writing.for_each(|writing| unwritten.push_back(writing));
+        returning.add(Part::Unwritten(unwritten));
+        let all = std::iter::from_fn(|| returning.next()).flatten().map(|(fate, ..)| fate);
+        let (back, drop) = (Fate::GiveBack, Fate::Drop);
+        assert!(all.eq([back, back, back, drop, drop, back]));
         assert!(returning.is_empty());
     }
 }

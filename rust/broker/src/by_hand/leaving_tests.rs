@@ -1,0 +1,175 @@
+//! Connections that end with many subscriptions, or with much that they were to get: over several turns, and without
+//! anything that belongs to others getting lost.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::ByHand;
+use super::client::Client;
+use super::crossing::{broker, connect, homed, messages, talk};
+use crate::config::{Config, SlowConsumer};
+
+const SUBSCRIPTIONS: usize = 6000;
+/// Subscriptions to topics that one turn may remove: half of what may change in a part of a turn, and the last portion.
+const GO_AT_ONCE: usize = 4256;
+
+fn config() -> Config {
+    let slow_consumer = SlowConsumer::Block(Duration::from_secs(3600));
+    Config { writers: 1, heartbeat_ms: (0, 0), slow_consumer, ..Config::default() }
+}
+
+/// A client with so many subscriptions.
+fn subscriber(broker: &mut ByHand, headers: &str, name: impl Fn(usize) -> String) -> Client {
+    let mut client = connect(broker, 0);
+    let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:{}\n{headers}\n\0", name(at));
+    let before = broker.left().subscriptions;
+    client.say((0..SUBSCRIPTIONS).map(subscribe).collect::<String>().as_bytes());
+    talk(broker, &mut client);
+    assert!(broker.left().subscriptions >= before + SUBSCRIPTIONS);
+    client
+}
+
+/// The most subscriptions and visits in one turn until nothing goes on.
+fn heaviest(broker: &mut ByHand) -> (usize, usize) {
+    let (mut subscriptions, mut visits) = (0, 0);
+    loop {
+        let (left, visited) = (broker.left().subscriptions, broker.visits()[0]);
+        broker.turn(0);
+        subscriptions = subscriptions.max(left - broker.left().subscriptions);
+        visits = visits.max(broker.visits()[0] - visited);
+        if !broker.seats[0].shard.has_work() {
+            return (subscriptions, visits);
+        }
+    }
+}
+
+#[test]
+fn the_subscriptions_of_one_connection_go_over_several_turns() {
+    for (headers, most) in [("", GO_AT_ONCE), ("ack:client\n", GO_AT_ONCE / 3 + 256)] {
+        let mut broker = broker(config());
+        drop(subscriber(&mut broker, headers, |at| format!("/topic/{at}")));
+        let (subscriptions, _) = heaviest(&mut broker);
+        assert!((1..=most).contains(&subscriptions), "{subscriptions} with {headers:?}");
+        assert_eq!((broker.left().subscriptions, broker.left().connections), (0, 0));
+    }
+}
+
+#[test]
+fn the_receipt_of_disconnect_comes_when_no_subscription_is_left() {
+    let mut broker = broker(config());
+    let mut client = subscriber(&mut broker, "", |at| format!("/topic/{at}"));
+    let receipt = client.ask();
+    client.say(format!("DISCONNECT\nreceipt:{receipt}\n\n\0").as_bytes());
+    let mut turns = 0;
+    while !client.heard().any(|head| head.starts_with("RECEIPT")) {
+        broker.turn(0);
+        turns += 1;
+        client.read(usize::MAX);
+        assert!(turns < 1000);
+    }
+    assert!(turns > 1, "all went in one turn: this shows nothing");
+    assert_eq!(broker.left().subscriptions, 0);
+    talk(&mut broker, &mut client);
+    assert!(client.has_ended());
+    drop(client);
+    broker.run();
+    assert_eq!(broker.left().connections, 0);
+}
+
+#[test]
+fn a_connection_that_leaves_takes_no_more_messages_and_keeps_none_from_others() {
+    let mut broker = broker(config());
+    let mut publisher = connect(&mut broker, 0);
+    let (mut of_topic, mut of_queue) = (connect(&mut broker, 0), connect(&mut broker, 0));
+    let mut client = subscriber(&mut broker, "", |at| match at % 3 {
+        0 => "/topic/a".to_owned(),
+        1 => "/queue/a".to_owned(),
+        _ => format!("/topic/{at}"),
+    });
+    of_topic.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    talk(&mut broker, &mut of_topic);
+    let receipt = client.ask();
+    client.say(format!("DISCONNECT\nreceipt:{receipt}\n\n\0").as_bytes());
+    let mut sent = 0;
+    while broker.left().subscriptions > 1 || sent == 0 {
+        publisher.say(b"SEND\ndestination:/topic/a\n\nt\0");
+        publisher.say(format!("SEND\ndestination:/queue/a\n\n{sent}\0").as_bytes());
+        sent += 1;
+        broker.turn(0);
+        client.read(usize::MAX);
+    }
+    assert!(sent > 1, "all went in one turn: this shows nothing");
+    of_queue.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
+    talk(&mut broker, &mut of_queue);
+    talk(&mut broker, &mut publisher);
+    talk(&mut broker, &mut client);
+    talk(&mut broker, &mut of_topic);
+    assert_eq!(messages(&of_topic), sent);
+    // Those that came before DISCONNECT was read were consumed; each of the others is there once, in order.
+    let of_client = client.bodies.iter().filter(|body| *body != "t").count();
+    let bodies: Vec<usize> = of_queue.bodies.iter().filter_map(|body| body.parse().ok()).collect();
+    assert_eq!(bodies.len() + of_client, sent);
+    assert!(bodies.is_sorted() && bodies.iter().collect::<HashSet<_>>().len() == bodies.len());
+    assert!(!bodies.is_empty());
+}
+
+#[test]
+fn what_waits_for_many_subscriptions_goes_back_over_several_turns_and_reaches_another_consumer() {
+    const MESSAGES: usize = 60_000;
+    let mut broker = broker(Config { outbox_limit: 64 << 10, ..config() });
+    let name = homed(&broker, "/queue/", 0).next().expect("the only one");
+    let mut client = subscriber(&mut broker, "", |_| name.clone());
+    let mut publisher = connect(&mut broker, 0);
+    for _ in 0..MESSAGES / 1000 {
+        publisher.say(format!("SEND\ndestination:{name}\n\nx\0").repeat(1000).as_bytes());
+        talk(&mut broker, &mut publisher);
+    }
+    client.read(1);
+    let before = broker.visits()[0];
+    drop(client);
+    let (_, visits) = heaviest(&mut broker);
+    assert!(visits <= 30_000, "{visits} visits in one turn");
+    let visits = broker.visits()[0] - before;
+    assert!(visits >= MESSAGES / 2, "{visits} visits: they are looked at one by one");
+    assert_eq!((broker.left().subscriptions, broker.left().connections), (0, 1));
+    let mut other = connect(&mut broker, 0);
+    other.say(format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0").as_bytes());
+    talk(&mut broker, &mut other);
+    let came = messages(&other);
+    assert!((MESSAGES - 1000..=MESSAGES).contains(&came), "{came} of {MESSAGES}: a few were in the socket");
+}
+
+#[test]
+fn what_was_not_written_goes_back_over_several_turns() {
+    const MESSAGES: usize = 50_000;
+    let mut broker = broker(config());
+    let mut deaf = connect(&mut broker, 0);
+    deaf.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
+    broker.run();
+    let mut publisher = connect(&mut broker, 0);
+    for _ in 0..MESSAGES / 1000 {
+        publisher.say("SEND\ndestination:/queue/a\n\nx\0".repeat(1000).as_bytes());
+        talk(&mut broker, &mut publisher);
+    }
+    let before = broker.visits()[0];
+    drop(deaf);
+    let (_, visits) = heaviest(&mut broker);
+    assert!(visits <= 30_000, "{visits} visits in one turn");
+    let visits = broker.visits()[0] - before;
+    assert!(visits >= 10_000, "{visits} visits: they are looked at one by one");
+    let mut other = connect(&mut broker, 0);
+    other.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
+    talk(&mut broker, &mut other);
+    let came = messages(&other);
+    assert!((MESSAGES - 1000..=MESSAGES).contains(&came), "{came} of {MESSAGES}: a few were in the socket");
+}
+
+#[test]
+fn a_broker_that_stops_meanwhile_leaves_nothing_behind() {
+    let mut broker = broker(config());
+    drop(subscriber(&mut broker, "ack:client\n", |at| format!("/topic/{at}")));
+    broker.turn(0);
+    assert!(broker.left().subscriptions > 0, "not all have gone");
+    broker.seats[0].shard.end();
+    assert_eq!((broker.left().subscriptions, broker.left().connections), (0, 0));
+}

@@ -1,0 +1,170 @@
+//! Subscriptions that end: one, or all of a connection that ends, over several turns if they are many.
+//!
+//! Such a connection stays until its last subscription has gone, so that none ever belongs to nobody: until then it takes
+//! no more messages, and writes nothing. What queues deliver to it meanwhile waits with what waited for its outbox, and
+//! goes back with its subscription.
+
+use std::mem::take;
+
+use stompica_proto::session::AckMode;
+
+use super::Shard;
+use super::jobs::Job;
+use super::returning::Fate;
+use super::timer::Due;
+use crate::ids::ConnKey;
+use crate::io::conn::Phase;
+use crate::io::flight::TAKEN_BACK_MAX;
+use crate::queue::mail::QueueMail;
+use crate::queue::unacked::Unacked;
+use crate::queue::{QueueKey, Subscriber, SubscriptionKey};
+use crate::router::Holdup;
+use crate::router::group::{Place, SubscriptionIndex};
+use crate::router::receiver::{Feed, Receiver};
+use crate::tx::Committing;
+
+/// Subscriptions of one connection that go before another job has its turn.
+const LEAVE_AT_ONCE: usize = 256;
+/// What the end of a consumer of a queue costs, where that of a subscription to a topic costs 1.
+const CONSUMER_CHANGES: usize = 3;
+
+/// The subscriptions of a connection whose end has begun.
+#[derive(Debug)]
+pub struct Leaving {
+    /// Those that are left.
+    subscriptions: Vec<SubscriptionIndex>,
+    /// Publishers to them wait for room in its outbox.
+    full: bool,
+    /// The connection goes with the last one, and closes in order otherwise.
+    pub(super) is_lost: bool,
+}
+
+impl Shard {
+    /// Removes all subscriptions of a connection; returns whether that is done, and does not go on behind this turn.
+    pub(super) fn forget_subscriptions(&mut self, key: ConnKey) -> bool {
+        self.hand_out(); // what was routed before is delivered
+        self.forget_pulls(key);
+        let Some(conn) = self.conns.get_mut(key) else { return true };
+        if conn.leaving.is_some() {
+            return false;
+        }
+        let subscriptions = take(&mut conn.subscriptions).into_iter().collect();
+        let full = conn.full_since_ms.take().is_some();
+        conn.leaving = Some(Box::new(Leaving { subscriptions, full, is_lost: false }));
+        self.leave_some(key)
+    }
+
+    /// Removes some of the subscriptions of a connection that leaves; returns whether none is left.
+    fn leave_some(&mut self, key: ConnKey) -> bool {
+        for _ in 0..LEAVE_AT_ONCE {
+            let leaving = self.conns.get_mut(key).and_then(|conn| conn.leaving.as_mut());
+            let next = leaving.and_then(|leaving| Some((leaving.subscriptions.pop()?, leaving.full)));
+            let Some((subscription, full)) = next else { break };
+            self.remove_subscription(subscription, full);
+            if self.budget.is_exhausted() {
+                break;
+            }
+        }
+        let Some(conn) = self.conns.get_mut(key) else { return true };
+        if conn.leaving.as_ref().is_some_and(|leaving| !leaving.subscriptions.is_empty()) {
+            self.jobs.push(Job::Leave(key));
+            return false;
+        }
+        conn.leaving = None;
+        self.forget_deferred(key); // behind its consumers, to which queues would deliver what they get back
+        true
+    }
+
+    /// Goes on with that; behind the last one the connection ends as it was to.
+    pub(super) fn proceed_with_leaving(&mut self, key: ConnKey) {
+        let is_lost = self.conns.get(key).and_then(|conn| conn.leaving.as_ref()).is_some_and(|it| it.is_lost);
+        if !self.leave_some(key) {
+            return;
+        }
+        if is_lost {
+            self.remove(key);
+        } else if self.conns.get(key).is_some_and(|conn| conn.phase == Phase::Leaving) {
+            self.write_last(key);
+        }
+    }
+
+    /// Remembers the ids of what a subscription holds that is about to end; its connection stays.
+    pub(crate) fn remember_held(&mut self, key: ConnKey, index: u32) {
+        let receiver = self.router.subscriptions[index as usize].receiver.as_deref();
+        let held = receiver.map(|receiver| receiver.unacked.newest(TAKEN_BACK_MAX)).unwrap_or_default();
+        self.budget.visit(held.len() / 4); // a hash is cheap
+        self.remember_taken_back(key, index, held.into_iter());
+    }
+
+    /// Removes one subscription from the router; the connection's own list is the caller's. What it has not acknowledged
+    /// goes back to its queues.
+    pub(crate) fn remove_subscription(&mut self, index: u32, full: bool) {
+        let found = &mut self.router.subscriptions[index as usize];
+        let (conn, generation, place) = (found.conn, found.generation, found.place);
+        self.budget.change(if found.receiver.is_some() { CONSUMER_CHANGES } else { 1 });
+        let held = found.receiver.as_mut().map(|receiver| take(&mut receiver.unacked)).unwrap_or_default();
+        if let Place::Topic { group, .. } = place {
+            self.close_group(group);
+            if full {
+                self.change_full_of(index, Holdup::Outbox, false);
+            }
+            self.forget_keeper(index);
+        }
+        self.forget_pulls_of(conn, SubscriptionKey { index, generation });
+        self.forget_deferred_of(conn, SubscriptionKey { index, generation });
+        if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
+            flight.unacked -= held.len();
+        }
+        let (subscription, last) = self.router.unsubscribe(index);
+        let key = SubscriptionKey { index, generation };
+        self.unwatch(key);
+        if let Some(receiver) = subscription.receiver {
+            if receiver.armed {
+                self.timers.cancel(Due::Subscription(key));
+            }
+            self.detach(&receiver, Subscriber { shard: self.id, key });
+            self.give_back_held(conn, (key, subscription.ack, receiver), held);
+        }
+        match (last, place) {
+            (Some(name), _) => self.tell_disinterest(&name),
+            (None, Place::Topic { entry, .. }) => self.note_width(entry),
+            (None, Place::Queue) => {}
+        }
+    }
+
+    fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber) {
+        match receiver.feed {
+            _ if receiver.own_queue.is_some() => self.home.detach(subscriber),
+            Feed::One(home) => self.tell(home, QueueMail::Detach(subscriber)),
+            Feed::All => self.tell_everyone(|| QueueMail::Detach(subscriber)),
+        }
+    }
+
+    /// What a subscription held that has ended goes back; what a COMMIT says that takes effect comes first.
+    fn give_back_held(
+        &mut self,
+        conn: ConnKey,
+        (key, ack, mut receiver): (SubscriptionKey, AckMode, Box<Receiver>),
+        held: Unacked,
+    ) {
+        let committing = self.conns.get(conn).and_then(|conn| conn.committing.as_ref());
+        if held.len() > 0 && matches!(committing, Some(Committing::Applying)) {
+            receiver.unacked = held;
+            self.jobs.late.entry(conn).or_default().insert(key, (ack, receiver));
+        } else {
+            self.give_back_rest(receiver.own_queue, held);
+        }
+    }
+
+    /// Nobody acknowledges these deliveries any more.
+    pub(super) fn give_back_rest(&mut self, own_queue: Option<QueueKey>, held: Unacked) {
+        let fate = match own_queue {
+            Some(queue) => {
+                self.home.delete(queue);
+                Fate::Drop
+            }
+            None => Fate::GiveBack,
+        };
+        self.return_deliveries(fate, held);
+    }
+}
