@@ -130,15 +130,16 @@ fn who_reads_too_slowly_what_fills_memory_is_cut_off_and_all_others_go_on() {
     let config = Config { writers: 2, outbox_limit: 64 << 10, memory_limit: 16 << 20, ..Config::default() };
     let mut broker = broker(config);
     let [mut slow, mut publisher, mut other] = [1, 0, 0].map(|shard| connect(&mut broker, shard));
-    // Of a single name that very many want little would be mailed ahead.
+    // By many patterns of few: of a single name that very many want little would be mailed ahead.
+    let pattern =
+        |at: usize| (0..8).map(|bit| if at >> bit & 1 == 0 { "/a" } else { "/*" }).collect::<String>();
     for at in 0..2000 {
-        slow.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{}\n\n\0", at % 20).as_bytes());
+        slow.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic{}\n\n\0", pattern(at)).as_bytes());
         talk(&mut broker, &mut slow);
     }
     publisher.say(b"BEGIN\ntransaction:t\n\n\0");
-    let sends: String =
-        (0..20).map(|at| format!("SEND\ndestination:/topic/{at}\ntransaction:t\n\n\0")).collect();
-    publisher.say(sends.repeat(200).as_bytes());
+    let send = format!("SEND\ndestination:/topic{}\ntransaction:t\n\n\0", pattern(0));
+    publisher.say(send.repeat(1000).as_bytes());
     talk(&mut broker, &mut publisher);
     publisher.say(b"COMMIT\ntransaction:t\n\n\0");
     talk(&mut broker, &mut publisher);

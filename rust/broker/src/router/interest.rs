@@ -9,7 +9,7 @@ use crate::ids::ShardId;
 use crate::text::Text;
 
 /// From this width on other shards know how wide an entry is, about.
-const WIDE: u32 = if cfg!(fuzzing) { 2 } else { 128 };
+const WIDE: u32 = if cfg!(fuzzing) { 2 } else { 16 };
 /// Subscriptions of a group that are as much work as another group: its messages are encoded once, and handed out many
 /// at a time.
 const GROUP_MEMBERS: u32 = 16;
