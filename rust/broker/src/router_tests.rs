@@ -160,11 +160,11 @@ fn told_of(count: u32, id: impl Fn(u32) -> String) -> Vec<(usize, u32)> {
 #[test]
 fn how_much_work_a_message_is_is_told_now_and_then() {
     let groups = told_of(1000, |number| number.to_string());
-    let coming = [(16, 32), (32, 64), (62, 128), (122, 256), (242, 512), (483, 1024), (965, 2048)];
-    assert_eq!(groups, [&coming[..], &[(481, 512), (120, 128), (30, 32), (7, 0)]].concat());
+    let coming = [(16, 16), (17, 32), (33, 64), (64, 128), (128, 256), (254, 512), (506, 1024)];
+    assert_eq!(groups, [&coming[..], &[(252, 256), (63, 64), (15, 0)]].concat());
     let one_group = told_of(5000, |_| "0".to_owned());
-    let coming = [(240, 16), (256, 32), (512, 64), (1024, 128), (2048, 256), (4096, 512)];
-    assert_eq!(one_group, [&coming[..], &[(2031, 128), (495, 32), (111, 0)]].concat());
+    let coming = [(960, 16), (1024, 32), (2048, 64), (4096, 128)];
+    assert_eq!(one_group, [&coming[..], &[(1983, 32), (447, 0)]].concat());
     assert_eq!(told_of(15, |number| number.to_string()), []);
 }
 

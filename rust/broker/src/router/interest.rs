@@ -12,7 +12,7 @@ use crate::text::Text;
 const WIDE: u32 = if cfg!(fuzzing) { 2 } else { 16 };
 /// Subscriptions of a group that are as much work as another group: its messages are encoded once, and handed out many
 /// at a time.
-const GROUP_MEMBERS: u32 = 16;
+const GROUP_MEMBERS: u32 = 64;
 
 impl Router {
     /// Notes whether another shard has subscriptions to a name or pattern.
