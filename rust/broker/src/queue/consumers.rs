@@ -1,9 +1,10 @@
 //! Who consumes what: subscriptions that come and go, queues that match a pattern.
 
+use std::hash::BuildHasher as _;
+
 use super::home::Home;
 use super::parts::{Consumed, Consumer, Credit, FIRST_SEQ, Queue, Taker};
 use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
-use crate::spread::give_back;
 
 /// Lists of consumers are rid of those that left once they are this much longer than they need to be.
 pub(super) const STALE_MAX: usize = 32;
@@ -40,13 +41,20 @@ impl Home {
     /// Whether a subscription consumes anything here.
     #[must_use]
     pub fn has_consumer(&self, subscriber: Subscriber) -> bool {
-        self.by_subscriber.contains_key(&subscriber)
+        self.consumer_of(subscriber).is_some()
+    }
+
+    /// What a subscription consumes here.
+    pub(super) fn consumer_of(&self, subscriber: Subscriber) -> Option<ConsumerKey> {
+        self.by_subscriber.find(self.hasher.hash_one(subscriber), |key| {
+            self.consumers.get(key).is_some_and(|consumer| consumer.subscriber == subscriber)
+        })
     }
 
     fn add_consumer(&mut self, consumer: Consumer) -> ConsumerKey {
         let subscriber = consumer.subscriber;
         let key = self.consumers.insert(consumer);
-        self.by_subscriber.insert(subscriber, key);
+        self.by_subscriber.insert(self.hasher.hash_one(subscriber), key);
         key
     }
 
@@ -129,8 +137,8 @@ impl Home {
 
     /// Removes a consumer. What it holds is its own shard's to give back.
     pub fn detach(&mut self, subscriber: Subscriber) {
-        let Some(key) = self.by_subscriber.remove(&subscriber) else { return };
-        give_back(&mut self.by_subscriber);
+        let Some(key) = self.consumer_of(subscriber) else { return };
+        self.by_subscriber.remove(self.hasher.hash_one(subscriber), |other| other == key);
         let Some(consumer) = self.consumers.remove(key) else { return };
         match consumer.consumed {
             Consumed::Queue(queue) => self.leave_queue(queue),
@@ -193,7 +201,7 @@ impl Home {
 
     /// Gives a consumer more credit, or less.
     pub fn add_credit_of(&mut self, subscriber: Subscriber, credit: Credit) {
-        if let Some(&key) = self.by_subscriber.get(&subscriber) {
+        if let Some(key) = self.consumer_of(subscriber) {
             self.add_credit(key, credit);
         }
     }
@@ -202,8 +210,8 @@ impl Home {
     /// (`false`), their lack is none of its doing.
     #[must_use]
     pub fn waits_for_ack(&self, subscriber: Subscriber, bytes_on_ack: bool) -> bool {
-        let key = self.by_subscriber.get(&subscriber);
-        key.and_then(|key| self.consumers.get(*key)).is_some_and(|consumer| {
+        let key = self.consumer_of(subscriber);
+        key.and_then(|key| self.consumers.get(key)).is_some_and(|consumer| {
             consumer.credit.messages <= 0 || (bytes_on_ack && consumer.credit.bytes <= 0)
         })
     }

@@ -329,7 +329,7 @@ impl Home {
     /// Credit of this consumer is wanted at another home: gives back what is not needed here, now or as soon as it is
     /// not.
     pub fn reclaim(&mut self, subscriber: Subscriber) {
-        let Some(&key) = self.by_subscriber.get(&subscriber) else { return };
+        let Some(key) = self.consumer_of(subscriber) else { return };
         if let Some(consumer) = self.consumers.get_mut(key)
             && !consumer.reclaimed
         {

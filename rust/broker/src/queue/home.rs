@@ -19,10 +19,10 @@ use super::patterns::Patterns;
 use super::room::Room;
 use super::stored::{DEAD_LETTERS, Stored};
 use super::sweep::Sweep;
-use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
+use super::{ConsumerKey, PatternKey, QueueKey, QueueKind};
 use crate::config::Config;
 use crate::keyed::Keyed;
-use crate::spread::{self, Map, Spread};
+use crate::spread::{self, Spread};
 use crate::store::{NO_RECORD, Store};
 
 /// What a queue occupies beside itself, its name and its messages, about: slot, table of names, ring.
@@ -42,7 +42,7 @@ pub struct Home {
     pub(super) names: Spread<QueueKey>,
     pub(super) queues: Keyed<Queue>,
     pub(super) consumers: Keyed<Consumer>,
-    pub(super) by_subscriber: Map<Subscriber, ConsumerKey>,
+    pub(super) by_subscriber: Spread<ConsumerKey>,
     pub(super) patterns: Patterns,
     pub(super) rules: Rules,
     /// Queues that may have something to deliver.
@@ -79,7 +79,7 @@ impl Home {
             names: Spread::default(),
             queues: Keyed::default(),
             consumers: Keyed::default(),
-            by_subscriber: Map::default(),
+            by_subscriber: Spread::default(),
             patterns: Patterns::default(),
             rules: Rules::of(config),
             touched: VecDeque::new(),

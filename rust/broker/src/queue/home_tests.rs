@@ -16,6 +16,7 @@ use stompica_proto::encode::Message;
 use super::*;
 use crate::ids::ShardId;
 use crate::keyed::Key;
+use crate::queue::Subscriber;
 use crate::queue::parts::{Consumed, Delivery, Taker};
 use crate::queue::stored::held_bytes;
 use crate::store::Memory;
@@ -595,7 +596,7 @@ fn a_closed_shard_s_consumers_stand_aside_until_it_is_opened() {
         "others go on, and nothing is tried again"
     );
     // Credit that comes meanwhile changes nothing, nor does credit that is taken back.
-    let [pattern, exact] = [2, 1].map(|number| home.by_subscriber[&far(number)]);
+    let [pattern, exact] = [2, 1].map(|number| home.consumer_of(far(number)).expect("it consumes"));
     home.add_credit(exact, messages(1));
     home.lend(pattern, 1);
     home.dispatch(usize::MAX);
