@@ -30,8 +30,8 @@ TURN_BYTES_MAX = 4 << 20
 """A turn encodes 1 MiB for mail and 1 MiB for sockets, and one frame that was begun; bodies here have up to 1 MB."""
 TURN_DELIVERIES_MAX = 45_000
 """20,000 for mail and as many for sockets, and the rest of a group."""
-TURN_VISITS_MAX = 60_000
-"""20,000 for mail, half as many for what is on its way, 20,000 for sockets, 5,000 for queues, and what was begun."""
+TURN_VISITS_MAX = 35_000
+"""20,000 that its parts share, 5,000 more for those that come last, and what was begun."""
 HELD_BYTES_MAX = 4 << 20
 """What a broker may still count when nobody is left: names that stay resolved, and tables that were large."""
 DEAD = "/queue/dlq/>"

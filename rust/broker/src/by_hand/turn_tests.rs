@@ -6,8 +6,8 @@ use super::crossing::{connect, homed, messages, talk};
 use crate::config::Config;
 
 const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";
-/// What a turn may look at: for mail, for what earlier turns began, for sockets and queues, and what was begun by then.
-const VISITS_MAX: usize = 50_000;
+/// What a turn may look at: what its parts share, a quarter more for the last of them, and what was begun by then.
+const VISITS_MAX: usize = 32_000;
 /// Segments that are `*` or a name in the patterns of [`patterns`].
 const SEGMENTS: usize = 11;
 
