@@ -222,6 +222,8 @@ mod leaving_tests;
 #[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
+mod share_tests;
+#[cfg(test)]
 #[path = "socket_tests.rs"]
 mod sockets;
 #[cfg(test)]

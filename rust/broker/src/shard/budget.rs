@@ -39,8 +39,10 @@ const ENDS_VISITED_MAX: usize = 10_000;
 /// A part of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// What other shards say, and what earlier turns began.
+    /// What other shards say of queues and the like, and what earlier turns began.
     Mail,
+    /// What other shards publish.
+    Routes,
     /// Fan-outs, and what connections are owed.
     Deliveries,
     /// What clients say.
@@ -53,7 +55,8 @@ impl Part {
     /// Eighths of what a turn may look at that are used up when this part ends, unless it has its [`LEAST`] then.
     fn end(self) -> usize {
         match self {
-            Part::Mail => 4,
+            Part::Mail => 3,
+            Part::Routes => 4,
             Part::Deliveries => 5,
             Part::Sockets | Part::Queues => 8,
         }
@@ -156,6 +159,11 @@ impl Budget {
         self.is_used_up(2)
     }
 
+    /// The same for three quarters of it.
+    pub(super) fn is_mostly_spent(self) -> bool {
+        self.has_used(3)
+    }
+
     /// Whether the rest has to wait for the next turn.
     pub(crate) fn is_exhausted(self) -> bool {
         self.is_used_up(1)
@@ -163,10 +171,14 @@ impl Budget {
 
     /// Whether one part in `share` of it is used up.
     pub(crate) fn is_used_up(self, share: usize) -> bool {
-        self.encoded >= TURN_ENCODED_MAX / share
-            || self.deliveries >= TURN_DELIVERIES_MAX / share
-            || self.visited >= self.visited_max / share
-            || self.changed >= TURN_CHANGED_MAX / share
+        self.has_used(4 / share)
+    }
+
+    fn has_used(self, quarters: usize) -> bool {
+        self.encoded >= TURN_ENCODED_MAX * quarters / 4
+            || self.deliveries >= TURN_DELIVERIES_MAX * quarters / 4
+            || self.visited >= self.visited_max * quarters / 4
+            || self.changed >= TURN_CHANGED_MAX * quarters / 4
     }
 }
 
@@ -187,7 +199,7 @@ pub(super) struct Heaviest {
 
 impl Heaviest {
     /// Notes what a turn has done in all its parts.
-    pub fn note(&mut self, parts: [Budget; 4], took: Duration) {
+    pub fn note(&mut self, parts: [Budget; 5], took: Duration) {
         self.encoded = self.encoded.max(parts.iter().map(|part| part.encoded).sum());
         self.deliveries = self.deliveries.max(parts.iter().map(|part| part.deliveries).sum());
         let visited = parts.iter().map(|part| part.visited).sum();
@@ -218,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_turn_share_what_it_may_look_at_and_none_is_left_out() {
-        let parts = [Part::Mail, Part::Deliveries, Part::Sockets, Part::Queues];
+        let parts = [Part::Mail, Part::Routes, Part::Deliveries, Part::Sockets, Part::Queues];
         let allowed = |done: usize| {
             let mut budget = Budget::default();
             parts.map(|part| {
@@ -231,9 +243,9 @@ mod tests {
             })
         };
         let of_turn = |eighths: usize| TURN_VISITED_MAX * eighths / 8;
-        assert_eq!(allowed(0), [4, 5, 8, 8].map(of_turn), "whoever comes last has what nobody else needs");
-        assert_eq!(allowed(usize::MAX), [4, 2, 2, 2].map(of_turn));
-        assert_eq!(allowed(of_turn(2)), [4, 3, 4, 2].map(of_turn));
+        assert_eq!(allowed(0), [3, 4, 5, 8, 8].map(of_turn), "whoever comes last has what nobody else needs");
+        assert_eq!(allowed(usize::MAX), [3, 2, 2, 2, 2].map(of_turn));
+        assert_eq!(allowed(of_turn(1)), [3, 3, 3, 5, 4].map(of_turn));
     }
 
     #[test]
@@ -242,8 +254,8 @@ mod tests {
         let one = Budget { encoded: 5, deliveries: 1, visited: 2, ..none };
         let other = Budget { encoded: 1, deliveries: 4, visited: 3, ..none };
         let mut heaviest = Heaviest::default();
-        heaviest.note([one, other, none, none], Duration::from_micros(7));
-        heaviest.note([other, none, none, none], Duration::from_micros(9));
+        heaviest.note([one, other, none, none, none], Duration::from_micros(7));
+        heaviest.note([other, none, none, none, none], Duration::from_micros(9));
         let Heaviest { encoded, deliveries, visited, all_visited, took } = heaviest;
         assert_eq!((encoded, deliveries, visited, all_visited, took.as_micros()), (6, 5, 5, 8, 9));
     }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use super::Shard;
 use super::apply::{Applying, LateOnes};
 use super::assembly::Assembly;
+use super::budget::Budget;
 use super::commit::Discarded;
 use super::inquiries::Subject;
 use super::orphans::Orphans;
@@ -96,19 +97,23 @@ impl Shard {
         }
     }
 
-    /// Goes on with what earlier turns began, for half of a turn.
+    /// Goes on with what earlier turns began, for half of this part of the turn, or a quarter if mail has used half.
     pub(super) fn proceed_with_jobs(&mut self) {
         self.release_commits();
+        let is_over = match self.budget.is_half_spent() {
+            true => Budget::is_mostly_spent,
+            false => Budget::is_half_spent,
+        };
         // At least one, however much mail there was.
         while let Some(job) = self.jobs.pop() {
             self.proceed_with(job);
-            if self.budget.is_half_spent() {
+            if is_over(self.budget) {
                 break;
             }
         }
     }
 
-    /// Begins what a frame asks for at once, for half of a turn.
+    /// Begins what a frame asks for at once, for half of a part of the turn.
     pub(super) fn begin_jobs(&mut self) {
         while !self.budget.is_half_spent()
             && let Some(job) = self.jobs.pop()

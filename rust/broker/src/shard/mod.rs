@@ -338,9 +338,10 @@ impl Shard {
         self.look_at_unfinished();
         self.take_mail();
         self.proceed_with_jobs();
-        // Mail first, so that a message whose RECEIPT has left never reaches a subscription that came after.
+        let for_mail = self.budget.go_on_to(Part::Routes);
+        // Before the sockets, so that a message whose RECEIPT has left never reaches a subscription that came after.
         self.route_inbound();
-        let for_mail = self.budget.go_on_to(Part::Deliveries);
+        let for_routes = self.budget.go_on_to(Part::Deliveries);
         self.proceed_with_deliveries();
         let for_deliveries = self.budget.go_on_to(Part::Sockets);
         self.serve_sockets();
@@ -361,7 +362,7 @@ impl Shard {
         self.publish_counters();
         self.end_of_turn(began);
         let took = self.turn_clock.took(began_at);
-        self.heaviest.note([for_mail, for_deliveries, for_sockets, self.budget], took);
+        self.heaviest.note([for_mail, for_routes, for_deliveries, for_sockets, self.budget], took);
         self.reclaim_if_idle();
     }
 
