@@ -159,6 +159,12 @@ impl Client {
         self.transcript.iter().filter_map(|line| line.strip_prefix("< "))
     }
 
+    /// Whether every receipt that was asked for has come.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.asked.is_empty()
+    }
+
     /// Every receipt that was asked for has come, or the connection has ended.
     ///
     /// # Panics

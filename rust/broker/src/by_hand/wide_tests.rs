@@ -121,3 +121,95 @@ fn its_publisher_goes_on_when_those_who_wanted_it_go() {
     let destination = shard.router.destination(b"/topic/wide").expect("a name");
     assert_eq!(shard.router.reach(destination).width, 0);
 }
+
+/// Says one frame, and asks for its RECEIPT.
+fn ask_for(client: &mut Client, frame: &str) {
+    let receipt = client.ask();
+    client.say(frame.replacen("\n\n", &format!("\nreceipt:{receipt}\n\n"), 1).as_bytes());
+}
+
+/// Lets all say and hear what there is; those of `eager` publish again whenever they were answered.
+fn go_on(broker: &mut ByHand, eager: &mut [Client], others: &mut [&mut Client]) {
+    broker.turn(0);
+    broker.turn(0); // nothing has changed elsewhere
+    for client in eager {
+        client.read(usize::MAX);
+        if client.is_answered() {
+            ask_for(client, WIDE);
+        }
+    }
+    broker.turn(1);
+    others.iter_mut().for_each(|client| _ = client.read(usize::MAX));
+}
+
+/// A client that says this is answered, however often others publish.
+fn has_its_turn(before: &str, asked: &str) {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let [mut patient, mut many, _sender, mut receiver] = clients(&mut broker);
+    let mut eager: Vec<Client> = (0..20).map(|_| connect(&mut broker, 0)).collect();
+    for _ in 0..20 {
+        go_on(&mut broker, &mut eager, &mut [&mut many, &mut receiver]);
+    }
+    patient.say(before.as_bytes());
+    ask_for(&mut patient, asked);
+    let before = broker.seats[0].shard.counters.parked;
+    for _ in 0..100 {
+        go_on(&mut broker, &mut eager, &mut [&mut many, &mut receiver, &mut patient]);
+    }
+    let parked = broker.seats[0].shard.counters.parked - before;
+    assert!(parked > 100, "there is too much room: {parked} had to wait");
+    assert!(patient.is_answered(), "it waits while others publish");
+}
+
+#[test]
+fn who_waits_has_its_turn_while_others_publish_again_and_again() {
+    has_its_turn("", WIDE);
+}
+
+#[test]
+fn a_transaction_that_waits_has_its_turn_while_others_publish_again_and_again() {
+    let sends = WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(3);
+    has_its_turn(&format!("BEGIN\ntransaction:1\n\n\0{sends}"), "COMMIT\ntransaction:1\n\n\0");
+}
+
+#[test]
+fn a_large_transaction_leaves_room_for_others() {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let [mut publisher, mut many, mut patient, _receiver] = clients(&mut broker);
+    publisher.say(b"BEGIN\ntransaction:1\n\n\0");
+    publisher.say(WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(200).as_bytes());
+    talk(&mut broker, &mut publisher);
+    let receipt = publisher.ask();
+    publisher.say(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
+    broker.turn(0);
+    ask_for(&mut patient, WIDE);
+    for _ in 0..50 {
+        go_on(&mut broker, &mut [], &mut [&mut many, &mut patient, &mut publisher]);
+    }
+    assert!(patient.is_answered() && !publisher.is_answered(), "the transaction took all room");
+    for _ in 0..10_000 {
+        if publisher.is_answered() {
+            break;
+        }
+        go_on(&mut broker, &mut [], &mut [&mut many, &mut publisher]);
+    }
+    assert!(publisher.is_answered());
+    talk(&mut broker, &mut many);
+    assert_eq!((many.bodies.len(), broker.left().work), (201 * RECEIVERS, 0));
+}
+
+#[test]
+fn subscriptions_that_have_caught_up_are_as_wide_as_others() {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let mut sender = connect(&mut broker, 0);
+    sender.say(b"SEND\ndestination:/topic/else\nretain:set\n\nx\0");
+    talk(&mut broker, &mut sender);
+    let mut readers: Vec<Client> = (0..60).map(|_| connect(&mut broker, 1)).collect();
+    for reader in &mut readers {
+        reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/wide\n\n\0");
+    }
+    broker.run();
+    let shard = &mut broker.seats[0].shard;
+    let destination = shard.router.destination(b"/topic/wide").expect("a name");
+    assert_eq!(shard.router.reach(destination).width, 0, "they get the same bytes");
+}

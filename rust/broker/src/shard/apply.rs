@@ -123,8 +123,8 @@ impl Shard {
         if remote & self.busy.crowded != 0 {
             return Some(Obstacle::Mailboxes(remote & self.busy.crowded));
         }
-        if width > 0 && remote & self.busy.laden != 0 {
-            return Some(Obstacle::Wide(remote & self.busy.laden));
+        if width > 0 && self.holds_wide(remote) {
+            return Some(Obstacle::Wide(remote));
         }
         is_full.then(|| Obstacle::SlowConsumer(self.parking.retries(Pause::SlowConsumer)))
     }
@@ -134,7 +134,7 @@ impl Shard {
             Obstacle::FanOut(fan_out) => self.fan_outs.is_live(fan_out),
             Obstacle::Memory => self.is_out_of_memory(),
             Obstacle::Mailboxes(shards) => self.busy.crowded & shards != 0,
-            Obstacle::Wide(shards) => self.busy.laden & shards != 0,
+            Obstacle::Wide(shards) => self.holds_wide(shards),
             Obstacle::SlowConsumer(retries) => self.parking.retries(Pause::SlowConsumer) == retries,
         }
     }

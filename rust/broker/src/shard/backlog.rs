@@ -127,6 +127,7 @@ impl Shard {
         if ack == AckMode::Auto && ordinary && is_through {
             self.hand_out();
             self.router.leave_queue(key);
+            self.note_width(entry); // it was a group of its own
             self.home.detach(Subscriber { shard: self.id, key });
             self.home.delete(queue);
         }

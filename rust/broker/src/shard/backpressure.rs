@@ -44,6 +44,11 @@ pub(crate) struct Busy {
     pub(super) crowded: u64,
     /// They have enough wide messages to route.
     pub(crate) laden: u64,
+    /// One of them has taken more of those in this turn.
+    pub(super) routed_on: bool,
+    /// COMMITs leave the room of this turn to SENDs that wait, or did so when there was room last.
+    pub(super) sends_first: bool,
+    pub(super) sends_went_first: bool,
 }
 
 /// Makes room in an outbox at its limit for `frames` more messages; false if they are to be left out.

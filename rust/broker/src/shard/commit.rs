@@ -122,6 +122,7 @@ impl Shard {
         let token = commit.token;
         self.wait_for(key, Question::Commit(token));
         self.jobs.push(Job::Check(key, token));
+        self.begin_jobs(); // in the next turn others may have taken the room
         true
     }
 

@@ -88,6 +88,7 @@ impl Shard {
 
     /// Lets COMMITs go on that need not wait any more.
     fn release_commits(&mut self) {
+        self.share_room();
         for _ in 0..self.jobs.held.len() {
             let Some(applying) = self.jobs.held.pop_front() else { return };
             match self.may_apply(&applying) {

@@ -165,6 +165,8 @@ pub(super) struct Parking {
     retry_through: [u64; Pause::ALL.len()],
     /// How often there was room.
     retries: [u64; Pause::ALL.len()],
+    /// Whether those that tried again last came before those that had something new to say.
+    went_first: bool,
 }
 
 impl Parking {
@@ -329,8 +331,10 @@ impl Shard {
         self.retry_parked(&Pause::ALL);
     }
 
-    /// Reads those again that are to try again, as many as one turn allows.
+    /// Reads those again that are to try again, as many as one turn allows: by turns before and behind those that have
+    /// something new to say, so that neither find all room taken by the others for ever.
     pub(super) fn resume_parked(&mut self) {
+        let ready = self.undrained.len();
         for _ in 0..TURN_RETRIES_MAX {
             if self.budget.is_exhausted() {
                 break;
@@ -338,6 +342,13 @@ impl Shard {
             let Some(key) = self.parking.next_to_retry(&mut self.conns) else { break };
             self.try_again(key);
         }
+        if self.undrained.len() > ready {
+            self.parking.went_first = !self.parking.went_first;
+            if self.parking.went_first {
+                self.undrained.rotate_left(ready);
+            }
+        }
+        self.busy.sends_first = false;
     }
 }
 

@@ -69,6 +69,21 @@ impl Shard {
     /// Another shard takes more wide messages.
     pub(super) fn routes_on(&mut self, shard: ShardId) {
         self.busy.laden &= !shard.bit();
+        self.busy.routed_on = true;
         self.retry_parked(&[Pause::Wide]);
+    }
+
+    /// COMMITs, which come first in a turn, and SENDs that wait have the room by turns.
+    pub(super) fn share_room(&mut self) {
+        if std::mem::take(&mut self.busy.routed_on) {
+            let sends_wait = self.parking.first_of(&[Pause::Wide]).is_some();
+            self.busy.sends_first = sends_wait && !self.busy.sends_went_first;
+            self.busy.sends_went_first = self.busy.sends_first;
+        }
+    }
+
+    /// Whether a COMMIT that is wide at some of these shards has to wait.
+    pub(super) fn holds_wide(&self, shards: u64) -> bool {
+        self.busy.laden & shards != 0 || self.busy.sends_first
     }
 }
