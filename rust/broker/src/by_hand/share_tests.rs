@@ -77,3 +77,27 @@ fn connections_end_while_other_shards_have_much_to_say() {
     }
     assert!(turns <= 12, "{turns} turns");
 }
+
+#[test]
+fn queues_deliver_while_much_goes_back_and_much_is_forgotten() {
+    const MESSAGES: usize = 20_000;
+    let mut broker = broker(config(1));
+    let (mut listener, mut publisher) = (connect(&mut broker, 0), connect(&mut broker, 0));
+    let (mut owner, mut deaf) = (connect(&mut broker, 0), connect(&mut broker, 0));
+    listener.say(b"SUBSCRIBE\nid:0\ndestination:/queue/c\n\n\0");
+    deaf.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\nprefetch-count:0\n\n\0");
+    talk(&mut broker, &mut listener);
+    owner.say("SEND\ndestination:/temp-queue/t\n\nx\0".repeat(MESSAGES).as_bytes());
+    talk(&mut broker, &mut owner);
+    publisher.say("SEND\ndestination:/queue/a\n\nx\0".repeat(MESSAGES).as_bytes());
+    talk(&mut broker, &mut publisher);
+    talk(&mut broker, &mut deaf);
+    drop((owner, deaf));
+    broker.turn(0);
+    let shard = &mut broker.seats[0].shard;
+    for _ in 0..2 {
+        assert!(shard.has_work(), "both go on");
+        shard.enqueue_now(b"/queue/c");
+        assert_eq!(shard.dispatch_last(), 1);
+    }
+}

@@ -71,7 +71,9 @@ pub(crate) struct Budget {
     /// Deliveries made.
     pub(super) deliveries: usize,
     visited: usize,
-    /// What may be looked at.
+    /// What may be encoded, delivered and looked at.
+    encoded_max: usize,
+    deliveries_max: usize,
     visited_max: usize,
     /// What the parts before looked at.
     before: usize,
@@ -81,7 +83,18 @@ pub(crate) struct Budget {
 impl Default for Budget {
     /// That of the first part of a turn.
     fn default() -> Self {
-        Budget { encoded: 0, deliveries: 0, visited: 0, visited_max: 0, before: 0, changed: 0 }.of(Part::Mail)
+        let (encoded_max, deliveries_max) = (TURN_ENCODED_MAX, TURN_DELIVERIES_MAX);
+        let none = Budget {
+            encoded: 0,
+            deliveries: 0,
+            visited: 0,
+            changed: 0,
+            before: 0,
+            visited_max: 0,
+            encoded_max,
+            deliveries_max,
+        };
+        none.of(Part::Mail)
     }
 }
 
@@ -90,7 +103,21 @@ impl Budget {
     pub(super) fn of(self, part: Part) -> Self {
         let before = self.before + self.visited;
         let visited_max = (TURN_VISITED_MAX * part.end() / 8).saturating_sub(before).max(LEAST);
-        Budget { encoded: 0, deliveries: 0, visited: 0, visited_max, before, changed: 0 }
+        // What other shards say and what they publish is one part as to these.
+        let (encoded, deliveries) =
+            if part == Part::Routes { (self.encoded, self.deliveries) } else { (0, 0) };
+        let encoded_max = TURN_ENCODED_MAX.saturating_sub(encoded).max(TURN_ENCODED_MAX / 4);
+        let deliveries_max = TURN_DELIVERIES_MAX.saturating_sub(deliveries).max(TURN_DELIVERIES_MAX / 4);
+        Budget {
+            encoded: 0,
+            deliveries: 0,
+            visited: 0,
+            changed: 0,
+            before,
+            visited_max,
+            encoded_max,
+            deliveries_max,
+        }
     }
 
     /// Goes on to the next part of the turn; returns what this one did.
@@ -125,6 +152,12 @@ impl Budget {
         Budget { visited: whole.visited_max - 1, ..whole }
     }
 
+    /// That of queues in a turn of which all other parts had all they may have.
+    #[cfg(test)]
+    pub(super) fn least() -> Self {
+        Budget { before: TURN_VISITED_MAX, ..Budget::default() }.of(Part::Queues)
+    }
+
     /// How much was looked at.
     pub(super) fn visited(&self) -> usize {
         self.visited
@@ -147,6 +180,11 @@ impl Budget {
     #[inline]
     pub(super) fn look(&mut self, bytes: usize) {
         self.visited += 1 + bytes / VISIT_BYTES;
+    }
+
+    /// How much of this part is left to be looked at.
+    pub(super) fn left(&self) -> usize {
+        self.visited_max.saturating_sub(self.visited)
     }
 
     /// Counts a step to the end of a connection.
@@ -175,8 +213,8 @@ impl Budget {
     }
 
     fn has_used(self, quarters: usize) -> bool {
-        self.encoded >= TURN_ENCODED_MAX * quarters / 4
-            || self.deliveries >= TURN_DELIVERIES_MAX * quarters / 4
+        self.encoded >= self.encoded_max * quarters / 4
+            || self.deliveries >= self.deliveries_max * quarters / 4
             || self.visited >= self.visited_max * quarters / 4
             || self.changed >= TURN_CHANGED_MAX * quarters / 4
     }
@@ -246,6 +284,18 @@ mod tests {
         assert_eq!(allowed(0), [3, 4, 5, 8, 8].map(of_turn), "whoever comes last has what nobody else needs");
         assert_eq!(allowed(usize::MAX), [3, 2, 2, 2, 2].map(of_turn));
         assert_eq!(allowed(of_turn(1)), [3, 3, 3, 5, 4].map(of_turn));
+    }
+
+    #[test]
+    fn what_other_shards_say_and_publish_encodes_and_delivers_together() {
+        let mail =
+            Budget { encoded: TURN_ENCODED_MAX, deliveries: TURN_DELIVERIES_MAX / 2, ..Budget::default() };
+        let routes = mail.of(Part::Routes);
+        assert_eq!(routes.encoded_max, TURN_ENCODED_MAX / 4, "it is not left out");
+        assert_eq!(routes.deliveries_max, TURN_DELIVERIES_MAX / 2);
+        assert!(!routes.is_exhausted());
+        let next = routes.of(Part::Deliveries);
+        assert_eq!((next.encoded_max, next.deliveries_max), (TURN_ENCODED_MAX, TURN_DELIVERIES_MAX));
     }
 
     #[test]

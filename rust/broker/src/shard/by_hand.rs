@@ -42,6 +42,25 @@ impl Shard {
         self.replays.open_windows()
     }
 
+    /// Lets queues deliver as at the end of a turn of which all else had all it may have; how many deliveries they made.
+    #[cfg(test)]
+    pub fn dispatch_last(&mut self) -> u64 {
+        let before = self.counters.deliveries;
+        self.budget = super::budget::Budget::least();
+        self.dispatch_queues();
+        self.counters.deliveries - before
+    }
+
+    /// Puts a message into a queue.
+    #[cfg(test)]
+    pub fn enqueue_now(&mut self, name: &[u8]) {
+        let (id, headers, body) = (&b"i"[..], &b""[..], &b""[..]);
+        let message =
+            stompica_proto::encode::Message { destination: name, id, sender: 0, headers, plain: true, body };
+        let stored = crate::queue::stored::Stored::new(&message);
+        assert!(self.enqueue_here(stored).is_ok());
+    }
+
     /// Serves a connection with one visit left of a turn.
     #[cfg(test)]
     pub fn serve_last(&mut self, key: crate::ids::ConnKey) {

@@ -30,7 +30,7 @@ impl Shard {
         }
         let began = self.stages.begin(Stage::Encode);
         if self.home.is_sweeping() && !self.budget.is_exhausted() {
-            self.home.proceed(SWEEP_VISITS);
+            self.home.proceed(SWEEP_VISITS.min(self.budget.left() / 2)); // the other half is for deliveries
             self.run_effects();
         }
         while self.home.has_work() && !self.budget.is_exhausted() {

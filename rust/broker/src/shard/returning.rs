@@ -92,11 +92,11 @@ impl Shard {
         }
     }
 
-    /// Goes on with those that wait.
+    /// Goes on with those that wait, for half of this part of the turn.
     pub(super) fn proceed_with_returning(&mut self) {
         for done in 0..PER_TURN {
             // Some of them, whatever else the turn did: who consumes the queue waits for them.
-            if done >= AT_ONCE && self.budget.is_exhausted() {
+            if done >= AT_ONCE && self.budget.is_half_spent() {
                 return;
             }
             let Some(next) = self.returning.next() else { return };
