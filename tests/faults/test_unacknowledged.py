@@ -10,7 +10,7 @@ import pytest
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.parser import Frame
-from tests.wire.test_26_diag import answer
+from tests.wire.diag.test_diag import answer
 
 COUNT = 40
 BODY = "." * 8000

@@ -1,6 +1,6 @@
 """Transactions that take effect: atomic COMMIT over queues and topics, ACK and NACK inside, what undoes them.
 
-PRODUCT.md 3, PROTOCOL.md 72 to 74; the frames themselves are in test_11_transactions_parse.py.
+PRODUCT.md 3, PROTOCOL.md 72 to 74; the frames themselves are in test_transaction_frames.py.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from tests.support.queues import (
     unsubscribe_and_wait,
     until_receipt,
 )
+from tests.wire.ack.test_acks import INDIVIDUAL, NUMBERS, held, named
 from tests.wire.conftest import OpenWebSocket
-from tests.wire.test_17_acks import INDIVIDUAL, NUMBERS, held, named
 
 # -- topics --------------------------------------------------------------------------------------------------------
 

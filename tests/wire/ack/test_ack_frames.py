@@ -1,4 +1,4 @@
-"""The form of ACK and NACK: STOMP 1.2 "ACK", "NACK", PROTOCOL.md 65 and 69. What they do is test_17_acks.py's."""
+"""The form of ACK and NACK: STOMP 1.2 "ACK", "NACK", PROTOCOL.md 65 and 69. What they do is test_acks.py's."""
 
 from __future__ import annotations
 

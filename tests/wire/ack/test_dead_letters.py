@@ -25,7 +25,7 @@ from tests.support.queues import (
     take,
     unsubscribe_and_wait,
 )
-from tests.wire.test_18_redelivery import NUMBERS, buried, let_delay_pass, one, refuse
+from tests.wire.ack.test_redelivery import NUMBERS, buried, let_delay_pass, one, refuse
 
 # -- ack_timeout ---------------------------------------------------------------------------------------------------
 

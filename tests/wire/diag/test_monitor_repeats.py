@@ -8,7 +8,7 @@ from tests.support.frames import VERSIONS
 from tests.support.queues import fill, take
 from tests.support.wire import Wire
 from tests.wire.conftest import OpenWebSocket
-from tests.wire.test_25_monitor_idle import MONITOR, report
+from tests.wire.diag.test_monitor import MONITOR, report
 
 PATIENCE = 15.0
 """Seconds to wait for a text; one is due every 5 s."""

@@ -14,7 +14,7 @@ from tests.support.process import BrokerProcess
 from tests.support.queues import fill, take
 from tests.support.wire import Wire
 from tests.support.ws import RawStream, WebSocket, handshake_request
-from tests.wire.test_26_diag import answer, diag, outside
+from tests.wire.diag.test_diag import answer, diag, outside
 
 MONITOR = "/queue/monitor"
 REFUSED = {

@@ -14,7 +14,7 @@ from tests.support import frames
 from tests.support.clock import let_pass
 from tests.support.queues import ack_and_wait, bodies, fill, left_in, nack_and_wait, take, unsubscribe_and_wait
 from tests.support.wire import Wire
-from tests.wire.test_26_diag import answer
+from tests.wire.diag.test_diag import answer
 
 
 class Running:

@@ -18,7 +18,7 @@ from tests.support.queues import (
 )
 from tests.support.wire import Wire
 from tests.wire.conftest import OpenWebSocket
-from tests.wire.test_16_queues import NUMBERS, consumer
+from tests.wire.queue.test_queues import NUMBERS, consumer
 
 # -- limits --------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.process import BrokerProcess
 from tests.support.wire import Wire
-from tests.wire.test_31_log_lines import HINTED, ended_log
+from tests.wire.log.test_log_lines import HINTED, ended_log
 
 DOTTED = re.compile(r"WARN +'([^']+)' is a topic, as are all dotted names.*'/queue/'")
 WARNED = re.compile(r"WARN +persistent:true .*store=memory.*")

@@ -24,7 +24,7 @@ from tests.support.queues import (
 )
 from tests.support.wire import Wire
 from tests.wire.conftest import OpenWebSocket
-from tests.wire.test_16_queues import NUMBERS
+from tests.wire.queue.test_queues import NUMBERS
 
 # -- TCP and WebSocket ---------------------------------------------------------------------------------------------
 

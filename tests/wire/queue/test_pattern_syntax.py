@@ -8,7 +8,7 @@ from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.queues import fresh
 from tests.support.wire import Wire
-from tests.wire.test_08_wildcards import MISPLACED, SEGMENT
+from tests.wire.topic.test_wildcards import MISPLACED, SEGMENT
 
 KINDS = ["/queue/", "#", "/temp-queue/", "/temp-topic/"]
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,7 @@ from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
 from tests.support.queues import ack_and_wait, bodies, dead_letters, fill, nack_and_wait, take
 from tests.support.wire import Wire
-from tests.wire.test_26_diag import answer
+from tests.wire.diag.test_diag import answer
 
 ROOM = 3
 KILOBYTE = "." * 1000

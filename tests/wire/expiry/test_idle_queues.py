@@ -12,7 +12,7 @@ from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
 from tests.support.queues import fill, left_in, nack_and_wait, take, unsubscribe_and_wait, until_receipt
 from tests.support.wire import Wire
-from tests.wire.test_26_diag import answer
+from tests.wire.diag.test_diag import answer
 
 
 @pytest.fixture

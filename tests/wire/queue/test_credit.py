@@ -14,7 +14,7 @@ from tests.support.queues import (
     shares,
     take,
 )
-from tests.wire.test_16_queues import NUMBERS, consumer
+from tests.wire.queue.test_queues import NUMBERS, consumer
 
 BY_COUNT = ["prefetch-count", "prefetch", "activemq.prefetchSize", "credit"]
 

@@ -12,7 +12,7 @@ from tests.support import frames
 from tests.support.clients import Clients
 from tests.support.queues import fill, fresh
 
-PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
+PAGE = Path(__file__).parents[3] / "docs" / "protocol.md"
 ROW = re.compile(
     r"^\| (CONNECT|SUBSCRIBE|SEND|UNSUBSCRIBE|NACK) \| `([^`]+)` \| ([^|]+) \| ([^|]+) \| `([^`]*)` \|$", re.M
 )

@@ -17,7 +17,7 @@ from tests.support.queues import (
     shares,
     unsubscribe_and_wait,
 )
-from tests.wire.test_16_queues import NUMBERS, consumer
+from tests.wire.queue.test_queues import NUMBERS, consumer
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.support.queues import (
     unsubscribe_and_wait,
     until_receipt,
 )
-from tests.wire.test_17_acks import NUMBERS, held, left_behind, named
+from tests.wire.ack.test_acks import NUMBERS, held, left_behind, named
 
 VERSION_COMMAND = [*((version, "ACK") for version in VERSIONS), *((version, "NACK") for version in ESCAPING)]
 

@@ -1,0 +1,1 @@
+"""Tests on raw sockets: what other brokers' clients send."""

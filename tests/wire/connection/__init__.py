@@ -1,0 +1,1 @@
+"""Tests on raw sockets: how connections begin, stay alive and end."""

@@ -1,0 +1,1 @@
+"""Tests on raw sockets: durable subscriptions."""

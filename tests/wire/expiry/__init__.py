@@ -1,0 +1,1 @@
+"""Tests on raw sockets: time to live and what else ends by itself."""

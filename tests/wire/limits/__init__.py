@@ -1,0 +1,1 @@
+"""Tests on raw sockets: limits and what happens beyond them."""

@@ -1,0 +1,1 @@
+"""Tests on raw sockets: temporary destinations and reply-to."""
