@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.process import BrokerProcess
+from tests.support.ws import WebSocket
 
 _names = itertools.count()
 
@@ -129,6 +130,21 @@ def client(broker: BrokerProcess, start_broker: StartBroker) -> Iterator[Clients
     clients = Clients(broker)
     yield clients
     clients.close()
+
+
+@pytest.fixture
+def ws(broker: BrokerProcess) -> Iterator[OpenWebSocket]:
+    """A factory of WebSockets to the shared broker, or to another one, all closed at the end."""
+    opened: list[WebSocket] = []
+
+    def open_one(version: str | None = "1.2", *, to: BrokerProcess | None = None) -> WebSocket:
+        port = (to or broker).port
+        opened.append(WebSocket.open(port) if version is None else WebSocket.connected(port, version))
+        return opened[-1]
+
+    yield open_one
+    for client in opened:
+        client.close()
 
 
 @pytest.fixture

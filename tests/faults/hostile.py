@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from tests.faults.probes import SMALL_BUFFER, descriptors, eventually, memory_kib
+from tests.faults.probes import SMALL_BUFFER, descriptors, memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.process import BrokerProcess
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 MEMORY_LIMIT_MIB = 64

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.support import frames
@@ -14,14 +13,6 @@ from tests.support.wire import Wire
 
 SMALL_BUFFER = 4096
 """A receive buffer for slow readers, so that the kernel hides little of their slowness."""
-
-
-def eventually(check: Callable[[], bool], what: str, timeout: float = 30.0) -> None:
-    """Asks until it is so; fails after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    while not check():
-        assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
-        time.sleep(0.02)
 
 
 def memory_kib(pid: int, field: str = "VmRSS") -> int:

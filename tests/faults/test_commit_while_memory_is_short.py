@@ -8,11 +8,11 @@ import json
 import threading
 from collections.abc import Iterator
 
-from tests.faults.probes import eventually
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.process import BrokerProcess
 from tests.support.queues import take
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 QUEUES = [f"/queue/kept-{number}" for number in range(16)]

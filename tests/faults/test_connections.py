@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.probes import descriptors, eventually
+from tests.faults.probes import descriptors
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.process import BrokerProcess
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 from tests.support.ws import TEXT, RawStream, WebSocket, encode_frame, handshake_request
 

@@ -13,10 +13,11 @@ import pytest
 
 from tests.faults.churn import churn, consumer_command
 from tests.faults.hostile import ask
-from tests.faults.probes import body, eventually, rest_of
+from tests.faults.probes import body, rest_of
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.process import BrokerProcess
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 HELD = 1000

@@ -12,10 +12,11 @@ from itertools import islice
 
 import pytest
 
-from tests.faults.probes import eventually, memory_kib
+from tests.faults.probes import memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.process import BrokerProcess
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 FACTOR = 1.5

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.probes import eventually
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.diagnostics import answer
 from tests.support.queues import bodies
+from tests.support.waiting import eventually
 
 COUNT = 8000
 QUEUE = "/queue/many"

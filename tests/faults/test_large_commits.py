@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from tests.faults.probes import eventually
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.diagnostics import shards_sum
 from tests.support.process import BrokerProcess
 from tests.support.queues import take
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 QUEUES = 8000

@@ -11,10 +11,11 @@ from typing import cast
 
 import pytest
 
-from tests.faults.probes import SMALL_BUFFER, eventually, flood, memory_kib
+from tests.faults.probes import SMALL_BUFFER, flood, memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.process import BrokerProcess
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 from tests.support.ws import TEXT, WebSocket, encode_frame
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.faults.probes import eventually
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
 from tests.support.queues import nack
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 REMEMBERED = 65_536

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.probes import SMALL_BUFFER, descriptors, eventually, memory_kib
+from tests.faults.probes import SMALL_BUFFER, descriptors, memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 from tests.support.ws import WebSocket
 

@@ -12,11 +12,12 @@ import time
 import pytest
 
 from tests.faults.hostile import ask
-from tests.faults.probes import SMALL_BUFFER, eventually, flood
+from tests.faults.probes import SMALL_BUFFER, flood
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 from tests.support.ws import WebSocket
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 import stompica
-from tests.faults.probes import eventually
 from tests.support import frames
 from tests.support.parser import Frame
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 SHARDS = 4

@@ -1,4 +1,7 @@
-"""What the fixtures hand to a test: `client` is a `Clients`, `start_broker` and `shared_broker` a `StartBroker`."""
+"""Types of the fixtures.
+
+`client` is a `Clients`, `start_broker` and `shared_broker` are `StartBroker`, `ws` is an `OpenWebSocket`.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,19 @@ from typing import Any, Protocol
 from tests.support import frames
 from tests.support.process import BrokerProcess
 from tests.support.wire import TIMEOUT, Wire
+from tests.support.ws import WebSocket
 
 
 class StartBroker(Protocol):
     """Starts, or finds, a broker with these settings."""
 
     def __call__(self, **settings: Any) -> BrokerProcess: ...
+
+
+class OpenWebSocket(Protocol):
+    """Opens a WebSocket past its handshake; with a version, past CONNECTED too."""
+
+    def __call__(self, version: str | None = "1.2", *, to: BrokerProcess | None = None) -> WebSocket: ...
 
 
 class Clients:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
-from tests.support.clients import StartBroker
+from tests.support.clients import OpenWebSocket, StartBroker
 from tests.support.ws import CLOSE, PING, TEXT, close_payload, encode_frame
-from tests.ws.conftest import OpenWebSocket
 
 
 @pytest.mark.parametrize(

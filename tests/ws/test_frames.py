@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.clients import OpenWebSocket
 from tests.support.ws import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, encode_frame
-from tests.ws.conftest import OpenWebSocket
 
 BEAT = b"\n"
 """A message that is legal at any time: a heart-beat."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
-from tests.support.clients import StartBroker
+from tests.support.clients import OpenWebSocket, StartBroker
 from tests.support.ws import BINARY, CONTINUATION, TEXT
-from tests.ws.conftest import OpenWebSocket
 
 SMALL = {"max_message_size": "4KiB", "ws_data_frame_max_length": "8KiB"}
 LIMIT = 8 << 10

@@ -7,9 +7,8 @@ import signal
 import pytest
 
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.ws import BINARY, CLOSE, PING, TEXT, encode_frame
-from tests.ws.conftest import OpenWebSocket
 
 # One stream of bytes, whatever the messages
 

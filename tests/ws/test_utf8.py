@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.clients import OpenWebSocket
 from tests.support.ws import BINARY, CONTINUATION, PING, TEXT, encode_frame
-from tests.ws.conftest import OpenWebSocket
 
 VALID = [
     "\u00e4\u00f6\u00fc",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
@@ -27,7 +27,6 @@ from tests.support.queues import (
     unsubscribe_and_wait,
 )
 from tests.support.wire import Wire
-from tests.wire.conftest import OpenWebSocket
 
 NUMBERS = [str(number) for number in range(20)]
 

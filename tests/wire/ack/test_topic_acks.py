@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
-from tests.support.clients import Clients
+from tests.support.clients import Clients, OpenWebSocket
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.process import BrokerProcess
 from tests.support.queues import (
@@ -23,7 +23,6 @@ from tests.support.queues import (
     until_receipt,
 )
 from tests.wire.ack.test_acks import INDIVIDUAL, NUMBERS, held, named
-from tests.wire.conftest import OpenWebSocket
 
 # -- topics --------------------------------------------------------------------------------------------------------
 

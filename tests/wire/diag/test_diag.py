@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.faults.probes import eventually
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
 from tests.support.queues import ack_and_wait, fill, take, until_receipt
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
-from tests.wire.conftest import OpenWebSocket
 
 ANCESTORS = [
     "session",

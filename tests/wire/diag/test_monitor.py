@@ -8,12 +8,11 @@ import time
 import pytest
 
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
 from tests.support.queues import ack_and_wait, fill, left_in, take, until_receipt
 from tests.support.wire import TIMEOUT, Wire
-from tests.wire.conftest import OpenWebSocket
 
 BLOCK = re.compile(r"Queue: ([^\n]+)\nsize: (\d+)\ndequeued: (\d+)\nenqueued: (\d+)\n\n")
 MONITOR = "/queue/monitor"

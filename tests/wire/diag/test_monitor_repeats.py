@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
 from tests.support.queues import fill, take
 from tests.support.wire import Wire
-from tests.wire.conftest import OpenWebSocket
 from tests.wire.diag.test_monitor import MONITOR, report
 
 PATIENCE = 15.0

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from tests.faults.probes import eventually
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.queues import fresh
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 DURABLE = {"durable": "true"}

@@ -7,13 +7,12 @@ import time
 import pytest
 
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.clock import let_pass
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
 from tests.support.queues import bodies, fill, left_in, take, unsubscribe_and_wait, until_receipt
 from tests.support.wire import Wire
-from tests.wire.conftest import OpenWebSocket
 
 NUMBERS = [str(number) for number in range(10)]
 DURATIONS = ["ttl", "expiration"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
 from tests.support.parser import Frame
 from tests.support.queues import (
@@ -23,7 +23,6 @@ from tests.support.queues import (
     until_receipt,
 )
 from tests.support.wire import Wire
-from tests.wire.conftest import OpenWebSocket
 from tests.wire.queue.test_queues import NUMBERS
 
 # -- TCP and WebSocket ---------------------------------------------------------------------------------------------

@@ -8,12 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
 from tests.support.queues import LOSSES, Witness, ack_and_wait, bodies, fill, left_in, take
 from tests.support.wire import Wire
-from tests.wire.conftest import OpenWebSocket
 
 Open = Callable[[str], Wire]
 TRANSPORTS = ["tcp", "ws"]

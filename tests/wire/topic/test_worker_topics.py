@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
@@ -26,7 +26,6 @@ from tests.support.queues import (
     until_receipt,
 )
 from tests.support.wire import Wire
-from tests.wire.conftest import OpenWebSocket
 
 NUMBERS = [str(number) for number in range(10)]
 

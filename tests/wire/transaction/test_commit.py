@@ -10,14 +10,13 @@ import itertools
 import pytest
 
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.clock import let_pass
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
 from tests.support.queues import CLIENT_MODES, LOSSES, Witness, ack, bodies, fill, left_in, nack, take, until_receipt
 from tests.support.wire import Wire
-from tests.wire.conftest import OpenWebSocket
 
 INDIVIDUAL = "client-individual"
 VERSION_COMMAND = [*((version, "ACK") for version in VERSIONS), *((version, "NACK") for version in ESCAPING)]

@@ -7,12 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
 from tests.support.queues import Witness, ack, bodies, fill, fresh, left_in, nack, take
 from tests.support.ws import WebSocket
-from tests.wire.conftest import OpenWebSocket
 
 MODES = ["client", "client-individual"]
 
