@@ -53,3 +53,17 @@ def test_every_counter_is_documented() -> None:
     named = set(re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines()[2:])))
     with stompica.Broker() as broker:
         assert named == set(broker.stats())
+
+
+def test_every_dependency_says_why_it_is_used() -> None:
+    """docs/decisions/dependencies.md names each dependency of the workspace, the fuzz targets and the Python extras."""
+    page = (ROOT / "docs" / "decisions" / "dependencies.md").read_text(encoding="utf-8")
+    workspace = (ROOT / "Cargo.toml").read_text(encoding="utf-8").partition("[workspace.dependencies]")[2]
+    fuzz = (ROOT / "rust" / "fuzz" / "Cargo.toml").read_text(encoding="utf-8").partition("[dependencies]")[2]
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    used = {name for part in (workspace, fuzz) for name in re.findall(r"^([\w-]+) = ", part.partition("\n[")[0], re.M)}
+    used |= set(re.findall(r'"([\w-]+)[^"]*"', extras))
+    missing = {name for name in used if not name.startswith("stompica-") and f"**{name}**" not in page}
+    assert "mio" in used and "pyarrow" in used
+    assert not missing, f"docs/decisions/dependencies.md does not say what these are for: {sorted(missing)}"
