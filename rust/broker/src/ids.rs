@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use rand::Rng as _;
 
+use crate::collections::keyed::Key;
 use crate::config::Ids;
 
 /// Index of a shard.
@@ -17,6 +18,29 @@ impl ShardId {
         1 << self.0
     }
 }
+
+/// Names a queue of one home.
+pub type QueueKey = Key;
+/// Names a consumer of one home.
+pub type ConsumerKey = Key;
+/// Names a pattern of one home.
+pub type PatternKey = Key;
+/// Names a subscription of one shard.
+pub type SubscriptionKey = Key;
+
+/// A subscription, wherever its connection lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Subscriber {
+    /// The shard of its connection.
+    pub shard: ShardId,
+    /// The subscription there.
+    pub key: SubscriptionKey,
+}
+
+/// Names a message that a store keeps; unique within the store.
+pub type RecordId = u64;
+/// Not kept by any store.
+pub const NO_RECORD: RecordId = 0;
 
 /// The sender of what the broker itself sends; connections are numbered from 1.
 pub const NOBODY: u64 = 0;

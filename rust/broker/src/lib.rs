@@ -14,33 +14,27 @@
 //! assert_eq!(broker.wait(None), Some(Ok(())));
 //! ```
 
+mod asker;
+mod broker;
 #[cfg(any(test, feature = "by-hand"))]
 pub mod by_hand;
-mod chunk;
 mod clock;
+mod collections;
 mod command;
 pub mod config;
-mod diag;
-mod fan_out;
-mod handle;
+mod connection;
+mod destination;
 mod ids;
-mod io;
-mod keyed;
 pub mod log;
-mod marks;
-mod notice;
-pub mod options;
-mod outbox;
-mod paged;
-mod paged_deque;
-mod plan;
+mod mail;
+mod message;
 mod queue;
+mod report;
 mod router;
 mod shard;
-mod spread;
 mod stats;
 mod store;
 mod text;
-mod tx;
+mod timer;
 
-pub use handle::{Broker, ConnectionInfo, DiagError, StartError};
+pub use broker::{Broker, ConnectionInfo, DiagError, StartError};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ByHand;
 use crate::config::Config;
-use crate::tx::Committing;
+use crate::connection::transaction::Committing;
 
 /// Deliveries in flight: more than two turns' worth.
 const COUNT: usize = 45_000;

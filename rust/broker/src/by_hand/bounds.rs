@@ -8,9 +8,9 @@ use super::ByHand;
 use super::client::Client;
 use super::full::fill_memory;
 use crate::config::{Config, SlowConsumer};
-use crate::io::conn::Phase;
+use crate::connection::conn::Phase;
+use crate::mail::mailbox::Mail;
 use crate::shard::Shared;
-use crate::shard::mailbox::Mail;
 use crate::stats::Counters;
 
 const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";

@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::ByHand;
 use super::client::Client;
 use crate::config::{Config, SlowConsumer};
+use crate::connection::transaction::Committing;
+use crate::destination::home_of;
 use crate::ids::ShardId;
-use crate::queue::home_of;
-use crate::shard::mailbox::Mail;
-use crate::tx::Committing;
+use crate::mail::mailbox::Mail;
 
 pub(super) fn broker(config: Config) -> ByHand {
     ByHand::new(config).expect("polls")

@@ -8,7 +8,7 @@ use super::client::Client;
 use super::crossing::{broker, connect, homed, messages, receipts, talk};
 use crate::config::{Config, SlowConsumer};
 use crate::log::Level;
-use crate::shard::mailbox::Mail;
+use crate::mail::mailbox::Mail;
 
 #[test]
 fn what_a_subscription_is_owed_comes_before_the_receipt_of_its_end_and_nothing_behind_it() {

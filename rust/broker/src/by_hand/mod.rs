@@ -34,8 +34,8 @@ use mio::{Events, Poll, Waker};
 use crate::config::Config;
 use crate::ids::ShardId;
 use crate::log::{Level, LogQueue};
-use crate::queue::stored;
-use crate::shard::mailbox::{Accepted, Mail, Mailbox};
+use crate::mail::mailbox::{Accepted, Mail, Mailbox};
+use crate::message;
 use crate::shard::{Shard, Shared, WAKER};
 
 /// Bytes that the kernel keeps for one end of a connection, so that slow readers are noticed soon.
@@ -43,7 +43,7 @@ const SOCKET_BYTES: usize = 8 << 10;
 /// Rounds until a broker that finds no rest counts as spinning.
 const ROUNDS_MAX: usize = 20_000;
 
-/// A shard and the sum of its thread, if it had one of its own: see [`stored::held_bytes`].
+/// A shard and the sum of its thread, if it had one of its own: see [`message::held_bytes`].
 #[derive(Debug)]
 struct Seat {
     shard: Shard,
@@ -130,9 +130,9 @@ impl ByHand {
     /// One turn of one shard.
     pub fn turn(&mut self, shard: usize) {
         let seat = &mut self.seats[shard];
-        let others_bytes = stored::swap_held_bytes(seat.stored_bytes);
+        let others_bytes = message::swap_held_bytes(seat.stored_bytes);
         seat.shard.turn_now(&mut self.events);
-        seat.stored_bytes = stored::swap_held_bytes(others_bytes);
+        seat.stored_bytes = message::swap_held_bytes(others_bytes);
     }
 
     /// A turn of each shard.
@@ -201,9 +201,9 @@ fn ignore_broken_pipes() {
 impl Drop for ByHand {
     fn drop(&mut self) {
         // What the shards still hold is dropped on this thread, in whose sum it was never counted.
-        let others_bytes = stored::swap_held_bytes(0);
+        let others_bytes = message::swap_held_bytes(0);
         self.seats.clear();
-        stored::swap_held_bytes(others_bytes);
+        message::swap_held_bytes(others_bytes);
     }
 }
 
@@ -239,9 +239,9 @@ mod tests {
 
     use super::client::Client;
     use super::*;
-    use crate::queue::home_of;
+    use crate::destination::home_of;
+    use crate::message::Stored;
     use crate::queue::mail::QueueMail;
-    use crate::queue::stored::Stored;
 
     #[test]
     fn a_session_across_two_shards_leaves_nothing() {

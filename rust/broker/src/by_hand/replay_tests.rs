@@ -7,9 +7,9 @@ use super::crossing::{broker, connect, homed, messages, receipts, talk};
 use super::{ByHand, Left};
 use crate::config::Config;
 use crate::ids::ShardId;
+use crate::mail::mailbox::Mail;
+use crate::message::Stored;
 use crate::queue::mail::QueueMail;
-use crate::queue::stored::Stored;
-use crate::shard::mailbox::Mail;
 
 /// More last values than one window has messages.
 const VALUES: usize = 70;

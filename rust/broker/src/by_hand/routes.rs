@@ -7,8 +7,8 @@ use stompica_proto::session::AckMode;
 use stompica_proto::{Version, error::Code};
 
 use crate::config::{Compat, Config, Wildcards};
+use crate::destination::Pattern;
 use crate::ids::{ConnKey, ShardId};
-use crate::router::destination::Pattern;
 use crate::router::group::{Dialect, Framing, SubscriptionIndex};
 use crate::router::{Holdup, InterestChange, Router};
 

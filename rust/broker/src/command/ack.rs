@@ -10,14 +10,15 @@ use stompica_proto::session::AckMode;
 use stompica_proto::{Frame, ProtocolError, Version};
 
 use super::Flow;
+use crate::connection::transaction::Operation;
 use crate::ids::ConnKey;
-use crate::options;
-use crate::queue::SubscriptionKey;
+use crate::ids::SubscriptionKey;
+use crate::message::options;
+use crate::message::options::Verdict;
+use crate::queue::receiver::{Receiver, Retries};
 use crate::queue::unacked::{TakenOnes, Unacked};
 use crate::router::group::SubscriptionIndex;
-use crate::router::receiver::{Receiver, Retries};
 use crate::shard::Shard;
-use crate::tx::{Operation, Verdict};
 
 /// Deliveries that are acknowledged before the turn's budget is looked at again.
 const PORTION: usize = 256;

@@ -15,9 +15,9 @@ use std::mem::take;
 use stompica_proto::session::Request;
 use stompica_proto::{Command, Frame, ProtocolError, Version, encode, header};
 
-use crate::diag::stages::Stage;
 use crate::ids::{self, ConnKey};
 use crate::log::Level;
+use crate::report::stages::Stage;
 use crate::shard::Shard;
 use crate::shard::parking::Pause;
 

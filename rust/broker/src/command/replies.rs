@@ -6,10 +6,10 @@ use stompica_proto::session::AckMode;
 use stompica_proto::{Frame, ProtocolError};
 
 use super::subscribe::Wanted;
+use crate::destination::shown;
 use crate::ids::ConnKey;
-use crate::options::SubscribeOptions;
+use crate::message::options::SubscribeOptions;
 use crate::queue::QueueKind;
-use crate::router::destination::shown;
 use crate::shard::Shard;
 use crate::text::Text;
 

@@ -10,20 +10,20 @@ use stompica_proto::encode::Message;
 use stompica_proto::{Frame, ProtocolError, header};
 
 use super::Flow;
-use crate::fan_out::FanOutKey;
+use crate::collections::paged_deque::PagedDeque;
+use crate::connection::transaction::Operation;
+use crate::destination::Kind;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
-use crate::options::{self, Retain, SendOptions};
-use crate::paged_deque::PagedDeque;
+use crate::message::Stored;
+use crate::message::options::{self, Retain, SendOptions};
 use crate::queue::mail::QueueMail;
-use crate::queue::stored::Stored;
 use crate::router::Destination;
-use crate::router::destination::Kind;
+use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
 use crate::shard::Shard;
 use crate::shard::parking::Pause;
 use crate::shard::passing::Load;
-use crate::tx::Operation;
 
 /// A SEND as the session has read it.
 #[derive(Clone, Copy, Debug)]

@@ -11,19 +11,20 @@ use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 use stompica_proto::{Frame, ProtocolError, header};
 
+use crate::asker::AnswerTo;
 use crate::config::{SlowConsumer, Wildcards};
+use crate::destination::Kind;
 use crate::ids::{ConnKey, NOBODY, ShardId};
+use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
 use crate::log::Level;
-use crate::options::{self, SubscribeOptions};
-use crate::queue::asker::AnswerTo;
+use crate::message::options::{self, SubscribeOptions};
+use crate::queue::QueueKind;
 use crate::queue::mail::{Attach, QueueMail, Source};
 use crate::queue::parts::Credit;
+use crate::queue::receiver::{CatchingUp, Feed, Lending, Receiver};
 use crate::queue::replay::Newcomer;
 use crate::queue::unacked::Unacked;
-use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
-use crate::router::destination::Kind;
 use crate::router::group::{Dialect, SubscriptionIndex};
-use crate::router::receiver::{CatchingUp, Feed, Lending, Receiver};
 use crate::router::{Holdup, InterestChange};
 use crate::shard::Shard;
 use crate::text::Weight;
@@ -364,7 +365,7 @@ impl Shard {
     }
 
     fn home_of_temporary(&self, name: &[u8]) -> ShardId {
-        crate::router::destination::home_in(name, Kind::TemporaryQueue, self.shared_len())
+        crate::destination::home_in(name, Kind::TemporaryQueue, self.shared_len())
             .unwrap_or_else(|| self.id())
     }
 

@@ -9,9 +9,10 @@ use stompica_proto::error::Code;
 use stompica_proto::escape::escape_into;
 use stompica_proto::{Frame, ProtocolError, Version, header};
 
+use crate::connection::temporary::Temporary;
+use crate::destination::{Kind, TEMPORARY_QUEUE, require_plain, secret_of};
 use crate::ids::{self, ConnKey};
-use crate::queue::{QueueKind, Temporary};
-use crate::router::destination::{Kind, TEMPORARY_QUEUE, require_plain, secret_of};
+use crate::queue::QueueKind;
 use crate::shard::Shard;
 
 /// What the names of temporary destinations of both kinds begin with.

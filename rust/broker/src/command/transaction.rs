@@ -2,9 +2,9 @@
 
 use stompica_proto::ProtocolError;
 
+use crate::connection::transaction::{self, Operation};
 use crate::ids::ConnKey;
 use crate::shard::Shard;
-use crate::tx::{self, Operation};
 
 impl Shard {
     pub(super) fn begin(&mut self, key: ConnKey, id: &[u8]) -> Result<(), ProtocolError> {
@@ -35,6 +35,6 @@ impl Shard {
     /// Refuses a frame of a transaction that is not open.
     pub(super) fn require_transaction(&mut self, key: ConnKey, id: &[u8]) -> Result<(), ProtocolError> {
         let open = self.conns.get(key).and_then(|conn| conn.transactions.as_ref());
-        open.filter(|open| open.is_open(id)).map(drop).ok_or_else(|| tx::not_open(id))
+        open.filter(|open| open.is_open(id)).map(drop).ok_or_else(|| transaction::not_open(id))
     }
 }

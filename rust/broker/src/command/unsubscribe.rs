@@ -5,7 +5,7 @@ use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
 
 use crate::ids::ConnKey;
-use crate::options::{self, Durable};
+use crate::message::options::{self, Durable};
 use crate::queue::mail::QueueMail;
 use crate::router::group::SubscriptionIndex;
 use crate::shard::Shard;

@@ -2,9 +2,10 @@
 
 use std::hash::BuildHasher as _;
 
+use super::QueueKind;
 use super::home::Home;
 use super::parts::{Consumed, Consumer, Credit, FIRST_SEQ, Queue, Taker};
-use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
+use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
 
 /// Lists of consumers are rid of those that left once they are this much longer than they need to be.
 pub(super) const STALE_MAX: usize = 32;

@@ -3,7 +3,7 @@
 use super::consumers::STALE_MAX;
 use super::home::Home;
 use super::parts::{Consumed, Credit, Delivery, Effect, Queue, Taker};
-use super::{ConsumerKey, PatternKey, QueueKey, Subscriber};
+use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
 
 /// Visits after which a call looks at nothing more.
 const VISITS_MAX: usize = 2000;

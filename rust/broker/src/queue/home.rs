@@ -14,16 +14,18 @@
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
 
+use super::QueueKind;
 use super::parts::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue, Refusal, Rules, Taker};
 use super::patterns::Patterns;
 use super::room::Room;
-use super::stored::{DEAD_LETTERS, Stored};
 use super::sweep::Sweep;
-use super::{ConsumerKey, PatternKey, QueueKey, QueueKind};
+use crate::collections::keyed::Keyed;
+use crate::collections::spread::{self, Spread};
 use crate::config::Config;
-use crate::keyed::Keyed;
-use crate::spread::{self, Spread};
-use crate::store::{NO_RECORD, Store};
+use crate::ids::NO_RECORD;
+use crate::ids::{ConsumerKey, PatternKey, QueueKey};
+use crate::message::{DEAD_LETTERS, Stored};
+use crate::store::Store;
 
 /// What a queue occupies beside itself, its name and its messages, about: slot, table of names, ring.
 const QUEUE_BYTES: usize = 40 + spread::PLACE_BYTES;

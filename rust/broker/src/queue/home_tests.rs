@@ -14,11 +14,11 @@ use proptest::sample::Index;
 use stompica_proto::encode::Message;
 
 use super::*;
+use crate::collections::keyed::Key;
 use crate::ids::ShardId;
-use crate::keyed::Key;
-use crate::queue::Subscriber;
+use crate::ids::Subscriber;
+use crate::message::held_bytes;
 use crate::queue::parts::{Consumed, Delivery, Taker};
-use crate::queue::stored::held_bytes;
 use crate::store::Memory;
 
 const IDLE_MS: u64 = 500;

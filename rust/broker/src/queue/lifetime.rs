@@ -3,10 +3,11 @@
 use std::hash::BuildHasher as _;
 use std::mem::take;
 
+use super::QueueKind;
 use super::home::Home;
 use super::parts::{Effect, Queue};
-use super::{QueueKey, QueueKind};
-use crate::keyed::Keyed;
+use crate::collections::keyed::Keyed;
+use crate::ids::QueueKey;
 
 /// Messages of one queue whose time has come that are dealt with at once; the others follow at once, in their turn.
 const AT_ONCE: usize = 256;

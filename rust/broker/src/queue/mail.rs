@@ -3,16 +3,17 @@
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 
-use super::asker::Asker;
+use super::QueueKind;
 use super::parts::{Credit, Delivery, GivenBack, Progress};
 use super::passing::Allowance;
-use super::stored::Stored;
 use super::unacked::Origin;
-use super::{ConsumerKey, QueueKey, QueueKind, Subscriber, SubscriptionKey};
-use crate::diag::Query;
-use crate::diag::part::Report;
+use crate::asker::Asker;
+use crate::collections::paged_deque::PagedDeque;
 use crate::ids::ConnKey;
-use crate::paged_deque::PagedDeque;
+use crate::ids::{ConsumerKey, QueueKey, Subscriber, SubscriptionKey};
+use crate::message::Stored;
+use crate::report::Query;
+use crate::report::part::Report;
 
 /// What a subscription consumes.
 #[derive(Debug)]

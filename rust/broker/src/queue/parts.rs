@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, VecDeque};
 
 use stompica_proto::ProtocolError;
 
+use super::QueueKind;
 use super::pending::Pending;
-use super::stored::Stored;
-use super::{ConsumerKey, PatternKey, QueueKey, QueueKind, Subscriber};
 use crate::config::{Compat, Config, Wildcards};
-use crate::router::destination::Pattern;
+use crate::destination::Pattern;
+use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
+use crate::message::Stored;
 
 /// The place of the first message; those below it are for what goes ahead of all.
 pub(super) const FIRST_SEQ: u64 = 1 << 40;

@@ -2,7 +2,7 @@
 
 use super::home::Home;
 use super::parts::{Consumed, Consumer, Taker};
-use super::{ConsumerKey, PatternKey, QueueKey};
+use crate::ids::{ConsumerKey, PatternKey, QueueKey};
 
 /// Consumers of one queue that are looked at.
 const CONSUMERS_MAX: usize = 16;
@@ -86,12 +86,12 @@ impl Home {
 
 #[cfg(test)]
 mod tests {
+    use super::super::QueueKind;
     use super::super::parts::Credit;
-    use super::super::stored::Stored;
-    use super::super::{QueueKind, Subscriber, SubscriptionKey};
     use super::*;
     use crate::config::Config;
-    use crate::ids::ShardId;
+    use crate::ids::{ShardId, Subscriber, SubscriptionKey};
+    use crate::message::Stored;
     use crate::store::Memory;
 
     fn message() -> Stored {

@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
 
 use super::parts::Rules;
-use super::stored::DEAD_LETTERS;
-use super::{ConsumerKey, PatternKey, QueueKey};
+use crate::collections::keyed::Keyed;
+use crate::collections::spread::Spread;
 use crate::config::Compat;
-use crate::keyed::Keyed;
-use crate::router::destination::Kind;
-use crate::router::tree::Tree;
-use crate::spread::Spread;
+use crate::destination::Kind;
+use crate::destination::tree::Tree;
+use crate::ids::{ConsumerKey, PatternKey, QueueKey};
+use crate::message::DEAD_LETTERS;
 
 /// What a pattern occupies beside its text, in the tree above all, about.
 const PATTERN_BYTES: usize = 512;

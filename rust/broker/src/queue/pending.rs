@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::stored::Stored;
-use crate::paged_deque::PagedDeque;
+use crate::collections::paged_deque::PagedDeque;
+use crate::message::Stored;
 
 /// Visits for which it stands that a list gets more room.
 const GROWTH_VISITS: usize = 3;

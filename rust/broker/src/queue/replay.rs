@@ -10,11 +10,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Bound;
 
-use super::SubscriptionKey;
-use super::asker::Asker;
 use super::retained::Retained;
 use super::stale::{Place, Stale};
-use super::stored::Stored;
+use crate::asker::Asker;
+use crate::ids::SubscriptionKey;
+use crate::message::Stored;
 
 /// Messages of one window.
 const WINDOW_MESSAGES: usize = 64;
@@ -342,12 +342,12 @@ mod tests {
         for name in [b"/t/a", b"/t/b"] {
             past.retained.set(stored(name, &body));
         }
-        let before = crate::queue::stored::held_bytes();
+        let before = crate::message::held_bytes();
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
         replay.open();
         let (first, _) = past.step(&mut replay, 100);
         assert!(matches!(first, Step::Send(..)));
-        assert!(crate::queue::stored::held_bytes() < before + 1000, "its bytes are there once");
+        assert!(crate::message::held_bytes() < before + 1000, "its bytes are there once");
         assert!(matches!(past.step(&mut replay, 100).0, Step::Pause));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::replay::{Cursor, Search, Visits};
-use super::stored::Stored;
+use crate::message::Stored;
 use crate::text::Text;
 
 /// The retained messages of one home, by destination.

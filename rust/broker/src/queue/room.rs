@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use super::ConsumerKey;
 use super::home::Home;
+use crate::ids::ConsumerKey;
 use crate::ids::ShardId;
 
 /// Which shards take deliveries, and whose consumers stand aside.

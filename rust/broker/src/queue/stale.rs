@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::parts::FIRST_SEQ;
 use super::replay::{Cursor, Search, Visits};
-use super::stored::Stored;
 use crate::ids::{NOBODY, ShardId};
+use crate::message::Stored;
 use crate::text::Text;
 
 /// What all homes know of each other's stale messages.

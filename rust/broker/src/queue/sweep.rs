@@ -1,12 +1,12 @@
 //! Work on many queues or messages, a portion at a time: patterns that came or went, rules that changed, what deleted
 //! queues held.
 
-use super::QueueKey;
 use super::home::Home;
 use super::parts::{Effect, Queue};
 use super::pending::Pending;
-use super::stored::Stored;
-use crate::store::NO_RECORD;
+use crate::ids::NO_RECORD;
+use crate::ids::QueueKey;
+use crate::message::Stored;
 
 /// Messages that are dropped or released at once.
 const AT_ONCE: usize = 256;

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-use super::stored::{self, Stored};
-use super::{ConsumerKey, QueueKey};
+use crate::collections::paged_deque::PagedDeque;
 use crate::ids::ShardId;
-use crate::paged_deque::PagedDeque;
+use crate::ids::{ConsumerKey, QueueKey};
+use crate::message::{self, Stored};
 
 /// Where a message in flight came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub struct Unacked {
 
 impl Drop for Unacked {
     fn drop(&mut self) {
-        stored::count_bytes(-self.counted);
+        message::count_bytes(-self.counted);
     }
 }
 
@@ -94,7 +94,7 @@ impl Unacked {
         let live = self.len() - self.len() % COUNTED_TOGETHER;
         let held = tables.saturating_sub(size_of::<Stored>() * live) as i64;
         if held != self.counted {
-            stored::count_bytes(held - self.counted);
+            message::count_bytes(held - self.counted);
             self.counted = held;
         }
     }
@@ -175,7 +175,7 @@ mod tests {
     use stompica_proto::encode::Message;
 
     use super::*;
-    use crate::keyed::Key;
+    use crate::collections::keyed::Key;
 
     fn filled(numbers: impl Iterator<Item = u64>) -> Unacked {
         let key = Key { index: 0, generation: 0 };
@@ -202,17 +202,17 @@ mod tests {
 
     #[test]
     fn a_message_id_is_found_without_a_search_and_forgotten_with_its_delivery() {
-        let before = stored::held_bytes();
+        let before = message::held_bytes();
         let mut unacked = filled(0..60_000);
         assert_eq!((unacked.by_id.len(), unacked.number_of(1000 + 59_999)), (60_000, Some(59_999)));
         assert!(unacked.take(59_999).is_some() && unacked.number_of(1000 + 59_999).is_none());
         let tables = 60_000 * (size_of::<Entry>() + HASH_BYTES) as i64;
-        assert!(stored::held_bytes() - before >= tables, "its tables are counted");
+        assert!(message::held_bytes() - before >= tables, "its tables are counted");
         assert_eq!((unacked.take_through(29_999, usize::MAX).len(), unacked.by_id.len()), (30_000, 29_999));
         assert!(unacked.newest(2).iter().copied().eq([59_997, 59_998].map(|number| (number, 1000 + number))));
         assert_eq!((std::iter::from_fn(|| unacked.pop()).count(), unacked.by_id.len()), (29_999, 0));
         drop(unacked);
-        assert_eq!(stored::held_bytes(), before);
+        assert_eq!(message::held_bytes(), before);
     }
 
     #[test]

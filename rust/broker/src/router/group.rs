@@ -4,10 +4,10 @@ use stompica_proto::Version;
 use stompica_proto::encode;
 use stompica_proto::session::AckMode;
 
-use super::receiver::Receiver;
-use crate::chunk::ChunkId;
+use crate::ids::QueueKey;
 use crate::ids::{ConnKey, NOBODY};
-use crate::queue::QueueKey;
+use crate::message::chunk::ChunkId;
+use crate::queue::receiver::Receiver;
 use crate::text::Text;
 
 /// Index of a [`Subscription`] in its router.

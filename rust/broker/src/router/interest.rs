@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::tree::EntryIndex;
 use super::{Entry, Holdup, Router};
+use crate::destination::tree::EntryIndex;
 use crate::ids::ShardId;
 use crate::text::Text;
 

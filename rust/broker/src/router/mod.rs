@@ -14,32 +14,30 @@
 //! changed, has no entries. Names are forgotten only between turns ([`Router::trim`]).
 //! Budget: a repeated destination costs a comparison, another one a hash (6–23 ns), no allocation.
 
-pub mod destination;
 mod elsewhere;
+pub mod fan_out;
 pub mod group;
 mod interest;
 mod names;
 pub mod reach;
-pub mod receiver;
 mod subscriptions;
-pub mod tree;
 
 use std::sync::Arc;
 
-use crate::paged::Paged;
+use crate::collections::paged::Paged;
 use smallvec::SmallVec;
 use stompica_proto::ProtocolError;
 
-use self::destination::{Kind, Pattern};
 use self::group::{Group, GroupIndex, Subscription};
 use self::names::{Name, Names};
-use self::tree::{EntryIndex, Tree};
+use crate::collections::keyed::Key;
+use crate::collections::spread::{PLACE_BYTES, Spread};
 use crate::config::{Compat, Config, Wildcards};
+use crate::destination::home_of;
+use crate::destination::tree::{EntryIndex, Tree};
+use crate::destination::{Kind, Pattern};
+use crate::ids::QueueKey;
 use crate::ids::ShardId;
-use crate::keyed::Key;
-use crate::queue::QueueKey;
-use crate::queue::home_of;
-use crate::spread::{PLACE_BYTES, Spread};
 use crate::text::{BLOCK_BYTES, Text};
 
 /// Names that nobody subscribes to may hold this much, and no more than a small part of `memory_limit`.
@@ -191,7 +189,7 @@ impl Router {
         let key = match self.names.find(hash, name) {
             Some(key) => key,
             None => {
-                destination::require_plain(name)?;
+                crate::destination::require_plain(name)?;
                 self.remember(Arc::new(name.into()), hash)
             }
         };
@@ -207,7 +205,7 @@ impl Router {
     fn remember(&mut self, name: Arc<Text>, hash: u64) -> Key {
         self.visited += 1 + name.len() / 64;
         let kind = Kind::of(&name, self.compat);
-        let home = destination::home_in(&name, kind, self.shards);
+        let home = crate::destination::home_in(&name, kind, self.shards);
         self.names.add(hash, name, kind, home.unwrap_or_else(|| home_of(hash, self.shards)))
     }
 
@@ -386,5 +384,4 @@ fn names_bytes_max(config: &Config) -> usize {
 }
 
 #[cfg(test)]
-#[path = "../router_tests.rs"]
 mod tests;

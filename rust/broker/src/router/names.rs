@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::destination::Kind;
-use super::tree::EntryIndex;
+use crate::collections::keyed::{Key, Keyed};
+use crate::collections::spread::{PLACE_BYTES, Spread};
+use crate::destination::Kind;
+use crate::destination::tree::EntryIndex;
+use crate::ids::QueueKey;
 use crate::ids::ShardId;
-use crate::keyed::{Key, Keyed};
-use crate::queue::QueueKey;
-use crate::spread::{PLACE_BYTES, Spread};
 use crate::text::{BLOCK_BYTES, Text};
 
 /// What a name means.

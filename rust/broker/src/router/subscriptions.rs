@@ -8,11 +8,11 @@ use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 
 use super::group::{Dialect, Group, GroupIndex, Member, Place, Subscription, SubscriptionIndex};
-use super::receiver::{Lending, Receiver};
-use super::tree::EntryIndex;
 use super::{InterestChange, Router};
+use crate::destination::tree::EntryIndex;
 use crate::ids::ConnKey;
-use crate::queue::{QueueKey, SubscriptionKey};
+use crate::ids::{QueueKey, SubscriptionKey};
+use crate::queue::receiver::{Lending, Receiver};
 use crate::text::Text;
 
 impl Router {

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 
 use mio::Events;
 
-use super::mailbox::{Accepted, Mail};
 use super::{LISTENER, Shard, WAKER};
+use crate::connection::listener::Accept;
+use crate::connection::listener::Listener;
 use crate::ids::ConnKey;
-use crate::io::listener::Accept;
-use crate::io::listener::Listener;
 use crate::log::Level;
+use crate::mail::mailbox::{Accepted, Mail};
 
 /// Connections accepted in one turn, so that a flood of them does not starve those that are there.
 const ACCEPTS: usize = 64;

@@ -10,11 +10,11 @@ use stompica_proto::{ProtocolError, escape, header};
 
 use super::Shard;
 use super::close::NORMAL;
+use crate::asker::{self, AnswerTo, Asker};
+use crate::connection::answers::Answer;
+use crate::connection::conn::{Conn, Phase};
 use crate::ids::{ConnKey, ShardId};
-use crate::io::answers::Answer;
-use crate::io::conn::{Conn, Phase};
 use crate::log::Level;
-use crate::queue::asker::{self, AnswerTo, Asker};
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::Progress;
 

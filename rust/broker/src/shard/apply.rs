@@ -12,17 +12,18 @@ use super::Shard;
 use super::commit::OPERATION_VISITS;
 use super::jobs::Job;
 use super::parking::{Pause, Question};
-use crate::fan_out::FanOutKey;
+use crate::collections::paged_deque::PagedDeque;
+use crate::connection::transaction::plan::{Place, Plan};
+use crate::connection::transaction::{Commit, Operation};
+use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, ShardId};
-use crate::options::Retain;
-use crate::paged_deque::PagedDeque;
-use crate::plan::{Place, Plan};
-use crate::queue::SubscriptionKey;
+use crate::message::Stored;
+use crate::message::options::Retain;
+use crate::message::options::Verdict;
 use crate::queue::mail::{Placed, QueueMail};
-use crate::queue::stored::Stored;
+use crate::queue::receiver::Receiver;
+use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
-use crate::router::receiver::Receiver;
-use crate::tx::{Commit, Operation, Verdict};
 
 /// A COMMIT that was decided, as far as it has not taken effect.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use super::Shard;
 use super::inquiries::Subject;
 use super::jobs::Job;
 use super::survey::{HASH_BYTES, ROWS_BYTES_MAX};
-use crate::diag::Query;
-use crate::diag::answer::{Answer, json};
-use crate::diag::part::{Part, Report};
+use crate::report::Query;
+use crate::report::answer::{Answer, json};
+use crate::report::part::{Part, Report};
 use crate::text::Weight;
 
 /// Rows that are sorted or written before another job has its turn.

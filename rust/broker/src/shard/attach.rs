@@ -7,16 +7,17 @@ use stompica_proto::session::AckMode;
 use stompica_proto::{ProtocolError, Version};
 
 use super::Shard;
-use super::mailbox::Mail;
+use crate::asker::{AnswerTo, Asker};
+use crate::collections::spread::give_back;
+use crate::destination::Kind;
 use crate::ids::ConnKey;
-use crate::queue::asker::{AnswerTo, Asker};
+use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
+use crate::mail::mailbox::Mail;
+use crate::queue::QueueKind;
 use crate::queue::mail::{Attach, QueueMail, Source};
 use crate::queue::parts::{Credit, Progress};
 use crate::queue::replay::Newcomer;
-use crate::queue::{QueueKey, QueueKind, Subscriber, SubscriptionKey};
-use crate::router::destination::Kind;
 use crate::router::group::{Dialect, Framing};
-use crate::spread::give_back;
 use crate::text::Text;
 
 impl Shard {

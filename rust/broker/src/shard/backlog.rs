@@ -14,18 +14,18 @@ use stompica_proto::session::AckMode;
 
 use super::Shard;
 use super::queues::describe;
-use super::timer::Due;
+use crate::asker::Asker;
+use crate::collections::spread::give_back;
+use crate::destination::Kind;
 use crate::ids::ShardId;
-use crate::queue::asker::Asker;
+use crate::ids::{Subscriber, SubscriptionKey};
+use crate::message::Stored;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::Credit;
 use crate::queue::replay::{Newcomer, Replay};
-use crate::queue::stored::Stored;
-use crate::queue::{Subscriber, SubscriptionKey};
 use crate::router::Destination;
-use crate::router::destination::Kind;
 use crate::router::group::{Member, Place};
-use crate::spread::give_back;
+use crate::timer::Due;
 
 /// Messages that expire at a time.
 const EXPIRED_AT_ONCE: usize = 500;

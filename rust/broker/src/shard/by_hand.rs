@@ -57,7 +57,7 @@ impl Shard {
         let (id, headers, body) = (&b"i"[..], &b""[..], &b""[..]);
         let message =
             stompica_proto::encode::Message { destination: name, id, sender: 0, headers, plain: true, body };
-        let stored = crate::queue::stored::Stored::new(&message);
+        let stored = crate::message::Stored::new(&message);
         assert!(self.enqueue_here(stored).is_ok());
     }
 

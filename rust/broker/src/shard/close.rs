@@ -16,12 +16,12 @@ use stompica_proto::encode::Offender;
 use stompica_proto::{Command, Frame, ProtocolError, ws};
 
 use super::Shard;
-use super::mailbox::Mail;
-use super::timer::Due;
+use crate::connection::conn::{Phase, Transport};
+use crate::connection::outbox::Kind;
 use crate::ids::ConnKey;
-use crate::io::conn::{Phase, Transport};
 use crate::log::Level;
-use crate::outbox::Kind;
+use crate::mail::mailbox::Mail;
+use crate::timer::Due;
 
 /// Longest wait for the peer to close after the write side was shut.
 pub(super) const LINGER_MS: u64 = 2000;

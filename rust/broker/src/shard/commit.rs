@@ -20,19 +20,19 @@ use super::apply::Applying;
 use super::jobs::Job;
 use super::parking::{Pause, Question};
 use super::passing::Load;
+use crate::asker::AnswerTo;
+use crate::collections::paged_deque::PagedDeque;
 use crate::command::Flow;
+use crate::connection::conn::Conn;
+use crate::connection::transaction::plan::{Needs, Plan};
+use crate::connection::transaction::{self, Commit, Committing, Operation, Transactions};
+use crate::destination::Kind;
 use crate::ids::ConnKey;
-use crate::io::conn::Conn;
-use crate::options::Retain;
-use crate::paged_deque::PagedDeque;
-use crate::plan::{Needs, Plan};
-use crate::queue::asker::AnswerTo;
+use crate::message::Stored;
+use crate::message::options::Retain;
 use crate::queue::mail::QueueMail;
-use crate::queue::stored::Stored;
 use crate::router::Destination;
-use crate::router::destination::Kind;
 use crate::router::reach::Reach;
-use crate::tx::{self, Commit, Committing, Operation, Transactions};
 
 /// What an operation costs of a turn's visits.
 pub(super) const OPERATION_VISITS: usize = 2;
@@ -76,7 +76,7 @@ impl Shard {
         frame: &Frame<'_>,
     ) -> Result<Flow, ProtocolError> {
         let open = self.conns.get_mut(key).and_then(|conn| conn.transactions.as_mut());
-        let operations = open.ok_or_else(|| tx::not_open(id))?.end(id)?;
+        let operations = open.ok_or_else(|| transaction::not_open(id))?.end(id)?;
         Ok(self.commit_operations(key, operations, frame))
     }
 

@@ -8,13 +8,13 @@ use super::close::{CLOSING_STALL_MS, LINGER_MS};
 use super::input::offender_in;
 use super::parking::Question;
 use super::queues::{describe, head_of_send};
-use super::timer::{Due, NEVER};
-use crate::fan_out::FanOutKey;
+use crate::connection::conn::{Conn, Phase, Transport};
+use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY};
-use crate::io::conn::{Conn, Phase, Transport};
-use crate::queue::SubscriptionKey;
+use crate::queue::receiver::Retries;
 use crate::queue::unacked::TakenOnes;
-use crate::router::receiver::Retries;
+use crate::router::fan_out::FanOutKey;
+use crate::timer::{Due, NEVER};
 
 /// A refused connection has this long to show whether it speaks HTTP.
 const REFUSAL_MS: u64 = 1000;

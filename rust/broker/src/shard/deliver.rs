@@ -15,16 +15,16 @@ use stompica_proto::ws::{self, Opcode};
 
 use super::Shard;
 use super::backpressure::{give_notice, make_room};
-use crate::chunk::{CHUNK_BYTES, ChunkId};
 use crate::config::SlowConsumer;
-use crate::fan_out::FanOutKey;
+use crate::connection::conn::Flush;
+use crate::connection::outbox::Kind;
 use crate::ids::ConnKey;
-use crate::io::conn::Flush;
-use crate::options;
-use crate::outbox::Kind;
-use crate::queue::QueueKey;
-use crate::queue::stored::Stored;
+use crate::ids::QueueKey;
+use crate::message::Stored;
+use crate::message::chunk::{CHUNK_BYTES, ChunkId};
+use crate::message::options;
 use crate::router::Destination;
+use crate::router::fan_out::FanOutKey;
 use crate::router::group::{Framing, GroupIndex, Member};
 use crate::router::reach::Reach;
 

@@ -9,17 +9,17 @@ use stompica_proto::session::AckMode;
 
 use super::Shard;
 use super::turn_clock::cpu_time;
-use crate::diag::Query;
-use crate::diag::part::{
-    AckRow, Benchmark, Memory, Network, Part, QueueRow, Session, ShardRow, SlowRow, Waiting, WsBuffer,
-};
-use crate::diag::stages::{Began, Stage};
-use crate::fan_out::FanOutKey;
-use crate::io::conn::{Conn, Transport};
+use crate::connection::conn::{Conn, Transport};
 use crate::queue::QueueKind;
 use crate::queue::home::Home;
 use crate::queue::parts::Queue;
+use crate::report::Query;
+use crate::report::part::{
+    AckRow, Benchmark, Memory, Network, Part, QueueRow, Session, ShardRow, SlowRow, Waiting, WsBuffer,
+};
+use crate::report::stages::{Began, Stage};
 use crate::router::Destination;
+use crate::router::fan_out::FanOutKey;
 use crate::router::group::Subscription;
 use crate::router::reach::Reach;
 
@@ -34,7 +34,7 @@ fn text(bytes: &[u8]) -> String {
 /// A queue's name without what others are not to know: the secret of a temporary one, the login of a durable one.
 fn shown(queue: &Queue) -> String {
     match queue.kind {
-        QueueKind::Temporary => text(&crate::router::destination::shown(&queue.name)),
+        QueueKind::Temporary => text(&crate::destination::shown(&queue.name)),
         QueueKind::Durable { .. } => {
             text(queue.name.rsplit(|byte| *byte == b'\n').next().unwrap_or_default())
         }

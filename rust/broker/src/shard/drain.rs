@@ -15,11 +15,11 @@ use std::sync::atomic::Ordering;
 
 use super::Shard;
 use super::close::GOING_AWAY;
-use super::mailbox::Mail;
 use super::parking::Pause;
+use crate::connection::conn::{Conn, Phase};
 use crate::ids::ShardId;
-use crate::io::conn::{Conn, Phase};
 use crate::log::Level;
+use crate::mail::mailbox::Mail;
 
 /// How far a shard's ordered end has come.
 #[derive(Debug, Default)]

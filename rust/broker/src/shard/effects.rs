@@ -4,11 +4,11 @@
 use std::mem::take;
 
 use super::Shard;
-use super::timer::Due;
-use crate::diag::stages::Stage;
-use crate::queue::QueueKey;
+use crate::ids::QueueKey;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::{Delivery, Effect};
+use crate::report::stages::Stage;
+use crate::timer::Due;
 
 /// Queues and messages that are looked at in one go where there are many.
 const SWEEP_VISITS: usize = 4000;

@@ -10,17 +10,17 @@ use stompica_proto::encode::Message;
 
 use super::Shard;
 use super::parking::Question;
-use crate::chunk::ChunkId;
+use crate::asker::{AnswerTo, Asker};
 use crate::command::Flow;
 use crate::config::SlowConsumer;
-use crate::fan_out::{FanOutKey, WAITING_BYTES, is_meant};
+use crate::connection::deferred::Waiting;
 use crate::ids::ConnKey;
-use crate::io::deferred::Waiting;
-use crate::options;
-use crate::queue::SubscriptionKey;
-use crate::queue::asker::{AnswerTo, Asker};
-use crate::queue::stored::Stored;
+use crate::ids::SubscriptionKey;
+use crate::message::Stored;
+use crate::message::chunk::ChunkId;
+use crate::message::options;
 use crate::router::Destination;
+use crate::router::fan_out::{FanOutKey, WAITING_BYTES, is_meant};
 use crate::router::group::{GroupIndex, Member, Place};
 use crate::router::reach::Reach;
 

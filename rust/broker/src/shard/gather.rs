@@ -17,14 +17,14 @@ use super::inquiries::{Asker, Audience, Gather, Purpose, Subject, Telling};
 use super::jobs::Job;
 use super::parking::Question;
 use crate::command::Flow;
-use crate::diag::Query;
-use crate::diag::answer::Answer;
-use crate::diag::part::{self, Report};
-use crate::fan_out::FanOutKey;
+use crate::connection::conn::Phase;
+use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY};
-use crate::io::conn::Phase;
-use crate::queue::SubscriptionKey;
 use crate::queue::mail::QueueMail;
+use crate::report::Query;
+use crate::report::answer::Answer;
+use crate::report::part::{self, Report};
+use crate::router::fan_out::FanOutKey;
 use crate::text::Weight;
 
 /// What a question takes of a turn's budget, in bytes encoded: every connection may have to be looked at.

@@ -8,9 +8,9 @@ use stompica_proto::{ProtocolError, ws};
 
 use super::Shard;
 use super::close::NORMAL;
+use crate::connection::conn::{Transport, WebSocket};
+use crate::connection::outbox::Kind;
 use crate::ids::ConnKey;
-use crate::io::conn::{Transport, WebSocket};
-use crate::outbox::Kind;
 
 /// A TLS alert: fatal, handshake_failure (RFC 8446, 6). Encryption is not built yet.
 const TLS_HANDSHAKE_FAILURE: &[u8] = &[0x15, 3, 1, 0, 2, 2, 40];

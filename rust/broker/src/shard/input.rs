@@ -14,9 +14,9 @@ use stompica_proto::{Decoded, ProtocolError};
 use super::Shard;
 use super::parking::Pause;
 use crate::command::Flow;
-use crate::diag::stages::Stage;
+use crate::connection::conn::{Conn, Phase, Transport};
 use crate::ids::ConnKey;
-use crate::io::conn::{Conn, Phase, Transport};
+use crate::report::stages::Stage;
 
 /// Room behind what is kept that is not worth giving back.
 const SLACK_BYTES: usize = 256 << 10;

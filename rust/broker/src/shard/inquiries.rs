@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::survey::Survey;
 use super::watch::Watch;
-use crate::diag::Query;
-use crate::diag::answer::Answer;
-use crate::diag::part::Report;
+use crate::collections::spread::Map;
 use crate::ids::ConnKey;
-use crate::queue::SubscriptionKey;
-use crate::spread::Map;
+use crate::ids::SubscriptionKey;
+use crate::report::Query;
+use crate::report::answer::Answer;
+use crate::report::part::Report;
 use crate::text::Weight;
 
 /// What may be asked of all shards.

@@ -12,8 +12,8 @@ use super::inquiries::Subject;
 use super::orphans::Orphans;
 use super::reserve::Prepared;
 use super::revival::Revival;
+use crate::connection::deferred::Deferred;
 use crate::ids::ConnKey;
-use crate::io::deferred::Deferred;
 
 /// One piece of work.
 #[derive(Debug)]

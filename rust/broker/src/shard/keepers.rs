@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::Shard;
-use super::line::Line;
-use crate::queue::QueueKey;
+use crate::collections::line::Line;
+use crate::ids::QueueKey;
 use crate::router::Holdup;
 use crate::router::group::SubscriptionIndex;
 

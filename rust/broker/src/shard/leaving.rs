@@ -11,17 +11,17 @@ use stompica_proto::session::AckMode;
 use super::Shard;
 use super::jobs::Job;
 use super::returning::Fate;
-use super::timer::Due;
+use crate::connection::conn::Phase;
+use crate::connection::flight::TAKEN_BACK_MAX;
+use crate::connection::transaction::Committing;
 use crate::ids::ConnKey;
-use crate::io::conn::Phase;
-use crate::io::flight::TAKEN_BACK_MAX;
+use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
 use crate::queue::mail::QueueMail;
+use crate::queue::receiver::{Feed, Receiver};
 use crate::queue::unacked::Unacked;
-use crate::queue::{QueueKey, Subscriber, SubscriptionKey};
 use crate::router::Holdup;
 use crate::router::group::{Place, SubscriptionIndex};
-use crate::router::receiver::{Feed, Receiver};
-use crate::tx::Committing;
+use crate::timer::Due;
 
 /// Subscriptions of one connection that go before another job has its turn.
 const LEAVE_AT_ONCE: usize = 256;

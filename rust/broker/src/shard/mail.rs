@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use super::Shard;
 use super::close::GOING_AWAY;
-use super::incoming::{Next, Notes};
-use super::mailbox::{Accepted, Batch, Mail};
 use super::parking::Pause;
 use super::survey::ReportTo;
+use crate::broker::ConnectionInfo;
 use crate::command::Flow;
 use crate::config::Config;
-use crate::diag::stages::Stage;
-use crate::fan_out::FanOutKey;
-use crate::handle::ConnectionInfo;
+use crate::connection::conn::{Conn, Transport};
 use crate::ids::{ConnKey, ShardId};
-use crate::io::conn::{Conn, Transport};
 use crate::log::Level;
+use crate::mail::incoming::{Next, Notes};
+use crate::mail::mailbox::{Accepted, Batch, Mail};
+use crate::report::stages::Stage;
+use crate::router::fan_out::FanOutKey;
 use crate::text::Text;
 
 /// A batch that is being routed.

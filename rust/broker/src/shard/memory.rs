@@ -13,8 +13,8 @@ use super::parking::Pause;
 use super::passing::Passing;
 use super::unfinished::Unfinished;
 use crate::config::SlowConsumer;
+use crate::connection::conn::Phase;
 use crate::ids::ConnKey;
-use crate::io::conn::Phase;
 use crate::log::Level;
 
 /// How often a shard that waits for memory looks again.

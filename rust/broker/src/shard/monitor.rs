@@ -6,11 +6,11 @@ use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
 use super::Shard;
-use super::timer::Due;
-use crate::diag::answer::Answer;
-use crate::diag::part::{Part, QueueRow};
+use crate::destination::MONITOR;
 use crate::ids::NOBODY;
-use crate::router::destination::MONITOR;
+use crate::report::answer::Answer;
+use crate::report::part::{Part, QueueRow};
+use crate::timer::Due;
 
 /// Time between two texts.
 const INTERVAL_MS: u64 = 5000;

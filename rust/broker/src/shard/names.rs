@@ -7,9 +7,9 @@ use stompica_proto::error::Code;
 
 use super::Shard;
 use crate::config::Compat;
+use crate::destination::Kind;
 use crate::log::Level;
 use crate::router::Destination;
-use crate::router::destination::Kind;
 
 /// What a subscription holds at least, beside its texts.
 const SUBSCRIPTION_BYTES: usize = 1024;

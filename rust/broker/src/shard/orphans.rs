@@ -3,8 +3,8 @@
 use super::Shard;
 use super::jobs::Job;
 use crate::command::temporary::full_name;
+use crate::connection::temporary::Temporary;
 use crate::ids::ConnKey;
-use crate::queue::Temporary;
 use crate::text::Text;
 
 /// What is done before another job has its turn, in visits.

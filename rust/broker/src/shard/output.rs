@@ -7,12 +7,12 @@ use stompica_proto::encode;
 use stompica_proto::ws::{self, Opcode};
 
 use super::budget::DELIVERIES_MAX;
-use super::mailbox::Mail;
 use super::{PACED_FLUSHES, Shard};
-use crate::diag::stages::Stage;
+use crate::connection::conn::{Flush, Phase};
+use crate::connection::outbox::{Flushed, Kind};
 use crate::ids::{ConnKey, ShardId};
-use crate::io::conn::{Flush, Phase};
-use crate::outbox::{Flushed, Kind};
+use crate::mail::mailbox::Mail;
+use crate::report::stages::Stage;
 use crate::router::group::Framing;
 use crate::router::reach::Reach;
 

@@ -8,8 +8,8 @@ use super::Shard;
 use super::deadline::millis;
 use super::parking::Pause;
 use crate::config::SlowConsumer;
+use crate::connection::conn::Conn;
 use crate::ids::ConnKey;
-use crate::io::conn::Conn;
 
 /// Under policies that do not block, answers may stand still for so long.
 const PATIENCE_MS: u64 = 5000;

@@ -10,10 +10,10 @@
 //! look at the frame that waits; so each kind of room has a list of its own, and a turn takes some of them.
 
 use super::Shard;
-use super::line::Line;
-use crate::fan_out::FanOutKey;
+use crate::collections::line::Line;
+use crate::connection::conn::{Conns, Phase};
 use crate::ids::ConnKey;
-use crate::io::conn::{Conns, Phase};
+use crate::router::fan_out::FanOutKey;
 
 /// Connections that try again in one turn.
 const TURN_RETRIES_MAX: usize = 256;
@@ -357,7 +357,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::io::conn::Conn;
+    use crate::connection::conn::Conn;
 
     /// As many connections as asked for; their sockets lead nowhere.
     fn connections(count: usize) -> (Conns, Vec<ConnKey>) {

@@ -13,13 +13,13 @@ use std::hash::BuildHasher as _;
 use std::sync::atomic::Ordering;
 
 use super::Shard;
-use super::line::Line;
 use super::parking::Pause;
+use crate::collections::line::Line;
+use crate::destination::Kind;
 use crate::ids::{ConnKey, ShardId};
 use crate::queue::mail::QueueMail;
 use crate::queue::passing::Allowance;
 use crate::router::Destination;
-use crate::router::destination::Kind;
 use crate::text::{BLOCK_BYTES, Text};
 
 /// A body of this size is weighed against `memory_limit` by itself; smaller ones once per turn, together.

@@ -10,14 +10,15 @@ use stompica_proto::{ProtocolError, Version, escape};
 
 use super::Shard;
 use super::survey::ReportTo;
+use crate::asker::Asker;
+use crate::destination::Kind;
+use crate::ids::QueueKey;
 use crate::ids::ShardId;
-use crate::queue::asker::Asker;
+use crate::message::Stored;
+use crate::queue::QueueKind;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::{Progress, Refusal};
-use crate::queue::stored::Stored;
-use crate::queue::{QueueKey, QueueKind};
 use crate::router::Destination;
-use crate::router::destination::Kind;
 
 /// The ERROR for a message that a queue does not take.
 fn refused(refusal: Refusal) -> ProtocolError {

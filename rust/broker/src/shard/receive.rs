@@ -14,20 +14,20 @@ use stompica_proto::ws::{self, Opcode};
 
 use super::Shard;
 use super::deliver::push_numbers;
-use super::timer::Due;
+use crate::connection::conn::Flush;
+use crate::connection::deferred::Waiting;
+use crate::connection::flight::{Flight, Writing};
+use crate::connection::outbox::Kind;
+use crate::destination::shown;
 use crate::ids::{ConnKey, ShardId};
-use crate::io::conn::Flush;
-use crate::io::deferred::Waiting;
-use crate::io::flight::{Flight, Writing};
-use crate::outbox::Kind;
+use crate::ids::{ConsumerKey, Subscriber, SubscriptionKey};
+use crate::message::Stored;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::{Credit, Delivery, GivenBack, Progress};
-use crate::queue::stored::Stored;
+use crate::queue::receiver::Retries;
 use crate::queue::unacked::{Origin, Taken, TakenOnes};
-use crate::queue::{ConsumerKey, Subscriber, SubscriptionKey};
-use crate::router::destination::shown;
 use crate::router::group::Framing;
-use crate::router::receiver::Retries;
+use crate::timer::Due;
 
 /// No home is lent more than this at a time, in messages.
 const LOAN_MAX: i64 = 64;

@@ -13,14 +13,14 @@
 use std::collections::VecDeque;
 
 use super::Shard;
+use crate::asker::Asker;
+use crate::collections::spread::{Map, give_back};
 use crate::ids::{ConnKey, ShardId};
-use crate::queue::asker::Asker;
+use crate::ids::{Subscriber, SubscriptionKey};
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::Queue;
+use crate::queue::receiver::CatchingUp;
 use crate::queue::replay::{Replay, Step, Visits, WINDOW_BYTES};
-use crate::queue::{Subscriber, SubscriptionKey};
-use crate::router::receiver::CatchingUp;
-use crate::spread::{Map, give_back};
 
 /// Names that one replay looks at before the next one goes on.
 const VISITS_MAX: usize = 2000;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::Shard;
 use crate::ids::ConnKey;
 use crate::log::Level;
-use crate::queue::stored;
+use crate::message;
 use crate::text;
 
 impl Shard {
@@ -20,8 +20,9 @@ impl Shard {
             + self.timers.held_bytes()
             + self.fan_outs.held_bytes()
             + self.replays.held_bytes();
-        let held =
-            i64::try_from(held).unwrap_or(i64::MAX).saturating_add(stored::held_bytes() + text::held_bytes());
+        let held = i64::try_from(held)
+            .unwrap_or(i64::MAX)
+            .saturating_add(message::held_bytes() + text::held_bytes());
         if held != self.counted_bytes {
             self.shared.memory.fetch_add(held - self.counted_bytes, Ordering::Relaxed);
             self.counted_bytes = held;

@@ -12,10 +12,10 @@ use stompica_proto::encode::Offender;
 
 use super::Shard;
 use super::jobs::Job;
+use crate::asker::Asker;
+use crate::collections::paged_deque::PagedDeque;
+use crate::connection::transaction::plan::Needs;
 use crate::ids::ShardId;
-use crate::paged_deque::PagedDeque;
-use crate::plan::Needs;
-use crate::queue::asker::Asker;
 use crate::queue::mail::{Need, Placed};
 
 /// The name under which a home keeps room: who asked, and its token.

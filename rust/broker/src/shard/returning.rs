@@ -6,11 +6,11 @@
 use std::collections::VecDeque;
 
 use super::Shard;
-use crate::io::flight::Writing;
-use crate::paged_deque::PagedDeque;
+use crate::collections::paged_deque::PagedDeque;
+use crate::connection::flight::Writing;
+use crate::message::Stored;
 use crate::queue::mail::QueueMail;
 use crate::queue::parts::GivenBack;
-use crate::queue::stored::Stored;
 use crate::queue::unacked::{Origin, Unacked};
 
 /// So many go back at once.
@@ -127,9 +127,9 @@ mod tests {
     use stompica_proto::encode::Message;
 
     use super::*;
+    use crate::collections::keyed::Key;
     use crate::ids::ShardId;
-    use crate::keyed::Key;
-    use crate::queue::stored::Stored;
+    use crate::message::Stored;
     use crate::queue::unacked::Origin;
 
     fn held(numbers: std::ops::Range<u64>) -> Unacked {

@@ -9,12 +9,12 @@
 use super::Shard;
 use super::jobs::Job;
 use super::replay::literal_len;
-use crate::queue::asker::Asker;
+use crate::asker::Asker;
+use crate::destination::Kind;
+use crate::ids::{QueueKey, Subscriber};
+use crate::message::Stored;
 use crate::queue::replay::{Search, Visits};
 use crate::queue::stale::Place;
-use crate::queue::stored::Stored;
-use crate::queue::{QueueKey, Subscriber};
-use crate::router::destination::Kind;
 use crate::text::Text;
 
 /// Names and messages that are looked at before another job has its turn.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-use super::mailbox::Mailbox;
 use crate::clock::Clock;
 use crate::log::LogQueue;
+use crate::mail::mailbox::Mailbox;
 use crate::queue::stale::StaleCounts;
 use crate::stats::Published;
 

@@ -8,13 +8,13 @@ use std::sync::mpsc::Sender;
 
 use super::Shard;
 use super::jobs::Job;
-use crate::diag::Query;
-use crate::diag::part::{Part, Report};
+use crate::collections::keyed::was_there;
+use crate::connection::conn::Conn;
 use crate::ids::{ConnKey, ShardId};
-use crate::io::conn::Conn;
-use crate::keyed::was_there;
 use crate::log::Level;
 use crate::queue::mail::QueueMail;
+use crate::report::Query;
+use crate::report::part::{Part, Report};
 use crate::router::group::Subscription;
 use crate::text::Weight;
 
@@ -168,7 +168,7 @@ impl Shard {
             Part::Slow(rows) => rows.extend(self.slow_row(conn)),
             _ => {}
         }
-        size_of::<crate::diag::part::SlowRow>() + 64
+        size_of::<crate::report::part::SlowRow>() + 64
     }
 
     fn survey_subscription(&self, survey: &mut Survey, newest: u32) -> usize {
@@ -191,7 +191,7 @@ impl Shard {
             }
             Part::Ack(rows) => {
                 rows.extend(self.ack_row(one));
-                return size_of::<crate::diag::part::AckRow>()
+                return size_of::<crate::report::part::AckRow>()
                     + rows.last().map_or(0, |row| row.subscription.len() + row.destination.len());
             }
             _ => {}
@@ -215,7 +215,7 @@ impl Shard {
             Part::Queues(rows) => {
                 *visits += queue.known_patterns() / 16;
                 rows.extend(self.queue_row(queue));
-                return size_of::<crate::diag::part::QueueRow>() + queue.name.len();
+                return size_of::<crate::report::part::QueueRow>() + queue.name.len();
             }
             _ => {}
         }
@@ -249,6 +249,6 @@ fn is_client_s(one: &Subscription) -> bool {
 impl Shard {
     /// Whether a connection is neither refused nor on its way out.
     pub(super) fn is_client(conn: &Conn) -> bool {
-        conn.phase == crate::io::conn::Phase::Open && !conn.refused
+        conn.phase == crate::connection::conn::Phase::Open && !conn.refused
     }
 }

@@ -21,9 +21,9 @@ use super::input::offender_in;
 use super::parking::Pause;
 use super::passing::Load;
 use super::{READ_BYTES, Shard};
+use crate::connection::arrival::Arrival;
+use crate::connection::conn::{Conn, Phase, Transport};
 use crate::ids::ConnKey;
-use crate::io::arrival::Arrival;
-use crate::io::conn::{Conn, Phase, Transport};
 use crate::router::reach::Reach;
 
 /// The others learn at once of a change by more than this, else once a turn.

@@ -4,14 +4,14 @@ use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
 use super::Shard;
-use super::timer::Due;
-use crate::diag::Query;
-use crate::diag::answer::Answer;
+use crate::collections::spread::give_back;
 use crate::ids::NOBODY;
-use crate::queue::SubscriptionKey;
-use crate::queue::stored::Stored;
+use crate::ids::SubscriptionKey;
+use crate::message::Stored;
+use crate::report::Query;
+use crate::report::answer::Answer;
 use crate::router::group::{Place, SubscriptionIndex};
-use crate::spread::give_back;
+use crate::timer::Due;
 
 /// It is looked at again after a millisecond whether the RECEIPT of its SUBSCRIBE has left, then after twice as long, and
 /// so on up to this: thousands whose client takes nothing would keep a processor busy.

@@ -6,8 +6,8 @@ use stompica_proto::ws::{self, WsEvent};
 
 use super::Shard;
 use super::close::NORMAL;
+use crate::connection::conn::Phase;
 use crate::ids::ConnKey;
-use crate::io::conn::Phase;
 
 impl Shard {
     /// Decodes what the connection kept and then `bytes`; keeps what cannot be dealt with now.

@@ -12,12 +12,12 @@ use stompica_proto::encode::Message;
 
 use super::Shard;
 use super::budget::WIDE_WORK_MAX;
-use super::mailbox::Mail;
 use super::parking::Pause;
+use crate::destination::tree::EntryIndex;
 use crate::ids::ShardId;
+use crate::mail::mailbox::Mail;
 use crate::router::group::SubscriptionIndex;
 use crate::router::reach::Reach;
-use crate::router::tree::EntryIndex;
 
 /// Bytes of a body that are as much work for each receiver as the delivery itself.
 const BODY_BYTES: usize = 128;

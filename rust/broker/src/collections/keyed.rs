@@ -1,6 +1,6 @@
 //! A slab whose keys are guarded against reuse: a late event never reaches a slot's next owner.
 
-use crate::paged::Paged;
+use crate::collections::paged::Paged;
 
 /// Names an item: slot and generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,21 +13,21 @@ use crate::queue::mail::QueueMail;
 
 /// Notes of one shard about queues, of which some have been read.
 #[derive(Debug)]
-pub(super) struct Notes {
+pub(crate) struct Notes {
     pub from: ShardId,
     pub left: IntoIter<QueueMail>,
 }
 
 /// What is read next.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(crate) enum Next {
     Mail(Mail),
     Notes(Notes),
 }
 
 /// Mail that waits to be read.
 #[derive(Debug, Default)]
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     mails: VecDeque<Mail>,
     notes: Option<Notes>,
     /// How often the mailbox was emptied.
@@ -40,7 +40,7 @@ pub(super) struct Incoming {
 
 impl Incoming {
     /// Looks into the mailbox, if all that came before has been read.
-    pub(super) fn refill(&mut self, mailbox: &Mailbox, newest: u32) {
+    pub(crate) fn refill(&mut self, mailbox: &Mailbox, newest: u32) {
         self.is_late = self.is_waiting();
         if !self.is_late {
             let mut mails = Vec::from(take(&mut self.mails));
@@ -53,7 +53,7 @@ impl Incoming {
     }
 
     /// Takes the next piece.
-    pub(super) fn next(&mut self) -> Option<Next> {
+    pub(crate) fn next(&mut self) -> Option<Next> {
         match self.notes.take() {
             Some(notes) => Some(Next::Notes(notes)),
             None => self.mails.pop_front().map(Next::Mail),
@@ -61,19 +61,19 @@ impl Incoming {
     }
 
     /// Puts notes back that have been read in part.
-    pub(super) fn put_back(&mut self, notes: Notes) {
+    pub(crate) fn put_back(&mut self, notes: Notes) {
         if notes.left.len() > 0 {
             self.notes = Some(notes);
         }
     }
 
     /// The round that is being read, and the newest subscription when it was taken.
-    pub(super) fn round(&self) -> (u64, u32) {
+    pub(crate) fn round(&self) -> (u64, u32) {
         (self.round, self.newest)
     }
 
     /// Whether all that was mailed during a round has been read.
-    pub(super) fn has_read_behind(&self, round: u64) -> bool {
+    pub(crate) fn has_read_behind(&self, round: u64) -> bool {
         self.round > round + 1 || (self.round > round && !self.is_waiting())
     }
 
@@ -82,7 +82,7 @@ impl Incoming {
     }
 
     /// Whether there is, or may be, something to read without an event.
-    pub(super) fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.is_waiting() || self.is_late
     }
 }

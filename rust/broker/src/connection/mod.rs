@@ -6,5 +6,8 @@ pub mod conn;
 pub mod deferred;
 pub mod flight;
 pub mod listener;
+pub mod outbox;
 pub mod pulse;
 pub mod taken;
+pub mod temporary;
+pub mod transaction;

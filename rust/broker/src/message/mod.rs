@@ -2,6 +2,9 @@
 //! to the home of its queue and on to the shard of its consumer. Whoever holds it is responsible for it. Where one
 //! message goes to many (last values, queues of single subscriptions), the copies share its bytes.
 
+pub mod chunk;
+pub mod options;
+
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -9,9 +12,9 @@ use stompica_proto::Version;
 use stompica_proto::encode::Message;
 use stompica_proto::escape::escape_into;
 
-use crate::keyed::Key;
-use crate::options::SendOptions;
-use crate::store::{NO_RECORD, RecordId};
+use crate::collections::keyed::Key;
+use crate::ids::{NO_RECORD, RecordId};
+use crate::message::options::SendOptions;
 
 thread_local! {
     /// Bytes of messages made on this thread minus those dropped on it. A shard is a thread, so the sum over all

@@ -4,11 +4,11 @@ use std::hash::BuildHasher as _;
 
 use hashbrown::HashTable;
 
+use crate::collections::paged_deque::PagedDeque;
 use crate::ids::ShardId;
-use crate::options::Retain;
-use crate::paged_deque::PagedDeque;
+use crate::message::Stored;
+use crate::message::options::Retain;
 use crate::queue::mail::Need;
-use crate::queue::stored::Stored;
 
 /// Where one operation takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

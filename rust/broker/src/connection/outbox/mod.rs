@@ -4,6 +4,8 @@
 //! one reference to its chunk, and so does `private`, the chunk that only this outbox appends to. `bytes` is the sum
 //! of the ranges. Adjacent ranges merge, so that a burst to one topic costs one entry and one `writev` element.
 
+mod marks;
+pub mod notice;
 mod positions;
 
 use std::collections::VecDeque;
@@ -11,10 +13,10 @@ use std::io::{self, IoSlice, Write};
 
 use smallvec::SmallVec;
 
-pub use crate::chunk::Kind;
-use crate::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
-use crate::marks::Marks;
-use crate::notice::with_notice;
+use crate::connection::outbox::marks::Marks;
+use crate::connection::outbox::notice::with_notice;
+pub use crate::message::chunk::Kind;
+use crate::message::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
 
 /// Elements of one `writev`; the kernel takes 1024.
 const IOVECS_MAX: usize = 512;
@@ -378,5 +380,4 @@ impl Outbox {
 }
 
 #[cfg(test)]
-#[path = "outbox_tests.rs"]
 mod tests;

@@ -7,7 +7,7 @@ const PLACE_BYTES: usize = 16;
 
 /// A line. Places are never used again, so a place that was left means nothing any more.
 #[derive(Debug)]
-pub(super) struct Line<T> {
+pub struct Line<T> {
     places: BTreeMap<u64, T>,
     last: u64,
 }
@@ -20,49 +20,49 @@ impl<T> Default for Line<T> {
 
 impl<T> Line<T> {
     /// Adds one behind all others; returns its place.
-    pub(super) fn push(&mut self, one: T) -> u64 {
+    pub fn push(&mut self, one: T) -> u64 {
         self.push_behind(0, one)
     }
 
     /// The same behind a place of another line, too, so that places of several lines tell who came first.
-    pub(super) fn push_behind(&mut self, other: u64, one: T) -> u64 {
+    pub fn push_behind(&mut self, other: u64, one: T) -> u64 {
         self.last = self.last.max(other) + 1;
         self.places.insert(self.last, one);
         self.last
     }
 
     /// The first one, and its place.
-    pub(super) fn first(&self) -> Option<(u64, &T)> {
+    pub fn first(&self) -> Option<(u64, &T)> {
         self.places.first_key_value().map(|(place, one)| (*place, one))
     }
 
     /// All of them, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.places.values()
     }
 
     /// Takes the first one.
-    pub(super) fn pop(&mut self) -> Option<T> {
+    pub fn pop(&mut self) -> Option<T> {
         self.places.pop_first().map(|(_, one)| one)
     }
 
     /// Takes one out of its place.
-    pub(super) fn leave(&mut self, place: u64) {
+    pub fn leave(&mut self, place: u64) {
         self.places.remove(&place);
     }
 
     /// How many wait.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.places.len()
     }
 
     /// Whether nobody waits.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
     /// What one that waits occupies, about.
-    pub(super) const fn bytes_of_one() -> usize {
+    pub const fn bytes_of_one() -> usize {
         size_of::<T>() + PLACE_BYTES
     }
 }

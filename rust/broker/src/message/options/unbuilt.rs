@@ -5,7 +5,7 @@ use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
 
 use super::bad_value;
-use crate::router::destination::Kind;
+use crate::destination::Kind;
 
 /// A header, and the values of it that ask for nothing but what happens anyway.
 type Unbuilt = (&'static [u8], &'static [&'static [u8]]);

@@ -9,9 +9,9 @@ use stompica_proto::session::AckMode;
 
 use super::group::{Dialect, Place, SubscriptionIndex};
 use super::*;
+use crate::collections::keyed::Key;
 use crate::ids::ConnKey;
 use crate::ids::ShardId;
-use crate::keyed::Key;
 
 fn dialect(number: u8) -> Dialect {
     let framing = if number & 1 == 0 { Framing::Stomp } else { Framing::WebSocket };

@@ -14,14 +14,14 @@ use mio::Waker;
 use mio::net::TcpStream;
 use stompica_proto::encode::Message;
 
+use crate::asker::Asker;
+use crate::broker::ConnectionInfo;
 use crate::config::Config;
-use crate::diag::Query;
-use crate::diag::part::Part;
-use crate::handle::ConnectionInfo;
 use crate::ids::ShardId;
-use crate::queue::asker::Asker;
 use crate::queue::mail::QueueMail;
 use crate::queue::replay::Newcomer;
+use crate::report::Query;
+use crate::report::part::Part;
 use crate::router::Holdup;
 use crate::text::Text;
 

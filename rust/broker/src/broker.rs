@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use mio::{Interest, Poll, Waker};
 
 use crate::config::Config;
-use crate::diag::answer::Answer;
-use crate::diag::{Query, part};
+use crate::connection::listener::Listener;
 use crate::ids::{self, ShardId};
-use crate::io::listener::Listener;
 use crate::log::{Level, LogQueue};
-use crate::shard::mailbox::{Mail, Mailbox};
+use crate::mail::mailbox::{Mail, Mailbox};
+use crate::report::answer::Answer;
+use crate::report::{Query, part};
 use crate::shard::{LISTENER, Shard, Shared, WAKER};
 use crate::stats;
 

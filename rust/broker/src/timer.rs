@@ -3,9 +3,9 @@
 //! A heart-beat is not re-armed with every byte: its entry fires at the earliest possible deadline, and the shard then
 //! sees from the time of the last byte whether there is anything to do.
 
+use crate::collections::spread::{Map, give_back};
 use crate::ids::ConnKey;
-use crate::queue::{QueueKey, SubscriptionKey};
-use crate::spread::{Map, give_back};
+use crate::ids::{QueueKey, SubscriptionKey};
 
 /// No deadline.
 pub const NEVER: u64 = u64::MAX;

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::group::Dialect;
 use crate::config::SlowConsumer;
 use crate::ids::ShardId;
+use crate::ids::{ConsumerKey, QueueKey};
 use crate::queue::unacked::Unacked;
-use crate::queue::{ConsumerKey, QueueKey};
+use crate::router::group::Dialect;
 use crate::text::{Text, Weight};
 
 /// Which homes know the consumer.

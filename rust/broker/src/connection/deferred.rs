@@ -6,12 +6,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use super::conn::Conn;
-use crate::chunk::ChunkId;
-use crate::fan_out::FanOutKey;
+use crate::collections::paged_deque::PagedDeque;
 use crate::ids::ShardId;
-use crate::paged_deque::PagedDeque;
-use crate::queue::SubscriptionKey;
+use crate::ids::SubscriptionKey;
+use crate::message::chunk::ChunkId;
 use crate::queue::parts::Delivery;
+use crate::router::fan_out::FanOutKey;
 
 /// One of them.
 #[derive(Debug)]
@@ -150,9 +150,9 @@ mod tests {
     use stompica_proto::encode::Message;
 
     use super::*;
-    use crate::keyed::Key;
-    use crate::queue::Subscriber;
-    use crate::queue::stored::Stored;
+    use crate::collections::keyed::Key;
+    use crate::ids::Subscriber;
+    use crate::message::Stored;
 
     fn key(index: u32) -> Key {
         Key { index, generation: 0 }

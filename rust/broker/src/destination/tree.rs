@@ -14,8 +14,8 @@ use hashbrown::HashMap;
 use memchr::memchr2;
 use smallvec::SmallVec;
 
-use super::destination::{Pattern, Tail, is_star, matches_tail, separator};
-use crate::paged::Paged;
+use super::{Pattern, Tail, is_star, matches_tail, separator};
+use crate::collections::paged::Paged;
 
 /// What a pattern stands for in the router: an index of its entry.
 pub type EntryIndex = u32;
@@ -332,5 +332,5 @@ impl Tree {
 }
 
 #[cfg(test)]
-#[path = "../router_tree_tests.rs"]
+#[path = "tree_tests.rs"]
 mod tests;

@@ -8,20 +8,20 @@ use slab::Slab;
 use stompica_proto::ws::WsDecoder;
 use stompica_proto::{Decoder, session::Session};
 
+use crate::connection::answers::Answers;
+use crate::connection::arrival::Arrival;
+use crate::connection::deferred::Deferred;
+use crate::connection::flight::Flight;
+use crate::connection::outbox::Outbox;
+use crate::connection::pulse::Pulse;
+use crate::connection::temporary::Temporary;
+use crate::connection::transaction::{Committing, Transactions};
 use crate::ids::ConnKey;
-use crate::io::answers::Answers;
-use crate::io::arrival::Arrival;
-use crate::io::deferred::Deferred;
-use crate::io::flight::Flight;
-use crate::io::pulse::Pulse;
-use crate::outbox::Outbox;
-use crate::queue::Temporary;
 use crate::router::group::{Framing, SubscriptionIndex};
 use crate::shard::leaving::Leaving;
 use crate::shard::parking::Wait;
 use crate::shard::replay::Pulls;
-use crate::shard::timer::NEVER;
-use crate::tx::{Committing, Transactions};
+use crate::timer::NEVER;
 
 /// What the connection speaks.
 #[derive(Debug)]

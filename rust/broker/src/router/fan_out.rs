@@ -10,10 +10,10 @@
 
 use std::collections::VecDeque;
 
+use crate::asker::Asker;
+use crate::collections::keyed::{Key, Keyed};
 use crate::ids::ConnKey;
-use crate::keyed::{Key, Keyed};
-use crate::queue::asker::Asker;
-use crate::queue::stored::Stored;
+use crate::message::Stored;
 use crate::router::group::GroupIndex;
 
 /// Names a fan-out of one shard.
@@ -224,8 +224,8 @@ mod tests {
     use stompica_proto::encode::Message;
 
     use super::*;
+    use crate::asker::AnswerTo;
     use crate::ids::ShardId;
-    use crate::queue::asker::AnswerTo;
 
     fn stored() -> Stored {
         Stored::new(&Message {

@@ -7,12 +7,8 @@
 
 use std::fmt::Debug;
 
-use crate::queue::stored::Stored;
-
-/// Names a kept message; unique within the store.
-pub type RecordId = u64;
-/// Not kept.
-pub const NO_RECORD: RecordId = 0;
+use crate::ids::{NO_RECORD, RecordId};
+use crate::message::Stored;
 
 /// A shard's handle of the store.
 pub trait Store: Debug + Send {

@@ -18,7 +18,17 @@ pub use self::send::{Retain, SendOptions, options_in, send_options};
 pub use self::subscribe::{SubscribeOptions, subscribe_options};
 pub use self::unbuilt::{require_built_send, require_built_subscribe, shared_no_local};
 use crate::config::{Kind, quoted};
-use crate::tx::Verdict;
+
+/// What a consumer says of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// ACK: it is done with.
+    Accepted,
+    /// NACK: it is delivered again, or dead-lettered after the last time.
+    Failed,
+    /// NACK with `requeue:false`: it is dead-lettered now.
+    Rejected,
+}
 
 /// What an ACK (`accept`) or a NACK says; RabbitMQ's `requeue:false` is for those who never want a message again.
 ///

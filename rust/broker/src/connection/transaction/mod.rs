@@ -1,29 +1,20 @@
 //! Transactions of one connection: SENDs, ACKs and NACKs that wait for COMMIT (STOMP 1.2, "BEGIN").
 
+pub mod plan;
+
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 
+use crate::collections::paged_deque::PagedDeque;
+use crate::connection::transaction::plan::Plan;
 use crate::ids::ShardId;
-use crate::options::Retain;
-use crate::paged_deque::PagedDeque;
-use crate::plan::Plan;
-use crate::queue::SubscriptionKey;
-use crate::queue::stored::Stored;
+use crate::ids::SubscriptionKey;
+use crate::message::Stored;
+use crate::message::options::{Retain, Verdict};
 
 /// What `max_transaction_size` counts for an ACK or NACK.
 const ACK_BYTES: usize = 64;
-
-/// What a consumer says of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// ACK: it is done with.
-    Accepted,
-    /// NACK: it is delivered again, or dead-lettered after the last time.
-    Failed,
-    /// NACK with `requeue:false`: it is dead-lettered now.
-    Rejected,
-}
 
 /// One frame of a transaction.
 #[derive(Debug)]

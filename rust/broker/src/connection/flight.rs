@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use hashbrown::HashSet;
 
-use crate::paged_deque::PagedDeque;
-use crate::queue::SubscriptionKey;
-use crate::queue::stored::Stored;
+use crate::collections::paged_deque::PagedDeque;
+use crate::ids::SubscriptionKey;
+use crate::message::Stored;
 use crate::queue::unacked::Origin;
 
 /// How many ids of deliveries that were taken back are remembered; an ACK of one of them is no mistake.

@@ -3,6 +3,8 @@
 //! A name is cut into *segments* at `/` and `.`. A segment keeps the separator in front of it, so that `/a.b` and
 //! `/a/b` differ.
 
+pub mod tree;
+
 use memchr::memchr;
 use smallvec::SmallVec;
 use stompica_proto::ProtocolError;
@@ -264,6 +266,13 @@ pub fn separator(segment: &[u8]) -> u8 {
 
 fn is_separator(byte: u8) -> bool {
     byte == b'/' || byte == b'.'
+}
+
+/// The home of a name with this hash.
+#[must_use]
+pub fn home_of(hash: u64, shards: usize) -> ShardId {
+    // The upper half: tables use the lower bits.
+    ShardId(((hash >> 32) as usize % shards) as u8)
 }
 
 #[cfg(test)]
