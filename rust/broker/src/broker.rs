@@ -16,7 +16,7 @@ use crate::ids::{self, ShardId};
 use crate::log::{Level, LogQueue};
 use crate::mail::mailbox::{Mail, Mailbox};
 use crate::report::answer::Answer;
-use crate::report::{Query, part};
+use crate::report::{Query, types};
 use crate::shard::{LISTENER, Shard, Shared, WAKER};
 use crate::stats;
 
@@ -243,8 +243,8 @@ impl Broker {
     /// See [`DiagError`].
     pub fn diag(&self, query: &str) -> Result<String, DiagError> {
         let query = Query::parse(query.as_bytes()).map_err(DiagError::Unknown)?;
-        let parts = self.ask(Instant::now() + PATIENCE, |reply| Mail::Diagnose(query, reply));
-        let all = parts.and_then(part::merge).ok_or(DiagError::Silent(PATIENCE))?;
+        let reports = self.ask(Instant::now() + PATIENCE, |reply| Mail::Diagnose(query, reply));
+        let all = reports.and_then(types::merge).ok_or(DiagError::Silent(PATIENCE))?;
         Ok(Answer::new(query, all).json())
     }
 

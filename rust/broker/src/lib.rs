@@ -14,7 +14,6 @@
 //! assert_eq!(broker.wait(None), Some(Ok(())));
 //! ```
 
-mod asker;
 mod broker;
 #[cfg(any(test, feature = "by-hand"))]
 pub mod by_hand;
@@ -30,6 +29,7 @@ mod mail;
 mod message;
 mod queue;
 mod report;
+mod requester;
 mod router;
 mod shard;
 mod stats;

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use stompica_broker::config::{self, Given, Kind, Landed};
+use stompica_broker::config::{self, Availability, Given, Kind};
 
 use crate::error;
 
@@ -44,9 +44,9 @@ pub(crate) fn settings() -> Vec<Setting> {
         doc: setting.doc,
         is_flag: setting.kind == Kind::Flag,
         reloadable: setting.reloadable,
-        taken: match setting.landed {
-            Landed::Yes => None,
-            Landed::Only(values) => Some(values.to_vec()),
+        taken: match setting.availability {
+            Availability::Yes => None,
+            Availability::Only(values) => Some(values.to_vec()),
         },
     };
     config::settings().iter().map(row).collect()

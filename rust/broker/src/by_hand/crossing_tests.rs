@@ -316,22 +316,22 @@ fn short_answers_that_waited_for_a_long_one_go_over_several_turns() {
         consumer.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\nack:client\n\n\0").as_bytes());
     }
     talk(&mut broker, &mut consumer);
-    let mut askers: Vec<Client> = (0..ASKERS).map(|_| connect(&mut broker, 0)).collect();
+    let mut requesters: Vec<Client> = (0..ASKERS).map(|_| connect(&mut broker, 0)).collect();
     first.say(b"DIAG\n\nqueues\0");
     broker.turn(0);
-    askers.iter_mut().for_each(|asker| asker.say(b"DIAG\n\nack\0"));
+    requesters.iter_mut().for_each(|requester| requester.say(b"DIAG\n\nack\0"));
     let (mut most, mut answered) = (0, 0);
     for _ in 0..300 {
         let before = broker.visits()[0];
         broker.turn(0);
         most = most.max(broker.visits()[0] - before);
         first.read(usize::MAX);
-        askers.iter_mut().for_each(|asker| _ = asker.read(usize::MAX));
+        requesters.iter_mut().for_each(|requester| _ = requester.read(usize::MAX));
     }
     broker.run();
-    askers.iter_mut().for_each(|asker| {
-        talk(&mut broker, asker);
-        answered += asker.rows;
+    requesters.iter_mut().for_each(|requester| {
+        talk(&mut broker, requester);
+        answered += requester.rows;
     });
     assert_eq!(answered, ASKERS * SUBSCRIPTIONS);
     assert!(most < 21_500, "{most} visits in one turn");
@@ -349,10 +349,10 @@ fn destinations_with_subscribers_are_counted_though_there_is_no_room_for_their_n
             reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\n\n\0").as_bytes());
         }
         talk(&mut broker, reader);
-        let mut asker = connect(&mut broker, 0);
-        asker.say(b"DIAG\n\npubsub-size\0");
-        talk(&mut broker, &mut asker);
+        let mut requester = connect(&mut broker, 0);
+        requester.say(b"DIAG\n\npubsub-size\0");
+        talk(&mut broker, &mut requester);
         let counted = format!("| pubsub-size:{} |", EACH + shard * (EACH - COMMON));
-        assert!(asker.heard().any(|head| head.contains(&counted)), "no {counted}");
+        assert!(requester.heard().any(|head| head.contains(&counted)), "no {counted}");
     }
 }

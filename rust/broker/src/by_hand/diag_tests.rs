@@ -56,17 +56,17 @@ fn a_query_waits_for_no_more_than_the_answer_under_way_however_many_intervals_th
         for turns in 0..4 {
             let mut broker = broker(Config { writers, ..Config::default() });
             let mut watcher = watcher(&mut broker);
-            let mut askers = [0; 2].map(|shard| connect(&mut broker, shard));
+            let mut requesters = [0; 2].map(|shard| connect(&mut broker, shard));
             broker.pass(INTERVAL_MS);
             (0..turns).for_each(|_| broker.round());
-            askers[0].say(b"DIAG\n\nsession\0");
-            askers[1].say(b"DIAG\n\nmemory\0");
+            requesters[0].say(b"DIAG\n\nsession\0");
+            requesters[1].say(b"DIAG\n\nmemory\0");
             let (before, mut rounds) = (visited(&broker), 0);
-            while askers.iter().any(|asker| heard(asker, "DIAG") == 0) {
+            while requesters.iter().any(|requester| heard(requester, "DIAG") == 0) {
                 broker.round();
                 rounds += 1;
                 assert!(rounds < 20, "no answer after {rounds} turns");
-                askers.iter_mut().for_each(|asker| _ = asker.read(usize::MAX));
+                requesters.iter_mut().for_each(|requester| _ = requester.read(usize::MAX));
             }
             let visits = visited(&broker) - before;
             assert!(visits < 20 * WATCHES, "{visits} visits before the answer");
@@ -154,7 +154,7 @@ fn who_asks_while_a_long_answer_is_under_way_shares_the_next_one_and_knows_what_
     for writers in [1, 2] {
         let mut broker = broker(Config { writers, ..Config::default() });
         let [mut publisher, mut first] = [0; 2].map(|shard| connect(&mut broker, shard));
-        let mut askers: Vec<Client> = (0..ASKERS).map(|_| connect(&mut broker, 0)).collect();
+        let mut requesters: Vec<Client> = (0..ASKERS).map(|_| connect(&mut broker, 0)).collect();
         (0..QUEUES).for_each(|at| publisher.say(format!("SEND\ndestination:/queue/{at}\n\nx\0").as_bytes()));
         talk(&mut broker, &mut publisher);
         first.say(b"DIAG\n\nqueues\0");
@@ -163,10 +163,13 @@ fn who_asks_while_a_long_answer_is_under_way_shares_the_next_one_and_knows_what_
         broker.round();
         assert_eq!(broker.left().unanswered, 1, "the first has its answer already");
         let before = visited(&broker);
-        askers.iter_mut().for_each(|asker| asker.say(b"DIAG\n\nqueues\0"));
-        askers.iter_mut().chain([&mut first]).for_each(|asker| talk(&mut broker, asker));
+        requesters.iter_mut().for_each(|requester| requester.say(b"DIAG\n\nqueues\0"));
+        requesters.iter_mut().chain([&mut first]).for_each(|requester| talk(&mut broker, requester));
         let visits = visited(&broker) - before;
-        assert!(askers.iter().all(|asker| asker.rows == QUEUES + 1), "somebody does not know the new queue");
+        assert!(
+            requesters.iter().all(|requester| requester.rows == QUEUES + 1),
+            "somebody does not know the new queue"
+        );
         assert!((QUEUES..=QUEUES + 1).contains(&first.rows), "{}", first.rows);
         // Gathered, sorted and written twice.
         assert!(visits < 12 * QUEUES, "{visits} visits");
@@ -177,7 +180,7 @@ fn who_asks_while_a_long_answer_is_under_way_shares_the_next_one_and_knows_what_
 fn the_text_of_the_monitor_and_an_answer_about_queues_keep_their_forms() {
     for queues in [1, 1000] {
         let mut broker = broker(Config { writers: 2, ..Config::default() });
-        let [mut publisher, mut asker, mut monitor, mut watcher] =
+        let [mut publisher, mut requester, mut monitor, mut watcher] =
             [0, 1, 0, 0].map(|shard| connect(&mut broker, shard));
         for at in 0..queues {
             publisher.say(format!("SEND\ndestination:/queue/{at}\n\nx\0").as_bytes());
@@ -191,12 +194,12 @@ fn the_text_of_the_monitor_and_an_answer_about_queues_keep_their_forms() {
         talk(&mut broker, &mut watcher);
         broker.pass(INTERVAL_MS);
         broker.seats[0].shard.ask_for_monitor();
-        asker.say(b"DIAG\n\nqueues\0");
+        requester.say(b"DIAG\n\nqueues\0");
         publisher.say(b"DIAG\n\nqueues\0");
-        for client in [&mut monitor, &mut watcher, &mut asker, &mut publisher] {
+        for client in [&mut monitor, &mut watcher, &mut requester, &mut publisher] {
             talk(&mut broker, client);
         }
-        assert_eq!((asker.rows, publisher.rows), (queues, queues));
+        assert_eq!((requester.rows, publisher.rows), (queues, queues));
         let told = |client: &Client, kind: &str| {
             client.heard().filter(|head| head.starts_with("MESSAGE") && head.contains(kind)).count()
         };

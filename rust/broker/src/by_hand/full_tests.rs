@@ -258,27 +258,27 @@ fn a_fan_out_that_waits_for_memory_ends_when_its_message_expires() {
 fn the_receipt_of_a_query_comes_when_its_answer_has_reached_everybody() {
     const COUNT: usize = 2100;
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    let [mut reader, mut asker] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let [mut reader, mut requester] = [0; 2].map(|shard| connect(&mut broker, shard));
     for at in 0..COUNT {
         reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:DIAG/a\n\n\0").as_bytes());
     }
     talk(&mut broker, &mut reader);
-    let receipt = asker.ask();
+    let receipt = requester.ask();
     let query = format!("SEND\ndestination:DIAG/a\nreceipt:{receipt}\nx:{}\n\nsession\0", "x".repeat(5000));
-    asker.say(query.as_bytes());
-    let receipt = asker.ask();
-    asker.say(format!("SEND\ndestination:DIAG/a\nreceipt:{receipt}\n\nsession\0").as_bytes());
+    requester.say(query.as_bytes());
+    let receipt = requester.ask();
+    requester.say(format!("SEND\ndestination:DIAG/a\nreceipt:{receipt}\n\nsession\0").as_bytes());
     while !is_going(&broker, 0) {
         broker.turn(0);
     }
     fill_memory(&broker, true);
     broker.run();
-    asker.read(usize::MAX);
-    assert_eq!(receipts(&asker), 0);
+    requester.read(usize::MAX);
+    assert_eq!(receipts(&requester), 0);
     fill_memory(&broker, false);
     talk(&mut broker, &mut reader);
-    talk(&mut broker, &mut asker);
-    assert_eq!((receipts(&asker), messages(&reader)), (2, 2 * COUNT));
+    talk(&mut broker, &mut requester);
+    assert_eq!((receipts(&requester), messages(&reader)), (2, 2 * COUNT));
 }
 
 #[test]
@@ -465,32 +465,35 @@ fn a_query_is_answered_however_long_that_takes() {
     talk(&mut broker, &mut publisher);
     for turns in 0..8 {
         // The second waits until the first has its answer.
-        let mut askers = [0; 2].map(|shard| connect(&mut broker, shard));
-        for (asker, asks) in askers.iter_mut().zip(["DIAG\n", "SEND\ndestination:DIAG/a\n"]) {
+        let mut requesters = [0; 2].map(|shard| connect(&mut broker, shard));
+        for (requester, asks) in requesters.iter_mut().zip(["DIAG\n", "SEND\ndestination:DIAG/a\n"]) {
             for asks in [asks, "SEND\ndestination:/topic/next\n"] {
-                let receipt = asker.ask();
-                asker.say(format!("{asks}receipt:{receipt}\n\nqueues\0").as_bytes());
+                let receipt = requester.ask();
+                requester.say(format!("{asks}receipt:{receipt}\n\nqueues\0").as_bytes());
             }
         }
         (0..turns).for_each(|_| broker.turn(0));
         broker.pass(31_000);
         broker.turn(0);
-        askers.iter_mut().for_each(|asker| talk(&mut broker, asker));
-        assert_eq!(askers.each_ref().map(|asker| (asker.rows, receipts(asker))), [(QUEUES, 2), (0, 2)]);
+        requesters.iter_mut().for_each(|requester| talk(&mut broker, requester));
+        assert_eq!(
+            requesters.each_ref().map(|requester| (requester.rows, receipts(requester))),
+            [(QUEUES, 2), (0, 2)]
+        );
     }
 }
 
 #[test]
 fn a_query_whose_answer_memory_stops_on_its_way_is_named_without_the_answers_headers() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    let [mut reader, mut asker] = [0; 2].map(|shard| connect(&mut broker, shard));
+    let [mut reader, mut requester] = [0; 2].map(|shard| connect(&mut broker, shard));
     for at in 0..2100 {
         reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:DIAG/a\n\n\0").as_bytes());
     }
     talk(&mut broker, &mut reader);
-    asker.ask();
+    requester.ask();
     let mark = "x".repeat(5000);
-    asker.say(format!("SEND\ndestination:DIAG/a\nreceipt:1\nx:{mark}\n\nsession\0").as_bytes());
+    requester.say(format!("SEND\ndestination:DIAG/a\nreceipt:1\nx:{mark}\n\nsession\0").as_bytes());
     while !is_going(&broker, 0) {
         broker.turn(0);
     }
@@ -498,7 +501,7 @@ fn a_query_whose_answer_memory_stops_on_its_way_is_named_without_the_answers_hea
     broker.run();
     broker.pass(31_000);
     broker.run();
-    let told = refusal(&mut asker);
+    let told = refusal(&mut requester);
     assert!(told.ends_with("The frame was: | SEND | destination:DIAG/a | receipt:1 | "), "{told}");
     fill_memory(&broker, false);
     talk(&mut broker, &mut reader);

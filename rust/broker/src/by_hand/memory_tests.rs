@@ -13,16 +13,16 @@ use crate::shard::parking::Pause;
 #[test]
 fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_through() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    let [mut reader, mut greedy, mut asker] = [0; 3].map(|shard| connect(&mut broker, shard));
+    let [mut reader, mut greedy, mut requester] = [0; 3].map(|shard| connect(&mut broker, shard));
     reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
     broker.run();
     // As if other shards held so much.
     broker.shared.memory.fetch_add((64 << 20) / 100 * 91, Ordering::Relaxed);
     let long = "n".repeat(8000);
     greedy.say(format!("SUBSCRIBE\nid:0\ndestination:/topic/{long}\n\n\0").as_bytes());
-    asker.say(format!("SEND\ndestination:/topic/a\nreply-to:/temp-queue/{long}\n\nrefused\0").as_bytes());
+    requester.say(format!("SEND\ndestination:/topic/a\nreply-to:/temp-queue/{long}\n\nrefused\0").as_bytes());
     broker.run();
-    for client in [&mut greedy, &mut asker] {
+    for client in [&mut greedy, &mut requester] {
         client.read(usize::MAX);
         let refused = client.heard().any(|head| head.starts_with("ERROR") && head.contains("code:E-MEMORY"));
         assert!(refused, "a name was taken where only messages may pass");

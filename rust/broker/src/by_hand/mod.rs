@@ -240,7 +240,7 @@ mod tests {
     use super::client::Client;
     use super::*;
     use crate::destination::home_of;
-    use crate::message::Stored;
+    use crate::message::OwnedMessage;
     use crate::queue::mail::QueueMail;
 
     #[test]
@@ -484,14 +484,14 @@ mod tests {
         const QUEUES: usize = 30_000;
         for writers in [1, 2] {
             let mut broker = ByHand::new(Config { writers, ..Config::default() }).expect("polls");
-            let [mut publisher, mut asker, mut leaver, mut other] = clients(&mut broker);
+            let [mut publisher, mut requester, mut leaver, mut other] = clients(&mut broker);
             let sends = (0..QUEUES).map(|at| format!("SEND\ndestination:/queue/{at}\n\nx\0"));
             say_all(&mut broker, &mut publisher, sends);
-            for client in [&mut leaver, &mut asker, &mut other] {
+            for client in [&mut leaver, &mut requester, &mut other] {
                 client.say(b"DIAG\n\nqueues\0");
             }
-            let receipt = asker.ask();
-            asker.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+            let receipt = requester.ask();
+            requester.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
             broker.round();
             assert_eq!(broker.left().unanswered, 3);
             drop(leaver);
@@ -502,16 +502,16 @@ mod tests {
                 turns += 1;
                 let most = (0..writers).map(|at| broker.visits()[at] - visits[at]).max();
                 assert!(most <= Some(25_000) && turns < 200, "{most:?} in turn {turns}");
-                asker.read(usize::MAX);
+                requester.read(usize::MAX);
                 other.read(usize::MAX);
             }
             assert!(turns >= 2 * QUEUES / 20_000 * 3 / writers, "{turns} turns");
             broker.run();
-            while asker.read(usize::MAX) | other.read(usize::MAX) {
+            while requester.read(usize::MAX) | other.read(usize::MAX) {
                 broker.run();
             }
-            asker.check_answers();
-            assert_eq!((asker.rows, other.rows), (QUEUES, QUEUES));
+            requester.check_answers();
+            assert_eq!((requester.rows, other.rows), (QUEUES, QUEUES));
         }
     }
 
@@ -540,7 +540,7 @@ mod tests {
             body: b"",
             sender: 0,
         };
-        let stale = QueueMail::Stale(Stored::new(&message));
+        let stale = QueueMail::Stale(OwnedMessage::new(&message));
         broker.shared.mailboxes[home].add_frames(1);
         broker.shared.mailboxes[home].post(&mut vec![Mail::Queue(ShardId(publishers as u8), vec![stale])]);
         publisher.say(format!("SEND\ndestination:{name}\n\nsecond\0").as_bytes());

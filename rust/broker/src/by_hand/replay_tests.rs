@@ -8,7 +8,7 @@ use super::{ByHand, Left};
 use crate::config::Config;
 use crate::ids::ShardId;
 use crate::mail::mailbox::Mail;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::queue::mail::QueueMail;
 
 /// More last values than one window has messages.
@@ -240,7 +240,7 @@ fn who_leaves_gets_the_stale_message_first_that_somebody_who_had_gone_has_given_
     // Its publisher has its RECEIPT; it was on its way to another subscription of that shard.
     let destination = name.as_bytes();
     let stale = Message { destination, id: b"1", sender: 0, headers: b"", plain: true, body: b"stale" };
-    let mail = Mail::Queue(ShardId(1), vec![QueueMail::Stale(Stored::new(&stale))]);
+    let mail = Mail::Queue(ShardId(1), vec![QueueMail::Stale(OwnedMessage::new(&stale))]);
     broker.shared.mailboxes[0].add_frames(1);
     broker.shared.mailboxes[0].post(&mut vec![mail]);
     broker.run();

@@ -9,7 +9,7 @@ use stompica_proto::{Version, error::Code};
 use crate::config::{Compat, Config, Wildcards};
 use crate::destination::Pattern;
 use crate::ids::{ConnKey, ShardId};
-use crate::router::group::{Dialect, Framing, SubscriptionIndex};
+use crate::router::group::{Framing, SubscriptionIndex, WireFormat};
 use crate::router::{Holdup, InterestChange, Router};
 
 const STEPS_MAX: usize = 300;
@@ -102,11 +102,11 @@ impl Play<'_> {
         let name = self.name();
         let number = self.next();
         let framing = if number & 1 == 0 { Framing::Stomp } else { Framing::WebSocket };
-        let dialect = Dialect { framing, version: Version::ALL[number / 2 % 3], without: 0 };
+        let wire_format = WireFormat { framing, version: Version::ALL[number / 2 % 3], without: 0 };
         let id = [b'0' + (number / 8 % 3) as u8];
         let who = (ConnKey { index: 0, generation: 0 }, Some(&id[..]), AckMode::Auto);
         let is_legal = self.pattern(&name).is_ok();
-        match self.router.subscribe(name.as_bytes(), who, dialect, None, 0) {
+        match self.router.subscribe(name.as_bytes(), who, wire_format, None, 0) {
             Ok((key, change)) => {
                 let first = !self.model.local.iter().any(|(_, other)| *other == name);
                 assert_eq!(change == InterestChange::Changed, first, "{name}: the first to come");
@@ -183,7 +183,7 @@ impl Play<'_> {
         for (shard, name) in std::mem::take(&mut self.model.remote) {
             self.router.set_interest(&Arc::new(name.as_bytes().into()), shard, false);
         }
-        assert!(self.router.entries.is_empty() && self.router.groups.is_empty());
+        assert!(self.router.filters.is_empty() && self.router.groups.is_empty());
         assert!(self.router.subscriptions.is_empty());
     }
 }

@@ -15,7 +15,7 @@ use crate::ids::ConnKey;
 use crate::ids::SubscriptionKey;
 use crate::message::options;
 use crate::message::options::Verdict;
-use crate::queue::receiver::{Receiver, Retries};
+use crate::queue::consumer_state::{ConsumerState, Retries};
 use crate::queue::unacked::{TakenOnes, Unacked};
 use crate::router::group::SubscriptionIndex;
 use crate::shard::Shard;
@@ -115,13 +115,16 @@ impl Shard {
         let Some(conn) = self.conns.get(key) else { return Ok(None) };
         let held = match (conn.session.version(), subscription) {
             (Version::V1_1, Some(name)) => self.find_subscription(key, name).and_then(|index| {
-                let receiver = self.router.subscriptions[index as usize].receiver.as_deref()?;
-                Some((index, receiver.unacked.number_of(self.subscription_hasher.hash_one(id))?))
+                let consumer_state = self.router.subscriptions[index as usize].consumer_state.as_deref()?;
+                Some((index, consumer_state.unacked.number_of(self.subscription_hasher.hash_one(id))?))
             }),
             _ => numbers(id).filter(|(index, number)| {
                 let found = self.router.subscriptions.get(*index as usize);
                 found.filter(|found| found.conn == key).is_some_and(|found| {
-                    found.receiver.as_ref().is_some_and(|receiver| receiver.unacked.holds(*number))
+                    found
+                        .consumer_state
+                        .as_ref()
+                        .is_some_and(|consumer_state| consumer_state.unacked.holds(*number))
                 })
             }),
         };
@@ -133,7 +136,7 @@ impl Shard {
             (Version::V1_1, Some(name)) => self.hash_by_message(name, self.subscription_hasher.hash_one(id)),
             _ => numbers(id).map_or(0, |numbers| self.subscription_hasher.hash_one(numbers)),
         };
-        if conn.flight.as_ref().is_some_and(|flight| flight.was_taken_back(hash)) {
+        if conn.pending_writes.as_ref().is_some_and(|pending_writes| pending_writes.was_requeued(hash)) {
             return Ok(None);
         }
         let text = format!("'{}' is no delivery of this connection that waits", String::from_utf8_lossy(id));
@@ -145,7 +148,7 @@ impl Shard {
     }
 
     /// Remembers the ids of deliveries that are taken back, by their numbers and the hashes of their `message-id`s.
-    pub(crate) fn remember_taken_back(
+    pub(crate) fn remember_requeued(
         &mut self,
         key: ConnKey,
         index: SubscriptionIndex,
@@ -159,8 +162,8 @@ impl Shard {
                 false => self.subscription_hasher.hash_one((index, number)),
             })
             .collect();
-        if let Some(flight) = self.conns.get_mut(key).and_then(|conn| conn.flight.as_mut()) {
-            hashes.into_iter().for_each(|hash| flight.take_back(hash));
+        if let Some(pending_writes) = self.conns.get_mut(key).and_then(|conn| conn.pending_writes.as_mut()) {
+            hashes.into_iter().for_each(|hash| pending_writes.take_back(hash));
         }
     }
 
@@ -174,21 +177,21 @@ impl Shard {
         verdict: Verdict,
     ) -> bool {
         let Some(found) = self.router.subscription_mut(subscription) else { return true };
-        let Some(receiver) = found.receiver.as_deref_mut() else { return true };
+        let Some(consumer_state) = found.consumer_state.as_deref_mut() else { return true };
         if found.ack != AckMode::Client && verdict == Verdict::Accepted {
             // As most are: one delivery, without a list.
-            let Some(taken) = receiver.unacked.take(number) else { return true };
+            let Some(taken) = consumer_state.unacked.take(number) else { return true };
             self.note_acknowledged(key, 1, true);
             self.counters.acked += 1;
             self.settle_one(subscription, &taken);
-            self.lend(subscription);
+            self.grant_credit(subscription);
             return true;
         }
         loop {
             let Some(found) = self.router.subscription_mut(subscription) else { return true };
-            let Some(receiver) = found.receiver.as_deref_mut() else { return true };
-            let (taken, is_done) = take_portion(&mut receiver.unacked, found.ack, number);
-            let retries = Retries::of(receiver);
+            let Some(consumer_state) = found.consumer_state.as_deref_mut() else { return true };
+            let (taken, is_done) = take_portion(&mut consumer_state.unacked, found.ack, number);
+            let retries = Retries::of(consumer_state);
             self.note_acknowledged(key, taken.len(), is_done);
             self.carry_out_verdict(subscription, retries, verdict, taken);
             if is_done || self.budget.is_half_spent() {
@@ -199,23 +202,23 @@ impl Shard {
 
     fn note_acknowledged(&mut self, key: ConnKey, count: usize, is_done: bool) {
         self.budget.visit(count);
-        if let Some(flight) = self.conns.get_mut(key).and_then(|conn| conn.flight.as_mut()) {
-            flight.unacked -= count;
-            flight.is_acknowledging = !is_done;
+        if let Some(pending_writes) = self.conns.get_mut(key).and_then(|conn| conn.pending_writes.as_mut()) {
+            pending_writes.unacked -= count;
+            pending_writes.is_acknowledging = !is_done;
         }
     }
 
     /// The same for a subscription that has gone meanwhile: this is what was left of it.
     pub(crate) fn acknowledge_late(
         &mut self,
-        (key, ack, receiver): (SubscriptionKey, AckMode, &mut Receiver),
+        (key, ack, consumer_state): (SubscriptionKey, AckMode, &mut ConsumerState),
         number: u64,
         verdict: Verdict,
     ) -> bool {
         loop {
-            let (taken, is_done) = take_portion(&mut receiver.unacked, ack, number);
+            let (taken, is_done) = take_portion(&mut consumer_state.unacked, ack, number);
             self.budget.visit(taken.len());
-            self.carry_out_verdict(key, Retries::of(receiver), verdict, taken);
+            self.carry_out_verdict(key, Retries::of(consumer_state), verdict, taken);
             if is_done || self.budget.is_half_spent() {
                 return is_done;
             }

@@ -15,7 +15,7 @@ use crate::connection::transaction::Operation;
 use crate::destination::Kind;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::message::options::{self, Retain, SendOptions};
 use crate::queue::mail::QueueMail;
 use crate::router::Destination;
@@ -85,11 +85,11 @@ impl Shard {
         let message = sent.message(&name, &id, headers);
         let going = self.publish(&message, destination, &reach);
         if self.waits_for_subscriber(destination) {
-            self.tell(to.home, QueueMail::Stale(Stored::new(&message)));
+            self.tell(to.home, QueueMail::Stale(OwnedMessage::new(&message)));
         }
         if let Some(fan_out) = going {
-            let asker = self.ask(key, sent.receipt, self.id().bit()).asker();
-            return Ok(self.await_fan_out(key, fan_out, asker));
+            let requester = self.ask(key, sent.receipt, self.id().bit()).requester();
+            return Ok(self.await_fan_out(key, fan_out, requester));
         }
         if sent.receipt.is_some() {
             self.receipt(key, sent.receipt);
@@ -128,7 +128,7 @@ impl Shard {
             true => self.send_options(key, frame, to.kind, headers)?,
             false => SendOptions::default(),
         };
-        if to.kind.is_broker_s() {
+        if to.kind.is_reserved() {
             return self.send_query(key, frame, sent, to.name, headers);
         }
         let mut message = sent.message(to.name, b"", headers);
@@ -140,7 +140,7 @@ impl Shard {
             }
             let id = self.next_id();
             message.id = &id;
-            let operation = Operation::Send(Stored::with_options(&message, &options), options.retain);
+            let operation = Operation::Send(OwnedMessage::with_options(&message, &options), options.retain);
             self.keep_for_commit(key, transaction, operation)?;
             if sent.receipt.is_some() {
                 self.receipt(key, sent.receipt);
@@ -157,13 +157,19 @@ impl Shard {
         if options.retain == Some(Retain::Set) && self.is_full_of_retained() {
             // Its home has to say whether this is a new value of a known topic; nothing takes effect before.
             let mut operations = PagedDeque::default();
-            operations.push_back(Operation::Send(Stored::with_options(&message, &options), options.retain));
+            operations
+                .push_back(Operation::Send(OwnedMessage::with_options(&message, &options), options.retain));
             return Ok(self.commit_operations(key, operations, frame));
         }
         if to.kind.is_topic() {
             return Ok(self.send_to_topic(key, &message, to, &reach, &options, sent.receipt));
         }
-        self.send_to_queue(key, Stored::with_options(&message, &options), to.destination, sent.receipt)?;
+        self.send_to_queue(
+            key,
+            OwnedMessage::with_options(&message, &options),
+            to.destination,
+            sent.receipt,
+        )?;
         Ok(Flow::Done)
     }
 
@@ -220,30 +226,30 @@ impl Shard {
             going = self.publish(message, to.destination, reach);
             // A last value waits as such.
             if options.retain != Some(Retain::Set) && self.waits_for_subscriber(to.destination) {
-                self.tell(to.home, QueueMail::Stale(Stored::with_options(message, options)));
+                self.tell(to.home, QueueMail::Stale(OwnedMessage::with_options(message, options)));
             }
         }
         let Some(retain) = options.retain else {
             if let Some(fan_out) = going {
-                let asker = self.ask(key, receipt, self.id().bit()).asker();
-                return self.await_fan_out(key, fan_out, asker);
+                let requester = self.ask(key, receipt, self.id().bit()).requester();
+                return self.await_fan_out(key, fan_out, requester);
             }
             self.receipt(key, receipt);
             return Flow::Done;
         };
         let answer_to = self.ask(key, receipt, to.home.bit());
-        let asker = answer_to.asker();
+        let requester = answer_to.requester();
         let flow = going.map_or(Flow::Done, |fan_out| self.await_fan_out_too(key, fan_out, answer_to));
         let set = retain == Retain::Set && !expired;
-        let stored = Stored::with_options(message, options);
-        self.tell(to.home, QueueMail::Retain(stored, set, Some(asker)));
+        let stored = OwnedMessage::with_options(message, options);
+        self.tell(to.home, QueueMail::Retain(stored, set, Some(requester)));
         flow
     }
 
     fn send_to_queue(
         &mut self,
         key: ConnKey,
-        stored: Stored,
+        stored: OwnedMessage,
         destination: Destination,
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
@@ -256,8 +262,8 @@ impl Shard {
             }
             return Ok(());
         }
-        let asker = self.ask(key, receipt, home.bit()).asker();
-        self.tell(home, QueueMail::Enqueue(stored, Some(asker)));
+        let requester = self.ask(key, receipt, home.bit()).requester();
+        self.tell(home, QueueMail::Enqueue(stored, Some(requester)));
         Ok(())
     }
 
@@ -283,7 +289,7 @@ impl Shard {
     /// Publishes a message of a transaction to its topic.
     pub(crate) fn publish_stored(
         &mut self,
-        stored: Stored,
+        stored: OwnedMessage,
         destination: Destination,
         home: ShardId,
         retained: bool,

@@ -11,7 +11,6 @@ use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 use stompica_proto::{Frame, ProtocolError, header};
 
-use crate::asker::AnswerTo;
 use crate::config::{SlowConsumer, Wildcards};
 use crate::destination::Kind;
 use crate::ids::{ConnKey, NOBODY, ShardId};
@@ -19,12 +18,13 @@ use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
 use crate::log::Level;
 use crate::message::options::{self, SubscribeOptions};
 use crate::queue::QueueKind;
+use crate::queue::consumer_state::{ConsumerState, Feed, InitialReplay, SharedCredit};
 use crate::queue::mail::{Attach, QueueMail, Source};
-use crate::queue::parts::Credit;
-use crate::queue::receiver::{CatchingUp, Feed, Lending, Receiver};
 use crate::queue::replay::Newcomer;
+use crate::queue::types::Credit;
 use crate::queue::unacked::Unacked;
-use crate::router::group::{Dialect, SubscriptionIndex};
+use crate::requester::AnswerTo;
+use crate::router::group::{SubscriptionIndex, WireFormat};
 use crate::router::{Holdup, InterestChange};
 use crate::shard::Shard;
 use crate::text::Weight;
@@ -34,7 +34,7 @@ const WINDOW_BYTES: i64 = 256 << 10;
 /// What is left of it at least at each home of a pattern's queues.
 const WINDOW_PART_MIN: i64 = 32 << 10;
 /// Messages on loan to the homes of a pattern's queues with ack auto, where each is settled as soon as it is written.
-const LENT_MESSAGES: i64 = 256;
+const SHARED_MESSAGES: i64 = 256;
 
 /// A SUBSCRIBE as the session has read it.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ impl Shard {
         self.check_subscription(key, wanted.name())?;
         self.require_memory_for_subscription(wanted.destination, wanted.name())?;
         let destination = self.name_to_subscribe_to(key, wanted.destination)?;
-        if kind.is_broker_s() {
+        if kind.is_reserved() {
             self.require_local(key)?;
         }
         self.router.parse(&destination)?;
@@ -134,9 +134,9 @@ impl Shard {
         [b"durable\n", scope.unwrap_or_default(), b"\n", name].concat().into()
     }
 
-    fn dialect(&self, key: ConnKey) -> Option<Dialect> {
+    fn wire_format(&self, key: ConnKey) -> Option<WireFormat> {
         let conn = self.conns.get(key)?;
-        Some(Dialect { framing: conn.framing(), version: conn.session.version(), without: NOBODY })
+        Some(WireFormat { framing: conn.framing(), version: conn.session.version(), without: NOBODY })
     }
 
     /// The number under which a connection's messages travel.
@@ -145,9 +145,9 @@ impl Shard {
     }
 
     /// How a subscription to a topic is served.
-    fn dialect_of(&self, key: ConnKey, options: &SubscribeOptions) -> Option<Dialect> {
+    fn wire_format_of(&self, key: ConnKey, options: &SubscribeOptions) -> Option<WireFormat> {
         let without = if options.no_local { self.sender(key) } else { NOBODY };
-        Some(Dialect { without, ..self.dialect(key)? })
+        Some(WireFormat { without, ..self.wire_format(key)? })
     }
 
     fn list_subscription(&mut self, key: ConnKey, name: &[u8], index: SubscriptionIndex) {
@@ -169,21 +169,21 @@ impl Shard {
         options: &SubscribeOptions,
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
-        let Some(dialect) = self.dialect_of(key, options) else { return Ok(()) };
+        let Some(wire_format) = self.wire_format_of(key, options) else { return Ok(()) };
         let full = self.conns.get(key).is_some_and(|conn| conn.full_since_ms.is_some());
         let others = self.shared_len() - 1;
-        let has_backlog = self.may_have_backlog();
+        let has_replay = self.may_replay();
         let slow_consumer = self.own_policy(key, options)?;
-        let has_queue = has_backlog
+        let has_queue = has_replay
             || slow_consumer.is_some()
             || wanted.ack != AckMode::Auto
             || self.router.kind(destination) == Kind::TemporaryTopic;
         let own_queue = has_queue.then(|| self.home.create(destination, QueueKind::Private));
         // Frames that were encoded before belong to those who were members before.
-        self.hand_out();
+        self.distribute();
         let queues = self.queues_everywhere();
         let who = (key, wanted.id, wanted.ack);
-        let (found, change) = match self.router.subscribe(destination, who, dialect, own_queue, queues) {
+        let (found, change) = match self.router.subscribe(destination, who, wire_format, own_queue, queues) {
             Ok(done) => done,
             Err(error) => {
                 own_queue.into_iter().for_each(|queue| self.home.delete(queue));
@@ -197,29 +197,28 @@ impl Shard {
         self.list_subscription(key, wanted.name(), found.index);
         if let Some(queue) = own_queue {
             let mut credit =
-                self.add_receiver(key, found, wanted, options, Feed::One(self.id()), Some(queue));
-            if let Some(receiver) = self.router.receiver_mut(found.index) {
-                receiver.slow_consumer = slow_consumer;
+                self.add_consumer_state(key, found, wanted, options, Feed::One(self.id()), Some(queue));
+            if let Some(consumer_state) = self.router.consumer_state_mut(found.index) {
+                consumer_state.slow_consumer = slow_consumer;
             }
-            if let Some(receiver) = self.router.receiver_mut(found.index).filter(|_| has_backlog) {
+            if let Some(consumer_state) = self.router.consumer_state_mut(found.index).filter(|_| has_replay) {
                 // What it starts from stands before its RECEIPT, so bytes do not hold it back.
                 let lent = if wanted.ack == AckMode::Auto { Credit::UNLIMITED - credit.bytes } else { 0 };
                 credit.bytes += lent;
-                receiver.catching_up =
-                    Some(CatchingUp { waiting: others + 1, asked: 0, wanting: 0, told: 0, bytes_lent: lent });
+                consumer_state.initial_replay = Some(InitialReplay::new(others + 1, lent));
                 self.home.hold_live_back(queue);
             }
             self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit);
         }
         // Where nobody waits for the answer, the news is enough, and only the first subscription is news. A RECEIPT
         // asks everybody even so: the news of an earlier subscription may still be on its way.
-        let newcomer = Newcomer { key: found, without: dialect.without };
-        let backlog = has_backlog.then_some(newcomer);
+        let newcomer = Newcomer { key: found, without: wire_format.without };
+        let backlog = has_replay.then_some(newcomer);
         // While it catches up its own shard's answer is not at hand either.
-        let own = if has_backlog { 0 } else { self.id().bit() };
+        let own = if has_replay { 0 } else { self.id().bit() };
         let to = receipt.map(|_| self.ask(key, receipt, self.all_shards() & !own));
-        if has_backlog {
-            self.await_backlog(destination, self.id(), newcomer, to.map(AnswerTo::asker));
+        if has_replay {
+            self.await_replay(destination, self.id(), newcomer, to.map(AnswerTo::requester));
         }
         if others > 0 && (to.is_some() || change == InterestChange::Changed || backlog.is_some()) {
             self.tell_interest(destination, to, backlog);
@@ -291,19 +290,19 @@ impl Shard {
         };
         let found = self.router.subscribe_queue(key, wanted.name(), wanted.ack);
         self.list_subscription(key, wanted.name(), found.index);
-        let credit = self.add_receiver(key, found, wanted, options, feed, None);
+        let credit = self.add_consumer_state(key, found, wanted, options, feed, None);
         let subscriber = Subscriber { shard: self.id(), key: found };
         let to = self.ask(key, receipt, shards);
         match (feed, source) {
             (Feed::One(home), source) => {
                 let offender = crate::shard::describe(wanted.frame);
-                let attach = Attach { subscriber, source, credit, asker: to.asker(), offender };
+                let attach = Attach { subscriber, source, credit, requester: to.requester(), offender };
                 self.tell(home, QueueMail::Attach(Box::new(attach)));
             }
             (Feed::All, Source::Pattern(pattern)) => self.tell_everyone(|| {
                 let (source, offender) = (Source::Pattern(pattern.clone()), Offender::default()); // it is not refused
-                let asker = to.asker();
-                QueueMail::Attach(Box::new(Attach { subscriber, source, credit, asker, offender }))
+                let requester = to.requester();
+                QueueMail::Attach(Box::new(Attach { subscriber, source, credit, requester, offender }))
             }),
             (Feed::All, _) => {}
         }
@@ -311,7 +310,7 @@ impl Shard {
     }
 
     /// Gives a subscription what it needs as a consumer. Returns its credit at the home of its one queue.
-    fn add_receiver(
+    fn add_consumer_state(
         &mut self,
         key: ConnKey,
         subscription: SubscriptionKey,
@@ -320,9 +319,9 @@ impl Shard {
         feed: Feed,
         own_queue: Option<QueueKey>,
     ) -> Credit {
-        let Some(dialect) = self.dialect(key) else { return Credit::default() };
+        let Some(wire_format) = self.wire_format(key) else { return Credit::default() };
         let mut prefix = Vec::new();
-        encode::message_prefix(&mut prefix, wanted.id, dialect.version);
+        encode::message_prefix(&mut prefix, wanted.id, wire_format.version);
         let messages = match (wanted.ack, options.prefetch.unwrap_or(self.config.prefetch)) {
             (AckMode::Auto, _) | (_, 0) => Credit::UNLIMITED,
             (_, prefetch) => i64::from(prefetch),
@@ -330,36 +329,36 @@ impl Shard {
         let window = options.window_bytes.filter(|_| wanted.ack != AckMode::Auto);
         let bytes = window.map_or(WINDOW_BYTES, |bytes| i64::try_from(bytes).unwrap_or(Credit::UNLIMITED));
         let mut credit = Credit { messages, bytes };
-        let lending = (feed == Feed::All).then(|| {
-            let all = if wanted.ack == AckMode::Auto { LENT_MESSAGES } else { messages };
+        let shared_credit = (feed == Feed::All).then(|| {
+            let all = if wanted.ack == AckMode::Auto { SHARED_MESSAGES } else { messages };
             let homes = self.shared_len() as i64;
             // Each home may exceed its part by one message, as one home may exceed the whole.
             let part_min = if window.is_some() { 1 } else { WINDOW_PART_MIN.min(bytes) };
             credit = Credit { messages: all / homes, bytes: (bytes / homes).max(part_min) };
-            Lending { available: all % homes, ..Lending::default() }
+            SharedCredit { available: all % homes, ..SharedCredit::default() }
         });
         let is_topic = self.router.kind(wanted.destination) == Kind::Topic;
         let durable = options.durable.as_ref().filter(|_| is_topic);
-        let receiver = Receiver {
+        let consumer_state = ConsumerState {
             destination: wanted.destination.into(),
             feed,
             own_queue,
             durable: durable.map(|durable| self.durable_name(key, &durable.name)),
-            dialect,
+            wire_format,
             prefix: prefix.into(),
             number: self.router.number_floor(),
             unacked: Unacked::default(),
             bytes_on_ack: window.is_some(),
-            lending,
+            shared_credit,
             deliveries_max: options.max_deliveries.unwrap_or(u32::MAX),
             delay_ms: options.redelivery_delay.map_or(0, |delay| delay.as_millis() as u64),
             slow_consumer: None,
             armed: false,
-            catching_up: None,
-            _weight: Weight::of::<Receiver>(),
+            initial_replay: None,
+            _weight: Weight::of::<ConsumerState>(),
         };
         if let Some(found) = self.router.subscription_mut(subscription) {
-            found.receiver = Some(Box::new(receiver));
+            found.consumer_state = Some(Box::new(consumer_state));
         }
         credit
     }

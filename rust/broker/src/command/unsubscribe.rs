@@ -27,7 +27,7 @@ impl Shard {
         let index = given.and_then(|name| {
             self.find_subscription(key, name).or_else(|| self.find_by_destination(key, name))
         });
-        let held = index.and_then(|index| Some(self.router.receiver_mut(index)?.durable.clone()));
+        let held = index.and_then(|index| Some(self.router.consumer_state_mut(index)?.durable.clone()));
         let asked = match (durable, held) {
             (None, _) => None,
             // The headers of a durable subscription change nothing for another one.
@@ -50,9 +50,9 @@ impl Shard {
             return Ok(());
         };
         let home = self.router.home(&name);
-        let asker = self.ask(key, receipt, home.bit()).asker();
+        let requester = self.ask(key, receipt, home.bit()).requester();
         let offender: Offender = crate::shard::describe(frame);
-        self.tell(home, QueueMail::EndDurable(name, asker, Box::new(offender)));
+        self.tell(home, QueueMail::EndDurable(name, requester, Box::new(offender)));
         Ok(())
     }
 
@@ -61,8 +61,8 @@ impl Shard {
         let conn = self.conns.get(key)?;
         self.budget.visit(conn.subscriptions.len());
         let holds = |at: &SubscriptionIndex| {
-            let receiver = self.router.subscriptions[*at as usize].receiver.as_deref();
-            receiver.is_some_and(|receiver| receiver.durable.as_deref() == Some(durable))
+            let consumer_state = self.router.subscriptions[*at as usize].consumer_state.as_deref();
+            consumer_state.is_some_and(|consumer_state| consumer_state.durable.as_deref() == Some(durable))
         };
         conn.subscriptions.iter().copied().find(|at| holds(at))
     }
@@ -95,9 +95,9 @@ impl Shard {
         self.budget.visit(conn.subscriptions.len());
         let named = |at: &SubscriptionIndex| {
             let found = &self.router.subscriptions[*at as usize];
-            match (&found.receiver, found.entry()) {
-                (Some(receiver), _) => *receiver.destination == *name,
-                (None, entry) => entry.is_some_and(|entry| self.router.entry_name(entry) == name),
+            match (&found.consumer_state, found.filter_index()) {
+                (Some(consumer_state), _) => *consumer_state.destination == *name,
+                (None, filter) => filter.is_some_and(|filter| self.router.filter_name(filter) == name),
             }
         };
         conn.subscriptions.iter().copied().find(|at| named(at))

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Config;
-use super::table::{Landed, Setting, settings};
+use super::table::{Availability, Setting, settings};
 use super::value::{Field, Kind, alternatives};
 
 /// Why a setting was refused, as one line for the operator.
@@ -158,7 +158,7 @@ fn apply(setting: &Setting, given: &Given, config: &mut Config) -> Result<(), Co
         let (key, value, source) = (setting.key, quoted(&given.value), &given.source);
         Err(ConfigError::new(format!("setting '{key}' (value {value}, {source}): {why}")))
     };
-    if setting.landed == Landed::Only(&[]) {
+    if setting.availability == Availability::Only(&[]) {
         return refuse("not built yet in this version; remove it");
     }
     let text = given.value.trim();
@@ -169,11 +169,11 @@ fn apply(setting: &Setting, given: &Given, config: &mut Config) -> Result<(), Co
     if !valid {
         return refuse(&format!("must be {}", setting.kind.allowed()));
     }
-    match setting.landed {
-        Landed::Only(taken) if !is_one_of(taken, &setting.kind, text) => {
+    match setting.availability {
+        Availability::Only(taken) if !is_one_of(taken, &setting.kind, text) => {
             refuse(&format!("not built yet in this version; only {} is", alternatives(taken)))
         }
-        Landed::Only(_) | Landed::Yes => Ok(()),
+        Availability::Only(_) | Availability::Yes => Ok(()),
     }
 }
 

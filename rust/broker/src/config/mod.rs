@@ -15,7 +15,7 @@ use crate::log::Level;
 pub use file::{parse_file, parse_stompserver_yaml, parse_toml};
 pub use load::{ConfigError, Effective, Given, load, needing_restart, reloaded};
 pub use system::{avoid_huge_pages, descriptor_limit, raise_descriptor_limit};
-pub use table::{Landed, Setting, settings};
+pub use table::{Availability, Setting, settings};
 pub use value::{Kind, Unit};
 
 pub(crate) use load::quoted;

@@ -5,7 +5,7 @@ use super::{Config, system};
 
 /// How far the feature behind a setting is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Landed {
+pub enum Availability {
     /// It works.
     Yes,
     /// Only these values are taken, for they ask for what happens anyway; any other is refused by name.
@@ -30,7 +30,7 @@ pub struct Setting {
     /// Whether a reload (SIGHUP) applies it to the running broker.
     pub reloadable: bool,
     /// How far its feature is built.
-    pub landed: Landed,
+    pub availability: Availability,
     /// The field of `Config` it fills; `None` where it never reaches the broker.
     pub(super) field: Option<fn(&mut Config) -> &mut dyn Field>,
 }
@@ -46,7 +46,7 @@ impl Setting {
         self
     }
     const fn only(mut self, taken: &'static [&'static str]) -> Setting {
-        self.landed = Landed::Only(taken);
+        self.availability = Availability::Only(taken);
         self
     }
     const fn fills(mut self, field: fn(&mut Config) -> &mut dyn Field) -> Setting {
@@ -90,7 +90,7 @@ const fn setting(
         default,
         doc,
         reloadable: true,
-        landed: Landed::Yes,
+        availability: Availability::Yes,
         field: None,
     }
 }

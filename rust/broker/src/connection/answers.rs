@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::ids::ShardId;
-use crate::queue::parts::Progress;
+use crate::queue::types::Progress;
 
 /// What a connection is told once everything before it was.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use stompica_proto::{Decoder, session::Session};
 use crate::connection::answers::Answers;
 use crate::connection::arrival::Arrival;
 use crate::connection::deferred::Deferred;
-use crate::connection::flight::Flight;
 use crate::connection::outbox::Outbox;
+use crate::connection::pending_writes::PendingWrites;
 use crate::connection::pulse::Pulse;
 use crate::connection::temporary::Temporary;
 use crate::connection::transaction::{Committing, Transactions};
@@ -123,7 +123,7 @@ pub struct Conn {
     /// The poll told of a hang-up: a short read does not mean that nothing more is to be read.
     pub read_to_end: bool,
     /// `input` may hold whole frames: the turn ended, or a SEND was parked, before they were looked at.
-    pub backlog: bool,
+    pub has_unparsed: bool,
     /// The frame in front of `input` was logged already, and waits.
     pub is_logged: bool,
     /// The peer has shut its write side, or sent Close.
@@ -172,7 +172,7 @@ pub struct Conn {
     /// A COMMIT that goes on over several turns, or waits for the homes of its queues.
     pub committing: Option<Committing>,
     /// What it has of queues.
-    pub flight: Option<Box<Flight>>,
+    pub pending_writes: Option<Box<PendingWrites>>,
     /// Other shards that were asked for something without a RECEIPT: each may still refuse it.
     pub sent_to: u64,
     /// Login and client-id, within which the names of durable subscriptions count.
@@ -191,7 +191,8 @@ impl Conn {
     /// Whether deliveries are about to be acknowledged by what it has said already.
     #[must_use]
     pub fn is_acknowledging(&self) -> bool {
-        self.committing.is_some() || self.flight.as_ref().is_some_and(|flight| flight.is_acknowledging)
+        self.committing.is_some()
+            || self.pending_writes.as_ref().is_some_and(|pending_writes| pending_writes.is_acknowledging)
     }
 
     /// A connection that was just accepted.
@@ -213,7 +214,7 @@ impl Conn {
             flush: Flush::Idle,
             undrained: false,
             read_to_end: false,
-            backlog: false,
+            has_unparsed: false,
             is_logged: false,
             eof: false,
             refused,
@@ -238,7 +239,7 @@ impl Conn {
             pulls: None,
             transactions: None,
             committing: None,
-            flight: None,
+            pending_writes: None,
             sent_to: 0,
             scope: None,
             temporary: None,
@@ -304,14 +305,15 @@ impl Conn {
     /// Memory of bytes that were received and not consumed, or wait for COMMIT, and of answers that wait.
     #[must_use]
     pub fn input_bytes(&self) -> usize {
-        let flight = self.flight.as_ref().map_or(0, |flight| flight.held_bytes());
+        let pending_writes =
+            self.pending_writes.as_ref().map_or(0, |pending_writes| pending_writes.held_bytes());
         let commit = match &self.committing {
             Some(Committing::Deciding(commit)) => commit.plan.held_bytes(),
             _ => 0,
         };
         self.kept_bytes()
             + commit
-            + flight
+            + pending_writes
             + self.answers.bytes()
             + self.transactions.as_ref().map_or(0, |open| open.held_bytes())
     }

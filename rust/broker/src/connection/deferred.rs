@@ -10,7 +10,7 @@ use crate::collections::paged_deque::PagedDeque;
 use crate::ids::ShardId;
 use crate::ids::SubscriptionKey;
 use crate::message::chunk::ChunkId;
-use crate::queue::parts::Delivery;
+use crate::queue::types::Delivery;
 use crate::router::fan_out::FanOutKey;
 
 /// One of them.
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::collections::keyed::Key;
     use crate::ids::Subscriber;
-    use crate::message::Stored;
+    use crate::message::OwnedMessage;
 
     fn key(index: u32) -> Key {
         Key { index, generation: 0 }
@@ -162,7 +162,7 @@ mod tests {
         let message =
             Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"" };
         let subscriber = Subscriber { shard: ShardId(0), key: key(subscription) };
-        let (queue, consumer, stored) = (key(0), key(0), Stored::new(&message));
+        let (queue, consumer, stored) = (key(0), key(0), OwnedMessage::new(&message));
         Waiting::Queued(Box::new((ShardId(0), Delivery { subscriber, queue, consumer, stored })))
     }
 

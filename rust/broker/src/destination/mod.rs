@@ -64,7 +64,7 @@ impl Kind {
 
     /// Whether clients only read from it: the broker alone writes there.
     #[must_use]
-    pub fn is_broker_s(self) -> bool {
+    pub fn is_reserved(self) -> bool {
         matches!(self, Kind::Monitor | Kind::Diagnostics)
     }
 }

@@ -18,7 +18,7 @@ use super::{Pattern, Tail, is_star, matches_tail, separator};
 use crate::collections::paged::Paged;
 
 /// What a pattern stands for in the router: an index of its entry.
-pub type EntryIndex = u32;
+pub type FilterIndex = u32;
 
 /// No node.
 const NONE: u32 = u32::MAX;
@@ -41,7 +41,7 @@ struct Node {
 #[derive(Clone, Copy, Debug)]
 struct End {
     tail: Tail,
-    entry: EntryIndex,
+    filter: FilterIndex,
 }
 
 impl Node {
@@ -125,7 +125,7 @@ pub struct Tree {
     nodes: Paged<Node>,
     root: u32,
     /// The place of each pattern among the ends of its node.
-    places: HashMap<EntryIndex, u32, foldhash::fast::RandomState>,
+    places: HashMap<FilterIndex, u32, foldhash::fast::RandomState>,
     /// Bytes that nodes have on the heap.
     heap_bytes: usize,
     /// Scratch of [`Tree::matching`]: nodes to look at, and how much of the name is behind them.
@@ -142,7 +142,7 @@ impl Default for Tree {
 
 impl Tree {
     /// Adds a pattern that is not in the tree.
-    pub fn insert(&mut self, pattern: &Pattern<'_>, entry: EntryIndex) {
+    pub fn insert(&mut self, pattern: &Pattern<'_>, filter: FilterIndex) {
         let mut at = self.root;
         for step in steps_of(pattern) {
             at = match step {
@@ -150,21 +150,21 @@ impl Tree {
                 Step::Star(place) => self.descend_star(at, place),
             };
         }
-        self.change(at, |node| node.ends.push(End { tail: pattern.tail, entry }));
-        self.places.insert(entry, self.nodes[at as usize].ends.len() as u32 - 1);
+        self.change(at, |node| node.ends.push(End { tail: pattern.tail, filter }));
+        self.places.insert(filter, self.nodes[at as usize].ends.len() as u32 - 1);
     }
 
     /// Removes a pattern, and the nodes that only it needed.
-    pub fn remove(&mut self, pattern: &Pattern<'_>, entry: EntryIndex) {
+    pub fn remove(&mut self, pattern: &Pattern<'_>, filter: FilterIndex) {
         let Some(mut path) = self.path(pattern) else { return };
         let Some(end) = path.pop() else { return };
-        let Some(place) = self.places.remove(&entry) else { return };
+        let Some(place) = self.places.remove(&filter) else { return };
         self.change(end, |node| {
             node.ends.swap_remove(place as usize);
             tighten(&mut node.ends);
         });
         if let Some(moved) = self.nodes[end as usize].ends.get(place as usize) {
-            self.places.insert(moved.entry, place);
+            self.places.insert(moved.filter, place);
         }
         let mut left = end;
         while self.nodes[left as usize].is_unused()
@@ -177,7 +177,7 @@ impl Tree {
     }
 
     /// Appends to `found` the entries whose pattern matches `name`. Returns how many steps that took.
-    pub fn matching(&mut self, name: &[u8], found: &mut Vec<EntryIndex>) -> usize {
+    pub fn matching(&mut self, name: &[u8], found: &mut Vec<FilterIndex>) -> usize {
         let mut steps = 0;
         self.ways.clear();
         self.ways.push((self.root, 0));
@@ -186,7 +186,7 @@ impl Tree {
             steps += 1 + node.label.len() / STEP_BYTES;
             let Some(rest) = name[passed as usize..].strip_prefix(&*node.label) else { continue };
             steps += node.ends.len();
-            found.extend(node.ends.iter().filter(|end| allows(end.tail, rest)).map(|end| end.entry));
+            found.extend(node.ends.iter().filter(|end| allows(end.tail, rest)).map(|end| end.filter));
             let Some(&first) = rest.first() else { continue };
             let passed = name.len() - rest.len();
             if let Some(child) = node.child(first) {

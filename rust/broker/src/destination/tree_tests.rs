@@ -58,8 +58,8 @@ proptest! {
         let mut live: Vec<(u32, Pattern<'_>)> = Vec::new();
         for (at, (text, remove, pick)) in steps.iter().enumerate() {
             if *remove && !live.is_empty() {
-                let (entry, pattern) = live.swap_remove(pick.index(live.len()));
-                tree.remove(&pattern, entry);
+                let (filter, pattern) = live.swap_remove(pick.index(live.len()));
+                tree.remove(&pattern, filter);
             } else if let Some(pattern) = parse(text, wildcards, compat) {
                 tree.insert(&pattern, at as u32);
                 live.push((at as u32, pattern));
@@ -68,13 +68,13 @@ proptest! {
                 let mut found = Vec::new();
                 tree.matching(name.as_bytes(), &mut found);
                 let scanned = live.iter().filter(|(_, pattern)| pattern.matches(name.as_bytes()));
-                let scanned = scanned.map(|(entry, _)| *entry).collect();
+                let scanned = scanned.map(|(filter, _)| *filter).collect();
                 prop_assert_eq!(sorted(found), sorted(scanned), "name {}", name);
             }
             prop_assert!(tree.node_count() <= 1 + 6 * live.len().max(1), "{} nodes", tree.node_count());
         }
-        for (entry, pattern) in &live {
-            tree.remove(pattern, *entry);
+        for (filter, pattern) in &live {
+            tree.remove(pattern, *filter);
         }
         prop_assert_eq!((tree.node_count(), tree.heap_bytes), (1, 0), "an empty tree keeps its root only");
         prop_assert!(tree.places.is_empty());
@@ -82,9 +82,9 @@ proptest! {
 }
 
 fn insert_all(tree: &mut Tree, patterns: &[String]) {
-    for (entry, text) in patterns.iter().enumerate() {
+    for (filter, text) in patterns.iter().enumerate() {
         let pattern = parse(text, Wildcards::Ancestor, Compat::None).expect("a pattern");
-        tree.insert(&pattern, entry as u32);
+        tree.insert(&pattern, filter as u32);
     }
 }
 
@@ -160,11 +160,11 @@ fn patterns_that_mean_the_same_go_one_by_one() {
     let patterns: Vec<Pattern<'_>> =
         texts.iter().filter_map(|text| parse(text, Wildcards::Ancestor, Compat::Stompica)).collect();
     let mut tree = Tree::default();
-    for (entry, pattern) in patterns.iter().enumerate() {
-        tree.insert(pattern, entry as u32);
+    for (filter, pattern) in patterns.iter().enumerate() {
+        tree.insert(pattern, filter as u32);
     }
-    for (entry, pattern) in patterns.iter().enumerate().filter(|(entry, _)| entry % 3 != 0) {
-        tree.remove(pattern, entry as u32);
+    for (filter, pattern) in patterns.iter().enumerate().filter(|(filter, _)| filter % 3 != 0) {
+        tree.remove(pattern, filter as u32);
     }
     let mut found = Vec::new();
     tree.matching(b"/q/x", &mut found);

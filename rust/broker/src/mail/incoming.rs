@@ -102,7 +102,7 @@ mod tests {
 
     fn number(next: Option<Next>) -> Option<u8> {
         match next? {
-            Next::Mail(Mail::Room(shard)) => Some(shard.0),
+            Next::Mail(Mail::Uncongested(shard)) => Some(shard.0),
             _ => None,
         }
     }
@@ -112,11 +112,11 @@ mod tests {
         let poll = Poll::new().expect("a poll");
         let mailbox = mailbox(&poll);
         let mut incoming = Incoming::default();
-        mailbox.post(&mut vec![Mail::Room(ShardId(1)), Mail::Room(ShardId(2))]);
+        mailbox.post(&mut vec![Mail::Uncongested(ShardId(1)), Mail::Uncongested(ShardId(2))]);
         incoming.refill(&mailbox, 5);
         assert_eq!(number(incoming.next()), Some(1));
         assert!(!incoming.has_read_behind(0) && incoming.has_work());
-        mailbox.post(&mut vec![Mail::Room(ShardId(3))]);
+        mailbox.post(&mut vec![Mail::Uncongested(ShardId(3))]);
         incoming.refill(&mailbox, 6);
         assert_eq!((incoming.round(), number(incoming.next())), ((1, 5), Some(2)));
         assert!(incoming.has_read_behind(0) && !incoming.has_read_behind(1));

@@ -1,7 +1,7 @@
 //! The only door between shards: batches of messages and notes, one wake-up per batch.
 //!
 //! A mailbox never blocks and never fails. It is bounded by its senders: a shard that sees a mailbox over its mark
-//! stops taking SENDs for that shard until the owner says that it is under half again ([`Mail::Room`]). Deliveries of
+//! stops taking SENDs for that shard until the owner says that it is under half again ([`Mail::Uncongested`]). Deliveries of
 //! queues have a mark of their own, so that other mail is never far behind them ([`Mail::ReadsOn`]), and so have messages
 //! that very many want at the owner's ([`Mail::RoutesOn`]).
 
@@ -14,14 +14,14 @@ use mio::Waker;
 use mio::net::TcpStream;
 use stompica_proto::encode::Message;
 
-use crate::asker::Asker;
 use crate::broker::ConnectionInfo;
 use crate::config::Config;
 use crate::ids::ShardId;
 use crate::queue::mail::QueueMail;
 use crate::queue::replay::Newcomer;
 use crate::report::Query;
-use crate::report::part::Part;
+use crate::report::types::Report;
+use crate::requester::Requester;
 use crate::router::Holdup;
 use crate::text::Text;
 
@@ -54,7 +54,7 @@ pub enum Mail {
         /// Whether there is a subscription.
         interested: bool,
         /// Whose RECEIPT waits for this.
-        reply: Option<Asker>,
+        reply: Option<Requester>,
         /// The new subscription, if it is to get stale and retained messages.
         backlog: Option<Newcomer>,
     },
@@ -72,7 +72,7 @@ pub enum Mail {
         full: bool,
     },
     /// The mailbox of `from` is under half of its mark again.
-    Room(ShardId),
+    Uncongested(ShardId),
     /// This shard has read half of the deliveries that homes may post to it ahead.
     ReadsOn(ShardId),
     /// This shard has routed half of the wide messages that others may mail to it ahead.
@@ -99,7 +99,7 @@ pub enum Mail {
     /// Report every connection.
     Connections(Sender<Vec<ConnectionInfo>>),
     /// Answer a query of diagnostics, for this shard's part.
-    Diagnose(Query, Sender<Part>),
+    Diagnose(Query, Sender<Report>),
     /// Panic, to see what becomes of the others.
     #[cfg(test)]
     Panic,
@@ -263,8 +263,8 @@ impl Batch {
             self.bytes
                 .reserve_exact(message.body.len() + message.headers.len() + message.destination.len() + 64);
         }
-        for part in [message.destination, message.id, message.headers, message.body] {
-            self.bytes.extend_from_slice(part);
+        for report in [message.destination, message.id, message.headers, message.body] {
+            self.bytes.extend_from_slice(report);
         }
     }
 
@@ -292,15 +292,15 @@ impl Batch {
         let offset = self.items.get(from..)?.iter().position(|item| item.shards & shard.bit() != 0)?;
         let item = &self.items[from + offset];
         let mut rest = &self.bytes[item.start..];
-        let mut part = |len: u32| {
-            let (part, behind) = rest.split_at(len as usize);
+        let mut report = |len: u32| {
+            let (report, behind) = rest.split_at(len as usize);
             rest = behind;
-            part
+            report
         };
-        let destination = part(item.destination_len);
-        let id = part(item.id_len);
-        let headers = part(item.headers_len);
-        let body = part(item.body_len);
+        let destination = report(item.destination_len);
+        let id = report(item.id_len);
+        let headers = report(item.headers_len);
+        let body = report(item.body_len);
         Some((
             Message { destination, id, sender: item.sender, headers, plain: item.plain, body },
             from + offset + 1,

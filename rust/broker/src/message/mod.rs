@@ -67,7 +67,7 @@ impl Payload {
 
 /// One message at rest.
 #[derive(Debug)]
-pub struct Stored {
+pub struct OwnedMessage {
     payload: Payload,
     destination_len: u32,
     headers_len: u32,
@@ -95,13 +95,13 @@ pub struct Stored {
     pub refused_by: Option<Key>,
 }
 
-impl Drop for Stored {
+impl Drop for OwnedMessage {
     fn drop(&mut self) {
         HELD.set(HELD.get() - self.cost());
     }
 }
 
-impl Stored {
+impl OwnedMessage {
     /// A copy of a message.
     #[must_use]
     pub fn new(message: &Message<'_>) -> Self {
@@ -110,7 +110,7 @@ impl Stored {
         for part in parts {
             bytes.extend_from_slice(part);
         }
-        let stored = Stored {
+        let stored = OwnedMessage {
             payload: Payload::Own(bytes.into_boxed_slice()),
             destination_len: message.destination.len() as u32,
             headers_len: message.headers.len() as u32,
@@ -134,7 +134,7 @@ impl Stored {
     /// A copy of a message whose sender asked for this.
     #[must_use]
     pub fn with_options(message: &Message<'_>, options: &SendOptions) -> Self {
-        let mut stored = Stored::new(message);
+        let mut stored = OwnedMessage::new(message);
         stored.expires_ms = options.expires_ms;
         stored.persistent = options.persistent;
         stored.grouped = options.grouped;
@@ -148,23 +148,23 @@ impl Stored {
             Payload::Own(bytes) => bytes.len(),
             Payload::Shared(_) => 0,
         };
-        (own + size_of::<Stored>() + 16) as i64
+        (own + size_of::<OwnedMessage>() + 16) as i64
     }
 
     /// The same message once more. From now on both share its bytes.
     #[must_use]
-    pub fn share(&mut self) -> Stored {
+    pub fn share(&mut self) -> OwnedMessage {
         if let Payload::Own(bytes) = &mut self.payload {
             // What was counted as a part of this message now counts by itself.
             self.payload = Payload::Shared(Arc::new(Shared(std::mem::take(bytes))));
         }
-        self.copy().unwrap_or_else(|| Stored::new(&self.message()))
+        self.copy().unwrap_or_else(|| OwnedMessage::new(&self.message()))
     }
 
     /// A copy that shares the bytes, if they are shared already.
-    fn copy(&self) -> Option<Stored> {
+    fn copy(&self) -> Option<OwnedMessage> {
         let Payload::Shared(shared) = &self.payload else { return None };
-        let copy = Stored { payload: Payload::Shared(Arc::clone(shared)), ..*self };
+        let copy = OwnedMessage { payload: Payload::Shared(Arc::clone(shared)), ..*self };
         HELD.set(HELD.get() + copy.cost());
         Some(copy)
     }
@@ -198,17 +198,17 @@ impl Stored {
 
     /// A copy with `retained:true` in front of its headers, for a new subscription.
     #[must_use]
-    pub fn as_retained(&self) -> Stored {
+    pub fn as_retained(&self) -> OwnedMessage {
         let message = self.message();
         let headers = [b"retained:true\n", message.headers].concat();
-        let mut copy = Stored::new(&Message { headers: &headers, ..message });
+        let mut copy = OwnedMessage::new(&Message { headers: &headers, ..message });
         copy.expires_ms = self.expires_ms;
         copy
     }
 
     /// The same message for its dead-letter queue; `None` if it came from one.
     #[must_use]
-    pub fn as_dead_letter(&self, reason: &str) -> Option<Stored> {
+    pub fn as_dead_letter(&self, reason: &str) -> Option<OwnedMessage> {
         let message = self.message();
         if message.destination.starts_with(DEAD_LETTERS) {
             return None;
@@ -220,7 +220,8 @@ impl Stored {
         escape_into(&mut headers, own, Version::V1_2);
         headers.extend_from_slice(format!("\ndelivery-count:{}\n", self.deliveries).as_bytes());
         headers.extend_from_slice(message.headers);
-        let mut dead = Stored::new(&Message { destination: &destination, headers: &headers, ..message });
+        let mut dead =
+            OwnedMessage::new(&Message { destination: &destination, headers: &headers, ..message });
         dead.persistent = self.persistent;
         Some(dead)
     }
@@ -240,7 +241,7 @@ mod tests {
     #[test]
     fn a_copy_reads_as_the_message_did_and_is_counted_while_it_lives() {
         let before = held_bytes();
-        let stored = Stored::new(&message(b"/queue/a", b"x:1\n"));
+        let stored = OwnedMessage::new(&message(b"/queue/a", b"x:1\n"));
         let read = stored.message();
         assert_eq!(
             (read.destination, read.id, read.headers, read.body),
@@ -258,7 +259,7 @@ mod tests {
             (b"/topic/a", b"/queue/dlq/topic/a"),
             (b"#jobs", b"/queue/dlq/#jobs"),
         ] {
-            let mut stored = Stored::new(&message(own, b"x:1\n"));
+            let mut stored = OwnedMessage::new(&message(own, b"x:1\n"));
             stored.deliveries = 3;
             let dead = stored.as_dead_letter("max-deliveries").expect("not dead yet");
             assert_eq!(dead.destination(), expected);

@@ -4,7 +4,7 @@ use std::hash::BuildHasher as _;
 
 use super::QueueKind;
 use super::home::Home;
-use super::parts::{Consumed, Consumer, Credit, FIRST_SEQ, Queue, Taker};
+use super::types::{Consumed, Consumer, Credit, FIRST_SEQ, Queue, Taker};
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
 
 /// Lists of consumers are rid of those that left once they are this much longer than they need to be.

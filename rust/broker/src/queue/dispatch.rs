@@ -2,7 +2,7 @@
 
 use super::consumers::STALE_MAX;
 use super::home::Home;
-use super::parts::{Consumed, Credit, Delivery, Effect, Queue, Taker};
+use super::types::{Consumed, Credit, Delivery, Effect, Queue, Taker};
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
 
 /// Visits after which a call looks at nothing more.
@@ -37,11 +37,11 @@ impl Home {
     /// Remembers that a queue may have something to deliver.
     pub(super) fn touch(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key)
-            && !queue.touched
+            && !queue.is_ready
             && queue.pending.has_next()
         {
-            queue.touched = true;
-            self.touched.push_back(key);
+            queue.is_ready = true;
+            self.ready_queues.push_back(key);
         }
     }
 
@@ -55,12 +55,12 @@ impl Home {
             // First, so that a message that one consumer refused finds another one.
             if let Some(pattern) = self.unserved.pop_front() {
                 self.serve_starved(pattern);
-            } else if let Some(consumer) = self.room.next(!self.touched.is_empty()) {
+            } else if let Some(consumer) = self.congestion.next(!self.ready_queues.is_empty()) {
                 self.come_back(consumer);
                 continue;
-            } else if let Some(queue) = self.touched.pop_front() {
+            } else if let Some(queue) = self.ready_queues.pop_front() {
                 // So that each has its turn soon, however many there are.
-                let portion = (ROUND_DELIVERIES / (self.touched.len() + 1)).clamp(1, left);
+                let portion = (ROUND_DELIVERIES / (self.ready_queues.len() + 1)).clamp(1, left);
                 let mut portion_left = portion;
                 self.dispatch_queue(queue, &mut portion_left);
                 left -= portion - portion_left;
@@ -77,8 +77,8 @@ impl Home {
     /// Delivers all that one queue can deliver, at once. If it was touched just now, that is done with: messages that
     /// come one by one to many queues without credit would otherwise be looked at once more each, ahead of others.
     pub fn dispatch_at_once(&mut self, key: QueueKey) {
-        if self.touched.back() == Some(&key) {
-            self.touched.pop_back();
+        if self.ready_queues.back() == Some(&key) {
+            self.ready_queues.pop_back();
         }
         let mut left = usize::MAX;
         self.dispatch_queue(key, &mut left);
@@ -87,7 +87,7 @@ impl Home {
     /// Delivers what one queue has, up to `left`.
     fn dispatch_queue(&mut self, key: QueueKey, left: &mut usize) {
         let Some(queue) = self.queues.get_mut(key) else { return };
-        queue.touched = false;
+        queue.is_ready = false;
         if queue.patterns_as_of != self.patterns.generation {
             self.match_patterns(key);
         }
@@ -149,11 +149,11 @@ impl Home {
     fn ask_one(&mut self, key: ConsumerKey, avoid: Option<ConsumerKey>) -> Asked {
         let Some(consumer) = self.consumers.get_mut(key) else { return Asked::Gone };
         if !consumer.credit.is_left() {
-            consumer.starved = true;
+            consumer.out_of_credit = true;
             Asked::Starved
-        } else if self.room.is_closed(consumer.subscriber.shard) {
-            (consumer.starved, consumer.aside) = (true, true);
-            self.room.stand_aside(consumer.subscriber.shard, key);
+        } else if self.congestion.is_closed(consumer.subscriber.shard) {
+            (consumer.out_of_credit, consumer.aside) = (true, true);
+            self.congestion.stand_aside(consumer.subscriber.shard, key);
             Asked::Starved
         } else if Some(key) == avoid {
             Asked::Avoided(key)
@@ -180,16 +180,16 @@ impl Home {
             };
             if !consumer.credit.is_left() {
                 pattern.ring.swap_remove_back(place);
-                consumer.starved = true;
+                consumer.out_of_credit = true;
                 self.visited += 1;
                 if !consumer.wanting && consumer.credit.messages <= 0 {
                     consumer.wanting = true;
-                    self.effects.push(Effect::Want(consumer.subscriber, next));
+                    self.effects.push(Effect::CreditRequest(consumer.subscriber, next));
                 }
-            } else if self.room.is_closed(consumer.subscriber.shard) {
+            } else if self.congestion.is_closed(consumer.subscriber.shard) {
                 pattern.ring.swap_remove_back(place);
-                (consumer.starved, consumer.aside) = (true, true);
-                self.room.stand_aside(consumer.subscriber.shard, next);
+                (consumer.out_of_credit, consumer.aside) = (true, true);
+                self.congestion.stand_aside(consumer.subscriber.shard, next);
                 self.visited += 1;
             } else if Some(next) == avoid {
                 avoided = avoid;
@@ -207,11 +207,11 @@ impl Home {
             (Some(chosen), _) => Asked::Has(chosen),
             (None, Some(avoided)) => Asked::Avoided(avoided),
             (None, None) => {
-                if pattern.starved.len() > STALE_MAX + 2 * self.queues.len() {
+                if pattern.out_of_credit.len() > STALE_MAX + 2 * self.queues.len() {
                     let queues = &self.queues;
-                    pattern.starved.retain(|at| queues.get(*at).is_some()); // queues come and go
+                    pattern.out_of_credit.retain(|at| queues.get(*at).is_some()); // queues come and go
                 }
-                pattern.starved.push_back(queue);
+                pattern.out_of_credit.push_back(queue);
                 Asked::Starved
             }
         }
@@ -229,7 +229,7 @@ impl Home {
         consumer.credit.bytes -= size as i64;
         match taker {
             Taker::One(_) if consumer.credit.is_left() => queue.ready.push_back(taker),
-            Taker::One(_) => consumer.starved = true,
+            Taker::One(_) => consumer.out_of_credit = true,
             Taker::Pattern(pattern) => {
                 // As many messages in a row as it has consumers, so that all of a queue's consumers get equally many.
                 let turns = match queue.turns {
@@ -253,7 +253,7 @@ impl Home {
     /// A consumer that was found without credit has some again.
     pub(super) fn rejoin(&mut self, key: ConsumerKey) {
         let Some(consumer) = self.consumers.get_mut(key).filter(|consumer| !consumer.aside) else { return };
-        consumer.starved = false;
+        consumer.out_of_credit = false;
         match consumer.consumed {
             Consumed::Queue(at) => {
                 if let Some(queue) = self.queues.get_mut(at) {
@@ -274,7 +274,7 @@ impl Home {
     pub(super) fn serve_soon(&mut self, key: PatternKey) {
         if let Some(pattern) = self.patterns.get_mut(key)
             && !pattern.unserved
-            && !pattern.starved.is_empty()
+            && !pattern.out_of_credit.is_empty()
         {
             pattern.unserved = true;
             self.unserved.push_back(key);
@@ -287,19 +287,19 @@ impl Home {
         let Some(pattern) = self.patterns.get_mut(key) else { return };
         pattern.unserved = false;
         while !pattern.ring.is_empty()
-            && let Some(starved) = pattern.starved.pop_front()
+            && let Some(out_of_credit) = pattern.out_of_credit.pop_front()
         {
-            let Some(queue) = self.queues.get_mut(starved) else { continue };
+            let Some(queue) = self.queues.get_mut(out_of_credit) else { continue };
             queue.ready.push_back(Taker::Pattern(key));
             self.visited += 1;
             if queue.pending.has_next() {
-                if !pattern.starved.is_empty() {
+                if !pattern.out_of_credit.is_empty() {
                     pattern.unserved = true;
                     self.unserved.push_back(key);
                 }
-                if !queue.touched {
-                    queue.touched = true;
-                    self.touched.push_front(starved);
+                if !queue.is_ready {
+                    queue.is_ready = true;
+                    self.ready_queues.push_front(out_of_credit);
                 }
                 return;
             }
@@ -309,33 +309,33 @@ impl Home {
     /// Whether a queue of a pattern has a message and nobody to give it to.
     fn has_starved(&mut self, key: PatternKey) -> bool {
         let Some(pattern) = self.patterns.get_mut(key) else { return false };
-        while let Some(first) = pattern.starved.front().copied() {
+        while let Some(first) = pattern.out_of_credit.front().copied() {
             match self.queues.get_mut(first) {
                 Some(queue) if queue.pending.has_next() => return true,
                 Some(queue) => queue.ready.push_back(Taker::Pattern(key)),
                 None => {}
             }
-            pattern.starved.pop_front();
+            pattern.out_of_credit.pop_front();
             self.visited += 1;
         }
         false
     }
 
     /// Lends a consumer of a pattern credit.
-    pub fn lend(&mut self, key: ConsumerKey, messages: i64) {
+    pub fn grant(&mut self, key: ConsumerKey, messages: i64) {
         self.add_credit(key, Credit { messages, bytes: 0 });
     }
 
     /// Credit of this consumer is wanted at another home: gives back what is not needed here, now or as soon as it is
     /// not.
-    pub fn reclaim(&mut self, subscriber: Subscriber) {
+    pub fn revoke(&mut self, subscriber: Subscriber) {
         let Some(key) = self.consumer_of(subscriber) else { return };
         if let Some(consumer) = self.consumers.get_mut(key)
             && !consumer.reclaimed
         {
             consumer.reclaimed = true;
             // What it has left when all that may need it now was looked at is not needed.
-            let then = self.looked + (self.touched.len() + self.unserved.len()) as u64;
+            let then = self.looked + (self.ready_queues.len() + self.unserved.len()) as u64;
             self.reclaimed.push_back((then, key));
         }
         self.return_reclaimed();
@@ -364,8 +364,8 @@ impl Home {
             let messages = consumer.credit.messages;
             if messages > 0 {
                 consumer.credit.messages = 0;
-                self.effects.push(Effect::Unused(consumer.subscriber, messages));
-                if consumer.starved {
+                self.effects.push(Effect::CreditReturn(consumer.subscriber, messages));
+                if consumer.out_of_credit {
                     self.rejoin(key); // whoever finds it there without credit asks for more
                 }
             }

@@ -2,29 +2,29 @@
 //!
 //! In a queue's `ready` ring stand its consumers and the patterns that match it; a pattern has a ring of its own
 //! consumers, which all of its queues share; each queue has its own place in it, and so goes round all of them. A
-//! consumer of one queue is either in that queue's ring or `starved`, once it was found without credit, or on a shard
+//! consumer of one queue is either in that queue's ring or `out_of_credit`, once it was found without credit, or on a shard
 //! that has enough to read (`room.rs`); one of a pattern likewise in the pattern's ring. A pattern stands in a queue's
 //! ring, or the queue in the pattern's list of those that found nobody there. Credit that comes back puts a consumer back
 //! into its ring. No delivery searches.
 //!
 //! A consumer of one queue has all its credit at that queue's home. That of a consumer of a pattern is spread over all
-//! homes; one that runs out of it asks for more ([`Effect::Want`]), and others give up what they do not need
-//! ([`Effect::Unused`]), so that `prefetch-count` holds over all homes together.
+//! homes; one that runs out of it asks for more ([`Effect::CreditRequest`]), and others give up what they do not need
+//! ([`Effect::CreditReturn`]), so that `prefetch-count` holds over all homes together.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
 
 use super::QueueKind;
-use super::parts::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue, Refusal, Rules, Taker};
+use super::congestion::Congestion;
 use super::patterns::Patterns;
-use super::room::Room;
 use super::sweep::Sweep;
+use super::types::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue, Refusal, Rules, Taker};
 use crate::collections::keyed::Keyed;
 use crate::collections::spread::{self, Spread};
 use crate::config::Config;
 use crate::ids::NO_RECORD;
 use crate::ids::{ConsumerKey, PatternKey, QueueKey};
-use crate::message::{DEAD_LETTERS, Stored};
+use crate::message::{DEAD_LETTERS, OwnedMessage};
 use crate::store::Store;
 
 /// What a queue occupies beside itself, its name and its messages, about: slot, table of names, ring.
@@ -48,7 +48,7 @@ pub struct Home {
     pub(super) patterns: Patterns,
     pub(super) rules: Rules,
     /// Queues that may have something to deliver.
-    pub(super) touched: VecDeque<QueueKey>,
+    pub(super) ready_queues: VecDeque<QueueKey>,
     /// Patterns that may have both somebody with credit and starved queues.
     pub(super) unserved: VecDeque<PatternKey>,
     /// Consumers whose credit is wanted elsewhere, each with the number of looks from which on it is not needed here.
@@ -56,7 +56,7 @@ pub struct Home {
     /// How often a touched queue or an unserved pattern was looked at.
     pub(super) looked: u64,
     pub(super) sweep: Sweep,
-    pub(super) room: Room,
+    pub(super) congestion: Congestion,
     /// How many patterns queues know of, in all.
     pub(super) references: usize,
     pub(super) name_bytes: usize,
@@ -65,7 +65,7 @@ pub struct Home {
     /// Where the next new queue begins its round.
     pub(super) rotation: usize,
     pub(super) now_ms: u64,
-    store: Box<dyn Store>,
+    pub(super) store: Box<dyn Store>,
     /// What is to be done by the caller, in this order.
     pub effects: Vec<Effect>,
     /// What was done.
@@ -84,12 +84,12 @@ impl Home {
             by_subscriber: Spread::default(),
             patterns: Patterns::default(),
             rules: Rules::of(config),
-            touched: VecDeque::new(),
+            ready_queues: VecDeque::new(),
             unserved: VecDeque::new(),
             reclaimed: VecDeque::new(),
             looked: 0,
             sweep: Sweep::default(),
-            room: Room::default(),
+            congestion: Congestion::default(),
             references: 0,
             name_bytes: 0,
             visited: 0,
@@ -142,7 +142,7 @@ impl Home {
     /// Whether [`Home::dispatch`] has something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !(self.touched.is_empty() && self.unserved.is_empty()) || self.room.is_opening()
+        !(self.ready_queues.is_empty() && self.unserved.is_empty()) || self.congestion.is_opening()
     }
 
     /// A queue, unless it is gone.
@@ -201,7 +201,7 @@ impl Home {
 
     /// Puts a message into a queue; [`Home::check_room`] comes first. A worker topic without consumers gives it back
     /// as [`Effect::Unmatched`]. One that has been to one keeps its place in it.
-    pub fn enqueue(&mut self, key: QueueKey, mut stored: Stored) {
+    pub fn enqueue(&mut self, key: QueueKey, mut stored: OwnedMessage) {
         if self.is_unmatched(key) {
             self.effects.push(Effect::Unmatched(stored));
             return;
@@ -228,7 +228,7 @@ impl Home {
     }
 
     /// Puts a message into a queue ahead of all that came by [`Home::enqueue`], behind those that came this way.
-    pub fn enqueue_first(&mut self, key: QueueKey, mut stored: Stored) {
+    pub fn enqueue_first(&mut self, key: QueueKey, mut stored: OwnedMessage) {
         if let Some(queue) = self.queues.get_mut(key) {
             stored.seq = queue.next_first;
             queue.next_first += 1;
@@ -265,54 +265,10 @@ impl Home {
     }
 
     /// The life of a message has ended.
-    pub fn forget(&mut self, stored: &Stored) {
+    pub fn forget(&mut self, stored: &OwnedMessage) {
         if stored.record != NO_RECORD {
             self.store.forget(stored.record);
         }
-    }
-
-    /// Keeps room for a transaction in a queue, and the places behind what is in it: nothing that comes later is delivered
-    /// before the room is given free by [`Home::release`]. Returns the first place.
-    pub fn reserve(&mut self, key: QueueKey, count: u64, bytes: u64) -> u64 {
-        let Some(queue) = self.queues.get_mut(key) else { return 0 };
-        queue.reserved += count;
-        queue.reserved_bytes += bytes;
-        let first = queue.next_seq;
-        queue.next_seq += count;
-        queue.barriers.insert(first);
-        first
-    }
-
-    /// Gives room free that [`Home::reserve`] kept.
-    pub fn release(&mut self, key: QueueKey, first: u64, count: u64, bytes: u64) {
-        let Some(queue) = self.queues.get_mut(key) else { return };
-        queue.reserved -= count.min(queue.reserved);
-        queue.reserved_bytes -= bytes.min(queue.reserved_bytes);
-        queue.barriers.remove(&first);
-        self.touch(key);
-        if self.queues.get(key).is_some_and(Queue::is_idle) {
-            self.became_idle(key);
-        }
-    }
-
-    /// Puts a message of a transaction at the place that was kept for it.
-    pub fn enqueue_at(&mut self, key: QueueKey, mut stored: Stored, seq: u64) {
-        let Some(queue) = self.queues.get_mut(key) else {
-            self.counts.dropped += 1;
-            return;
-        };
-        if stored.is_expired(self.now_ms) {
-            return self.expire(key, stored);
-        }
-        stored.seq = seq;
-        if stored.persistent {
-            stored.record = self.store.keep(&queue.name, &stored);
-        }
-        queue.enqueued += 1;
-        self.counts.enqueued += 1;
-        queue.pending.put_back(stored);
-        self.rearm(key);
-        self.touch(key);
     }
 
     /// Gives a consumer more credit.
@@ -323,13 +279,19 @@ impl Home {
         if credit.messages > 0 {
             consumer.wanting = false;
         }
-        if consumer.starved && consumer.credit.is_left() {
+        if consumer.out_of_credit && consumer.credit.is_left() {
             self.rejoin(key);
         }
     }
 
     /// Takes a message back.
-    pub fn give_back(&mut self, key: QueueKey, consumer: ConsumerKey, mut stored: Stored, why: GivenBack) {
+    pub fn give_back(
+        &mut self,
+        key: QueueKey,
+        consumer: ConsumerKey,
+        mut stored: OwnedMessage,
+        why: GivenBack,
+    ) {
         if let GivenBack::Failed { credit, .. } = why {
             self.add_credit(consumer, credit);
         }
@@ -352,11 +314,11 @@ impl Home {
                 stored.refused_by = Some(consumer);
                 let failures = u32::from(stored.failures);
                 if deliveries_max == 0 {
-                    self.bury(stored, "rejected");
+                    self.dead_letter(stored, "rejected");
                 } else if stored.failures_max != 0 && stored.failures >= stored.failures_max {
-                    self.bury(stored, "max-exceptions");
+                    self.dead_letter(stored, "max-exceptions");
                 } else if failures >= self.rules.deliveries_max.min(deliveries_max) {
-                    self.bury(stored, "max-deliveries");
+                    self.dead_letter(stored, "max-deliveries");
                 } else {
                     let first_ms = self.rules.delay_ms.max(delay_ms);
                     let wait_ms = first_ms.saturating_mul(1 << (failures - 1).min(32)).min(DELAY_MAX_MS);
@@ -371,19 +333,19 @@ impl Home {
         }
     }
 
-    pub(super) fn expire(&mut self, key: QueueKey, stored: Stored) {
+    pub(super) fn expire(&mut self, key: QueueKey, stored: OwnedMessage) {
         self.counts.expired += 1;
         let letters = self.queues.get(key).is_some_and(|queue| {
             matches!(queue.kind, QueueKind::Work) && !queue.name.starts_with(DEAD_LETTERS)
         });
         if letters {
-            self.bury(stored, "expired");
+            self.dead_letter(stored, "expired");
         } else {
             self.forget(&stored);
         }
     }
 
-    fn bury(&mut self, mut stored: Stored, reason: &str) {
+    fn dead_letter(&mut self, mut stored: OwnedMessage, reason: &str) {
         self.forget(&stored);
         stored.record = NO_RECORD;
         match stored.as_dead_letter(reason) {

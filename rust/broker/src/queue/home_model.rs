@@ -124,7 +124,7 @@ impl Line {
 
 struct Held {
     origin: (usize, QueueKey, ConsumerKey),
-    stored: Stored,
+    stored: OwnedMessage,
 }
 
 /// A subscription, as its shard sees it.
@@ -143,9 +143,9 @@ enum ToHome {
     Attach(usize, Credit),
     Detach(usize),
     Progress(Progress),
-    GiveBack(QueueKey, ConsumerKey, Stored, GivenBack),
-    Lend(ConsumerKey, i64),
-    Reclaim(usize),
+    GiveBack(QueueKey, ConsumerKey, OwnedMessage, GivenBack),
+    Grant(ConsumerKey, i64),
+    Revoke(usize),
 }
 
 struct World {
@@ -313,7 +313,7 @@ impl World {
         let credit = self.credit_for(number);
         let settled_bytes = stored.size() as u64;
         self.report(home, Progress { queue, consumer, settled: 1, settled_bytes, credit });
-        self.lend(number);
+        self.grant(number);
     }
 
     fn refuse(&mut self, number: usize, at: usize, deliveries_max: u32, delay_ms: u64) {
@@ -321,10 +321,10 @@ impl World {
         let credit = self.credit_for(number);
         let why = GivenBack::Failed { deliveries_max, delay_ms, credit };
         self.to_home[home].push_back(ToHome::GiveBack(queue, consumer, stored, why));
-        self.lend(number);
+        self.grant(number);
     }
 
-    fn lend(&mut self, number: usize) {
+    fn grant(&mut self, number: usize) {
         let party = &mut self.parties[number];
         let mut lent = Vec::new();
         while party.available > 0
@@ -332,11 +332,11 @@ impl World {
         {
             let messages = (party.available / (party.wanting.len() as i64 + 1)).max(1);
             party.available -= messages;
-            self.to_home[home].push_back(ToHome::Lend(consumer, messages));
+            self.to_home[home].push_back(ToHome::Grant(consumer, messages));
             lent.push(home);
         }
         if !party.wanting.is_empty() {
-            lent.into_iter().for_each(|home| self.to_home[home].push_back(ToHome::Reclaim(number)));
+            lent.into_iter().for_each(|home| self.to_home[home].push_back(ToHome::Revoke(number)));
         }
     }
 
@@ -353,22 +353,22 @@ impl World {
                 party.held.push(Held { origin, stored });
                 assert!(party.held.len() as i64 <= party.prefetch, "more than its credit");
             }
-            Effect::Want(subscriber, consumer) => {
+            Effect::CreditRequest(subscriber, consumer) => {
                 let number = subscriber.key.index as usize;
                 let party = &mut self.parties[number];
                 if party.is_alive {
                     party.wanting.push_back((home, consumer));
                     let is_short = party.available == 0;
-                    self.lend(number);
+                    self.grant(number);
                     for other in (0..self.homes.len()).filter(|other| is_short && *other != home) {
-                        self.to_home[other].push_back(ToHome::Reclaim(number));
+                        self.to_home[other].push_back(ToHome::Revoke(number));
                     }
                 }
             }
-            Effect::Unused(subscriber, messages) => {
+            Effect::CreditReturn(subscriber, messages) => {
                 let number = subscriber.key.index as usize;
                 self.parties[number].available += messages;
-                self.lend(number);
+                self.grant(number);
             }
             other => panic!("not for a consumer: {other:?}"),
         }

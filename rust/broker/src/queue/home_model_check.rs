@@ -92,13 +92,13 @@ impl World {
                     Consumed::Pattern(key_of_pattern) => {
                         let pattern = home.patterns.get(key_of_pattern).expect("a pattern");
                         let ready = queue.ready.iter().filter(|it| **it == Taker::Pattern(key_of_pattern));
-                        let starved = pattern.starved.iter().filter(|it| **it == at.1);
-                        let places = ready.count() + starved.count();
+                        let out_of_credit = pattern.out_of_credit.iter().filter(|it| **it == at.1);
+                        let places = ready.count() + out_of_credit.count();
                         assert!(places == 1 || !is_current, "a pattern stands in one place");
                         pattern.ring.iter().filter(|it| **it == key).count()
                     }
                 };
-                assert_eq!(places + usize::from(consumer.starved), 1, "a consumer stands in one place");
+                assert_eq!(places + usize::from(consumer.out_of_credit), 1, "a consumer stands in one place");
             }
             if !line.is_idle() {
                 line.busy_ms = now_ms;

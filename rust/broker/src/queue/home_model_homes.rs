@@ -63,7 +63,13 @@ impl World {
     }
 
     /// A message that is not in its queue yet.
-    pub(super) fn message(&mut self, at: Place, seq: u64, expires_ms: u64, failures_max: u16) -> Stored {
+    pub(super) fn message(
+        &mut self,
+        at: Place,
+        seq: u64,
+        expires_ms: u64,
+        failures_max: u16,
+    ) -> OwnedMessage {
         let (id, name) = (self.sent.len(), self.lines[&at].name);
         let mut stored = stored(NAMES[name], id, id % 20);
         (stored.expires_ms, stored.failures_max) = (expires_ms, failures_max);
@@ -158,8 +164,8 @@ impl World {
                 self.come_back(id_of(&stored), consumer, why);
                 self.homes[home].give_back(queue, consumer, stored, why);
             }
-            ToHome::Lend(consumer, messages) => self.homes[home].lend(consumer, messages),
-            ToHome::Reclaim(number) => self.homes[home].reclaim(party(number)),
+            ToHome::Grant(consumer, messages) => self.homes[home].grant(consumer, messages),
+            ToHome::Revoke(number) => self.homes[home].revoke(party(number)),
         }
     }
 
@@ -238,7 +244,7 @@ impl World {
     }
 
     pub(super) fn dispatch(&mut self, home: usize, count: usize) {
-        for key in self.homes[home].touched.clone() {
+        for key in self.homes[home].ready_queues.clone() {
             self.line((home, key));
         }
         let delivered = self.homes[home].dispatch(count);
@@ -271,9 +277,9 @@ impl World {
                         self.timers.push(Reverse((*at_ms, home, *key)));
                     }
                 }
-                Effect::Want(..) | Effect::Unused(..) => {}
+                Effect::CreditRequest(..) | Effect::CreditReturn(..) => {}
             }
-            if matches!(effect, Effect::Deliver(_) | Effect::Want(..) | Effect::Unused(..)) {
+            if matches!(effect, Effect::Deliver(_) | Effect::CreditRequest(..) | Effect::CreditReturn(..)) {
                 self.from_home[home].push_back(effect);
             }
         }

@@ -18,7 +18,7 @@ use crate::collections::keyed::Key;
 use crate::ids::ShardId;
 use crate::ids::Subscriber;
 use crate::message::held_bytes;
-use crate::queue::parts::{Consumed, Delivery, Taker};
+use crate::queue::types::{Consumed, Delivery, Taker};
 use crate::store::Memory;
 
 const IDLE_MS: u64 = 500;
@@ -43,9 +43,9 @@ fn subscriber(number: usize) -> Subscriber {
     Subscriber { shard: ShardId(0), key: Key { index: number as u32, generation: 1 } }
 }
 
-fn stored(name: &str, id: usize, len: usize) -> Stored {
+fn stored(name: &str, id: usize, len: usize) -> OwnedMessage {
     let (id, body) = (id.to_string(), vec![b'x'; len]);
-    Stored::new(&Message {
+    OwnedMessage::new(&Message {
         destination: name.as_bytes(),
         id: id.as_bytes(),
         sender: 0,
@@ -55,7 +55,7 @@ fn stored(name: &str, id: usize, len: usize) -> Stored {
     })
 }
 
-fn id_of(stored: &Stored) -> usize {
+fn id_of(stored: &OwnedMessage) -> usize {
     let id = std::str::from_utf8(stored.message().id).expect("a number");
     id.parse().expect("a number")
 }
@@ -101,22 +101,29 @@ fn credit_that_is_wanted_back_leaves_no_queue_behind_that_cannot_ask_again() {
     home.enqueue(queue, short_lived);
     home.dispatch(usize::MAX);
     let first = take_deliveries(&mut home);
-    assert!(home.effects.iter().any(|effect| matches!(effect, Effect::Want(..))), "the second one waits");
+    assert!(
+        home.effects.iter().any(|effect| matches!(effect, Effect::CreditRequest(..))),
+        "the second one waits"
+    );
     home.set_time(10);
     home.meet(queue);
     // The first is acknowledged, and its credit kept at the consumer's shard for whoever wants it: this home.
     home.progress(&settled(&first[0], 0));
-    home.lend(key, 1);
-    home.reclaim(subscriber(1));
+    home.grant(key, 1);
+    home.revoke(subscriber(1));
     home.dispatch(usize::MAX);
     assert!(
-        home.effects.iter().any(|effect| matches!(effect, Effect::Unused(_, 1))),
+        home.effects.iter().any(|effect| matches!(effect, Effect::CreditReturn(_, 1))),
         "nothing waits any more"
     );
     home.effects.clear();
     home.enqueue(queue, stored("/queue/a", 3, 1));
     home.dispatch(usize::MAX);
-    assert!(home.effects.iter().any(|effect| matches!(effect, Effect::Want(..))), "{:?}", home.effects);
+    assert!(
+        home.effects.iter().any(|effect| matches!(effect, Effect::CreditRequest(..))),
+        "{:?}",
+        home.effects
+    );
 }
 
 #[test]
@@ -427,7 +434,7 @@ fn messages_that_expire_together_go_in_portions() {
 struct Ledger(Arc<Mutex<(u64, Vec<u64>)>>);
 
 impl Store for Ledger {
-    fn keep(&mut self, _: &[u8], _: &Stored) -> u64 {
+    fn keep(&mut self, _: &[u8], _: &OwnedMessage) -> u64 {
         let mut ledger = self.0.lock().expect("no test panics while it holds the lock");
         ledger.0 += 1;
         ledger.0
@@ -449,7 +456,7 @@ fn a_store_forgets_each_message_it_keeps_once_however_it_ends() {
         let body = [number];
         let message =
             Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: &body };
-        let mut stored = Stored::new(&message);
+        let mut stored = OwnedMessage::new(&message);
         stored.persistent = number != 5;
         stored.expires_ms = if number == 4 { 10 } else { 0 };
         home.enqueue(queue, stored);
@@ -598,7 +605,7 @@ fn a_closed_shard_s_consumers_stand_aside_until_it_is_opened() {
     // Credit that comes meanwhile changes nothing, nor does credit that is taken back.
     let [pattern, exact] = [2, 1].map(|number| home.consumer_of(far(number)).expect("it consumes"));
     home.add_credit(exact, messages(1));
-    home.lend(pattern, 1);
+    home.grant(pattern, 1);
     home.dispatch(usize::MAX);
     assert_eq!((shards(&mut home), home.has_work()), (vec![], false));
     home.detach(far(1));

@@ -5,7 +5,7 @@ use std::mem::take;
 
 use super::QueueKind;
 use super::home::Home;
-use super::parts::{Effect, Queue};
+use super::types::{Effect, Queue};
 use crate::collections::keyed::Keyed;
 use crate::ids::QueueKey;
 

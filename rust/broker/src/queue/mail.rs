@@ -4,16 +4,16 @@ use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 
 use super::QueueKind;
-use super::parts::{Credit, Delivery, GivenBack, Progress};
 use super::passing::Allowance;
+use super::types::{Credit, Delivery, GivenBack, Progress};
 use super::unacked::Origin;
-use crate::asker::Asker;
 use crate::collections::paged_deque::PagedDeque;
 use crate::ids::ConnKey;
 use crate::ids::{ConsumerKey, QueueKey, Subscriber, SubscriptionKey};
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::report::Query;
-use crate::report::part::Report;
+use crate::report::types::ShardReport;
+use crate::requester::Requester;
 
 /// What a subscription consumes.
 #[derive(Debug)]
@@ -45,14 +45,14 @@ pub struct Attach {
     /// Its credit at this home.
     pub credit: Credit,
     /// Its connection.
-    pub asker: Asker,
+    pub requester: Requester,
     /// The SUBSCRIBE, for an ERROR.
     pub offender: Offender,
 }
 
 /// Messages of a transaction that a home is to take.
 #[derive(Debug, Default)]
-pub struct Need {
+pub struct Reservation {
     /// The queue, or the topic.
     pub name: Box<[u8]>,
     /// It is a topic's last value.
@@ -77,72 +77,72 @@ pub struct Need {
 #[derive(Debug)]
 pub struct Placed {
     /// In the list of needs, if room is kept for it.
-    pub need: Option<u32>,
+    pub reservation: Option<u32>,
     /// It is a topic's last value (`true`), or ends it.
     pub retain: Option<bool>,
     /// The message.
-    pub stored: Stored,
+    pub stored: OwnedMessage,
 }
 
 /// One note of a shard to another.
 #[derive(Debug)]
 pub enum QueueMail {
     /// Put a message into the queue it names.
-    Enqueue(Stored, Option<Asker>),
+    Enqueue(OwnedMessage, Option<Requester>),
     /// Hand a message to a consumer.
     Deliver(Delivery),
     /// Messages were consumed, or written.
     Progress(Progress),
     /// A message comes back.
-    GiveBack(Origin, Stored, GivenBack),
+    GiveBack(Origin, OwnedMessage, GivenBack),
     /// A subscription comes.
     Attach(Box<Attach>),
     /// A subscription goes.
     Detach(Subscriber),
     /// A consumer of a pattern has no credit left here.
-    Want(SubscriptionKey, ConsumerKey),
+    CreditRequest(SubscriptionKey, ConsumerKey),
     /// Credit for a consumer of a pattern, in messages.
-    Lend(ConsumerKey, i64),
+    CreditGrant(ConsumerKey, i64),
     /// Credit of a consumer of a pattern that is not needed here is wanted elsewhere.
-    Reclaim(Subscriber),
+    CreditRevoke(Subscriber),
     /// Such credit, in messages.
-    Unused(SubscriptionKey, i64),
+    CreditReturn(SubscriptionKey, i64),
     /// The credit of a durable subscription that was taken up again, to be given once the RECEIPT has left.
     Opens(ConnKey, u64, Progress),
     /// What was asked for took effect.
     Applied(ConnKey, u64),
     /// What was asked for is refused.
     Refused(ConnKey, u64, Box<(ProtocolError, Offender)>),
-    /// Answer, so that the asker knows that nothing it sent before is on its way.
-    Echo(Asker),
+    /// Answer, so that the requester knows that nothing it sent before is on its way.
+    RoundTrip(Requester),
     /// A message that found no subscriber: deliver it after all, or hold it.
-    Stale(Stored),
+    Stale(OwnedMessage),
     /// Drop the oldest stale message: there are too many.
     DropStale,
     /// A stale message, or (`true`) a retained one, for one new subscription.
-    Backlog(SubscriptionKey, Stored, bool),
+    Replayed(SubscriptionKey, OwnedMessage, bool),
     /// There is more of that, once the subscription has room.
-    BacklogPause(SubscriptionKey),
+    ReplayPause(SubscriptionKey),
     /// It has.
-    BacklogMore(Subscriber),
+    ReplayMore(Subscriber),
     /// It has none before its client acknowledges something: whoever waits for the end is answered now.
-    BacklogUnacked(Subscriber),
+    ReplayUnacked(Subscriber),
     /// It has gone.
-    BacklogStop(Subscriber),
+    ReplayStop(Subscriber),
     /// Keep a topic's last value, or (`false`) forget it.
-    Retain(Stored, bool, Option<Asker>),
+    Retain(OwnedMessage, bool, Option<Requester>),
     /// The sender knows of a new subscription: from now on it routes to it.
-    Seen(Subscriber),
+    InterestAck(Subscriber),
     /// That was all that a home holds for a new subscription.
-    BacklogEnd(SubscriptionKey),
+    ReplayEnd(SubscriptionKey),
     /// Keep room for a transaction; its token names it.
-    Prepare(PagedDeque<Need>, Asker),
+    Prepare(PagedDeque<Reservation>, Requester),
     /// The room that was kept is not needed.
     Cancel(u64),
     /// The messages of a transaction that was prepared under this token.
-    Commit(PagedDeque<Placed>, u64, Asker),
+    Commit(PagedDeque<Placed>, u64, Requester),
     /// A durable subscription ends.
-    EndDurable(Box<[u8]>, Asker, Box<Offender>),
+    EndDurable(Box<[u8]>, Requester, Box<Offender>),
     /// Memory is short: would a message to this name be handed on at once?
     MayPass(Box<[u8]>),
     /// So many messages would, to the name with this hash.
@@ -150,7 +150,7 @@ pub enum QueueMail {
     /// Somebody has this query of diagnostics, under this number.
     Diagnose(Query, u64),
     /// A part of the answer to it.
-    Diagnosed(u64, Box<Report>),
+    Diagnosed(u64, Box<ShardReport>),
 }
 
 impl QueueMail {

@@ -5,8 +5,8 @@
 //!                       ▲                          │
 //!                       └── give back: consumer lost (old place), NACK or ack_timeout (after a delay) ──► dead letter
 //! ```
-//! A message at rest ([`Stored`](crate::message::Stored)) moves: its home holds it while it waits, the shard of its consumer while it
-//! is in flight. Whoever holds it gives it back or reports it settled. The home keeps the order, the consumers and
+//! A message at rest ([`OwnedMessage`](crate::message::OwnedMessage)) moves: its home holds it while it waits, the shard
+//! of its consumer while it is in flight. Whoever holds it gives it back or reports it settled. The home keeps the order, the consumers and
 //! their credit; it does no I/O, and what it wants done elsewhere it leaves in [`home::Home::effects`].
 //!
 //! | kind | named | holds messages without a consumer | ends |
@@ -17,21 +17,22 @@
 //! | durable | a durable subscription | yes | UNSUBSCRIBE |
 //! | private | a subscription to a topic that acknowledges | yes | with the subscription |
 
+mod congestion;
+pub mod consumer_state;
 mod consumers;
 mod dispatch;
 pub mod home;
 mod lifetime;
 pub mod mail;
-pub mod parts;
 pub mod passing;
 mod patterns;
 pub mod pending;
-pub mod receiver;
 pub mod replay;
+mod reservations;
 pub mod retained;
-mod room;
 pub mod stale;
 mod sweep;
+pub mod types;
 pub mod unacked;
 
 /// What a queue is for.

@@ -1,7 +1,7 @@
 //! What a queue would hand on at once: the credit of its consumers that nothing waits for.
 
 use super::home::Home;
-use super::parts::{Consumed, Consumer, Taker};
+use super::types::{Consumed, Consumer, Taker};
 use crate::ids::{ConsumerKey, PatternKey, QueueKey};
 
 /// Consumers of one queue that are looked at.
@@ -87,15 +87,15 @@ impl Home {
 #[cfg(test)]
 mod tests {
     use super::super::QueueKind;
-    use super::super::parts::Credit;
+    use super::super::types::Credit;
     use super::*;
     use crate::config::Config;
     use crate::ids::{ShardId, Subscriber, SubscriptionKey};
-    use crate::message::Stored;
+    use crate::message::OwnedMessage;
     use crate::store::Memory;
 
-    fn message() -> Stored {
-        Stored::new(&stompica_proto::encode::Message {
+    fn message() -> OwnedMessage {
+        OwnedMessage::new(&stompica_proto::encode::Message {
             destination: b"/queue/a",
             id: b"1",
             sender: 0,

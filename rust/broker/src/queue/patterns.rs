@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
 
-use super::parts::Rules;
+use super::types::Rules;
 use crate::collections::keyed::Keyed;
 use crate::collections::spread::Spread;
 use crate::config::Compat;
@@ -27,7 +27,7 @@ pub(super) struct Pattern {
     /// Consumers that may have credit, in turn. One that was found without has left it.
     pub(super) ring: VecDeque<ConsumerKey>,
     /// Queues that found nobody in the ring.
-    pub(super) starved: VecDeque<QueueKey>,
+    pub(super) out_of_credit: VecDeque<QueueKey>,
     /// It is to be looked at because there may be somebody for the starved queues.
     pub(super) unserved: bool,
 }
@@ -83,7 +83,7 @@ impl Patterns {
             text: text.into(),
             consumers: 0,
             ring: VecDeque::new(),
-            starved: VecDeque::new(),
+            out_of_credit: VecDeque::new(),
             unserved: false,
         });
         self.by_text.insert(hash, key);

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::collections::paged_deque::PagedDeque;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 
 /// Visits for which it stands that a list gets more room.
 const GROWTH_VISITS: usize = 3;
@@ -17,10 +17,10 @@ const VISIT_BYTES: usize = 1024;
 /// The waiting messages of a queue; every list is sorted by `seq`.
 #[derive(Debug, Default)]
 pub struct Pending {
-    fresh: PagedDeque<Stored>,
-    returned: BTreeMap<u64, Stored>,
+    fresh: PagedDeque<OwnedMessage>,
+    returned: BTreeMap<u64, OwnedMessage>,
     /// By the time at which they are to be looked at: the end of the delay, or of their life.
-    delayed: BTreeMap<(u64, u64), Stored>,
+    delayed: BTreeMap<(u64, u64), OwnedMessage>,
     /// When which message of `fresh` and `returned` expires.
     expiring: BTreeSet<(u64, u64)>,
     bytes: usize,
@@ -47,7 +47,7 @@ impl Pending {
 
     /// Adds a message, which is behind all others nearly always. Returns for how many visits that stands beside the one
     /// of the message itself: there may have to be more room.
-    pub fn push(&mut self, stored: Stored) -> usize {
+    pub fn push(&mut self, stored: OwnedMessage) -> usize {
         if self.fresh.back().is_some_and(|last| last.seq > stored.seq) {
             self.put_back(stored);
             return 0;
@@ -56,30 +56,30 @@ impl Pending {
         let before = self.fresh.capacity();
         self.fresh.push_back(stored);
         let more = self.fresh.capacity().saturating_sub(before);
-        if more == 0 { 0 } else { GROWTH_VISITS + more * size_of::<Stored>() / VISIT_BYTES }
+        if more == 0 { 0 } else { GROWTH_VISITS + more * size_of::<OwnedMessage>() / VISIT_BYTES }
     }
 
     /// Puts a message at the place it has, be it one that was delivered or one of a transaction.
-    pub fn put_back(&mut self, stored: Stored) {
+    pub fn put_back(&mut self, stored: OwnedMessage) {
         self.note(&stored);
         self.returned.insert(stored.seq, stored);
     }
 
     /// Puts a delivered message back, not to be delivered before `at_ms`.
-    pub fn delay(&mut self, stored: Stored, at_ms: u64) {
+    pub fn delay(&mut self, stored: OwnedMessage, at_ms: u64) {
         self.bytes += stored.size();
         let expires_ms = if stored.expires_ms == 0 { u64::MAX } else { stored.expires_ms };
         self.delayed.insert((at_ms.min(expires_ms), stored.seq), stored);
     }
 
-    fn note(&mut self, stored: &Stored) {
+    fn note(&mut self, stored: &OwnedMessage) {
         self.bytes += stored.size();
         if stored.expires_ms != 0 {
             self.expiring.insert((stored.expires_ms, stored.seq));
         }
     }
 
-    fn forget(&mut self, stored: &Stored) {
+    fn forget(&mut self, stored: &OwnedMessage) {
         self.bytes -= stored.size();
         if stored.expires_ms != 0 {
             self.expiring.remove(&(stored.expires_ms, stored.seq));
@@ -88,7 +88,7 @@ impl Pending {
 
     /// The message that is to be delivered next.
     #[must_use]
-    pub fn first(&self) -> Option<&Stored> {
+    pub fn first(&self) -> Option<&OwnedMessage> {
         if self.returned_is_next() {
             return self.returned.first_key_value().map(|(_, stored)| stored);
         }
@@ -108,7 +108,7 @@ impl Pending {
     }
 
     /// Takes the first message.
-    pub fn pop(&mut self) -> Option<Stored> {
+    pub fn pop(&mut self) -> Option<OwnedMessage> {
         let stored =
             if self.returned_is_next() { self.returned.pop_first()?.1 } else { self.fresh.pop_front()? };
         self.forget(&stored);
@@ -116,7 +116,7 @@ impl Pending {
     }
 
     /// Takes any message, delayed ones last: nobody is going to get it.
-    pub fn pop_any(&mut self) -> Option<Stored> {
+    pub fn pop_any(&mut self) -> Option<OwnedMessage> {
         self.pop().or_else(|| {
             let (_, stored) = self.delayed.pop_first()?;
             self.bytes -= stored.size();
@@ -139,7 +139,7 @@ impl Pending {
 
     /// Ends the delays that are over, and takes out what has expired; no more than `messages_max`, whose number is
     /// returned. What is left is due at once.
-    pub fn advance(&mut self, now_ms: u64, messages_max: usize, expired: &mut Vec<Stored>) -> usize {
+    pub fn advance(&mut self, now_ms: u64, messages_max: usize, expired: &mut Vec<OwnedMessage>) -> usize {
         let mut done = 0;
         while done < messages_max
             && let Some(entry) = self.delayed.first_entry()
@@ -177,10 +177,10 @@ mod tests {
 
     use super::*;
 
-    fn stored(seq: u64, expires_ms: u64) -> Stored {
+    fn stored(seq: u64, expires_ms: u64) -> OwnedMessage {
         let message =
             Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"b" };
-        let mut stored = Stored::new(&message);
+        let mut stored = OwnedMessage::new(&message);
         (stored.seq, stored.expires_ms) = (seq, expires_ms);
         stored
     }
@@ -193,7 +193,7 @@ mod tests {
     fn what_comes_back_stands_at_its_old_place() {
         let mut pending = Pending::default();
         (1..=5).for_each(|seq| _ = pending.push(stored(seq, 0)));
-        let out: Vec<Stored> = (0..3).filter_map(|_| pending.pop()).collect();
+        let out: Vec<OwnedMessage> = (0..3).filter_map(|_| pending.pop()).collect();
         out.into_iter().rev().for_each(|stored| pending.put_back(stored));
         assert_eq!(drain(&mut pending), [1, 2, 3, 4, 5]);
         assert_eq!((pending.len(), pending.bytes()), (0, 0));
@@ -251,9 +251,9 @@ mod tests {
     #[test]
     fn many_that_wait_have_room_for_a_page_more_and_none_of_them_moves() {
         let mut pending = Pending::default();
-        let page = PagedDeque::<Stored>::PAGE as u64;
+        let page = PagedDeque::<OwnedMessage>::PAGE as u64;
         (1..=page).for_each(|seq| _ = pending.push(stored(seq, 0)));
-        let first: *const Stored = pending.first().expect("many wait");
+        let first: *const OwnedMessage = pending.first().expect("many wait");
         for seq in page + 1..=100 * page + 1 {
             let visits = pending.push(stored(seq, 0));
             assert!(visits < 40, "{visits} visits");
@@ -276,7 +276,7 @@ mod tests {
         let mut expired = Vec::new();
         while pending.next_ms().is_some() {
             pending.advance(u64::MAX, 100, &mut expired);
-            assert!(pending.fresh.capacity() <= 4 * pending.len() + 4 * PagedDeque::<Stored>::PAGE);
+            assert!(pending.fresh.capacity() <= 4 * pending.len() + 4 * PagedDeque::<OwnedMessage>::PAGE);
         }
         assert_eq!((expired.len(), pending.len()), (9997, 3));
         assert!(std::iter::from_fn(|| pending.pop_any()).map(|it| it.seq).eq([1, 5000, 10_000]));

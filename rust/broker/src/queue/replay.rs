@@ -12,9 +12,9 @@ use std::ops::Bound;
 
 use super::retained::Retained;
 use super::stale::{Place, Stale};
-use crate::asker::Asker;
 use crate::ids::SubscriptionKey;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
+use crate::requester::Requester;
 
 /// Messages of one window.
 const WINDOW_MESSAGES: usize = 64;
@@ -34,7 +34,7 @@ pub struct Newcomer {
 #[derive(Debug)]
 pub enum Step {
     /// A message, and whether it is a last value.
-    Send(Stored, bool),
+    Send(OwnedMessage, bool),
     /// Nothing was found yet; go on when there is time.
     Later,
     /// There is one, but the window is used up.
@@ -123,14 +123,14 @@ pub struct Replay {
     messages_left: usize,
     bytes_left: usize,
     /// Who waits for the end, or until nothing more goes before an ACK.
-    pub reply: Option<Asker>,
+    pub reply: Option<Requester>,
 }
 
 impl Replay {
     /// One from the beginning; its first window is still to be asked for. What a pattern matches begins with so much of
     /// it, `None` if it is a plain name.
     #[must_use]
-    pub fn new(name: Box<[u8]>, literal_len: Option<usize>, without: u64, reply: Option<Asker>) -> Self {
+    pub fn new(name: Box<[u8]>, literal_len: Option<usize>, without: u64, reply: Option<Requester>) -> Self {
         Replay {
             prefix_len: literal_len.unwrap_or(name.len()),
             is_pattern: literal_len.is_some(),
@@ -195,7 +195,7 @@ impl Replay {
         Step::Later
     }
 
-    fn send(&mut self, stored: Stored, retained: bool) -> Step {
+    fn send(&mut self, stored: OwnedMessage, retained: bool) -> Step {
         self.messages_left -= 1;
         self.bytes_left = self.bytes_left.saturating_sub(stored.size());
         Step::Send(stored, retained)
@@ -218,8 +218,8 @@ mod tests {
     use crate::ids::{NOBODY, ShardId};
     use crate::queue::stale::StaleCounts;
 
-    fn stored(destination: &[u8], body: &[u8]) -> Stored {
-        Stored::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body })
+    fn stored(destination: &[u8], body: &[u8]) -> OwnedMessage {
+        OwnedMessage::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body })
     }
 
     struct Past {

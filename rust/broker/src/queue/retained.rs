@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::replay::{Cursor, Search, Visits};
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::text::Text;
 
 /// The retained messages of one home, by destination.
 #[derive(Debug)]
 pub struct Retained {
-    by_name: BTreeMap<Text, Stored>,
+    by_name: BTreeMap<Text, OwnedMessage>,
     expiring: BTreeSet<(u64, Text)>,
     /// Retained messages in the whole broker, against `max_retained`.
     count: Arc<AtomicUsize>,
@@ -46,7 +46,7 @@ impl Retained {
     }
 
     /// Keeps a message as its destination's last value.
-    pub fn set(&mut self, stored: Stored) {
+    pub fn set(&mut self, stored: OwnedMessage) {
         self.remove(stored.destination());
         self.count.fetch_add(1, Ordering::Relaxed);
         let name: Text = stored.destination().into();
@@ -69,8 +69,8 @@ impl Retained {
 
     /// A copy of one destination's last value, which shares its bytes, unless its time is over.
     #[must_use]
-    pub fn copy_of(&mut self, name: &[u8], now_ms: u64) -> Option<Stored> {
-        self.by_name.get_mut(name).filter(|stored| !stored.is_expired(now_ms)).map(Stored::share)
+    pub fn copy_of(&mut self, name: &[u8], now_ms: u64) -> Option<OwnedMessage> {
+        self.by_name.get_mut(name).filter(|stored| !stored.is_expired(now_ms)).map(OwnedMessage::share)
     }
 
     /// The first name behind a place that has a last value and that the search is for. `None`: there is none, or
@@ -129,9 +129,9 @@ mod tests {
 
     use super::*;
 
-    fn stored(destination: &[u8], body: &[u8], expires_ms: u64) -> Stored {
+    fn stored(destination: &[u8], body: &[u8], expires_ms: u64) -> OwnedMessage {
         let mut stored =
-            Stored::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body });
+            OwnedMessage::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body });
         stored.expires_ms = expires_ms;
         stored
     }

@@ -5,10 +5,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::parts::FIRST_SEQ;
 use super::replay::{Cursor, Search, Visits};
+use super::types::FIRST_SEQ;
 use crate::ids::{NOBODY, ShardId};
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::text::Text;
 
 /// What all homes know of each other's stale messages.
@@ -49,7 +49,7 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Stale {
     home: ShardId,
-    by_arrival: BTreeMap<u64, Stored>,
+    by_arrival: BTreeMap<u64, OwnedMessage>,
     by_name: BTreeMap<Text, BTreeSet<u64>>,
     expiring: BTreeSet<(u64, u64)>,
     counts: Arc<StaleCounts>,
@@ -81,7 +81,7 @@ impl Stale {
     /// Holds a message until its time, which is set; one that has a number stands in its place. Above `messages_max` the
     /// oldest one of all homes has to go: returns where it is.
     #[must_use]
-    pub fn hold(&mut self, stored: Stored, messages_max: usize) -> Option<ShardId> {
+    pub fn hold(&mut self, stored: OwnedMessage, messages_max: usize) -> Option<ShardId> {
         let arrival = match stored.seq {
             old if old != 0 && !self.by_arrival.contains_key(&old) => old,
             _ => self.next_arrival(),
@@ -96,7 +96,7 @@ impl Stale {
     }
 
     /// Takes the oldest message out, if there is one.
-    pub fn take_oldest(&mut self) -> Option<Stored> {
+    pub fn take_oldest(&mut self) -> Option<OwnedMessage> {
         let oldest = self.by_arrival.keys().next().copied()?;
         self.remove(oldest)
     }
@@ -115,7 +115,7 @@ impl Stale {
         }
     }
 
-    fn remove(&mut self, arrival: u64) -> Option<Stored> {
+    fn remove(&mut self, arrival: u64) -> Option<OwnedMessage> {
         let mut stored = self.by_arrival.remove(&arrival)?;
         stored.seq = arrival;
         self.counts.count.fetch_sub(1, Ordering::Relaxed);
@@ -188,7 +188,7 @@ impl Stale {
     }
 
     /// Takes out one that was found, if it is still here; were it to come back, it would have its old place.
-    pub fn take_one(&mut self, arrival: u64) -> Option<Stored> {
+    pub fn take_one(&mut self, arrival: u64) -> Option<OwnedMessage> {
         self.remove(arrival)
     }
 
@@ -199,7 +199,7 @@ impl Stale {
     }
 
     /// Takes one out that has expired.
-    pub fn take_expired(&mut self, now_ms: u64) -> Option<Stored> {
+    pub fn take_expired(&mut self, now_ms: u64) -> Option<OwnedMessage> {
         let &(at_ms, arrival) = self.expiring.first()?;
         if at_ms <= now_ms { self.remove(arrival) } else { None }
     }
@@ -211,9 +211,9 @@ mod tests {
 
     use super::*;
 
-    fn stored(destination: &[u8], body: &[u8], expires_ms: u64) -> Stored {
+    fn stored(destination: &[u8], body: &[u8], expires_ms: u64) -> OwnedMessage {
         let mut stored =
-            Stored::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body });
+            OwnedMessage::new(&Message { destination, id: b"i", sender: 0, headers: b"", plain: true, body });
         stored.expires_ms = expires_ms;
         stored
     }
@@ -290,7 +290,7 @@ mod tests {
         for number in 0..3 {
             assert!(stale.hold(stored(b"/a", &[number], 10), 4).is_none());
         }
-        let mut taken: Vec<Stored> = std::iter::from_fn(|| stale.take_oldest()).collect();
+        let mut taken: Vec<OwnedMessage> = std::iter::from_fn(|| stale.take_oldest()).collect();
         let later = stale.next_arrival();
         assert!(stale.is_empty() && taken.iter().all(|stored| stored.seq < later));
         for _ in 0..3 {

@@ -2,11 +2,11 @@
 //! queues held.
 
 use super::home::Home;
-use super::parts::{Effect, Queue};
 use super::pending::Pending;
+use super::types::{Effect, Queue};
 use crate::ids::NO_RECORD;
 use crate::ids::QueueKey;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 
 /// Messages that are dropped or released at once.
 const AT_ONCE: usize = 256;
@@ -83,7 +83,8 @@ impl Home {
             return;
         }
         let Some(queue) = self.queues.get_mut(key).filter(|queue| queue.pending.len() > 0) else { return };
-        let released: Vec<Stored> = std::iter::from_fn(|| queue.pending.pop_any()).take(AT_ONCE).collect();
+        let released: Vec<OwnedMessage> =
+            std::iter::from_fn(|| queue.pending.pop_any()).take(AT_ONCE).collect();
         let is_empty = queue.pending.len() == 0;
         self.visited += released.len();
         released.into_iter().for_each(|stored| self.leave_unmatched(stored));
@@ -95,7 +96,7 @@ impl Home {
     }
 
     /// A message of a worker topic has nobody to go to. It keeps its place, but it is not in the store any more.
-    pub(super) fn leave_unmatched(&mut self, mut stored: Stored) {
+    pub(super) fn leave_unmatched(&mut self, mut stored: OwnedMessage) {
         self.forget(&stored);
         stored.record = NO_RECORD;
         self.effects.push(Effect::Unmatched(stored));

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::collections::paged_deque::PagedDeque;
 use crate::ids::ShardId;
 use crate::ids::{ConsumerKey, QueueKey};
-use crate::message::{self, Stored};
+use crate::message::{self, OwnedMessage};
 
 /// Where a message in flight came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ struct Entry {
     id_hash: u64,
     delivered_ms: u64,
     origin: Origin,
-    stored: Stored,
+    stored: OwnedMessage,
 }
 
 impl Entry {
@@ -49,7 +49,7 @@ pub struct Taken {
     /// Where it came from.
     pub origin: Origin,
     /// The message.
-    pub stored: Stored,
+    pub stored: OwnedMessage,
 }
 
 /// Messages that are taken out together; mostly one, which then costs no allocation.
@@ -78,7 +78,7 @@ const HASH_BYTES: usize = 24;
 
 impl Unacked {
     /// Adds a delivery; its number is higher than any before.
-    pub fn push(&mut self, number: u64, id_hash: u64, now_ms: u64, origin: Origin, stored: Stored) {
+    pub fn push(&mut self, number: u64, id_hash: u64, now_ms: u64, origin: Origin, stored: OwnedMessage) {
         self.entries.push_back(Entry { number, id_hash, delivered_ms: now_ms, origin, stored });
         if id_hash != 0 {
             self.by_id.insert((id_hash, number));
@@ -92,7 +92,7 @@ impl Unacked {
     fn count(&mut self) {
         let tables = size_of::<Entry>() * self.entries.capacity() + HASH_BYTES * self.by_id.len();
         let live = self.len() - self.len() % COUNTED_TOGETHER;
-        let held = tables.saturating_sub(size_of::<Stored>() * live) as i64;
+        let held = tables.saturating_sub(size_of::<OwnedMessage>() * live) as i64;
         if held != self.counted {
             message::count_bytes(held - self.counted);
             self.counted = held;
@@ -183,7 +183,9 @@ mod tests {
         let message =
             Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"" };
         let mut unacked = Unacked::default();
-        numbers.for_each(|number| unacked.push(number, 1000 + number, number, origin, Stored::new(&message)));
+        numbers.for_each(|number| {
+            unacked.push(number, 1000 + number, number, origin, OwnedMessage::new(&message))
+        });
         unacked
     }
 

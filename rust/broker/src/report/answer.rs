@@ -7,8 +7,8 @@ use serde::{Serialize, Serializer};
 use stompica_proto::{Version, encode, escape};
 
 use super::Query;
-use super::part::Part;
 use super::stages::{Histogram, Stage};
+use super::types::Report;
 
 /// What the broker says to one query.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct Answer {
     pub query: Query,
     /// Rows that it has no room for.
     pub left_out: u64,
-    part: Part,
+    report: Report,
     /// Its rows, where they were put together elsewhere.
     text: Option<String>,
 }
@@ -65,14 +65,14 @@ fn header(out: &mut Vec<u8>, name: &str, value: &str, version: Version) {
 impl Answer {
     /// The answer that the parts of all shards make.
     #[must_use]
-    pub fn new(query: Query, part: Part) -> Self {
-        Answer { query, left_out: 0, part, text: None }
+    pub fn new(query: Query, report: Report) -> Self {
+        Answer { query, left_out: 0, report, text: None }
     }
 
     /// An answer whose rows are this text, in the form in which the query is answered by a frame.
     #[must_use]
     pub fn of_text(query: Query, text: String, left_out: u64) -> Self {
-        Answer { query, left_out, part: Part::Subs(BTreeSet::new()), text: Some(text) }
+        Answer { query, left_out, report: Report::Subs(BTreeSet::new()), text: Some(text) }
     }
 
     /// The same with its text put together, once for all who are told.
@@ -90,8 +90,8 @@ impl Answer {
 
     /// What it is made of.
     #[must_use]
-    pub fn part(&self) -> &Part {
-        &self.part
+    pub fn report(&self) -> &Report {
+        &self.report
     }
 
     /// As JSON: an object, a number or a list.
@@ -103,39 +103,39 @@ impl Answer {
     fn text(&self) -> Cow<'_, str> {
         match &self.text {
             Some(text) => Cow::Borrowed(text),
-            None => Cow::Owned(self.json_of_part()),
+            None => Cow::Owned(self.json_of_report()),
         }
     }
 
-    fn json_of_part(&self) -> String {
-        match &self.part {
-            Part::Session(session) => match self.query {
+    fn json_of_report(&self) -> String {
+        match &self.report {
+            Report::Session(session) => match self.query {
                 Query::SessionSize => session.clients.to_string(),
                 Query::SessionEncodedSize => session.websockets.to_string(),
                 Query::SessionConnectedSize => session.stomp_connected.to_string(),
                 _ => json(session),
             },
-            Part::WsBuffer(buffer) => json(buffer),
-            Part::Stale(waiting) => json(waiting),
-            Part::Subs(names) => json(names),
-            Part::Subscribed(hashes) => hashes.len().to_string(),
-            Part::Network(network) => json(network),
-            Part::Benchmark(all) => {
+            Report::WsBuffer(buffer) => json(buffer),
+            Report::Stale(waiting) => json(waiting),
+            Report::Subs(names) => json(names),
+            Report::Subscribed(hashes) => hashes.len().to_string(),
+            Report::Network(network) => json(network),
+            Report::Benchmark(all) => {
                 json(&BenchmarkJson { enabled_ms_left: all.left_ms, stages: StagesJson(&all.stages) })
             }
-            Part::Shards(rows) => json(rows),
-            Part::Memory(memory) => json(memory),
-            Part::Queues(rows) => json(rows),
-            Part::Ack(rows) => json(rows),
-            Part::Store(store) => json(store),
-            Part::Slow(rows) => json(rows),
+            Report::Shards(rows) => json(rows),
+            Report::Memory(memory) => json(memory),
+            Report::Queues(rows) => json(rows),
+            Report::Ack(rows) => json(rows),
+            Report::Store(store) => json(store),
+            Report::Slow(rows) => json(rows),
         }
     }
 
     /// As one header's value: JSON, but a list of names with commas between them.
     fn value(&self) -> Cow<'_, str> {
-        match &self.part {
-            Part::Subs(names) if self.query == Query::Subs && self.text.is_none() => {
+        match &self.report {
+            Report::Subs(names) if self.query == Query::Subs && self.text.is_none() => {
                 Cow::Owned(names.iter().map(String::as_str).collect::<Vec<_>>().join(","))
             }
             _ => self.text(),
@@ -145,17 +145,17 @@ impl Answer {
     /// The statistics as header lines, in 1.2's escapes: one for each number of the ancestor's queries.
     #[must_use]
     pub fn header_lines(&self) -> Vec<u8> {
-        let rows = match &self.part {
-            Part::Session(session) if self.query == Query::Session => vec![
+        let rows = match &self.report {
+            Report::Session(session) if self.query == Query::Session => vec![
                 ("clients", session.clients),
                 ("websockets", session.websockets),
                 ("stomp_connected", session.stomp_connected),
                 ("subscriptions", session.subscriptions),
             ],
-            Part::WsBuffer(buffer) => {
+            Report::WsBuffer(buffer) => {
                 vec![("allocated", buffer.allocated), ("hits", buffer.hits), ("misses", buffer.misses)]
             }
-            Part::Stale(waiting) => vec![
+            Report::Stale(waiting) => vec![
                 ("input-queue-size", waiting.r#in),
                 ("output-queue-size", waiting.out),
                 ("stale-queue-size", waiting.stale),
@@ -209,12 +209,12 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::part::{Benchmark, Memory, QueueRow, Session, Store, Waiting};
+    use super::super::types::{Benchmark, Memory, QueueRow, Session, Store, Waiting};
     use super::*;
 
     fn session(query: Query) -> Answer {
         let session = Session { clients: 3, websockets: 1, stomp_connected: 2, subscriptions: 4 };
-        Answer::new(query, Part::Session(session))
+        Answer::new(query, Report::Session(session))
     }
 
     fn frame(answer: &Answer, version: Version) -> String {
@@ -239,10 +239,10 @@ mod tests {
         }
         assert!(frame(&session(Query::Session), Version::V1_1).contains("{\"clients\"\\c3,"));
         let names = ["/dup", "/q/*"].map(str::to_owned).into();
-        let subs = Answer::new(Query::Subs, Part::Subs(names));
+        let subs = Answer::new(Query::Subs, Report::Subs(names));
         assert_eq!(frame(&subs, Version::V1_2), "DIAG\nsubs:/dup,/q/*\n\n\0");
         assert_eq!(subs.json(), "[\"/dup\",\"/q/*\"]");
-        let size = Answer::new(Query::PubsubSize, Part::Subscribed([1, 2].into()));
+        let size = Answer::new(Query::PubsubSize, Report::Subscribed([1, 2].into()));
         assert_eq!(
             (frame(&size, Version::V1_2).as_str(), size.json()),
             ("DIAG\npubsub-size:2\n\n\0", "2".into())
@@ -251,10 +251,10 @@ mod tests {
 
     #[test]
     fn what_stomp_1_0_cannot_carry_does_not_break_the_frame() {
-        let odd = Answer::new(Query::Subs, Part::Subs(["a\nb".to_owned()].into()));
+        let odd = Answer::new(Query::Subs, Report::Subs(["a\nb".to_owned()].into()));
         assert_eq!(frame(&odd, Version::V1_0), "DIAG\nsubs:a?b\n\n\0");
         assert_eq!(frame(&odd, Version::V1_2), "DIAG\nsubs:a\\nb\n\n\0");
-        let none = Answer::new(Query::Subs, Part::Subs([].into()));
+        let none = Answer::new(Query::Subs, Report::Subs([].into()));
         assert_eq!(frame(&none, Version::V1_0), "DIAG\nsubs: \n\n\0");
         assert_eq!(frame(&none, Version::V1_2), "DIAG\nsubs:\n\n\0");
     }
@@ -267,25 +267,25 @@ mod tests {
             "clients:3\nwebsockets:1\nstomp_connected:2\nsubscriptions:4\n"
         );
         assert_eq!(lines(&session(Query::SessionSize)), "session-size:3\n");
-        let stale = Answer::new(Query::Stale, Part::Stale(Waiting { r#in: 1, out: 2, stale: 3 }));
+        let stale = Answer::new(Query::Stale, Report::Stale(Waiting { r#in: 1, out: 2, stale: 3 }));
         assert_eq!(lines(&stale), "input-queue-size:1\noutput-queue-size:2\nstale-queue-size:3\n");
         assert_eq!((stale.json().as_str(), &*stale.body()), ("{\"in\":1,\"out\":2,\"stale\":3}", "stale"));
     }
 
     #[test]
     fn the_new_answers_are_json() {
-        let store = Answer::new(Query::Store, Part::Store(Store { kind: "memory" }));
+        let store = Answer::new(Query::Store, Report::Store(Store { kind: "memory" }));
         let expected =
             "DIAG\nquery:store\ncontent-type:application/json\ncontent-length:17\n\n{\"kind\":\"memory\"}\0";
         assert_eq!(frame(&store, Version::V1_2), expected);
         assert_eq!(store.header_lines(), b"query:store\ncontent-type:application/json\n");
         let row = QueueRow { name: "/queue/\"a".to_owned(), kind: "work", ..QueueRow::default() };
         assert_eq!(
-            Answer::new(Query::Queues, Part::Queues(vec![row])).json(),
+            Answer::new(Query::Queues, Report::Queues(vec![row])).json(),
             "[{\"name\":\"/queue/\\\"a\",\"kind\":\"work\",\"size\":0,\"waiting_bytes\":0,\"in_flight\":0,\
              \"consumers\":0,\"enqueued\":0,\"dequeued\":0}]"
         );
-        let memory = Answer::new(Query::Memory, Part::Memory(Memory::default()));
+        let memory = Answer::new(Query::Memory, Report::Memory(Memory::default()));
         assert!(memory.json().starts_with("{\"held_bytes\":0,\"limit_bytes\":0,\"short\":false,"));
     }
 
@@ -295,7 +295,7 @@ mod tests {
         times.add(5);
         times.add(100);
         let stages = vec![times; Stage::ALL.len()];
-        let answer = Answer::new(Query::Benchmark, Part::Benchmark(Benchmark { left_ms: 7, stages }));
+        let answer = Answer::new(Query::Benchmark, Report::Benchmark(Benchmark { left_ms: 7, stages }));
         let text = answer.json();
         assert!(
             text.starts_with("{\"enabled_ms_left\":7,\"stages\":{\"read\":{\"count\":2,\"total_ns\":105,")

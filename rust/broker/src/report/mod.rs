@@ -6,8 +6,8 @@
 //! Nothing here is touched while nobody asks. The shards' side is `shard/diagnose.rs`.
 
 pub mod answer;
-pub mod part;
 pub mod stages;
+pub mod types;
 
 /// What may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,10 +10,10 @@
 
 use std::collections::VecDeque;
 
-use crate::asker::Asker;
 use crate::collections::keyed::{Key, Keyed};
 use crate::ids::ConnKey;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
+use crate::requester::Requester;
 use crate::router::group::GroupIndex;
 
 /// Names a fan-out of one shard.
@@ -26,7 +26,7 @@ pub const WAITING_BYTES: usize = 40;
 #[derive(Debug)]
 struct FanOut {
     /// Not here while it is being delivered.
-    stored: Option<Stored>,
+    stored: Option<OwnedMessage>,
     groups: Vec<GroupIndex>,
     next: usize,
     /// Generation of the newest subscription that gets it.
@@ -42,7 +42,7 @@ struct FanOut {
 #[derive(Debug)]
 struct Publisher {
     conn: ConnKey,
-    asker: Asker,
+    requester: Requester,
 }
 
 /// All fan-outs of one shard that are not over.
@@ -63,7 +63,7 @@ pub struct FanOuts {
 
 impl FanOuts {
     /// Begins one to these groups, behind all others.
-    pub fn begin(&mut self, stored: Stored, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
+    pub fn begin(&mut self, stored: OwnedMessage, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
         self.listed += groups.capacity();
         let is_going = !groups.is_empty();
         let (stored, publisher, is_accepted) = (Some(stored), None, false);
@@ -119,12 +119,12 @@ impl FanOuts {
     }
 
     /// The message, to be given back by [`FanOuts::put_back`].
-    pub fn take_message(&mut self, key: FanOutKey) -> Option<Stored> {
+    pub fn take_message(&mut self, key: FanOutKey) -> Option<OwnedMessage> {
         self.table.get_mut(key)?.stored.take()
     }
 
     /// Gives the message back. If the fan-out is over meanwhile, it goes.
-    pub fn put_back(&mut self, key: FanOutKey, stored: Stored) {
+    pub fn put_back(&mut self, key: FanOutKey, stored: OwnedMessage) {
         if let Some(fan_out) = self.table.get_mut(key) {
             fan_out.stored = Some(stored);
         }
@@ -161,17 +161,17 @@ impl FanOuts {
     }
 
     /// A connection waits for its end. Gives the asker back if it is over.
-    pub fn attend(&mut self, key: FanOutKey, conn: ConnKey, asker: Asker) -> Option<Asker> {
-        let Some(fan_out) = self.table.get_mut(key) else { return Some(asker) };
-        fan_out.publisher = Some(Publisher { conn, asker });
+    pub fn attend(&mut self, key: FanOutKey, conn: ConnKey, requester: Requester) -> Option<Requester> {
+        let Some(fan_out) = self.table.get_mut(key) else { return Some(requester) };
+        fan_out.publisher = Some(Publisher { conn, requester });
         None
     }
 
     /// Nobody waits for its end any more. Returns who is to be told so, and the message.
-    pub fn dismiss(&mut self, key: FanOutKey) -> Option<(Asker, &Stored)> {
+    pub fn dismiss(&mut self, key: FanOutKey) -> Option<(Requester, &OwnedMessage)> {
         let fan_out = self.table.get_mut(key)?;
         let stored = fan_out.stored.as_ref()?;
-        Some((fan_out.publisher.take()?.asker, stored))
+        Some((fan_out.publisher.take()?.requester, stored))
     }
 
     /// One more copy waits for room.
@@ -191,7 +191,7 @@ impl FanOuts {
     }
 
     /// Ends a fan-out that has reached everybody; returns who waited for that.
-    pub fn finish(&mut self, key: FanOutKey) -> Option<(ConnKey, Asker)> {
+    pub fn finish(&mut self, key: FanOutKey) -> Option<(ConnKey, Requester)> {
         if self.first() == Some(key) && !self.is_going(key) {
             self.going.pop_front();
         }
@@ -201,7 +201,7 @@ impl FanOuts {
         }
         let ended = self.table.remove(key)?;
         self.listed -= ended.groups.capacity();
-        ended.publisher.map(|publisher| (publisher.conn, publisher.asker))
+        ended.publisher.map(|publisher| (publisher.conn, publisher.requester))
     }
 
     /// Bytes that cursors and waiting copies occupy, without the messages themselves.
@@ -224,11 +224,11 @@ mod tests {
     use stompica_proto::encode::Message;
 
     use super::*;
-    use crate::asker::AnswerTo;
     use crate::ids::ShardId;
+    use crate::requester::AnswerTo;
 
-    fn stored() -> Stored {
-        Stored::new(&Message {
+    fn stored() -> OwnedMessage {
+        OwnedMessage::new(&Message {
             destination: b"/t",
             id: b"i",
             sender: 0,
@@ -245,14 +245,14 @@ mod tests {
     }
 
     fn finish(all: &mut FanOuts, key: FanOutKey) -> Option<(ConnKey, AnswerTo)> {
-        all.finish(key).map(|(conn, asker)| (conn, asker.answered()))
+        all.finish(key).map(|(conn, requester)| (conn, requester.answered()))
     }
 
     #[test]
     fn it_is_over_when_the_cursor_is_at_the_end_and_no_copy_waits() {
         let mut all = FanOuts::default();
         let key = all.begin(stored(), vec![4, 5], 7);
-        assert!(all.attend(key, PUBLISHER, answer().asker()).is_none());
+        assert!(all.attend(key, PUBLISHER, answer().requester()).is_none());
         assert_eq!(
             (all.first(), all.next_group(key), finish(&mut all, key)),
             (Some(key), Some((4, 7)), None)
@@ -267,7 +267,10 @@ mod tests {
         all.arrived(key);
         assert_eq!(finish(&mut all, key), Some((PUBLISHER, answer())));
         assert_eq!((finish(&mut all, key), all.is_empty(), all.held_bytes()), (None, true, 0));
-        assert!(all.attend(key, PUBLISHER, answer().asker()).is_some_and(|asker| asker.answered().awaited));
+        assert!(
+            all.attend(key, PUBLISHER, answer().requester())
+                .is_some_and(|requester| requester.answered().awaited)
+        );
     }
 
     #[test]
@@ -299,15 +302,15 @@ mod tests {
     fn one_that_memory_stops_may_go_on_without_its_publisher() {
         let mut all = FanOuts::default();
         let (first, second) = (all.begin(stored(), vec![4, 5], 7), all.begin(stored(), vec![4], 7));
-        assert!(all.attend(first, PUBLISHER, answer().asker()).is_none());
+        assert!(all.attend(first, PUBLISHER, answer().requester()).is_none());
         assert_eq!((all.stopped_since_ms(first, 10), all.stopped_since_ms(second, 10)), (Some(10), None));
         all.stop(11);
         all.stop(12);
         assert_eq!((all.stopped_since_ms(first, 13), all.stopped_since_ms(second, 13)), (Some(11), None));
         _ = all.next_group(first);
         assert_eq!(all.stopped_since_ms(first, 14), Some(14));
-        let (asker, message) = all.dismiss(first).expect("it waits");
-        assert_eq!((asker.answered(), message.destination()), (answer(), &b"/t"[..]));
+        let (requester, message) = all.dismiss(first).expect("it waits");
+        assert_eq!((requester.answered(), message.destination()), (answer(), &b"/t"[..]));
         assert!(all.dismiss(first).is_none() && all.stopped_since_ms(first, 15).is_none());
         _ = all.next_group(first);
         assert_eq!((finish(&mut all, first), all.is_live(first)), (None, false));

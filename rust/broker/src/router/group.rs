@@ -7,7 +7,7 @@ use stompica_proto::session::AckMode;
 use crate::ids::QueueKey;
 use crate::ids::{ConnKey, NOBODY};
 use crate::message::chunk::ChunkId;
-use crate::queue::receiver::Receiver;
+use crate::queue::consumer_state::ConsumerState;
 use crate::text::Text;
 
 /// Index of a [`Subscription`] in its router.
@@ -26,7 +26,7 @@ pub enum Framing {
 
 /// How a subscriber is to be served: what subscriptions of one group have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Dialect {
+pub struct WireFormat {
     /// TCP or WebSocket.
     pub framing: Framing,
     /// The receiver's STOMP version.
@@ -35,7 +35,7 @@ pub struct Dialect {
     pub without: u64,
 }
 
-impl Dialect {
+impl WireFormat {
     /// Whether a message of this sender is to be delivered.
     #[inline]
     #[must_use]
@@ -58,15 +58,15 @@ pub struct Subscription {
     /// How it acknowledges.
     pub ack: AckMode,
     /// What it needs as the consumer of a queue.
-    pub receiver: Option<Box<Receiver>>,
+    pub consumer_state: Option<Box<ConsumerState>>,
 }
 
 impl Subscription {
     /// The entry, if it is a topic's.
     #[must_use]
-    pub fn entry(&self) -> Option<u32> {
+    pub fn filter_index(&self) -> Option<u32> {
         match self.place {
-            Place::Topic { entry, .. } => Some(entry),
+            Place::Topic { filter, .. } => Some(filter),
             Place::Queue => None,
         }
     }
@@ -78,7 +78,7 @@ pub enum Place {
     /// A topic, or a pattern of topics.
     Topic {
         /// The router's entry for it.
-        entry: u32,
+        filter: u32,
         /// The group it is a member of.
         group: GroupIndex,
         /// Its place among the group's members.
@@ -101,13 +101,13 @@ pub struct Member {
 #[derive(Debug)]
 pub struct Group {
     /// The entry it belongs to.
-    pub entry: u32,
+    pub filter: u32,
     /// Its place in the entry's list.
     pub slot: u32,
     /// How its members are written to.
-    pub dialect: Dialect,
+    pub wire_format: WireFormat,
     /// The queue that its one member consumes: messages go there, not to an outbox.
-    pub sink: Option<QueueKey>,
+    pub target_queue: Option<QueueKey>,
     /// The subscription id its members share; `None` for 1.0 subscriptions without one.
     pub id: Option<Text>,
     /// `MESSAGE` and `subscription`, encoded.
@@ -123,14 +123,20 @@ pub struct Group {
 impl Group {
     /// A group without members yet.
     #[must_use]
-    pub fn new(entry: u32, slot: u32, dialect: Dialect, id: Option<&[u8]>, sink: Option<QueueKey>) -> Self {
+    pub fn new(
+        filter: u32,
+        slot: u32,
+        wire_format: WireFormat,
+        id: Option<&[u8]>,
+        target_queue: Option<QueueKey>,
+    ) -> Self {
         let mut prefix = Vec::new();
-        encode::message_prefix(&mut prefix, id, dialect.version);
+        encode::message_prefix(&mut prefix, id, wire_format.version);
         Group {
-            entry,
+            filter,
             slot,
-            dialect,
-            sink,
+            wire_format,
+            target_queue,
             id: id.map(Into::into),
             prefix: prefix.into(),
             members: Vec::new(),
@@ -143,6 +149,6 @@ impl Group {
     #[inline]
     #[must_use]
     pub fn takes_all(&self) -> bool {
-        self.sink.is_none() && self.dialect.without == NOBODY
+        self.target_queue.is_none() && self.wire_format.without == NOBODY
     }
 }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::{Entry, Holdup, Router};
-use crate::destination::tree::EntryIndex;
+use super::{Filter, Holdup, Router};
+use crate::destination::tree::FilterIndex;
 use crate::ids::ShardId;
 use crate::text::Text;
 
@@ -18,26 +18,26 @@ impl Router {
     /// Notes whether another shard has subscriptions to a name or pattern.
     pub fn set_interest(&mut self, name: &Arc<Text>, shard: ShardId, interested: bool) {
         // The other shard has parsed the name, so neither step can fail here.
-        let Ok(known) = self.entry(name) else { return };
+        let Ok(known) = self.find_filter(name) else { return };
         if interested {
-            let Ok(entry) = known.map_or_else(|| self.add_entry(name), Ok) else { return };
-            self.entries[entry as usize].remote |= shard.bit();
-        } else if let Some(entry) = known {
-            self.entries[entry as usize].remote &= !shard.bit();
-            self.entries[entry as usize].full_remote &= !shard.bit();
-            self.entries[entry as usize].keepers_remote &= !shard.bit();
-            self.entries[entry as usize].set_width(shard, 0);
-            self.remove_entry_if_unused(entry);
+            let Ok(filter) = known.map_or_else(|| self.add_filter(name), Ok) else { return };
+            self.filters[filter as usize].remote |= shard.bit();
+        } else if let Some(filter) = known {
+            self.filters[filter as usize].remote &= !shard.bit();
+            self.filters[filter as usize].full_remote &= !shard.bit();
+            self.filters[filter as usize].keepers_remote &= !shard.bit();
+            self.filters[filter as usize].set_width(shard, 0);
+            self.remove_filter_if_unused(filter);
         }
     }
 
     /// Notes whether another shard has somebody behind a name or pattern for whom messages have to wait.
     pub fn set_full(&mut self, name: &[u8], shard: ShardId, holdup: Holdup, full: bool) {
-        if let Ok(Some(entry)) = self.entry(name) {
-            let entry = &mut self.entries[entry as usize];
+        if let Ok(Some(filter)) = self.find_filter(name) {
+            let filter = &mut self.filters[filter as usize];
             let shards = match holdup {
-                Holdup::Outbox => &mut entry.full_remote,
-                Holdup::Keeper => &mut entry.keepers_remote,
+                Holdup::Outbox => &mut filter.full_remote,
+                Holdup::Keeper => &mut filter.keepers_remote,
             };
             *shards = if full { *shards | shard.bit() } else { *shards & !shard.bit() };
         }
@@ -45,46 +45,46 @@ impl Router {
 
     /// Notes how wide a name or pattern is at another shard, at most; 0: not wide.
     pub fn set_width(&mut self, name: &[u8], shard: ShardId, width: u32) {
-        if let Ok(Some(entry)) = self.entry(name) {
-            self.entries[entry as usize].set_width(shard, width);
+        if let Ok(Some(filter)) = self.find_filter(name) {
+            self.filters[filter as usize].set_width(shard, width);
         }
     }
 
     /// What other shards are to be told of how wide an entry is here, if anything: a power of two, and not again before
     /// it is wider, or has less than a quarter of that.
-    pub fn width_to_tell(&mut self, entry: EntryIndex) -> Option<u32> {
-        let entry = self.entries.get_mut(entry as usize)?;
-        let (width, told) = (entry.groups.len() as u32 + entry.local / GROUP_MEMBERS, entry.width_told);
+    pub fn width_to_tell(&mut self, filter: FilterIndex) -> Option<u32> {
+        let filter = self.filters.get_mut(filter as usize)?;
+        let (width, told) = (filter.groups.len() as u32 + filter.local / GROUP_MEMBERS, filter.width_told);
         let is_news = if told == 0 { width >= WIDE } else { width > told || width < told / 4 };
         if is_news {
-            entry.width_told = if width >= WIDE { width.next_power_of_two() } else { 0 };
+            filter.width_told = if width >= WIDE { width.next_power_of_two() } else { 0 };
         }
-        is_news.then_some(entry.width_told)
+        is_news.then_some(filter.width_told)
     }
 
     /// Whether anybody subscribes to a plain name, here or on another shard.
     #[must_use]
-    pub fn has_entry(&self, name: &[u8]) -> bool {
-        matches!(self.entry(name), Ok(Some(_)))
+    pub fn has_filter(&self, name: &[u8]) -> bool {
+        matches!(self.find_filter(name), Ok(Some(_)))
     }
 
     /// A name or pattern to tell other shards, so that all have one copy of it.
     #[must_use]
     pub fn shared_text(&self, name: &[u8]) -> Arc<Text> {
-        match self.entry(name) {
-            Ok(Some(entry)) => Arc::clone(&self.entries[entry as usize].name),
+        match self.find_filter(name) {
+            Ok(Some(filter)) => Arc::clone(&self.filters[filter as usize].name),
             _ => Arc::new(name.into()),
         }
     }
 
     /// The name or pattern of an entry.
     #[must_use]
-    pub fn entry_name(&self, entry: EntryIndex) -> &[u8] {
-        &self.entries[entry as usize].name
+    pub fn filter_name(&self, filter: FilterIndex) -> &[u8] {
+        &self.filters[filter as usize].name
     }
 }
 
-impl Entry {
+impl Filter {
     fn set_width(&mut self, shard: ShardId, width: u32) {
         self.widths.retain(|(other, _)| *other != shard);
         if width > 0 {

@@ -1,7 +1,7 @@
 //! Hot path: who wants a message. The file to read first.
 //!
 //! ```text
-//! name ──hash──► Name ──► exact Entry ──► Groups ──► members (connections of this shard)
+//! name ──hash──► Name ──► exact Filter ──► Groups ──► members (connections of this shard)
 //!                  └────► wildcard Entries (found in the tree once, then cached)
 //! ```
 //! An *entry* is a subscribed name or pattern: its groups of local subscriptions, the set of other shards that have
@@ -34,7 +34,7 @@ use crate::collections::keyed::Key;
 use crate::collections::spread::{PLACE_BYTES, Spread};
 use crate::config::{Compat, Config, Wildcards};
 use crate::destination::home_of;
-use crate::destination::tree::{EntryIndex, Tree};
+use crate::destination::tree::{FilterIndex, Tree};
 use crate::destination::{Kind, Pattern};
 use crate::ids::QueueKey;
 use crate::ids::ShardId;
@@ -52,7 +52,7 @@ const SUBSCRIPTION_BYTES: usize = size_of::<Subscription>() + 8 + 12 + 12;
 /// A slot, its place in the index, the first members and an entry's list of groups.
 const GROUP_BYTES: usize = size_of::<Group>() + 8 + PLACE_BYTES + 4 * 8 + BLOCK_BYTES + 8;
 /// A slot, its place in the index, and its name's counters.
-const ENTRY_BYTES: usize = size_of::<Entry>() + 8 + PLACE_BYTES + size_of::<Text>() + 2 * BLOCK_BYTES;
+const ENTRY_BYTES: usize = size_of::<Filter>() + 8 + PLACE_BYTES + size_of::<Text>() + 2 * BLOCK_BYTES;
 
 /// A name that was looked up, and what is fixed about it. It may be kept as long as one likes: once the name is
 /// forgotten, nobody is found behind it.
@@ -67,7 +67,7 @@ pub struct Destination {
 
 /// A subscribed name or pattern.
 #[derive(Debug)]
-pub struct Entry {
+pub struct Filter {
     name: Arc<Text>,
     kind: Kind,
     is_pattern: bool,
@@ -118,8 +118,8 @@ pub struct Router {
     /// Names and patterns that were looked at, until somebody asks.
     visited: usize,
     /// The entries.
-    pub entries: Paged<Entry>,
-    patterns: Spread<EntryIndex>,
+    pub filters: Paged<Filter>,
+    patterns: Spread<FilterIndex>,
     tree: Tree,
     generation: u64,
     /// The groups of all entries.
@@ -131,7 +131,7 @@ pub struct Router {
     generation_of_subscriptions: u32,
     /// Delivery numbers up to this one may have been used by subscriptions that are gone.
     number_floor: u64,
-    found: Vec<EntryIndex>,
+    found: Vec<FilterIndex>,
     wildcards: Wildcards,
     compat: Compat,
     shards: usize,
@@ -148,7 +148,7 @@ impl Router {
             hasher,
             last: None,
             visited: 0,
-            entries: Paged::default(),
+            filters: Paged::default(),
             patterns: Spread::default(),
             tree: Tree::default(),
             generation: 0,
@@ -213,9 +213,9 @@ impl Router {
         let Some(name) = self.names.get(key) else { return };
         self.found.clear();
         self.visited += self.tree.matching(name.text(), &mut self.found);
-        let (kind, entries) = (name.kind, &self.entries);
+        let (kind, filters) = (name.kind, &self.filters);
         // A pattern matches its own kind only: nobody listens in on temporary topics.
-        self.found.retain(|at| entries[*at as usize].kind == kind);
+        self.found.retain(|at| filters[*at as usize].kind == kind);
         self.names.set_wild(key, &self.found, self.generation);
     }
 
@@ -254,7 +254,7 @@ impl Router {
     pub fn held_bytes(&self) -> usize {
         self.subscriptions.len() * SUBSCRIPTION_BYTES
             + self.groups.len() * GROUP_BYTES
-            + self.entries.len() * ENTRY_BYTES
+            + self.filters.len() * ENTRY_BYTES
             + self.names.held_bytes()
             + self.tree.held_bytes()
     }
@@ -292,20 +292,20 @@ impl Router {
 
     /// How many entries a destination has.
     #[must_use]
-    pub fn entry_count(&self, destination: Destination) -> usize {
+    pub fn filter_count(&self, destination: Destination) -> usize {
         self.resolved(destination).map_or(0, |name| usize::from(name.exact.is_some()) + name.wild.len())
     }
 
     /// Written out: every message comes here several times, and chained iterators cost more.
     #[inline]
-    fn each_entry(&self, destination: Destination, mut look: impl FnMut(&Entry)) {
+    fn each_filter(&self, destination: Destination, mut look: impl FnMut(&Filter)) {
         let Some(name) = self.resolved(destination) else { return };
-        if let Some(entry) = name.exact.and_then(|entry| self.entries.get(entry as usize)) {
-            look(entry);
+        if let Some(filter) = name.exact.and_then(|filter| self.filters.get(filter as usize)) {
+            look(filter);
         }
-        for entry in &name.wild {
-            if let Some(entry) = self.entries.get(*entry as usize) {
-                look(entry);
+        for filter in &name.wild {
+            if let Some(filter) = self.filters.get(*filter as usize) {
+                look(filter);
             }
         }
     }
@@ -314,26 +314,28 @@ impl Router {
     #[must_use]
     pub fn has_keeper(&self, destination: Destination) -> bool {
         let mut kept = false;
-        self.each_entry(destination, |entry| kept |= entry.keepers_local > 0 || entry.keepers_remote != 0);
+        self.each_filter(destination, |filter| {
+            kept |= filter.keepers_local > 0 || filter.keepers_remote != 0
+        });
         kept
     }
 
     /// The entry of a name or pattern, if there is one.
-    fn entry(&self, name: &[u8]) -> Result<Option<EntryIndex>, ProtocolError> {
+    fn find_filter(&self, name: &[u8]) -> Result<Option<FilterIndex>, ProtocolError> {
         if Pattern::parse(name, self.wildcards, self.compat)?.is_some() {
-            let is_named = |at: EntryIndex| self.entries[at as usize].name[..] == *name;
+            let is_named = |at: FilterIndex| self.filters[at as usize].name[..] == *name;
             return Ok(self.patterns.find(self.names.hash(name), is_named));
         }
         let known = self.names.find(self.names.hash(name), name);
         Ok(known.and_then(|key| self.names.get(key)?.exact))
     }
 
-    fn add_entry(&mut self, name: &Arc<Text>) -> Result<EntryIndex, ProtocolError> {
+    fn add_filter(&mut self, name: &Arc<Text>) -> Result<FilterIndex, ProtocolError> {
         let pattern = Pattern::parse(name, self.wildcards, self.compat)?;
         let hash = self.names.hash(name);
         // One copy of the text for the entry and the name.
         let known = self.names.find(hash, name).and_then(|key| self.names.get(key));
-        let entry = self.entries.insert(Entry {
+        let filter = self.filters.insert(Filter {
             name: Arc::clone(known.map_or(name, |known| known.text())),
             kind: Kind::of(name, self.compat),
             is_pattern: pattern.is_some(),
@@ -346,32 +348,32 @@ impl Router {
             keepers_remote: 0,
             widths: Vec::new(),
             width_told: 0,
-        }) as EntryIndex;
+        }) as FilterIndex;
         if let Some(pattern) = pattern {
-            self.tree.insert(&pattern, entry);
-            self.patterns.insert(hash, entry);
+            self.tree.insert(&pattern, filter);
+            self.patterns.insert(hash, filter);
             self.generation += 1;
         } else {
             let known = self.names.find(hash, name);
             let key = known.unwrap_or_else(|| self.remember(Arc::clone(name), hash));
-            self.names.set_exact(key, Some(entry));
+            self.names.set_exact(key, Some(filter));
         }
-        Ok(entry)
+        Ok(filter)
     }
 
-    fn remove_entry_if_unused(&mut self, index: EntryIndex) {
-        let entry = &self.entries[index as usize];
-        if entry.local > 0 || entry.remote != 0 {
+    fn remove_filter_if_unused(&mut self, index: FilterIndex) {
+        let filter = &self.filters[index as usize];
+        if filter.local > 0 || filter.remote != 0 {
             return;
         }
-        let entry = self.entries.remove(index as usize);
-        if !entry.is_pattern {
-            if let Some(key) = self.names.find(self.names.hash(&entry.name), &entry.name) {
+        let filter = self.filters.remove(index as usize);
+        if !filter.is_pattern {
+            if let Some(key) = self.names.find(self.names.hash(&filter.name), &filter.name) {
                 self.names.set_exact(key, None);
             }
-        } else if let Ok(Some(pattern)) = Pattern::parse(&entry.name, self.wildcards, self.compat) {
+        } else if let Ok(Some(pattern)) = Pattern::parse(&filter.name, self.wildcards, self.compat) {
             self.tree.remove(&pattern, index);
-            self.patterns.remove(self.names.hash(&entry.name), |at| at == index);
+            self.patterns.remove(self.names.hash(&filter.name), |at| at == index);
             self.generation += 1;
         }
     }

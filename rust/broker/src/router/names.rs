@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::collections::keyed::{Key, Keyed};
 use crate::collections::spread::{PLACE_BYTES, Spread};
 use crate::destination::Kind;
-use crate::destination::tree::EntryIndex;
+use crate::destination::tree::FilterIndex;
 use crate::ids::QueueKey;
 use crate::ids::ShardId;
 use crate::text::{BLOCK_BYTES, Text};
@@ -31,9 +31,9 @@ pub(super) struct Name {
     /// Its queue, if this shard was its home when last looked at.
     pub(super) queue: Option<QueueKey>,
     /// The entry of the subscriptions to this name itself.
-    pub(super) exact: Option<EntryIndex>,
+    pub(super) exact: Option<FilterIndex>,
     /// The entries of the patterns that match, as of `generation`.
-    pub(super) wild: SmallVec<[EntryIndex; 2]>,
+    pub(super) wild: SmallVec<[FilterIndex; 2]>,
     /// Of the patterns; [`Name::UNRESOLVED`]: `wild` is not known.
     pub(super) generation: u64,
     is_in_line: bool,
@@ -48,7 +48,7 @@ impl Name {
     }
 
     fn wild_bytes(&self) -> usize {
-        if self.wild.spilled() { self.wild.capacity() * size_of::<EntryIndex>() + BLOCK_BYTES } else { 0 }
+        if self.wild.spilled() { self.wild.capacity() * size_of::<FilterIndex>() + BLOCK_BYTES } else { 0 }
     }
 
     /// What forgetting would give back.
@@ -129,16 +129,16 @@ impl Names {
     }
 
     /// Notes the entry of a name's own subscriptions, or that there is none any more.
-    pub(super) fn set_exact(&mut self, key: Key, entry: Option<EntryIndex>) {
+    pub(super) fn set_exact(&mut self, key: Key, filter: Option<FilterIndex>) {
         let Some(name) = self.known.get_mut(key) else { return };
-        self.unsubscribed += usize::from(entry.is_none());
+        self.unsubscribed += usize::from(filter.is_none());
         self.unsubscribed -= usize::from(name.exact.is_none());
-        name.exact = entry;
+        name.exact = filter;
         self.count(key);
     }
 
     /// Notes which patterns match a name.
-    pub(super) fn set_wild(&mut self, key: Key, found: &[EntryIndex], generation: u64) {
+    pub(super) fn set_wild(&mut self, key: Key, found: &[FilterIndex], generation: u64) {
         let Some(name) = self.known.get_mut(key) else { return };
         self.wild_bytes -= name.wild_bytes();
         name.wild.clear();

@@ -8,7 +8,7 @@ use crate::ids::ShardId;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     /// Subscribed names and patterns that match, here or elsewhere.
-    pub entries: usize,
+    pub filters: usize,
     /// Groups of local subscriptions behind them.
     pub groups: usize,
     /// One of them.
@@ -29,14 +29,14 @@ impl Router {
     #[inline]
     pub fn reach(&self, destination: Destination) -> Reach {
         let mut reach = Reach::default();
-        self.each_entry(destination, |entry| {
-            reach.entries += 1;
-            reach.groups += entry.groups.len();
-            reach.full += entry.full_local;
-            reach.is_full |= entry.full_local > 0 || entry.full_remote != 0;
-            reach.remote |= entry.remote;
-            reach.width += entry.width();
-            reach.group = entry.groups.last().copied().or(reach.group);
+        self.each_filter(destination, |filter| {
+            reach.filters += 1;
+            reach.groups += filter.groups.len();
+            reach.full += filter.full_local;
+            reach.is_full |= filter.full_local > 0 || filter.full_remote != 0;
+            reach.remote |= filter.remote;
+            reach.width += filter.width();
+            reach.group = filter.groups.last().copied().or(reach.group);
         });
         reach
     }
@@ -53,6 +53,6 @@ impl Router {
     /// The groups of local subscriptions to a destination, in the place of what `groups` held.
     pub fn groups_of(&self, destination: Destination, groups: &mut Vec<GroupIndex>) {
         groups.clear();
-        self.each_entry(destination, |entry| groups.extend_from_slice(&entry.groups));
+        self.each_filter(destination, |filter| groups.extend_from_slice(&filter.groups));
     }
 }

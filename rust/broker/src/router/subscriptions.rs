@@ -7,16 +7,16 @@ use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 
-use super::group::{Dialect, Group, GroupIndex, Member, Place, Subscription, SubscriptionIndex};
+use super::group::{Group, GroupIndex, Member, Place, Subscription, SubscriptionIndex, WireFormat};
 use super::{InterestChange, Router};
-use crate::destination::tree::EntryIndex;
+use crate::destination::tree::FilterIndex;
 use crate::ids::ConnKey;
 use crate::ids::{QueueKey, SubscriptionKey};
-use crate::queue::receiver::{Lending, Receiver};
+use crate::queue::consumer_state::{ConsumerState, SharedCredit};
 use crate::text::Text;
 
 impl Router {
-    /// Adds a subscription to a topic or a pattern of topics. With a `sink`, its messages go into that queue. `queues`
+    /// Adds a subscription to a topic or a pattern of topics. With a `target_queue`, its messages go into that queue. `queues`
     /// count against `max_destinations` as well.
     ///
     /// # Errors
@@ -25,22 +25,23 @@ impl Router {
         &mut self,
         name: &[u8],
         (conn, id, ack): (ConnKey, Option<&[u8]>, AckMode),
-        dialect: Dialect,
-        sink: Option<QueueKey>,
+        wire_format: WireFormat,
+        target_queue: Option<QueueKey>,
         queues: usize,
     ) -> Result<(SubscriptionKey, InterestChange), ProtocolError> {
-        let entry = match self.entry(name)? {
-            Some(entry) => entry,
-            None if self.entries.len() + queues >= self.entries_max => return Err(self.too_many()),
-            None => self.add_entry(&Arc::new(name.into()))?,
+        let filter = match self.find_filter(name)? {
+            Some(filter) => filter,
+            None if self.filters.len() + queues >= self.entries_max => return Err(self.too_many()),
+            None => self.add_filter(&Arc::new(name.into()))?,
         };
-        let group = self.group(entry, dialect, id, sink);
+        let group = self.group(filter, wire_format, id, target_queue);
         let member = self.groups[group as usize].members.len() as u32;
-        let key = self.add_subscription(conn, id.unwrap_or(name), ack, Place::Topic { entry, group, member });
+        let key =
+            self.add_subscription(conn, id.unwrap_or(name), ack, Place::Topic { filter, group, member });
         self.groups[group as usize].members.push(Member { conn: conn.index, subscription: key.index });
-        let entry = &mut self.entries[entry as usize];
-        entry.local += 1;
-        Ok((key, if entry.local == 1 { InterestChange::Changed } else { InterestChange::None }))
+        let filter = &mut self.filters[filter as usize];
+        filter.local += 1;
+        Ok((key, if filter.local == 1 { InterestChange::Changed } else { InterestChange::None }))
     }
 
     /// The error for one destination more than `max_destinations`.
@@ -52,7 +53,7 @@ impl Router {
     /// Whether one more queue would exceed `max_destinations`.
     #[must_use]
     pub fn is_at_limit(&self, queues: usize) -> bool {
-        self.entries.len() + queues >= self.entries_max
+        self.filters.len() + queues >= self.entries_max
     }
 
     /// Adds a subscription to queues.
@@ -63,7 +64,7 @@ impl Router {
     fn add_subscription(&mut self, conn: ConnKey, id: &[u8], ack: AckMode, place: Place) -> SubscriptionKey {
         self.generation_of_subscriptions = self.generation_of_subscriptions.wrapping_add(1);
         let generation = self.generation_of_subscriptions;
-        let subscription = Subscription { conn, generation, place, id: id.into(), ack, receiver: None };
+        let subscription = Subscription { conn, generation, place, id: id.into(), ack, consumer_state: None };
         SubscriptionKey { index: self.subscriptions.insert(subscription) as u32, generation }
     }
 
@@ -85,38 +86,39 @@ impl Router {
     }
 
     /// What a subscription lends, if it consumes a pattern's queues.
-    pub fn lending_mut(&mut self, key: SubscriptionKey) -> Option<&mut Lending> {
-        self.subscription_mut(key)?.receiver.as_deref_mut()?.lending.as_mut()
+    pub fn shared_credit_mut(&mut self, key: SubscriptionKey) -> Option<&mut SharedCredit> {
+        self.subscription_mut(key)?.consumer_state.as_deref_mut()?.shared_credit.as_mut()
     }
 
     /// The receiver of a subscription, if it consumes queues.
-    pub fn receiver_mut(&mut self, index: SubscriptionIndex) -> Option<&mut Receiver> {
-        self.subscriptions.get_mut(index as usize)?.receiver.as_deref_mut()
+    pub fn consumer_state_mut(&mut self, index: SubscriptionIndex) -> Option<&mut ConsumerState> {
+        self.subscriptions.get_mut(index as usize)?.consumer_state.as_deref_mut()
     }
 
     /// Leaves messages of another connection than before out of a queue that a topic feeds.
     pub fn leave_out(&mut self, key: SubscriptionKey, sender: u64) {
         if let Some(Place::Topic { group, .. }) = self.subscription_mut(key).map(|found| found.place)
-            && let Some(group) = self.groups.get_mut(group as usize).filter(|group| group.sink.is_some())
+            && let Some(group) =
+                self.groups.get_mut(group as usize).filter(|group| group.target_queue.is_some())
         {
-            group.dialect.without = sender; // with a sink it is in no index
+            group.wire_format.without = sender; // with a sink it is in no index
         }
     }
 
     /// Lets a subscription whose messages went into a queue of its own join those that are written to directly.
     pub fn leave_queue(&mut self, key: SubscriptionKey) {
         let Some(found) = self.subscription_mut(key) else { return };
-        let Place::Topic { entry, group: alone, .. } = found.place else { return };
+        let Place::Topic { filter, group: alone, .. } = found.place else { return };
         let conn = found.conn.index;
-        found.receiver = None;
+        found.consumer_state = None;
         let old = &self.groups[alone as usize];
-        let (dialect, id) = (old.dialect, old.id.clone());
+        let (wire_format, id) = (old.wire_format, old.id.clone());
         self.remove_group(alone);
-        let group = self.group(entry, dialect, id.as_deref(), None);
+        let group = self.group(filter, wire_format, id.as_deref(), None);
         let member = self.groups[group as usize].members.len() as u32;
         self.groups[group as usize].members.push(Member { conn, subscription: key.index });
         if let Some(found) = self.subscription_mut(key) {
-            found.place = Place::Topic { entry, group, member };
+            found.place = Place::Topic { filter, group, member };
         }
     }
 
@@ -124,10 +126,10 @@ impl Router {
     /// open chunk of which frames are still to be handed out.
     pub fn unsubscribe(&mut self, index: SubscriptionIndex) -> (Subscription, Option<Arc<Text>>) {
         let subscription = self.subscriptions.remove(index as usize);
-        if let Some(receiver) = &subscription.receiver {
-            self.number_floor = self.number_floor.max(receiver.number);
+        if let Some(consumer_state) = &subscription.consumer_state {
+            self.number_floor = self.number_floor.max(consumer_state.number);
         }
-        let Place::Topic { entry: entry_index, group: group_index, member } = subscription.place else {
+        let Place::Topic { filter: filter_index, group: group_index, member } = subscription.place else {
             return (subscription, None);
         };
         let group = &mut self.groups[group_index as usize];
@@ -141,38 +143,38 @@ impl Router {
         {
             *place = member;
         }
-        let entry = &mut self.entries[entry_index as usize];
-        entry.local -= 1;
-        let last = (entry.local == 0).then(|| Arc::clone(&entry.name));
+        let filter = &mut self.filters[filter_index as usize];
+        filter.local -= 1;
+        let last = (filter.local == 0).then(|| Arc::clone(&filter.name));
         if last.is_some() {
-            entry.width_told = 0; // the news that it was the last one says so
+            filter.width_told = 0; // the news that it was the last one says so
         }
-        self.remove_entry_if_unused(entry_index);
+        self.remove_filter_if_unused(filter_index);
         (subscription, last)
     }
 
     /// The group that a new subscription of this kind joins; one with a queue of its own stays alone.
     fn group(
         &mut self,
-        entry: EntryIndex,
-        dialect: Dialect,
+        filter: FilterIndex,
+        wire_format: WireFormat,
         id: Option<&[u8]>,
-        sink: Option<QueueKey>,
+        target_queue: Option<QueueKey>,
     ) -> GroupIndex {
-        let hash = self.hasher.hash_one((entry, dialect, id));
-        if sink.is_none() {
+        let hash = self.hasher.hash_one((filter, wire_format, id));
+        if target_queue.is_none() {
             let known = self.group_index.find(hash, |at| {
                 let group = &self.groups[at as usize];
-                group.entry == entry && group.dialect == dialect && group.id.as_deref() == id
+                group.filter == filter && group.wire_format == wire_format && group.id.as_deref() == id
             });
             if let Some(group) = known {
                 return group;
             }
         }
-        let slot = self.entries[entry as usize].groups.len() as u32;
-        let index = self.groups.insert(Group::new(entry, slot, dialect, id, sink)) as GroupIndex;
-        self.entries[entry as usize].groups.push(index);
-        if sink.is_none() {
+        let slot = self.filters[filter as usize].groups.len() as u32;
+        let index = self.groups.insert(Group::new(filter, slot, wire_format, id, target_queue)) as GroupIndex;
+        self.filters[filter as usize].groups.push(index);
+        if target_queue.is_none() {
             self.group_index.insert(hash, index);
         }
         index
@@ -180,9 +182,9 @@ impl Router {
 
     fn remove_group(&mut self, index: GroupIndex) {
         let group = self.groups.remove(index as usize);
-        let hash = self.hasher.hash_one((group.entry, group.dialect, group.id.as_deref()));
+        let hash = self.hasher.hash_one((group.filter, group.wire_format, group.id.as_deref()));
         self.group_index.remove(hash, |at| at == index);
-        let slots = &mut self.entries[group.entry as usize].groups;
+        let slots = &mut self.filters[group.filter as usize].groups;
         slots.swap_remove(group.slot as usize);
         if let Some(moved) = slots.get(group.slot as usize) {
             self.groups[*moved as usize].slot = group.slot;

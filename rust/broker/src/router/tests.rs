@@ -7,15 +7,15 @@ use super::group::Framing;
 use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 
-use super::group::{Dialect, Place, SubscriptionIndex};
+use super::group::{Place, SubscriptionIndex, WireFormat};
 use super::*;
 use crate::collections::keyed::Key;
 use crate::ids::ConnKey;
 use crate::ids::ShardId;
 
-fn dialect(number: u8) -> Dialect {
+fn wire_format(number: u8) -> WireFormat {
     let framing = if number & 1 == 0 { Framing::Stomp } else { Framing::WebSocket };
-    Dialect { framing, version: Version::ALL[usize::from(number / 2 % 3)], without: 0 }
+    WireFormat { framing, version: Version::ALL[usize::from(number / 2 % 3)], without: 0 }
 }
 
 fn text(bytes: &[u8]) -> Arc<Text> {
@@ -35,7 +35,7 @@ fn receivers(router: &mut Router, name: &str) -> Vec<SubscriptionIndex> {
         found.extend(router.groups[*group as usize].members.iter().map(|member| member.subscription));
     }
     let reach = router.reach(destination);
-    assert_eq!((reach.entries, reach.groups), (router.entry_count(destination), groups.len()));
+    assert_eq!((reach.filters, reach.groups), (router.filter_count(destination), groups.len()));
     assert_eq!(reach.group, groups.last().copied());
     found.sort_unstable();
     found
@@ -59,10 +59,10 @@ proptest! {
                 prop_assert_eq!(router.unsubscribe(index).1.is_none(), others);
             } else {
                 let id = format!("{id}");
-                let sink = (kind == 5).then_some(Key { index: 0, generation: 0 });
+                let target_queue = (kind == 5).then_some(Key { index: 0, generation: 0 });
                 let who = (key(0), Some(id.as_bytes()), AckMode::Auto);
                 let (Key { index, .. }, change) =
-                    router.subscribe(name.as_bytes(), who, dialect(kind), sink, 0).expect("a legal name");
+                    router.subscribe(name.as_bytes(), who, wire_format(kind), target_queue, 0).expect("a legal name");
                 let first = !live.iter().any(|(_, other)| *other == name);
                 prop_assert_eq!(change == InterestChange::Changed, first);
                 live.push((index, name));
@@ -85,7 +85,7 @@ proptest! {
         for (index, _) in live {
             router.unsubscribe(index);
         }
-        prop_assert!(router.entries.is_empty() && router.groups.is_empty() && router.group_index.is_empty());
+        prop_assert!(router.filters.is_empty() && router.groups.is_empty() && router.group_index.is_empty());
         prop_assert!(router.patterns.is_empty());
     }
 }
@@ -93,9 +93,9 @@ proptest! {
 #[test]
 fn equal_subscriptions_share_a_group_and_those_with_a_queue_do_not() {
     let mut router = router();
-    let mut add = |id: &[u8], sink, number| {
+    let mut add = |id: &[u8], target_queue, number| {
         let who = (key(0), Some(id), AckMode::Auto);
-        let (found, _) = router.subscribe(b"/t", who, dialect(number), sink, 0).expect("a topic");
+        let (found, _) = router.subscribe(b"/t", who, wire_format(number), target_queue, 0).expect("a topic");
         match router.subscriptions[found.index as usize].place {
             Place::Topic { group, .. } => group,
             Place::Queue => panic!("a topic's"),
@@ -136,7 +136,7 @@ fn interest_of_other_shards_is_part_of_a_destination() {
     assert!(!router.reach(destination).is_full);
     assert_eq!(router.reach(destination).remote, 0b0010);
     router.set_interest(&text(b"/t/a"), ShardId(1), false);
-    assert!(router.entries.is_empty());
+    assert!(router.filters.is_empty());
 }
 
 /// What other shards are told as so many subscriptions come and go, and how many there are then.
@@ -146,7 +146,7 @@ fn told_of(count: u32, id: impl Fn(u32) -> String) -> Vec<(usize, u32)> {
     for number in 0..count {
         let id = id(number);
         let who = (key(number), Some(id.as_bytes()), AckMode::Auto);
-        let (found, _) = router.subscribe(b"/t", who, dialect(0), None, 0).expect("a topic");
+        let (found, _) = router.subscribe(b"/t", who, wire_format(0), None, 0).expect("a topic");
         keys.push(found);
         told.extend(router.width_to_tell(0).map(|width| (keys.len(), width)));
     }
@@ -212,28 +212,28 @@ fn behind_a_name_that_was_forgotten_is_nobody() {
     let config = Config { memory_limit: 0, ..Config::default() };
     let mut router = Router::new(&config, foldhash::fast::RandomState::default());
     let who = (key(0), None, AckMode::Auto);
-    router.subscribe(b"/t/*", who, dialect(0), None, 0).expect("a pattern");
+    router.subscribe(b"/t/*", who, wire_format(0), None, 0).expect("a pattern");
     router.set_interest(&text(b"/t/>"), ShardId(1), true);
     let kept = router.destination(b"/t/a").expect("a topic");
-    assert_eq!((router.entry_count(kept), router.reach(kept).remote), (2, 2));
+    assert_eq!((router.filter_count(kept), router.reach(kept).remote), (2, 2));
     router.trim();
     assert_eq!(
-        (router.entry_count(kept), router.reach(kept).remote, router.reach(kept).is_full),
+        (router.filter_count(kept), router.reach(kept).remote, router.reach(kept).is_full),
         (0, 0, false)
     );
-    assert_eq!((router.reach(kept).entries, router.queue_of(kept)), (0, None));
+    assert_eq!((router.reach(kept).filters, router.queue_of(kept)), (0, None));
     router.destination(b"/t/b").expect("a topic");
-    assert_eq!(router.entry_count(kept), 0, "another name in its place");
+    assert_eq!(router.filter_count(kept), 0, "another name in its place");
 }
 
 #[test]
 fn behind_a_name_from_before_the_patterns_changed_is_nobody() {
     let mut router = router();
     let who = (key(0), None, AckMode::Auto);
-    let (pattern, _) = router.subscribe(b"/t/*", who, dialect(0), None, 0).expect("a pattern");
+    let (pattern, _) = router.subscribe(b"/t/*", who, wire_format(0), None, 0).expect("a pattern");
     let before = router.destination(b"/t/a").expect("a topic");
     router.unsubscribe(pattern.index);
-    assert_eq!((router.reach(before).entries, router.reach(before).remote), (0, 0));
+    assert_eq!((router.reach(before).filters, router.reach(before).remote), (0, 0));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn destinations_are_counted_against_their_limit() {
     );
     let mut add = |name: &[u8], queues| {
         router
-            .subscribe(name, (key(0), None, AckMode::Auto), dialect(0), None, queues)
+            .subscribe(name, (key(0), None, AckMode::Auto), wire_format(0), None, queues)
             .map(|(found, _)| found)
     };
     add(b"/a", 0).expect("the first");

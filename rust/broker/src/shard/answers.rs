@@ -1,6 +1,6 @@
 //! What a connection is told of its frames: RECEIPTs in their order, and ERROR in the place of the frame it is about.
 //!
-//! What takes effect elsewhere is answered by the shards concerned: each holds an [`Asker`] until it has said what
+//! What takes effect elsewhere is answered by the shards concerned: each holds an [`Requester`] until it has said what
 //! became of it. A frame without a RECEIPT waits for nobody; so whoever says that it has no more to send (DISCONNECT,
 //! the end of its stream) waits until all shards that may still refuse something have answered an echo.
 
@@ -10,13 +10,13 @@ use stompica_proto::{ProtocolError, escape, header};
 
 use super::Shard;
 use super::close::NORMAL;
-use crate::asker::{self, AnswerTo, Asker};
 use crate::connection::answers::Answer;
 use crate::connection::conn::{Conn, Phase};
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::queue::mail::QueueMail;
-use crate::queue::parts::Progress;
+use crate::queue::types::Progress;
+use crate::requester::{self, AnswerTo, Requester};
 
 /// How long the last answers to a connection that sends no more may take, while it takes nothing that is ahead of them.
 /// Where nothing is ahead of them none should: it is a bug, and logged as one.
@@ -102,8 +102,8 @@ impl Shard {
     }
 
     /// Answers whoever asked.
-    pub(super) fn answer(&mut self, asker: Asker, outcome: Result<(), (ProtocolError, Offender)>) {
-        let to = asker.answered();
+    pub(super) fn answer(&mut self, requester: Requester, outcome: Result<(), (ProtocolError, Offender)>) {
+        let to = requester.answered();
         match outcome {
             Ok(()) if !to.awaited => {}
             Ok(()) => self.tell(to.shard, QueueMail::Applied(to.conn, to.token)),
@@ -210,13 +210,13 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.ending = true;
         if receipt.is_some() {
-            self.await_echoes(key, receipt);
+            self.await_round_trips(key, receipt);
         }
         self.end_if_done(key);
     }
 
     /// Lets a RECEIPT, or nothing, wait until no shard can refuse any more what was asked of it before.
-    fn await_echoes(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
+    fn await_round_trips(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let shards = std::mem::take(&mut conn.sent_to);
         if shards == 0 {
@@ -224,18 +224,18 @@ impl Shard {
         }
         let to = self.ask_in_any_case(key, receipt, shards);
         for shard in (0..self.shared_len()).map(|at| ShardId(at as u8)).filter(|at| shards & at.bit() != 0) {
-            self.tell(shard, QueueMail::Echo(to.asker()));
+            self.tell(shard, QueueMail::RoundTrip(to.requester()));
         }
     }
 
     /// Closes a connection that has said its last word, once everything due to it is in its outbox.
     pub(crate) fn end_if_done(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get(key).filter(|conn| conn.phase == Phase::Open) else { return };
-        if !(conn.ending || conn.eof) || conn.backlog || conn.wait.is_on() {
+        if !(conn.ending || conn.eof) || conn.has_unparsed || conn.wait.is_on() {
             return;
         }
         if conn.answers.is_empty() && conn.sent_to != 0 {
-            self.await_echoes(key, None);
+            self.await_round_trips(key, None);
         }
         let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.answers.is_empty()) else {
             return self.rearm(key);
@@ -275,7 +275,7 @@ impl Shard {
 
     /// Counts answers that this turn has dropped.
     pub(super) fn note_lost_answers(&mut self) {
-        let lost = asker::take_lost();
+        let lost = requester::take_lost();
         if lost > 0 {
             self.counters.lost_answers += lost;
             self.log(Level::Error, || format!("{lost} answers were dropped (a bug in stompica)"));

@@ -17,11 +17,11 @@ use crate::connection::transaction::plan::{Place, Plan};
 use crate::connection::transaction::{Commit, Operation};
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, ShardId};
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::message::options::Retain;
 use crate::message::options::Verdict;
+use crate::queue::consumer_state::ConsumerState;
 use crate::queue::mail::{Placed, QueueMail};
-use crate::queue::receiver::Receiver;
 use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
 
@@ -58,7 +58,7 @@ enum Obstacle {
 }
 
 /// What is left of subscriptions that went while a COMMIT of theirs takes effect: how they acknowledge, and what they held.
-pub(super) type LateOnes = BTreeMap<SubscriptionKey, (AckMode, Box<Receiver>)>;
+pub(super) type LateOnes = BTreeMap<SubscriptionKey, (AckMode, Box<ConsumerState>)>;
 
 impl Applying {
     pub(super) fn new(key: ConnKey, commit: Commit) -> Self {
@@ -121,8 +121,8 @@ impl Shard {
         }
         let destination = self.destination(stored.destination()).ok()?;
         let Reach { remote, width, is_full, .. } = self.router.reach(destination);
-        if remote & self.busy.crowded != 0 {
-            return Some(Obstacle::Mailboxes(remote & self.busy.crowded));
+        if remote & self.busy.congested != 0 {
+            return Some(Obstacle::Mailboxes(remote & self.busy.congested));
         }
         if width > 0 && self.holds_wide(remote) {
             return Some(Obstacle::Wide(remote));
@@ -134,7 +134,7 @@ impl Shard {
         match obstacle {
             Obstacle::FanOut(fan_out) => self.fan_outs.is_live(fan_out),
             Obstacle::Memory => self.is_out_of_memory(),
-            Obstacle::Mailboxes(shards) => self.busy.crowded & shards != 0,
+            Obstacle::Mailboxes(shards) => self.busy.congested & shards != 0,
             Obstacle::Wide(shards) => self.holds_wide(shards),
             Obstacle::SlowConsumer(retries) => self.parking.retries(Pause::SlowConsumer) == retries,
         }
@@ -153,8 +153,8 @@ impl Shard {
                 return false;
             }
             let is_done = match late.get_mut(&subscription) {
-                Some((ack, receiver)) => {
-                    self.acknowledge_late((subscription, *ack, receiver), number, verdict)
+                Some((ack, consumer_state)) => {
+                    self.acknowledge_late((subscription, *ack, consumer_state), number, verdict)
                 }
                 None => self.acknowledge(*key, subscription, number, verdict),
             };
@@ -173,8 +173,8 @@ impl Shard {
                 return false;
             }
             self.budget.visit(OPERATION_VISITS);
-            if let Some((_, (_, receiver))) = late.pop_first() {
-                let Receiver { own_queue, unacked, .. } = *receiver;
+            if let Some((_, (_, consumer_state))) = late.pop_first() {
+                let ConsumerState { own_queue, unacked, .. } = *consumer_state;
                 self.give_back_rest(own_queue, unacked);
             }
         }
@@ -183,23 +183,23 @@ impl Shard {
 
     fn apply_send(
         &mut self,
-        stored: Stored,
+        stored: OwnedMessage,
         retain: Option<Retain>,
         place: Place,
         out: &mut [(ShardId, PagedDeque<Placed>)],
     ) -> Option<FanOutKey> {
         match place {
             Place::Here => {} // of an ACK
-            Place::Home { home, need } => {
-                out[home as usize].1.push_back(Placed { need, retain: None, stored });
+            Place::Home { home, reservation } => {
+                out[home as usize].1.push_back(Placed { reservation, retain: None, stored });
             }
             Place::Topic { retained } => {
                 let destination = self.destination(stored.destination()).ok()?;
-                if let Some((home, need)) = retained {
-                    let mut copy = Stored::new(&stored.message());
+                if let Some((home, reservation)) = retained {
+                    let mut copy = OwnedMessage::new(&stored.message());
                     copy.expires_ms = stored.expires_ms;
                     let retain = Some(retain == Some(Retain::Set));
-                    out[home as usize].1.push_back(Placed { need, retain, stored: copy });
+                    out[home as usize].1.push_back(Placed { reservation, retain, stored: copy });
                 }
                 let retained = retain == Some(Retain::Set);
                 return self.publish_stored(stored, destination, destination.home, retained);
@@ -214,7 +214,7 @@ impl Shard {
         let homes = out.iter().fold(0, |bits, (home, _)| bits | home.bit());
         let to = self.ask_in_any_case(key, receipt.as_deref(), homes);
         for (home, messages) in out {
-            self.tell(home, QueueMail::Commit(messages, token, to.asker()));
+            self.tell(home, QueueMail::Commit(messages, token, to.requester()));
         }
         if let Some(conn) = self.conns.get_mut(key) {
             conn.committing = None;

@@ -8,7 +8,7 @@ use super::jobs::Job;
 use super::survey::{HASH_BYTES, ROWS_BYTES_MAX};
 use crate::report::Query;
 use crate::report::answer::{Answer, json};
-use crate::report::part::{Part, Report};
+use crate::report::types::{Report, ShardReport};
 use crate::text::Weight;
 
 /// Rows that are sorted or written before another job has its turn.
@@ -21,7 +21,7 @@ const ROW_BYTES: usize = 96;
 pub(super) struct Assembly {
     subject: Subject,
     /// Whose rows are still to be sorted.
-    reports: Vec<Report>,
+    reports: Vec<ShardReport>,
     /// By what the answer is sorted by, and then by a number, as several rows may agree in that.
     sorted: BTreeMap<((u64, String), u64), String>,
     sorted_bytes: usize,
@@ -35,7 +35,7 @@ pub(super) struct Assembly {
 
 impl Assembly {
     /// One from the parts of all shards.
-    pub(super) fn new(subject: Subject, reports: Vec<Report>) -> Self {
+    pub(super) fn new(subject: Subject, reports: Vec<ShardReport>) -> Self {
         let left_out = reports.iter().map(|report| report.left_out).sum();
         Assembly {
             subject,
@@ -58,14 +58,14 @@ impl Assembly {
         while rows < ROWS_MAX
             && let Some(report) = self.reports.last_mut()
         {
-            if let Part::Subscribed(hashes) = &mut report.part
+            if let Report::Subscribed(hashes) = &mut report.report
                 && let Some(hash) = hashes.pop_last()
             {
                 rows += 1;
                 self.counted.insert(hash);
                 continue;
             }
-            let Some((key, text)) = report.part.pop_row(of_queue) else {
+            let Some((key, text)) = report.report.pop_row(of_queue) else {
                 self.reports.pop();
                 continue;
             };

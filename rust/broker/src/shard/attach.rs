@@ -7,7 +7,6 @@ use stompica_proto::session::AckMode;
 use stompica_proto::{ProtocolError, Version};
 
 use super::Shard;
-use crate::asker::{AnswerTo, Asker};
 use crate::collections::spread::give_back;
 use crate::destination::Kind;
 use crate::ids::ConnKey;
@@ -15,23 +14,24 @@ use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
 use crate::mail::mailbox::Mail;
 use crate::queue::QueueKind;
 use crate::queue::mail::{Attach, QueueMail, Source};
-use crate::queue::parts::{Credit, Progress};
 use crate::queue::replay::Newcomer;
-use crate::router::group::{Dialect, Framing};
+use crate::queue::types::{Credit, Progress};
+use crate::requester::{AnswerTo, Requester};
+use crate::router::group::{Framing, WireFormat};
 use crate::text::Text;
 
 impl Shard {
     /// Lets a subscription consume what it asked for, and answers it.
     pub(super) fn attach_here(&mut self, attach: Attach) {
-        let Attach { subscriber, source, credit, asker, offender } = attach;
-        match self.attach_to(source, subscriber, credit, asker.to()) {
-            Ok(Attached::Now) => self.answer(asker, Ok(())),
-            Ok(Attached::Behind(name)) => self.revive(&name, subscriber, asker),
+        let Attach { subscriber, source, credit, requester, offender } = attach;
+        match self.attach_to(source, subscriber, credit, requester.to()) {
+            Ok(Attached::Now) => self.answer(requester, Ok(())),
+            Ok(Attached::Behind(name)) => self.revive(&name, subscriber, requester),
             Ok(Attached::Later(queue)) => match self.bindings.get_mut(&queue) {
-                Some(binding) => binding.askers.push(asker),
-                None => self.answer(asker, Ok(())),
+                Some(binding) => binding.requesters.push(requester),
+                None => self.answer(requester, Ok(())),
             },
-            Err(error) => self.answer(asker, Err((error, offender))),
+            Err(error) => self.answer(requester, Err((error, offender))),
         }
     }
 
@@ -110,18 +110,19 @@ impl Shard {
         }
         let queue = self.create_queue(name, QueueKind::Durable { shared })?;
         // Nobody is written to by this group: its messages go into the queue.
-        let dialect = Dialect { framing: Framing::Stomp, version: Version::V1_2, without };
+        let wire_format = WireFormat { framing: Framing::Stomp, version: Version::V1_2, without };
         let nobody = (ConnKey::NONE, None, AckMode::Auto);
-        self.hand_out();
-        match self.router.subscribe(topic, nobody, dialect, Some(queue), self.queues_everywhere()) {
+        self.distribute();
+        match self.router.subscribe(topic, nobody, wire_format, Some(queue), self.queues_everywhere()) {
             Ok((binding, _)) => {
                 // Each home answers once; the last of the askers is the caller's own.
-                let askers = (1..self.shared_len()).map(|_| to.asker()).collect();
-                self.bindings.insert(queue, Binding { subscription: binding, topic: topic.into(), askers });
+                let requesters = (1..self.shared_len()).map(|_| to.requester()).collect();
+                self.bindings
+                    .insert(queue, Binding { subscription: binding, topic: topic.into(), requesters });
                 let newcomer = Newcomer { key: binding, without };
                 self.tell_interest(topic, None, Some(newcomer));
                 self.note_width_of(binding.index);
-                self.await_backlog(topic, self.id, newcomer, None);
+                self.await_replay(topic, self.id, newcomer, None);
                 Ok((queue, Attached::Later(queue)))
             }
             Err(error) => {
@@ -144,7 +145,7 @@ impl Shard {
         self.count_queues();
         self.remove_subscription(binding.subscription.index, false);
         // It was subscribed until now, and nothing of the past comes any more.
-        binding.askers.into_iter().for_each(|asker| self.answer(asker, Ok(())));
+        binding.requesters.into_iter().for_each(|requester| self.answer(requester, Ok(())));
         Ok(())
     }
 
@@ -154,7 +155,7 @@ impl Shard {
         let name = self.router.shared_text(name);
         let to = to.filter(|to| to.awaited);
         self.tell_all(|from| {
-            let reply = to.map(AnswerTo::asker);
+            let reply = to.map(AnswerTo::requester);
             Mail::Interest { from, name: Arc::clone(&name), interested: true, reply, backlog }
         });
     }
@@ -191,5 +192,5 @@ pub(super) struct Binding {
     /// The topic or pattern.
     pub(super) topic: Box<[u8]>,
     /// One for each home that has not sent yet what it holds of the past: the RECEIPT waits for them.
-    pub(super) askers: Vec<Asker>,
+    pub(super) requesters: Vec<Requester>,
 }

@@ -19,14 +19,14 @@ use super::passing::{LARGE_BODY, Load};
 use crate::config::{Config, SlowConsumer};
 use crate::connection::conn::{Conn, Phase};
 use crate::connection::outbox::Kind;
-use crate::connection::outbox::notice::with_notice;
+use crate::connection::outbox::drop_notice::with_drop_notice;
 use crate::ids::QueueKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::mail::mailbox::Mail;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::message::chunk::{ChunkId, ChunkPool};
-use crate::queue::parts::Queue;
+use crate::queue::types::Queue;
 use crate::router::Holdup;
 use crate::router::group::Member;
 use crate::stats::Counters;
@@ -41,7 +41,7 @@ const QUEUE_VISITS: usize = 1;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Busy {
     /// Their mailbox is over its mark.
-    pub(super) crowded: u64,
+    pub(super) congested: u64,
     /// They have enough wide messages to route.
     pub(crate) laden: u64,
     /// One of them has taken more of those in this turn.
@@ -88,9 +88,9 @@ pub(super) fn make_room(
 
 /// Copies the frame at `start` of a shared chunk for this connection alone, with a header that tells how many
 /// messages were left out before it. Returns where the next frame starts.
-pub(super) fn give_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId, start: u32) -> u32 {
+pub(super) fn give_drop_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId, start: u32) -> u32 {
     let end = chunks.frame_end_after(chunk, start);
-    let copy = with_notice(chunks.bytes(chunk, start, end), std::mem::take(&mut conn.dropped));
+    let copy = with_drop_notice(chunks.bytes(chunk, start, end), std::mem::take(&mut conn.dropped));
     conn.outbox.append(chunks, Kind::Message, |out| out.extend_from_slice(&copy));
     end
 }
@@ -109,7 +109,7 @@ impl Shard {
     /// Why a SEND has to wait, if it has to.
     #[inline]
     pub(crate) fn pause_for(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
-        if load.shards & self.busy.crowded != 0 {
+        if load.shards & self.busy.congested != 0 {
             Some(Pause::Mailbox)
         } else if load.width > 0 && load.shards & self.busy.laden != 0 {
             Some(Pause::Wide)
@@ -126,9 +126,9 @@ impl Shard {
     fn waiting_bytes(&self, key: ConnKey) -> usize {
         let Some(conn) = self.conns.get(key) else { return 0 };
         let queued = conn.subscriptions.iter().filter_map(|index| {
-            let receiver = self.router.subscriptions[*index as usize].receiver.as_ref()?;
+            let consumer_state = self.router.subscriptions[*index as usize].consumer_state.as_ref()?;
             // A queue with a policy of its own never makes others wait.
-            let queue = receiver.own_queue.filter(|_| receiver.slow_consumer.is_none())?;
+            let queue = consumer_state.own_queue.filter(|_| consumer_state.slow_consumer.is_none())?;
             self.home.queue(queue).map(Queue::waiting_bytes)
         });
         conn.outbox.bytes() + queued.sum::<usize>()
@@ -136,7 +136,7 @@ impl Shard {
 
     /// Puts a message to a topic into the queue of one subscription. The queue of one that acknowledges counts as a part
     /// of its connection's outbox.
-    pub(super) fn deliver_to_queue(&mut self, stored: Stored, queue: QueueKey, member: Member) {
+    pub(super) fn deliver_to_queue(&mut self, stored: OwnedMessage, queue: QueueKey, member: Member) {
         self.budget.deliveries += 1;
         self.budget.visit(QUEUE_VISITS);
         if member.conn == ConnKey::NONE.index {
@@ -149,7 +149,10 @@ impl Shard {
         }
         let waiting = self.home.queue(queue).map_or(0, Queue::waiting_bytes);
         let limit = self.config.outbox_limit;
-        let own = self.router.receiver_mut(member.subscription).and_then(|receiver| receiver.slow_consumer);
+        let own = self
+            .router
+            .consumer_state_mut(member.subscription)
+            .and_then(|consumer_state| consumer_state.slow_consumer);
         let policy = own.unwrap_or(self.config.slow_consumer);
         let conn = self.conns.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.generation };
@@ -279,11 +282,11 @@ impl Shard {
 
     /// The same for one subscription.
     pub(crate) fn change_full_of(&mut self, subscription: u32, holdup: Holdup, full: bool) {
-        let Some(index) = self.router.subscriptions[subscription as usize].entry() else { return };
-        let entry = &mut self.router.entries[index as usize];
+        let Some(index) = self.router.subscriptions[subscription as usize].filter_index() else { return };
+        let filter = &mut self.router.filters[index as usize];
         let count = match holdup {
-            Holdup::Outbox => &mut entry.full_local,
-            Holdup::Keeper => &mut entry.keepers_local,
+            Holdup::Outbox => &mut filter.full_local,
+            Holdup::Keeper => &mut filter.keepers_local,
         };
         *count = if full { *count + 1 } else { *count - 1 };
         let count = *count;
@@ -291,7 +294,7 @@ impl Shard {
             self.retry_parked(&[holdup.pause()]);
         }
         if count == u32::from(full) {
-            let name = self.router.entry_name(index).into();
+            let name = self.router.filter_name(index).into();
             self.tell_all(|from| Mail::Full { from, name: std::sync::Arc::clone(&name), holdup, full });
         }
     }
@@ -316,10 +319,10 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let frames = conn.outbox.cut_unsent(&mut self.chunks);
         let cut = conn.outbox.take_cut();
-        if let Some(mut flight) = conn.flight.take() {
-            self.give_back_unwritten(&mut flight, Some(cut));
+        if let Some(mut pending_writes) = conn.pending_writes.take() {
+            self.give_back_unwritten(&mut pending_writes, Some(cut));
             if let Some(conn) = self.conns.get_mut(key) {
-                conn.flight = Some(flight);
+                conn.pending_writes = Some(pending_writes);
             }
         }
         self.counters.slow_consumers += 1;
@@ -337,7 +340,7 @@ impl Shard {
 
     /// Another shard has room again.
     pub(super) fn has_room(&mut self, shard: ShardId) {
-        self.busy.crowded &= !shard.bit();
+        self.busy.congested &= !shard.bit();
         self.retry_parked(&[Pause::Mailbox]);
     }
 }

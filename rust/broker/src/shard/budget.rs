@@ -15,7 +15,7 @@ const TURN_DELIVERIES_MAX: usize = 20_000 / SHORTER;
 const TURN_VISITED_MAX: usize = 20_000 / SHORTER;
 /// What each part of a turn may look at, however much those before it did, so that none starves another.
 const LEAST: usize = TURN_VISITED_MAX / 4;
-/// What homes may post to a shard ahead of its reading, in [`Delivery::load`](crate::queue::parts::Delivery::load): twice
+/// What homes may post to a shard ahead of its reading, in [`Delivery::load`](crate::queue::types::Delivery::load): twice
 /// what a turn reads, so that it never runs dry.
 pub(super) const DELIVERIES_MAX: usize = TURN_ENCODED_MAX / 64;
 /// What shards may mail to another one ahead of its routing of messages that very many want there: deliveries of a turn.
@@ -38,7 +38,7 @@ const ENDS_VISITED_MAX: usize = 10_000;
 
 /// A part of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum TurnPart {
     /// What other shards say of queues and the like, and what earlier turns began.
     Mail,
     /// What other shards publish.
@@ -51,14 +51,14 @@ pub(super) enum Part {
     Queues,
 }
 
-impl Part {
+impl TurnPart {
     /// Eighths of what a turn may look at that are used up when this part ends, unless it has its [`LEAST`] then.
     fn end(self) -> usize {
         match self {
-            Part::Mail => 3,
-            Part::Routes => 4,
-            Part::Deliveries => 5,
-            Part::Sockets | Part::Queues => 8,
+            TurnPart::Mail => 3,
+            TurnPart::Routes => 4,
+            TurnPart::Deliveries => 5,
+            TurnPart::Sockets | TurnPart::Queues => 8,
         }
     }
 }
@@ -94,18 +94,18 @@ impl Default for Budget {
             encoded_max,
             deliveries_max,
         };
-        none.of(Part::Mail)
+        none.of(TurnPart::Mail)
     }
 }
 
 impl Budget {
     /// That of this part of the turn, which comes next.
-    pub(super) fn of(self, part: Part) -> Self {
+    pub(super) fn of(self, part: TurnPart) -> Self {
         let before = self.before + self.visited;
         let visited_max = (TURN_VISITED_MAX * part.end() / 8).saturating_sub(before).max(LEAST);
         // What other shards say and what they publish is one part as to these.
         let (encoded, deliveries) =
-            if part == Part::Routes { (self.encoded, self.deliveries) } else { (0, 0) };
+            if part == TurnPart::Routes { (self.encoded, self.deliveries) } else { (0, 0) };
         let encoded_max = TURN_ENCODED_MAX.saturating_sub(encoded).max(TURN_ENCODED_MAX / 4);
         let deliveries_max = TURN_DELIVERIES_MAX.saturating_sub(deliveries).max(TURN_DELIVERIES_MAX / 4);
         Budget {
@@ -121,7 +121,7 @@ impl Budget {
     }
 
     /// Goes on to the next part of the turn; returns what this one did.
-    pub(super) fn go_on_to(&mut self, next: Part) -> Self {
+    pub(super) fn go_on_to(&mut self, next: TurnPart) -> Self {
         std::mem::replace(self, self.of(next))
     }
 
@@ -155,7 +155,7 @@ impl Budget {
     /// That of queues in a turn of which all other parts had all they may have.
     #[cfg(test)]
     pub(super) fn least() -> Self {
-        Budget { before: TURN_VISITED_MAX, ..Budget::default() }.of(Part::Queues)
+        Budget { before: TURN_VISITED_MAX, ..Budget::default() }.of(TurnPart::Queues)
     }
 
     /// How much was looked at.
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_turn_is_over_when_any_share_of_it_is_used_up() {
-        let whole = Budget::default().of(Part::Sockets);
+        let whole = Budget::default().of(TurnPart::Sockets);
         let used_up = [
             Budget { encoded: TURN_ENCODED_MAX, ..whole },
             Budget { deliveries: TURN_DELIVERIES_MAX, ..whole },
@@ -268,11 +268,12 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_turn_share_what_it_may_look_at_and_none_is_left_out() {
-        let parts = [Part::Mail, Part::Routes, Part::Deliveries, Part::Sockets, Part::Queues];
+        let parts =
+            [TurnPart::Mail, TurnPart::Routes, TurnPart::Deliveries, TurnPart::Sockets, TurnPart::Queues];
         let allowed = |done: usize| {
             let mut budget = Budget::default();
             parts.map(|part| {
-                if part != Part::Mail {
+                if part != TurnPart::Mail {
                     budget = budget.of(part);
                 }
                 let allowed = budget.visited_max;
@@ -281,7 +282,11 @@ mod tests {
             })
         };
         let of_turn = |eighths: usize| TURN_VISITED_MAX * eighths / 8;
-        assert_eq!(allowed(0), [3, 4, 5, 8, 8].map(of_turn), "whoever comes last has what nobody else needs");
+        assert_eq!(
+            allowed(0),
+            [3, 4, 5, 8, 8].map(of_turn),
+            "whoever comes last has what nobody else reservations"
+        );
         assert_eq!(allowed(usize::MAX), [3, 2, 2, 2, 2].map(of_turn));
         assert_eq!(allowed(of_turn(1)), [3, 3, 3, 5, 4].map(of_turn));
     }
@@ -290,11 +295,11 @@ mod tests {
     fn what_other_shards_say_and_publish_encodes_and_delivers_together() {
         let mail =
             Budget { encoded: TURN_ENCODED_MAX, deliveries: TURN_DELIVERIES_MAX / 2, ..Budget::default() };
-        let routes = mail.of(Part::Routes);
+        let routes = mail.of(TurnPart::Routes);
         assert_eq!(routes.encoded_max, TURN_ENCODED_MAX / 4, "it is not left out");
         assert_eq!(routes.deliveries_max, TURN_DELIVERIES_MAX / 2);
         assert!(!routes.is_exhausted());
-        let next = routes.of(Part::Deliveries);
+        let next = routes.of(TurnPart::Deliveries);
         assert_eq!((next.encoded_max, next.deliveries_max), (TURN_ENCODED_MAX, TURN_DELIVERIES_MAX));
     }
 

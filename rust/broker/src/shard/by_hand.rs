@@ -57,7 +57,7 @@ impl Shard {
         let (id, headers, body) = (&b"i"[..], &b""[..], &b""[..]);
         let message =
             stompica_proto::encode::Message { destination: name, id, sender: 0, headers, plain: true, body };
-        let stored = crate::message::Stored::new(&message);
+        let stored = crate::message::OwnedMessage::new(&message);
         assert!(self.enqueue_here(stored).is_ok());
     }
 
@@ -76,7 +76,7 @@ impl Shard {
     /// Adds what this shard holds.
     pub fn add_to(&self, left: &mut Left) {
         left.subscriptions += self.router.subscriptions.len();
-        left.entries += self.router.entries.len();
+        left.entries += self.router.filters.len();
         left.queues.extend(self.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()));
         left.unanswered += self.unanswered();
         left.timers += self.timers.len();

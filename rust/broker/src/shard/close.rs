@@ -57,7 +57,7 @@ impl Shard {
         if let Some(state) = conn.websocket() {
             state.raw = Vec::new();
         }
-        conn.backlog = false;
+        conn.has_unparsed = false;
         let transactions = conn.transactions.take();
         conn.answers.clear();
         conn.sent_to = 0;
@@ -129,8 +129,8 @@ impl Shard {
         self.budget.end_connection();
         self.timers.cancel(Due::Conn(key));
         conn.outbox.clear(&mut self.chunks);
-        if let Some(flight) = &mut conn.flight {
-            self.give_back_unwritten(flight, None);
+        if let Some(pending_writes) = &mut conn.pending_writes {
+            self.give_back_unwritten(pending_writes, None);
         }
         self.memory.input_bytes -= conn.counted_bytes;
         self.memory.unfinished.add(-(conn.counted_input as i64), &self.shared.unfinished);

@@ -20,17 +20,17 @@ use super::apply::Applying;
 use super::jobs::Job;
 use super::parking::{Pause, Question};
 use super::passing::Load;
-use crate::asker::AnswerTo;
 use crate::collections::paged_deque::PagedDeque;
 use crate::command::Flow;
 use crate::connection::conn::Conn;
-use crate::connection::transaction::plan::{Needs, Plan};
+use crate::connection::transaction::plan::{Plan, Reservations};
 use crate::connection::transaction::{self, Commit, Committing, Operation, Transactions};
 use crate::destination::Kind;
 use crate::ids::ConnKey;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::message::options::Retain;
 use crate::queue::mail::QueueMail;
+use crate::requester::AnswerTo;
 use crate::router::Destination;
 use crate::router::reach::Reach;
 
@@ -43,12 +43,12 @@ const DISCARDED_AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub(super) struct Discarded {
     operations: PagedDeque<Operation>,
-    needs: Vec<Needs>,
+    reservations: Vec<Reservations>,
 }
 
 impl Discarded {
     fn len(&self) -> usize {
-        self.operations.len() + self.needs.iter().map(Needs::len).sum::<usize>()
+        self.operations.len() + self.reservations.iter().map(Reservations::len).sum::<usize>()
     }
 
     /// Forgets a part of it. False if there was none.
@@ -56,9 +56,9 @@ impl Discarded {
         if self.operations.pop_front().is_some() {
             return true;
         }
-        let Some(needs) = self.needs.last_mut() else { return false };
-        if needs.pop_front().is_none() {
-            self.needs.pop();
+        let Some(reservations) = self.reservations.last_mut() else { return false };
+        if reservations.pop_front().is_none() {
+            self.reservations.pop();
         }
         true
     }
@@ -186,7 +186,10 @@ impl Shard {
             match operation {
                 Operation::Ack { subscription, number, .. } => {
                     let held = self.router.subscription_mut(*subscription).is_some_and(|found| {
-                        found.receiver.as_ref().is_some_and(|receiver| receiver.unacked.holds(*number))
+                        found
+                            .consumer_state
+                            .as_ref()
+                            .is_some_and(|consumer_state| consumer_state.unacked.holds(*number))
                     });
                     if !held {
                         let text = "an ACK or NACK of the transaction is void: its delivery was taken back";
@@ -207,7 +210,7 @@ impl Shard {
     fn check_send(
         &mut self,
         key: ConnKey,
-        stored: &Stored,
+        stored: &OwnedMessage,
         retain: Option<Retain>,
         plan: &mut Plan,
     ) -> Result<Option<Pause>, ProtocolError> {
@@ -231,15 +234,15 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.wait.passed();
         let Some(Committing::Deciding(commit)) = &mut conn.committing else { return };
-        let needs = commit.plan.take_needs();
-        commit.asked = needs.iter().map(|(home, _)| *home).collect();
-        commit.waiting = needs.len();
+        let reservations = commit.plan.take_reservations();
+        commit.asked = reservations.iter().map(|(home, _)| *home).collect();
+        commit.waiting = reservations.len();
         let to = AnswerTo { shard: self.id, conn: key, token: commit.token, awaited: true };
-        if needs.is_empty() {
+        if reservations.is_empty() {
             return self.decide(key);
         }
-        for (home, needs) in needs {
-            self.tell(home, QueueMail::Prepare(needs, to.asker()));
+        for (home, reservations) in reservations {
+            self.tell(home, QueueMail::Prepare(reservations, to.requester()));
         }
     }
 
@@ -291,13 +294,14 @@ impl Shard {
 
     fn discard_commit(&mut self, commit: Commit) {
         let Commit { operations, mut plan, .. } = commit;
-        let needs = plan.take_needs().into_iter().map(|(_, needs)| needs).collect();
-        self.discard(Discarded { operations, needs });
+        let reservations =
+            plan.take_reservations().into_iter().map(|(_, reservations)| reservations).collect();
+        self.discard(Discarded { operations, reservations });
     }
 
     /// Nothing comes of a transaction.
     pub(crate) fn discard_operations(&mut self, operations: PagedDeque<Operation>) {
-        self.discard(Discarded { operations, needs: Vec::new() });
+        self.discard(Discarded { operations, reservations: Vec::new() });
     }
 
     /// A connection has lost its open transactions.

@@ -11,7 +11,7 @@ use super::queues::{describe, head_of_send};
 use crate::connection::conn::{Conn, Phase, Transport};
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY};
-use crate::queue::receiver::Retries;
+use crate::queue::consumer_state::Retries;
 use crate::queue::unacked::TakenOnes;
 use crate::router::fan_out::FanOutKey;
 use crate::timer::{Due, NEVER};
@@ -68,33 +68,33 @@ impl Shard {
     fn meet_ack_timeout(&mut self, key: SubscriptionKey) {
         let (now_ms, timeout_ms) = (self.now_ms, self.config.ack_timeout_ms);
         let Some(found) = self.router.subscription_mut(key) else { return };
-        let Some(receiver) = found.receiver.as_deref_mut() else { return };
+        let Some(consumer_state) = found.consumer_state.as_deref_mut() else { return };
         let conn = found.conn;
-        receiver.armed = false;
+        consumer_state.armed = false;
         if timeout_ms == 0 {
             return; // a reload has ended it
         }
         if self.conns.get(conn).is_some_and(Conn::is_acknowledging) {
             // What an ACK or a COMMIT is about to acknowledge stays held until it has taken effect.
-            receiver.armed = true;
+            consumer_state.armed = true;
             return self.timers.set(now_ms + GRACE_MS, Due::Subscription(key));
         }
-        let retries = Retries::of(receiver);
+        let retries = Retries::of(consumer_state);
         let mut late = TakenOnes::new();
-        while let Some((number, delivered_ms)) = receiver.unacked.oldest() {
+        while let Some((number, delivered_ms)) = consumer_state.unacked.oldest() {
             let at_ms = delivered_ms.saturating_add(timeout_ms);
             if at_ms > now_ms || late.len() == LATE_MAX {
-                receiver.armed = true;
+                consumer_state.armed = true;
                 self.timers.set(at_ms.max(now_ms + 1), Due::Subscription(key));
                 break;
             }
-            late.extend(receiver.unacked.take(number));
+            late.extend(consumer_state.unacked.take(number));
         }
         self.home.visited += late.len(); // counted by the caller
         self.counters.timed_out += late.len() as u64;
-        self.remember_taken_back(conn, key.index, late.iter().map(|taken| (taken.number, taken.id_hash)));
-        if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
-            flight.unacked -= late.len();
+        self.remember_requeued(conn, key.index, late.iter().map(|taken| (taken.number, taken.id_hash)));
+        if let Some(pending_writes) = self.conns.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut()) {
+            pending_writes.unacked -= late.len();
         }
         self.give_back_failed(key, retries, late);
     }
@@ -102,9 +102,9 @@ impl Shard {
     /// `ack_timeout` has changed: looks at whoever has deliveries in flight, with the other deadlines.
     pub(super) fn rearm_deliveries(&mut self) {
         for (index, found) in self.router.subscriptions.iter_mut() {
-            let Some(receiver) = found.receiver.as_deref_mut() else { continue };
-            if receiver.unacked.oldest().is_some() {
-                receiver.armed = true;
+            let Some(consumer_state) = found.consumer_state.as_deref_mut() else { continue };
+            if consumer_state.unacked.oldest().is_some() {
+                consumer_state.armed = true;
                 let key = SubscriptionKey { index: index as u32, generation: found.generation };
                 self.timers.set(self.now_ms, Due::Subscription(key));
             }
@@ -259,14 +259,14 @@ impl Shard {
     /// The publisher of a message that memory stops on its way has waited long enough. The message goes on without it:
     /// those it has not reached are to get what the others have.
     fn refuse_publisher(&mut self, fan_out: FanOutKey, error: ProtocolError) {
-        if let Some((asker, stored)) = self.fan_outs.dismiss(fan_out) {
+        if let Some((requester, stored)) = self.fan_outs.dismiss(fan_out) {
             let mut offender = describe(stored);
             let message = stored.message();
             if message.sender == NOBODY {
                 // The answer to a query: its headers are not those of the SEND that asked.
                 offender.head = head_of_send(message.destination, b"");
             }
-            self.answer(asker, Err((error, offender)));
+            self.answer(requester, Err((error, offender)));
         }
     }
 

@@ -14,13 +14,13 @@ use stompica_proto::encode::{self, Message};
 use stompica_proto::ws::{self, Opcode};
 
 use super::Shard;
-use super::backpressure::{give_notice, make_room};
+use super::backpressure::{give_drop_notice, make_room};
 use crate::config::SlowConsumer;
 use crate::connection::conn::Flush;
 use crate::connection::outbox::Kind;
 use crate::ids::ConnKey;
 use crate::ids::QueueKey;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::message::chunk::{CHUNK_BYTES, ChunkId};
 use crate::message::options;
 use crate::router::Destination;
@@ -33,7 +33,7 @@ const WIDE_GROUP: usize = 256;
 
 /// Frames of one group that its members do not know of yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Run {
+pub struct PendingRange {
     group: GroupIndex,
     chunk: ChunkId,
     start: u32,
@@ -41,12 +41,12 @@ pub struct Run {
 }
 
 /// A body up to this size is part of the tail; a larger one is copied from the message to each group, once.
-const TAIL_BODY_MAX: usize = 1024;
+const SUFFIX_BODY_MAX: usize = 1024;
 
 /// One message's tails, each encoded when the first group of its version asks.
 #[derive(Debug, Default)]
-pub struct Tails {
-    tails: [Vec<u8>; 3],
+pub struct EncodedSuffixes {
+    suffixes: [Vec<u8>; 3],
     ready: [bool; 3],
     /// Whether the body is UTF-8, so that a WebSocket message with it is text.
     text: Option<bool>,
@@ -56,7 +56,7 @@ pub struct Tails {
     pub(super) owed: Option<FanOutKey>,
 }
 
-impl Tails {
+impl EncodedSuffixes {
     pub(super) fn begin(&mut self) {
         self.ready = [false; 3];
         self.text = None;
@@ -67,20 +67,20 @@ impl Tails {
         let at = version as usize;
         if !self.ready[at] {
             self.ready[at] = true;
-            let tail = &mut self.tails[at];
-            tail.clear();
-            *left_out += if message.body.len() <= TAIL_BODY_MAX {
-                encode::message_tail(tail, message, version)
+            let suffix = &mut self.suffixes[at];
+            suffix.clear();
+            *left_out += if message.body.len() <= SUFFIX_BODY_MAX {
+                encode::message_tail(suffix, message, version)
             } else {
-                encode::message_head(tail, message, version)
+                encode::message_head(suffix, message, version)
             } as u64;
         }
     }
 
     /// The tail, and what is to follow it.
     fn of<'a>(&'a self, message: &Message<'a>, version: Version) -> [&'a [u8]; 3] {
-        let tail = &self.tails[version as usize][..];
-        if message.body.len() <= TAIL_BODY_MAX { [tail, b"", b""] } else { [tail, message.body, b"\0"] }
+        let suffix = &self.suffixes[version as usize][..];
+        if message.body.len() <= SUFFIX_BODY_MAX { [suffix, b"", b""] } else { [suffix, message.body, b"\0"] }
     }
 
     fn opcode(&mut self, body: &[u8]) -> Opcode {
@@ -97,9 +97,9 @@ fn write_message(
     websocket: Option<Opcode>,
     prefix: &[u8],
     extra: &[u8],
-    [tail, body, end]: [&[u8]; 3],
+    [suffix, body, end]: [&[u8]; 3],
 ) {
-    let len = prefix.len() + extra.len() + tail.len() + body.len() + end.len();
+    let len = prefix.len() + extra.len() + suffix.len() + body.len() + end.len();
     if let Some(opcode) = websocket {
         ws::encode::header(out, opcode, len);
     }
@@ -112,7 +112,7 @@ fn write_message(
     if !extra.is_empty() {
         out.extend_from_slice(extra);
     }
-    out.extend_from_slice(tail);
+    out.extend_from_slice(suffix);
     if !end.is_empty() {
         out.extend_from_slice(body);
         out.extend_from_slice(end);
@@ -140,11 +140,11 @@ impl Shard {
         destination: Destination,
         reach: &Reach,
     ) -> Option<FanOutKey> {
-        self.tails.begin();
+        self.suffixes.begin();
         if reach.groups == 0 {
             return None;
         }
-        if (reach.entries, reach.groups) == (1, 1)
+        if (reach.filters, reach.groups) == (1, 1)
             && let Some(index) = reach.group
             && !self.fan_outs.must_queue()
         {
@@ -152,18 +152,18 @@ impl Shard {
             let group = &self.router.groups[index as usize];
             match group.members[..] {
                 [_, _, ..] => {
-                    self.extend_run(message, index);
+                    self.extend_pending_range(message, index);
                     return None;
                 }
                 [member] if reach.full == 0 && group.takes_all() => {
-                    self.hand_out();
+                    self.distribute();
                     self.deliver_to_one(message, index, member);
-                    return self.tails.owed;
+                    return self.suffixes.owed;
                 }
                 _ => {}
             }
         }
-        self.hand_out();
+        self.distribute();
         if self.takes_turns(message, reach) {
             return self.fan_out(message, destination);
         }
@@ -171,7 +171,7 @@ impl Shard {
         let groups = match reach.group {
             Some(ref group) if reach.groups == 1 => slice::from_ref(group),
             _ => {
-                all = take(&mut self.tails.groups);
+                all = take(&mut self.suffixes.groups);
                 self.router.groups_of(destination, &mut all);
                 &all
             }
@@ -180,45 +180,45 @@ impl Shard {
             self.deliver_to_group(message, *group);
         }
         if reach.groups > 1 {
-            self.tails.groups = all;
+            self.suffixes.groups = all;
         }
-        self.tails.owed
+        self.suffixes.owed
     }
 
-    fn extend_run(&mut self, message: &Message<'_>, group: GroupIndex) {
-        if self.run.is_some_and(|run| run.group != group) {
-            self.hand_out();
+    fn extend_pending_range(&mut self, message: &Message<'_>, group: GroupIndex) {
+        if self.pending_range.is_some_and(|pending_range| pending_range.group != group) {
+            self.distribute();
         }
         let (chunk, start, end) = self.encode_shared(message, group);
-        match &mut self.run {
-            Some(run) => run.end = end,
-            None => self.run = Some(Run { group, chunk, start, end }),
+        match &mut self.pending_range {
+            Some(pending_range) => pending_range.end = end,
+            None => self.pending_range = Some(PendingRange { group, chunk, start, end }),
         }
     }
 
     fn deliver_to_group(&mut self, message: &Message<'_>, index: GroupIndex) {
         let Some(group) = self.router.groups.get(index as usize) else { return };
-        if !group.dialect.takes_from(message.sender) {
+        if !group.wire_format.takes_from(message.sender) {
             return;
         }
-        if let (Some(queue), [member]) = (group.sink, &group.members[..]) {
+        if let (Some(queue), [member]) = (group.target_queue, &group.members[..]) {
             let member = *member;
             if !self.routes_to(member) {
                 return;
             }
-            self.deliver_to_sink(message, queue, member);
+            self.deliver_to_target_queue(message, queue, member);
         } else if let [member] = group.members[..] {
             self.deliver_to_one(message, index, member);
         } else {
             let (chunk, start, end) = self.encode_shared(message, index);
-            self.hand_to_members(index, chunk, start, end);
+            self.distribute_to_members(index, chunk, start, end);
         }
     }
 
     /// Apart, so that the others need no room for a stored message on the stack.
     #[inline(never)]
-    fn deliver_to_sink(&mut self, message: &Message<'_>, queue: QueueKey, member: Member) {
-        let stored = Stored::with_options(message, &options::options_in(message.headers, self.now_ms));
+    fn deliver_to_target_queue(&mut self, message: &Message<'_>, queue: QueueKey, member: Member) {
+        let stored = OwnedMessage::with_options(message, &options::options_in(message.headers, self.now_ms));
         self.deliver_to_queue(stored, queue, member);
     }
 
@@ -231,7 +231,7 @@ impl Shard {
                 match full {
                     Some(chunk) => {
                         // The run refers to the chunk, so it is handed out before the chunk is let go.
-                        self.hand_out();
+                        self.distribute();
                         self.chunks.release(chunk);
                     }
                     None => {
@@ -245,12 +245,12 @@ impl Shard {
             }
         };
         let group = &self.router.groups[index as usize];
-        self.tails.prepare(message, group.dialect.version, &mut self.counters.headers_left_out);
+        self.suffixes.prepare(message, group.wire_format.version, &mut self.counters.headers_left_out);
         let websocket =
-            (group.dialect.framing == Framing::WebSocket).then(|| self.tails.opcode(message.body));
-        let tail = self.tails.of(message, group.dialect.version);
+            (group.wire_format.framing == Framing::WebSocket).then(|| self.suffixes.opcode(message.body));
+        let suffix = self.suffixes.of(message, group.wire_format.version);
         let (start, end) =
-            self.chunks.append(chunk, |out| write_message(out, websocket, &group.prefix, b"", tail));
+            self.chunks.append(chunk, |out| write_message(out, websocket, &group.prefix, b"", suffix));
         self.budget.encoded += (end - start) as usize;
         self.budget.deliveries += group.members.len();
         (chunk, start, end)
@@ -260,10 +260,10 @@ impl Shard {
     pub(super) fn deliver_to_one(&mut self, message: &Message<'_>, index: GroupIndex, member: Member) {
         self.counters.deliveries += 1;
         let group = &self.router.groups[index as usize];
-        let version = group.dialect.version;
-        self.tails.prepare(message, version, &mut self.counters.headers_left_out);
+        let version = group.wire_format.version;
+        self.suffixes.prepare(message, version, &mut self.counters.headers_left_out);
         let websocket =
-            (group.dialect.framing == Framing::WebSocket).then(|| self.tails.opcode(message.body));
+            (group.wire_format.framing == Framing::WebSocket).then(|| self.suffixes.opcode(message.body));
         let mut extra = SmallVec::<[u8; 48]>::new();
         let conn = self.conns.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.generation };
@@ -281,9 +281,9 @@ impl Shard {
             push_numbers(&mut extra, b"dropped:", &[u64::from(take(&mut conn.dropped))]);
         }
         let before = conn.outbox.bytes();
-        let (prefix, tail) = (&group.prefix, self.tails.of(message, version));
+        let (prefix, suffix) = (&group.prefix, self.suffixes.of(message, version));
         conn.outbox.append(&mut self.chunks, Kind::Message, |out| {
-            write_message(out, websocket, prefix, &extra, tail)
+            write_message(out, websocket, prefix, &extra, suffix)
         });
         self.budget.encoded += conn.outbox.bytes() - before;
         self.budget.deliveries += 1;
@@ -297,20 +297,25 @@ impl Shard {
     }
 
     /// Ends the run: its members learn of its frames.
-    pub(crate) fn hand_out(&mut self) {
-        if let Some(run) = self.run.take() {
-            self.hand_to_members(run.group, run.chunk, run.start, run.end);
+    pub(crate) fn distribute(&mut self) {
+        if let Some(pending_range) = self.pending_range.take() {
+            self.distribute_to_members(
+                pending_range.group,
+                pending_range.chunk,
+                pending_range.start,
+                pending_range.end,
+            );
         }
     }
 
-    fn hand_to_members(&mut self, index: GroupIndex, chunk: ChunkId, start: u32, end: u32) {
+    fn distribute_to_members(&mut self, index: GroupIndex, chunk: ChunkId, start: u32, end: u32) {
         let members = take(&mut self.router.groups[index as usize].members);
-        self.hand_to(&members, chunk, start, end);
+        self.distribute_to(&members, chunk, start, end);
         self.router.groups[index as usize].members = members;
     }
 
     /// Queues frames of a group in the outboxes of some of its members, or all.
-    pub(super) fn hand_to(&mut self, members: &[Member], chunk: ChunkId, start: u32, end: u32) {
+    pub(super) fn distribute_to(&mut self, members: &[Member], chunk: ChunkId, start: u32, end: u32) {
         let frames = self.chunks.frames_in(chunk, start, end);
         self.counters.deliveries += (frames * members.len()) as u64;
         let wide = members.len() > WIDE_GROUP;
@@ -335,7 +340,7 @@ impl Shard {
                 continue;
             }
             if conn.dropped > 0 {
-                start = give_notice(conn, &mut self.chunks, chunk, start);
+                start = give_drop_notice(conn, &mut self.chunks, chunk, start);
             }
             if start < end {
                 references += u32::from(conn.outbox.push_shared(&mut self.chunks, chunk, start, end));
@@ -378,7 +383,7 @@ impl Shard {
 
     /// Lets go of one group's chunk, before its members change.
     pub(super) fn close_group(&mut self, index: GroupIndex) {
-        self.hand_out();
+        self.distribute();
         let group = &mut self.router.groups[index as usize];
         let Some(chunk) = group.open.take() else { return };
         let place = group.open_at;

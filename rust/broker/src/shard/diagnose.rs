@@ -12,12 +12,12 @@ use super::turn_clock::cpu_time;
 use crate::connection::conn::{Conn, Transport};
 use crate::queue::QueueKind;
 use crate::queue::home::Home;
-use crate::queue::parts::Queue;
+use crate::queue::types::Queue;
 use crate::report::Query;
-use crate::report::part::{
-    AckRow, Benchmark, Memory, Network, Part, QueueRow, Session, ShardRow, SlowRow, Waiting, WsBuffer,
-};
 use crate::report::stages::{Began, Stage};
+use crate::report::types::{
+    AckRow, Benchmark, Memory, Network, QueueRow, Report, Session, ShardRow, SlowRow, Waiting, WsBuffer,
+};
 use crate::router::Destination;
 use crate::router::fan_out::FanOutKey;
 use crate::router::group::Subscription;
@@ -64,29 +64,29 @@ fn queue_row(queue: &Queue, home: &Home) -> Option<QueueRow> {
 
 impl Shard {
     /// Adds to a part what needs no walk.
-    pub(super) fn complete(&mut self, query: Query, part: &mut Part) {
-        match part {
-            Part::WsBuffer(buffer) => {
+    pub(super) fn complete(&mut self, query: Query, report: &mut Report) {
+        match report {
+            Report::WsBuffer(buffer) => {
                 let (opened, allocated) = self.chunks.opened();
                 *buffer = WsBuffer { allocated, hits: opened - allocated, misses: allocated };
             }
-            Part::Stale(waiting) => self.complete_waiting(waiting),
-            Part::Network(network) => **network = self.network_part(),
-            Part::Benchmark(benchmark) => {
+            Report::Stale(waiting) => self.complete_waiting(waiting),
+            Report::Network(network) => **network = self.network_report(),
+            Report::Benchmark(benchmark) => {
                 debug_assert_eq!(query, Query::Benchmark);
                 self.stages.switch_on(self.now_ms);
                 self.observe();
                 *benchmark = Benchmark::of(&self.stages, self.now_ms);
             }
-            Part::Shards(rows) => rows.iter_mut().for_each(|row| self.complete_row(row)),
-            Part::Memory(memory) => self.complete_memory(memory),
-            Part::Session(_)
-            | Part::Subs(_)
-            | Part::Subscribed(_)
-            | Part::Queues(_)
-            | Part::Ack(_)
-            | Part::Store(_)
-            | Part::Slow(_) => {}
+            Report::Shards(rows) => rows.iter_mut().for_each(|row| self.complete_row(row)),
+            Report::Memory(memory) => self.complete_memory(memory),
+            Report::Session(_)
+            | Report::Subs(_)
+            | Report::Subscribed(_)
+            | Report::Queues(_)
+            | Report::Ack(_)
+            | Report::Store(_)
+            | Report::Slow(_) => {}
         }
     }
 
@@ -109,14 +109,14 @@ impl Shard {
 
     /// What a client subscribed to, in its own words.
     pub(super) fn subscribed_name<'a>(&'a self, one: &'a Subscription) -> &'a [u8] {
-        match (&one.receiver, one.entry()) {
-            (Some(receiver), _) => &receiver.destination,
-            (None, Some(entry)) => self.router.entry_name(entry),
+        match (&one.consumer_state, one.filter_index()) {
+            (Some(consumer_state), _) => &consumer_state.destination,
+            (None, Some(filter)) => self.router.filter_name(filter),
             (None, None) => b"", // a consumer of queues has a receiver
         }
     }
 
-    fn network_part(&self) -> Network {
+    fn network_report(&self) -> Network {
         let counters = &self.counters;
         Network {
             bytes_in: counters.bytes_in,
@@ -161,7 +161,7 @@ impl Shard {
 
     /// What waits for other shards, but for RECEIPTs.
     fn asked_elsewhere(&self) -> usize {
-        self.prepared.len() + self.backlogs.len() + self.diagnostics.asked()
+        self.prepared.len() + self.pending_replays.len() + self.diagnostics.asked()
     }
 
     /// What waits for other shards.
@@ -186,14 +186,15 @@ impl Shard {
             AckMode::Client => "client",
             AckMode::ClientIndividual => "client-individual",
         };
-        let receiver = one.receiver.as_deref()?;
-        let oldest_ms = receiver.unacked.oldest().map_or(0, |(_, at_ms)| self.now_ms.saturating_sub(at_ms));
+        let consumer_state = one.consumer_state.as_deref()?;
+        let oldest_ms =
+            consumer_state.unacked.oldest().map_or(0, |(_, at_ms)| self.now_ms.saturating_sub(at_ms));
         Some(AckRow {
             connection: self.conns.get(one.conn).map_or(0, |conn| conn.id),
             subscription: text(&one.id),
-            destination: text(&receiver.destination),
+            destination: text(&consumer_state.destination),
             mode,
-            in_flight: receiver.unacked.len() as u64,
+            in_flight: consumer_state.unacked.len() as u64,
             oldest_ms,
         })
     }

@@ -6,7 +6,7 @@ use std::mem::take;
 use super::Shard;
 use crate::ids::QueueKey;
 use crate::queue::mail::QueueMail;
-use crate::queue::parts::{Delivery, Effect};
+use crate::queue::types::{Delivery, Effect};
 use crate::report::stages::Stage;
 use crate::timer::Due;
 
@@ -85,11 +85,11 @@ impl Shard {
                 self.tell(home, QueueMail::Enqueue(stored, None));
             }
             Effect::Unmatched(stored) => self.unmatched(stored),
-            Effect::Want(subscriber, consumer) => {
-                self.tell(subscriber.shard, QueueMail::Want(subscriber.key, consumer));
+            Effect::CreditRequest(subscriber, consumer) => {
+                self.tell(subscriber.shard, QueueMail::CreditRequest(subscriber.key, consumer));
             }
-            Effect::Unused(subscriber, messages) => {
-                self.tell(subscriber.shard, QueueMail::Unused(subscriber.key, messages));
+            Effect::CreditReturn(subscriber, messages) => {
+                self.tell(subscriber.shard, QueueMail::CreditReturn(subscriber.key, messages));
             }
             Effect::Timer(at_ms, key) => self.timers.set(at_ms, Due::Queue(key)),
         }

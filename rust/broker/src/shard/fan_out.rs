@@ -10,15 +10,15 @@ use stompica_proto::encode::Message;
 
 use super::Shard;
 use super::parking::Question;
-use crate::asker::{AnswerTo, Asker};
 use crate::command::Flow;
 use crate::config::SlowConsumer;
 use crate::connection::deferred::Waiting;
 use crate::ids::ConnKey;
 use crate::ids::SubscriptionKey;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::message::chunk::ChunkId;
 use crate::message::options;
+use crate::requester::{AnswerTo, Requester};
 use crate::router::Destination;
 use crate::router::fan_out::{FanOutKey, WAITING_BYTES, is_meant};
 use crate::router::group::{GroupIndex, Member, Place};
@@ -53,7 +53,7 @@ impl Shard {
     #[cold]
     #[inline(never)]
     pub(super) fn fan_out(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
-        let stored = Stored::with_options(message, &options::options_in(message.headers, self.now_ms));
+        let stored = OwnedMessage::with_options(message, &options::options_in(message.headers, self.now_ms));
         let mut groups = Vec::new();
         self.router.groups_of(destination, &mut groups);
         self.budget.visit(groups.len() / 64);
@@ -64,7 +64,7 @@ impl Shard {
         self.fan_outs.is_live(key).then_some(key)
     }
 
-    fn begin_fan_out(&mut self, stored: Stored, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
+    fn begin_fan_out(&mut self, stored: OwnedMessage, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
         let key = self.fan_outs.begin(stored, groups, newest);
         // A message of another shard, or one that was held as stale: no publisher waits for it here.
         if self.inbound.routes_for().is_some() || self.fan_outs.in_order {
@@ -73,11 +73,11 @@ impl Shard {
         key
     }
 
-    /// Lets a publisher wait until its message has reached everybody; then `asker` has its answer.
-    pub(crate) fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, asker: Asker) -> Flow {
-        match self.fan_outs.attend(fan_out, conn, asker) {
+    /// Lets a publisher wait until its message has reached everybody; then `requester` has its answer.
+    pub(crate) fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, requester: Requester) -> Flow {
+        match self.fan_outs.attend(fan_out, conn, requester) {
             None => self.wait_for(conn, Question::FanOut(fan_out)),
-            Some(asker) => self.answer(asker, Ok(())), // it is over
+            Some(requester) => self.answer(requester, Ok(())), // it is over
         }
         Flow::Waiting
     }
@@ -87,7 +87,7 @@ impl Shard {
         if let Some(conn) = self.conns.get_mut(conn) {
             conn.answers.await_more(to.token, 1);
         }
-        self.await_fan_out(conn, fan_out, to.asker())
+        self.await_fan_out(conn, fan_out, to.requester())
     }
 
     fn blocks(&self) -> bool {
@@ -126,8 +126,8 @@ impl Shard {
                 return self.fan_outs.stop(self.now_ms);
             }
             let Some(mut stored) = self.fan_outs.take_message(key) else { return };
-            self.hand_out();
-            self.tails.begin();
+            self.distribute();
+            self.suffixes.begin();
             if stored.is_expired(self.now_ms) {
                 self.counters.expired += 1;
                 self.fan_outs.skip(key);
@@ -151,23 +151,29 @@ impl Shard {
 
     /// Lets its publisher go on, if it has reached everybody.
     pub(super) fn end_fan_out(&mut self, key: FanOutKey) {
-        if let Some((conn, asker)) = self.fan_outs.finish(key) {
-            self.answer(asker, Ok(()));
+        if let Some((conn, requester)) = self.fan_outs.finish(key) {
+            self.answer(requester, Ok(()));
             self.go_on_after(conn, Question::FanOut(key));
         }
     }
 
-    fn fan_out_to_group(&mut self, stored: &mut Stored, index: GroupIndex, key: FanOutKey, newest: u32) {
+    fn fan_out_to_group(
+        &mut self,
+        stored: &mut OwnedMessage,
+        index: GroupIndex,
+        key: FanOutKey,
+        newest: u32,
+    ) {
         let Some(group) = self.router.groups.get(index as usize) else { return };
-        if !group.dialect.takes_from(stored.message().sender) {
+        if !group.wire_format.takes_from(stored.message().sender) {
             return;
         }
-        if let (Some(queue), [member]) = (group.sink, &group.members[..]) {
+        if let (Some(queue), [member]) = (group.target_queue, &group.members[..]) {
             let member = *member;
             if self.is_meant(member, newest) {
                 let copy = stored.share();
                 self.deliver_to_queue(copy, queue, member);
-                self.tails.begin(); // whatever that delivered may have used them
+                self.suffixes.begin(); // whatever that delivered may have used them
             }
             return;
         }
@@ -192,7 +198,7 @@ impl Shard {
             [member] => self.deliver_to_one(&stored.message(), index, member),
             _ => {
                 let (chunk, start, end) = self.encode_shared(&stored.message(), index);
-                self.hand_to(&ready, chunk, start, end);
+                self.distribute_to(&ready, chunk, start, end);
             }
         }
     }
@@ -229,14 +235,14 @@ impl Shard {
     /// The same for the message that is being delivered at once to others.
     #[cold]
     pub(super) fn owe_at_once(&mut self, message: &Message<'_>, member: Member) {
-        let key = match self.tails.owed {
+        let key = match self.suffixes.owed {
             Some(key) => key,
             None => {
                 let options = options::options_in(message.headers, self.now_ms);
-                self.begin_fan_out(Stored::with_options(message, &options), Vec::new(), 0)
+                self.begin_fan_out(OwnedMessage::with_options(message, &options), Vec::new(), 0)
             }
         };
-        self.tails.owed = Some(key);
+        self.suffixes.owed = Some(key);
         self.owe(member, key);
     }
 
@@ -298,7 +304,7 @@ impl Shard {
     /// Encodes what a connection is owed, until its outbox is full or the turn's work is done.
     fn refill_outbox(&mut self, key: ConnKey) {
         let limit = self.config.outbox_limit;
-        self.hand_out();
+        self.distribute();
         let tight = self.is_out_of_memory();
         let conn = self.conns.get_mut(key).filter(|conn| conn.leaving.is_none());
         let Some(mut deferred) = conn.and_then(|conn| conn.deferred.take()) else {
@@ -340,7 +346,7 @@ impl Shard {
                     && let Some(stored) = self.fan_outs.take_message(fan_out)
                 {
                     if *prepared != Some(fan_out) {
-                        self.tails.begin();
+                        self.suffixes.begin();
                         *prepared = Some(fan_out);
                     }
                     let member = Member { conn: conn.index, subscription: subscription.index };

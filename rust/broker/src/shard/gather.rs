@@ -13,7 +13,7 @@ use stompica_proto::encode::Message;
 
 use super::Shard;
 use super::assembly::Assembly;
-use super::inquiries::{Asker, Audience, Gather, Purpose, Subject, Telling};
+use super::inquiries::{Audience, FrameRequester, Gather, Purpose, Subject, Telling};
 use super::jobs::Job;
 use super::parking::Question;
 use crate::command::Flow;
@@ -23,7 +23,7 @@ use crate::ids::{ConnKey, NOBODY};
 use crate::queue::mail::QueueMail;
 use crate::report::Query;
 use crate::report::answer::Answer;
-use crate::report::part::{self, Report};
+use crate::report::types::{self, ShardReport};
 use crate::router::fan_out::FanOutKey;
 use crate::text::Weight;
 
@@ -39,7 +39,11 @@ impl Shard {
         self.diagnostics.last_number += 1;
         let number = self.diagnostics.last_number;
         let subject = Subject::Query(query);
-        self.diagnostics.inquiry(subject).next.askers.push_back(Asker { number, conn: key, purpose });
+        self.diagnostics.inquiry(subject).next.requesters.push_back(FrameRequester {
+            number,
+            conn: key,
+            purpose,
+        });
         self.diagnostics.queue(subject);
         self.ask_next();
         // Whoever was told just now, this one was the last in line.
@@ -99,8 +103,8 @@ impl Shard {
     /// Whether anybody is left to be told; those in front who have gone are forgotten.
     fn is_awaited(&mut self, subject: Subject, audience: &mut Audience) -> bool {
         let before = audience.len();
-        while audience.askers.front().is_some_and(|asker| self.conns.get(asker.conn).is_none()) {
-            audience.askers.pop_front();
+        while audience.requesters.front().is_some_and(|requester| self.conns.get(requester.conn).is_none()) {
+            audience.requesters.pop_front();
         }
         while audience.watches.front().is_some_and(|key| !self.diagnostics.watches.contains_key(key)) {
             audience.watches.pop_front();
@@ -133,7 +137,7 @@ impl Shard {
     }
 
     /// A part has come; the last one completes the answer.
-    pub(super) fn diagnosed(&mut self, number: u64, report: Report) {
+    pub(super) fn diagnosed(&mut self, number: u64, report: ShardReport) {
         let found = self.diagnostics.inquiries.iter_mut().find_map(|(subject, inquiry)| {
             let gather = inquiry.gather.as_mut().filter(|gather| gather.number == number)?;
             Some((*subject, gather))
@@ -145,13 +149,13 @@ impl Shard {
             return;
         }
         let reports = std::mem::take(&mut gather.reports);
-        let rows: usize = reports.iter().map(|report| report.part.rows()).sum();
+        let rows: usize = reports.iter().map(|report| report.report.rows()).sum();
         if rows > ROWS_AT_ONCE {
             return self.jobs.push(Job::Assemble(Box::new(Assembly::new(subject, reports))));
         }
         let left_out = reports.iter().map(|report| report.left_out).sum();
-        if let Some(part) = part::merge(reports.into_iter().map(|report| report.part)) {
-            let mut answer = Answer::new(subject.query(), part);
+        if let Some(report) = types::merge(reports.into_iter().map(|report| report.report)) {
+            let mut answer = Answer::new(subject.query(), report);
             answer.left_out = left_out;
             self.announce(subject, answer);
         }
@@ -191,8 +195,8 @@ impl Shard {
         }
         telling.is_begun = true;
         while telling.audience.len() > 0 {
-            if let Some(asker) = telling.audience.askers.pop_front() {
-                self.tell_asker(asker, &telling.answer, &telling.headers);
+            if let Some(requester) = telling.audience.requesters.pop_front() {
+                self.tell_asker(requester, &telling.answer, &telling.headers);
             }
             if let Some(key) = telling.audience.watches.pop_front() {
                 self.push_answer(&telling.answer, &telling.headers, key);
@@ -219,8 +223,8 @@ impl Shard {
         }
     }
 
-    fn tell_asker(&mut self, asker: Asker, answer: &Answer, headers: &[u8]) {
-        let Asker { number, conn, purpose } = asker;
+    fn tell_asker(&mut self, requester: FrameRequester, answer: &Answer, headers: &[u8]) {
+        let FrameRequester { number, conn, purpose } = requester;
         self.diagnostics.told = number;
         match purpose {
             Purpose::Frame(receipt) => {
@@ -260,8 +264,8 @@ impl Shard {
     fn answer_query(&mut self, key: ConnKey, receipt: Option<&[u8]>, going: Option<FanOutKey>) {
         match going {
             Some(fan_out) => {
-                let asker = self.ask(key, receipt, self.id().bit()).asker();
-                self.await_fan_out(key, fan_out, asker);
+                let requester = self.ask(key, receipt, self.id().bit()).requester();
+                self.await_fan_out(key, fan_out, requester);
             }
             None => self.receipt(key, receipt),
         }

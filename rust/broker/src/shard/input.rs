@@ -96,8 +96,8 @@ impl Shard {
             self.rearm(key);
         }
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.backlog {
-            conn.backlog = false;
+        if conn.has_unparsed {
+            conn.has_unparsed = false;
             self.consume(key, &mut []);
             self.note_input(key);
         }
@@ -105,7 +105,7 @@ impl Shard {
         if conn.phase != Phase::Open || conn.wait.is_on() {
             return;
         }
-        if conn.backlog {
+        if conn.has_unparsed {
             self.queue_for_reading(key);
         } else if conn.eof || conn.ending || self.draining.is_some() {
             self.end_if_done(key);
@@ -178,7 +178,7 @@ impl Shard {
                 if self
                     .conns
                     .get(key)
-                    .is_some_and(|conn| !drained || conn.backlog || conn.phase != Phase::Open)
+                    .is_some_and(|conn| !drained || conn.has_unparsed || conn.phase != Phase::Open)
                 {
                     self.queue_for_reading(key);
                 }
@@ -311,7 +311,7 @@ impl Shard {
                 break;
             }
             if self.budget.is_exhausted() {
-                conn.backlog = true;
+                conn.has_unparsed = true;
                 break;
             }
             match conn.decoder.decode(&input[at..], &mut spans, &self.config.limits) {
@@ -354,7 +354,7 @@ impl Shard {
 
     fn leave_for_next_turn(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key) {
-            conn.backlog = true;
+            conn.has_unparsed = true;
         }
     }
 

@@ -9,7 +9,7 @@ use crate::ids::ConnKey;
 use crate::ids::SubscriptionKey;
 use crate::report::Query;
 use crate::report::answer::Answer;
-use crate::report::part::Report;
+use crate::report::types::ShardReport;
 use crate::text::Weight;
 
 /// What may be asked of all shards.
@@ -49,7 +49,7 @@ pub(crate) enum Purpose {
 
 /// A connection that is parked for an answer.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct FrameRequester {
     pub number: u64,
     pub conn: ConnKey,
     pub purpose: Purpose,
@@ -58,17 +58,17 @@ pub(super) struct Asker {
 /// Who is told the same.
 #[derive(Debug, Default)]
 pub(super) struct Audience {
-    pub askers: VecDeque<Asker>,
+    pub requesters: VecDeque<FrameRequester>,
     pub watches: VecDeque<SubscriptionKey>,
 }
 
 impl Audience {
     pub(super) fn len(&self) -> usize {
-        self.askers.len() + self.watches.len()
+        self.requesters.len() + self.watches.len()
     }
 
     pub(super) fn append(&mut self, mut other: Audience) {
-        self.askers.append(&mut other.askers);
+        self.requesters.append(&mut other.requesters);
         self.watches.append(&mut other.watches);
     }
 }
@@ -78,7 +78,7 @@ impl Audience {
 pub(super) struct Gather {
     pub number: u64,
     pub audience: Audience,
-    pub reports: Vec<Report>,
+    pub reports: Vec<ShardReport>,
     pub waiting: usize,
 }
 

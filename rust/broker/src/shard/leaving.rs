@@ -12,12 +12,12 @@ use super::Shard;
 use super::jobs::Job;
 use super::returning::Fate;
 use crate::connection::conn::Phase;
-use crate::connection::flight::TAKEN_BACK_MAX;
+use crate::connection::pending_writes::REQUEUED_MAX;
 use crate::connection::transaction::Committing;
 use crate::ids::ConnKey;
 use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
+use crate::queue::consumer_state::{ConsumerState, Feed};
 use crate::queue::mail::QueueMail;
-use crate::queue::receiver::{Feed, Receiver};
 use crate::queue::unacked::Unacked;
 use crate::router::Holdup;
 use crate::router::group::{Place, SubscriptionIndex};
@@ -42,7 +42,7 @@ pub struct Leaving {
 impl Shard {
     /// Removes all subscriptions of a connection; returns whether that is done, and does not go on behind this turn.
     pub(super) fn forget_subscriptions(&mut self, key: ConnKey) -> bool {
-        self.hand_out(); // what was routed before is delivered
+        self.distribute(); // what was routed before is delivered
         self.forget_pulls(key);
         let Some(conn) = self.conns.get_mut(key) else { return true };
         if conn.leaving.is_some() {
@@ -90,10 +90,12 @@ impl Shard {
 
     /// Remembers the ids of what a subscription holds that is about to end; its connection stays.
     pub(crate) fn remember_held(&mut self, key: ConnKey, index: u32) {
-        let receiver = self.router.subscriptions[index as usize].receiver.as_deref();
-        let held = receiver.map(|receiver| receiver.unacked.newest(TAKEN_BACK_MAX)).unwrap_or_default();
+        let consumer_state = self.router.subscriptions[index as usize].consumer_state.as_deref();
+        let held = consumer_state
+            .map(|consumer_state| consumer_state.unacked.newest(REQUEUED_MAX))
+            .unwrap_or_default();
         self.budget.visit(held.len() / 4); // a hash is cheap
-        self.remember_taken_back(key, index, held.into_iter());
+        self.remember_requeued(key, index, held.into_iter());
     }
 
     /// Removes one subscription from the router; the connection's own list is the caller's. What it has not acknowledged
@@ -101,8 +103,12 @@ impl Shard {
     pub(crate) fn remove_subscription(&mut self, index: u32, full: bool) {
         let found = &mut self.router.subscriptions[index as usize];
         let (conn, generation, place) = (found.conn, found.generation, found.place);
-        self.budget.change(if found.receiver.is_some() { CONSUMER_CHANGES } else { 1 });
-        let held = found.receiver.as_mut().map(|receiver| take(&mut receiver.unacked)).unwrap_or_default();
+        self.budget.change(if found.consumer_state.is_some() { CONSUMER_CHANGES } else { 1 });
+        let held = found
+            .consumer_state
+            .as_mut()
+            .map(|consumer_state| take(&mut consumer_state.unacked))
+            .unwrap_or_default();
         if let Place::Topic { group, .. } = place {
             self.close_group(group);
             if full {
@@ -112,29 +118,29 @@ impl Shard {
         }
         self.forget_pulls_of(conn, SubscriptionKey { index, generation });
         self.forget_deferred_of(conn, SubscriptionKey { index, generation });
-        if let Some(flight) = self.conns.get_mut(conn).and_then(|conn| conn.flight.as_mut()) {
-            flight.unacked -= held.len();
+        if let Some(pending_writes) = self.conns.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut()) {
+            pending_writes.unacked -= held.len();
         }
         let (subscription, last) = self.router.unsubscribe(index);
         let key = SubscriptionKey { index, generation };
         self.unwatch(key);
-        if let Some(receiver) = subscription.receiver {
-            if receiver.armed {
+        if let Some(consumer_state) = subscription.consumer_state {
+            if consumer_state.armed {
                 self.timers.cancel(Due::Subscription(key));
             }
-            self.detach(&receiver, Subscriber { shard: self.id, key });
-            self.give_back_held(conn, (key, subscription.ack, receiver), held);
+            self.detach(&consumer_state, Subscriber { shard: self.id, key });
+            self.give_back_held(conn, (key, subscription.ack, consumer_state), held);
         }
         match (last, place) {
             (Some(name), _) => self.tell_disinterest(&name),
-            (None, Place::Topic { entry, .. }) => self.note_width(entry),
+            (None, Place::Topic { filter, .. }) => self.note_width(filter),
             (None, Place::Queue) => {}
         }
     }
 
-    fn detach(&mut self, receiver: &Receiver, subscriber: Subscriber) {
-        match receiver.feed {
-            _ if receiver.own_queue.is_some() => self.home.detach(subscriber),
+    fn detach(&mut self, consumer_state: &ConsumerState, subscriber: Subscriber) {
+        match consumer_state.feed {
+            _ if consumer_state.own_queue.is_some() => self.home.detach(subscriber),
             Feed::One(home) => self.tell(home, QueueMail::Detach(subscriber)),
             Feed::All => self.tell_everyone(|| QueueMail::Detach(subscriber)),
         }
@@ -144,15 +150,15 @@ impl Shard {
     fn give_back_held(
         &mut self,
         conn: ConnKey,
-        (key, ack, mut receiver): (SubscriptionKey, AckMode, Box<Receiver>),
+        (key, ack, mut consumer_state): (SubscriptionKey, AckMode, Box<ConsumerState>),
         held: Unacked,
     ) {
         let committing = self.conns.get(conn).and_then(|conn| conn.committing.as_ref());
         if held.len() > 0 && matches!(committing, Some(Committing::Applying)) {
-            receiver.unacked = held;
-            self.jobs.late.entry(conn).or_default().insert(key, (ack, receiver));
+            consumer_state.unacked = held;
+            self.jobs.late.entry(conn).or_default().insert(key, (ack, consumer_state));
         } else {
-            self.give_back_rest(receiver.own_queue, held);
+            self.give_back_rest(consumer_state.own_queue, held);
         }
     }
 

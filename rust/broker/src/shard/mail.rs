@@ -80,14 +80,14 @@ impl Shard {
                 break;
             }
         }
-        self.tell_of_room(frames);
+        self.tell_uncongested(frames);
         self.tell_of_reading(deliveries);
         self.incoming.put_back(notes);
     }
 
     /// Another shard has its first subscription to a name, or none any more.
     fn read_interest(&mut self, name: &Arc<Text>, from: ShardId, interested: bool) {
-        self.hand_out();
+        self.distribute();
         self.router.set_interest(name, from, interested);
         self.budget.visit(1 + name.len() / 64 + self.router.take_visited());
     }
@@ -102,8 +102,8 @@ impl Shard {
             Mail::Interest { from, name, interested, reply, backlog } => {
                 self.read_interest(&name, from, interested);
                 match (backlog, reply) {
-                    (Some(newcomer), reply) => self.await_backlog(&name, from, newcomer, reply),
-                    (None, Some(asker)) => self.answer(asker, Ok(())),
+                    (Some(newcomer), reply) => self.await_replay(&name, from, newcomer, reply),
+                    (None, Some(requester)) => self.answer(requester, Ok(())),
                     (None, None) => {}
                 }
                 if !interested {
@@ -117,7 +117,7 @@ impl Shard {
                     self.retry_parked(&[holdup.pause()]);
                 }
             }
-            Mail::Room(shard) => self.has_room(shard),
+            Mail::Uncongested(shard) => self.has_room(shard),
             Mail::ReadsOn(shard) => self.home.open(shard),
             Mail::RoutesOn(shard) => self.routes_on(shard),
             Mail::Width { from, name, width } => self.router.set_width(&name, from, width),
@@ -170,7 +170,7 @@ impl Shard {
             }
             self.stages.end(Stage::Encode, began);
             self.counters.frames_mailed += routed as u64;
-            self.tell_of_room(routed);
+            self.tell_uncongested(routed);
             self.tell_of_work(work);
             if more {
                 self.inbound.batches.push_front(Inbound { batch, round, newest, next, behind });

@@ -52,8 +52,11 @@ impl Shard {
     /// Whether a connection may send although memory is short: it holds deliveries, and its ACKs may be behind what it
     /// sends.
     pub(super) fn may_exceed(&self, key: ConnKey) -> bool {
-        let holds =
-            self.conns.get(key).and_then(|conn| conn.flight.as_ref()).is_some_and(|it| it.unacked > 0);
+        let holds = self
+            .conns
+            .get(key)
+            .and_then(|conn| conn.pending_writes.as_ref())
+            .is_some_and(|it| it.unacked > 0);
         holds && !self.is_out_of_memory()
     }
 

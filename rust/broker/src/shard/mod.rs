@@ -8,7 +8,7 @@
 //! In: readiness, mail, the time. Out: bytes on sockets, mail. Owned: all below; no locks, few atomics (mail, counts).
 //!
 //! Invariants: a turn ends when its [`Budget`] is used up, and the rest of the input waits in its connection; frames are
-//! encoded in the order of arrival; before anything else is appended to an outbox, the open [`deliver::Run`] is handed
+//! encoded in the order of arrival; before anything else is appended to an outbox, the open [`deliver::PendingRange`] is handed
 //! out; readiness is remembered until a read or write says that the socket is drained.
 
 mod accept;
@@ -16,7 +16,6 @@ mod answers;
 mod apply;
 mod assembly;
 mod attach;
-mod backlog;
 mod backpressure;
 mod budget;
 #[cfg(any(test, feature = "by-hand"))]
@@ -31,6 +30,7 @@ mod effects;
 mod fan_out;
 mod gather;
 mod http;
+mod initial_replay;
 mod input;
 pub(crate) mod inquiries;
 mod jobs;
@@ -69,20 +69,20 @@ use mio::{Events, Poll, Token};
 use stompica_proto::HeaderSpan;
 
 use self::attach::Binding;
-use self::backlog::PendingBacklog;
 use self::backpressure::Busy;
 pub(crate) use self::budget::Budget;
-use self::budget::{Heaviest, Part};
+use self::budget::{Heaviest, TurnPart};
 pub(crate) use self::close::describe;
-use self::deliver::{Run, Tails};
+use self::deliver::{EncodedSuffixes, PendingRange};
 use self::drain::Draining;
+use self::initial_replay::PendingReplay;
 use self::inquiries::Diagnostics;
 use self::jobs::Jobs;
 use self::mail::Inbounds;
 use self::memory::MemoryState;
 use self::parking::Parking;
 use self::replay::Replays;
-use self::reserve::{Prepared, Reservation};
+use self::reserve::{Prepared, PreparedCommit};
 pub use self::shared::Shared;
 use self::turn_clock::TurnClock;
 use crate::collections::spread::Map;
@@ -136,11 +136,11 @@ pub struct Shard {
     /// Topics that feed the queues of durable subscriptions.
     bindings: Map<QueueKey, Binding>,
     /// New subscriptions that are to get what this home holds, once nothing older is on its way here.
-    backlogs: Map<Subscriber, PendingBacklog>,
+    pending_replays: Map<Subscriber, PendingReplay>,
     /// What this home holds of the past, on its way to them.
     replays: Replays,
     /// Room that is kept for transactions.
-    prepared: Map<Prepared, Reservation>,
+    prepared: Map<Prepared, PreparedCommit>,
     jobs: Jobs,
     queue_out: Vec<Vec<QueueMail>>,
     /// Deliveries in it that are not counted yet, in [`QueueMail::load`].
@@ -160,7 +160,7 @@ pub struct Shard {
     spans: Vec<HeaderSpan>,
     pub(crate) own_headers: Vec<u8>,
     scratch: Vec<u8>,
-    tails: Tails,
+    suffixes: EncodedSuffixes,
     /// Connections whose socket may have more to read, or whose input was left by the end of a turn.
     undrained: VecDeque<ConnKey>,
     parking: Parking,
@@ -169,7 +169,7 @@ pub struct Shard {
     /// Messages that take several turns, and connections whose outbox has room for what they are owed.
     pub(crate) fan_outs: FanOuts,
     refill: VecDeque<ConnKey>,
-    run: Option<Run>,
+    pending_range: Option<PendingRange>,
     open_groups: Vec<GroupIndex>,
     newly_full: Vec<ConnKey>,
     too_slow: Vec<ConnKey>,
@@ -211,7 +211,7 @@ impl Shard {
             retained: Retained::new(Arc::clone(&shared.retained)),
             waiting_deadline_ms: u64::MAX,
             bindings: Map::default(),
-            backlogs: Map::default(),
+            pending_replays: Map::default(),
             replays: Replays::default(),
             prepared: Map::default(),
             jobs: Jobs::default(),
@@ -232,14 +232,14 @@ impl Shard {
             spans: Vec::new(),
             own_headers: Vec::new(),
             scratch: Vec::new(),
-            tails: Tails::default(),
+            suffixes: EncodedSuffixes::default(),
             undrained: VecDeque::new(),
             parking: Parking::default(),
             dirty: Vec::new(),
             paced: VecDeque::new(),
             fan_outs: FanOuts::default(),
             refill: VecDeque::new(),
-            run: None,
+            pending_range: None,
             open_groups: Vec::new(),
             newly_full: Vec::new(),
             too_slow: Vec::new(),
@@ -334,18 +334,18 @@ impl Shard {
         self.look_at_unfinished();
         self.take_mail();
         self.proceed_with_jobs();
-        let for_mail = self.budget.go_on_to(Part::Routes);
+        let for_mail = self.budget.go_on_to(TurnPart::Routes);
         // Before the sockets, so that a message whose RECEIPT has left never reaches a subscription that came after.
         self.route_inbound();
-        let for_routes = self.budget.go_on_to(Part::Deliveries);
+        let for_routes = self.budget.go_on_to(TurnPart::Deliveries);
         self.proceed_with_deliveries();
-        let for_deliveries = self.budget.go_on_to(Part::Sockets);
+        let for_deliveries = self.budget.go_on_to(TurnPart::Sockets);
         self.serve_sockets();
         self.accept();
         self.meet_deadlines();
-        let for_sockets = self.budget.go_on_to(Part::Queues);
+        let for_sockets = self.budget.go_on_to(TurnPart::Queues);
         self.dispatch_queues();
-        self.hand_out();
+        self.distribute();
         self.proceed_draining();
         self.post();
         self.flush();

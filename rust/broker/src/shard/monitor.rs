@@ -9,7 +9,7 @@ use super::Shard;
 use crate::destination::MONITOR;
 use crate::ids::NOBODY;
 use crate::report::answer::Answer;
-use crate::report::part::{Part, QueueRow};
+use crate::report::types::{QueueRow, Report};
 use crate::timer::Due;
 
 /// Time between two texts.
@@ -35,7 +35,7 @@ impl Shard {
     /// Asks for what is in a text, if somebody wants it.
     pub(super) fn begin_monitor(&mut self) {
         self.arm_monitor();
-        if self.router.has_entry(MONITOR) {
+        if self.router.has_filter(MONITOR) {
             self.ask_for_monitor();
         }
     }
@@ -44,8 +44,8 @@ impl Shard {
     pub(super) fn publish_monitor(&mut self, answer: &Answer) {
         let Ok(destination) = self.destination(MONITOR) else { return };
         let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
-        let body = match answer.part() {
-            Part::Queues(queues) => Cow::Owned(queues.iter().map(text_of).collect()),
+        let body = match answer.report() {
+            Report::Queues(queues) => Cow::Owned(queues.iter().map(text_of).collect()),
             _ => answer.body(), // the text, put together row by row
         };
         let headers = b"content-type:text/plain\n";

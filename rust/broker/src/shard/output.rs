@@ -24,7 +24,7 @@ impl Shard {
     pub(crate) fn control(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
         let Some(conn) = self.conns.get(key) else { return };
         if !conn.subscriptions.is_empty() {
-            self.hand_out();
+            self.distribute();
         }
         let Some(conn) = self.conns.get_mut(key) else { return };
         let before = conn.outbox.bytes();
@@ -50,7 +50,7 @@ impl Shard {
 
     /// Appends a WebSocket control frame.
     pub(super) fn websocket_control(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
-        self.hand_out();
+        self.distribute();
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.websocket().is_some_and(|state| !state.close_sent) {
             let before = conn.outbox.bytes();
@@ -114,7 +114,7 @@ impl Shard {
             conn.flush = Flush::Prompt;
             self.dirty.push(key);
         }
-        if written > 0 && conn.flight.is_some() {
+        if written > 0 && conn.pending_writes.is_some() {
             self.note_written(key); // before the connection may end: what was written is consumed
         }
         match flushed {
@@ -126,7 +126,7 @@ impl Shard {
             self.note_room(key);
         }
         if pulls {
-            self.pull_backlog(key);
+            self.pull_replay(key);
         }
         if full {
             self.note_progress(key);
@@ -163,7 +163,7 @@ impl Shard {
             {
                 let mailbox = &self.shared.mailboxes[usize::from(shard.0)];
                 if mailbox.add_frames(batch.count_for(shard)) > self.mailbox_mark() {
-                    self.busy.crowded |= shard.bit();
+                    self.busy.congested |= shard.bit();
                 }
                 // Ahead of other mail: whoever reads Drained has read every message.
                 self.outgoing[usize::from(shard.0)].insert(0, Mail::Batch(Arc::clone(&batch)));
@@ -183,7 +183,7 @@ impl Shard {
             let frames = mails.iter().filter(|mail| mail.is_frame()).count();
             let mark = (self.config.max_input_queue_size / self.shared.mailboxes.len()).max(1);
             if frames > 0 && self.shared.mailboxes[at].add_frames(frames) > mark {
-                self.busy.crowded |= ShardId(at as u8).bit();
+                self.busy.congested |= ShardId(at as u8).bit();
             }
             // Ahead of other mail, as a batch is; a RECEIPT for a subscription comes behind what is due to it.
             self.outgoing[at].insert(0, Mail::Queue(self.id, take(mails)));
@@ -210,11 +210,11 @@ impl Shard {
     }
 
     /// Shards whose mailbox this one feeds need to know when it has room again.
-    pub(super) fn tell_of_room(&mut self, routed: usize) {
+    pub(super) fn tell_uncongested(&mut self, routed: usize) {
         let mark = self.mailbox_mark();
         let waiting = self.shared.mailboxes[usize::from(self.id.0)].remove_frames(routed);
         if waiting + routed > mark / 2 && waiting <= mark / 2 {
-            self.tell_all(Mail::Room);
+            self.tell_all(Mail::Uncongested);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::connection::deferred::{Deferred, Waiting};
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::queue::mail::QueueMail;
-use crate::queue::parts::{Delivery, GivenBack};
+use crate::queue::types::{Delivery, GivenBack};
 use crate::queue::unacked::Origin;
 
 impl Shard {

@@ -137,7 +137,7 @@ impl Wait {
     #[must_use]
     pub fn describe(&self) -> &'static str {
         match self.reason {
-            Some(Reason::Room(Pause::SlowConsumer, _)) => "a receiver's outbox is full",
+            Some(Reason::Room(Pause::SlowConsumer, _)) => "a consumer_state's outbox is full",
             Some(Reason::Room(Pause::Memory, _)) => "memory_limit is near",
             Some(Reason::Room(Pause::Kept, _)) => "memory_limit is near, and the message would be kept",
             Some(Reason::Room(Pause::Arriving, _)) => "unfinished frames take a quarter of memory_limit",
@@ -315,7 +315,7 @@ impl Shard {
 
     fn go_on(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
-        conn.backlog = true;
+        conn.has_unparsed = true;
         conn.expect_again(self.now_ms);
         self.budget.visit(1 + conn.input.len() / VISIT_BYTES);
         self.queue_for_reading(key);

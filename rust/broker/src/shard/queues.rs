@@ -10,14 +10,14 @@ use stompica_proto::{ProtocolError, Version, escape};
 
 use super::Shard;
 use super::survey::ReportTo;
-use crate::asker::Asker;
 use crate::destination::Kind;
 use crate::ids::QueueKey;
 use crate::ids::ShardId;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::queue::QueueKind;
 use crate::queue::mail::QueueMail;
-use crate::queue::parts::{Progress, Refusal};
+use crate::queue::types::{Progress, Refusal};
+use crate::requester::Requester;
 use crate::router::Destination;
 
 /// The ERROR for a message that a queue does not take.
@@ -27,7 +27,7 @@ fn refused(refusal: Refusal) -> ProtocolError {
 }
 
 /// What an ERROR tells about a SEND that was refused after it had been taken.
-pub(super) fn describe(stored: &Stored) -> Offender {
+pub(super) fn describe(stored: &OwnedMessage) -> Offender {
     let message = stored.message();
     Offender { receipt: None, subscription: None, head: head_of_send(message.destination, message.headers) }
 }
@@ -60,7 +60,7 @@ impl Shard {
 
     pub(super) fn read_queue_mail(&mut self, from: ShardId, mail: QueueMail) {
         match mail {
-            QueueMail::Enqueue(stored, asker) => self.enqueue_for(stored, asker),
+            QueueMail::Enqueue(stored, requester) => self.enqueue_for(stored, requester),
             QueueMail::Deliver(delivery) => self.receive(from, delivery),
             QueueMail::Progress(progress) => self.home.progress(&progress),
             QueueMail::GiveBack(origin, stored, why) => {
@@ -68,37 +68,37 @@ impl Shard {
             }
             QueueMail::Attach(attach) => self.attach_here(*attach),
             QueueMail::Detach(subscriber) => self.home.detach(subscriber),
-            QueueMail::Want(key, consumer) => self.borrow_asked(from, key, consumer),
-            QueueMail::Lend(consumer, messages) => self.home.lend(consumer, messages),
-            QueueMail::Reclaim(subscriber) => self.home.reclaim(subscriber),
-            QueueMail::Unused(key, messages) => self.loan_returned(key, messages),
+            QueueMail::CreditRequest(key, consumer) => self.credit_requested(from, key, consumer),
+            QueueMail::CreditGrant(consumer, messages) => self.home.grant(consumer, messages),
+            QueueMail::CreditRevoke(subscriber) => self.home.revoke(subscriber),
+            QueueMail::CreditReturn(key, messages) => self.credit_returned(key, messages),
             QueueMail::Opens(conn, token, credit) => self.open_behind(conn, token, from, credit),
             QueueMail::Applied(conn, token) => self.applied(conn, token),
             QueueMail::Refused(conn, token, refusal) => self.refused(conn, token, *refusal),
-            QueueMail::Echo(asker) => self.answer(asker, Ok(())),
+            QueueMail::RoundTrip(requester) => self.answer(requester, Ok(())),
             QueueMail::MayPass(name) => self.tell_allowance(from, &name),
             QueueMail::Passes(hash, allowance) => self.let_pass(hash, allowance, true),
             QueueMail::Stale(stored) => self.place_stale(stored),
             QueueMail::DropStale => self.drop_stale(),
-            QueueMail::Backlog(key, stored, retained) => self.take_backlog(key, stored, retained),
-            QueueMail::Seen(subscriber) => self.subscription_seen(subscriber),
-            QueueMail::BacklogEnd(key) => self.backlog_ended(from, key),
-            QueueMail::BacklogPause(key) => self.backlog_paused(from, key),
-            QueueMail::BacklogMore(subscriber) => self.replay_more(subscriber),
-            QueueMail::BacklogUnacked(subscriber) => self.answer_before_the_end(subscriber),
-            QueueMail::BacklogStop(subscriber) => self.stop_replay(subscriber),
-            QueueMail::Retain(stored, set, asker) => self.retain_here(stored, set, asker),
-            QueueMail::Prepare(needs, asker) => {
-                let token = asker.to().token;
-                self.prepare(needs, (from, token), asker);
+            QueueMail::Replayed(key, stored, retained) => self.take_replayed(key, stored, retained),
+            QueueMail::InterestAck(subscriber) => self.interest_acknowledged(subscriber),
+            QueueMail::ReplayEnd(key) => self.replay_ended(from, key),
+            QueueMail::ReplayPause(key) => self.replay_paused(from, key),
+            QueueMail::ReplayMore(subscriber) => self.replay_more(subscriber),
+            QueueMail::ReplayUnacked(subscriber) => self.answer_before_the_end(subscriber),
+            QueueMail::ReplayStop(subscriber) => self.stop_replay(subscriber),
+            QueueMail::Retain(stored, set, requester) => self.retain_here(stored, set, requester),
+            QueueMail::Prepare(reservations, requester) => {
+                let token = requester.to().token;
+                self.prepare(reservations, (from, token), requester);
             }
             QueueMail::Cancel(token) => self.cancel((from, token)),
-            QueueMail::Commit(messages, prepared, asker) => {
-                self.settle_prepared((from, prepared), messages, asker);
+            QueueMail::Commit(messages, prepared, requester) => {
+                self.settle_prepared((from, prepared), messages, requester);
             }
-            QueueMail::EndDurable(name, asker, offender) => {
+            QueueMail::EndDurable(name, requester, offender) => {
                 let ended = self.end_durable(&name);
-                self.answer(asker, ended.map_err(|error| (error, *offender)));
+                self.answer(requester, ended.map_err(|error| (error, *offender)));
             }
             QueueMail::Diagnose(query, number) => {
                 self.survey(query, ReportTo::Shard(from, number));
@@ -189,7 +189,7 @@ impl Shard {
     ///
     /// # Errors
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
-    pub(crate) fn enqueue_here(&mut self, stored: Stored) -> Result<(), (ProtocolError, Stored)> {
+    pub(crate) fn enqueue_here(&mut self, stored: OwnedMessage) -> Result<(), (ProtocolError, OwnedMessage)> {
         match self.destination(stored.destination()) {
             Ok(destination) => self.enqueue_at(stored, destination),
             Err(error) => Err((error, stored)),
@@ -202,9 +202,9 @@ impl Shard {
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
     pub(crate) fn enqueue_at(
         &mut self,
-        mut stored: Stored,
+        mut stored: OwnedMessage,
         destination: Destination,
-    ) -> Result<(), (ProtocolError, Stored)> {
+    ) -> Result<(), (ProtocolError, OwnedMessage)> {
         match self.queue_at(destination, stored.destination(), 1, stored.size() as u64) {
             Ok(Some(key)) => {
                 if stored.grouped {
@@ -238,18 +238,18 @@ impl Shard {
         }
     }
 
-    fn enqueue_for(&mut self, stored: Stored, asker: Option<Asker>) {
+    fn enqueue_for(&mut self, stored: OwnedMessage, requester: Option<Requester>) {
         let outcome = self.enqueue_here(stored);
-        match (outcome, asker) {
-            (outcome, Some(asker)) => {
-                self.answer(asker, outcome.map_err(|(error, stored)| (error, describe(&stored))));
+        match (outcome, requester) {
+            (outcome, Some(requester)) => {
+                self.answer(requester, outcome.map_err(|(error, stored)| (error, describe(&stored))));
             }
             (outcome, None) => self.drop_refused(outcome),
         }
     }
 
     /// A message that no queue has room for, and whose sender does not wait for an answer, is dropped.
-    pub(super) fn drop_refused(&mut self, outcome: Result<(), (ProtocolError, Stored)>) {
+    pub(super) fn drop_refused(&mut self, outcome: Result<(), (ProtocolError, OwnedMessage)>) {
         if let Err((error, stored)) = outcome {
             self.counters.dropped += 1;
             let name = String::from_utf8_lossy(stored.destination()).into_owned();
@@ -258,14 +258,14 @@ impl Shard {
     }
 
     /// Puts messages of a transaction into their queues; room was kept for them.
-    pub(super) fn enqueue_all(&mut self, messages: Vec<Stored>) {
+    pub(super) fn enqueue_all(&mut self, messages: Vec<OwnedMessage>) {
         for stored in messages {
             self.enqueue_for(stored, None);
         }
     }
 
     /// A message that no queue takes: it is held while `TTL` allows, or dropped.
-    pub(super) fn unmatched(&mut self, stored: Stored) {
+    pub(super) fn unmatched(&mut self, stored: OwnedMessage) {
         if self.router.kind(stored.destination()) == Kind::WorkerTopic {
             match self.home.find(stored.destination()) {
                 // Somebody has come since: nobody else would bring it to them.

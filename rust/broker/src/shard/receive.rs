@@ -1,10 +1,11 @@
 //! Hot path: deliveries of queues to connections of this shard, and what becomes of them.
 //!
 //! With ack auto a message is consumed when the socket has taken its last byte; until then the connection holds it
-//! ([`Writing`]). In the client modes it is held until the ACK. Both give credit back: in bytes when it is written, in
+//! ([`PendingWrite`]). In the client modes it is held until the ACK. Both give credit back: in bytes when it is written, in
 //! messages when it is settled. A frame that is cut, or a connection that is lost, gives its messages back.
 
 use std::hash::BuildHasher as _;
+use std::mem::take;
 
 use smallvec::SmallVec;
 use stompica_proto::Version;
@@ -16,21 +17,29 @@ use super::Shard;
 use super::deliver::push_numbers;
 use crate::connection::conn::Flush;
 use crate::connection::deferred::Waiting;
-use crate::connection::flight::{Flight, Writing};
 use crate::connection::outbox::Kind;
+use crate::connection::pending_writes::{PendingWrite, PendingWrites};
 use crate::destination::shown;
 use crate::ids::{ConnKey, ShardId};
 use crate::ids::{ConsumerKey, Subscriber, SubscriptionKey};
-use crate::message::Stored;
+use crate::message::OwnedMessage;
+use crate::queue::consumer_state::Retries;
 use crate::queue::mail::QueueMail;
-use crate::queue::parts::{Credit, Delivery, GivenBack, Progress};
-use crate::queue::receiver::Retries;
+use crate::queue::types::{Credit, Delivery, GivenBack, Progress};
 use crate::queue::unacked::{Origin, Taken, TakenOnes};
 use crate::router::group::Framing;
 use crate::timer::Due;
 
 /// No home is lent more than this at a time, in messages.
-const LOAN_MAX: i64 = 64;
+const GRANT_MAX: i64 = 64;
+
+/// Appends the numbers of a delivery, each behind a `-`.
+fn push_delivery(id: &mut SmallVec<[u8; 64]>, numbers: [u64; 2]) {
+    for number in numbers {
+        id.push(b'-');
+        id.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    }
+}
 
 impl Shard {
     /// Hands a message of a queue to one of this shard's subscriptions, or gives it back if that is gone.
@@ -38,7 +47,8 @@ impl Shard {
         let limit = self.config.outbox_limit;
         if let Some(found) = self.router.subscription_mut(delivery.subscriber.key)
             && let Some(conn) = self.conns.get(found.conn).filter(|conn| !conn.has_room(limit))
-            && (conn.leaving.is_some() || found.receiver.as_ref().is_some_and(|it| it.catching_up.is_none()))
+            && (conn.leaving.is_some()
+                || found.consumer_state.as_ref().is_some_and(|it| it.initial_replay.is_none()))
         {
             let conn = found.conn;
             return self.defer(conn, Waiting::Queued(Box::new((home, delivery))));
@@ -53,7 +63,7 @@ impl Shard {
         let Some((key, number)) = self.next_delivery(subscriber.key) else {
             return self.tell(home, QueueMail::GiveBack(origin, stored, GivenBack::Lost));
         };
-        self.hand_out();
+        self.distribute();
         self.write_delivery(key, subscriber.key, number, &stored);
         self.counters.deliveries += 1;
         self.hold_delivery(key, subscriber.key, number, origin, stored);
@@ -62,15 +72,23 @@ impl Shard {
     /// The connection of a subscription that is alive, and the number of its next delivery.
     fn next_delivery(&mut self, key: SubscriptionKey) -> Option<(ConnKey, u64)> {
         let subscription = self.router.subscription_mut(key)?;
-        let receiver = subscription.receiver.as_deref_mut()?;
-        receiver.number += 1;
-        Some((subscription.conn, receiver.number))
+        let consumer_state = subscription.consumer_state.as_deref_mut()?;
+        consumer_state.number += 1;
+        Some((subscription.conn, consumer_state.number))
     }
 
-    fn write_delivery(&mut self, key: ConnKey, subscription: SubscriptionKey, number: u64, stored: &Stored) {
+    fn write_delivery(
+        &mut self,
+        key: ConnKey,
+        subscription: SubscriptionKey,
+        number: u64,
+        stored: &OwnedMessage,
+    ) {
         let Some(found) = self.router.subscriptions.get(subscription.index as usize) else { return };
-        let (Some(receiver), Some(conn)) = (&found.receiver, self.conns.get_mut(key)) else { return };
-        let version = receiver.dialect.version;
+        let (Some(consumer_state), Some(conn)) = (&found.consumer_state, self.conns.get_mut(key)) else {
+            return;
+        };
+        let version = consumer_state.wire_format.version;
         let numbers = [u64::from(subscription.index), number];
         let mut extra = SmallVec::<[u8; 48]>::new();
         let mut message = stored.message();
@@ -79,10 +97,7 @@ impl Shard {
         if found.ack != AckMode::Auto && version == Version::V1_0 {
             // STOMP 1.0 acknowledges by message-id alone, so that has to name the delivery.
             own_id.extend_from_slice(message.id);
-            for number in numbers {
-                own_id.push(b'-');
-                own_id.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-            }
+            push_delivery(&mut own_id, numbers);
             message.id = &own_id;
         }
         if stored.deliveries > 1 {
@@ -90,7 +105,7 @@ impl Shard {
             push_numbers(&mut extra, b"delivery-count:", &[u64::from(stored.deliveries)]);
         }
         if conn.dropped > 0 {
-            push_numbers(&mut extra, b"dropped:", &[u64::from(std::mem::take(&mut conn.dropped))]);
+            push_numbers(&mut extra, b"dropped:", &[u64::from(take(&mut conn.dropped))]);
         }
         let own_name;
         if message.destination.starts_with(b"/temp-") {
@@ -101,9 +116,9 @@ impl Shard {
         let left_out = &mut self.counters.headers_left_out;
         let mut write = |out: &mut Vec<u8>, message: &Message<'_>| {
             out.reserve(
-                receiver.prefix.len() + extra.len() + message.body.len() + message.headers.len() + 200,
+                consumer_state.prefix.len() + extra.len() + message.body.len() + message.headers.len() + 200,
             );
-            out.extend_from_slice(&receiver.prefix);
+            out.extend_from_slice(&consumer_state.prefix);
             if has_ack_id {
                 encode::ack_id(out, numbers);
             }
@@ -112,7 +127,7 @@ impl Shard {
             }
             *left_out += encode::message_tail(out, message, version) as u64;
         };
-        match receiver.dialect.framing {
+        match consumer_state.wire_format.framing {
             Framing::Stomp => {
                 conn.outbox.append(&mut self.chunks, Kind::Delivery, |out| write(out, &message))
             }
@@ -138,43 +153,45 @@ impl Shard {
         subscription: SubscriptionKey,
         number: u64,
         origin: Origin,
-        stored: Stored,
+        stored: OwnedMessage,
     ) {
         let now_ms = self.now_ms;
         let timeout_ms = self.config.ack_timeout_ms;
         let Some(found) = self.router.subscriptions.get_mut(subscription.index as usize) else { return };
-        let (Some(receiver), Some(conn)) = (&mut found.receiver, self.conns.get_mut(key)) else { return };
+        let (Some(consumer_state), Some(conn)) = (&mut found.consumer_state, self.conns.get_mut(key)) else {
+            return;
+        };
         if conn.flush != Flush::Prompt {
             conn.flush = Flush::Prompt;
             self.dirty.push(key);
         }
-        let flight = conn.flight.get_or_insert_default();
+        let pending_writes = conn.pending_writes.get_or_insert_default();
         let mut bytes = stored.size() as u64;
         let mut kept = Some(stored);
         if found.ack != AckMode::Auto
             && let Some(stored) = kept.take()
         {
-            let id_hash = match receiver.dialect.version {
+            let id_hash = match consumer_state.wire_format.version {
                 Version::V1_1 => self.subscription_hasher.hash_one(stored.message().id),
                 _ => 0,
             };
-            receiver.unacked.push(number, id_hash, now_ms, origin, stored);
-            flight.unacked += 1;
-            if timeout_ms > 0 && !receiver.armed {
-                receiver.armed = true;
+            consumer_state.unacked.push(number, id_hash, now_ms, origin, stored);
+            pending_writes.unacked += 1;
+            if timeout_ms > 0 && !consumer_state.armed {
+                consumer_state.armed = true;
                 self.timers.set(now_ms.saturating_add(timeout_ms), Due::Subscription(subscription));
             }
-            if receiver.bytes_on_ack {
+            if consumer_state.bytes_on_ack {
                 bytes = 0;
             }
         }
-        match flight.writing.back_mut() {
+        match pending_writes.writes.back_mut() {
             Some(last) if kept.is_none() && last.stored.is_none() && last.can_take(origin, bytes) => {
                 last.bytes += bytes;
                 conn.outbox.move_last_mark();
             }
             _ => {
-                flight.writing.push_back(Writing { subscription, origin, bytes, stored: kept });
+                pending_writes.writes.push_back(PendingWrite { subscription, origin, bytes, stored: kept });
                 conn.outbox.mark();
             }
         }
@@ -183,11 +200,11 @@ impl Shard {
     /// Settles and credits what a socket has taken.
     pub(super) fn note_written(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
-        let Some(mut flight) = conn.flight.take() else { return };
+        let Some(mut pending_writes) = conn.pending_writes.take() else { return };
         let passed = conn.outbox.take_passed();
         let mut note: Option<(SubscriptionKey, ShardId, Progress)> = None;
         for _ in 0..passed {
-            let Some(written) = flight.writing.pop_front() else { break };
+            let Some(written) = pending_writes.writes.pop_front() else { break };
             let settled = u64::from(written.stored.is_some());
             written.stored.iter().for_each(|stored| self.home.forget(stored));
             let progress = Progress {
@@ -213,28 +230,28 @@ impl Shard {
         }
         self.report_written(note);
         if let Some(conn) = self.conns.get_mut(key) {
-            conn.flight = Some(flight);
+            conn.pending_writes = Some(pending_writes);
         }
     }
 
     fn report_written(&mut self, note: Option<(SubscriptionKey, ShardId, Progress)>) {
         let Some((subscription, home, mut progress)) = note else { return };
-        if let Some(lending) = self.router.lending_mut(subscription)
-            && !lending.wanting.is_empty()
+        if let Some(shared_credit) = self.router.shared_credit_mut(subscription)
+            && !shared_credit.wanting.is_empty()
         {
-            lending.available += std::mem::take(&mut progress.credit.messages);
-            self.lend(subscription);
+            shared_credit.available += take(&mut progress.credit.messages);
+            self.grant_credit(subscription);
         }
         self.report(home, progress);
     }
 
     /// A connection is gone, or a part of its outbox was cut: `frames` of the newest deliveries in it (all, if
     /// `None`) were not sent.
-    pub(super) fn give_back_unwritten(&mut self, flight: &mut Flight, frames: Option<usize>) {
-        let mut unwritten = std::mem::take(&mut flight.writing);
+    pub(super) fn give_back_unwritten(&mut self, pending_writes: &mut PendingWrites, frames: Option<usize>) {
+        let mut unwritten = take(&mut pending_writes.writes);
         let kept = unwritten.len() - frames.unwrap_or(unwritten.len()).min(unwritten.len());
         for written in std::iter::from_fn(|| unwritten.pop_front()).take(kept) {
-            flight.writing.push_back(written);
+            pending_writes.writes.push_back(written);
         }
         self.return_unwritten(unwritten);
     }
@@ -244,7 +261,7 @@ impl Shard {
         for taken in taken {
             self.settle_one(key, &taken);
         }
-        self.lend(key);
+        self.grant_credit(key);
     }
 
     /// Settles a delivery that was acknowledged; [`Shard::lend`] comes behind it.
@@ -265,72 +282,78 @@ impl Shard {
             let why = GivenBack::Failed { deliveries_max, delay_ms, credit };
             self.tell(origin.home, QueueMail::GiveBack(origin, stored, why));
         }
-        self.lend(key);
+        self.grant_credit(key);
     }
 
     /// What may be sent in place of a message that is settled or given back, at the home it came from; a consumer of a
     /// pattern keeps it for a home that wants it more, and one that has gone gets nothing.
-    fn credit_for(&mut self, key: SubscriptionKey, stored: &Stored) -> Credit {
+    fn credit_for(&mut self, key: SubscriptionKey, stored: &OwnedMessage) -> Credit {
         let found = self.router.subscription_mut(key);
-        let Some((conn, receiver)) = found.and_then(|it| Some((it.conn, it.receiver.as_deref_mut()?))) else {
+        let Some((conn, consumer_state)) =
+            found.and_then(|it| Some((it.conn, it.consumer_state.as_deref_mut()?)))
+        else {
             return Credit::default();
         };
-        let bytes = if receiver.bytes_on_ack { stored.size() as i64 } else { 0 };
-        let catches_up = receiver.catching_up.is_some();
-        let credit = match receiver.lending.as_mut().filter(|lending| !lending.wanting.is_empty()) {
-            Some(lending) => {
-                lending.available += 1;
+        let bytes = if consumer_state.bytes_on_ack { stored.size() as i64 } else { 0 };
+        let is_replaying = consumer_state.initial_replay.is_some();
+        let credit = match consumer_state
+            .shared_credit
+            .as_mut()
+            .filter(|shared_credit| !shared_credit.wanting.is_empty())
+        {
+            Some(shared_credit) => {
+                shared_credit.available += 1;
                 Credit { messages: 0, bytes }
             }
             None => Credit { messages: 1, bytes },
         };
-        if catches_up {
+        if is_replaying {
             self.pull_soon(conn); // what waited for this credit may have expired, and then no write follows
         }
         credit
     }
 
     /// A home has messages for the consumer of a pattern and no credit.
-    pub(super) fn borrow_asked(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
-        if let Some(lending) = self.router.lending_mut(key) {
-            lending.wanting.push_back((home, consumer));
-            let is_short = lending.available == 0;
-            self.lend(key);
+    pub(super) fn credit_requested(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
+        if let Some(shared_credit) = self.router.shared_credit_mut(key) {
+            shared_credit.wanting.push_back((home, consumer));
+            let is_short = shared_credit.available == 0;
+            self.grant_credit(key);
             if is_short {
                 let subscriber = Subscriber { shard: self.id, key };
                 for other in (0..self.shared_len()).map(|at| ShardId(at as u8)).filter(|at| *at != home) {
-                    self.tell(other, QueueMail::Reclaim(subscriber));
+                    self.tell(other, QueueMail::CreditRevoke(subscriber));
                 }
             }
         }
     }
 
     /// A home did not need all it was lent.
-    pub(super) fn loan_returned(&mut self, key: SubscriptionKey, messages: i64) {
-        if let Some(lending) = self.router.lending_mut(key) {
-            lending.available += messages;
-            self.lend(key);
+    pub(super) fn credit_returned(&mut self, key: SubscriptionKey, messages: i64) {
+        if let Some(shared_credit) = self.router.shared_credit_mut(key) {
+            shared_credit.available += messages;
+            self.grant_credit(key);
         }
     }
 
     /// Lends the homes that want it what credit there is, in turn.
-    pub(crate) fn lend(&mut self, key: SubscriptionKey) {
-        let Some(lending) = self.router.lending_mut(key) else { return };
-        let mut loans = SmallVec::<[(ShardId, ConsumerKey, i64); 4]>::new();
-        while lending.available > 0
-            && let Some((home, consumer)) = lending.wanting.pop_front()
+    pub(crate) fn grant_credit(&mut self, key: SubscriptionKey) {
+        let Some(shared_credit) = self.router.shared_credit_mut(key) else { return };
+        let mut grants = SmallVec::<[(ShardId, ConsumerKey, i64); 4]>::new();
+        while shared_credit.available > 0
+            && let Some((home, consumer)) = shared_credit.wanting.pop_front()
         {
-            let share = lending.available / (lending.wanting.len() as i64 + 1);
-            let messages = share.clamp(1, LOAN_MAX);
-            lending.available -= messages;
-            loans.push((home, consumer, messages));
+            let share = shared_credit.available / (shared_credit.wanting.len() as i64 + 1);
+            let messages = share.clamp(1, GRANT_MAX);
+            shared_credit.available -= messages;
+            grants.push((home, consumer, messages));
         }
-        let others_want = !lending.wanting.is_empty();
-        for (home, consumer, messages) in loans {
-            self.tell(home, QueueMail::Lend(consumer, messages));
+        let others_want = !shared_credit.wanting.is_empty();
+        for (home, consumer, messages) in grants {
+            self.tell(home, QueueMail::CreditGrant(consumer, messages));
             if others_want {
                 // In case it has no use for it any more.
-                self.tell(home, QueueMail::Reclaim(Subscriber { shard: self.id, key }));
+                self.tell(home, QueueMail::CreditRevoke(Subscriber { shard: self.id, key }));
             }
         }
     }

@@ -2,25 +2,25 @@
 //!
 //! ```text
 //! home: replay ──messages of one window──► subscription's queue ──► outbox
-//!         ▲  └──BacklogPause: there is more──► its connection: wanting
-//!         └──────BacklogMore: there is room──────────┘
+//!         ▲  └──ReplayPause: there is more──► its connection: wanting
+//!         └──────ReplayMore: there is room──────────┘
 //! ```
 //! However much a home holds, no more than one window of it is on its way to a connection for which the outbox has no
-//! room. A subscription that has gone ends its replays (`BacklogStop`), and whoever waits for them is answered. So is
-//! whoever waits for one that cannot go on before its client acknowledges something (`BacklogUnacked`): a RECEIPT never
+//! room. A subscription that has gone ends its replays (`ReplayStop`), and whoever waits for them is answered. So is
+//! whoever waits for one that cannot go on before its client acknowledges something (`ReplayUnacked`): a RECEIPT never
 //! waits for an ACK, which may be behind it, or behind DISCONNECT, where none can come.
 
 use std::collections::VecDeque;
 
 use super::Shard;
-use crate::asker::Asker;
 use crate::collections::spread::{Map, give_back};
 use crate::ids::{ConnKey, ShardId};
 use crate::ids::{Subscriber, SubscriptionKey};
+use crate::queue::consumer_state::InitialReplay;
 use crate::queue::mail::QueueMail;
-use crate::queue::parts::Queue;
-use crate::queue::receiver::CatchingUp;
 use crate::queue::replay::{Replay, Step, Visits, WINDOW_BYTES};
+use crate::queue::types::Queue;
+use crate::requester::Requester;
 
 /// Names that one replay looks at before the next one goes on.
 const VISITS_MAX: usize = 2000;
@@ -115,7 +115,7 @@ impl Pulls {
 impl Shard {
     /// What a new subscription is to get of this home, but for messages of the connection `without`; then `reply` is
     /// answered.
-    pub(super) fn replay_of(&self, name: &[u8], without: u64, reply: Option<Asker>) -> Replay {
+    pub(super) fn replay_of(&self, name: &[u8], without: u64, reply: Option<Requester>) -> Replay {
         let literal_len = match self.router.parse(name) {
             Ok(Some(_)) => Some(literal_len(name)),
             _ => None,
@@ -158,18 +158,18 @@ impl Shard {
             if subscriber.shard != self.id {
                 self.budget.encoded += stored.size();
             }
-            self.tell(subscriber.shard, QueueMail::Backlog(subscriber.key, stored, retained));
+            self.tell(subscriber.shard, QueueMail::Replayed(subscriber.key, stored, retained));
         }
         match step {
             Step::End => {
-                if let Some(asker) = replay.reply {
-                    self.answer(asker, Ok(())); // in front of the live messages that the end lets pass
+                if let Some(requester) = replay.reply {
+                    self.answer(requester, Ok(())); // in front of the live messages that the end lets pass
                 }
-                self.tell(subscriber.shard, QueueMail::BacklogEnd(subscriber.key));
+                self.tell(subscriber.shard, QueueMail::ReplayEnd(subscriber.key));
             }
             Step::Pause => {
                 self.replays.put(subscriber, replay, false);
-                self.tell(subscriber.shard, QueueMail::BacklogPause(subscriber.key));
+                self.tell(subscriber.shard, QueueMail::ReplayPause(subscriber.key));
             }
             Step::Send(..) | Step::Later => {
                 self.replays.put(subscriber, replay, true);
@@ -184,56 +184,58 @@ impl Shard {
 
     /// A subscriber has gone, and wants no more.
     pub(super) fn stop_replay(&mut self, subscriber: Subscriber) {
-        if let Some(asker) = self.replays.take(subscriber).and_then(|replay| replay.reply) {
-            self.answer(asker, Ok(()));
+        if let Some(requester) = self.replays.take(subscriber).and_then(|replay| replay.reply) {
+            self.answer(requester, Ok(()));
         }
     }
 
     /// A subscriber has got what its credit allows; the rest follows as it acknowledges.
     pub(super) fn answer_before_the_end(&mut self, subscriber: Subscriber) {
-        if let Some(asker) = self.replays.all.get_mut(&subscriber).and_then(|replay| replay.reply.take()) {
-            self.answer(asker, Ok(()));
+        if let Some(requester) = self.replays.all.get_mut(&subscriber).and_then(|replay| replay.reply.take())
+        {
+            self.answer(requester, Ok(()));
         }
     }
 
     /// A home has more for a new subscription.
-    pub(super) fn backlog_paused(&mut self, home: ShardId, key: SubscriptionKey) {
+    pub(super) fn replay_paused(&mut self, home: ShardId, key: SubscriptionKey) {
         let subscriber = Subscriber { shard: self.id, key };
         let Some(conn) = self.router.subscription_mut(key).map(|found| found.conn) else {
-            return self.tell(home, QueueMail::BacklogStop(subscriber));
+            return self.tell(home, QueueMail::ReplayStop(subscriber));
         };
         if conn == ConnKey::NONE {
-            return self.tell(home, QueueMail::BacklogMore(subscriber)); // a durable subscription keeps it anyway
+            return self.tell(home, QueueMail::ReplayMore(subscriber)); // a durable subscription keeps it anyway
         }
         self.window_has_come(home, key);
-        if let Some(catching_up) = self.catching_up(key) {
-            catching_up.wanting |= home.bit();
+        if let Some(initial_replay) = self.initial_replay(key) {
+            initial_replay.wanting |= home.bit();
             if let Some(conn) = self.conns.get_mut(conn) {
                 conn.pulls.get_or_insert_default().wanting.push_back((key, home));
             }
         }
-        self.pull_backlog(conn);
+        self.pull_replay(conn);
     }
 
-    fn catching_up(&mut self, key: SubscriptionKey) -> Option<&mut CatchingUp> {
-        self.router.subscription_mut(key)?.receiver.as_mut()?.catching_up.as_mut()
+    fn initial_replay(&mut self, key: SubscriptionKey) -> Option<&mut InitialReplay> {
+        self.router.subscription_mut(key)?.consumer_state.as_mut()?.initial_replay.as_mut()
     }
 
     /// What a home was asked for is here.
     pub(super) fn window_has_come(&mut self, home: ShardId, key: SubscriptionKey) {
         let Some(found) = self.router.subscription_mut(key) else { return };
-        let Some(catching_up) = found.receiver.as_mut().and_then(|it| it.catching_up.as_mut()) else {
+        let Some(initial_replay) = found.consumer_state.as_mut().and_then(|it| it.initial_replay.as_mut())
+        else {
             return;
         };
-        let asked = catching_up.asked & home.bit() != 0;
-        catching_up.asked &= !home.bit();
+        let asked = initial_replay.asked & home.bit() != 0;
+        initial_replay.asked &= !home.bit();
         if asked && let Some(pulls) = self.conns.get_mut(found.conn).and_then(|conn| conn.pulls.as_mut()) {
             pulls.windows = pulls.windows.saturating_sub(1);
         }
     }
 
     /// Asks homes for more, as far as a connection has room: something has changed for it.
-    pub(super) fn pull_backlog(&mut self, key: ConnKey) {
+    pub(super) fn pull_replay(&mut self, key: ConnKey) {
         if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.unasked = pulls.wanting.len();
             self.pull_some(key);
@@ -292,30 +294,30 @@ impl Shard {
             }
             return; // the home was told when it went
         };
-        let receiver = found.receiver.as_deref_mut();
-        let Some((bytes_on_ack, catching_up, queue)) =
-            receiver.and_then(|it| Some((it.bytes_on_ack, it.catching_up.as_mut()?, it.own_queue?)))
+        let consumer_state = found.consumer_state.as_deref_mut();
+        let Some((bytes_on_ack, initial_replay, queue)) =
+            consumer_state.and_then(|it| Some((it.bytes_on_ack, it.initial_replay.as_mut()?, it.own_queue?)))
         else {
             return;
         };
         if self.home.queue(queue).is_some_and(Queue::has_first) {
             let is_news =
-                catching_up.told & home.bit() == 0 && self.home.waits_for_ack(subscriber, bytes_on_ack);
-            catching_up.told |= if is_news { home.bit() } else { 0 };
+                initial_replay.told & home.bit() == 0 && self.home.waits_for_ack(subscriber, bytes_on_ack);
+            initial_replay.told |= if is_news { home.bit() } else { 0 };
             if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
                 pulls.wanting.push_back((subscription, home));
             }
             if is_news {
-                self.tell(home, QueueMail::BacklogUnacked(subscriber));
+                self.tell(home, QueueMail::ReplayUnacked(subscriber));
             }
             return;
         }
-        catching_up.asked |= home.bit();
-        catching_up.wanting &= !home.bit();
+        initial_replay.asked |= home.bit();
+        initial_replay.wanting &= !home.bit();
         if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.windows += 1;
         }
-        self.tell(home, QueueMail::BacklogMore(subscriber));
+        self.tell(home, QueueMail::ReplayMore(subscriber));
     }
 
     /// Something has changed for a connection that no write tells of: it asks homes for more in the next turn.
@@ -361,10 +363,10 @@ impl Shard {
             self.window_has_come(home, key);
         }
         self.pull_soon(conn); // others have waited for those windows
-        let wanting = self.catching_up(key).map_or(0, |found| std::mem::take(&mut found.wanting));
+        let wanting = self.initial_replay(key).map_or(0, |found| std::mem::take(&mut found.wanting));
         for home in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
             if wanting & home.bit() != 0 {
-                self.tell(home, QueueMail::BacklogStop(Subscriber { shard: self.id, key }));
+                self.tell(home, QueueMail::ReplayStop(Subscriber { shard: self.id, key }));
             }
         }
         let Some(pulls) = self.conns.get_mut(conn).and_then(|conn| conn.pulls.as_mut()) else { return };

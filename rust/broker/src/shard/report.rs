@@ -42,7 +42,7 @@ impl Shard {
         self.counters.queue_dropped = counts.dropped;
         self.counters.connections = self.conns.len() as u64;
         self.counters.subscriptions = self.router.subscriptions.len() as u64;
-        self.counters.destinations = self.router.entries.len() as u64;
+        self.counters.destinations = self.router.filters.len() as u64;
         self.counters.turns = self.turn;
         self.shared.published[usize::from(self.id.0)].publish(&self.counters);
     }

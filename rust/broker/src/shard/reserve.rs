@@ -12,11 +12,11 @@ use stompica_proto::encode::Offender;
 
 use super::Shard;
 use super::jobs::Job;
-use crate::asker::Asker;
 use crate::collections::paged_deque::PagedDeque;
-use crate::connection::transaction::plan::Needs;
+use crate::connection::transaction::plan::Reservations;
 use crate::ids::ShardId;
-use crate::queue::mail::{Need, Placed};
+use crate::queue::mail::{Placed, Reservation};
+use crate::requester::Requester;
 
 /// The name under which a home keeps room: who asked, and its token.
 pub(super) type Prepared = (ShardId, u64);
@@ -29,28 +29,29 @@ const PLACE_VISITS: usize = 2;
 #[derive(Debug)]
 enum Step {
     /// The needs below `next` have their room.
-    Keeping { next: usize, asker: Asker },
+    Keeping { next: usize, requester: Requester },
     /// All have; the transaction is not decided yet.
     Kept,
     /// The messages come to their places.
-    Placing { messages: PagedDeque<Placed>, asker: Asker },
+    Placing { messages: PagedDeque<Placed>, requester: Requester },
     /// The needs that are left have to give their room free.
-    Freeing { asker: Asker },
+    Freeing { requester: Requester },
     /// The same for a transaction of which nothing comes.
     GivingBack,
 }
 
 /// The room that is kept for one transaction.
 #[derive(Debug)]
-pub(super) struct Reservation {
-    needs: Needs,
+pub(super) struct PreparedCommit {
+    reservations: Reservations,
     step: Step,
 }
 
 impl Shard {
     /// Keeps room for a transaction in queues of this home, in all of them or none; then answers.
-    pub(super) fn prepare(&mut self, needs: Needs, name: Prepared, asker: Asker) {
-        self.prepared.insert(name, Reservation { needs, step: Step::Keeping { next: 0, asker } });
+    pub(super) fn prepare(&mut self, reservations: Reservations, name: Prepared, requester: Requester) {
+        self.prepared
+            .insert(name, PreparedCommit { reservations, step: Step::Keeping { next: 0, requester } });
         self.jobs.push(Job::Reserve(name));
     }
 
@@ -60,42 +61,52 @@ impl Shard {
         let step = std::mem::replace(&mut found.step, Step::GivingBack);
         match step {
             Step::Kept => self.jobs.push(Job::Reserve(name)), // the others have their job already
-            Step::Keeping { asker, .. } => self.answer(asker, Ok(())), // nobody listens any more
+            Step::Keeping { requester, .. } => self.answer(requester, Ok(())), // nobody listens any more
             decided => found.step = decided,
         }
     }
 
     /// A transaction was decided: puts its messages at the places that were kept for them; those to worker topics and
     /// temporary queues, for which none are, behind all others.
-    pub(super) fn settle_prepared(&mut self, name: Prepared, messages: PagedDeque<Placed>, asker: Asker) {
-        let needs = self.prepared.remove(&name).map(|found| found.needs).unwrap_or_default();
-        let step = Step::Placing { messages, asker };
-        self.prepared.insert(name, Reservation { needs, step });
+    pub(super) fn settle_prepared(
+        &mut self,
+        name: Prepared,
+        messages: PagedDeque<Placed>,
+        requester: Requester,
+    ) {
+        let reservations = self.prepared.remove(&name).map(|found| found.reservations).unwrap_or_default();
+        let step = Step::Placing { messages, requester };
+        self.prepared.insert(name, PreparedCommit { reservations, step });
         self.jobs.push(Job::Reserve(name));
     }
 
     /// Goes on with a reservation as far as the turn allows.
     pub(super) fn proceed_with_reservation(&mut self, name: Prepared) {
-        let Some(Reservation { mut needs, step }) = self.prepared.remove(&name) else { return };
+        let Some(PreparedCommit { mut reservations, step }) = self.prepared.remove(&name) else { return };
         let step = match step {
-            Step::Keeping { next, asker } => match self.keep(&mut needs, next) {
-                Ok(Some(next)) => Step::Keeping { next, asker },
+            Step::Keeping { next, requester } => match self.keep(&mut reservations, next) {
+                Ok(Some(next)) => Step::Keeping { next, requester },
                 Ok(None) => {
-                    return self.end_keeping(name, Reservation { needs, step: Step::Kept }, asker, Ok(()));
+                    return self.end_keeping(
+                        name,
+                        PreparedCommit { reservations, step: Step::Kept },
+                        requester,
+                        Ok(()),
+                    );
                 }
                 Err(error) => {
                     self.jobs.push(Job::Reserve(name));
-                    let reservation = Reservation { needs, step: Step::GivingBack };
-                    return self.end_keeping(name, reservation, asker, Err(error));
+                    let reservation = PreparedCommit { reservations, step: Step::GivingBack };
+                    return self.end_keeping(name, reservation, requester, Err(error));
                 }
             },
             Step::Kept => Step::Kept,
-            Step::Placing { messages, asker } => self.place(&mut needs, messages, asker),
-            Step::Freeing { asker } => match self.free(&mut needs, false) {
-                false => Step::Freeing { asker },
-                true => return self.answer(asker, Ok(())),
+            Step::Placing { messages, requester } => self.place(&mut reservations, messages, requester),
+            Step::Freeing { requester } => match self.free(&mut reservations, false) {
+                false => Step::Freeing { requester },
+                true => return self.answer(requester, Ok(())),
             },
-            Step::GivingBack => match self.free(&mut needs, true) {
+            Step::GivingBack => match self.free(&mut reservations, true) {
                 false => Step::GivingBack,
                 true => return,
             },
@@ -103,7 +114,7 @@ impl Shard {
         if !matches!(step, Step::Kept) {
             self.jobs.push(Job::Reserve(name));
         }
-        self.prepared.insert(name, Reservation { needs, step });
+        self.prepared.insert(name, PreparedCommit { reservations, step });
     }
 
     /// Says whether there is room. The answer comes last: where it is the one that decides, it is followed at once by
@@ -111,26 +122,26 @@ impl Shard {
     fn end_keeping(
         &mut self,
         name: Prepared,
-        reservation: Reservation,
-        asker: Asker,
+        reservation: PreparedCommit,
+        requester: Requester,
         outcome: Result<(), ProtocolError>,
     ) {
         self.prepared.insert(name, reservation);
-        self.answer(asker, outcome.map_err(|error| (error, Offender::default())));
+        self.answer(requester, outcome.map_err(|error| (error, Offender::default())));
     }
 
     /// Keeps room for one need after the other. Returns where to go on, `None` at the end.
     ///
     /// # Errors
     /// What [`Shard::reserve`] says of one of them.
-    fn keep(&mut self, needs: &mut Needs, from: usize) -> Result<Option<usize>, ProtocolError> {
-        for at in from..needs.len() {
+    fn keep(&mut self, reservations: &mut Reservations, from: usize) -> Result<Option<usize>, ProtocolError> {
+        for at in from..reservations.len() {
             if self.budget.is_exhausted() {
                 return Ok(Some(at));
             }
             self.budget.visit(KEEP_VISITS);
-            if let Some(need) = needs.get_mut(at) {
-                self.reserve(need)?;
+            if let Some(reservation) = reservations.get_mut(at) {
+                self.reserve(reservation)?;
             }
         }
         Ok(None)
@@ -138,61 +149,66 @@ impl Shard {
 
     /// # Errors
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, `E-RETAINED-COUNT`.
-    fn reserve(&mut self, need: &mut Need) -> Result<(), ProtocolError> {
-        if need.retained {
-            need.reserved = self.reserve_retained(&need.name)?;
+    fn reserve(&mut self, reservation: &mut Reservation) -> Result<(), ProtocolError> {
+        if reservation.retained {
+            reservation.reserved = self.reserve_retained(&reservation.name)?;
             return Ok(());
         }
-        let is_new = self.home.find(&need.name).is_none();
-        if let Some(queue) = self.queue_for(&need.name, need.count, need.bytes)? {
-            (need.reserved, need.created, need.queue) = (true, is_new, Some(queue));
-            need.first = self.home.reserve(queue, need.count, need.bytes);
+        let is_new = self.home.find(&reservation.name).is_none();
+        if let Some(queue) = self.queue_for(&reservation.name, reservation.count, reservation.bytes)? {
+            (reservation.reserved, reservation.created, reservation.queue) = (true, is_new, Some(queue));
+            reservation.first = self.home.reserve(queue, reservation.count, reservation.bytes);
         }
         Ok(())
     }
 
-    fn place(&mut self, needs: &mut Needs, mut messages: PagedDeque<Placed>, asker: Asker) -> Step {
+    fn place(
+        &mut self,
+        reservations: &mut Reservations,
+        mut messages: PagedDeque<Placed>,
+        requester: Requester,
+    ) -> Step {
         while !self.budget.is_exhausted() {
-            let Some(Placed { need, retain, stored }) = messages.pop_front() else {
-                return Step::Freeing { asker };
+            let Some(Placed { reservation, retain, stored }) = messages.pop_front() else {
+                return Step::Freeing { requester };
             };
             self.budget.visit(PLACE_VISITS);
-            let need = need.and_then(|at| needs.get_mut(at as usize));
-            match (retain, need) {
+            let reservation = reservation.and_then(|at| reservations.get_mut(at as usize));
+            match (retain, reservation) {
                 (Some(false), _) => _ = self.retained.remove(stored.destination()),
-                (Some(true), need) => {
+                (Some(true), reservation) => {
                     // First, so that nobody else takes the place that is kept for it.
                     self.retained.set(stored);
-                    if need.is_some_and(|need| std::mem::take(&mut need.reserved)) {
+                    if reservation.is_some_and(|reservation| std::mem::take(&mut reservation.reserved)) {
                         self.retained.reserve(-1, 0);
                     }
                 }
-                (None, Some(Need { queue: Some(queue), first, placed, .. })) => {
+                (None, Some(Reservation { queue: Some(queue), first, placed, .. })) => {
                     self.home.enqueue_at(*queue, stored, *first + *placed);
                     *placed += 1;
                 }
                 (None, _) => self.enqueue_all(vec![stored]),
             }
         }
-        Step::Placing { messages, asker }
+        Step::Placing { messages, requester }
     }
 
     /// Gives room free, and forgets what it was for. Returns whether that is done.
-    fn free(&mut self, needs: &mut Needs, undo: bool) -> bool {
-        while !needs.is_empty() {
+    fn free(&mut self, reservations: &mut Reservations, undo: bool) -> bool {
+        while !reservations.is_empty() {
             if self.budget.is_exhausted() {
                 return false;
             }
             self.budget.visit(PLACE_VISITS);
-            let Some(need) = needs.pop_front() else { break };
-            if !need.reserved {
+            let Some(reservation) = reservations.pop_front() else { break };
+            if !reservation.reserved {
                 continue;
             }
-            match need.queue {
+            match reservation.queue {
                 None => _ = self.retained.reserve(-1, 0),
                 Some(queue) => {
-                    self.home.release(queue, need.first, need.count, need.bytes);
-                    if undo && need.created {
+                    self.home.release(queue, reservation.first, reservation.count, reservation.bytes);
+                    if undo && reservation.created {
                         self.home.delete_unused(queue);
                     }
                 }

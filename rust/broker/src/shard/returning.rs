@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 
 use super::Shard;
 use crate::collections::paged_deque::PagedDeque;
-use crate::connection::flight::Writing;
-use crate::message::Stored;
+use crate::connection::pending_writes::PendingWrite;
+use crate::message::OwnedMessage;
 use crate::queue::mail::QueueMail;
-use crate::queue::parts::GivenBack;
+use crate::queue::types::GivenBack;
 use crate::queue::unacked::{Origin, Unacked};
 
 /// So many go back at once.
@@ -31,11 +31,11 @@ pub(super) enum Fate {
 #[derive(Debug)]
 enum Part {
     Held(Fate, Unacked),
-    Unwritten(PagedDeque<Writing>),
+    Unwritten(PagedDeque<PendingWrite>),
 }
 
 /// One of them.
-type Returned = (Fate, Origin, Stored);
+type Returned = (Fate, Origin, OwnedMessage);
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ impl Shard {
     }
 
     /// The same for what was not written to a connection.
-    pub(super) fn return_unwritten(&mut self, writing: PagedDeque<Writing>) {
+    pub(super) fn return_unwritten(&mut self, writing: PagedDeque<PendingWrite>) {
         let count = writing.len();
         self.return_part(Part::Unwritten(writing), count);
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::collections::keyed::Key;
     use crate::ids::ShardId;
-    use crate::message::Stored;
+    use crate::message::OwnedMessage;
     use crate::queue::unacked::Origin;
 
     fn held(numbers: std::ops::Range<u64>) -> Unacked {
@@ -138,7 +138,7 @@ mod tests {
         let message =
             Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"" };
         let mut held = Unacked::default();
-        numbers.for_each(|number| held.push(number, 0, 0, origin, Stored::new(&message)));
+        numbers.for_each(|number| held.push(number, 0, 0, origin, OwnedMessage::new(&message)));
         held
     }
 
@@ -149,7 +149,7 @@ mod tests {
         returning.add(Part::Held(Fate::Drop, held(3..5)));
         let subscription = Key { index: 0, generation: 0 };
         let writing =
-            std::iter::from_fn(|| held(5..6).pop()).take(2).enumerate().map(|(at, taken)| Writing {
+            std::iter::from_fn(|| held(5..6).pop()).take(2).enumerate().map(|(at, taken)| PendingWrite {
                 subscription,
                 origin: taken.origin,
                 bytes: 0,

@@ -9,12 +9,12 @@
 use super::Shard;
 use super::jobs::Job;
 use super::replay::literal_len;
-use crate::asker::Asker;
 use crate::destination::Kind;
 use crate::ids::{QueueKey, Subscriber};
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::queue::replay::{Search, Visits};
 use crate::queue::stale::Place;
+use crate::requester::Requester;
 use crate::text::Text;
 
 /// Names and messages that are looked at before another job has its turn.
@@ -27,17 +27,17 @@ pub(super) struct Revival {
     /// What it consumes: a name or a pattern.
     name: Text,
     place: Place,
-    asker: Asker,
+    requester: Requester,
 }
 
 impl Shard {
     /// Hands what waited for a consumer out, as far as it has credit; then answers.
-    pub(super) fn revive(&mut self, name: &[u8], subscriber: Subscriber, asker: Asker) {
+    pub(super) fn revive(&mut self, name: &[u8], subscriber: Subscriber, requester: Requester) {
         self.run_effects(); // what just found nobody has found this one
         if self.stale.is_empty() {
-            return self.answer(asker, Ok(()));
+            return self.answer(requester, Ok(()));
         }
-        let revival = Revival { subscriber, name: name.into(), place: Place::default(), asker };
+        let revival = Revival { subscriber, name: name.into(), place: Place::default(), requester };
         self.proceed_with_revival(Box::new(revival));
     }
 
@@ -53,7 +53,7 @@ impl Shard {
     }
 
     /// A message has gone that waited for a subscriber: those behind it may be delivered.
-    pub(super) fn left_stale(&mut self, stored: &Stored) {
+    pub(super) fn left_stale(&mut self, stored: &OwnedMessage) {
         let queue = self.worker_queue(stored.destination());
         queue.into_iter().for_each(|queue| self.hold_behind_stale(queue));
     }
@@ -73,7 +73,7 @@ impl Shard {
                     && pattern.as_ref().is_some_and(|pattern| pattern.matches(other))
             };
             match self.stale.next_behind(&search, &mut revival.place, matches, &mut visits) {
-                Some(arrival) => self.hand_out_stale(arrival),
+                Some(arrival) => self.deliver_stale(arrival),
                 None => is_over = !visits.is_exhausted(),
             }
             if self.budget.is_half_spent() {
@@ -82,13 +82,13 @@ impl Shard {
         }
         self.budget.visit(visits.count);
         if is_over {
-            self.answer(revival.asker, Ok(()));
+            self.answer(revival.requester, Ok(()));
         } else {
             self.jobs.push(Job::Revive(revival));
         }
     }
 
-    fn hand_out_stale(&mut self, arrival: u64) {
+    fn deliver_stale(&mut self, arrival: u64) {
         let Some(stored) = self.stale.take_one(arrival) else { return };
         let name = Text::from(stored.destination());
         let outcome = self.enqueue_here(stored);

@@ -14,7 +14,7 @@ use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::queue::mail::QueueMail;
 use crate::report::Query;
-use crate::report::part::{Part, Report};
+use crate::report::types::{Report, ShardReport};
 use crate::router::group::Subscription;
 use crate::text::Weight;
 
@@ -33,7 +33,7 @@ pub(super) enum ReportTo {
     /// A shard, which asked under this number.
     Shard(ShardId, u64),
     /// The handle.
-    Handle(Sender<Part>),
+    Handle(Sender<Report>),
 }
 
 /// A table that is walked.
@@ -49,7 +49,7 @@ enum Table {
 pub(super) struct Survey {
     query: Query,
     to: ReportTo,
-    part: Part,
+    report: Report,
     /// What is still to be walked; the first of them from this slot on.
     tables: &'static [Table],
     next: usize,
@@ -82,7 +82,7 @@ impl Shard {
         self.diagnostics.surveys.push_back(Survey {
             query,
             to,
-            part: Part::empty(query),
+            report: Report::empty(query),
             tables: tables(query),
             next: 0,
             newest: None,
@@ -130,7 +130,7 @@ impl Shard {
                 continue;
             }
             visits += 1;
-            let rows = survey.part.rows();
+            let rows = survey.report.rows();
             let bytes = match table {
                 Table::Conns => self.survey_conn(survey, &mut visits),
                 Table::Subscriptions => self.survey_subscription(survey, newest.0),
@@ -138,12 +138,12 @@ impl Shard {
             };
             survey.next += 1;
             // A hash is so small that all of them are kept: what is told is their number.
-            if survey.query != Query::PubsubSize && survey.part.rows() > rows {
+            if survey.query != Query::PubsubSize && survey.report.rows() > rows {
                 let limit = ROWS_BYTES_MAX.min(self.config.outbox_limit);
                 if may_have_rows && survey.row_bytes + bytes <= limit {
                     survey.row_bytes += bytes;
                 } else {
-                    survey.part.drop_last();
+                    survey.report.drop_last();
                     survey.left_out += 1;
                 }
             }
@@ -155,20 +155,20 @@ impl Shard {
     /// Adds what is to be told of one connection. Returns how much a row takes, if there is one.
     fn survey_conn(&self, survey: &mut Survey, visits: &mut usize) -> usize {
         let Some(conn) = self.conns.at(survey.next) else { return 0 };
-        match &mut survey.part {
-            Part::Session(session) if Self::is_client(conn) => Self::add_client(session, conn),
-            Part::Stale(waiting) => {
+        match &mut survey.report {
+            Report::Session(session) if Self::is_client(conn) => Self::add_client(session, conn),
+            Report::Stale(waiting) => {
                 *visits += conn.outbox.bytes() / RANGE_BYTES;
                 waiting.out += conn.outbox.messages(&self.chunks) as u64;
             }
-            Part::Shards(rows) => {
+            Report::Shards(rows) => {
                 rows.iter_mut().for_each(|row| row.unanswered += conn.answers.len() as u64);
             }
-            Part::Memory(memory) => memory.outbox_bytes += conn.outbox.bytes() as u64,
-            Part::Slow(rows) => rows.extend(self.slow_row(conn)),
+            Report::Memory(memory) => memory.outbox_bytes += conn.outbox.bytes() as u64,
+            Report::Slow(rows) => rows.extend(self.slow_row(conn)),
             _ => {}
         }
-        size_of::<crate::report::part::SlowRow>() + 64
+        size_of::<crate::report::types::SlowRow>() + 64
     }
 
     fn survey_subscription(&self, survey: &mut Survey, newest: u32) -> usize {
@@ -176,22 +176,22 @@ impl Shard {
         let Some(one) = found.filter(|one| is_client_s(one) && was_there(one.generation, newest)) else {
             return 0;
         };
-        match &mut survey.part {
-            Part::Session(session) => session.subscriptions += 1,
-            Part::Shards(rows) => rows.iter_mut().for_each(|row| row.subscriptions += 1),
-            Part::Subs(names) => {
+        match &mut survey.report {
+            Report::Session(session) => session.subscriptions += 1,
+            Report::Shards(rows) => rows.iter_mut().for_each(|row| row.subscriptions += 1),
+            Report::Subs(names) => {
                 let name = self.subscribed_name(one);
                 let text = String::from_utf8_lossy(name).into_owned();
                 names.insert(text);
                 return name.len() + 64;
             }
-            Part::Subscribed(hashes) => {
+            Report::Subscribed(hashes) => {
                 hashes.insert(self.shared.hasher.hash_one(self.subscribed_name(one)));
                 survey.row_bytes = hashes.len() * HASH_BYTES;
             }
-            Part::Ack(rows) => {
+            Report::Ack(rows) => {
                 rows.extend(self.ack_row(one));
-                return size_of::<crate::report::part::AckRow>()
+                return size_of::<crate::report::types::AckRow>()
                     + rows.last().map_or(0, |row| row.subscription.len() + row.destination.len());
             }
             _ => {}
@@ -208,14 +208,14 @@ impl Shard {
         else {
             return 0;
         };
-        match &mut survey.part {
-            Part::Memory(memory) => {
+        match &mut survey.report {
+            Report::Memory(memory) => {
                 memory.queue_bytes += queue.waiting_bytes() as u64 + queue.in_flight().1;
             }
-            Part::Queues(rows) => {
+            Report::Queues(rows) => {
                 *visits += queue.known_patterns() / 16;
                 rows.extend(self.queue_row(queue));
-                return size_of::<crate::report::part::QueueRow>() + queue.name.len();
+                return size_of::<crate::report::types::QueueRow>() + queue.name.len();
             }
             _ => {}
         }
@@ -223,8 +223,8 @@ impl Shard {
     }
 
     fn report_survey(&mut self, survey: Survey) {
-        let Survey { query, to, mut part, left_out, row_bytes, .. } = survey;
-        self.complete(query, &mut part);
+        let Survey { query, to, mut report, left_out, row_bytes, .. } = survey;
+        self.complete(query, &mut report);
         if left_out > 0 {
             let name = query.name();
             self.log(Level::Warn, || {
@@ -233,10 +233,10 @@ impl Shard {
         }
         match to {
             ReportTo::Shard(shard, number) => {
-                let report = Report { part, left_out, weight: Weight::new(row_bytes) };
+                let report = ShardReport { report, left_out, weight: Weight::new(row_bytes) };
                 self.tell(shard, QueueMail::Diagnosed(number, Box::new(report)));
             }
-            ReportTo::Handle(reply) => _ = reply.send(part), // who asked may have given up waiting
+            ReportTo::Handle(reply) => _ = reply.send(report), // who asked may have given up waiting
         }
     }
 }

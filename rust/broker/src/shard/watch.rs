@@ -7,7 +7,7 @@ use super::Shard;
 use crate::collections::spread::give_back;
 use crate::ids::NOBODY;
 use crate::ids::SubscriptionKey;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::report::Query;
 use crate::report::answer::Answer;
 use crate::router::group::{Place, SubscriptionIndex};
@@ -37,7 +37,7 @@ impl Shard {
     pub(crate) fn watch(&mut self, index: SubscriptionIndex, query: Query, interval_ms: u64) {
         let Some(found) = self.router.subscriptions.get(index as usize) else { return };
         let key = SubscriptionKey { index, generation: found.generation };
-        let subscribed = found.entry().map_or(&b"DIAG"[..], |entry| self.router.entry_name(entry));
+        let subscribed = found.filter_index().map_or(&b"DIAG"[..], |filter| self.router.filter_name(filter));
         let name = match self.router.parse(subscribed) {
             Ok(None) => subscribed.into(),
             _ => [b"DIAG/", query.name().as_bytes()].concat().into(), // a MESSAGE comes from no pattern
@@ -82,7 +82,7 @@ impl Shard {
     /// left out: the next answer says all that this one would have.
     fn keeps_up(&mut self, key: SubscriptionKey) -> bool {
         let Some(found) = self.router.subscription_mut(key) else { return false };
-        let queue = found.receiver.as_ref().and_then(|receiver| receiver.own_queue);
+        let queue = found.consumer_state.as_ref().and_then(|consumer_state| consumer_state.own_queue);
         let (Some(conn), Some(watch)) = (self.conns.get(found.conn), self.diagnostics.watches.get(&key))
         else {
             return false;
@@ -115,12 +115,12 @@ impl Shard {
             plain: false,
             body: body.as_bytes(),
         };
-        self.hand_out();
-        self.tails.begin();
+        self.distribute();
+        self.suffixes.begin();
         let found = &self.router.groups[group as usize];
-        let (sink, member) = (found.sink, found.members[member as usize]);
-        match sink {
-            Some(queue) => self.deliver_to_queue(Stored::new(&message), queue, member),
+        let (target_queue, member) = (found.target_queue, found.members[member as usize]);
+        match target_queue {
+            Some(queue) => self.deliver_to_queue(OwnedMessage::new(&message), queue, member),
             None => self.deliver_to_one(&message, group, member),
         }
         let end = self.conns.member_mut(member.conn).outbox.end();

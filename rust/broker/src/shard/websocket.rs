@@ -49,11 +49,11 @@ impl Shard {
             if conn.phase != Phase::Open {
                 return bytes.len();
             }
-            if conn.wait.is_on() || conn.backlog {
+            if conn.wait.is_on() || conn.has_unparsed {
                 break;
             }
             if self.budget.is_exhausted() {
-                conn.backlog = true;
+                conn.has_unparsed = true;
                 break;
             }
             let Some(state) = conn.websocket() else { break };

@@ -13,7 +13,7 @@ use stompica_proto::encode::Message;
 use super::Shard;
 use super::budget::WIDE_WORK_MAX;
 use super::parking::Pause;
-use crate::destination::tree::EntryIndex;
+use crate::destination::tree::FilterIndex;
 use crate::ids::ShardId;
 use crate::mail::mailbox::Mail;
 use crate::router::group::SubscriptionIndex;
@@ -25,19 +25,19 @@ const BODY_BYTES: usize = 128;
 impl Shard {
     /// Tells the others how wide a name or pattern is here, if that has changed much. They must know already that it has
     /// subscriptions here.
-    pub(super) fn note_width(&mut self, entry: EntryIndex) {
+    pub(super) fn note_width(&mut self, filter: FilterIndex) {
         if self.shared_len() > 1
-            && let Some(width) = self.router.width_to_tell(entry)
+            && let Some(width) = self.router.width_to_tell(filter)
         {
-            let name = self.router.entry_name(entry).into();
+            let name = self.router.filter_name(filter).into();
             self.tell_all(|from| Mail::Width { from, name: std::sync::Arc::clone(&name), width });
         }
     }
 
     /// The same for what a new subscription wants.
     pub(crate) fn note_width_of(&mut self, subscription: SubscriptionIndex) {
-        if let Some(entry) = self.router.subscriptions[subscription as usize].entry() {
-            self.note_width(entry);
+        if let Some(filter) = self.router.subscriptions[subscription as usize].filter_index() {
+            self.note_width(filter);
         }
     }
 

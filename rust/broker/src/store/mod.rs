@@ -8,12 +8,12 @@
 use std::fmt::Debug;
 
 use crate::ids::{NO_RECORD, RecordId};
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 
 /// A shard's handle of the store.
 pub trait Store: Debug + Send {
     /// Keeps a message of a queue. What is not kept gets [`NO_RECORD`].
-    fn keep(&mut self, queue: &[u8], message: &Stored) -> RecordId;
+    fn keep(&mut self, queue: &[u8], message: &OwnedMessage) -> RecordId;
 
     /// A message is needed no more.
     fn forget(&mut self, record: RecordId);
@@ -24,7 +24,7 @@ pub trait Store: Debug + Send {
 pub struct Memory;
 
 impl Store for Memory {
-    fn keep(&mut self, _: &[u8], _: &Stored) -> RecordId {
+    fn keep(&mut self, _: &[u8], _: &OwnedMessage) -> RecordId {
         NO_RECORD
     }
 

@@ -4,17 +4,17 @@
 //! one reference to its chunk, and so does `private`, the chunk that only this outbox appends to. `bytes` is the sum
 //! of the ranges. Adjacent ranges merge, so that a burst to one topic costs one entry and one `writev` element.
 
-mod marks;
-pub mod notice;
+pub mod drop_notice;
 mod positions;
+mod write_markers;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
 use smallvec::SmallVec;
 
-use crate::connection::outbox::marks::Marks;
-use crate::connection::outbox::notice::with_notice;
+use crate::connection::outbox::drop_notice::with_drop_notice;
+use crate::connection::outbox::write_markers::WriteMarkers;
 pub use crate::message::chunk::Kind;
 use crate::message::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
 
@@ -53,16 +53,16 @@ pub struct Outbox {
     /// Messages dropped from the front, which the next one is to tell of.
     gap: u32,
     /// The frame that tells of an earlier gap, while it waits.
-    notice: Option<Notice>,
+    notice: Option<DropNotice>,
     /// Bytes that ever left the list of ranges.
     written: u64,
     /// Frames whose way is followed.
-    marks: Marks,
+    marks: WriteMarkers,
 }
 
 /// A MESSAGE that carries the `dropped` header.
 #[derive(Clone, Copy, Debug)]
-struct Notice {
+struct DropNotice {
     chunk: ChunkId,
     start: u32,
     count: u32,
@@ -219,7 +219,7 @@ impl Outbox {
         }
         self.notice = None;
         if self.marks.is_empty() {
-            self.marks = Marks::default();
+            self.marks = WriteMarkers::default();
         }
         // An idle connection keeps no list: ten thousand of them are more than one allocation a write is worth.
         self.ranges = VecDeque::new();
@@ -248,7 +248,8 @@ impl Outbox {
                 self.notice.take_if(|notice| notice.chunk == first.chunk && notice.start < first.end)
             {
                 let offset = notice.start.checked_sub(first.start); // otherwise it is in writing already
-                self.notice = offset.map(|offset| Notice { chunk: copy, start: start + offset, ..notice });
+                self.notice =
+                    offset.map(|offset| DropNotice { chunk: copy, start: start + offset, ..notice });
             }
             self.ranges[0] = Range { chunk: copy, start, end, kind: first.kind };
         }
@@ -319,7 +320,7 @@ impl Outbox {
             return;
         }
         let count = std::mem::take(&mut self.gap);
-        let copy = with_notice(pool.bytes(range.chunk, range.start, frame_end), count);
+        let copy = with_drop_notice(pool.bytes(range.chunk, range.start, frame_end), count);
         let private = self.private_chunk(pool);
         let (start, end) = pool.append(private, |out| out.extend_from_slice(&copy));
         pool.retain(private, 1);
@@ -328,7 +329,7 @@ impl Outbox {
         self.bytes = self.bytes.saturating_add_signed(grown as isize);
         self.shorten(pool, at, frame_end);
         self.ranges.insert(at, Range { chunk: private, start, end, kind: Kind::Message });
-        self.notice = Some(Notice { chunk: private, start, count });
+        self.notice = Some(DropNotice { chunk: private, start, count });
     }
 
     /// The place, at or behind `at`, of a range that begins with a whole MESSAGE; splits off the rest of a frame in

@@ -247,7 +247,7 @@ fn an_outbox_that_lost_all_it_held_holds_no_chunk() {
     assert_eq!((outbox.bytes(), pool.in_use()), (0, 0));
 }
 
-// Marks, gaps and cuts against a plain list of frames.
+// WriteMarkers, gaps and cuts against a plain list of frames.
 
 /// One frame of the list.
 struct Waiting {
@@ -290,7 +290,7 @@ impl Model {
         {
             let frame = &mut self.frames[at];
             frame.told = std::mem::take(&mut self.gap);
-            frame.bytes = with_notice(&frame.bytes, frame.told);
+            frame.bytes = with_drop_notice(&frame.bytes, frame.told);
         }
     }
 

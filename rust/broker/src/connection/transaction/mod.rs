@@ -10,7 +10,7 @@ use crate::collections::paged_deque::PagedDeque;
 use crate::connection::transaction::plan::Plan;
 use crate::ids::ShardId;
 use crate::ids::SubscriptionKey;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::message::options::{Retain, Verdict};
 
 /// What `max_transaction_size` counts for an ACK or NACK.
@@ -20,7 +20,7 @@ const ACK_BYTES: usize = 64;
 #[derive(Debug)]
 pub enum Operation {
     /// SEND.
-    Send(Stored, Option<Retain>),
+    Send(OwnedMessage, Option<Retain>),
     /// ACK or NACK of a delivery.
     Ack {
         /// The subscription.
@@ -171,7 +171,7 @@ mod tests {
 
     fn send(body: &[u8]) -> Operation {
         let message = Message { destination: b"/t", id: b"", sender: 0, headers: b"", plain: true, body };
-        Operation::Send(Stored::new(&message), None)
+        Operation::Send(OwnedMessage::new(&message), None)
     }
 
     #[test]

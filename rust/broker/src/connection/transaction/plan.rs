@@ -6,9 +6,9 @@ use hashbrown::HashTable;
 
 use crate::collections::paged_deque::PagedDeque;
 use crate::ids::ShardId;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::message::options::Retain;
-use crate::queue::mail::Need;
+use crate::queue::mail::Reservation;
 
 /// Where one operation takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Place {
         /// In the plan's list of homes.
         home: u32,
         /// In the home's list of needs, if room is kept for it.
-        need: Option<u32>,
+        reservation: Option<u32>,
     },
     /// At all subscriptions of a topic, and as its last value.
     Topic {
@@ -30,15 +30,15 @@ pub enum Place {
 }
 
 /// What one home is to keep room for.
-pub type Needs = PagedDeque<Need>;
+pub type Reservations = PagedDeque<Reservation>;
 
 /// The places of a transaction's operations, in their order.
 #[derive(Debug)]
 pub struct Plan {
     hasher: foldhash::fast::RandomState,
-    homes: Vec<(ShardId, Needs)>,
+    homes: Vec<(ShardId, Reservations)>,
     /// Needs by name and kind, each with its hash: whoever moves them need not look at names.
-    needs: HashTable<(u64, u32, u32)>,
+    reservations: HashTable<(u64, u32, u32)>,
     /// Of operations that have not taken effect.
     places: PagedDeque<Place>,
 }
@@ -47,7 +47,7 @@ impl Plan {
     /// A plan of nothing.
     #[must_use]
     pub fn new(hasher: foldhash::fast::RandomState) -> Self {
-        Plan { hasher, homes: Vec::new(), needs: HashTable::new(), places: PagedDeque::default() }
+        Plan { hasher, homes: Vec::new(), reservations: HashTable::new(), places: PagedDeque::default() }
     }
 
     /// How many operations it has: the next one to be added.
@@ -62,53 +62,55 @@ impl Plan {
     }
 
     /// Adds a message to a queue, for which its home keeps room, or (not `kept`) to anything else that is no topic.
-    pub fn add_queued(&mut self, home: ShardId, stored: &Stored, kept: bool) {
+    pub fn add_queued(&mut self, home: ShardId, stored: &OwnedMessage, kept: bool) {
         let home = self.home(home);
-        let need = kept.then(|| self.need(home, stored, false));
-        self.places.push_back(Place::Home { home, need });
+        let reservation = kept.then(|| self.reservation(home, stored, false));
+        self.places.push_back(Place::Home { home, reservation });
     }
 
     /// Adds a message to a topic.
-    pub fn add_topic(&mut self, home: ShardId, stored: &Stored, retain: Option<Retain>) {
+    pub fn add_topic(&mut self, home: ShardId, stored: &OwnedMessage, retain: Option<Retain>) {
         let retained = retain.map(|retain| {
             let home = self.home(home);
-            (home, (retain == Retain::Set).then(|| self.need(home, stored, true)))
+            (home, (retain == Retain::Set).then(|| self.reservation(home, stored, true)))
         });
         self.places.push_back(Place::Topic { retained });
     }
 
     fn home(&mut self, home: ShardId) -> u32 {
         let at = self.homes.iter().position(|(at, _)| *at == home).unwrap_or_else(|| {
-            self.homes.push((home, Needs::default()));
+            self.homes.push((home, Reservations::default()));
             self.homes.len() - 1
         });
         at as u32
     }
 
-    fn need(&mut self, home: u32, stored: &Stored, retained: bool) -> u32 {
+    fn reservation(&mut self, home: u32, stored: &OwnedMessage, retained: bool) -> u32 {
         let (name, bytes) = (stored.destination(), stored.size() as u64);
         let (homes, hasher) = (&mut self.homes, &self.hasher);
         let hash = hasher.hash_one((name, retained));
-        let named = |&(own, home, need): &(u64, u32, u32)| {
-            let need = homes[home as usize].1.get(need as usize);
-            own == hash && need.is_some_and(|need| *need.name == *name && need.retained == retained)
+        let named = |&(own, home, reservation): &(u64, u32, u32)| {
+            let reservation = homes[home as usize].1.get(reservation as usize);
+            own == hash
+                && reservation
+                    .is_some_and(|reservation| *reservation.name == *name && reservation.retained == retained)
         };
-        if let Some(&(_, home, at)) = self.needs.find(hash, named) {
-            if let Some(need) = homes[home as usize].1.get_mut(at as usize) {
-                need.count += 1;
-                need.bytes += bytes;
+        if let Some(&(_, home, at)) = self.reservations.find(hash, named) {
+            if let Some(reservation) = homes[home as usize].1.get_mut(at as usize) {
+                reservation.count += 1;
+                reservation.bytes += bytes;
             }
             return at;
         }
         let at = homes[home as usize].1.len() as u32;
-        homes[home as usize].1.push_back(Need {
+        homes[home as usize].1.push_back(Reservation {
             name: name.into(),
             retained,
             count: 1,
             bytes,
-            ..Need::default()
+            ..Reservation::default()
         });
-        self.needs.insert_unique(hash, (hash, home, at), |&(hash, ..)| hash);
+        self.reservations.insert_unique(hash, (hash, home, at), |&(hash, ..)| hash);
         at
     }
 
@@ -118,10 +120,10 @@ impl Plan {
     }
 
     /// What each home is to keep room for; those that have to keep none are left out.
-    pub fn take_needs(&mut self) -> Vec<(ShardId, Needs)> {
-        self.needs = HashTable::new();
-        let taken = self.homes.iter_mut().map(|(home, needs)| (*home, std::mem::take(needs)));
-        taken.filter(|(_, needs)| !needs.is_empty()).collect()
+    pub fn take_reservations(&mut self) -> Vec<(ShardId, Reservations)> {
+        self.reservations = HashTable::new();
+        let taken = self.homes.iter_mut().map(|(home, reservations)| (*home, std::mem::take(reservations)));
+        taken.filter(|(_, reservations)| !reservations.is_empty()).collect()
     }
 
     /// The place of the first operation that has not taken effect.
@@ -138,9 +140,9 @@ impl Plan {
     /// Bytes that it occupies, about.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        let needs: usize = self.homes.iter().map(|(_, needs)| needs.capacity()).sum();
+        let reservations: usize = self.homes.iter().map(|(_, reservations)| reservations.capacity()).sum();
         let places = self.places.capacity() * size_of::<Place>();
-        places + needs * (size_of::<Need>() + 32)
+        places + reservations * (size_of::<Reservation>() + 32)
     }
 }
 
@@ -154,9 +156,16 @@ mod tests {
         Plan::new(foldhash::fast::RandomState::default())
     }
 
-    fn stored(destination: &str) -> Stored {
+    fn stored(destination: &str) -> OwnedMessage {
         let destination = destination.as_bytes();
-        Stored::new(&Message { destination, id: b"", sender: 0, headers: b"", plain: true, body: b"body" })
+        OwnedMessage::new(&Message {
+            destination,
+            id: b"",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            body: b"body",
+        })
     }
 
     #[test]
@@ -169,13 +178,18 @@ mod tests {
         plan.add_ack();
         let places: Vec<Place> = plan.places.iter().copied().collect();
         let (a, c) = (Some(0), Some(1));
-        assert_eq!(places[0], Place::Home { home: 0, need: a });
-        assert_eq!(places[2..4], [Place::Home { home: 0, need: a }, Place::Home { home: 0, need: c }]);
-        assert_eq!(places[4..], [Place::Home { home: 2, need: None }, Place::Here]);
-        let needs = plan.take_needs();
-        let counts: Vec<(u8, Vec<u64>)> = needs
+        assert_eq!(places[0], Place::Home { home: 0, reservation: a });
+        assert_eq!(
+            places[2..4],
+            [Place::Home { home: 0, reservation: a }, Place::Home { home: 0, reservation: c }]
+        );
+        assert_eq!(places[4..], [Place::Home { home: 2, reservation: None }, Place::Here]);
+        let reservations = plan.take_reservations();
+        let counts: Vec<(u8, Vec<u64>)> = reservations
             .iter()
-            .map(|(home, needs)| (home.0, needs.iter().map(|need| need.count).collect()))
+            .map(|(home, reservations)| {
+                (home.0, reservations.iter().map(|reservation| reservation.count).collect())
+            })
             .collect();
         assert_eq!(counts, [(1, vec![2, 1]), (0, vec![1])]);
         assert_eq!(plan.homes().count(), 3);
@@ -189,9 +203,11 @@ mod tests {
         let set = Place::Topic { retained: Some((0, Some(0))) };
         assert_eq!((plan.next_place(), plan.take_place()), (set, set));
         assert_eq!(plan.take_place(), Place::Topic { retained: Some((0, None)) });
-        let needs = plan.take_needs();
+        let reservations = plan.take_reservations();
         assert!(
-            needs.len() == 1 && needs[0].1.len() == 1 && needs[0].1.front().is_some_and(|need| need.retained)
+            reservations.len() == 1
+                && reservations[0].1.len() == 1
+                && reservations[0].1.front().is_some_and(|reservation| reservation.retained)
         );
     }
 }

@@ -9,7 +9,7 @@ use super::pending::Pending;
 use crate::config::{Compat, Config, Wildcards};
 use crate::destination::Pattern;
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 
 /// The place of the first message; those below it are for what goes ahead of all.
 pub(super) const FIRST_SEQ: u64 = 1 << 40;
@@ -46,7 +46,7 @@ pub struct Queue {
     /// The patterns that match its name, sorted, as of a generation of them.
     pub(super) patterns: Vec<PatternKey>,
     pub(super) patterns_as_of: u64,
-    pub(super) touched: bool,
+    pub(super) is_ready: bool,
     /// The deadline that is in the timers.
     pub(super) deadline_ms: u64,
     /// Nothing waits and nobody consumes since this time.
@@ -83,7 +83,7 @@ impl Queue {
             exact: 0,
             patterns: Vec::new(),
             patterns_as_of: 0,
-            touched: false,
+            is_ready: false,
             deadline_ms: u64::MAX,
             idle_since_ms: now_ms,
             enqueued: 0,
@@ -92,7 +92,7 @@ impl Queue {
     }
 
     /// Gives a message its place behind all others; one to a worker topic may have its own.
-    pub(super) fn place(&mut self, stored: &mut Stored) {
+    pub(super) fn place(&mut self, stored: &mut OwnedMessage) {
         if self.kind != QueueKind::Worker || stored.seq == 0 {
             stored.seq = self.next_seq;
             self.next_seq += 1;
@@ -166,7 +166,7 @@ pub(super) struct Consumer {
     /// Credit that is not needed here is wanted elsewhere.
     pub(super) reclaimed: bool,
     /// It was found without credit, or with enough to read, and stands in no ring.
-    pub(super) starved: bool,
+    pub(super) out_of_credit: bool,
     /// Credit does not bring it back, but room on its shard.
     pub(super) aside: bool,
     pub(super) consumed: Consumed,
@@ -179,7 +179,7 @@ impl Consumer {
             credit,
             wanting: false,
             reclaimed: false,
-            starved: false,
+            out_of_credit: false,
             aside: false,
             consumed,
         }
@@ -214,7 +214,7 @@ pub struct Delivery {
     /// The consumer at the queue's home.
     pub consumer: ConsumerKey,
     /// The message.
-    pub stored: Stored,
+    pub stored: OwnedMessage,
 }
 
 impl Delivery {
@@ -278,13 +278,13 @@ pub enum Effect {
     /// Hand a message to a consumer.
     Deliver(Delivery),
     /// Send a message to its dead-letter queue.
-    DeadLetter(Stored),
+    DeadLetter(OwnedMessage),
     /// A message of a worker topic has nobody to go to.
-    Unmatched(Stored),
+    Unmatched(OwnedMessage),
     /// Lend a consumer credit.
-    Want(Subscriber, ConsumerKey),
+    CreditRequest(Subscriber, ConsumerKey),
     /// Credit that a consumer wants back, and that is not needed here.
-    Unused(Subscriber, i64),
+    CreditReturn(Subscriber, i64),
     /// Look at a queue again at this time, and not before; `u64::MAX`: never.
     Timer(u64, QueueKey),
 }

@@ -1,7 +1,7 @@
 //! What a new subscription gets of the past: stale messages (`TTL`) and last values (`retain`).
 //!
 //! Each destination's are kept at its home. A home that hears of a new subscription waits until every other shard has
-//! heard of it too ([`QueueMail::Seen`]): what those have sent without knowing of it has come by then, since mail keeps
+//! heard of it too ([`QueueMail::InterestAck`]): what those have sent without knowing of it has come by then, since mail keeps
 //! its order. Then it sends what matches, ahead of its answer. Live messages wait meanwhile in a queue of the
 //! subscription's own. So none is missed, none comes before what is older, and all of the past is in the outbox before
 //! the RECEIPT; of a subscription that acknowledges, what its credit allows (`shard/replay.rs`).
@@ -14,15 +14,15 @@ use stompica_proto::session::AckMode;
 
 use super::Shard;
 use super::queues::describe;
-use crate::asker::Asker;
 use crate::collections::spread::give_back;
 use crate::destination::Kind;
 use crate::ids::ShardId;
 use crate::ids::{Subscriber, SubscriptionKey};
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::queue::mail::QueueMail;
-use crate::queue::parts::Credit;
 use crate::queue::replay::{Newcomer, Replay};
+use crate::queue::types::Credit;
+use crate::requester::Requester;
 use crate::router::Destination;
 use crate::router::group::{Member, Place};
 use crate::timer::Due;
@@ -32,52 +32,52 @@ const EXPIRED_AT_ONCE: usize = 500;
 
 impl Shard {
     /// Whether somebody may hold something for a new subscription.
-    pub(crate) fn may_have_backlog(&self) -> bool {
+    pub(crate) fn may_replay(&self) -> bool {
         self.config.ttl_ms > 0
             || self.shared.stale.count.load(Ordering::Relaxed) > 0
             || self.shared.retained.load(Ordering::Relaxed) > 0
     }
 
     /// Sends a new subscription what this home holds for it, once all shards have seen it; then answers `reply`.
-    pub(crate) fn await_backlog(
+    pub(crate) fn await_replay(
         &mut self,
         name: &[u8],
         shard: ShardId,
         newcomer: Newcomer,
-        reply: Option<Asker>,
+        reply: Option<Requester>,
     ) {
         let subscriber = Subscriber { shard, key: newcomer.key };
         for other in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
             if other != self.id && shard != self.id {
-                self.tell(other, QueueMail::Seen(subscriber));
+                self.tell(other, QueueMail::InterestAck(subscriber));
             }
         }
         let replay = self.replay_of(name, newcomer.without, reply);
-        self.backlogs.entry(subscriber).or_default().asked = Some(replay);
-        self.proceed_with_backlog(subscriber);
+        self.pending_replays.entry(subscriber).or_default().asked = Some(replay);
+        self.proceed_with_pending_replay(subscriber);
     }
 
     /// Another shard has seen a new subscription.
-    pub(super) fn subscription_seen(&mut self, subscriber: Subscriber) {
-        self.backlogs.entry(subscriber).or_default().seen += 1;
-        self.proceed_with_backlog(subscriber);
+    pub(super) fn interest_acknowledged(&mut self, subscriber: Subscriber) {
+        self.pending_replays.entry(subscriber).or_default().seen += 1;
+        self.proceed_with_pending_replay(subscriber);
     }
 
-    fn proceed_with_backlog(&mut self, subscriber: Subscriber) {
+    fn proceed_with_pending_replay(&mut self, subscriber: Subscriber) {
         // All but this one and the subscriber's own, whose news came with the question.
         let others = self.shared_len() - if subscriber.shard == self.id { 1 } else { 2 };
-        let complete = |pending: &&PendingBacklog| pending.asked.is_some() && pending.seen >= others;
-        if self.backlogs.get(&subscriber).filter(complete).is_none() {
+        let complete = |pending: &&PendingReplay| pending.asked.is_some() && pending.seen >= others;
+        if self.pending_replays.get(&subscriber).filter(complete).is_none() {
             return;
         }
-        if let Some(replay) = self.backlogs.remove(&subscriber).and_then(|pending| pending.asked) {
-            give_back(&mut self.backlogs);
+        if let Some(replay) = self.pending_replays.remove(&subscriber).and_then(|pending| pending.asked) {
+            give_back(&mut self.pending_replays);
             self.begin_replay(subscriber, replay);
         }
     }
 
     /// Hands one of them to the subscription; if that is gone, a stale message goes back.
-    pub(super) fn take_backlog(&mut self, key: SubscriptionKey, stored: Stored, retained: bool) {
+    pub(super) fn take_replayed(&mut self, key: SubscriptionKey, stored: OwnedMessage, retained: bool) {
         let place = self.router.subscription_mut(key).map(|found| (found.place, found.conn));
         let Some((Place::Topic { group, .. }, conn)) = place else {
             if !retained {
@@ -86,75 +86,80 @@ impl Shard {
             }
             return;
         };
-        if !self.router.groups[group as usize].dialect.takes_from(stored.message().sender) {
+        if !self.router.groups[group as usize].wire_format.takes_from(stored.message().sender) {
             return; // its own last value
         }
-        self.hand_out();
-        if let Some(queue) = self.router.groups[group as usize].sink {
+        self.distribute();
+        if let Some(queue) = self.router.groups[group as usize].target_queue {
             self.home.enqueue_first(queue, stored);
             return self.dispatch_at_once(queue);
         }
-        self.tails.begin();
+        self.suffixes.begin();
         let member = Member { conn: conn.index, subscription: key.index };
         self.deliver_to_one(&stored.message(), group, member);
     }
 
     /// One more home has sent all that it holds for a new subscription. After the last one its live messages, which have
     /// waited in a queue of its own, follow; then it needs that queue no more.
-    pub(super) fn backlog_ended(&mut self, home: ShardId, key: SubscriptionKey) {
+    pub(super) fn replay_ended(&mut self, home: ShardId, key: SubscriptionKey) {
         self.window_has_come(home, key);
         let Some(found) = self.router.subscription_mut(key) else { return };
         let (ack, place, conn) = (found.ack, found.place, found.conn);
-        let Some(receiver) = found.receiver.as_deref_mut() else { return self.durable_backlog_ended(place) };
-        let (Some(catching_up), Some(queue)) = (&mut receiver.catching_up, receiver.own_queue) else {
+        let Some(consumer_state) = found.consumer_state.as_deref_mut() else {
+            return self.durable_replay_ended(place);
+        };
+        let (Some(initial_replay), Some(queue)) =
+            (&mut consumer_state.initial_replay, consumer_state.own_queue)
+        else {
             return;
         };
-        catching_up.waiting -= 1;
-        if catching_up.waiting > 0 {
-            return self.pull_backlog(conn); // its window is free, though others took what was to come in it
+        initial_replay.waiting -= 1;
+        if initial_replay.waiting > 0 {
+            return self.pull_replay(conn); // its window is free, though others took what was to come in it
         }
-        let lent = Credit { messages: 0, bytes: -catching_up.bytes_lent };
-        receiver.catching_up = None;
+        let lent = Credit { messages: 0, bytes: -initial_replay.bytes_granted };
+        consumer_state.initial_replay = None;
         self.home.add_credit_of(Subscriber { shard: self.id, key }, lent);
-        self.pull_backlog(conn); // there may be another subscription that wants it
+        self.pull_replay(conn); // there may be another subscription that wants it
         self.home.let_live_pass(queue);
         self.dispatch_at_once(queue);
-        let Place::Topic { entry, .. } = place else { return };
-        let ordinary = self.router.kind(self.router.entry_name(entry)) == Kind::Topic;
+        let Place::Topic { filter, .. } = place else { return };
+        let ordinary = self.router.kind(self.router.filter_name(filter)) == Kind::Topic;
         let is_through = self.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() == 0)
             && self.conns.get(conn).is_some_and(|conn| conn.deferred.is_none())
             && self.fan_outs.is_empty(); // they know it by the group that it is in
         if ack == AckMode::Auto && ordinary && is_through {
-            self.hand_out();
+            self.distribute();
             self.router.leave_queue(key);
-            self.note_width(entry); // it was a group of its own
+            self.note_width(filter); // it was a group of its own
             self.home.detach(Subscriber { shard: self.id, key });
             self.home.delete(queue);
         }
     }
 
     /// The same for the queue of a durable subscription: one more answer for the RECEIPT of its holder.
-    fn durable_backlog_ended(&mut self, place: Place) {
+    fn durable_replay_ended(&mut self, place: Place) {
         let Place::Topic { group, .. } = place else { return };
-        let binding = self.router.groups[group as usize].sink.and_then(|queue| self.bindings.get_mut(&queue));
-        if let Some(asker) = binding.and_then(|binding| binding.askers.pop()) {
+        let binding =
+            self.router.groups[group as usize].target_queue.and_then(|queue| self.bindings.get_mut(&queue));
+        if let Some(requester) = binding.and_then(|binding| binding.requesters.pop()) {
             self.dispatch_queues();
-            self.answer(asker, Ok(()));
+            self.answer(requester, Ok(()));
         }
     }
 
     /// Whether a message to a topic is to be kept at its home until somebody subscribes.
     pub(crate) fn waits_for_subscriber(&self, destination: Destination) -> bool {
-        self.config.ttl_ms > 0 && self.router.entry_count(destination) == 0
+        self.config.ttl_ms > 0 && self.router.filter_count(destination) == 0
     }
 
     /// A message that found no subscriber where it was sent: somebody may have come since. While its sender's shard has
     /// not said that it has seen them, it is held for them: what they are sent live must not come before it.
-    pub(super) fn place_stale(&mut self, stored: Stored) {
+    pub(super) fn place_stale(&mut self, stored: OwnedMessage) {
         let Ok(destination) = self.destination(stored.destination()) else { return };
         if stored.is_expired(self.now_ms) {
             self.counters.expired += 1; // it comes back from somebody who has gone
-        } else if self.router.entry_count(destination) > 0 && self.backlogs.is_empty() {
+        } else if self.router.filter_count(destination) > 0 && self.pending_replays.is_empty() {
             // Its publisher may have sent one before it that is on its way.
             self.fan_outs.in_order = true;
             let reach = self.router.reach(destination);
@@ -166,7 +171,7 @@ impl Shard {
     }
 
     /// Holds a message until somebody subscribes, or its time is over.
-    pub(super) fn hold_stale(&mut self, mut stored: Stored) {
+    pub(super) fn hold_stale(&mut self, mut stored: OwnedMessage) {
         if self.config.ttl_ms == 0 {
             self.counters.unmatched += 1;
             return;
@@ -196,7 +201,7 @@ impl Shard {
     }
 
     /// Keeps or forgets a topic's last value.
-    pub(super) fn retain_here(&mut self, stored: Stored, set: bool, asker: Option<Asker>) {
+    pub(super) fn retain_here(&mut self, stored: OwnedMessage, set: bool, requester: Option<Requester>) {
         let mut kept = Ok(());
         if set {
             match self.reserve_retained(stored.destination()) {
@@ -210,8 +215,8 @@ impl Shard {
             self.retained.remove(stored.destination());
         }
         self.rearm_waiting();
-        if let Some(asker) = asker {
-            self.answer(asker, kept);
+        if let Some(requester) = requester {
+            self.answer(requester, kept);
         }
     }
 
@@ -263,7 +268,7 @@ impl Shard {
 
 /// A new subscription that waits for what this home holds.
 #[derive(Debug, Default)]
-pub(super) struct PendingBacklog {
+pub(super) struct PendingReplay {
     /// Other shards that know of it.
     seen: usize,
     /// What it is to get, once they do.

@@ -1,4 +1,4 @@
-//! Who waits for an answer. A frame may wait for several; each is one [`Asker`], which has to be used up.
+//! Who waits for an answer. A frame may wait for several; each is one [`Requester`], which has to be used up.
 
 use std::cell::Cell;
 
@@ -23,8 +23,8 @@ pub struct AnswerTo {
 
 impl AnswerTo {
     /// One of the answers that the frame gets.
-    pub fn asker(self) -> Asker {
-        Asker { to: self }
+    pub fn requester(self) -> Requester {
+        Requester { to: self }
     }
 }
 
@@ -32,11 +32,11 @@ impl AnswerTo {
 /// counted, as its connection would wait for ever.
 #[derive(Debug)]
 #[must_use]
-pub struct Asker {
+pub struct Requester {
     to: AnswerTo,
 }
 
-impl Asker {
+impl Requester {
     /// For whom it is.
     #[must_use]
     pub fn to(&self) -> AnswerTo {
@@ -51,7 +51,7 @@ impl Asker {
     }
 }
 
-impl Drop for Asker {
+impl Drop for Requester {
     fn drop(&mut self) {
         if self.to.awaited {
             LOST.set(LOST.get() + 1);
@@ -75,13 +75,13 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_given_is_not_lost() {
-        assert_eq!(answer(true).asker().answered(), answer(true));
+        assert_eq!(answer(true).requester().answered(), answer(true));
         assert_eq!(take_lost(), 0);
     }
 
     #[test]
     fn an_answer_that_is_dropped_is_counted_once() {
-        drop([answer(true).asker(), answer(true).asker(), answer(false).asker()]);
+        drop([answer(true).requester(), answer(true).requester(), answer(false).requester()]);
         assert_eq!((take_lost(), take_lost()), (2, 0));
     }
 }

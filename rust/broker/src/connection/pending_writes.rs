@@ -6,15 +6,15 @@ use hashbrown::HashSet;
 
 use crate::collections::paged_deque::PagedDeque;
 use crate::ids::SubscriptionKey;
-use crate::message::Stored;
+use crate::message::OwnedMessage;
 use crate::queue::unacked::Origin;
 
 /// How many ids of deliveries that were taken back are remembered; an ACK of one of them is no mistake.
-pub const TAKEN_BACK_MAX: usize = 65_536;
+pub const REQUEUED_MAX: usize = 65_536;
 
 /// Queue messages in the outbox of which the socket has not taken the last byte; each goes with one of its marks.
 #[derive(Debug)]
-pub struct Writing {
+pub struct PendingWrite {
     /// The subscription.
     pub subscription: SubscriptionKey,
     /// Where it came from.
@@ -22,13 +22,13 @@ pub struct Writing {
     /// Bytes that are credited once they are written.
     pub bytes: u64,
     /// With ack auto, the message: it is consumed once it is written.
-    pub stored: Option<Stored>,
+    pub stored: Option<OwnedMessage>,
 }
 
 /// Bytes that one note about written deliveries covers at most, so that credit comes back early enough.
 const NOTE_BYTES_MAX: u64 = 32 << 10;
 
-impl Writing {
+impl PendingWrite {
     /// Whether it may cover one more delivery.
     #[must_use]
     pub fn can_take(&self, origin: Origin, bytes: u64) -> bool {
@@ -38,9 +38,9 @@ impl Writing {
 
 /// The part of a connection that only consumers of queues have.
 #[derive(Debug, Default)]
-pub struct Flight {
+pub struct PendingWrites {
     /// In the order of the outbox.
-    pub writing: PagedDeque<Writing>,
+    pub writes: PagedDeque<PendingWrite>,
     /// Deliveries that it has not acknowledged.
     pub unacked: usize,
     /// An ACK or NACK of very many of them is under way.
@@ -49,13 +49,13 @@ pub struct Flight {
     order: VecDeque<u64>,
 }
 
-impl Flight {
+impl PendingWrites {
     /// Remembers the id of a delivery that was taken back, by its hash.
     pub fn take_back(&mut self, id_hash: u64) {
         if self.taken_back.insert(id_hash) {
             self.order.push_back(id_hash);
         }
-        if self.order.len() > TAKEN_BACK_MAX
+        if self.order.len() > REQUEUED_MAX
             && let Some(oldest) = self.order.pop_front()
         {
             self.taken_back.remove(&oldest);
@@ -64,13 +64,13 @@ impl Flight {
 
     /// Whether the delivery with this id was taken back.
     #[must_use]
-    pub fn was_taken_back(&self, id_hash: u64) -> bool {
+    pub fn was_requeued(&self, id_hash: u64) -> bool {
         self.taken_back.contains(&id_hash)
     }
 
     /// Bytes it occupies.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        32 * self.order.capacity() + size_of::<Writing>() * self.writing.capacity()
+        32 * self.order.capacity() + size_of::<PendingWrite>() * self.writes.capacity()
     }
 }

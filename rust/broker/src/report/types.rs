@@ -228,7 +228,7 @@ impl Benchmark {
 
 /// One shard's part of an answer, or several shards' together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Report {
     /// Of `session` and the sizes.
     Session(Session),
     /// Of `ws_buffer`.
@@ -259,9 +259,9 @@ pub enum Part {
 
 /// A part on its way to whoever asked; it counts itself as held.
 #[derive(Debug)]
-pub struct Report {
+pub struct ShardReport {
     /// The part.
-    pub part: Part,
+    pub report: Report,
     /// Rows that there was no room for.
     pub left_out: u64,
     /// What the rows occupy, about.
@@ -271,26 +271,26 @@ pub struct Report {
 /// A row as it stands in an answer, under what it is sorted by.
 pub type Row = ((u64, String), String);
 
-impl Part {
+impl Report {
     /// A part that nothing has been added to yet, of a query whose answer is gathered item by item.
     #[must_use]
-    pub fn empty(query: Query) -> Part {
+    pub fn empty(query: Query) -> Report {
         match query {
             Query::Session | Query::SessionSize | Query::SessionEncodedSize | Query::SessionConnectedSize => {
-                Part::Session(Session::default())
+                Report::Session(Session::default())
             }
-            Query::WsBuffer => Part::WsBuffer(WsBuffer::default()),
-            Query::Stale => Part::Stale(Waiting::default()),
-            Query::PubsubSize => Part::Subscribed(BTreeSet::new()),
-            Query::Subs => Part::Subs(BTreeSet::new()),
-            Query::Network => Part::Network(Box::default()),
-            Query::Benchmark => Part::Benchmark(Benchmark::default()),
-            Query::Shards => Part::Shards(vec![ShardRow::default()]),
-            Query::Memory => Part::Memory(Memory::default()),
-            Query::Queues => Part::Queues(Vec::new()),
-            Query::Ack => Part::Ack(Vec::new()),
-            Query::Store => Part::Store(Store { kind: "memory" }),
-            Query::Slow => Part::Slow(Vec::new()),
+            Query::WsBuffer => Report::WsBuffer(WsBuffer::default()),
+            Query::Stale => Report::Stale(Waiting::default()),
+            Query::PubsubSize => Report::Subscribed(BTreeSet::new()),
+            Query::Subs => Report::Subs(BTreeSet::new()),
+            Query::Network => Report::Network(Box::default()),
+            Query::Benchmark => Report::Benchmark(Benchmark::default()),
+            Query::Shards => Report::Shards(vec![ShardRow::default()]),
+            Query::Memory => Report::Memory(Memory::default()),
+            Query::Queues => Report::Queues(Vec::new()),
+            Query::Ack => Report::Ack(Vec::new()),
+            Query::Store => Report::Store(Store { kind: "memory" }),
+            Query::Slow => Report::Slow(Vec::new()),
         }
     }
 
@@ -298,11 +298,11 @@ impl Part {
     #[must_use]
     pub fn rows(&self) -> usize {
         match self {
-            Part::Subs(names) => names.len(),
-            Part::Subscribed(hashes) => hashes.len(),
-            Part::Queues(rows) => rows.len(),
-            Part::Ack(rows) => rows.len(),
-            Part::Slow(rows) => rows.len(),
+            Report::Subs(names) => names.len(),
+            Report::Subscribed(hashes) => hashes.len(),
+            Report::Queues(rows) => rows.len(),
+            Report::Ack(rows) => rows.len(),
+            Report::Slow(rows) => rows.len(),
             _ => 0,
         }
     }
@@ -310,10 +310,10 @@ impl Part {
     /// Drops the row that was added last; of names, the last one.
     pub fn drop_last(&mut self) {
         match self {
-            Part::Subs(names) => _ = names.pop_last(),
-            Part::Queues(rows) => _ = rows.pop(),
-            Part::Ack(rows) => _ = rows.pop(),
-            Part::Slow(rows) => _ = rows.pop(),
+            Report::Subs(names) => _ = names.pop_last(),
+            Report::Queues(rows) => _ = rows.pop(),
+            Report::Ack(rows) => _ = rows.pop(),
+            Report::Slow(rows) => _ = rows.pop(),
             _ => {}
         }
     }
@@ -321,21 +321,21 @@ impl Part {
     /// Takes one of these rows out, as it stands in an answer; `of_queue` tells how one of queues does.
     pub fn pop_row(&mut self, of_queue: impl Fn(&QueueRow) -> String) -> Option<Row> {
         Some(match self {
-            Part::Subs(names) => {
+            Report::Subs(names) => {
                 let name = names.pop_last()?;
                 ((0, name.clone()), name)
             }
-            Part::Queues(rows) => {
+            Report::Queues(rows) => {
                 let row = rows.pop()?;
                 let text = of_queue(&row);
                 ((0, row.name), text)
             }
-            Part::Ack(rows) => {
+            Report::Ack(rows) => {
                 let row = rows.pop()?;
                 let text = json(&row);
                 ((row.connection, row.subscription), text)
             }
-            Part::Slow(rows) => {
+            Report::Slow(rows) => {
                 let row = rows.pop()?;
                 ((row.connection, String::new()), json(&row))
             }
@@ -344,20 +344,20 @@ impl Part {
     }
 
     /// Adds another shard's part of the same answer.
-    pub fn merge(&mut self, other: Part) {
+    pub fn merge(&mut self, other: Report) {
         match (self, other) {
-            (Part::Session(all), Part::Session(one)) => all.add(&one),
-            (Part::WsBuffer(all), Part::WsBuffer(one)) => all.add(&one),
-            (Part::Stale(all), Part::Stale(one)) => all.add(&one),
-            (Part::Subs(all), Part::Subs(one)) => all.extend(one),
-            (Part::Subscribed(all), Part::Subscribed(one)) => all.extend(one),
-            (Part::Network(all), Part::Network(one)) => all.add(&one),
-            (Part::Benchmark(all), Part::Benchmark(one)) => {
+            (Report::Session(all), Report::Session(one)) => all.add(&one),
+            (Report::WsBuffer(all), Report::WsBuffer(one)) => all.add(&one),
+            (Report::Stale(all), Report::Stale(one)) => all.add(&one),
+            (Report::Subs(all), Report::Subs(one)) => all.extend(one),
+            (Report::Subscribed(all), Report::Subscribed(one)) => all.extend(one),
+            (Report::Network(all), Report::Network(one)) => all.add(&one),
+            (Report::Benchmark(all), Report::Benchmark(one)) => {
                 all.left_ms = all.left_ms.max(one.left_ms);
                 all.stages.iter_mut().zip(&one.stages).for_each(|(sum, stage)| sum.merge(stage));
             }
-            (Part::Shards(all), Part::Shards(one)) => all.extend(one),
-            (Part::Memory(all), Part::Memory(one)) => {
+            (Report::Shards(all), Report::Shards(one)) => all.extend(one),
+            (Report::Memory(all), Report::Memory(one)) => {
                 // What is held and its limit are the broker's, not a shard's.
                 all.short |= one.short;
                 all.outbox_bytes += one.outbox_bytes;
@@ -365,22 +365,22 @@ impl Part {
                 all.chunk_bytes += one.chunk_bytes;
                 all.queue_bytes += one.queue_bytes;
             }
-            (Part::Queues(all), Part::Queues(one)) => all.extend(one),
-            (Part::Ack(all), Part::Ack(one)) => all.extend(one),
-            (Part::Slow(all), Part::Slow(one)) => all.extend(one),
-            (all, one) => debug_assert_eq!(*all, one, "parts of one answer are of one kind"),
+            (Report::Queues(all), Report::Queues(one)) => all.extend(one),
+            (Report::Ack(all), Report::Ack(one)) => all.extend(one),
+            (Report::Slow(all), Report::Slow(one)) => all.extend(one),
+            (all, one) => debug_assert_eq!(*all, one, "reports of one answer are of one kind"),
         }
     }
 
     /// Brings the rows into an order that does not depend on who answered first.
     pub fn sort(&mut self) {
         match self {
-            Part::Shards(rows) => rows.sort_unstable_by_key(|row| row.shard),
-            Part::Queues(rows) => rows.sort_by(|one, other| one.name.cmp(&other.name)),
-            Part::Ack(rows) => rows.sort_by(|one, other| {
+            Report::Shards(rows) => rows.sort_unstable_by_key(|row| row.shard),
+            Report::Queues(rows) => rows.sort_by(|one, other| one.name.cmp(&other.name)),
+            Report::Ack(rows) => rows.sort_by(|one, other| {
                 (one.connection, &one.subscription).cmp(&(other.connection, &other.subscription))
             }),
-            Part::Slow(rows) => rows.sort_by_key(|row| row.connection),
+            Report::Slow(rows) => rows.sort_by_key(|row| row.connection),
             _ => {}
         }
     }
@@ -388,10 +388,10 @@ impl Part {
 
 /// The parts of all shards, made one; `None` if there are none.
 #[must_use]
-pub fn merge(parts: impl IntoIterator<Item = Part>) -> Option<Part> {
-    let mut parts = parts.into_iter();
-    let mut all = parts.next()?;
-    parts.for_each(|part| all.merge(part));
+pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
+    let mut reports = reports.into_iter();
+    let mut all = reports.next()?;
+    reports.for_each(|report| all.merge(report));
     all.sort();
     Some(all)
 }
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn numbers_are_added_up() {
         let one = Session { clients: 1, websockets: 2, stomp_connected: 3, subscriptions: 4 };
-        let Some(Part::Session(all)) = merge([Part::Session(one), Part::Session(one)]) else {
+        let Some(Report::Session(all)) = merge([Report::Session(one), Report::Session(one)]) else {
             panic!("a session is a session")
         };
         let expected = Session { clients: 2, websockets: 4, stomp_connected: 6, subscriptions: 8 };
@@ -413,8 +413,8 @@ mod tests {
 
     #[test]
     fn memory_of_the_broker_is_not_counted_for_each_shard() {
-        let part = |short, bytes| {
-            Part::Memory(Memory {
+        let report = |short, bytes| {
+            Report::Memory(Memory {
                 held_bytes: 9,
                 limit_bytes: 10,
                 short,
@@ -424,18 +424,18 @@ mod tests {
         };
         let expected =
             Memory { held_bytes: 9, limit_bytes: 10, short: true, queue_bytes: 7, ..Memory::default() };
-        assert_eq!(merge([part(false, 3), part(true, 4)]), Some(Part::Memory(expected)));
+        assert_eq!(merge([report(false, 3), report(true, 4)]), Some(Report::Memory(expected)));
     }
 
     #[test]
     fn rows_have_an_order_and_names_are_told_once() {
         let rows = |shards: &[u64]| {
-            Part::Shards(
+            Report::Shards(
                 shards.iter().map(|shard| ShardRow { shard: *shard, ..ShardRow::default() }).collect(),
             )
         };
         assert_eq!(merge([rows(&[2]), rows(&[0]), rows(&[1])]), Some(rows(&[0, 1, 2])));
-        let names = |all: &[&str]| Part::Subs(all.iter().map(|name| (*name).to_owned()).collect());
+        let names = |all: &[&str]| Report::Subs(all.iter().map(|name| (*name).to_owned()).collect());
         assert_eq!(merge([names(&["/b", "/a"]), names(&["/b"])]), Some(names(&["/a", "/b"])));
     }
 }

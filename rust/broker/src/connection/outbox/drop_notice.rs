@@ -4,7 +4,7 @@ use stompica_proto::ws::{self, Opcode};
 
 /// A copy of an encoded MESSAGE, framed for TCP or WebSocket, with `dropped:COUNT` as its first header.
 #[must_use]
-pub fn with_notice(frame: &[u8], count: u32) -> Vec<u8> {
+pub fn with_drop_notice(frame: &[u8], count: u32) -> Vec<u8> {
     let notice = format!("dropped:{count}\n");
     let header_len = websocket_header_len(frame);
     let (header, stomp) = frame.split_at(header_len.min(frame.len()));
@@ -39,7 +39,7 @@ mod tests {
     fn the_notice_is_the_first_header_in_either_framing() {
         let plain = b"MESSAGE\nsubscription:0\n\nx\0";
         let expected = b"MESSAGE\ndropped:7\nsubscription:0\n\nx\0";
-        assert_eq!(with_notice(plain, 7), expected);
+        assert_eq!(with_drop_notice(plain, 7), expected);
         for padding in [0_usize, 200, 70_000] {
             let body = [&plain[..], &vec![b'y'; padding]].concat();
             let mut framed = Vec::new();
@@ -49,7 +49,7 @@ mod tests {
             ws::encode::header(&mut wanted, Opcode::Binary, body.len() + 10);
             wanted.extend_from_slice(expected);
             wanted.extend_from_slice(&vec![b'y'; padding]);
-            assert_eq!(with_notice(&framed, 7), wanted);
+            assert_eq!(with_drop_notice(&framed, 7), wanted);
         }
     }
 }

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 /// The marks of one outbox, ascending.
 #[derive(Debug, Default)]
-pub struct Marks {
+pub struct WriteMarkers {
     positions: VecDeque<u64>,
 }
 
-impl Marks {
+impl WriteMarkers {
     /// Whether no frame is followed.
     #[must_use]
     pub fn is_empty(&self) -> bool {

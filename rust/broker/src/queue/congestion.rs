@@ -12,7 +12,7 @@ use crate::ids::ShardId;
 
 /// Which shards take deliveries, and whose consumers stand aside.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct Congestion {
     /// Shards that take none.
     closed: u64,
     /// Shards that take some again, and whose consumers have not all come back.
@@ -25,7 +25,7 @@ pub(super) struct Room {
     is_after: bool,
 }
 
-impl Room {
+impl Congestion {
     /// Whether a shard takes no deliveries.
     pub(super) fn is_closed(&self, shard: ShardId) -> bool {
         self.closed & shard.bit() != 0
@@ -70,15 +70,15 @@ impl Room {
 impl Home {
     /// Delivers nothing to the consumers of a shard until [`Home::open`].
     pub fn close(&mut self, shard: ShardId) {
-        self.room.closed |= shard.bit();
-        self.room.opening &= !shard.bit();
+        self.congestion.closed |= shard.bit();
+        self.congestion.opening &= !shard.bit();
     }
 
     /// Delivers to the consumers of a shard again.
     pub fn open(&mut self, shard: ShardId) {
-        self.room.closed &= !shard.bit();
-        if self.room.aside.get(usize::from(shard.0)).is_some_and(|aside| !aside.is_empty()) {
-            self.room.opening |= shard.bit();
+        self.congestion.closed &= !shard.bit();
+        if self.congestion.aside.get(usize::from(shard.0)).is_some_and(|aside| !aside.is_empty()) {
+            self.congestion.opening |= shard.bit();
         }
     }
 

@@ -6,7 +6,7 @@ use crate::config::SlowConsumer;
 use crate::ids::ShardId;
 use crate::ids::{ConsumerKey, QueueKey};
 use crate::queue::unacked::Unacked;
-use crate::router::group::Dialect;
+use crate::router::group::WireFormat;
 use crate::text::{Text, Weight};
 
 /// Which homes know the consumer.
@@ -20,7 +20,7 @@ pub enum Feed {
 
 /// Credit of a consumer of a pattern that no home has: what one has settled stays there, unless another one wants it.
 #[derive(Debug, Default)]
-pub struct Lending {
+pub struct SharedCredit {
     /// Messages that may still be sent.
     pub available: i64,
     /// Homes that have messages and no credit, in turn.
@@ -39,14 +39,14 @@ pub struct Retries {
 impl Retries {
     /// As a consumer has asked for them.
     #[must_use]
-    pub fn of(receiver: &Receiver) -> Self {
-        Retries { deliveries_max: receiver.deliveries_max, delay_ms: receiver.delay_ms }
+    pub fn of(consumer_state: &ConsumerState) -> Self {
+        Retries { deliveries_max: consumer_state.deliveries_max, delay_ms: consumer_state.delay_ms }
     }
 }
 
 /// The state of a consumer at its own shard.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct ConsumerState {
     /// What it subscribed to, in its own words.
     pub destination: Text,
     /// Where its deliveries come from.
@@ -56,7 +56,7 @@ pub struct Receiver {
     /// The name of the durable subscription that it holds.
     pub durable: Option<Box<[u8]>>,
     /// How it is written to.
-    pub dialect: Dialect,
+    pub wire_format: WireFormat,
     /// `MESSAGE` and `subscription`, encoded.
     pub prefix: Text,
     /// The number of its last delivery; never used again on this shard.
@@ -66,7 +66,7 @@ pub struct Receiver {
     /// Credit in bytes comes back with the ACK (`consumer-window-size`), not when they are written.
     pub bytes_on_ack: bool,
     /// For patterns.
-    pub lending: Option<Lending>,
+    pub shared_credit: Option<SharedCredit>,
     /// Its own `max-deliveries`.
     pub deliveries_max: u32,
     /// Its own `redelivery-delay`, in milliseconds.
@@ -76,14 +76,14 @@ pub struct Receiver {
     /// A deadline for its acknowledgements is in the timers.
     pub armed: bool,
     /// Homes still send it what they hold of the past; live messages wait in its own queue meanwhile.
-    pub catching_up: Option<CatchingUp>,
+    pub initial_replay: Option<InitialReplay>,
     /// What it occupies itself.
     pub _weight: Weight,
 }
 
 /// A new subscription to a topic that is to get stale and retained messages before live ones.
 #[derive(Clone, Copy, Debug)]
-pub struct CatchingUp {
+pub struct InitialReplay {
     /// Homes that have not finished.
     pub waiting: usize,
     /// Homes that were asked for more, as bits.
@@ -93,5 +93,13 @@ pub struct CatchingUp {
     /// Homes that were told that nothing more goes before an ACK, as bits.
     pub told: u64,
     /// Credit in bytes that it gives back at the end.
-    pub bytes_lent: i64,
+    pub bytes_granted: i64,
+}
+
+impl InitialReplay {
+    /// One from so many homes, for which the subscription has this much more credit in bytes meanwhile.
+    #[must_use]
+    pub fn new(homes: usize, bytes_granted: i64) -> Self {
+        InitialReplay { waiting: homes, asked: 0, wanting: 0, told: 0, bytes_granted }
+    }
 }

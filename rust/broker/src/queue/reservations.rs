@@ -1,0 +1,52 @@
+//! Places and room in queues that are kept for transactions until these are decided.
+
+use super::home::Home;
+use super::types::Queue;
+use crate::ids::QueueKey;
+use crate::message::OwnedMessage;
+
+impl Home {
+    /// Keeps room for a transaction in a queue, and the places behind what is in it: nothing that comes later is delivered
+    /// before the room is given free by [`Home::release`]. Returns the first place.
+    pub fn reserve(&mut self, key: QueueKey, count: u64, bytes: u64) -> u64 {
+        let Some(queue) = self.queues.get_mut(key) else { return 0 };
+        queue.reserved += count;
+        queue.reserved_bytes += bytes;
+        let first = queue.next_seq;
+        queue.next_seq += count;
+        queue.barriers.insert(first);
+        first
+    }
+
+    /// Gives room free that [`Home::reserve`] kept.
+    pub fn release(&mut self, key: QueueKey, first: u64, count: u64, bytes: u64) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        queue.reserved -= count.min(queue.reserved);
+        queue.reserved_bytes -= bytes.min(queue.reserved_bytes);
+        queue.barriers.remove(&first);
+        self.touch(key);
+        if self.queues.get(key).is_some_and(Queue::is_idle) {
+            self.became_idle(key);
+        }
+    }
+
+    /// Puts a message of a transaction at the place that was kept for it.
+    pub fn enqueue_at(&mut self, key: QueueKey, mut stored: OwnedMessage, seq: u64) {
+        let Some(queue) = self.queues.get_mut(key) else {
+            self.counts.dropped += 1;
+            return;
+        };
+        if stored.is_expired(self.now_ms) {
+            return self.expire(key, stored);
+        }
+        stored.seq = seq;
+        if stored.persistent {
+            stored.record = self.store.keep(&queue.name, &stored);
+        }
+        queue.enqueued += 1;
+        self.counts.enqueued += 1;
+        queue.pending.put_back(stored);
+        self.rearm(key);
+        self.touch(key);
+    }
+}

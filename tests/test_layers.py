@@ -1,0 +1,109 @@
+"""The broker's layers: a folder imports only folders below it, and a type's methods stand in its own folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "rust/broker/src"
+
+# Lowest first. A file uses its own folder and those before it in this list.
+LAYERS = (
+    "clock",
+    "text",
+    "collections",
+    "log",
+    "config",
+    "ids",
+    "requester",
+    "stats",
+    "timer",
+    "report",
+    "destination",
+    "message",
+    "store",
+    "router",
+    "queue",
+    "connection",
+    "mail",
+    "command",
+    "diag",
+    "shard",
+    "broker",
+)
+
+# Drives shards turn by turn, for tests and fuzz targets: it stands above all others.
+DRIVERS = {"by_hand", "lib"}
+
+# What still goes the wrong way: (file, layer it uses), and (file, type whose methods it holds).
+UPWARD_IMPORTS: set[tuple[str, str]] = {
+    ("command/ack.rs", "shard"),
+    ("command/diagnostics.rs", "shard"),
+    ("command/mod.rs", "shard"),
+    ("command/replies.rs", "shard"),
+    ("command/send.rs", "shard"),
+    ("command/subscribe.rs", "shard"),
+    ("command/temporary.rs", "shard"),
+    ("command/transaction.rs", "shard"),
+    ("command/unsubscribe.rs", "shard"),
+    ("connection/conn.rs", "shard"),
+    ("mail/mailbox.rs", "broker"),
+    ("router/group.rs", "queue"),
+    ("router/subscriptions.rs", "queue"),
+    ("shard/mail.rs", "broker"),
+}
+METHODS_ELSEWHERE: set[tuple[str, str]] = {
+    ("command/ack.rs", "Shard"),
+    ("command/diagnostics.rs", "Shard"),
+    ("command/mod.rs", "Shard"),
+    ("command/replies.rs", "Shard"),
+    ("command/send.rs", "Shard"),
+    ("command/subscribe.rs", "Shard"),
+    ("command/temporary.rs", "Shard"),
+    ("command/transaction.rs", "Shard"),
+    ("command/unsubscribe.rs", "Shard"),
+    ("shard/backpressure.rs", "Holdup"),
+}
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".rs")
+
+
+def without_tests(text: str) -> str:
+    return re.split(r"^#\[cfg\((?:test|all\(test)[^\n]*\n(?:#\[path[^\n]*\n)?(?:pub\(\w+\) )?mod ", text, flags=re.M)[0]
+
+
+def sources() -> dict[Path, str]:
+    """The code of each file of the broker, without its unit tests."""
+    files = (path for path in SOURCE.rglob("*.rs") if layer(path) not in DRIVERS)
+    tests = re.compile(r"tests?\.rs$|_model\w*\.rs$")
+    return {path: without_tests(path.read_text(encoding="utf-8")) for path in files if not tests.search(path.name)}
+
+
+def test_every_folder_has_its_layer() -> None:
+    assert {layer(path) for path in sources()} <= set(LAYERS)
+
+
+def test_a_layer_uses_only_those_below_it() -> None:
+    found = set()
+    for path, text in sources().items():
+        own = LAYERS.index(layer(path))
+        code = re.sub(r"^\s*//.*$", "", text, flags=re.M)
+        for used in set(re.findall(r"\bcrate::(\w+)", code)):
+            if used in LAYERS and LAYERS.index(used) > own:
+                found.add((str(path.relative_to(SOURCE)), used))
+    assert found == UPWARD_IMPORTS
+
+
+def test_methods_stand_in_the_folder_of_their_type() -> None:
+    defined: dict[str, set[str]] = {}
+    for path, text in sources().items():
+        for name in re.findall(r"^\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum) (\w+)", text, flags=re.M):
+            defined.setdefault(name, set()).add(layer(path))
+    found = set()
+    for path, text in sources().items():
+        for name in re.findall(r"^impl(?:<[^>]*>)? (?:\w[\w:<>', ]* for )?(\w+)", text, flags=re.M):
+            if name in defined and layer(path) not in defined[name]:
+                found.add((str(path.relative_to(SOURCE)), name))
+    assert found == METHODS_ELSEWHERE
