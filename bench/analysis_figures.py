@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.analysis import synthetic  # noqa: E402
 
-from stompica.analysis import batch, frames, intake  # noqa: E402
+from stompica.analysis import batch, discovery, frames  # noqa: E402
 from stompica.analysis.ranks import QUANTILES  # noqa: E402
 from stompica.analysis.session import session  # noqa: E402
 from stompica.analysis.tables import RESULTS  # noqa: E402
@@ -86,7 +86,7 @@ def samples(root: Path) -> bool:
         right = True
         for attempt in ("first", "second"):
             began, used = time.monotonic(), cpu_s(spark)
-            found = intake.take_in(str(root))
+            found = discovery.take_in(str(root))
             ranked = batch.percentiles(spark, found, frames.runs(spark, found))
             rows = batch.percentile_rows(ranked)
             took = time.monotonic() - began

@@ -11,8 +11,8 @@ import importlib
 from types import ModuleType
 
 from stompica._core import __version__
-from stompica.ancestor import run, run_default
 from stompica.broker import Broker, Connection
+from stompica.c_stompica import run, run_default
 from stompica.errors import BrokerFailed, ConfigError, NotRunning, StartError, StompicaError
 
 __all__ = [

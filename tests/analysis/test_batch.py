@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from stompica.analysis import batch, charts, frames, intake, latency, ranks, series
+from stompica.analysis import batch, charts, discovery, frames, latency, ranks, series
 from stompica.analysis.batch import Analysis
 from stompica.analysis.chartdata import collect_chart_data
 from stompica.analysis.ranks import QUANTILES
@@ -70,7 +70,7 @@ def test_long_runs_get_the_same_figures_in_parts(
     planted: Planted, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs whose histograms would not fit into a worker: buckets are added up first, seconds done part by part."""
-    found = intake.take_in(str(planted.source))
+    found = discovery.take_in(str(planted.source))
     runs = frames.runs(spark, found)
     whole = Counter(batch.percentiles(spark, found, runs).collect())
     monkeypatch.setattr(latency, "MERGE_ROWS", max(found.bucket_rows.values()) - 1)
@@ -152,7 +152,7 @@ def test_a_number_of_the_broker_is_not_added_to_those_of_its_shards(spark: Spark
                 writer.diag(at_us, "queues", {"both": size}, shard=shard)
                 if shard is not None:
                     writer.diag(at_us, "queues", {"shards": size}, shard=shard)
-    found = intake.take_in(str(tmp_path))
+    found = discovery.take_in(str(tmp_path))
     runs = frames.runs(spark, found)
     seconds = series.per_second(
         *(

@@ -10,7 +10,7 @@ import pytest
 
 from stompica.analysis import page
 from stompica.analysis.batch import Analysis
-from stompica.analysis.intake import Intake
+from stompica.analysis.discovery import Intake
 from stompica.analysis.tables import RESULTS, Row
 from tests.analysis import synthetic
 from tests.analysis.conftest import Planted

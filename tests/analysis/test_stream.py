@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from stompica.analysis import frames, intake, series, stream
+from stompica.analysis import discovery, frames, series, stream
 from stompica.analysis.session import AnalysisError
 from stompica.recording import RunWriter
 from tests.analysis import synthetic
@@ -26,7 +26,7 @@ LATE_US = 120_000_000
 
 def closed_minutes(spark: SparkSession, source: Path) -> Counter[Row]:
     """The aggregates of all minutes that the watermark has passed, by the batch job's way."""
-    rows = frames.read(spark, "diag", intake.take_in(str(source)).files["diag"])
+    rows = frames.read(spark, "diag", discovery.take_in(str(source)).files["diag"])
     newest = rows.agg({"at_us": "max"}).collect()[0][0]
     closed = series.per_minute(rows).where(f"minute_us + 60000000 <= {newest} - {LATE_US}")
     return Counter(closed.collect())

@@ -18,9 +18,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from stompica.analysis import changes, comparisons, costs, frames, intake, latency, series, tables
+from stompica.analysis import changes, comparisons, costs, discovery, frames, latency, series, tables
 from stompica.analysis.chartdata import ChartData, collect_chart_data
-from stompica.analysis.intake import Intake
+from stompica.analysis.discovery import Intake
 from stompica.analysis.session import AnalysisError
 from stompica.analysis.tables import Row
 from stompica.recording.run import RunInfo
@@ -58,13 +58,13 @@ def analyse(spark: SparkSession, source: str, into: Path, quarantine: str | None
     be analysed.
     """
     began = time.monotonic()
-    found = intake.take_in(source, quarantine)
+    found = discovery.take_in(source, quarantine)
     try:
         result = _analyse(spark, found, into)
     except (PySparkException, Py4JJavaError) as error:
         # A file whose footer is whole may be damaged inside. Now every page is looked at, and the job run once more.
         put_aside = found.quarantined
-        found = intake.take_in(source, quarantine, deep=True)
+        found = discovery.take_in(source, quarantine, deep=True)
         if not found.quarantined:
             raise AnalysisError(f"Spark failed: {' '.join(str(error).split())[:500]}") from error
         found.quarantined = put_aside + found.quarantined

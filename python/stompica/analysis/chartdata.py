@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stompica.analysis import frames, series
-from stompica.analysis.intake import Intake
+from stompica.analysis.discovery import Intake
 from stompica.analysis.tables import Row
 from stompica.recording.run import RunInfo
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from stompica.analysis.intake import Intake
+from stompica.analysis.discovery import Intake
 from stompica.recording.schema import TABLES, Table
 
 _TYPES = {

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stompica.analysis import ranks
-from stompica.analysis.intake import Intake
+from stompica.analysis.discovery import Intake
 
 MERGE_ROWS = 2_000_000
 """Histogram rows of one run from which on equal buckets are added up first: they would not fit into a worker."""

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from stompica.analysis import frames, series
-from stompica.analysis.intake import QUARANTINE, Quarantined, Store
+from stompica.analysis.discovery import QUARANTINE, Quarantined, Store
 from stompica.analysis.session import AnalysisError
 from stompica.recording import arrow
 from stompica.recording.run import RecordingError

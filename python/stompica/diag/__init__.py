@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from stompica.diag.front import Diag
+from stompica.diag.api import Diag
 from stompica.diag.records import (
     QUERIES,
     Ack,

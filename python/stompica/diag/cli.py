@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from stompica.arguments import seconds
-from stompica.diag.front import Diag
+from stompica.diag.api import Diag
 from stompica.diag.records import QUERIES, Stage, plain
 from stompica.diag.remote import DEFAULT_PORT, REMOTE_INTERVAL_MIN_S, connect
 from stompica.diag.watch import INTERVAL_MAX_S

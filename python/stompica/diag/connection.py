@@ -18,8 +18,8 @@ from typing import Protocol
 
 from stompica.diag import frames
 from stompica.diag.frames import Frame
-from stompica.diag.pipes import FRAME_MAX, Pipe
 from stompica.diag.records import DiagError
+from stompica.diag.transport import FRAME_MAX, Pipe
 
 JOIN_TIMEOUT_S = 2.0
 """How long a close waits for the reader's thread."""

@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from stompica.diag.api import Diag
 from stompica.diag.connection import Connection
 from stompica.diag.frames import Frame
-from stompica.diag.front import Diag
-from stompica.diag.pipes import Pipe, TcpPipe, WebSocketPipe
 from stompica.diag.records import QUERIES, DiagError, decode
+from stompica.diag.transport import Pipe, TcpPipe, WebSocketPipe
 from stompica.diag.watch import T, Watch, check_interval
 
 DEFAULT_PORT = 61613

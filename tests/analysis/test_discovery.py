@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from stompica.analysis import batch, intake
+from stompica.analysis import batch, discovery
 from stompica.analysis.session import AnalysisError
 from stompica.recording import RunWriter
 from stompica.recording.arrow import schema
@@ -41,7 +41,7 @@ def edit(run: Path, change: Callable[[dict[str, object]], object]) -> None:
 def reasons(run: Path) -> list[str]:
     """Why files of the run, or the run itself, were put aside."""
     try:
-        return [bad.reason for bad in intake.take_in(str(run.parent)).quarantined]
+        return [bad.reason for bad in discovery.take_in(str(run.parent)).quarantined]
     except AnalysisError:
         aside = run.parent / "_quarantine"
         return [path.read_text(encoding="utf-8").strip() for path in aside.rglob("*.reason.txt")]
@@ -49,27 +49,27 @@ def reasons(run: Path) -> list[str]:
 
 def test_an_empty_folder_says_what_a_run_is(tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match=r"holds no recorded run: a run is a folder with a run.json"):
-        intake.take_in(str(tmp_path))
+        discovery.take_in(str(tmp_path))
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match="missing is not a folder"):
-        intake.take_in(str(tmp_path / "missing"))
+        discovery.take_in(str(tmp_path / "missing"))
 
 
 def test_a_half_written_file_is_put_aside(run: Path) -> None:
     file = run / "latency-000001.parquet"
     file.write_bytes(file.read_bytes()[:-200])
-    found = intake.take_in(str(run.parent))
+    found = discovery.take_in(str(run.parent))
     assert [bad.path for bad in found.quarantined] == [f"{run.name}/latency-000001.parquet"]
     assert not file.exists() and (run.parent / "_quarantine" / run.name / file.name).exists()
     assert found.files["latency"] == [] and len(found.files["repetitions"]) == 1
-    assert intake.take_in(str(run.parent)).quarantined == [], "once is enough"
+    assert discovery.take_in(str(run.parent)).quarantined == [], "once is enough"
 
 
 def test_quarantine_may_be_elsewhere(run: Path, tmp_path: Path) -> None:
     (run / "latency-000001.parquet").write_bytes(b"")
-    intake.take_in(str(run.parent), str(tmp_path / "bad"))
+    discovery.take_in(str(run.parent), str(tmp_path / "bad"))
     assert (tmp_path / "bad" / run.name / "latency-000001.parquet").exists()
 
 
@@ -140,7 +140,7 @@ def test_a_run_json_that_is_no_json_puts_the_run_aside(run: Path) -> None:
 
 def test_names_of_run_json_that_are_not_known_are_passed_over(run: Path) -> None:
     edit(run, lambda content: content.update(weather="fine"))
-    assert intake.take_in(str(run.parent)).quarantined == []
+    assert discovery.take_in(str(run.parent)).quarantined == []
 
 
 def test_a_copy_of_a_run_is_put_aside(run: Path) -> None:
