@@ -60,7 +60,7 @@ def _peers() -> Iterator[dict[str, str]]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from stompica.bench import figures, recorded, show
+    from stompica.bench import export, figures, show
     from stompica.bench.runner import Runner
 
     program = loadgen.find()
@@ -76,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
                 goes_on = f"'stompica bench run --resume {campaign.folder}' goes on"
                 print(f"what is finished is kept: {goes_on}", file=sys.stderr)
             raise
-    recorded.record(campaign)
+    export.record(campaign)
     for line in figures.lines(campaign):
         print(line)
     print(f"recorded in {campaign.folder}; 'stompica bench report {campaign.folder}' explains it")
@@ -106,18 +106,18 @@ def _name(options: argparse.Namespace) -> str:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from stompica.bench import explain
+    from stompica.bench import report
 
     into = options.into or options.folders[0] / "report"
-    status, summary = explain.report(options.folders, into, options.master)
+    status, summary = report.report(options.folders, into, options.master)
     print(summary)
     return status if options.fail_on_regression else 0
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from stompica.bench import explain
+    from stompica.bench import report
 
-    for line in explain.compare(options.folders, options.master):
+    for line in report.compare(options.folders, options.master):
         print(line)
     return 0
 

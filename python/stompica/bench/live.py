@@ -82,7 +82,7 @@ def _info(options: argparse.Namespace) -> RunInfo:
 
 
 def _record(options: argparse.Namespace, ended: threading.Event, writer: RunWriter) -> None:
-    from stompica.bench.recorded import write_answers
+    from stompica.bench.export import write_answers
 
     queries = (*QUERIES, STAGES) if options.stages else QUERIES
     processes = {} if options.pid is None else {"target": options.pid}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stompica.bench.peers.artemis import Artemis
 from stompica.bench.peers.base import Missing, Peer
-from stompica.bench.peers.bytes import Mosquitto, Nats, Redis
+from stompica.bench.peers.pubsub import Mosquitto, Nats, Redis
 from stompica.bench.peers.rabbitmq import RabbitMQ
 
 PEERS: dict[str, Peer] = {peer.name: peer for peer in (RabbitMQ(), Artemis(), Redis(), Nats(), Mosquitto())}
