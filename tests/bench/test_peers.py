@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.peers import bytecount
+from bench.peers.latency import BATCHES_MAX, WindowLatency
 
 from stompica.bench import BenchError, loadgen, procfs
-from stompica.bench.peers import PEERS, Missing, bytecount
-from stompica.bench.peers.timing import BATCHES_MAX, WindowLatency
+from stompica.bench.peers import PEERS, Missing
+from stompica.bench.target import Running
 from stompica.bench.workload import Point
 from stompica.recording import histogram
 
@@ -172,6 +174,16 @@ def test_pings_are_answered_and_are_no_messages(tmp_path: Path) -> None:
     assert (status, run["fault"], run["deliveries"]) == (0, None, 2)
 
 
+def test_the_harness_runs_the_byte_counter_of_the_source_tree(tmp_path: Path) -> None:
+    fields = {"connections": 1, "body": 1, "messages": 2, "window": 9, "min_cpu_s": 0.0}
+    # A round to warm up, and one that counts.
+    with nats([MESSAGE * 2, b"", MESSAGE * 2]) as port:
+        target = Running("nats", "2.0", os.getpid(), {"tcp": ("127.0.0.1", port)}, "nats")
+        order = loadgen.Order(Point("tiny", "tcp", None, fields), target, 100, None)
+        (run,) = loadgen.run(Path("none"), order, tmp_path, lambda pid: None)["runs"]
+    assert (run["fault"], run["messages"], run["deliveries"]) == (None, 2, 2)
+
+
 def test_latencies_of_counted_bytes_are_those_of_their_batches() -> None:
     ms = 1_000_000
     latency = WindowLatency(2)
@@ -208,3 +220,17 @@ def test_lengths_of_mqtt_packets_are_in_digits_of_128() -> None:
     assert protocol.publish("t", b"x" * 10)[:2] == b"\x30\x0d"
     assert protocol.publish("t", b"x" * 125)[:3] == b"\x30\x80\x01"
     assert len(protocol.publish("t", b"x" * 125)) == 3 + 128
+
+
+def test_peers_that_need_the_byte_counter_say_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "redis-server"
+    program.write_text("#!/bin/sh\necho v=7.0\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert PEERS["redis"].find() == "7.0"
+    monkeypatch.setattr(loadgen, "source_trees", lambda start=None: iter(()))
+    with pytest.raises(Missing, match=r"bench/peers/bytecount\.py, exists only in stompica's source tree"):
+        PEERS["redis"].find()
+    order = loadgen.Order(Point("fan", "tcp", None, {}), Running("redis", "7.0", 1, {}, "redis"), 100, None)
+    with pytest.raises(BenchError, match=r"redis: its load generator, .*: run this there"):
+        loadgen.run(Path("none"), order, tmp_path, lambda pid: None)

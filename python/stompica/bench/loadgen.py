@@ -21,6 +21,11 @@ PROGRAM = "stompica-loadgen"
 VARIABLE = "STOMPICA_BENCH_LOADGEN"
 REPETITION_MAX_S = 600.0
 
+BYTE_COUNTER = "bench.peers.bytecount"
+"""The generator for peers that do not speak STOMP, a module of the source tree."""
+
+NO_BYTE_COUNTER = "its load generator, bench/peers/bytecount.py, exists only in stompica's source tree: run this there"
+
 
 @dataclass(frozen=True)
 class Order:
@@ -63,6 +68,11 @@ def source_trees(start: Path | None = None) -> Iterator[Path]:
                 yield folder
 
 
+def byte_counter(start: Path | None = None) -> Path | None:
+    """The source tree that holds the generator that counts bytes."""
+    return next((folder for folder in source_trees(start) if (folder / "bench/peers/bytecount.py").is_file()), None)
+
+
 def check(program: Path, points: Sequence[Point], scratch: Path) -> None:
     """BenchError for the first workload that the load generator would refuse."""
     for number, point in enumerate(points):
@@ -86,13 +96,17 @@ def run(program: Path, order: Order, scratch: Path, started: Callable[[int], Non
     _write(order.point, folder)
     out = scratch / "record.jsonl"
     out.unlink(missing_ok=True)
+    tree = None
     if order.target.protocol == "stomp":
         command = [str(program), *_arguments(order, folder, out)]
     else:
-        command = [sys.executable, "-m", "stompica.bench.peers.bytecount", *_byte_arguments(order, out)]
+        tree = byte_counter()
+        if tree is None:
+            raise BenchError(f"{order.target.name}: {NO_BYTE_COUNTER}")
+        command = [sys.executable, "-m", BYTE_COUNTER, *_byte_arguments(order, out)]
     with procfs.pinned(order.cores):
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=tree
         )
     started(process.pid)
     try:

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from stompica.bench.peers.base import Peer, launch, program, version
+from stompica.bench import loadgen
+from stompica.bench.peers.base import Missing, Peer, launch, program, version
 from stompica.bench.target import Running, free_ports
 from stompica.bench.workload import Point
 
@@ -21,7 +22,10 @@ class _Counted(Peer):
     version_option = "--version"
 
     def find(self) -> str:
-        return version([str(program(*self.programs)), self.version_option])
+        found = version([str(program(*self.programs)), self.version_option])
+        if loadgen.byte_counter() is None:
+            raise Missing(loadgen.NO_BYTE_COUNTER)
+        return found
 
     def refuses(self, point: Point) -> str:
         """Only plain fan-out is the same thing to them."""

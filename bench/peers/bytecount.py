@@ -1,8 +1,8 @@
 """A small fan-out generator for Redis, NATS and MQTT: publishes under a window and counts what comes by bytes.
 
 All messages are of one length, so that bytes tell how many came. Nothing else is checked: not their order, nor what is
-in them. `python -m stompica.bench.peers.bytecount PROTOCOL HOST:PORT PID OUT …` writes one line of JSON like the load
-generator's.
+in them. `python -m bench.peers.bytecount PROTOCOL HOST:PORT PID OUT …`, run from the top of the source tree, writes one
+line of JSON like the load generator's.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.peers.latency import WindowLatency
+
 from stompica.bench import procfs
-from stompica.bench.peers.timing import WindowLatency
 
 STALL_S = 20.0
 WARM_UP_S = 0.3
@@ -319,7 +320,7 @@ def measure(load: Load, options: argparse.Namespace) -> dict[str, Any]:
 
 def main(arguments: Sequence[str]) -> int:
     """Makes one repetition; exit status 1 where it failed, which the line of JSON then says."""
-    parser = argparse.ArgumentParser("stompica.bench.peers.bytecount")
+    parser = argparse.ArgumentParser("bench.peers.bytecount")
     parser.add_argument("protocol", choices=PROTOCOLS)
     parser.add_argument("address")
     parser.add_argument("pid", type=int)
