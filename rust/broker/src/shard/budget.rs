@@ -282,11 +282,7 @@ mod tests {
             })
         };
         let of_turn = |eighths: usize| TURN_VISITED_MAX * eighths / 8;
-        assert_eq!(
-            allowed(0),
-            [3, 4, 5, 8, 8].map(of_turn),
-            "whoever comes last has what nobody else reservations"
-        );
+        assert_eq!(allowed(0), [3, 4, 5, 8, 8].map(of_turn), "whoever comes last has what nobody else needs");
         assert_eq!(allowed(usize::MAX), [3, 2, 2, 2, 2].map(of_turn));
         assert_eq!(allowed(of_turn(1)), [3, 3, 3, 5, 4].map(of_turn));
     }

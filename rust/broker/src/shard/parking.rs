@@ -137,7 +137,7 @@ impl Wait {
     #[must_use]
     pub fn describe(&self) -> &'static str {
         match self.reason {
-            Some(Reason::Room(Pause::SlowConsumer, _)) => "a consumer_state's outbox is full",
+            Some(Reason::Room(Pause::SlowConsumer, _)) => "a receiver's outbox is full",
             Some(Reason::Room(Pause::Memory, _)) => "memory_limit is near",
             Some(Reason::Room(Pause::Kept, _)) => "memory_limit is near, and the message would be kept",
             Some(Reason::Room(Pause::Arriving, _)) => "unfinished frames take a quarter of memory_limit",

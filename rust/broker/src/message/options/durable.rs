@@ -35,8 +35,7 @@ pub fn durable_of(frame: &Frame<'_>, id: Option<&[u8]>) -> Result<Option<Durable
         return Ok(None);
     }
     let id = id.filter(|id| !id.is_empty()).ok_or_else(|| {
-        let text =
-            "'durable:true' (or 'persistent:true') reservations an 'id' header: the name to come back to";
+        let text = "'durable:true' (or 'persistent:true') needs an 'id' header: the name to come back to";
         ProtocolError::new(Code::IdMissing, text)
     })?;
     Ok(Some(Durable { name: id.into(), shared: true }))
