@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support import frames
+from tests.support.acks import nack
 from tests.support.clients import StartBroker
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
-from tests.support.queues import nack
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
 

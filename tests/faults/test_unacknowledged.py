@@ -9,8 +9,8 @@ import pytest
 
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
+from tests.support.diagnostics import answer
 from tests.support.parser import Frame
-from tests.wire.diag.test_diag import answer
 
 COUNT = 40
 BODY = "." * 8000

@@ -145,6 +145,12 @@ class BrokerProcess:
         self._join()
         return status
 
+    def log_of_ordered_end(self) -> str:
+        """Asks for an ordered end, which must come with status 0; returns the whole log."""
+        self.terminate()
+        assert self.wait() == 0
+        return self.log_text()
+
     def kill(self) -> None:
         """SIGKILL, and reap."""
         process = self._running()

@@ -1,19 +1,25 @@
-"""Work queues and acknowledgements in dialogues: each version's forms, what a queue still holds, clients that die."""
+"""Queues in dialogues: filling them, consuming from them, and reading what they still hold."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tests.support import frames
+from tests.support.clients import Clients
 from tests.support.parser import Frame
 from tests.support.wire import Wire
 
-CLIENT_MODES = [(version, mode) for version in frames.VERSIONS for mode in ("client", "client-individual")]
-"""Each version with each mode that wants an ACK; 1.0 has the second as its clients expect."""
-
 _counter = itertools.count()
+
+
+def numbered(count: int) -> list[str]:
+    """The bodies "0", "1", … of `count` messages."""
+    return [str(number) for number in range(count)]
+
+
+NUMBERS = numbered(40)
 
 
 def fresh(name: str) -> str:
@@ -21,27 +27,8 @@ def fresh(name: str) -> str:
     return f"{name}-{next(_counter)}"
 
 
-def names(wire: Wire, message: Frame) -> list[frames.Header]:
-    """The headers by which `wire`'s version acknowledges `message`."""
-    if wire.version == "1.2":
-        return [("id", message["ack"])]
-    if wire.version == "1.1":
-        return [("subscription", message["subscription"]), ("message-id", message["message-id"])]
-    return [("message-id", message["message-id"])]
-
-
-def ack(wire: Wire, message: Frame, **headers: frames.HeaderValue) -> bytes:
-    """ACK of `message` in the version of `wire`."""
-    return frames.ack(*names(wire, message), **headers)
-
-
-def nack(wire: Wire, message: Frame, **headers: frames.HeaderValue) -> bytes:
-    """NACK of `message` in the version of `wire`."""
-    return frames.nack(*names(wire, message), **headers)
-
-
 def until_receipt(wire: Wire, receipt: str) -> list[Frame]:
-    """Waits for this RECEIPT; the MESSAGEs that came before it."""
+    """Waits for this RECEIPT; returns the MESSAGEs that came before it."""
     found = []
     while (frame := wire.recv_frame()).command == "MESSAGE":
         found.append(frame)
@@ -49,24 +36,8 @@ def until_receipt(wire: Wire, receipt: str) -> list[Frame]:
     return found
 
 
-def ack_and_wait(wire: Wire, *messages: Frame) -> list[Frame]:
-    """Sends an ACK for each and waits for the last one's RECEIPT; the MESSAGEs that came before it."""
-    receipt = fresh("acked")
-    *others, last = messages
-    wire.send(*(ack(wire, message) for message in others), ack(wire, last, receipt=receipt))
-    return until_receipt(wire, receipt)
-
-
-def nack_and_wait(wire: Wire, *messages: Frame) -> list[Frame]:
-    """Sends a NACK for each and waits for the last one's RECEIPT; the MESSAGEs that came before it."""
-    receipt = fresh("nacked")
-    *others, last = messages
-    wire.send(*(nack(wire, message) for message in others), nack(wire, last, receipt=receipt))
-    return until_receipt(wire, receipt)
-
-
 def unsubscribe_and_wait(wire: Wire, id: str) -> list[Frame]:
-    """UNSUBSCRIBE and wait for its RECEIPT; the MESSAGEs that came before it."""
+    """Sends UNSUBSCRIBE and waits for its RECEIPT; returns the MESSAGEs that came before it."""
     receipt = fresh("unsubscribed")
     wire.send(frames.unsubscribe(id, receipt=receipt))
     return until_receipt(wire, receipt)
@@ -80,12 +51,12 @@ def fill(wire: Wire, destination: str, *bodies: str) -> None:
 
 
 def take(wire: Wire, *bodies: str, **headers: str | None) -> list[Frame]:
-    """The next frames, which must be MESSAGEs with these bodies in this order."""
+    """Reads the next frames, which must be MESSAGEs with these bodies in this order."""
     return [wire.expect_message(body, **headers) for body in bodies]
 
 
 def left_in(wire: Wire, queue: str) -> list[Frame]:
-    """Consumes all that waits in `queue`, in order. Whoever else consumed from it must be gone.
+    """Consumes all that waits in `queue`, in order. The queue must have no other consumer.
 
     A message sent last marks the end, for a queue is FIFO; one that waits for its redelivery delay is not found.
     """
@@ -103,53 +74,18 @@ def bodies(messages: Sequence[Frame]) -> list[str]:
     return [message.text for message in messages]
 
 
-class Witness:
-    """Tells when the broker has noticed that a client is gone.
-
-    `doomed` holds a message of each of some queues, from all of which `watcher` consumes too: when `doomed` is lost,
-    the messages come to `watcher`. A queue lives on one of the broker's shards, and each shard hears of the loss by
-    itself: so many queues make sure (but for one chance in a million with four shards) that all have heard.
-    Both clients must have nothing else to read while this is set up.
-    """
-
-    QUEUES = 48
-
-    def __init__(self, doomed: Wire, watcher: Wire) -> None:
-        self._id = fresh("witness")
-        queues = f"/queue/{self._id}"
-        doomed.subscribe(f"{queues}/*", self._id, ack="client")
-        watcher.send(*(frames.send(f"{queues}/{number}", "witness") for number in range(self.QUEUES)))
-        for _ in range(self.QUEUES):
-            doomed.expect_message("witness", subscription=self._id)
-        watcher.subscribe(f"{queues}/*", self._id)
-        self._watcher = watcher
-
-    def wait(self) -> None:
-        """Returns when the broker has taken back what the client held."""
-        for _ in range(self.QUEUES):
-            self._watcher.expect_message("witness", subscription=self._id, redelivered="true")
-
-
-def _break_protocol(wire: Wire) -> None:
-    wire.send(b"NOISE\n\n\0")
-
-
-def _disconnect(wire: Wire) -> None:
-    wire.send(frames.disconnect())
-
-
-LOSSES: dict[str, Callable[[Wire], None]] = {
-    "reset": Wire.reset,
-    "close": Wire.close,
-    "half-close": Wire.half_close,
-    "disconnect": _disconnect,
-    "error": _break_protocol,
-}
-"""The ways in which a connection ends by the client's doing."""
+def consumer(
+    clients: Clients, queue: str, topic: str, version: str = "1.2", mode: str = "client-individual", **headers: str
+) -> Wire:
+    """A client that consumes from the queue and subscribes to the topic, as `shares` needs."""
+    wire = clients(version)
+    wire.subscribe(topic, "end")
+    wire.subscribe(queue, "jobs", ack=mode, **headers)
+    return wire
 
 
 def shares(publisher: Wire, consumers: Sequence[Wire], topic: str, count: int = 0) -> list[list[Frame]]:
-    """What each consumer was given up to now, `count` messages or more in all.
+    """The messages each consumer got up to now, `count` or more in all.
 
     Each must be subscribed to `topic`, which nobody else uses: a message of the publisher there ends each round.
     A queue's delivery is under way when its sender has the RECEIPT; the topic's message, by another way, may pass it.

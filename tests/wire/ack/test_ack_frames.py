@@ -5,26 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, VERSION_COMMAND, ack, ack_headers, deliver, nack
 from tests.support.clients import Clients
 from tests.support.frames import ESCAPING, VERSIONS
-from tests.support.parser import Frame
-from tests.support.queues import CLIENT_MODES, ack, nack, names, until_receipt
-from tests.support.wire import Wire
-
-VERSION_COMMAND = [*((version, "ACK") for version in VERSIONS), *((version, "NACK") for version in ESCAPING)]
-
-
-def delivered(wire: Wire, topic: str, mode: str, id: str = "s", count: int = 1) -> list[Frame]:
-    """Subscribes and sends; the MESSAGEs."""
-    wire.subscribe(topic, id, ack=mode)
-    wire.send(*(frames.send(topic, "x") for _ in range(count)))
-    return [wire.expect_message("x") for _ in range(count)]
+from tests.support.queues import until_receipt
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 def test_an_issued_id_can_be_acknowledged(client: Clients, topic: str, version: str, mode: str) -> None:
     wire = client(version)
-    for number, message in enumerate(delivered(wire, topic, mode, count=5)):
+    for number, message in enumerate(deliver(wire, topic, 5, ack=mode)):
         wire.send(ack(wire, message, receipt=str(number)))
         wire.expect_receipt(str(number))
     wire.barrier()
@@ -34,7 +24,7 @@ def test_an_issued_id_can_be_acknowledged(client: Clients, topic: str, version: 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 def test_an_issued_id_can_be_refused(client: Clients, topic: str, version: str, mode: str) -> None:
     wire = client(version)
-    (message,) = delivered(wire, topic, mode)
+    (message,) = deliver(wire, topic, 1, ack=mode)
     wire.send(nack(wire, message, receipt="r"))
     until_receipt(wire, "r")
 
@@ -56,7 +46,7 @@ def test_1_2_messages_carry_an_ack_id_of_their_own(client: Clients, topic: str, 
     ("version", "mode"), [("1.2", "auto"), ("1.1", "auto"), ("1.1", "client"), ("1.0", "auto"), ("1.0", "client")]
 )
 def test_no_ack_header_in_auto_mode_or_before_1_2(client: Clients, topic: str, version: str, mode: str) -> None:
-    (message,) = delivered(client(version), topic, mode)
+    (message,) = deliver(client(version), topic, 1, ack=mode)
     assert "ack" not in message
 
 
@@ -73,7 +63,7 @@ def test_client_and_auto_subscriptions_side_by_side(client: Clients, topic: str)
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 def test_1_2_requires_the_id(client: Clients, topic: str, command: str) -> None:
     wire = client("1.2")
-    (message,) = delivered(wire, topic, "client")
+    (message,) = deliver(wire, topic, 1)
     headers = [("message-id", message["message-id"]), ("subscription", "s"), ("receipt", "r")]
     wire.send(frames.frame(command, *headers))
     wire.expect_error("E-ID-MISSING", receipt_id="r")
@@ -83,15 +73,15 @@ def test_1_2_requires_the_id(client: Clients, topic: str, command: str) -> None:
 @pytest.mark.parametrize("missing", ["message-id", "subscription"])
 def test_1_1_requires_message_id_and_subscription(client: Clients, topic: str, command: str, missing: str) -> None:
     wire = client("1.1")
-    (message,) = delivered(wire, topic, "client")
-    headers = [(name, value) for name, value in names(wire, message) if name != missing]
+    (message,) = deliver(wire, topic, 1)
+    headers = [(name, value) for name, value in ack_headers(wire, message) if name != missing]
     wire.send(frames.frame(command, *headers, ("receipt", "r")))
     wire.expect_error("E-ID-MISSING", receipt_id="r")
 
 
 def test_1_0_requires_the_message_id(client: Clients, topic: str) -> None:
     wire = client("1.0")
-    delivered(wire, topic, "client")
+    deliver(wire, topic, 1)
     wire.send(frames.ack(receipt="r"))
     wire.expect_error("E-ID-MISSING", receipt_id="r")
 
@@ -107,7 +97,7 @@ def test_1_0_acknowledges_without_subscription_ids(client: Clients, topic: str) 
 
 def test_1_0_has_no_nack(client: Clients, topic: str) -> None:
     wire = client("1.0")
-    (message,) = delivered(wire, topic, "client")
+    (message,) = deliver(wire, topic, 1)
     wire.send(nack(wire, message))
     wire.expect_error("E-COMMAND")
 
@@ -118,7 +108,7 @@ def test_an_id_that_was_never_issued_is_an_error(
     client: Clients, topic: str, version: str, command: str, id: str
 ) -> None:
     wire = client(version)
-    delivered(wire, topic, "client")
+    deliver(wire, topic, 1)
     headers = [("id", f"x{id}"), ("message-id", f"x{id}"), ("subscription", "s"), ("receipt", "r")]
     wire.send(frames.frame(command, *headers))
     wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
@@ -133,7 +123,7 @@ def test_without_any_delivery_every_id_is_unknown(client: Clients, version: str)
 
 def test_another_connection_s_id_is_unknown(client: Clients, topic: str) -> None:
     owner, thief = client("1.2"), client("1.2")
-    messages = delivered(owner, topic, "client-individual", count=20)
+    messages = deliver(owner, topic, 20, ack="client-individual")
     thief.send(frames.ack(id=messages[-1]["ack"]))
     thief.expect_error("E-ACK-UNKNOWN")
     owner.send(frames.ack(id=messages[-1]["ack"], receipt="r"))
@@ -142,7 +132,7 @@ def test_another_connection_s_id_is_unknown(client: Clients, topic: str) -> None
 
 def test_another_subscription_s_message_is_unknown_in_1_1(client: Clients, topic: str) -> None:
     wire = client("1.1")
-    (message,) = delivered(wire, topic, "client")
+    (message,) = deliver(wire, topic, 1)
     wire.send(frames.ack(message_id=message["message-id"], subscription="other"))
     wire.expect_error("E-ACK-UNKNOWN")
 
@@ -151,7 +141,7 @@ def test_another_subscription_s_message_is_unknown_in_1_1(client: Clients, topic
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
 def test_an_ack_may_be_part_of_a_transaction(client: Clients, topic: str, version: str, mode: str, end: str) -> None:
     wire = client(version)
-    (message,) = delivered(wire, topic, mode)
+    (message,) = deliver(wire, topic, 1, ack=mode)
     wire.send(
         frames.begin("t", receipt="1"),
         ack(wire, message, transaction="t", receipt="2"),
@@ -164,7 +154,7 @@ def test_an_ack_may_be_part_of_a_transaction(client: Clients, topic: str, versio
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 def test_a_hundred_acks_in_one_segment(client: Clients, topic: str, version: str, mode: str) -> None:
     wire = client(version)
-    messages = delivered(wire, topic, mode, count=100)
+    messages = deliver(wire, topic, 100, ack=mode)
     order = messages if mode == "client" else list(reversed(messages))
     wire.send(*(ack(wire, message, receipt=str(at)) for at, message in enumerate(order)))
     for number in range(100):

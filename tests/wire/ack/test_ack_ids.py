@@ -5,24 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, VERSION_COMMAND, ack, ack_and_wait, deliver, nack, settle, unacknowledged
 from tests.support.clients import Clients, StartBroker
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.process import BrokerProcess
-from tests.support.queues import (
-    CLIENT_MODES,
-    ack,
-    ack_and_wait,
-    bodies,
-    left_in,
-    nack,
-    take,
-    unsubscribe_and_wait,
-    until_receipt,
-)
-from tests.wire.ack.test_acks import NUMBERS, held, left_behind, named
-
-VERSION_COMMAND = [*((version, "ACK") for version in VERSIONS), *((version, "NACK") for version in ESCAPING)]
-
+from tests.support.queues import NUMBERS, bodies, left_in, take, unsubscribe_and_wait, until_receipt
 
 # -- ids that name nothing -----------------------------------------------------------------------------------------
 
@@ -31,7 +18,7 @@ VERSION_COMMAND = [*((version, "ACK") for version in VERSIONS), *((version, "NAC
 @pytest.mark.parametrize("id", ["xnever", "0", "-1", "99999999999999999999999", "é"])
 def test_an_id_that_was_never_issued(client: Clients, queue: str, version: str, command: str, id: str) -> None:
     wire, heir = client(version), client()
-    held(wire, queue, 2)
+    deliver(wire, queue, 2)
     id = f"x{id}"
     wire.send(frames.frame(command, ("id", id), ("message-id", id), ("subscription", "s"), ("receipt", "r")))
     wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
@@ -43,7 +30,7 @@ def test_an_id_that_was_never_issued(client: Clients, queue: str, version: str, 
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
 def test_an_id_acknowledged_before(client: Clients, topic: str, version: str, mode: str, kind: str) -> None:
     wire = client(version)
-    messages = held(wire, topic.replace("/topic/", kind), 3, ack=mode)
+    messages = deliver(wire, topic.replace("/topic/", kind), 3, ack=mode)
     assert ack_and_wait(wire, messages[1]) == []
     wire.send(ack(wire, messages[1], receipt="r"))
     wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
@@ -53,7 +40,7 @@ def test_an_id_acknowledged_before(client: Clients, topic: str, version: str, mo
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
 def test_an_id_covered_by_a_later_one(client: Clients, topic: str, version: str, kind: str) -> None:
     wire = client(version)
-    messages = held(wire, topic.replace("/topic/", kind), 3)
+    messages = deliver(wire, topic.replace("/topic/", kind), 3)
     assert ack_and_wait(wire, messages[2]) == []
     wire.send(ack(wire, messages[0], receipt="r"))
     wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
@@ -68,8 +55,8 @@ def test_an_id_settled_the_other_way(
     """The redelivery waits long enough for the old id to name nothing, in 1.1 too."""
     broker = shared_broker(redelivery_delay="1h")
     wire = client(version, to=broker)
-    messages = held(wire, queue, 2, ack=mode)
-    wire.send(named(first, wire, messages[0], receipt="first"), named(second, wire, messages[0], receipt="second"))
+    messages = deliver(wire, queue, 2, ack=mode)
+    wire.send(settle(first, wire, messages[0], receipt="first"), settle(second, wire, messages[0], receipt="second"))
     wire.expect_receipt("first")
     wire.expect_error("E-ACK-UNKNOWN", receipt_id="second")
 
@@ -79,9 +66,9 @@ def test_an_id_settled_the_other_way(
 def test_another_connection_s_id(client: Clients, topic: str, version: str, command: str, kind: str) -> None:
     destination = topic.replace("/topic/", kind)
     owner, thief = client(version), client(version)
-    held(thief, destination + "-thief", 1)
-    messages = held(owner, destination, 20)
-    thief.send(named(command, thief, messages[-1], receipt="r"))
+    deliver(thief, destination + "-thief", 1)
+    messages = deliver(owner, destination, 20)
+    thief.send(settle(command, thief, messages[-1], receipt="r"))
     thief.expect_error("E-ACK-UNKNOWN", receipt_id="r")
     assert ack_and_wait(owner, messages[-1]) == []
     owner.barrier()
@@ -91,8 +78,8 @@ def test_another_connection_s_id(client: Clients, topic: str, version: str, comm
 @pytest.mark.parametrize("subscription", ["b", "never"])
 def test_1_1_another_subscription_s_message(client: Clients, queue: str, command: str, subscription: str) -> None:
     wire = client("1.1")
-    (message,) = held(wire, f"{queue}-a", 1, "a")
-    held(wire, f"{queue}-b", 1, "b")
+    (message,) = deliver(wire, f"{queue}-a", 1, "a")
+    deliver(wire, f"{queue}-b", 1, "b")
     pairs = [("subscription", subscription), ("message-id", message["message-id"]), ("receipt", "r")]
     wire.send(frames.frame(command, *pairs))
     wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
@@ -113,14 +100,14 @@ def test_what_was_delivered_in_auto_mode(client: Clients, topic: str, version: s
 def test_an_error_takes_effect_for_nobody_else(client: Clients, queue: str) -> None:
     """The acks before the wrong one count; what its connection still held goes to the next consumer."""
     wire, other, heir = client(), client(), client()
-    kept = held(other, f"{queue}-other", 2)
-    messages = held(wire, queue, 4, ack="client-individual")
+    kept = deliver(other, f"{queue}-other", 2)
+    messages = deliver(wire, queue, 4, ack="client-individual")
     wire.send(ack(wire, messages[1]), frames.ack(id="never"), ack(wire, messages[2]))
     wire.expect_error("E-ACK-UNKNOWN")
     heir.send(frames.subscribe(queue))
     take(heir, "0", "2", "3", redelivered="true")
     assert ack_and_wait(other, kept[1]) == []
-    assert left_behind(other, f"{queue}-other") == []
+    assert unacknowledged(other, f"{queue}-other") == []
 
 
 # -- ids that were taken back --------------------------------------------------------------------------------------
@@ -129,10 +116,10 @@ def test_an_error_takes_effect_for_nobody_else(client: Clients, queue: str) -> N
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
 def test_after_unsubscribe_an_ack_is_a_no_op(client: Clients, queue: str, version: str, command: str) -> None:
     wire = client(version)
-    messages = held(wire, queue, 4)
+    messages = deliver(wire, queue, 4)
     assert unsubscribe_and_wait(wire, "s") == []
     for at in (3, 0):
-        wire.send(named(command, wire, messages[at], receipt="late"))
+        wire.send(settle(command, wire, messages[at], receipt="late"))
         wire.expect_receipt("late")
     assert bodies(left_in(wire, queue)) == NUMBERS[:4]
 
@@ -140,7 +127,7 @@ def test_after_unsubscribe_an_ack_is_a_no_op(client: Clients, queue: str, versio
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_ack_behind_an_unsubscribe_in_one_segment(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
-    messages = held(wire, queue, 3)
+    messages = deliver(wire, queue, 3)
     wire.send(frames.unsubscribe("s", receipt="u"), ack(wire, messages[2], receipt="late"))
     wire.expect_receipt("u")
     wire.expect_receipt("late")
@@ -150,14 +137,14 @@ def test_an_ack_behind_an_unsubscribe_in_one_segment(client: Clients, queue: str
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_late_ack_does_not_touch_the_new_holder(client: Clients, queue: str, version: str) -> None:
     wire, heir = client(version), client(version)
-    messages = held(wire, queue, 3)
+    messages = deliver(wire, queue, 3)
     assert unsubscribe_and_wait(wire, "s") == []
     heir.send(frames.subscribe(queue, "s", ack="client"))
     again = take(heir, *NUMBERS[:3], redelivered="true")
     wire.send(ack(wire, messages[2], receipt="late"))
     wire.expect_receipt("late")
     assert ack_and_wait(heir, again[1]) == []
-    assert left_behind(heir, queue) == ["2"]
+    assert unacknowledged(heir, queue) == ["2"]
 
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
@@ -165,11 +152,11 @@ def test_after_ack_timeout_an_ack_is_a_no_op(
     client: Clients, impatient: BrokerProcess, queue: str, version: str, command: str
 ) -> None:
     wire, heir = client(version, to=impatient), client(to=impatient)
-    messages = held(wire, queue, 2)
+    messages = deliver(wire, queue, 2)
     heir.send(frames.subscribe(queue, "heir"))
     assert {heir.expect_message(redelivered="true").text for _ in range(2)} == {"0", "1"}
     for message in messages:
-        wire.send(named(command, wire, message, receipt="late"))
+        wire.send(settle(command, wire, message, receipt="late"))
         until_receipt(wire, "late")
     wire.barrier(heir)
     heir.barrier(wire)
@@ -179,7 +166,7 @@ def test_after_ack_timeout_the_old_id_is_not_the_new_one_s(
     client: Clients, impatient: BrokerProcess, queue: str
 ) -> None:
     wire = client("1.2", to=impatient)
-    (first,) = held(wire, queue, 1)
+    (first,) = deliver(wire, queue, 1)
     second = wire.expect_message("0", redelivered="true", delivery_count="2")
     assert first["ack"] != second["ack"]
     wire.send(ack(wire, first, receipt="late"))
@@ -189,9 +176,9 @@ def test_after_ack_timeout_the_old_id_is_not_the_new_one_s(
 
 def test_1_1_names_the_message_whichever_delivery(client: Clients, quick: BrokerProcess, queue: str) -> None:
     wire = client("1.1", to=quick)
-    (first,) = held(wire, queue, 1)
+    (first,) = deliver(wire, queue, 1)
     wire.send(nack(wire, first))
     second = wire.expect_message("0", redelivered="true")
     assert first["message-id"] == second["message-id"]
     assert ack_and_wait(wire, first) == []
-    assert left_behind(wire, queue) == []
+    assert unacknowledged(wire, queue) == []

@@ -5,48 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, INDIVIDUAL_MODES, ack, ack_and_wait, deliver, nack, unacknowledged
 from tests.support.clients import Clients, OpenWebSocket
 from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.losses import LOSSES, LossDetector
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
-from tests.support.queues import (
-    CLIENT_MODES,
-    LOSSES,
-    Witness,
-    ack,
-    ack_and_wait,
-    bodies,
-    fill,
-    left_in,
-    nack,
-    take,
-    unsubscribe_and_wait,
-)
-from tests.support.wire import Wire
-
-NUMBERS = [str(number) for number in range(40)]
-
-
-INDIVIDUAL = [(version, mode) for version, mode in CLIENT_MODES if mode == "client-individual"]
-
-
-def held(wire: Wire, destination: str, count: int, id: str = "s", **headers: frames.HeaderValue) -> list[Frame]:
-    """Subscribes and sends: `count` MESSAGEs in flight, with the bodies 0, 1, …"""
-    wire.subscribe(destination, id, **{"ack": "client", **headers})
-    wire.send(*(frames.send(destination, number) for number in NUMBERS[:count]))
-    return take(wire, *NUMBERS[:count], subscription=id)
-
-
-def named(command: str, wire: Wire, message: Frame, **headers: frames.HeaderValue) -> bytes:
-    """ACK or NACK of `message`."""
-    return (ack if command == "ACK" else nack)(wire, message, **headers)
-
-
-def left_behind(wire: Wire, queue: str, id: str = "s") -> list[str]:
-    """Ends the subscription: the bodies of what was not acknowledged, and of what had not been delivered."""
-    assert unsubscribe_and_wait(wire, id) == []
-    return bodies(left_in(wire, queue))
-
+from tests.support.queues import NUMBERS, bodies, fill, left_in, numbered, take, unsubscribe_and_wait
 
 # -- what an ACK covers --------------------------------------------------------------------------------------------
 
@@ -54,10 +19,10 @@ def left_behind(wire: Wire, queue: str, id: str = "s") -> list[str]:
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 def test_what_is_acknowledged_is_gone(client: Clients, queue: str, version: str, mode: str) -> None:
     wire = client(version)
-    messages = held(wire, queue, 5, ack=mode)
+    messages = deliver(wire, queue, 5, ack=mode)
     for message in messages:
         assert ack_and_wait(wire, message) == []
-    assert left_behind(wire, queue) == []
+    assert unacknowledged(wire, queue) == []
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
@@ -66,52 +31,52 @@ def test_what_is_not_acknowledged_goes_to_another_client(
     client: Clients, queue: str, version: str, mode: str, loss: str
 ) -> None:
     wire, heir, watcher = client(version), client(version), client()
-    witness = Witness(wire, watcher)
-    messages = held(wire, queue, 5, ack=mode)
+    detector = LossDetector(wire, watcher)
+    messages = deliver(wire, queue, 5, ack=mode)
     assert ack_and_wait(wire, messages[0], messages[1]) == []
     LOSSES[loss](wire)
-    witness.wait()
+    detector.wait()
     heir.send(frames.subscribe(queue, "heir", ack=mode))
     again = take(heir, *NUMBERS[2:5], redelivered="true")
     assert ack_and_wait(heir, *again) == []
-    assert left_behind(heir, queue, "heir") == []
+    assert unacknowledged(heir, queue, "heir") == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("last", range(5))
 def test_client_covers_all_before_it(client: Clients, queue: str, version: str, last: int) -> None:
     wire = client(version)
-    messages = held(wire, queue, 5)
+    messages = deliver(wire, queue, 5)
     assert ack_and_wait(wire, messages[last]) == []
-    assert left_behind(wire, queue) == NUMBERS[last + 1 : 5]
+    assert unacknowledged(wire, queue) == NUMBERS[last + 1 : 5]
 
 
-@pytest.mark.parametrize(("version", "mode"), INDIVIDUAL)
+@pytest.mark.parametrize(("version", "mode"), INDIVIDUAL_MODES)
 @pytest.mark.parametrize("only", range(5))
 def test_client_individual_covers_nothing_else(client: Clients, queue: str, version: str, mode: str, only: int) -> None:
     wire = client(version)
-    messages = held(wire, queue, 5, ack=mode)
+    messages = deliver(wire, queue, 5, ack=mode)
     assert ack_and_wait(wire, messages[only]) == []
-    assert left_behind(wire, queue) == [number for number in NUMBERS[:5] if number != str(only)]
+    assert unacknowledged(wire, queue) == [number for number in NUMBERS[:5] if number != str(only)]
 
 
-@pytest.mark.parametrize(("version", "mode"), INDIVIDUAL)
+@pytest.mark.parametrize(("version", "mode"), INDIVIDUAL_MODES)
 def test_client_individual_in_any_order(client: Clients, queue: str, version: str, mode: str) -> None:
     wire = client(version)
-    messages = held(wire, queue, 20, ack=mode)
+    messages = deliver(wire, queue, 20, ack=mode)
     order = [messages[(number * 7) % 20] for number in range(20)]
     for message in order[:-1]:
         assert ack_and_wait(wire, message) == []
-    assert left_behind(wire, queue) == bodies(order[-1:])
+    assert unacknowledged(wire, queue) == bodies(order[-1:])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_cumulative_in_several_steps(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
-    messages = held(wire, queue, 20)
+    messages = deliver(wire, queue, 20)
     for last in (0, 3, 4, 11, 17):
         assert ack_and_wait(wire, messages[last]) == []
-    assert left_behind(wire, queue) == ["18", "19"]
+    assert unacknowledged(wire, queue) == ["18", "19"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -126,8 +91,8 @@ def test_client_is_cumulative_within_one_subscription_only(client: Clients, queu
             messages[id].append(wire.expect_message(number, subscription=id))
     assert ack_and_wait(wire, messages["b"][4]) == []
     assert ack_and_wait(wire, messages["a"][1]) == []
-    assert left_behind(wire, f"{queue}-b", "b") == ["5"]
-    assert left_behind(wire, f"{queue}-a", "a") == NUMBERS[2:6]
+    assert unacknowledged(wire, f"{queue}-b", "b") == ["5"]
+    assert unacknowledged(wire, f"{queue}-a", "a") == NUMBERS[2:6]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -141,7 +106,7 @@ def test_two_subscriptions_to_one_queue_are_acknowledged_apart(client: Clients, 
     others = [message for message in messages if message["subscription"] == "b"]
     assert ack_and_wait(wire, mine[-1]) == []
     assert unsubscribe_and_wait(wire, "a") == []
-    assert left_behind(wire, queue, "b") == bodies(others)
+    assert unacknowledged(wire, queue, "b") == bodies(others)
 
 
 def test_1_0_subscriptions_without_ids_are_acknowledged_apart(client: Clients, queue: str) -> None:
@@ -162,12 +127,12 @@ def test_1_0_subscriptions_without_ids_are_acknowledged_apart(client: Clients, q
 @pytest.mark.parametrize("version", VERSIONS)
 def test_client_and_client_individual_side_by_side(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
-    cumulative = held(wire, f"{queue}-a", 5, "a")
-    single = held(wire, f"{queue}-b", 5, "b", ack="client-individual")
+    cumulative = deliver(wire, f"{queue}-a", 5, "a")
+    single = deliver(wire, f"{queue}-b", 5, "b", ack="client-individual")
     assert ack_and_wait(wire, single[0]) == []
     assert ack_and_wait(wire, cumulative[2]) == []
-    assert left_behind(wire, f"{queue}-b", "b") == NUMBERS[1:5]
-    assert left_behind(wire, f"{queue}-a", "a") == NUMBERS[3:5]
+    assert unacknowledged(wire, f"{queue}-b", "b") == NUMBERS[1:5]
+    assert unacknowledged(wire, f"{queue}-a", "a") == NUMBERS[3:5]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -202,7 +167,7 @@ def test_a_cumulative_ack_frees_all_it_covers(client: Clients, queue: str, versi
 @pytest.mark.parametrize("version", VERSIONS)
 def test_one_ack_for_a_thousand(client: Clients, queue: str, version: str) -> None:
     wire, publisher = client(version), client()
-    numbers = [str(number) for number in range(2001)]
+    numbers = numbered(2001)
     wire.subscribe(queue, ack="client")
     fill(publisher, queue, *numbers)
     messages = take(wire, *numbers[:1000])
@@ -216,15 +181,15 @@ def test_one_ack_for_a_thousand(client: Clients, queue: str, version: str) -> No
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 def test_acks_over_websocket(client: Clients, ws: OpenWebSocket, queue: str, version: str, mode: str) -> None:
     wire = ws(version)
-    messages = held(wire, queue, 5, ack=mode)
+    messages = deliver(wire, queue, 5, ack=mode)
     assert ack_and_wait(wire, messages[1]) == []
     expected = ["2", "3", "4"] if mode == "client" else ["0", "2", "3", "4"]
-    assert left_behind(wire, queue) == expected
+    assert unacknowledged(wire, queue) == expected
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 def test_the_ack_header_of_the_message(client: Clients, queue: str, version: str, mode: str) -> None:
-    messages = held(client(version), queue, 10, ack=mode)
+    messages = deliver(client(version), queue, 10, ack=mode)
     if version == "1.2":
         assert len({message["ack"] for message in messages}) == 10
     else:
@@ -252,17 +217,17 @@ def test_an_ack_before_the_end_of_the_connection_counts(
     client: Clients, queue: str, version: str, mode: str, ending: str
 ) -> None:
     wire, watcher = client(version), client()
-    witness = Witness(wire, watcher)
-    messages = held(wire, queue, 5, ack=mode)
+    detector = LossDetector(wire, watcher)
+    messages = deliver(wire, queue, 5, ack=mode)
     wire.send(*(ack(wire, message) for message in messages[:3]))
     LOSSES[ending](wire)
-    witness.wait()
+    detector.wait()
     assert bodies(left_in(client(), queue)) == ["3", "4"]
 
 
 def test_the_receipt_of_disconnect_covers_the_acks(client: Clients, queue: str) -> None:
     wire = client()
-    messages = held(wire, queue, 3)
+    messages = deliver(wire, queue, 3)
     wire.send(ack(wire, messages[-1]))
     wire.disconnect()
     assert left_in(client(), queue) == []
@@ -270,7 +235,7 @@ def test_the_receipt_of_disconnect_covers_the_acks(client: Clients, queue: str) 
 
 def test_an_ack_and_an_unsubscribe_in_one_segment(client: Clients, queue: str) -> None:
     wire = client()
-    messages = held(wire, queue, 5)
+    messages = deliver(wire, queue, 5)
     wire.send(ack(wire, messages[2]), frames.unsubscribe("s", receipt="u"))
     wire.expect_receipt("u")
     assert bodies(left_in(wire, queue)) == ["3", "4"]
@@ -285,12 +250,12 @@ def test_nack_covers_all_before_it_in_client_mode(
     client: Clients, quick: BrokerProcess, queue: str, version: str, last: int
 ) -> None:
     wire = client(version, to=quick)
-    messages = held(wire, queue, 4)
+    messages = deliver(wire, queue, 4)
     wire.send(nack(wire, messages[last]))
     again = take(wire, *NUMBERS[: last + 1], redelivered="true", delivery_count="2")
     wire.barrier()
     assert ack_and_wait(wire, again[-1]) == []
-    assert left_behind(wire, queue) == []
+    assert unacknowledged(wire, queue) == []
 
 
 @pytest.mark.parametrize("version", ESCAPING)
@@ -299,13 +264,13 @@ def test_nack_covers_nothing_else_in_client_individual(
     client: Clients, quick: BrokerProcess, queue: str, version: str, only: int
 ) -> None:
     wire = client(version, to=quick)
-    messages = held(wire, queue, 4, ack="client-individual")
+    messages = deliver(wire, queue, 4, ack="client-individual")
     wire.send(nack(wire, messages[only]))
     wire.expect_message(str(only), redelivered="true", delivery_count="2")
     wire.barrier()
     others = [message for message in messages if message.text != str(only)]
     assert ack_and_wait(wire, *others) == []
-    assert left_behind(wire, queue) == [str(only)]
+    assert unacknowledged(wire, queue) == [str(only)]
 
 
 @pytest.mark.parametrize("version", ESCAPING)
@@ -314,11 +279,11 @@ def test_a_redelivery_comes_last_in_the_cumulative_order(
 ) -> None:
     """Cumulative is in the order of deliveries, not of the queue."""
     wire = client(version, to=quick)
-    messages = held(wire, queue, 4)
+    messages = deliver(wire, queue, 4)
     wire.send(nack(wire, messages[1]))
     take(wire, "0", "1", redelivered="true")
     assert ack_and_wait(wire, messages[3]) == []
-    assert left_behind(wire, queue) == ["0", "1"]
+    assert unacknowledged(wire, queue) == ["0", "1"]
 
 
 @pytest.mark.parametrize("version", ESCAPING)
@@ -326,22 +291,22 @@ def test_nack_is_cumulative_within_one_subscription_only(
     client: Clients, quick: BrokerProcess, queue: str, version: str
 ) -> None:
     wire = client(version, to=quick)
-    mine, others = held(wire, f"{queue}-a", 3, "a"), held(wire, f"{queue}-b", 3, "b")
+    mine, others = deliver(wire, f"{queue}-a", 3, "a"), deliver(wire, f"{queue}-b", 3, "b")
     wire.send(nack(wire, mine[2]))
     take(wire, "0", "1", "2", subscription="a", redelivered="true")
     wire.barrier()
     assert ack_and_wait(wire, others[2]) == []
-    assert left_behind(wire, f"{queue}-b", "b") == []
+    assert unacknowledged(wire, f"{queue}-b", "b") == []
 
 
 @pytest.mark.parametrize("version", ESCAPING)
 def test_acks_and_nacks_mixed(client: Clients, quick: BrokerProcess, queue: str, version: str) -> None:
     wire = client(version, to=quick)
-    messages = held(wire, queue, 10, ack="client-individual")
+    messages = deliver(wire, queue, 10, ack="client-individual")
     wire.send(*((ack if at % 2 else nack)(wire, message) for at, message in enumerate(messages)))
     again = take(wire, "0", "2", "4", "6", "8", redelivered="true")
     assert ack_and_wait(wire, *again) == []
-    assert left_behind(wire, queue) == []
+    assert unacknowledged(wire, queue) == []
 
 
 @pytest.mark.parametrize("version", ESCAPING)
@@ -357,7 +322,7 @@ def test_nack_frees_its_place(client: Clients, queue: str, version: str) -> None
 
 def test_1_0_has_no_nack_on_queues_either(client: Clients, queue: str) -> None:
     wire = client("1.0")
-    (message,) = held(wire, queue, 1)
+    (message,) = deliver(wire, queue, 1)
     wire.send(nack(wire, message))
     wire.expect_error("E-COMMAND")
     heir = client()

@@ -7,25 +7,16 @@ import time
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, ack, ack_and_wait, nack, nack_and_wait
 from tests.support.clients import Clients, StartBroker
 from tests.support.frames import ESCAPING
+from tests.support.losses import LOSSES, LossDetector
 from tests.support.process import BrokerProcess
-from tests.support.queues import (
-    CLIENT_MODES,
-    LOSSES,
-    Witness,
-    ack,
-    ack_and_wait,
-    bodies,
-    dead_letters,
-    fill,
-    left_in,
-    nack,
-    nack_and_wait,
-    take,
-    unsubscribe_and_wait,
-)
-from tests.wire.ack.test_redelivery import NUMBERS, buried, let_delay_pass, one, refuse
+from tests.support.queues import bodies, dead_letters, fill, left_in, numbered, take, unsubscribe_and_wait
+from tests.support.redelivery import deliver_one, expect_dead_letters, nack_repeatedly, wait_out_redelivery_delay
+
+NUMBERS = numbered(20)
+
 
 # -- ack_timeout ---------------------------------------------------------------------------------------------------
 
@@ -36,7 +27,7 @@ def test_what_is_not_acknowledged_in_time_goes_to_another_consumer(
 ) -> None:
     broker = shared_broker(redelivery_delay=2, ack_timeout=50, max_deliveries=1000)
     wire, heir = client(version, to=broker), client(to=broker)
-    one(wire, queue, ack="client")
+    deliver_one(wire, queue, ack="client")
     heir.send(frames.subscribe(queue, "heir"))
     heir.expect_message("x", redelivered="true")
     heir.barrier(wire)
@@ -51,7 +42,7 @@ def test_what_is_never_acknowledged_ends_as_a_dead_letter(
     destination = topic.replace("/topic/", kind)
     wire, grave = client(to=broker), client(to=broker)
     grave.subscribe(dead_letters(destination))
-    one(wire, destination, ack=mode)
+    deliver_one(wire, destination, ack=mode)
     wire.expect_message("x", redelivered="true", delivery_count="2")
     wire.expect_message("x", redelivered="true", delivery_count="3")
     grave.expect_message("x", dead_letter_reason="max-deliveries", delivery_count="3")
@@ -68,7 +59,7 @@ def test_what_is_acknowledged_in_time_stays_away(
     wire.send(*(frames.send(queue, number) for number in NUMBERS))
     held = take(wire, *NUMBERS)
     assert ack_and_wait(wire, *(held[-1:] if mode == "client" else held)) == []
-    one(clock, f"{queue}-2")
+    deliver_one(clock, f"{queue}-2")
     clock.expect_message("x", redelivered="true")
     wire.barrier(clock)
 
@@ -76,8 +67,8 @@ def test_what_is_acknowledged_in_time_stays_away(
 def test_auto_deliveries_have_no_timeout(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     broker = shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
     wire, clock = client(to=broker), client(to=broker)
-    one(wire, queue, ack="auto")
-    one(clock, f"{queue}-2")
+    deliver_one(wire, queue, ack="auto")
+    deliver_one(clock, f"{queue}-2")
     clock.expect_message("x", redelivered="true")
     wire.barrier(clock)
 
@@ -86,7 +77,7 @@ def test_a_timeout_and_a_nack_both_count(client: Clients, shared_broker: StartBr
     broker = shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
     wire, grave = client(to=broker), client(to=broker)
     grave.subscribe(dead_letters(queue))
-    wire.send(nack(wire, one(wire, queue)))
+    wire.send(nack(wire, deliver_one(wire, queue)))
     wire.expect_message("x", delivery_count="2")
     wire.expect_message("x", delivery_count="3")
     grave.expect_message("x", dead_letter_reason="max-deliveries", delivery_count="3")
@@ -105,8 +96,8 @@ def test_after_max_deliveries_it_is_a_dead_letter(
     wire.subscribe(destination, "s", ack="client")
     pairs = [("content-type", "text/x"), ("b", "1"), ("a", "2"), ("b", "3")]
     publisher.send(frames.send(destination, "x", *pairs))
-    refuse(wire, wire.expect_message("x"), 3)
-    (dead,) = buried(client(version, to=strict), destination, "x")
+    nack_repeatedly(wire, wire.expect_message("x"), 3)
+    (dead,) = expect_dead_letters(client(version, to=strict), destination, "x")
     assert (dead.text, dead["destination"]) == ("x", dead_letters(destination))
     assert dead["dead-letter-reason"] == "max-deliveries"
     assert dead["original-destination"] == destination
@@ -121,8 +112,8 @@ def test_after_max_deliveries_it_is_a_dead_letter(
 
 def test_ten_deliveries_by_default(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     wire = client(to=shared_broker(redelivery_delay=0))
-    refuse(wire, one(wire, queue), 10)
-    (dead,) = buried(wire, queue, "x")
+    nack_repeatedly(wire, deliver_one(wire, queue), 10)
+    (dead,) = expect_dead_letters(wire, queue, "x")
     assert dead["delivery-count"] == "10"
 
 
@@ -133,7 +124,7 @@ def test_dead_letters_keep_their_order(client: Clients, strict: BrokerProcess, q
     held = take(wire, *NUMBERS)
     assert nack_and_wait(wire, held[9]) == []
     assert nack_and_wait(wire, held[19]) == []
-    buried(client(to=strict), queue, *NUMBERS)
+    expect_dead_letters(client(to=strict), queue, *NUMBERS)
 
 
 def test_a_waiting_consumer_of_dead_letters_gets_them_at_once(
@@ -141,7 +132,7 @@ def test_a_waiting_consumer_of_dead_letters_gets_them_at_once(
 ) -> None:
     wire, grave = client(to=strict), client("1.0", to=strict)
     grave.subscribe("/queue/dlq/*", "all", ack="client")
-    refuse(wire, one(wire, queue), 3)
+    nack_repeatedly(wire, deliver_one(wire, queue), 3)
     while (dead := grave.expect_message())["original-destination"] != queue:
         pass
     assert dead["dead-letter-reason"] == "max-deliveries"
@@ -176,8 +167,8 @@ def test_a_subscription_may_ask_for_fewer_deliveries(
 ) -> None:
     destination = topic.replace("/topic/", kind)
     wire = client(to=strict)
-    refuse(wire, one(wire, destination, max_deliveries=asked), granted)
-    (dead,) = buried(client(to=strict), destination, "x")
+    nack_repeatedly(wire, deliver_one(wire, destination, max_deliveries=asked), granted)
+    (dead,) = expect_dead_letters(client(to=strict), destination, "x")
     assert (dead["dead-letter-reason"], dead["delivery-count"]) == ("max-deliveries", str(granted))
 
 
@@ -190,8 +181,8 @@ def test_a_message_may_ask_for_fewer_deliveries(
     wire, publisher = client(to=strict), client(to=strict)
     wire.subscribe(destination, "s", ack="client")
     publisher.send(frames.send(destination, "x", max_exceptions=asked))
-    refuse(wire, wire.expect_message("x", max_exceptions=str(asked)), granted)
-    (dead,) = buried(client(to=strict), destination, "x")
+    nack_repeatedly(wire, wire.expect_message("x", max_exceptions=str(asked)), granted)
+    (dead,) = expect_dead_letters(client(to=strict), destination, "x")
     reason = "max-exceptions" if asked < 3 else "max-deliveries"
     assert (dead["dead-letter-reason"], dead["delivery-count"]) == (reason, str(granted))
 
@@ -219,12 +210,12 @@ def test_a_bad_max_exceptions_in_send(client: Clients, queue: str, value: str) -
 
 def test_nothing_is_dead_lettered_twice(client: Clients, strict: BrokerProcess, queue: str) -> None:
     wire, other = client(to=strict), client(to=strict)
-    refuse(wire, one(wire, queue), 3)
+    nack_repeatedly(wire, deliver_one(wire, queue), 3)
     assert unsubscribe_and_wait(wire, "s") == []
     wire.send(frames.subscribe(dead_letters(queue), "grave", ack="client", max_deliveries=1))
     dead = wire.expect_message("x", subscription="grave")
     assert nack_and_wait(wire, dead) == []
-    let_delay_pass(other)
+    wait_out_redelivery_delay(other)
     wire.barrier(other)
     for again in (dead_letters(dead_letters(queue)), "/queue/dlq/" + dead_letters(queue)[1:], queue):
         assert left_in(other, again) == []
@@ -232,19 +223,19 @@ def test_nothing_is_dead_lettered_twice(client: Clients, strict: BrokerProcess, 
 
 def test_a_message_sent_to_a_dead_letter_queue_is_no_better(client: Clients, strict: BrokerProcess, queue: str) -> None:
     wire = client(to=strict)
-    refuse(wire, one(wire, dead_letters(queue)), 3)
+    nack_repeatedly(wire, deliver_one(wire, dead_letters(queue)), 3)
     wire.barrier()
     assert left_in(client(to=strict), dead_letters(dead_letters(queue))) == []
 
 
 def test_a_dead_letter_is_held_like_any_message(client: Clients, strict: BrokerProcess, queue: str) -> None:
     wire, grave = client(to=strict), client(to=strict)
-    refuse(wire, one(wire, queue), 3)
+    nack_repeatedly(wire, deliver_one(wire, queue), 3)
     for _ in range(5):
         grave.send(frames.subscribe(dead_letters(queue), "grave", ack="client"))
         grave.expect_message("x", original_destination=queue, dead_letter_reason="max-deliveries")
         assert unsubscribe_and_wait(grave, "grave") == []
-    buried(grave, queue, "x")
+    expect_dead_letters(grave, queue, "x")
 
 
 def test_a_dead_letter_without_anybody_is_kept_for_topics_too(
@@ -258,7 +249,7 @@ def test_a_dead_letter_without_anybody_is_kept_for_topics_too(
     wire.disconnect()
     other.expect_message("0")
     other.barrier()
-    buried(client(to=strict), topic, "0")
+    expect_dead_letters(client(to=strict), topic, "0")
 
 
 @pytest.mark.parametrize("loss", ["unsubscribe", "reset", "disconnect"])
@@ -267,18 +258,18 @@ def test_a_lost_consumer_is_no_failure(client: Clients, strict: BrokerProcess, q
     publisher.send_and_wait(queue, "x")
     for count in range(1, 7):
         wire = client(to=strict)
-        witness = Witness(wire, watcher) if loss != "unsubscribe" else None
+        detector = LossDetector(wire, watcher) if loss != "unsubscribe" else None
         wire.send(frames.subscribe(queue, "s", ack="client"))
         wire.expect_message("x", delivery_count=None if count == 1 else str(count))
-        if witness is None:
+        if detector is None:
             assert unsubscribe_and_wait(wire, "s") == []
         else:
             LOSSES[loss](wire)
-            witness.wait()
+            detector.wait()
     wire = client(to=strict)
     wire.send(frames.subscribe(queue, "s", ack="client"))
-    refuse(wire, wire.expect_message("x", delivery_count="7"), 3)
-    buried(publisher, queue, "x")
+    nack_repeatedly(wire, wire.expect_message("x", delivery_count="7"), 3)
+    expect_dead_letters(publisher, queue, "x")
 
 
 # -- expiry --------------------------------------------------------------------------------------------------------
@@ -358,4 +349,4 @@ def test_an_expired_dead_letter_does_not_expire_again(client: Clients, strict: B
         wire.send(nack(wire, dead))
         wire.expect_message("x", dead_letter_reason="expired", redelivered="true")
         assert unsubscribe_and_wait(wire, "s") == []
-    buried(wire, queue, "x")
+    expect_dead_letters(wire, queue, "x")

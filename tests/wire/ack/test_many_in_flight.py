@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack_and_wait
 from tests.support.clients import Clients, StartBroker
 from tests.support.diagnostics import shards_sum
 from tests.support.parser import Frame
-from tests.support.queues import ack_and_wait
 
 IN_FLIGHT = 20_000
 AT_ONCE = 1000

@@ -5,75 +5,22 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, ack, ack_and_wait, nack, nack_and_wait
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import ESCAPING, VERSIONS
-from tests.support.parser import Frame
+from tests.support.losses import LOSSES, LossDetector
 from tests.support.process import BrokerProcess
-from tests.support.queues import (
-    CLIENT_MODES,
-    LOSSES,
-    Witness,
-    ack,
-    ack_and_wait,
-    bodies,
-    dead_letters,
-    fill,
-    fresh,
-    left_in,
-    nack,
-    nack_and_wait,
-    shares,
-    take,
-    unsubscribe_and_wait,
-)
-from tests.support.wire import Wire
+from tests.support.queues import bodies, dead_letters, fill, left_in, numbered, shares, take, unsubscribe_and_wait
+from tests.support.redelivery import deliver_one, expect_dead_letters, nack_repeatedly, wait_out_redelivery_delay
 
-NUMBERS = [str(number) for number in range(20)]
+NUMBERS = numbered(20)
 
 
 NACKED = [(version, mode) for version, mode in CLIENT_MODES if version != "1.0"]
 
 
 LONG_MS = 10_000
-"""A delay that no test waits for: what comes, comes without it."""
-
-
-def one(wire: Wire, destination: str, id: str = "s", **headers: frames.HeaderValue) -> Frame:
-    """Subscribes and sends one message: it is in flight."""
-    wire.subscribe(destination, id, **{"ack": "client-individual", **headers})
-    wire.send(frames.send(destination, "x"))
-    return wire.expect_message("x", subscription=id, redelivered=None, delivery_count=None)
-
-
-def refuse(wire: Wire, message: Frame, times: int) -> None:
-    """NACKs the message and what comes of it, `times` in all; each but the last brings it again."""
-    first = int(message.header("delivery-count") or 1)
-    for count in range(first + 1, first + times):
-        wire.send(nack(wire, message))
-        message = wire.expect_message(message.body, redelivered="true", delivery_count=str(count))
-    assert nack_and_wait(wire, message) == []
-
-
-def buried(wire: Wire, destination: str, *texts: str) -> list[Frame]:
-    """The dead letters of a destination, which must be these. They may be on their way yet."""
-    wire.send(frames.subscribe(dead_letters(destination), "buried"))
-    found = take(wire, *texts, subscription="buried")
-    wire.barrier()
-    assert unsubscribe_and_wait(wire, "buried") == []
-    return found
-
-
-def let_delay_pass(wire: Wire) -> None:
-    """Returns when redelivery delays that began before are over: a message of its own went through two, the second
-    twice as long. `wire` must have nothing else to read.
-    """
-    queue = f"/queue/{fresh('delay')}"
-    message = one(wire, queue, "delay", ack="client")
-    for _ in range(2):
-        wire.send(nack(wire, message))
-        message = wire.expect_message("x", subscription="delay")
-    assert ack_and_wait(wire, message) == []
-    assert unsubscribe_and_wait(wire, "delay") == []
+"""A redelivery delay that is not over before a test ends."""
 
 
 # -- the headers ---------------------------------------------------------------------------------------------------
@@ -127,8 +74,8 @@ def test_what_was_never_delivered_is_no_redelivery(client: Clients, queue: str) 
 
 def test_redeliveries_over_websocket(ws: OpenWebSocket, strict: BrokerProcess, queue: str) -> None:
     wire = ws("1.2", to=strict)
-    refuse(wire, one(wire, queue), 3)
-    buried(wire, queue, "x")
+    nack_repeatedly(wire, deliver_one(wire, queue), 3)
+    expect_dead_letters(wire, queue, "x")
 
 
 def test_a_big_message_comes_again_whole(client: Clients, strict: BrokerProcess, queue: str) -> None:
@@ -164,7 +111,7 @@ def test_it_comes_back_to_its_old_place(client: Clients, strict: BrokerProcess, 
     fill(other, queue, *NUMBERS[:5])
     wire.send(nack(wire, wire.expect_message("0")))
     message = wire.expect_message("1", redelivered=None)
-    let_delay_pass(other)
+    wait_out_redelivery_delay(other)
     for number, again in (("0", "true"), ("2", None), ("3", None), ("4", None)):
         wire.send(ack(wire, message))
         message = wire.expect_message(number, redelivered=again)
@@ -178,7 +125,7 @@ def test_several_come_back_in_their_order(client: Clients, strict: BrokerProcess
     held = take(wire, *NUMBERS[:4])
     wire.send(*(nack(wire, held[at]) for at in (2, 0, 3, 1)))
     held = take(wire, *NUMBERS[4:8], redelivered=None)
-    let_delay_pass(other)
+    wait_out_redelivery_delay(other)
     for number in ("0", "1", "2", "3"):
         wire.send(ack(wire, held.pop(0)))
         held.append(wire.expect_message(number, redelivered="true"))
@@ -204,7 +151,7 @@ def test_a_lost_consumer_s_messages_come_at_once(
     client: Clients, patient: BrokerProcess, queue: str, loss: str
 ) -> None:
     wire, heir = client(to=patient), client(to=patient)
-    one(wire, queue)
+    deliver_one(wire, queue)
     heir.subscribe(queue, ack="client")
     if loss == "unsubscribe":
         assert unsubscribe_and_wait(wire, "s") == []
@@ -216,10 +163,10 @@ def test_a_lost_consumer_s_messages_come_at_once(
 def test_a_refused_message_waits_on_without_its_consumer(client: Clients, patient: BrokerProcess, queue: str) -> None:
     """That the one who refused it leaves does not make it come sooner."""
     wire, heir, watcher = client(to=patient), client(to=patient), client(to=patient)
-    witness = Witness(wire, watcher)
-    assert nack_and_wait(wire, one(wire, queue)) == []
+    detector = LossDetector(wire, watcher)
+    assert nack_and_wait(wire, deliver_one(wire, queue)) == []
     wire.reset()
-    witness.wait()
+    detector.wait()
     heir.subscribe(queue, ack="client")
     heir.barrier(watcher)
 
@@ -230,15 +177,15 @@ def test_a_subscription_may_ask_for_a_longer_delay(
 ) -> None:
     destination = topic.replace("/topic/", kind)
     wire, other = client(to=strict), client(to=strict)
-    slow = one(wire, destination, redelivery_delay=LONG_MS)
+    slow = deliver_one(wire, destination, redelivery_delay=LONG_MS)
     assert nack_and_wait(wire, slow) == []
-    let_delay_pass(other)
+    wait_out_redelivery_delay(other)
     wire.barrier(other)
 
 
 def test_a_subscription_cannot_ask_for_a_shorter_delay(client: Clients, patient: BrokerProcess, queue: str) -> None:
     wire, other = client(to=patient), client(to=patient)
-    assert nack_and_wait(wire, one(wire, queue, redelivery_delay=0)) == []
+    assert nack_and_wait(wire, deliver_one(wire, queue, redelivery_delay=0)) == []
     other.subscribe(dead_letters(f"{queue}-2"), "clock")
     other.send(frames.send(f"{queue}-2", "tick", ("expiration", "100")))
     other.expect_message("tick")
@@ -295,7 +242,7 @@ def test_another_consumer_may_have_subscribed_by_a_pattern(
 ) -> None:
     destination = topic.replace("/topic/", kind)
     wire, other = client(to=strict), client(to=strict)
-    message = one(wire, f"{destination}/a")
+    message = deliver_one(wire, f"{destination}/a")
     other.subscribe(f"{destination}/*", "p", ack="client")
     wire.send(nack(wire, message))
     again = other.expect_message("x", redelivered="true", subscription="p")
@@ -321,7 +268,7 @@ def test_all_that_one_refuses_goes_to_the_other(client: Clients, strict: BrokerP
 def test_a_lone_consumer_gets_it_again_itself(client: Clients, strict: BrokerProcess, queue: str) -> None:
     wire, elsewhere = client(to=strict), client(to=strict)
     elsewhere.subscribe(f"{queue}-2", ack="client")
-    message = one(wire, queue)
+    message = deliver_one(wire, queue)
     wire.send(nack(wire, message))
     assert ack_and_wait(wire, wire.expect_message("x", redelivered="true")) == []
     elsewhere.barrier(wire)

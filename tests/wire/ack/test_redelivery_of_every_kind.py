@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack_and_wait, nack, nack_and_wait
 from tests.support.clients import Clients, StartBroker
 from tests.support.frames import ESCAPING
+from tests.support.losses import LOSSES, LossDetector
 from tests.support.process import BrokerProcess
-from tests.support.queues import LOSSES, Witness, ack_and_wait, fresh, nack, nack_and_wait
+from tests.support.queues import fresh
 from tests.support.wire import Wire
 
 INDIVIDUAL = "client-individual"
@@ -133,9 +135,9 @@ def fill_up(client: Clients, broker: BrokerProcess) -> int:
 def test_temporary_queues_count_as_destinations_while_their_owner_lives(
     client: Clients, start_broker: StartBroker, loss: str
 ) -> None:
-    broker = start_broker(max_destinations=Witness.QUEUES + 20)
+    broker = start_broker(max_destinations=LossDetector.QUEUES + 20)
     owner, other = client(to=broker), client(to=broker)
-    witness = Witness(owner, other)
+    detector = LossDetector(owner, other)
     for number in range(4):
         owner.subscribe(f"/temp-queue/{number}", str(number))
     assert 0 < fill_up(client, broker) <= 16
@@ -143,7 +145,7 @@ def test_temporary_queues_count_as_destinations_while_their_owner_lives(
     refused.send(frames.subscribe("/temp-queue/one-more", receipt="r"))
     refused.expect_error("E-DEST-COUNT", receipt_id="r")
     LOSSES[loss](owner)
-    witness.wait()
+    detector.wait()
     assert fill_up(client, broker) >= 4
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import nack
 from tests.support.clients import Clients
 from tests.support.frames import ESCAPING
 from tests.support.process import BrokerProcess
-from tests.support.queues import dead_letters, fill, fresh, nack, until_receipt
+from tests.support.queues import dead_letters, fill, fresh, until_receipt
 from tests.support.wire import Wire
 
 

@@ -5,24 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, INDIVIDUAL_MODES, ack, ack_and_wait, deliver, nack, settle
 from tests.support.clients import Clients, OpenWebSocket
 from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.losses import LOSSES, LossDetector
 from tests.support.process import BrokerProcess
-from tests.support.queues import (
-    CLIENT_MODES,
-    LOSSES,
-    Witness,
-    ack,
-    ack_and_wait,
-    bodies,
-    fill,
-    nack,
-    shares,
-    take,
-    unsubscribe_and_wait,
-    until_receipt,
-)
-from tests.wire.ack.test_acks import INDIVIDUAL, NUMBERS, held, named
+from tests.support.queues import NUMBERS, bodies, fill, numbered, shares, take, unsubscribe_and_wait, until_receipt
 
 # -- topics --------------------------------------------------------------------------------------------------------
 
@@ -47,7 +35,7 @@ def test_the_prefetch_of_a_topic(client: Clients, topic: str, version: str, mode
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_topic_s_prefetch_is_a_thousand(client: Clients, topic: str, version: str) -> None:
     wire, publisher = client(version), client()
-    numbers = [str(number) for number in range(1500)]
+    numbers = numbered(1500)
     wire.subscribe(topic, "s", ack="client")
     fill(publisher, topic, *numbers)
     messages = take(wire, *numbers[:1000])
@@ -70,7 +58,7 @@ def test_a_topic_s_acks_are_cumulative(client: Clients, topic: str, version: str
     wire.barrier(publisher)
 
 
-@pytest.mark.parametrize(("version", "mode"), INDIVIDUAL)
+@pytest.mark.parametrize(("version", "mode"), INDIVIDUAL_MODES)
 def test_a_topic_s_acks_one_by_one(client: Clients, topic: str, version: str, mode: str) -> None:
     wire, publisher = client(version), client()
     wire.subscribe(topic, "s", ack=mode, prefetch_count=4)
@@ -140,7 +128,7 @@ def test_nack_on_a_topic_is_cumulative_in_client_mode(
     client: Clients, quick: BrokerProcess, topic: str, version: str
 ) -> None:
     wire = client(version, to=quick)
-    messages = held(wire, topic, 4)
+    messages = deliver(wire, topic, 4)
     wire.send(nack(wire, messages[2]))
     take(wire, "0", "1", "2", redelivered="true", delivery_count="2")
     assert ack_and_wait(wire, messages[3]) == []
@@ -153,7 +141,7 @@ def test_ack_timeout_on_a_topic_redelivers_to_the_same_subscription(
 ) -> None:
     wire, other = client(version, to=impatient), client(to=impatient)
     other.subscribe(topic, "auto")
-    (first,) = held(wire, topic, 1)
+    (first,) = deliver(wire, topic, 1)
     other.expect_message("0")
     wire.expect_message("0", redelivered="true", delivery_count="2")
     if version != "1.1":
@@ -170,7 +158,7 @@ def test_what_a_topic_s_subscriber_held_is_dropped_with_it(
     client: Clients, topic: str, version: str, loss: str
 ) -> None:
     wire, watcher, heir = client(version), client(), client()
-    witness = Witness(wire, watcher)
+    detector = LossDetector(wire, watcher)
     wire.subscribe(topic, "s", ack="client", prefetch_count=2)
     heir.subscribe(f"{topic}-2", "end")
     fill(watcher, topic, *NUMBERS[:5])
@@ -179,7 +167,7 @@ def test_what_a_topic_s_subscriber_held_is_dropped_with_it(
         assert unsubscribe_and_wait(wire, "s") == []
     else:
         LOSSES[loss](wire)
-        witness.wait()
+        detector.wait()
     heir.subscribe(topic, "heir")
     assert shares(watcher, [heir], f"{topic}-2") == [[]]
 
@@ -187,7 +175,7 @@ def test_what_a_topic_s_subscriber_held_is_dropped_with_it(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_late_ack_on_a_topic_is_a_no_op(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
-    messages = held(wire, topic, 3)
+    messages = deliver(wire, topic, 3)
     assert unsubscribe_and_wait(wire, "s") == []
     wire.send(ack(wire, messages[1], receipt="late"))
     wire.expect_receipt("late")
@@ -214,8 +202,8 @@ def test_nack_and_ack_over_websocket_on_a_topic(
     ws: OpenWebSocket, quick: BrokerProcess, topic: str, command: str
 ) -> None:
     wire = ws("1.2", to=quick)
-    (message,) = held(wire, topic, 1)
-    wire.send(named(command, wire, message))
+    (message,) = deliver(wire, topic, 1)
+    wire.send(settle(command, wire, message))
     if command == "NACK":
         wire.expect_message("0", redelivered="true")
     wire.barrier()

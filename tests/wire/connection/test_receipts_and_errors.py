@@ -7,6 +7,7 @@ import pytest
 from tests.support import frames
 from tests.support.clients import Clients
 from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.queues import numbered
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -230,7 +231,7 @@ def test_after_half_close_the_client_s_own_messages_still_come(client: Clients, 
     wire.send(frames.subscribe(topic), *(frames.send(topic, str(number)) for number in range(50)))
     wire.half_close()
     left = wire.frames_until_closed()
-    assert [frame.text for frame in left] == [str(number) for number in range(50)]
+    assert [frame.text for frame in left] == numbered(50)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -10,9 +10,10 @@ import pytest
 
 from stompica import Broker
 from tests.support import frames
+from tests.support.acks import ack_and_wait, nack, nack_and_wait
 from tests.support.clock import let_pass
 from tests.support.frames import VERSIONS
-from tests.support.queues import ack_and_wait, fill, nack, nack_and_wait, take, unsubscribe_and_wait
+from tests.support.queues import fill, take, unsubscribe_and_wait
 from tests.support.wire import Wire
 
 COUNTS = (

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack_and_wait
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
+from tests.support.diagnostics import MONITOR, parse_monitor
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
-from tests.support.queues import ack_and_wait, fill, left_in, take, until_receipt
+from tests.support.queues import fill, left_in, take, until_receipt
 from tests.support.wire import TIMEOUT, Wire
-
-BLOCK = re.compile(r"Queue: ([^\n]+)\nsize: (\d+)\ndequeued: (\d+)\nenqueued: (\d+)\n\n")
-MONITOR = "/queue/monitor"
-
-
-def report(text: str) -> dict[str, tuple[int, int, int]]:
-    """Size, dequeued and enqueued of each queue; the text must be nothing but such blocks."""
-    assert BLOCK.sub("", text) == "", f"not the monitor's format: {text!r}"
-    blocks = BLOCK.findall(text)
-    found = {name: (int(size), int(dequeued), int(enqueued)) for name, size, dequeued, enqueued in blocks}
-    assert len(found) == len(blocks), f"a queue twice: {text}"
-    return found
 
 
 def told_of(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
@@ -33,7 +22,7 @@ def told_of(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
     while expected not in found:
         message = wire.expect_message(destination=MONITOR, subscription="m")
         assert message["content-type"].startswith("text/plain")
-        found.append(report(message.text))
+        found.append(parse_monitor(message.text))
         assert len(found) <= 4, f"expected {expected}, got {found}"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.support import frames
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
+from tests.support.diagnostics import MONITOR, parse_monitor
 from tests.support.frames import VERSIONS
 from tests.support.queues import fill, take
 from tests.support.wire import Wire
-from tests.wire.diag.test_monitor import MONITOR, report
 
 PATIENCE = 15.0
 """Seconds to wait for a text; one is due every 5 s."""
@@ -21,7 +21,7 @@ def await_text(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
         assert message["content-type"].startswith("text/plain")
         if "ack" in message:
             wire.send(frames.ack(id=message["ack"]))
-        found = report(message.text)
+        found = parse_monitor(message.text)
         if found == expected:
             return
     raise AssertionError(f"the last text says {found}, not {expected}")

@@ -9,14 +9,13 @@ import pytest
 
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
+from tests.support.diagnostics import MONITOR, answer, diag
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
 from tests.support.queues import fill, take
 from tests.support.wire import Wire
 from tests.support.ws import RawStream, WebSocket, handshake_request
-from tests.wire.diag.test_diag import answer, diag, outside
 
-MONITOR = "/queue/monitor"
 REFUSED = {
     "DIAG frame": diag("session", receipt="r"),
     "unknown query": diag("nothing", receipt="r"),
@@ -30,15 +29,6 @@ REFUSED = {
     "monitor": frames.subscribe(MONITOR, receipt="r"),
 }
 Open = Callable[[str], Wire]
-
-
-@pytest.fixture
-def host() -> str:
-    """An address of this machine that is not loopback."""
-    found = outside()
-    if found is None:
-        pytest.skip("this machine has no address but loopback")
-    return found
 
 
 @pytest.fixture
@@ -131,3 +121,25 @@ def test_loopback_is_loopback_on_a_socket_of_both_families(start_broker: StartBr
         wire.connect()
         wire.send(frames.subscribe(MONITOR, receipt="r"))
         wire.expect_error("E-FORBIDDEN", receipt_id="r")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        diag("session", receipt="r"),
+        frames.send("DIAG", "session", receipt="r"),
+        frames.subscribe("DIAG", receipt="r"),
+        frames.subscribe("DIAG*", receipt="r"),
+        frames.subscribe("DIAG", receipt="r", interval=1000),
+        frames.subscribe("/queue/monitor", receipt="r"),
+    ],
+)
+def test_nobody_from_elsewhere_is_told(start_broker: StartBroker, host: str, sent: bytes) -> None:
+    broker = start_broker(host="0.0.0.0")
+    with Wire(broker.port, host=host) as wire:
+        wire.connect("1.2")
+        wire.send(sent)
+        wire.expect_error("E-FORBIDDEN", receipt_id="r")
+    with Wire(broker.port, host=host) as wire:
+        wire.send(diag("session"))
+        wire.expect_error("E-FORBIDDEN")

@@ -9,26 +9,17 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, ack_and_wait
 from tests.support.clients import Clients
 from tests.support.frames import VERSIONS
+from tests.support.losses import LOSSES, LossDetector
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
-from tests.support.queues import (
-    CLIENT_MODES,
-    LOSSES,
-    Witness,
-    ack_and_wait,
-    bodies,
-    fill,
-    fresh,
-    take,
-    unsubscribe_and_wait,
-    until_receipt,
-)
+from tests.support.queues import bodies, fill, fresh, numbered, take, unsubscribe_and_wait, until_receipt
 from tests.support.wire import Wire
 from tests.support.ws import WebSocket
 
-NUMBERS = [str(number) for number in range(10)]
+NUMBERS = numbered(10)
 NAMED = {"activemq": "activemq.subscriptionName", "artemis": "durable-subscription-name"}
 DIALECTS = ["rabbitmq", *NAMED]
 EACH_VERSION = pytest.mark.parametrize("version", VERSIONS)
@@ -152,10 +143,10 @@ def test_an_unsubscribe_without_its_headers_only_leaves_it(
 def test_a_lost_connection_leaves_it(client: Clients, topic: str, name: str, dialect: str, loss: str) -> None:
     durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
     wire = durable.connection()
-    witness = Witness(wire, publisher)
+    detector = LossDetector(wire, publisher)
     assert durable.attach(wire) == []
     LOSSES[loss](wire)
-    witness.wait()
+    detector.wait()
     fill(publisher, topic, *NUMBERS)
     assert durable.catch_up(publisher) == NUMBERS
 
@@ -201,7 +192,7 @@ def test_who_comes_and_goes_while_messages_come_gets_each_once_and_in_order(
 ) -> None:
     durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
     durable.started()
-    numbers = [str(number) for number in range(2000)]
+    numbers = numbered(2000)
     found: list[str] = []
     for first in range(0, 2000, 100):
         for number in numbers[first : first + 50]:
@@ -235,7 +226,7 @@ def test_publishers_of_all_shards_are_kept_each_in_order(client: Clients, topic:
 def test_thousands_of_messages_are_kept(client: Clients, topic: str, name: str) -> None:
     durable, publisher = Durable(client, "rabbitmq", "1.2", topic, name), client()
     durable.started()
-    numbers = [str(number) for number in range(5000)]
+    numbers = numbered(5000)
     fill(publisher, topic, *numbers)
     assert durable.catch_up(publisher) == numbers
 
@@ -494,13 +485,13 @@ def test_what_was_not_acknowledged_comes_again(
 ) -> None:
     durable, publisher = Durable(client, dialect, version, topic, name), client(version)
     wire = durable.connection()
-    witness = Witness(wire, publisher)
+    detector = LossDetector(wire, publisher)
     assert durable.attach(wire, ack=mode) == []
     fill(publisher, topic, *"12345")
     messages = take(wire, *"12345", redelivered=None)
     assert ack_and_wait(wire, messages[1]) == []
     wire.reset()
-    witness.wait()
+    detector.wait()
     fill(publisher, topic, "6")
     wire = durable.connection()
     durable_again = durable.attach(wire, ack=mode)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES
 from tests.support.clients import Clients
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
-from tests.support.queues import CLIENT_MODES, fill, fresh
+from tests.support.queues import fill, fresh, numbered
 from tests.support.wire import Wire
 from tests.support.ws import WebSocket
 
-NUMBERS = [str(number) for number in range(20)]
+NUMBERS = numbered(20)
 
 
 def take_up(wire: Wire, topic: str, id: str, **headers: frames.HeaderValue) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack
 from tests.support.clients import Clients, StartBroker
 from tests.support.diagnostics import shards_sum
 from tests.support.process import BrokerProcess
-from tests.support.queues import ack, unsubscribe_and_wait
+from tests.support.queues import unsubscribe_and_wait
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
 

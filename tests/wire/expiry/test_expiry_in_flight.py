@@ -7,21 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack, ack_and_wait, nack
 from tests.support.clients import Clients, StartBroker
 from tests.support.clock import let_pass
 from tests.support.frames import VERSIONS
+from tests.support.losses import LOSSES, LossDetector
 from tests.support.process import BrokerProcess
-from tests.support.queues import (
-    LOSSES,
-    Witness,
-    ack,
-    ack_and_wait,
-    dead_letters,
-    left_in,
-    nack,
-    take,
-    unsubscribe_and_wait,
-)
+from tests.support.queues import dead_letters, left_in, take, unsubscribe_and_wait
 from tests.support.wire import Wire
 
 LIFE_MS = 1000
@@ -82,7 +74,7 @@ def test_a_worker_topic_s_message_that_comes_back_too_late_is_gone(
 ) -> None:
     wire, other, clock = (client(to=quick) for _ in range(3))
     work = f"#{topic}"
-    witness = Witness(wire, client(to=quick))
+    detector = LossDetector(wire, client(to=quick))
     wire.subscribe(work, "s", ack=INDIVIDUAL)
     clock.send(frames.send(work, "x", ttl=LIFE_MS))
     message = wire.expect_message("x")
@@ -94,7 +86,7 @@ def test_a_worker_topic_s_message_that_comes_back_too_late_is_gone(
     else:
         WAYS[way](wire)
         if way != "unsubscribe":
-            witness.wait()
+            detector.wait()
     let_pass(clock, 20)
     clock.send(frames.send(work, "end"))
     other.expect_message("end")
@@ -129,14 +121,14 @@ def test_a_topic_message_that_is_refused_too_late_is_gone(client: Clients, quick
 @pytest.mark.parametrize("loss", LOSSES)
 def test_what_a_durable_subscriber_held_too_long_is_gone(client: Clients, topic: str, loss: str) -> None:
     wire, publisher = client(), client()
-    witness = Witness(wire, client())
+    detector = LossDetector(wire, client())
     name = f"d{topic}"
     wire.subscribe(topic, name, durable="true", ack="client")
     publisher.send(frames.send(topic, "mortal", ttl=LIFE_MS), frames.send(topic, "lasting"))
     take(wire, "mortal", "lasting")
     let_pass(publisher, LIFE_MS)
     LOSSES[loss](wire)
-    witness.wait()
+    detector.wait()
     again = client()
     again.send(frames.subscribe(topic, name, durable="true"))
     again.expect_message("lasting", redelivered="true")

@@ -7,12 +7,13 @@ import time
 import pytest
 
 from tests.support import frames
+from tests.support.acks import nack_and_wait
 from tests.support.clients import Clients, StartBroker
+from tests.support.diagnostics import answer
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
-from tests.support.queues import fill, left_in, nack_and_wait, take, unsubscribe_and_wait, until_receipt
+from tests.support.queues import fill, left_in, take, unsubscribe_and_wait, until_receipt
 from tests.support.wire import Wire
-from tests.wire.diag.test_diag import answer
 
 
 @pytest.fixture

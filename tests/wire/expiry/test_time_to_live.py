@@ -11,10 +11,10 @@ from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.clock import let_pass
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
-from tests.support.queues import bodies, fill, left_in, take, unsubscribe_and_wait, until_receipt
+from tests.support.queues import bodies, fill, left_in, numbered, take, unsubscribe_and_wait, until_receipt
 from tests.support.wire import Wire
 
-NUMBERS = [str(number) for number in range(10)]
+NUMBERS = numbered(10)
 DURATIONS = ["ttl", "expiration"]
 BAD = ["abc", "-1", "1.5", "1e3", "0x10", "5 ", "5s", "99999999999999999999999", "٣"]
 
@@ -143,7 +143,7 @@ def test_a_subscriber_that_comes_while_messages_come_misses_none(
     client: Clients, holding: BrokerProcess, topic: str
 ) -> None:
     publisher, wire = client(to=holding), client(to=holding)
-    numbers = [str(number) for number in range(3000)]
+    numbers = numbered(3000)
     for number in numbers[:1500]:
         publisher.send(frames.send(topic, number))
     wire.send(frames.subscribe(topic, receipt="r"))

@@ -7,14 +7,15 @@ import time
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack_and_wait, nack_and_wait
 from tests.support.clients import Clients, StartBroker
 from tests.support.clock import let_pass
+from tests.support.diagnostics import answer
 from tests.support.frames import VERSIONS
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
-from tests.support.queues import ack_and_wait, bodies, dead_letters, fill, nack_and_wait, take
+from tests.support.queues import bodies, dead_letters, fill, take
 from tests.support.wire import Wire
-from tests.wire.diag.test_diag import answer
 
 ROOM = 3
 KILOBYTE = "." * 1000

@@ -5,25 +5,23 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, ack, ack_and_wait
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
+from tests.support.losses import LOSSES, LossDetector
 from tests.support.parser import Frame
 from tests.support.queues import (
-    CLIENT_MODES,
-    LOSSES,
-    Witness,
-    ack,
-    ack_and_wait,
+    NUMBERS,
     bodies,
     fill,
     left_in,
+    numbered,
     shares,
     take,
     unsubscribe_and_wait,
     until_receipt,
 )
 from tests.support.wire import Wire
-from tests.wire.queue.test_queues import NUMBERS
 
 # -- TCP and WebSocket ---------------------------------------------------------------------------------------------
 
@@ -36,7 +34,7 @@ def test_consumers_over_tcp_and_websocket_are_equals(
         wire.subscribe(topic, "end")
         wire.subscribe(queue, ack="client")
     publisher = client()
-    numbers = [str(number) for number in range(60)]
+    numbers = numbered(60)
     fill(publisher, queue, *numbers)
     found = shares(publisher, wires, topic, 60)
     assert sorted([int(message.text) for message in share] for share in found) == [
@@ -67,14 +65,14 @@ def test_what_a_lost_consumer_held_comes_back_to_its_old_place(
     client: Clients, queue: str, version: str, mode: str, loss: str
 ) -> None:
     doomed, publisher, watcher, heir = client(version), client(), client(), client()
-    witness = Witness(doomed, watcher)
+    detector = LossDetector(doomed, watcher)
     doomed.subscribe(queue, "jobs", ack=mode, prefetch_count=4)
     fill(publisher, queue, *NUMBERS[:8])
     held = take(doomed, *NUMBERS[:4])
     doomed.send(ack(doomed, held[0]))
     doomed.expect_message("4")
     LOSSES[loss](doomed)
-    witness.wait()
+    detector.wait()
     heir.send(frames.subscribe(queue, "heir"))
     take(heir, *NUMBERS[1:5], redelivered="true", delivery_count="2")
     take(heir, *NUMBERS[5:8], redelivered=None, delivery_count=None)
@@ -94,7 +92,7 @@ def test_a_consumer_without_heart_beat_is_lost(client: Clients, shared_broker: S
 @pytest.mark.parametrize("loss", ["reset", "unsubscribe"])
 def test_what_two_held_in_turns_comes_back_in_order(client: Clients, queue: str, loss: str) -> None:
     doomed, heir, publisher, watcher = client(), client(), client(), client()
-    witness = Witness(doomed, watcher)
+    detector = LossDetector(doomed, watcher)
     doomed.subscribe(queue, "jobs", ack="client-individual", prefetch_count=4)
     heir.subscribe(queue, "jobs", ack="client-individual", prefetch_count=4)
     fill(publisher, queue, *NUMBERS[:12])
@@ -104,7 +102,7 @@ def test_what_two_held_in_turns_comes_back_in_order(client: Clients, queue: str,
     if loss == "unsubscribe":
         assert unsubscribe_and_wait(doomed, "jobs") == []
     doomed.reset()
-    witness.wait()
+    detector.wait()
     for number in bodies(lost):
         heir.send(ack(heir, held.pop(0)))
         held.append(heir.expect_message(number, redelivered="true"))
@@ -116,13 +114,13 @@ def test_what_two_held_in_turns_comes_back_in_order(client: Clients, queue: str,
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 def test_a_thousand_in_flight_with_a_lost_consumer(client: Clients, queue: str, mode: str) -> None:
     doomed, publisher, watcher, heir = client(), client(), client(), client()
-    numbers = [str(number) for number in range(1200)]
-    witness = Witness(doomed, watcher)
+    numbers = numbered(1200)
+    detector = LossDetector(doomed, watcher)
     doomed.subscribe(queue, ack=mode)
     fill(publisher, queue, *numbers)
     take(doomed, *numbers[:1000])
     doomed.reset()
-    witness.wait()
+    detector.wait()
     heir.send(frames.subscribe(queue))
     take(heir, *numbers[:1000], redelivered="true")
     take(heir, *numbers[1000:], redelivered=None)
@@ -181,12 +179,12 @@ def test_the_message_id_stays(client: Clients, queue: str) -> None:
 @pytest.mark.parametrize("loss", ["reset", "close", "disconnect"])
 def test_what_an_auto_consumer_has_read_does_not_come_again(client: Clients, queue: str, loss: str) -> None:
     doomed, publisher, watcher = client(), client(), client()
-    witness = Witness(doomed, watcher)
+    detector = LossDetector(doomed, watcher)
     doomed.subscribe(queue, "jobs")
     fill(publisher, queue, *NUMBERS)
     take(doomed, *NUMBERS)
     LOSSES[loss](doomed)
-    witness.wait()
+    detector.wait()
     assert left_in(publisher, queue) == []
 
 
@@ -196,14 +194,14 @@ def test_half_a_message_is_no_delivery(client: Clients, queue: str, loss: str) -
     publisher, watcher, heir = client(), client(), client()
     doomed = client.raw(receive_buffer=4096)
     doomed.connect()
-    witness = Witness(doomed, watcher)
+    detector = LossDetector(doomed, watcher)
     big = b"x" * (12 << 20)
     publisher.send_and_wait(queue, big)
     fill(publisher, queue, "1", "2")
     doomed.send(frames.subscribe(queue, "jobs"))
     assert doomed.receive_some()
     LOSSES[loss](doomed)
-    witness.wait()
+    detector.wait()
     heir.send(frames.subscribe(queue))
     heir.expect_message(big)
     take(heir, "1", "2", redelivered=None)
@@ -214,14 +212,14 @@ def test_what_a_dead_auto_consumer_did_not_get_comes_in_order(client: Clients, q
     publisher, watcher, heir = client(), client(), client()
     doomed = client.raw(receive_buffer=4096)
     doomed.connect()
-    witness = Witness(doomed, watcher)
+    detector = LossDetector(doomed, watcher)
     doomed.subscribe(queue, "jobs")
     filler = "." * 200_000
     for number in range(100):
         publisher.send(frames.send(queue, f"{number}{filler}"))
     publisher.send_and_wait(queue, "end")
     doomed.reset()
-    witness.wait()
+    detector.wait()
     heir.send(frames.subscribe(queue))
     found = []
     while (message := heir.expect_message()).text != "end":
@@ -237,7 +235,7 @@ def test_what_comes_before_the_last_receipt_is_consumed_and_nothing_else(
 ) -> None:
     publisher, heir, watcher = client(), client(), client()
     wire = client() if over == "tcp" else ws()
-    witness = Witness(wire, watcher)
+    detector = LossDetector(wire, watcher)
     wire.subscribe(queue)
     filler = "." * 200_000
     for number in range(60):
@@ -246,7 +244,7 @@ def test_what_comes_before_the_last_receipt_is_consumed_and_nothing_else(
     wire.send(frames.frame(ending, ("id", "0"), ("receipt", "last")))
     found = until_receipt(wire, "last")
     wire.close()
-    witness.wait()
+    detector.wait()
     found += left_in(heir, queue)
     assert [int(message.text.rstrip(".")) for message in found] == list(range(61))
 
@@ -283,7 +281,7 @@ def test_consumers_come_and_go_while_a_publisher_sends(client: Clients, queue: s
     for turn in range(10):
         publisher.send(*(frames.send(queue, str(number)) for number in range(turn * 20, turn * 20 + 20)))
         wire = client()
-        witness = Witness(wire, watcher)
+        detector = LossDetector(wire, watcher)
         wire.send(frames.subscribe(queue, "jobs", ack="client-individual", prefetch_count=5))
         pending: list[Frame] = []
         for _ in range(15):
@@ -293,7 +291,7 @@ def test_consumers_come_and_go_while_a_publisher_sends(client: Clients, queue: s
         if leave == "unsubscribe":
             unsubscribe_and_wait(wire, "jobs")
         LOSSES[leave if leave in LOSSES else "reset"](wire)
-        witness.wait()
+        detector.wait()
     rest = [int(message.text) for message in left_in(publisher, queue)]
     assert sorted(acknowledged + rest) == list(range(200))
     assert rest == sorted(rest)

@@ -5,16 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, ack
 from tests.support.clients import Clients, StartBroker
-from tests.support.queues import (
-    CLIENT_MODES,
-    ack,
-    bodies,
-    fill,
-    shares,
-    take,
-)
-from tests.wire.queue.test_queues import NUMBERS, consumer
+from tests.support.queues import NUMBERS, bodies, consumer, fill, numbered, shares, take
 
 BY_COUNT = ["prefetch-count", "prefetch", "activemq.prefetchSize", "credit"]
 
@@ -71,7 +64,7 @@ def test_a_window_smaller_than_a_message_lets_one_through(client: Clients, queue
 
 def test_a_thousand_are_in_flight_unless_asked_otherwise(client: Clients, queue: str) -> None:
     wire, publisher = client(), client()
-    numbers = [str(number) for number in range(1001)]
+    numbers = numbered(1001)
     wire.subscribe(queue, ack="client")
     fill(publisher, queue, *numbers)
     messages = take(wire, *numbers[:1000])
@@ -83,7 +76,7 @@ def test_a_thousand_are_in_flight_unless_asked_otherwise(client: Clients, queue:
 @pytest.mark.parametrize("header", BY_COUNT)
 def test_prefetch_0_is_without_limit(client: Clients, queue: str, header: str) -> None:
     wire, publisher = client(), client()
-    numbers = [str(number) for number in range(1500)]
+    numbers = numbered(1500)
     wire.subscribe(queue, "0", (header, "0"), ack="client-individual")
     fill(publisher, queue, *numbers)
     take(wire, *numbers)
@@ -91,7 +84,7 @@ def test_prefetch_0_is_without_limit(client: Clients, queue: str, header: str) -
 
 def test_a_window_of_minus_one_leaves_the_count_alone(client: Clients, queue: str) -> None:
     wire, publisher = client(), client()
-    numbers = [str(number) for number in range(1001)]
+    numbers = numbered(1001)
     wire.subscribe(queue, ack="client", consumer_window_size=-1)
     fill(publisher, queue, *numbers)
     take(wire, *numbers[:1000])

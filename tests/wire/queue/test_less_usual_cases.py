@@ -8,10 +8,11 @@ import time
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack, ack_and_wait, nack, nack_and_wait
 from tests.support.clients import Clients, StartBroker
 from tests.support.clock import let_pass
 from tests.support.frames import ESCAPING, VERSIONS
-from tests.support.queues import ack, ack_and_wait, bodies, fill, left_in, nack, nack_and_wait, take
+from tests.support.queues import bodies, fill, left_in, numbered, take
 from tests.support.wire import Wire
 
 INDIVIDUAL = "client-individual"
@@ -192,7 +193,7 @@ def test_a_durable_subscription_can_be_ended_while_another_holds_it(client: Clie
 def test_late_answers_are_remembered_over_many_deliveries(client: Clients, queue: str, version: str) -> None:
     """The first of ten thousand that were taken back, and the last, by ACK and by NACK."""
     wire, publisher = client(version), client()
-    numbers = [str(number) for number in range(1000)]
+    numbers = numbered(1000)
     fill(publisher, queue, *numbers)
     taken = []
     for _ in range(10):

@@ -6,9 +6,9 @@ import pytest
 
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
+from tests.support.patterns import MISPLACED, SEGMENT
 from tests.support.queues import fresh
 from tests.support.wire import Wire
-from tests.wire.topic.test_wildcards import MISPLACED, SEGMENT
 
 KINDS = ["/queue/", "#", "/temp-queue/", "/temp-topic/"]
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.support import frames
+from tests.support.acks import ack
 from tests.support.clients import Clients, StartBroker
 from tests.support.diagnostics import answer
 from tests.support.parser import Frame
-from tests.support.queues import ack
 
 BODY = "." * 900
 QUEUES = 48

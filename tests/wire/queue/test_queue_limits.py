@@ -5,19 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack_and_wait
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
 from tests.support.parser import Frame
-from tests.support.queues import (
-    ack_and_wait,
-    bodies,
-    fill,
-    shares,
-    take,
-    unsubscribe_and_wait,
-)
+from tests.support.queues import NUMBERS, bodies, consumer, fill, shares, take, unsubscribe_and_wait
 from tests.support.wire import Wire
-from tests.wire.queue.test_queues import NUMBERS, consumer
 
 # -- limits --------------------------------------------------------------------------------------------------------
 

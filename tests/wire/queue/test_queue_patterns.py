@@ -5,19 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack, ack_and_wait
 from tests.support.clients import Clients, StartBroker
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
-from tests.support.queues import (
-    ack,
-    ack_and_wait,
-    bodies,
-    fill,
-    left_in,
-    shares,
-    unsubscribe_and_wait,
-)
-from tests.wire.queue.test_queues import NUMBERS, consumer
+from tests.support.queues import NUMBERS, bodies, consumer, fill, left_in, numbered, shares, unsubscribe_and_wait
 
 
 @pytest.fixture
@@ -103,7 +95,7 @@ def test_the_prefetch_of_a_pattern_is_for_all_its_queues(client: Clients, queue:
 
 def test_a_pattern_s_prefetch_of_0_is_without_limit(client: Clients, queue: str) -> None:
     publisher, wire = client(), client()
-    numbers = [str(number) for number in range(1500)]
+    numbers = numbered(1500)
     fill(publisher, f"{queue}/a", *numbers)
     wire.send(frames.subscribe(f"{queue}/*", "jobs", ack="client-individual", prefetch_count=0))
     assert [wire.expect_message().text for _ in numbers] == numbers

@@ -5,35 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, ack, ack_and_wait
 from tests.support.clients import Clients
 from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.losses import LOSSES
 from tests.support.parser import Frame
-from tests.support.queues import (
-    CLIENT_MODES,
-    LOSSES,
-    ack,
-    ack_and_wait,
-    bodies,
-    fill,
-    left_in,
-    shares,
-    take,
-    unsubscribe_and_wait,
-)
+from tests.support.queues import NUMBERS, bodies, consumer, fill, left_in, numbered, shares, take, unsubscribe_and_wait
 from tests.support.wire import Wire
-
-NUMBERS = [str(number) for number in range(40)]
-
-
-def consumer(
-    clients: Clients, queue: str, topic: str, version: str = "1.2", mode: str = "client-individual", **headers: str
-) -> Wire:
-    """A client that consumes from the queue and, for the fence of `shares`, listens to the topic."""
-    wire = clients(version)
-    wire.subscribe(topic, "end")
-    wire.subscribe(queue, "jobs", ack=mode, **headers)
-    return wire
-
 
 # -- held, in order, once ------------------------------------------------------------------------------------------
 
@@ -73,7 +51,7 @@ def test_what_was_consumed_is_gone(client: Clients, queue: str) -> None:
 
 def test_a_thousand_messages_keep_their_order(client: Clients, queue: str) -> None:
     wire, publisher = client(), client()
-    numbers = [str(number) for number in range(1000)]
+    numbers = numbered(1000)
     wire.subscribe(queue)
     publisher.send(*(frames.send(queue, number) for number in numbers))
     take(wire, *numbers)

@@ -11,10 +11,11 @@ import pytest
 
 from stompica import Broker
 from tests.support import frames
+from tests.support.acks import ack_and_wait, nack_and_wait
 from tests.support.clock import let_pass
-from tests.support.queues import ack_and_wait, bodies, fill, left_in, nack_and_wait, take, unsubscribe_and_wait
+from tests.support.diagnostics import answer
+from tests.support.queues import bodies, fill, left_in, take, unsubscribe_and_wait
 from tests.support.wire import Wire
-from tests.wire.diag.test_diag import answer
 
 
 class Running:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack_and_wait
 from tests.support.clients import Clients, StartBroker
 from tests.support.frames import VERSIONS
-from tests.support.queues import ack_and_wait, bodies, fresh, until_receipt
+from tests.support.queues import bodies, fresh, until_receipt
 from tests.support.wire import Wire
 
 HEADERS = ["no-local", "activemq.noLocal"]

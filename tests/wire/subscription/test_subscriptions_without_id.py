@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack_and_wait
 from tests.support.clients import Clients
-from tests.support.queues import ack_and_wait, fresh
+from tests.support.queues import fresh
 
 KINDS = {
     "topic": "/topic/NAME",

@@ -7,6 +7,7 @@ import pytest
 from tests.support import frames
 from tests.support.clients import Clients
 from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.queues import numbered
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -148,7 +149,7 @@ def test_1_0_an_unknown_destination_is_an_error(client: Clients, topic: str) -> 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_thousand_subscriptions_come_and_go(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
-    names = [str(number) for number in range(1000)]
+    names = numbered(1000)
     wire.send(*(frames.subscribe(f"{topic}/{name}", name, receipt=name) for name in names))
     for name in names:
         wire.expect_receipt(name)

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack_and_wait
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
+from tests.support.losses import LOSSES, LossDetector
 from tests.support.process import BrokerProcess
-from tests.support.queues import LOSSES, Witness, ack_and_wait, bodies, fill, left_in, take
+from tests.support.queues import bodies, fill, left_in, take
 from tests.support.wire import Wire
 
 Open = Callable[[str], Wire]
@@ -245,10 +247,10 @@ def test_a_reply_to_a_vanished_client_is_dropped_with_its_receipt(
     client: Clients, queue: str, version: str, kind: str, loss: str
 ) -> None:
     owner, service = client(version), client(version)
-    witness = Witness(owner, service)
+    detector = LossDetector(owner, service)
     address = reply_address(owner, service, f"{kind}x", queue)
     LOSSES[loss](owner)
-    witness.wait()
+    detector.wait()
     service.send_and_wait(address, "too late")
     service.send(frames.begin("t"), frames.send(address, "too late", transaction="t"), frames.commit("t", receipt="c"))
     service.expect_receipt("c")
@@ -267,11 +269,11 @@ def test_a_guessed_name_reaches_nobody(client: Clients, queue: str) -> None:
 
 def test_what_waited_is_gone_with_its_owner(client: Clients, queue: str) -> None:
     owner, service = client(), client()
-    witness = Witness(owner, service)
+    detector = LossDetector(owner, service)
     address = reply_address(owner, service, "/temp-queue/x", queue)
     fill(service, address, "1", "2")
     owner.reset()
-    witness.wait()
+    detector.wait()
     again = client()
     again.subscribe("/temp-queue/x")
     assert reply_address(again, service, "/temp-queue/x", queue) != address

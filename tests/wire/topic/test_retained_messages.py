@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, ack_and_wait
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.clock import let_pass
 from tests.support.frames import VERSIONS
 from tests.support.parser import Frame
-from tests.support.queues import CLIENT_MODES, ack_and_wait, bodies, left_in, unsubscribe_and_wait, until_receipt
+from tests.support.queues import bodies, left_in, unsubscribe_and_wait, until_receipt
 from tests.support.wire import Wire
 
 EACH_VERSION = pytest.mark.parametrize("version", VERSIONS)

@@ -7,48 +7,8 @@ import pytest
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.frames import VERSIONS
+from tests.support.patterns import COMMON, DEEP, MISPLACED, SEGMENT
 from tests.support.wire import Wire
-
-# pattern, what it matches, what it does not; each below a topic of the test's own
-COMMON: list[tuple[str, list[str], list[str]]] = [
-    ("/*/c", ["/a/c", "/b/c"], ["/c", "/a/b/c", "/a/d", "/a/c/d", "/a.c", "/a/cc"]),
-    ("/a/*/c", ["/a/b/c", "/a/x/c"], ["/a/c", "/a/b/b/c", "/b/b/c", "/a/b/c/d", "/a.b.c", "/a/b.c"]),
-    ("/*/*/x", ["/a/b/x", "/x/x/x"], ["/a/x", "/a/b/c/x", "/a/b/y"]),
-    ("/a/*/c/*/e", ["/a/b/c/d/e"], ["/a/b/c/e", "/a/b/c/d", "/a/b/x/d/e"]),
-    ("/a.*.c", ["/a.b.c"], ["/a/b/c", "/a.b.b.c", "/a.c", "/a.b.d"]),
-    ("/a.*/c", ["/a.b/c"], ["/a/b/c", "/a.b.c"]),
-    ("/a/>", ["/a/b", "/a/b/c", "/a/b.c", "/a/b/c/d"], ["/a", "/b/a", "/ab", "/a.b"]),
-    ("/a/**", ["/a/b", "/a/b/c", "/a/b.c", "/a/b/c/d"], ["/a", "/b/a", "/ab", "/a.b"]),
-    ("/a.>", ["/a.b", "/a.b.c", "/a.b/c"], ["/a", "/a/b", "/ab"]),
-    ("/a.**", ["/a.b", "/a.b.c"], ["/a", "/a/b"]),
-    ("/a/#", ["/a", "/a/b", "/a/b/c", "/a/b.c"], ["/ab", "/b", "/a.b"]),
-    ("/a.#", ["/a", "/a.b", "/a.b.c"], ["/ab", "/a/b"]),
-    ("/*/>", ["/a/b", "/a/b/c"], ["/a"]),
-    ("/*/#", ["/a", "/a/b", "/a/b/c"], []),
-    ("/a/*/#", ["/a/b", "/a/b/c", "/a/b/c/d"], ["/a", "/b/b"]),
-    ("/>/x", ["/>/x"], ["/a/x", "/>/y"]),
-    ("/#/x", ["/#/x"], ["/a/x", "/x", "/#/y"]),
-    ("/a>", ["/a>"], ["/ab", "/a", "/a/b"]),
-    ("/a#", ["/a#"], ["/ab", "/a", "/a/b"]),
-]
-DEEP: list[tuple[str, list[str], list[str]]] = [
-    ("/a/*", ["/a/b", "/a/b/c", "/a/b.c", "/a/b/c/d"], ["/a", "/b/a", "/ab", "/a.b"]),
-    ("/a.*", ["/a.b", "/a.b.c", "/a.b/c"], ["/a", "/a/b", "/ab"]),
-    ("/*", ["/a", "/a/b", "/a.b.c"], [".a"]),
-    ("/*/*", ["/a/b", "/a/b/c", "/a/b.c"], ["/a"]),
-    ("/a/*/*", ["/a/b/c", "/a/b/c/d"], ["/a/b", "/b/b/c"]),
-    ("/x/ab*", ["/x/ab", "/x/abc", "/x/abc/d", "/x/ab/c", "/x/ab.c"], ["/x/a", "/x/b", "/x/cab", "/ab"]),
-    ("/*/ab*", ["/x/ab", "/y/abc", "/x/abc/d"], ["/ab", "/x/y/ab", "/x/a"]),
-]
-SEGMENT: list[tuple[str, list[str], list[str]]] = [
-    ("/a/*", ["/a/b", "/a/c"], ["/a", "/a/b/c", "/a/b.c", "/ab", "/a.b"]),
-    ("/a.*", ["/a.b"], ["/a", "/a/b", "/a.b.c", "/a.b/c"]),
-    ("/*", ["/a", "/b"], ["/a/b", "/a.b", ".a"]),
-    ("/*/*", ["/a/b"], ["/a", "/a/b/c", "/a.b"]),
-    ("/x/ab*", ["/x/ab", "/x/abc"], ["/x/abc/d", "/x/ab/c", "/x/ab.c", "/x/a"]),
-    ("/*/ab*", ["/x/ab", "/y/abc"], ["/x/abc/d", "/ab", "/x/y/ab"]),
-]
-MISPLACED = ["/a*b", "/*a", "/a*/b", "/a/b*c/d", "/a**", "/***", "/a*.b", "/*a/>", "/a*b*", "/a*>"]
 
 
 def matched(wire: Wire, publisher: Wire, topic: str, names: list[str]) -> list[str]:

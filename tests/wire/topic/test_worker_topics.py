@@ -8,26 +8,16 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, ack_and_wait, nack
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.losses import LOSSES, LossDetector
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
-from tests.support.queues import (
-    CLIENT_MODES,
-    LOSSES,
-    Witness,
-    ack_and_wait,
-    bodies,
-    fill,
-    left_in,
-    nack,
-    shares,
-    take,
-    until_receipt,
-)
+from tests.support.queues import bodies, fill, left_in, numbered, shares, take, until_receipt
 from tests.support.wire import Wire
 
-NUMBERS = [str(number) for number in range(10)]
+NUMBERS = numbered(10)
 
 
 @pytest.fixture
@@ -132,7 +122,7 @@ def test_two_subscriptions_of_one_connection_share(client: Clients, work: str) -
     wire.subscribe(work, "b")
     wire.send(*(frames.send(work, str(number)) for number in range(100)))
     found = [wire.expect_message() for _ in range(100)]
-    assert bodies(sorted(found, key=lambda message: int(message.text))) == [str(number) for number in range(100)]
+    assert bodies(sorted(found, key=lambda message: int(message.text))) == numbered(100)
     counts = Counter(message["subscription"] for message in found)
     assert set(counts) == {"a", "b"} and min(counts.values()) >= 25
     wire.barrier()
@@ -153,9 +143,9 @@ def test_a_worker_that_leaves_gets_nothing_more(client: Clients, topic: str, wor
     wires, publisher = workers(client, topic, work, work, work), client()
     wires[0].send(frames.unsubscribe("work", receipt="u"))
     wires[0].expect_receipt("u")
-    witness = Witness(wires[1], publisher)
+    detector = LossDetector(wires[1], publisher)
     wires[1].reset()
-    witness.wait()
+    detector.wait()
     fill(publisher, work, *NUMBERS)
     left, stays = shares(publisher, [wires[0], wires[2]], topic, len(NUMBERS))
     assert (left, bodies(stays)) == ([], NUMBERS)

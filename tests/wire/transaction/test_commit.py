@@ -10,17 +10,18 @@ import itertools
 import pytest
 
 from tests.support import frames
+from tests.support.acks import CLIENT_MODES, VERSION_COMMAND, ack, nack
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.clock import let_pass
 from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.losses import LOSSES, LossDetector
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
-from tests.support.queues import CLIENT_MODES, LOSSES, Witness, ack, bodies, fill, left_in, nack, take, until_receipt
+from tests.support.queues import bodies, fill, left_in, numbered, take, until_receipt
 from tests.support.wire import Wire
 
 INDIVIDUAL = "client-individual"
-VERSION_COMMAND = [*((version, "ACK") for version in VERSIONS), *((version, "NACK") for version in ESCAPING)]
-NUMBERS = [str(number) for number in range(10)]
+NUMBERS = numbered(10)
 
 
 @pytest.fixture
@@ -85,11 +86,11 @@ def test_the_end_of_the_connection_drops_messages_to_queues(
     client: Clients, queue: str, version: str, loss: str
 ) -> None:
     publisher, other = client(version), client(version)
-    witness = Witness(publisher, other)
+    detector = LossDetector(publisher, other)
     publisher.send(frames.begin("t"), frames.send(queue, "never", transaction="t", receipt="r"))
     publisher.expect_receipt("r")
     LOSSES[loss](publisher)
-    witness.wait()
+    detector.wait()
     assert left_in(other, queue) == []
 
 
@@ -397,11 +398,11 @@ def test_what_was_acknowledged_by_commit_is_acknowledged(client: Clients, queue:
 def test_what_workers_pass_on_in_transactions_is_passed_on_once(client: Clients, queue: str, version: str) -> None:
     """ACK of the input and SEND of the output together; each worker dies with one transaction open."""
     other = client(version)
-    numbers = [str(number) for number in range(30)]
+    numbers = numbered(30)
     fill(other, f"{queue}/in", *numbers)
     for first in range(0, 30, 5):
         worker = client(version)
-        witness = Witness(worker, client(version))
+        detector = LossDetector(worker, client(version))
         messages = held(worker, f"{queue}/in", *numbers[first : first + 6], prefetch_count=6)
         for message in messages:
             worker.send(
@@ -414,7 +415,7 @@ def test_what_workers_pass_on_in_transactions_is_passed_on_once(client: Clients,
                 worker.send(frames.commit("t", receipt="c"))
                 until_receipt(worker, "c")
         worker.reset()
-        witness.wait()
+        detector.wait()
     other.send(frames.subscribe(f"{queue}/in", "rest"))
     take(other, "29", redelivered="true")
     assert bodies(left_in(other, f"{queue}/out")) == numbers[:29]

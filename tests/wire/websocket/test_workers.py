@@ -7,10 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import frames
+from tests.support.acks import ack, nack
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
+from tests.support.losses import LossDetector
 from tests.support.process import BrokerProcess
-from tests.support.queues import Witness, ack, bodies, fill, fresh, left_in, nack, take
+from tests.support.queues import bodies, fill, fresh, left_in, take
 from tests.support.ws import WebSocket
 
 MODES = ["client", "client-individual"]
@@ -100,7 +102,7 @@ def test_what_a_lost_websocket_held_comes_back_to_its_old_place(
     client: Clients, ws: OpenWebSocket, queue: str, mode: str, loss: str
 ) -> None:
     wire, other = ws(), client()
-    witness = Witness(wire, other)
+    detector = LossDetector(wire, other)
     fill(other, queue, *"12345")
     wire.send(frames.subscribe(queue, "s", ack=mode, prefetch_count=3))
     messages = take(wire, *"123")
@@ -109,7 +111,7 @@ def test_what_a_lost_websocket_held_comes_back_to_its_old_place(
     while wire.recv_frame().command == "MESSAGE":
         pass
     LOSSES[loss](wire)
-    witness.wait()
+    detector.wait()
     left = ["2", "3", "4", "5"] if mode == "client" else ["1", "3", "4", "5"]
     assert bodies(left_in(client(), queue)) == left
 
@@ -117,7 +119,7 @@ def test_what_a_lost_websocket_held_comes_back_to_its_old_place(
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_lost_websocket_s_transaction_is_undone(client: Clients, ws: OpenWebSocket, queue: str, loss: str) -> None:
     wire, other = ws(), client()
-    witness = Witness(wire, other)
+    detector = LossDetector(wire, other)
     fill(other, queue, "1")
     wire.send(frames.subscribe(queue, "s", ack="client"))
     (message,) = take(wire, "1")
@@ -125,7 +127,7 @@ def test_a_lost_websocket_s_transaction_is_undone(client: Clients, ws: OpenWebSo
     wire.send(frames.send(f"{queue}/out", "never", transaction="t", receipt="r"))
     wire.expect_receipt("r")
     LOSSES[loss](wire)
-    witness.wait()
+    detector.wait()
     assert bodies(left_in(client(), queue)) == ["1"]
     assert left_in(client(), f"{queue}/out") == []
 
