@@ -22,6 +22,7 @@ mod collections;
 mod command;
 pub mod config;
 mod connection;
+mod delivery;
 mod destination;
 mod ids;
 pub mod log;
@@ -36,5 +37,6 @@ mod stats;
 mod store;
 mod text;
 mod timer;
+mod turn;
 
 pub use broker::{Broker, ConnectionInfo, DiagError, StartError};

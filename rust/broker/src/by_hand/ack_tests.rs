@@ -238,7 +238,7 @@ fn lose_while_a_commit_takes_effect(destination: &str, dead_letters: &str) -> [u
     broker.run();
     holder.write_all(b"COMMIT\ntransaction:t\n\n\0").expect("room");
     let takes_effect = |broker: &ByHand| {
-        let mut conns = broker.seats[0].shard.conns.iter();
+        let mut conns = broker.seats[0].shard.connections.table.iter();
         conns.any(|(_, conn)| matches!(conn.committing, Some(Committing::Applying)))
     };
     while !takes_effect(&broker) {

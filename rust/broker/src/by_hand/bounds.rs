@@ -27,7 +27,7 @@ fn broker(config: Config) -> ByHand {
 }
 
 fn counters(broker: &ByHand) -> &Counters {
-    &broker.seats[0].shard.counters
+    &broker.seats[0].shard.turn.counters
 }
 
 /// Clients that have said this, and read what came of it.
@@ -116,7 +116,7 @@ fn connections_end_some_in_each_turn() {
 fn a_broker_that_drains_closes_some_connections_in_each_turn_though_they_have_no_subscriptions() {
     const COUNT: usize = 300;
     let open = |broker: &ByHand| {
-        broker.seats[0].shard.conns.iter().filter(|(_, it)| it.phase == Phase::Open).count()
+        broker.seats[0].shard.connections.table.iter().filter(|(_, it)| it.phase == Phase::Open).count()
     };
     for waits in [false, true] {
         let mut broker = broker(Config::default());
@@ -131,7 +131,7 @@ fn a_broker_that_drains_closes_some_connections_in_each_turn_though_they_have_no
         if waits {
             broker.run();
             assert_eq!(open(&broker), COUNT);
-            broker.pass(broker.seats[0].shard.config.drain.as_millis() as u64 / 2);
+            broker.pass(broker.seats[0].shard.turn.config.drain.as_millis() as u64 / 2);
         }
         for _ in 0..100 {
             let before = open(&broker);

@@ -87,12 +87,12 @@ fn what_an_outbox_is_owed_survives_answers_that_fill_it_first() {
     let mut publishers = [connect(&mut broker, 0), connect(&mut broker, 0)];
     let body = "x".repeat(1000);
     let (send, mut sent) = (format!("SEND\ndestination:/topic/a\n\n{body}\0"), 0);
-    while broker.seats[0].shard.fan_outs.is_empty() && sent < 200 {
+    while broker.seats[0].shard.deliveries.fan_outs.is_empty() && sent < 200 {
         publishers[0].say(send.repeat(5).as_bytes());
         sent += 5;
         broker.run();
     }
-    assert!(!broker.seats[0].shard.fan_outs.is_empty());
+    assert!(!broker.seats[0].shard.deliveries.fan_outs.is_empty());
     publishers[1].say(format!("SEND\ndestination:{near}\n\n{body}\0").as_bytes());
     broker.run();
     // A message of each waits for room in the reader's outbox. It asks for RECEIPTs that come from the other shard,
@@ -109,7 +109,7 @@ fn what_an_outbox_is_owed_survives_answers_that_fill_it_first() {
     talk(&mut broker, &mut reader);
     assert_eq!(receipts(&reader), 12);
     assert_eq!(messages(&reader), sent + 1);
-    assert!(broker.seats[0].shard.fan_outs.is_empty());
+    assert!(broker.seats[0].shard.deliveries.fan_outs.is_empty());
 }
 
 #[test]
@@ -158,7 +158,8 @@ fn nothing_follows_the_error_that_comes_while_a_commit_takes_effect() {
     let applies = |broker: &ByHand| {
         broker.seats[0]
             .shard
-            .conns
+            .connections
+            .table
             .iter()
             .any(|(_, conn)| matches!(conn.committing, Some(Committing::Applying)))
     };
@@ -193,8 +194,9 @@ fn who_reads_everything_is_not_cut_off_where_memory_is_short() {
     let mut publisher = connect(&mut broker, 0);
     publisher.say(format!("SEND\ndestination:/topic/a\n\n{body}{}\0", &body[..100]).as_bytes());
     (0..2).for_each(|_| broker.turn(0));
-    let is_empty =
-        |broker: &ByHand| broker.seats[0].shard.conns.iter().all(|(_, conn)| conn.outbox.is_empty());
+    let is_empty = |broker: &ByHand| {
+        broker.seats[0].shard.connections.table.iter().all(|(_, conn)| conn.outbox.is_empty())
+    };
     assert!(is_empty(&broker), "the socket has taken it");
     let receipt = publisher.ask();
     publisher.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nx\0").as_bytes());

@@ -106,7 +106,8 @@ fn who_has_not_been_sent_the_last_answer_is_left_out() {
             broker.run();
             broker.pass(INTERVAL_MS);
         }
-        let waiting: usize = broker.seats[0].shard.conns.iter().map(|(_, conn)| conn.outbox.bytes()).sum();
+        let waiting: usize =
+            broker.seats[0].shard.connections.table.iter().map(|(_, conn)| conn.outbox.bytes()).sum();
         assert!(waiting < 1000, "{waiting} bytes wait, more than one answer");
         // Where it reads again, it is told again.
         talk(&mut broker, &mut watcher);

@@ -26,7 +26,8 @@ fn leave_while_owed(leaving: &str) {
     }
     broker.run();
     let mut publisher = connect(&mut broker, 0);
-    let owes = |broker: &ByHand| broker.seats[0].shard.conns.iter().any(|(_, it)| it.deferred.is_some());
+    let owes =
+        |broker: &ByHand| broker.seats[0].shard.connections.table.iter().any(|(_, it)| it.deferred.is_some());
     let mut sent = 0;
     while !owes(&broker) {
         for name in ["a", "b"].repeat(3) {
@@ -54,7 +55,7 @@ fn leave_while_owed(leaving: &str) {
 /// Adds to what is held, as if another shard held it, so that 95 % of a large `memory_limit` is exceeded, or takes it
 /// back.
 pub(super) fn fill_memory(broker: &ByHand, full: bool) {
-    let limit = broker.seats[0].shard.config.memory_limit as i64;
+    let limit = broker.seats[0].shard.turn.config.memory_limit as i64;
     broker.shared.memory.fetch_add(if full { limit } else { -limit }, Ordering::Relaxed);
 }
 
@@ -78,7 +79,7 @@ fn begin_fan_out_with(
     broker.run();
     let body = "x".repeat(100_000);
     publisher.say(format!("SEND\ndestination:/topic/wide\n{headers}\n{body}\0").as_bytes());
-    while broker.seats[shard].shard.fan_outs.first().is_none() {
+    while broker.seats[shard].shard.deliveries.fan_outs.first().is_none() {
         publisher.say(b"");
         broker.round();
     }
@@ -86,7 +87,7 @@ fn begin_fan_out_with(
 }
 
 fn is_going(broker: &ByHand, shard: usize) -> bool {
-    broker.seats[shard].shard.fan_outs.first().is_some()
+    broker.seats[shard].shard.deliveries.fan_outs.first().is_some()
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn a_whole_send_that_waits_is_not_refused_as_one_that_is_not_complete() {
     let send = format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n{}\0", "x".repeat(20_000));
     publisher.say_in_part(send.as_bytes(), 10_000);
     broker.run();
-    while !broker.seats[0].shard.conns.iter().any(|(_, conn)| conn.full_since_ms.is_some()) {
+    while !broker.seats[0].shard.connections.table.iter().any(|(_, conn)| conn.full_since_ms.is_some()) {
         other.say(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
         broker.run();
     }
@@ -219,7 +220,7 @@ fn what_has_expired_by_the_time_there_is_room_is_dropped_and_counted() {
     // Each waits for what is owed of its message, so it takes several of them to have more owed than there is room for.
     let mut publishers = [0; 6].map(|shard| connect(&mut broker, shard));
     let mut sent = 0;
-    while broker.seats[0].shard.fan_outs.is_empty() {
+    while broker.seats[0].shard.deliveries.fan_outs.is_empty() {
         let send = format!("SEND\ndestination:/topic/a\nttl:500\n\n{}\0", "x".repeat(1000));
         publishers.iter_mut().for_each(|publisher| publisher.say(send.as_bytes()));
         sent += publishers.len();
@@ -227,12 +228,12 @@ fn what_has_expired_by_the_time_there_is_room_is_dropped_and_counted() {
         assert!(sent < 200);
     }
     broker.pass(600);
-    let conns = broker.seats[0].shard.conns.iter();
+    let conns = broker.seats[0].shard.connections.table.iter();
     let owed: usize = conns.filter_map(|(_, it)| it.deferred.as_ref()).map(|it| it.len()).sum();
-    let expired = broker.seats[0].shard.counters.expired;
+    let expired = broker.seats[0].shard.turn.counters.expired;
     talk(&mut broker, &mut reader);
-    assert!(broker.seats[0].shard.fan_outs.is_empty());
-    assert_eq!(broker.seats[0].shard.counters.expired - expired, owed as u64);
+    assert!(broker.seats[0].shard.deliveries.fan_outs.is_empty());
+    assert_eq!(broker.seats[0].shard.turn.counters.expired - expired, owed as u64);
     assert!(owed > 0 && messages(&reader) < 2 * sent);
 }
 
@@ -249,7 +250,7 @@ fn a_fan_out_that_waits_for_memory_ends_when_its_message_expires() {
     readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
     let heard: usize = readers.iter().map(messages).sum();
     assert!((1..40).contains(&heard), "{heard}");
-    assert_eq!(broker.seats[0].shard.counters.expired, 1);
+    assert_eq!(broker.seats[0].shard.turn.counters.expired, 1);
     talk(&mut broker, &mut publisher);
     assert_eq!(receipts(&publisher), 1);
 }
@@ -339,7 +340,7 @@ fn a_publisher_whose_message_memory_stops_is_refused_and_the_message_goes_on() {
         fill_memory(&broker, false);
         readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
         assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
-        assert!(broker.seats[0].shard.fan_outs.is_empty());
+        assert!(broker.seats[0].shard.deliveries.fan_outs.is_empty());
         drop((publisher, readers));
         broker.run();
         assert_eq!((broker.left().connections, broker.left().unanswered), (0, 0));
@@ -562,7 +563,8 @@ fn a_drain_delivers_what_waits_for_room_in_an_outbox_that_is_read() {
     }
     broker.run();
     let mut publisher = connect(&mut broker, 0);
-    let is_owed = |broker: &ByHand| broker.seats[0].shard.conns.iter().any(|(_, conn)| conn.is_owed());
+    let is_owed =
+        |broker: &ByHand| broker.seats[0].shard.connections.table.iter().any(|(_, conn)| conn.is_owed());
     let mut sent = 0;
     while !is_owed(&broker) {
         for name in ["a", "b"].repeat(10) {

@@ -8,7 +8,7 @@ use super::client::Client;
 use super::crossing::{broker, connect, messages, receipts, talk};
 use super::full::fill_memory;
 use crate::config::{Config, SlowConsumer};
-use crate::shard::parking::Pause;
+use crate::connection::pausing::Pause;
 
 #[test]
 fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_through() {
@@ -47,9 +47,9 @@ fn who_leaves_in_the_middle_of_a_frame_is_read_on_although_the_turn_is_over() {
     }
     broker.run();
     let shard = &mut broker.seats[0].shard;
-    let waiting = shard.conns.iter().find(|(_, conn)| conn.wait.pause() == Some(Pause::Arriving));
+    let waiting = shard.connections.table.iter().find(|(_, conn)| conn.wait.pause() == Some(Pause::Arriving));
     let key = waiting.expect("one waits for the other").0;
-    shard.conns.get_mut(key).expect("it is there").read_to_end = true;
+    shard.connections.table.get_mut(key).expect("it is there").read_to_end = true;
     shard.serve_last(key);
     assert!(shard.has_work(), "nobody will ever read it again");
 }

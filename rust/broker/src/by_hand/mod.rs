@@ -168,7 +168,7 @@ impl ByHand {
         self.shared.clock.skip(ms);
     }
 
-    /// What each shard has looked at since the start: see [`crate::shard::Budget::visit`].
+    /// What each shard has looked at since the start: see [`crate::turn::budget::Budget::visit`].
     #[must_use]
     pub fn visits(&self) -> Vec<usize> {
         self.seats.iter().map(|seat| seat.shard.visits()).collect()
@@ -407,7 +407,7 @@ mod tests {
         }
         assert_eq!(SUBSCRIPTIONS / TOPICS * MESSAGES, 60_000);
         // A frame that waits is looked at several times, and came once.
-        let frames: u64 = broker.seats.iter().map(|seat| seat.shard.counters.frames_in).sum();
+        let frames: u64 = broker.seats.iter().map(|seat| seat.shard.turn.counters.frames_in).sum();
         assert_eq!(frames, (2 + SUBSCRIPTIONS + MESSAGES + 1) as u64 + leaving_frames);
         subscriber.bodies.len()
     }

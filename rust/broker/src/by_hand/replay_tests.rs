@@ -202,7 +202,10 @@ fn a_subscription_gets_its_past_though_what_its_connection_was_owed_is_not_wante
         }
         drop(publisher);
         broker.run();
-        assert!(!broker.seats[0].shard.fan_outs.is_empty(), "its outbox is full, and it is owed a copy");
+        assert!(
+            !broker.seats[0].shard.deliveries.fan_outs.is_empty(),
+            "its outbox is full, and it is owed a copy"
+        );
         let receipt = reader.ask();
         reader.say(format!("SUBSCRIBE\nid:1\ndestination:/topic/r/>\nreceipt:{receipt}\n\n\0").as_bytes());
         if has_left {

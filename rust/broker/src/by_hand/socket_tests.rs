@@ -13,7 +13,7 @@ use crate::config::Config;
 const VISITS_MAX: usize = 20_000 + 1500;
 
 fn writes(broker: &ByHand) -> u64 {
-    broker.seats[0].shard.counters.writes
+    broker.seats[0].shard.turn.counters.writes
 }
 
 #[test]
@@ -82,21 +82,21 @@ fn what_several_said_before_they_hung_up_is_read_over_several_turns() {
         client.shutdown(Shutdown::Write).expect("it is open");
     }
     assert!(2 * said > 2 * VISITS_MAX, "{said} transactions are too few to show anything");
-    let frames_before = broker.seats[0].shard.counters.frames_in;
+    let frames_before = broker.seats[0].shard.turn.counters.frames_in;
     let mut most_kept = 0;
     for turn in 1..=1000 {
         let before = broker.visits()[0];
         broker.turn(0);
         let visits = broker.visits()[0] - before;
         assert!(visits < VISITS_MAX, "{visits} visits in turn {turn}");
-        let kept = broker.seats[0].shard.conns.iter().map(|(_, conn)| conn.input.len()).max();
+        let kept = broker.seats[0].shard.connections.table.iter().map(|(_, conn)| conn.input.len()).max();
         most_kept = most_kept.max(kept.unwrap_or_default());
     }
-    let frames = broker.seats[0].shard.counters.frames_in - frames_before;
+    let frames = broker.seats[0].shard.turn.counters.frames_in - frames_before;
     assert!(frames as usize >= 2 * said, "{frames} frames of {said} transactions");
     // What one read brought, or a frame: the rest stays with the system until its turn comes.
     assert!(most_kept < 80 << 10, "{most_kept} bytes of one were kept");
-    assert_eq!(broker.seats[0].shard.counters.errors, 0);
+    assert_eq!(broker.seats[0].shard.turn.counters.errors, 0);
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn what_a_transaction_has_on_its_way_is_one_message_however_slowly_it_is_read() 
         broker.round();
         reader.read(100_000);
         assert!(!reader.has_ended(), "it was cut off");
-        most = most.max(broker.seats[0].shard.fan_outs.held_bytes());
+        most = most.max(broker.seats[0].shard.deliveries.fan_outs.held_bytes());
     }
     // A list of groups, and a copy that is owed to each subscription.
     assert!(most <= SUBSCRIPTIONS * 64, "{most} bytes for fan-outs");

@@ -33,7 +33,7 @@ fn deliveries_in_front(broker: &mut ByHand, clients: &mut [Client; 4]) -> u64 {
     }
     sender.say(b"SEND\ndestination:/topic/b\n\n\0");
     broker.turn(0);
-    let deliveries = |broker: &ByHand| broker.seats[1].shard.counters.deliveries;
+    let deliveries = |broker: &ByHand| broker.seats[1].shard.turn.counters.deliveries;
     let before = deliveries(broker);
     while messages(receiver) == 0 {
         broker.turn(1);
@@ -57,7 +57,7 @@ fn everything_arrives(broker: &mut ByHand, [publisher, many, ..]: &mut [Client; 
     talk(broker, publisher);
     publisher.check_answers();
     assert_eq!(broker.left().work, 0);
-    assert!(broker.seats.iter().all(|seat| seat.shard.busy.laden == 0));
+    assert!(broker.seats.iter().all(|seat| seat.shard.peers.busy.laden == 0));
 }
 
 #[test]
@@ -111,12 +111,12 @@ fn its_publisher_goes_on_when_those_who_wanted_it_go() {
         broker.turn(0);
         publisher.read(usize::MAX);
     }
-    assert!(broker.seats[0].shard.busy.laden != 0 && broker.left().work > 0, "it waits");
+    assert!(broker.seats[0].shard.peers.busy.laden != 0 && broker.left().work > 0, "it waits");
     broker.turn(1);
     drop(many);
     talk(&mut broker, &mut publisher);
     publisher.check_answers();
-    assert_eq!((broker.left().work, broker.seats[0].shard.busy.laden), (0, 0));
+    assert_eq!((broker.left().work, broker.seats[0].shard.peers.busy.laden), (0, 0));
     let shard = &mut broker.seats[0].shard;
     let destination = shard.router.destination(b"/topic/wide").expect("a name");
     assert_eq!(shard.router.reach(destination).width, 0);
@@ -152,11 +152,11 @@ fn has_its_turn(before: &str, asked: &str) {
     }
     patient.say(before.as_bytes());
     ask_for(&mut patient, asked);
-    let before = broker.seats[0].shard.counters.parked;
+    let before = broker.seats[0].shard.turn.counters.parked;
     for _ in 0..100 {
         go_on(&mut broker, &mut eager, &mut [&mut many, &mut receiver, &mut patient]);
     }
-    let parked = broker.seats[0].shard.counters.parked - before;
+    let parked = broker.seats[0].shard.turn.counters.parked - before;
     assert!(parked > 100, "there is too much room: {parked} had to wait");
     assert!(patient.is_answered(), "it waits while others publish");
 }

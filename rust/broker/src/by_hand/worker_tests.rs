@@ -151,7 +151,7 @@ fn what_is_left_of_more_than_may_wait_comes_in_order() {
     assert_eq!(stale(&broker), MAX);
     next.say(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
     talk(&mut broker, &mut next);
-    let dropped = broker.seats[0].shard.counters.dropped as usize;
+    let dropped = broker.seats[0].shard.turn.counters.dropped as usize;
     assert!(dropped > 0 && dropped < COUNT - MAX, "{dropped} of {COUNT}");
     assert_order(&next, dropped..COUNT);
 }

@@ -87,7 +87,7 @@ impl Shard {
         let Acked { id, subscription, accept, transaction, receipt } = *acked;
         let verdict = options::verdict_of(frame, accept)?;
         let found = self.find_delivery(key, id, subscription)?;
-        self.counters.late_acks += u64::from(found.is_none());
+        self.turn.counters.late_acks += u64::from(found.is_none());
         if let Some(transaction) = transaction {
             // One that was taken back has no effect; the transaction has to be open all the same.
             self.require_transaction(key, transaction)?;
@@ -112,11 +112,14 @@ impl Shard {
         id: &[u8],
         subscription: Option<&[u8]>,
     ) -> Result<Option<(SubscriptionKey, u64)>, ProtocolError> {
-        let Some(conn) = self.conns.get(key) else { return Ok(None) };
+        let Some(conn) = self.connections.table.get(key) else { return Ok(None) };
         let held = match (conn.session.version(), subscription) {
             (Version::V1_1, Some(name)) => self.find_subscription(key, name).and_then(|index| {
                 let consumer_state = self.router.subscriptions[index as usize].consumer_state.as_deref()?;
-                Some((index, consumer_state.unacked.number_of(self.subscription_hasher.hash_one(id))?))
+                Some((
+                    index,
+                    consumer_state.unacked.number_of(self.connections.subscription_hasher.hash_one(id))?,
+                ))
             }),
             _ => numbers(id).filter(|(index, number)| {
                 let found = self.router.subscriptions.get(*index as usize);
@@ -133,8 +136,10 @@ impl Shard {
             return Ok(Some((SubscriptionKey { index, generation }, number)));
         }
         let hash = match (conn.session.version(), subscription) {
-            (Version::V1_1, Some(name)) => self.hash_by_message(name, self.subscription_hasher.hash_one(id)),
-            _ => numbers(id).map_or(0, |numbers| self.subscription_hasher.hash_one(numbers)),
+            (Version::V1_1, Some(name)) => {
+                self.hash_by_message(name, self.connections.subscription_hasher.hash_one(id))
+            }
+            _ => numbers(id).map_or(0, |numbers| self.connections.subscription_hasher.hash_one(numbers)),
         };
         if conn.pending_writes.as_ref().is_some_and(|pending_writes| pending_writes.was_requeued(hash)) {
             return Ok(None);
@@ -144,7 +149,7 @@ impl Shard {
     }
 
     fn hash_by_message(&self, subscription: &[u8], id_hash: u64) -> u64 {
-        self.subscription_hasher.hash_one((subscription, id_hash))
+        self.connections.subscription_hasher.hash_one((subscription, id_hash))
     }
 
     /// Remembers the ids of deliveries that are taken back, by their numbers and the hashes of their `message-id`s.
@@ -155,14 +160,17 @@ impl Shard {
         taken: impl Iterator<Item = (u64, u64)>,
     ) {
         let Some(found) = self.router.subscriptions.get(index as usize) else { return };
-        let by_message = self.conns.get(key).is_some_and(|conn| conn.session.version() == Version::V1_1);
+        let by_message =
+            self.connections.table.get(key).is_some_and(|conn| conn.session.version() == Version::V1_1);
         let hashes: Vec<u64> = taken
             .map(|(number, id_hash)| match by_message {
                 true => self.hash_by_message(&found.id, id_hash),
-                false => self.subscription_hasher.hash_one((index, number)),
+                false => self.connections.subscription_hasher.hash_one((index, number)),
             })
             .collect();
-        if let Some(pending_writes) = self.conns.get_mut(key).and_then(|conn| conn.pending_writes.as_mut()) {
+        if let Some(pending_writes) =
+            self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
+        {
             hashes.into_iter().for_each(|hash| pending_writes.take_back(hash));
         }
     }
@@ -182,7 +190,7 @@ impl Shard {
             // As most are: one delivery, without a list.
             let Some(taken) = consumer_state.unacked.take(number) else { return true };
             self.note_acknowledged(key, 1, true);
-            self.counters.acked += 1;
+            self.turn.counters.acked += 1;
             self.settle_one(subscription, &taken);
             self.grant_credit(subscription);
             return true;
@@ -194,15 +202,17 @@ impl Shard {
             let retries = Retries::of(consumer_state);
             self.note_acknowledged(key, taken.len(), is_done);
             self.carry_out_verdict(subscription, retries, verdict, taken);
-            if is_done || self.budget.is_half_spent() {
+            if is_done || self.turn.budget.is_half_spent() {
                 return is_done;
             }
         }
     }
 
     fn note_acknowledged(&mut self, key: ConnKey, count: usize, is_done: bool) {
-        self.budget.visit(count);
-        if let Some(pending_writes) = self.conns.get_mut(key).and_then(|conn| conn.pending_writes.as_mut()) {
+        self.turn.budget.visit(count);
+        if let Some(pending_writes) =
+            self.connections.table.get_mut(key).and_then(|conn| conn.pending_writes.as_mut())
+        {
             pending_writes.unacked -= count;
             pending_writes.is_acknowledging = !is_done;
         }
@@ -217,9 +227,9 @@ impl Shard {
     ) -> bool {
         loop {
             let (taken, is_done) = take_portion(&mut consumer_state.unacked, ack, number);
-            self.budget.visit(taken.len());
+            self.turn.budget.visit(taken.len());
             self.carry_out_verdict(key, Retries::of(consumer_state), verdict, taken);
-            if is_done || self.budget.is_half_spent() {
+            if is_done || self.turn.budget.is_half_spent() {
                 return is_done;
             }
         }
@@ -234,15 +244,15 @@ impl Shard {
     ) {
         match verdict {
             Verdict::Accepted => {
-                self.counters.acked += taken.len() as u64;
+                self.turn.counters.acked += taken.len() as u64;
                 self.settle(subscription, taken);
             }
             Verdict::Failed => {
-                self.counters.nacked += taken.len() as u64;
+                self.turn.counters.nacked += taken.len() as u64;
                 self.give_back_failed(subscription, retries, taken);
             }
             Verdict::Rejected => {
-                self.counters.nacked += taken.len() as u64;
+                self.turn.counters.nacked += taken.len() as u64;
                 self.give_back_failed(subscription, Retries { deliveries_max: 0, ..retries }, taken);
             }
         }

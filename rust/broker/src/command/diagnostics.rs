@@ -9,6 +9,7 @@ use stompica_proto::{Frame, ProtocolError, header};
 use super::Flow;
 use super::send::Sent;
 use super::subscribe::Wanted;
+use crate::delivery::passing::Load;
 use crate::destination::{Kind, MONITOR};
 use crate::ids::ConnKey;
 use crate::message::options::{self, SubscribeOptions};
@@ -16,7 +17,6 @@ use crate::report::Query;
 use crate::router::reach::Reach;
 use crate::shard::Shard;
 use crate::shard::inquiries::Purpose;
-use crate::shard::passing::Load;
 
 /// `interval` of SUBSCRIBE: milliseconds between answers.
 const INTERVAL: &[u8] = b"interval";
@@ -55,7 +55,12 @@ impl Shard {
     ) -> Result<Flow, ProtocolError> {
         self.require_local(key)?;
         let query = query(text)?;
-        if self.conns.get(key).is_some_and(|conn| conn.outbox.bytes() >= self.config.outbox_limit) {
+        if self
+            .connections
+            .table
+            .get(key)
+            .is_some_and(|conn| conn.outbox.bytes() >= self.turn.config.outbox_limit)
+        {
             let text = "answers to DIAG are not read";
             return Err(ProtocolError::new(Code::SlowConsumer, text));
         }
@@ -89,7 +94,7 @@ impl Shard {
             self.park(key, pause);
             return Ok(Flow::Parked);
         }
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.connections.table.get_mut(key) {
             conn.wait.passed();
         }
         let receipt = frame.header(header::RECEIPT).map(|id| id.as_ref().into());

@@ -15,11 +15,11 @@ use std::mem::take;
 use stompica_proto::session::Request;
 use stompica_proto::{Command, Frame, ProtocolError, Version, encode, header};
 
+use crate::connection::pausing::Pause;
 use crate::ids::{self, ConnKey};
 use crate::log::Level;
 use crate::report::stages::Stage;
 use crate::shard::Shard;
-use crate::shard::parking::Pause;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum Flow {
 impl Shard {
     /// Handles one frame of a client.
     pub(crate) fn handle(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
-        if self.observes { self.handle_observed(key, frame) } else { self.handle_frame(key, frame) }
+        if self.turn.is_observed { self.handle_observed(key, frame) } else { self.handle_frame(key, frame) }
     }
 
     /// The same while somebody looks on.
@@ -45,15 +45,15 @@ impl Shard {
     #[inline(never)]
     fn handle_observed(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
         // A frame that waits is looked at again and again.
-        let is_logged = self.conns.get_mut(key).is_some_and(|conn| take(&mut conn.is_logged));
-        if self.config.log_frames && !is_logged {
+        let is_logged = self.connections.table.get_mut(key).is_some_and(|conn| take(&mut conn.is_logged));
+        if self.turn.config.log_frames && !is_logged {
             self.log_frame(key, frame);
         }
-        let began = self.stages.begin(Stage::Route);
+        let began = self.turn.stages.begin(Stage::Route);
         let flow = self.handle_frame(key, frame);
-        self.stages.end(Stage::Route, began);
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.is_logged = self.config.log_frames && matches!(flow, Flow::Parked | Flow::Later);
+        self.turn.stages.end(Stage::Route, began);
+        if let Some(conn) = self.connections.table.get_mut(key) {
+            conn.is_logged = self.turn.config.log_frames && matches!(flow, Flow::Parked | Flow::Later);
         }
         flow
     }
@@ -80,10 +80,10 @@ impl Shard {
         if bounds && let Some(flow) = self.wait_for_what_is_due(key, frame.command) {
             return flow;
         }
-        let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
+        let Some(conn) = self.connections.table.get_mut(key) else { return Flow::Done };
         let sender = conn.id;
-        let mut own_headers = take(&mut self.own_headers);
-        let flow = match conn.session.handle(frame, self.config.heartbeat_ms, &mut own_headers) {
+        let mut own_headers = take(&mut self.connections.own_headers);
+        let flow = match conn.session.handle(frame, self.turn.config.heartbeat_ms, &mut own_headers) {
             Ok(Request::Send { destination, transaction, plain, options, receipt, body }) => {
                 let sent = send::Sent {
                     destination: &destination,
@@ -111,7 +111,7 @@ impl Shard {
             Ok(request) => self.handle_other(key, frame, request),
             Err(error) => Err(error),
         };
-        self.own_headers = own_headers;
+        self.connections.own_headers = own_headers;
         flow.unwrap_or_else(|error| {
             self.fail(key, error, Some(frame));
             Flow::Done
@@ -161,9 +161,9 @@ impl Shard {
         client_id: Option<&[u8]>,
         request_id: Option<&[u8]>,
     ) {
-        let offer_ms = self.config.heartbeat_ms;
-        let ids = self.config.ids;
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let offer_ms = self.turn.config.heartbeat_ms;
+        let ids = self.turn.config.ids;
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let version = conn.session.version();
         conn.decoder.connected(version);
         if login.is_some() || client_id.is_some() {
@@ -172,7 +172,7 @@ impl Shard {
         }
         let offer_ms = if version == Version::V1_0 { (0, 0) } else { offer_ms };
         let session = ids::session_id(ids, conn.id);
-        self.counters.sessions += 1;
+        self.turn.counters.sessions += 1;
         self.log_conn(Level::Debug, key, || format!("connected, STOMP {}", version.as_str()));
         self.control(key, |out| encode::connected(out, version, &session, offer_ms, request_id));
         self.rearm(key);

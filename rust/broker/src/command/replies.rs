@@ -27,7 +27,7 @@ impl Shard {
         full: &[u8],
     ) -> Result<(), ProtocolError> {
         // A pattern has no queue; and an id that is in use is the client's own business.
-        if self.home.find(full).is_none_or(|queue| self.home.is_consumed(queue))
+        if self.queues.home.find(full).is_none_or(|queue| self.queues.home.is_consumed(queue))
             || self.find_subscription(key, name).is_some()
         {
             return Ok(());
@@ -36,7 +36,7 @@ impl Shard {
         let wanted = Wanted { frame, id: Some(name), destination: name, ack: AckMode::Auto };
         let options = SubscribeOptions::default();
         self.subscribe_named(key, full, QueueKind::Temporary, &wanted, &options, None)?;
-        if let Some(own) = self.conns.get_mut(key).and_then(|conn| conn.temporary.as_mut()) {
+        if let Some(own) = self.connections.table.get_mut(key).and_then(|conn| conn.temporary.as_mut()) {
             own.answered.insert(name.into());
         }
         Ok(())
@@ -44,14 +44,16 @@ impl Shard {
 
     /// The connection subscribes to this temporary queue, or to all that match this pattern, itself.
     pub(super) fn leave_answers(&mut self, key: ConnKey, destination: &[u8]) {
-        let Some(own) = self.conns.get_mut(key).and_then(|conn| conn.temporary.as_mut()) else { return };
+        let Some(own) = self.connections.table.get_mut(key).and_then(|conn| conn.temporary.as_mut()) else {
+            return;
+        };
         if own.answered.is_empty() {
             return;
         }
         let name = shown(destination);
         let left: Vec<Text> = match self.router.parse(&name) {
             Ok(Some(pattern)) => {
-                self.budget.visit(own.answered.len());
+                self.turn.budget.visit(own.answered.len());
                 own.answered.extract_if(|name| pattern.matches(name)).collect()
             }
             _ => own.answered.take(&*name).into_iter().collect(),

@@ -11,7 +11,9 @@ use stompica_proto::{Frame, ProtocolError, header};
 
 use super::Flow;
 use crate::collections::paged_deque::PagedDeque;
+use crate::connection::pausing::Pause;
 use crate::connection::transaction::Operation;
+use crate::delivery::passing::Load;
 use crate::destination::Kind;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
@@ -22,8 +24,6 @@ use crate::router::Destination;
 use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
 use crate::shard::Shard;
-use crate::shard::parking::Pause;
-use crate::shard::passing::Load;
 
 /// A SEND as the session has read it.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,7 @@ impl Shard {
             self.park(key, pause);
             return Some(Flow::Parked);
         }
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.connections.table.get_mut(key) {
             conn.wait.passed();
         }
         None
@@ -174,7 +174,7 @@ impl Shard {
     }
 
     fn next_id(&mut self) -> SmallVec<[u8; 40]> {
-        SmallVec::from_slice(self.ids.next_id())
+        SmallVec::from_slice(self.turn.message_ids.next_id())
     }
 
     /// Reads what the message's headers ask for, and does what has to be done about them before it is sent.
@@ -221,7 +221,7 @@ impl Shard {
         let mut going = None;
         let expired = options.expires_ms != 0 && options.expires_ms <= self.now_ms();
         if expired {
-            self.counters.expired += 1;
+            self.turn.counters.expired += 1;
         } else {
             going = self.publish(message, to.destination, reach);
             // A last value waits as such.
@@ -253,7 +253,7 @@ impl Shard {
         destination: Destination,
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
-        self.counters.messages_in += 1;
+        self.turn.counters.messages_in += 1;
         let home = destination.home;
         if home == self.id() {
             self.enqueue_at(stored, destination).map_err(|(error, _)| error)?;
@@ -275,11 +275,11 @@ impl Shard {
         destination: Destination,
         reach: &Reach,
     ) -> Option<FanOutKey> {
-        self.counters.messages_in += 1;
+        self.turn.counters.messages_in += 1;
         if reach.remote != 0 {
             self.mail_message(message, reach);
         }
-        if self.observes {
+        if self.turn.is_observed {
             self.deliver_observed(message, destination, reach)
         } else {
             self.deliver(message, destination, reach)
@@ -295,7 +295,7 @@ impl Shard {
         retained: bool,
     ) -> Option<FanOutKey> {
         if stored.is_expired(self.now_ms()) {
-            self.counters.expired += 1;
+            self.turn.counters.expired += 1;
             return None;
         }
         let reach = self.router.reach(destination);

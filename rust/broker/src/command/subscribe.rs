@@ -110,8 +110,8 @@ impl Shard {
             let text = format!("'{}' is in use on this connection", String::from_utf8_lossy(name));
             return Err(ProtocolError::new(Code::SubscriptionDuplicate, text));
         }
-        let subscriptions_max = self.config.max_subscriptions;
-        if self.conns.get(key).is_some_and(|conn| conn.subscriptions.len() >= subscriptions_max) {
+        let subscriptions_max = self.turn.config.max_subscriptions;
+        if self.connections.table.get(key).is_some_and(|conn| conn.subscriptions.len() >= subscriptions_max) {
             let text = format!("max_subscriptions is {subscriptions_max}");
             return Err(ProtocolError::new(Code::SubscriptionCount, text));
         }
@@ -120,7 +120,7 @@ impl Shard {
 
     /// What shows the state of the broker is for peers on the same machine, as long as nobody has to log in.
     pub(super) fn require_local(&self, key: ConnKey) -> Result<(), ProtocolError> {
-        match self.conns.get(key).is_none_or(|conn| conn.peer.ip().to_canonical().is_loopback()) {
+        match self.connections.table.get(key).is_none_or(|conn| conn.peer.ip().to_canonical().is_loopback()) {
             true => Ok(()),
             false => {
                 Err(ProtocolError::new(Code::Forbidden, "diagnostics are for peers on the loopback address"))
@@ -130,18 +130,18 @@ impl Shard {
 
     /// The name of a durable subscription, which counts within the connection's login and client-id.
     pub(super) fn durable_name(&self, key: ConnKey, name: &[u8]) -> Box<[u8]> {
-        let scope = self.conns.get(key).and_then(|conn| conn.scope.as_deref());
+        let scope = self.connections.table.get(key).and_then(|conn| conn.scope.as_deref());
         [b"durable\n", scope.unwrap_or_default(), b"\n", name].concat().into()
     }
 
     fn wire_format(&self, key: ConnKey) -> Option<WireFormat> {
-        let conn = self.conns.get(key)?;
+        let conn = self.connections.table.get(key)?;
         Some(WireFormat { framing: conn.framing(), version: conn.session.version(), without: NOBODY })
     }
 
     /// The number under which a connection's messages travel.
     fn sender(&self, key: ConnKey) -> u64 {
-        self.conns.get(key).map_or(NOBODY, |conn| conn.id)
+        self.connections.table.get(key).map_or(NOBODY, |conn| conn.id)
     }
 
     /// How a subscription to a topic is served.
@@ -152,13 +152,13 @@ impl Shard {
 
     fn list_subscription(&mut self, key: ConnKey, name: &[u8], index: SubscriptionIndex) {
         let hash = self.subscription_hash(name);
-        let (subscriptions, hasher) = (&self.router.subscriptions, &self.subscription_hasher);
-        if let Some(conn) = self.conns.get_mut(key) {
+        let (subscriptions, hasher) = (&self.router.subscriptions, &self.connections.subscription_hasher);
+        if let Some(conn) = self.connections.table.get_mut(key) {
             let rehash = |&at: &SubscriptionIndex| hasher.hash_one(&*subscriptions[at as usize].id);
             conn.subscriptions.insert_unique(hash, index, rehash);
         }
         self.count_names();
-        self.budget.change(1);
+        self.turn.budget.change(1);
     }
 
     pub(super) fn subscribe_topic(
@@ -170,7 +170,7 @@ impl Shard {
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
         let Some(wire_format) = self.wire_format_of(key, options) else { return Ok(()) };
-        let full = self.conns.get(key).is_some_and(|conn| conn.full_since_ms.is_some());
+        let full = self.connections.table.get(key).is_some_and(|conn| conn.full_since_ms.is_some());
         let others = self.shared_len() - 1;
         let has_replay = self.may_replay();
         let slow_consumer = self.own_policy(key, options)?;
@@ -178,7 +178,7 @@ impl Shard {
             || slow_consumer.is_some()
             || wanted.ack != AckMode::Auto
             || self.router.kind(destination) == Kind::TemporaryTopic;
-        let own_queue = has_queue.then(|| self.home.create(destination, QueueKind::Private));
+        let own_queue = has_queue.then(|| self.queues.home.create(destination, QueueKind::Private));
         // Frames that were encoded before belong to those who were members before.
         self.distribute();
         let queues = self.queues_everywhere();
@@ -186,7 +186,7 @@ impl Shard {
         let (found, change) = match self.router.subscribe(destination, who, wire_format, own_queue, queues) {
             Ok(done) => done,
             Err(error) => {
-                own_queue.into_iter().for_each(|queue| self.home.delete(queue));
+                own_queue.into_iter().for_each(|queue| self.queues.home.delete(queue));
                 return Err(error);
             }
         };
@@ -206,9 +206,9 @@ impl Shard {
                 let lent = if wanted.ack == AckMode::Auto { Credit::UNLIMITED - credit.bytes } else { 0 };
                 credit.bytes += lent;
                 consumer_state.initial_replay = Some(InitialReplay::new(others + 1, lent));
-                self.home.hold_live_back(queue);
+                self.queues.home.hold_live_back(queue);
             }
-            self.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit);
+            self.queues.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit);
         }
         // Where nobody waits for the answer, the news is enough, and only the first subscription is news. A RECEIPT
         // asks everybody even so: the news of an earlier subscription may still be on its way.
@@ -237,9 +237,9 @@ impl Shard {
         key: ConnKey,
         options: &SubscribeOptions,
     ) -> Result<Option<SlowConsumer>, ProtocolError> {
-        match (options.slow_consumer, self.config.slow_consumer) {
+        match (options.slow_consumer, self.turn.config.slow_consumer) {
             (Some(SlowConsumer::Block(asked)), SlowConsumer::Block(_)) => {
-                if let Some(conn) = self.conns.get_mut(key) {
+                if let Some(conn) = self.connections.table.get_mut(key) {
                     let asked_ms = u64::try_from(asked.as_millis()).unwrap_or(u64::MAX);
                     conn.patience_ms = conn.patience_ms.min(asked_ms);
                 }
@@ -322,7 +322,7 @@ impl Shard {
         let Some(wire_format) = self.wire_format(key) else { return Credit::default() };
         let mut prefix = Vec::new();
         encode::message_prefix(&mut prefix, wanted.id, wire_format.version);
-        let messages = match (wanted.ack, options.prefetch.unwrap_or(self.config.prefetch)) {
+        let messages = match (wanted.ack, options.prefetch.unwrap_or(self.turn.config.prefetch)) {
             (AckMode::Auto, _) | (_, 0) => Credit::UNLIMITED,
             (_, prefetch) => i64::from(prefetch),
         };
@@ -369,12 +369,12 @@ impl Shard {
     }
 
     pub(super) fn subscription_hash(&self, name: &[u8]) -> u64 {
-        self.subscription_hasher.hash_one(name)
+        self.connections.subscription_hasher.hash_one(name)
     }
 
     /// Tells once that a trailing `*` of a dotted pattern reaches deeper than in other brokers.
     fn hint_at_deep_wildcard(&mut self, pattern: &[u8]) {
-        let deep = self.config.wildcards == Wildcards::Ancestor && pattern.ends_with(b".*");
+        let deep = self.turn.config.wildcards == Wildcards::Ancestor && pattern.ends_with(b".*");
         if deep && self.shared.explained_wildcard.is_first() {
             self.log(Level::Info, || {
                 format!(

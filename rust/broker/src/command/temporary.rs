@@ -51,7 +51,7 @@ impl Shard {
         if !self.is_temporary(name) || secret_of(name).is_some() || require_plain(name).is_err() {
             return Ok(Cow::Borrowed(name)); // a pattern is refused with all others
         }
-        let own = self.conns.get(key).and_then(|conn| conn.temporary.as_ref());
+        let own = self.connections.table.get(key).and_then(|conn| conn.temporary.as_ref());
         match own.filter(|own| own.names.contains(name)) {
             Some(own) => Ok(Cow::Owned(full_name(name, &own.secret))),
             None => {
@@ -74,7 +74,7 @@ impl Shard {
             return Ok(Cow::Borrowed(name));
         }
         if let Some(secret) = secret_of(name) {
-            let own = self.conns.get(key).and_then(|conn| conn.temporary.as_ref());
+            let own = self.connections.table.get(key).and_then(|conn| conn.temporary.as_ref());
             if own.is_some_and(|own| own.secret.as_bytes() == secret) {
                 return Ok(Cow::Borrowed(name));
             }
@@ -122,17 +122,17 @@ impl Shard {
     /// The full name of a connection's own temporary destination, made if need be. A pattern makes nothing.
     fn own_temporary(&mut self, key: ConnKey, name: &[u8]) -> Result<Vec<u8>, ProtocolError> {
         let shard = self.id();
-        let own = self.conns.get(key).and_then(|conn| conn.temporary.as_ref());
+        let own = self.connections.table.get(key).and_then(|conn| conn.temporary.as_ref());
         if own.is_none_or(|own| !own.names.contains(name)) {
             self.require_memory_for(name, &[])?;
         }
-        let Some(conn) = self.conns.get_mut(key) else { return Ok(name.to_vec()) };
+        let Some(conn) = self.connections.table.get_mut(key) else { return Ok(name.to_vec()) };
         let own = conn.temporary.get_or_insert_with(|| Box::new(Temporary::new(ids::secret(shard))));
         let full = full_name(name, &own.secret);
         if own.names.contains(name) || self.router.parse(name)?.is_some() {
             return Ok(full);
         }
-        let names_max = self.config.max_subscriptions;
+        let names_max = self.turn.config.max_subscriptions;
         if own.names.len() >= names_max {
             let text = format!("max_subscriptions is {names_max}, for temporary destinations too");
             return Err(ProtocolError::new(Code::SubscriptionCount, text));

@@ -58,8 +58,8 @@ impl Shard {
 
     /// The connection's subscription that holds a durable subscription, by its full name.
     fn find_holder(&mut self, key: ConnKey, durable: &[u8]) -> Option<SubscriptionIndex> {
-        let conn = self.conns.get(key)?;
-        self.budget.visit(conn.subscriptions.len());
+        let conn = self.connections.table.get(key)?;
+        self.turn.budget.visit(conn.subscriptions.len());
         let holds = |at: &SubscriptionIndex| {
             let consumer_state = self.router.subscriptions[*at as usize].consumer_state.as_deref();
             consumer_state.is_some_and(|consumer_state| consumer_state.durable.as_deref() == Some(durable))
@@ -71,7 +71,7 @@ impl Shard {
     pub(super) fn leave(&mut self, key: ConnKey, index: SubscriptionIndex) {
         let hash = self.subscription_hash(&self.router.subscriptions[index as usize].id);
         let mut full = false;
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.connections.table.get_mut(key) {
             full = conn.full_since_ms.is_some();
             if let Ok(found) = conn.subscriptions.find_entry(hash, |&at| at == index) {
                 found.remove();
@@ -83,16 +83,19 @@ impl Shard {
 
     /// A connection's subscription by its id.
     pub(super) fn find_subscription(&self, key: ConnKey, name: &[u8]) -> Option<SubscriptionIndex> {
-        let conn = self.conns.get(key)?;
+        let conn = self.connections.table.get(key)?;
         let hash = self.subscription_hash(name);
         conn.subscriptions.find(hash, |&at| *self.router.subscriptions[at as usize].id == *name).copied()
     }
 
     /// STOMP 1.0 may unsubscribe by destination what it subscribed with an id.
     fn find_by_destination(&mut self, key: ConnKey, name: &[u8]) -> Option<SubscriptionIndex> {
-        let conn =
-            self.conns.get(key).filter(|conn| conn.session.version() == stompica_proto::Version::V1_0)?;
-        self.budget.visit(conn.subscriptions.len());
+        let conn = self
+            .connections
+            .table
+            .get(key)
+            .filter(|conn| conn.session.version() == stompica_proto::Version::V1_0)?;
+        self.turn.budget.visit(conn.subscriptions.len());
         let named = |at: &SubscriptionIndex| {
             let found = &self.router.subscriptions[*at as usize];
             match (&found.consumer_state, found.filter_index()) {

@@ -11,16 +11,16 @@ use stompica_proto::{Decoder, session::Session};
 use crate::connection::answers::Answers;
 use crate::connection::arrival::Arrival;
 use crate::connection::deferred::Deferred;
+use crate::connection::leaving::Leaving;
 use crate::connection::outbox::Outbox;
+use crate::connection::pausing::Wait;
 use crate::connection::pending_writes::PendingWrites;
+use crate::connection::pulls::Pulls;
 use crate::connection::pulse::Pulse;
 use crate::connection::temporary::Temporary;
 use crate::connection::transaction::{Committing, Transactions};
 use crate::ids::ConnKey;
 use crate::router::group::{Framing, SubscriptionIndex};
-use crate::shard::leaving::Leaving;
-use crate::shard::parking::Wait;
-use crate::shard::replay::Pulls;
 use crate::timer::NEVER;
 
 /// What the connection speaks.

@@ -1,13 +1,92 @@
-//! Sockets: the listener and one connection's state.
+//! Connections of one shard: sockets, input, answers in order, outboxes, and what they wait for.
 
+pub mod acceptor;
 pub mod answers;
 pub mod arrival;
 pub mod conn;
 pub mod deferred;
+pub mod leaving;
 pub mod listener;
 pub mod outbox;
+pub mod pausing;
+pub mod pending_range;
 pub mod pending_writes;
+pub mod pulls;
 pub mod pulse;
 pub mod taken;
 pub mod temporary;
 pub mod transaction;
+pub mod unfinished;
+
+use std::collections::VecDeque;
+
+use stompica_proto::HeaderSpan;
+
+use self::conn::Conns;
+use self::pausing::Parking;
+use self::pending_range::PendingRange;
+use crate::ids::ConnKey;
+use crate::message::chunk::ChunkPool;
+
+/// Bytes read from one connection in one turn.
+pub const READ_BYTES: usize = 64 << 10;
+
+/// The connections of one shard, and which of them have something to do.
+#[derive(Debug)]
+pub struct Connections {
+    /// All of them.
+    pub table: Conns,
+    /// Those that are not read for a while.
+    pub parking: Parking,
+    /// Those whose socket may have more to read, or whose input was left by the end of a turn.
+    pub undrained: VecDeque<ConnKey>,
+    /// Those that are written to at the end of the turn.
+    pub dirty: Vec<ConnKey>,
+    /// Receivers of wide fan-outs, of which some are written to in each turn.
+    pub paced: VecDeque<ConnKey>,
+    /// Those whose outbox has room for what waits behind it.
+    pub refill: VecDeque<ConnKey>,
+    /// Those whose outbox was filled in this turn.
+    pub newly_full: Vec<ConnKey>,
+    /// Those that are to be cut off.
+    pub too_slow: Vec<ConnKey>,
+    /// The encoded frames in outboxes.
+    pub chunks: ChunkPool,
+    /// Frames of a group that its members do not know of yet.
+    pub pending_range: Option<PendingRange>,
+    /// Hashes subscription ids in the tables of connections.
+    pub subscription_hasher: foldhash::fast::RandomState,
+    /// The last token that was given to a frame that others answer.
+    pub next_token: u64,
+    /// Where sockets are read to.
+    pub read_buffer: Vec<u8>,
+    /// Header lines of the frame that is decoded.
+    pub spans: Vec<HeaderSpan>,
+    /// The sender's own headers of a SEND.
+    pub own_headers: Vec<u8>,
+    /// A frame before it is wrapped for WebSocket.
+    pub scratch: Vec<u8>,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Connections {
+            table: Conns::default(),
+            parking: Parking::default(),
+            undrained: VecDeque::new(),
+            dirty: Vec::new(),
+            paced: VecDeque::new(),
+            refill: VecDeque::new(),
+            newly_full: Vec::new(),
+            too_slow: Vec::new(),
+            chunks: ChunkPool::default(),
+            pending_range: None,
+            subscription_hasher: foldhash::fast::RandomState::default(),
+            next_token: 0,
+            read_buffer: vec![0; READ_BYTES],
+            spans: Vec::new(),
+            own_headers: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+}

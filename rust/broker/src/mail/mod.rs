@@ -1,4 +1,7 @@
 //! What shards tell each other: the mailbox, and the mail that was taken from it.
 
+pub mod inbound;
 pub mod incoming;
 pub mod mailbox;
+pub mod peers;
+pub mod shared;

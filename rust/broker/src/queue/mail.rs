@@ -73,6 +73,9 @@ pub struct Reservation {
     pub placed: u64,
 }
 
+/// What one home is to keep room for.
+pub type Reservations = PagedDeque<Reservation>;
+
 /// A message of a transaction at a home.
 #[derive(Debug)]
 pub struct Placed {

@@ -21,6 +21,7 @@ mod interest;
 mod names;
 pub mod reach;
 mod subscriptions;
+pub mod suffixes;
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ const LOG_EVERY_MS: u64 = 1000;
 impl Shard {
     /// When accepting is tried again after descriptors ran out.
     pub(super) fn accept_again_ms(&self) -> Option<u64> {
-        self.listener.as_ref().and_then(Listener::retry_at_ms)
+        self.acceptor.listener.as_ref().and_then(Listener::retry_at_ms)
     }
 
     /// Notes which sockets the poll has told of.
@@ -28,13 +28,13 @@ impl Shard {
             match event.token() {
                 WAKER => {}
                 LISTENER => {
-                    if let Some(listener) = &mut self.listener {
+                    if let Some(listener) = &mut self.acceptor.listener {
                         listener.set_ready();
                     }
                 }
                 token => {
                     let key = ConnKey::from_token(token);
-                    let Some(conn) = self.conns.get_mut(key) else { continue };
+                    let Some(conn) = self.connections.table.get_mut(key) else { continue };
                     if event.is_readable() || event.is_read_closed() || event.is_error() {
                         conn.read_to_end |= event.is_read_closed() || event.is_error();
                         self.queue_for_reading(key);
@@ -49,8 +49,8 @@ impl Shard {
 
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTS {
-            let Some(listener) = &mut self.listener else { return };
-            let (stream, peer, spare) = match listener.accept(self.now_ms) {
+            let Some(listener) = &mut self.acceptor.listener else { return };
+            let (stream, peer, spare) = match listener.accept(self.turn.now_ms) {
                 Accept::Stream(stream, peer) => (stream, peer, false),
                 Accept::Spare(stream, peer) => (stream, peer, true),
                 Accept::Nothing => return,
@@ -59,10 +59,10 @@ impl Shard {
                     return;
                 }
             };
-            let full = self.shared.connections.load(Ordering::Relaxed) >= self.config.max_connections;
+            let full = self.shared.connections.load(Ordering::Relaxed) >= self.turn.config.max_connections;
             let refused = full || spare;
             if refused && !listener.may_refuse() {
-                self.counters.refused += 1;
+                self.turn.counters.refused += 1;
                 continue;
             }
             let id = listener.next_id();
@@ -71,39 +71,41 @@ impl Shard {
             _ = stream.set_nodelay(true);
             let accepted = Accepted { stream, peer, id, refused };
             if refused {
-                self.counters.refused += 1;
+                self.turn.counters.refused += 1;
                 self.adopt(accepted);
                 continue;
             }
             self.shared.connections.fetch_add(1, Ordering::Relaxed);
-            let shard = (id % self.outgoing.len() as u64) as usize;
+            let shard = (id % self.peers.outgoing.len() as u64) as usize;
             if shard == usize::from(self.id().0) {
                 self.adopt(accepted);
             } else {
-                self.outgoing[shard].push(Mail::Accepted(accepted));
+                self.peers.outgoing[shard].push(Mail::Accepted(accepted));
             }
         }
     }
 
     /// Whether a connection over the limit has to go; a place may have become free since it came.
     pub(super) fn stays_refused(&mut self, key: ConnKey) -> bool {
-        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.refused) else { return false };
-        if self.shared.connections.load(Ordering::Relaxed) >= self.config.max_connections {
+        let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.refused) else {
+            return false;
+        };
+        if self.shared.connections.load(Ordering::Relaxed) >= self.turn.config.max_connections {
             return true;
         }
         conn.refused = false;
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
-        self.counters.refused -= 1;
-        if let Some(listener) = &mut self.listener {
+        self.turn.counters.refused -= 1;
+        if let Some(listener) = &mut self.acceptor.listener {
             listener.refused_closed();
         }
         false
     }
 
     fn accept_failed(&mut self, error: &std::io::Error) {
-        self.counters.accept_errors += 1;
-        if self.now_ms >= self.next_accept_log_ms {
-            self.next_accept_log_ms = self.now_ms + LOG_EVERY_MS;
+        self.turn.counters.accept_errors += 1;
+        if self.turn.now_ms >= self.acceptor.next_log_ms {
+            self.acceptor.next_log_ms = self.turn.now_ms + LOG_EVERY_MS;
             let connections = self.shared.connections.load(Ordering::Relaxed);
             self.log(Level::Warn, || {
                 format!("cannot accept with {connections} connections open: {error}; see ulimit -n")

@@ -24,8 +24,8 @@ pub(super) const ANSWERS_MS: u64 = 60_000;
 
 impl Shard {
     pub(super) fn next_token(&mut self) -> u64 {
-        self.next_token += 1;
-        self.next_token
+        self.connections.next_token += 1;
+        self.connections.next_token
     }
 
     /// Sends a RECEIPT, if one is wanted, once those before it have left.
@@ -50,13 +50,13 @@ impl Shard {
         match receipt.filter(|_| shards != 0) {
             Some(id) => self.push_answer_of(key, token, Answer::Receipt(id.into()), shards.count_ones()),
             None => {
-                let others = shards & !self.id.bit();
-                if let Some(conn) = self.conns.get_mut(key) {
+                let others = shards & !self.turn.id.bit();
+                if let Some(conn) = self.connections.table.get_mut(key) {
                     conn.sent_to |= others;
                 }
             }
         }
-        AnswerTo { shard: self.id, conn: key, token, awaited: receipt.is_some() }
+        AnswerTo { shard: self.turn.id, conn: key, token, awaited: receipt.is_some() }
     }
 
     /// The same for a frame behind which the answers to all others wait, whether it wants a RECEIPT or not.
@@ -69,7 +69,7 @@ impl Shard {
         if shards != 0 {
             self.push_answer_of(key, token, answer, shards.count_ones());
         }
-        AnswerTo { shard: self.id, conn: key, token, awaited: true }
+        AnswerTo { shard: self.turn.id, conn: key, token, awaited: true }
     }
 
     /// All shards, this one included.
@@ -98,7 +98,7 @@ impl Shard {
     /// A connection that is still to be told something. One that is closing has had its last word, although its COMMIT
     /// may take effect only now.
     fn listening(&mut self, key: ConnKey) -> Option<&mut Conn> {
-        self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
+        self.connections.table.get_mut(key).filter(|conn| conn.phase == Phase::Open)
     }
 
     /// Answers whoever asked.
@@ -116,7 +116,7 @@ impl Shard {
         if self.is_deciding(key, token) {
             return self.prepare_answered(key, None);
         }
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.connections.table.get_mut(key) {
             conn.answers.note(token);
             self.send_answers(key);
         }
@@ -124,7 +124,7 @@ impl Shard {
 
     /// Gives a durable subscription its credit, once the RECEIPT of its SUBSCRIBE has left.
     pub(super) fn open_behind(&mut self, key: ConnKey, token: u64, home: ShardId, credit: Progress) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if !conn.answers.open_behind(token, home, credit) {
             self.report(home, credit);
         }
@@ -140,7 +140,9 @@ impl Shard {
         if self.is_deciding(key, token) {
             return self.prepare_answered(key, Some(error));
         }
-        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.phase == Phase::Open) else {
+            return;
+        };
         if conn.answers.is_refused_before(token) {
             return; // a frame before it was refused already, and its ERROR is the last word
         }
@@ -158,7 +160,7 @@ impl Shard {
     /// Answers a mistake of the peer in a frame that was read just now with ERROR, and closes.
     pub(super) fn fail_with(&mut self, key: ConnKey, error: ProtocolError, offender: &Offender) {
         let token = self.next_token();
-        if self.conns.get(key).is_some_and(|conn| conn.phase == Phase::Open && !conn.ending) {
+        if self.connections.table.get(key).is_some_and(|conn| conn.phase == Phase::Open && !conn.ending) {
             self.end_with(key, token, error, offender);
         }
     }
@@ -168,10 +170,10 @@ impl Shard {
     fn end_with(&mut self, key: ConnKey, token: u64, error: ProtocolError, offender: &Offender) {
         self.abandon_commit(key);
         self.end_wait(key);
-        self.counters.errors += 1;
-        self.budget.end_connection();
+        self.turn.counters.errors += 1;
+        self.turn.budget.end_connection();
         self.log_conn(Level::Info, key, || format!("ERROR {error}"));
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let (close_code, reason) = (error.code.websocket_close(), error.code.message());
         conn.ending = true;
         let mut frame = Vec::new();
@@ -182,7 +184,7 @@ impl Shard {
 
     /// Sends the answers that wait for nothing any more.
     fn send_answers(&mut self, key: ConnKey) {
-        while let Some(conn) = self.conns.get_mut(key)
+        while let Some(conn) = self.connections.table.get_mut(key)
             && let Some(answer) = conn.answers.pop_ready()
         {
             let version = conn.session.version();
@@ -207,7 +209,7 @@ impl Shard {
 
     /// DISCONNECT: its RECEIPT says that all earlier frames took effect, also at other shards.
     pub(crate) fn disconnect(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         conn.ending = true;
         if receipt.is_some() {
             self.await_round_trips(key, receipt);
@@ -217,7 +219,7 @@ impl Shard {
 
     /// Lets a RECEIPT, or nothing, wait until no shard can refuse any more what was asked of it before.
     fn await_round_trips(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let shards = std::mem::take(&mut conn.sent_to);
         if shards == 0 {
             return self.receipt(key, receipt);
@@ -230,14 +232,16 @@ impl Shard {
 
     /// Closes a connection that has said its last word, once everything due to it is in its outbox.
     pub(crate) fn end_if_done(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        let Some(conn) = self.connections.table.get(key).filter(|conn| conn.phase == Phase::Open) else {
+            return;
+        };
         if !(conn.ending || conn.eof) || conn.has_unparsed || conn.wait.is_on() {
             return;
         }
         if conn.answers.is_empty() && conn.sent_to != 0 {
             self.await_round_trips(key, None);
         }
-        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.answers.is_empty()) else {
+        let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.answers.is_empty()) else {
             return self.rearm(key);
         };
         let close_code = conn.websocket().and_then(|state| state.peer_code).unwrap_or(NORMAL);
@@ -252,7 +256,7 @@ impl Shard {
         // That memory is short is not its fault: its time begins when it can be sent something.
         let is_held_up = conn.outbox.is_empty() && conn.pulls.as_ref().is_some_and(|it| it.is_listed());
         let moved_ms = match conn.has_more_to_take() {
-            true if is_held_up => self.now_ms,
+            true if is_held_up => self.turn.now_ms,
             // A heart-beat is written, too, but not while it has something else to take.
             true => conn.read_ms.max(conn.moved_ms()).max(conn.stuck_since_ms),
             false => conn.read_ms,
@@ -262,11 +266,11 @@ impl Shard {
 
     /// An answer never came.
     pub(super) fn give_up_answers(&mut self, key: ConnKey) {
-        if self.conns.get(key).is_some_and(Conn::has_more_to_take) {
+        if self.connections.table.get(key).is_some_and(Conn::has_more_to_take) {
             return self.drop_connection(key, "it does not take what is ahead of its last answers");
         }
-        let missing = self.conns.get(key).map_or(0, |conn| conn.answers.len());
-        self.counters.lost_answers += missing as u64;
+        let missing = self.connections.table.get(key).map_or(0, |conn| conn.answers.len());
+        self.turn.counters.lost_answers += missing as u64;
         self.log_conn(Level::Error, key, || {
             format!("{missing} answers never came, and the connection is given up (a bug in stompica)")
         });
@@ -277,7 +281,7 @@ impl Shard {
     pub(super) fn note_lost_answers(&mut self) {
         let lost = requester::take_lost();
         if lost > 0 {
-            self.counters.lost_answers += lost;
+            self.turn.counters.lost_answers += lost;
             self.log(Level::Error, || format!("{lost} answers were dropped (a bug in stompica)"));
         }
         debug_assert_eq!(lost, 0, "whoever waits is answered");

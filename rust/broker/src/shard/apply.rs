@@ -11,8 +11,8 @@ use stompica_proto::session::AckMode;
 use super::Shard;
 use super::commit::OPERATION_VISITS;
 use super::jobs::Job;
-use super::parking::{Pause, Question};
 use crate::collections::paged_deque::PagedDeque;
+use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::plan::{Place, Plan};
 use crate::connection::transaction::{Commit, Operation};
 use crate::ids::SubscriptionKey;
@@ -72,7 +72,7 @@ impl Applying {
 impl Shard {
     /// Goes on with a COMMIT that was decided, as far as the turn allows; nothing can fail any more.
     pub(super) fn apply(&mut self, mut applying: Box<Applying>) {
-        self.budget.visit(1);
+        self.turn.budget.visit(1);
         applying.late.append(&mut self.jobs.late.remove(&applying.key).unwrap_or_default());
         let is_done = self.apply_operations(&mut applying);
         if applying.obstacle.is_some() {
@@ -86,13 +86,13 @@ impl Shard {
 
     /// Goes on with what is in a COMMIT, but for ACKs and NACKs. Returns whether that is done.
     fn apply_operations(&mut self, applying: &mut Applying) -> bool {
-        while !self.budget.is_exhausted() {
+        while !self.turn.budget.is_exhausted() {
             applying.obstacle = self.obstacle_to(applying);
             if applying.obstacle.is_some() {
                 return false;
             }
             let Some(operation) = applying.operations.pop_front() else { return true };
-            self.budget.visit(OPERATION_VISITS);
+            self.turn.budget.visit(OPERATION_VISITS);
             let place = applying.plan.take_place();
             match operation {
                 Operation::Ack { subscription, number, verdict } => {
@@ -121,22 +121,24 @@ impl Shard {
         }
         let destination = self.destination(stored.destination()).ok()?;
         let Reach { remote, width, is_full, .. } = self.router.reach(destination);
-        if remote & self.busy.congested != 0 {
-            return Some(Obstacle::Mailboxes(remote & self.busy.congested));
+        if remote & self.peers.busy.congested != 0 {
+            return Some(Obstacle::Mailboxes(remote & self.peers.busy.congested));
         }
         if width > 0 && self.holds_wide(remote) {
             return Some(Obstacle::Wide(remote));
         }
-        is_full.then(|| Obstacle::SlowConsumer(self.parking.retries(Pause::SlowConsumer)))
+        is_full.then(|| Obstacle::SlowConsumer(self.connections.parking.retries(Pause::SlowConsumer)))
     }
 
     fn stands(&self, obstacle: Obstacle) -> bool {
         match obstacle {
-            Obstacle::FanOut(fan_out) => self.fan_outs.is_live(fan_out),
+            Obstacle::FanOut(fan_out) => self.deliveries.fan_outs.is_live(fan_out),
             Obstacle::Memory => self.is_out_of_memory(),
-            Obstacle::Mailboxes(shards) => self.busy.congested & shards != 0,
+            Obstacle::Mailboxes(shards) => self.peers.busy.congested & shards != 0,
             Obstacle::Wide(shards) => self.holds_wide(shards),
-            Obstacle::SlowConsumer(retries) => self.parking.retries(Pause::SlowConsumer) == retries,
+            Obstacle::SlowConsumer(retries) => {
+                self.connections.parking.retries(Pause::SlowConsumer) == retries
+            }
         }
     }
 
@@ -149,7 +151,7 @@ impl Shard {
     fn apply_acks(&mut self, applying: &mut Applying) -> bool {
         let Applying { key, acks, late, .. } = applying;
         while let Some((subscription, number, verdict)) = acks.front().copied() {
-            if self.budget.is_exhausted() {
+            if self.turn.budget.is_exhausted() {
                 return false;
             }
             let is_done = match late.get_mut(&subscription) {
@@ -169,10 +171,10 @@ impl Shard {
     /// What subscriptions held that have gone, and the COMMIT does not acknowledge, goes back. Returns whether that is done.
     fn give_back_late(&mut self, late: &mut LateOnes) -> bool {
         while !late.is_empty() {
-            if self.budget.is_exhausted() {
+            if self.turn.budget.is_exhausted() {
                 return false;
             }
-            self.budget.visit(OPERATION_VISITS);
+            self.turn.budget.visit(OPERATION_VISITS);
             if let Some((_, (_, consumer_state))) = late.pop_first() {
                 let ConsumerState { own_queue, unacked, .. } = *consumer_state;
                 self.give_back_rest(own_queue, unacked);
@@ -216,7 +218,7 @@ impl Shard {
         for (home, messages) in out {
             self.tell(home, QueueMail::Commit(messages, token, to.requester()));
         }
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.connections.table.get_mut(key) {
             conn.committing = None;
         }
         self.go_on_after(key, Question::Turn(token));

@@ -116,14 +116,14 @@ impl Shard {
         if !self.is_still_awaited(assembly.subject) {
             return;
         }
-        let limit = ROWS_BYTES_MAX.min(self.config.outbox_limit);
+        let limit = ROWS_BYTES_MAX.min(self.turn.config.outbox_limit);
         let rows = assembly.proceed(limit);
-        self.budget.visit(rows);
+        self.turn.budget.visit(rows);
         if rows > 0 {
             return self.jobs.push(Job::Assemble(assembly));
         }
         let text = assembly.finish();
-        self.budget.encoded += text.len();
+        self.turn.budget.encoded += text.len();
         let answer = Answer::of_text(assembly.subject.query(), text, assembly.left_out);
         self.announce(assembly.subject, answer);
     }

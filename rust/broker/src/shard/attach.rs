@@ -10,13 +10,14 @@ use super::Shard;
 use crate::collections::spread::give_back;
 use crate::destination::Kind;
 use crate::ids::ConnKey;
-use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
+use crate::ids::{QueueKey, Subscriber};
 use crate::mail::mailbox::Mail;
 use crate::queue::QueueKind;
+use crate::queue::durable::Binding;
 use crate::queue::mail::{Attach, QueueMail, Source};
 use crate::queue::replay::Newcomer;
 use crate::queue::types::{Credit, Progress};
-use crate::requester::{AnswerTo, Requester};
+use crate::requester::AnswerTo;
 use crate::router::group::{Framing, WireFormat};
 use crate::text::Text;
 
@@ -27,7 +28,7 @@ impl Shard {
         match self.attach_to(source, subscriber, credit, requester.to()) {
             Ok(Attached::Now) => self.answer(requester, Ok(())),
             Ok(Attached::Behind(name)) => self.revive(&name, subscriber, requester),
-            Ok(Attached::Later(queue)) => match self.bindings.get_mut(&queue) {
+            Ok(Attached::Later(queue)) => match self.queues.bindings.get_mut(&queue) {
                 Some(binding) => binding.requesters.push(requester),
                 None => self.answer(requester, Ok(())),
             },
@@ -47,32 +48,32 @@ impl Shard {
         let mut attached = Attached::Now;
         match source {
             Source::Queue(name, kind) => {
-                let queue = match self.home.find(&name) {
+                let queue = match self.queues.home.find(&name) {
                     Some(queue) => queue,
                     None => self.create_queue(&name, kind)?,
                 };
-                self.home.attach(queue, subscriber, credit);
+                self.queues.home.attach(queue, subscriber, credit);
                 if kind == QueueKind::Worker {
                     attached = Attached::Behind(name);
                 }
             }
             Source::Pattern(pattern) => {
-                self.home.attach_pattern(&pattern, subscriber, credit);
+                self.queues.home.attach_pattern(&pattern, subscriber, credit);
                 if self.router.kind(&pattern) == Kind::WorkerTopic {
                     attached = Attached::Behind(pattern);
                 }
             }
             Source::Durable { name, topic, shared, without } => {
-                let waits = self.home.find(&name).is_some() && to.awaited;
+                let waits = self.queues.home.find(&name).is_some() && to.awaited;
                 let queue;
                 (queue, attached) = self.durable(&name, &topic, (shared, without), to)?;
                 if waits {
                     // What was kept follows the RECEIPT: until that leaves, it has no credit.
-                    let consumer = self.home.attach(queue, subscriber, Credit::default());
+                    let consumer = self.queues.home.attach(queue, subscriber, Credit::default());
                     let credit = Progress { queue, consumer, settled: 0, settled_bytes: 0, credit };
                     self.tell(subscriber.shard, QueueMail::Opens(to.conn, to.token, credit));
                 } else {
-                    self.home.attach(queue, subscriber, credit);
+                    self.queues.home.attach(queue, subscriber, credit);
                     self.dispatch_queues(); // stale and retained messages reach a new one ahead of its RECEIPT
                 }
             }
@@ -88,21 +89,21 @@ impl Shard {
         (shared, without): (bool, u64),
         to: AnswerTo,
     ) -> Result<(QueueKey, Attached), ProtocolError> {
-        if let Some(queue) = self.home.find(name) {
-            let bound_to = self.bindings.get(&queue).map(|binding| binding.topic.clone());
+        if let Some(queue) = self.queues.home.find(name) {
+            let bound_to = self.queues.bindings.get(&queue).map(|binding| binding.topic.clone());
             if bound_to.as_deref() != Some(topic) {
                 let other = String::from_utf8_lossy(&bound_to.unwrap_or_default()).into_owned();
                 let text =
                     format!("the durable subscription is one to '{other}'; end it first by UNSUBSCRIBE");
                 return Err(ProtocolError::new(Code::DurableOther, text));
             }
-            let held = self.home.queue(queue).filter(|queue| queue.holders() > 0);
+            let held = self.queues.home.queue(queue).filter(|queue| queue.holders() > 0);
             if held.is_some_and(|queue| !shared || queue.kind == QueueKind::Durable { shared: false }) {
                 let text = "the durable subscription has an active holder, and is not one to be shared";
                 return Err(ProtocolError::new(Code::DurableInUse, text));
             }
-            self.home.set_shared(queue, shared);
-            if let Some(binding) = self.bindings.get(&queue).map(|binding| binding.subscription) {
+            self.queues.home.set_shared(queue, shared);
+            if let Some(binding) = self.queues.bindings.get(&queue).map(|binding| binding.subscription) {
                 self.router.leave_out(binding, without);
             }
             self.tell_interest(topic, Some(to), None);
@@ -117,16 +118,17 @@ impl Shard {
             Ok((binding, _)) => {
                 // Each home answers once; the last of the askers is the caller's own.
                 let requesters = (1..self.shared_len()).map(|_| to.requester()).collect();
-                self.bindings
+                self.queues
+                    .bindings
                     .insert(queue, Binding { subscription: binding, topic: topic.into(), requesters });
                 let newcomer = Newcomer { key: binding, without };
                 self.tell_interest(topic, None, Some(newcomer));
                 self.note_width_of(binding.index);
-                self.await_replay(topic, self.id, newcomer, None);
+                self.await_replay(topic, self.turn.id, newcomer, None);
                 Ok((queue, Attached::Later(queue)))
             }
             Err(error) => {
-                self.home.delete(queue);
+                self.queues.home.delete(queue);
                 self.count_queues();
                 Err(error)
             }
@@ -135,13 +137,14 @@ impl Shard {
 
     /// Ends a durable subscription with all that it holds.
     pub(super) fn end_durable(&mut self, name: &[u8]) -> Result<(), ProtocolError> {
-        let bound = self.home.find(name).and_then(|queue| Some((queue, self.bindings.remove(&queue)?)));
+        let bound =
+            self.queues.home.find(name).and_then(|queue| Some((queue, self.queues.bindings.remove(&queue)?)));
         let Some((queue, binding)) = bound else {
             let text = "there is no durable subscription of this name";
             return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
         };
-        give_back(&mut self.bindings);
-        self.home.delete(queue);
+        give_back(&mut self.queues.bindings);
+        self.queues.home.delete(queue);
         self.count_queues();
         self.remove_subscription(binding.subscription.index, false);
         // It was subscribed until now, and nothing of the past comes any more.
@@ -182,15 +185,4 @@ pub(crate) enum Attached {
     Later(QueueKey),
     /// The answer follows, once what waited for a consumer of these worker topics has been handed out.
     Behind(Box<[u8]>),
-}
-
-/// What feeds the queue of a durable subscription.
-#[derive(Debug)]
-pub(super) struct Binding {
-    /// The router's subscription.
-    pub(super) subscription: SubscriptionKey,
-    /// The topic or pattern.
-    pub(super) topic: Box<[u8]>,
-    /// One for each home that has not sent yet what it holds of the past: the RECEIPT waits for them.
-    pub(super) requesters: Vec<Requester>,
 }

@@ -14,12 +14,12 @@ use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
 use super::Shard;
-use super::parking::Pause;
-use super::passing::{LARGE_BODY, Load};
 use crate::config::{Config, SlowConsumer};
 use crate::connection::conn::{Conn, Phase};
 use crate::connection::outbox::Kind;
 use crate::connection::outbox::drop_notice::with_drop_notice;
+use crate::connection::pausing::Pause;
+use crate::delivery::passing::{LARGE_BODY, Load};
 use crate::ids::QueueKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
@@ -36,20 +36,6 @@ const STUCK_MS: u64 = 1000;
 /// Visits for which a message stands that goes into one of many queues: neither is in the processor's cache, and the list
 /// may go on in memory that is fresh from the system.
 const QUEUE_VISITS: usize = 1;
-
-/// Other shards that take no more of something for now, a bit for each.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Busy {
-    /// Their mailbox is over its mark.
-    pub(super) congested: u64,
-    /// They have enough wide messages to route.
-    pub(crate) laden: u64,
-    /// One of them has taken more of those in this turn.
-    pub(super) routed_on: bool,
-    /// COMMITs leave the room of this turn to SENDs that wait, or did so when there was room last.
-    pub(super) sends_first: bool,
-    pub(super) sends_went_first: bool,
-}
 
 /// Makes room in an outbox at its limit for `frames` more messages; false if they are to be left out.
 pub(super) fn make_room(
@@ -109,9 +95,9 @@ impl Shard {
     /// Why a SEND has to wait, if it has to.
     #[inline]
     pub(crate) fn pause_for(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
-        if load.shards & self.busy.congested != 0 {
+        if load.shards & self.peers.busy.congested != 0 {
             Some(Pause::Mailbox)
-        } else if load.width > 0 && load.shards & self.busy.laden != 0 {
+        } else if load.width > 0 && load.shards & self.peers.busy.laden != 0 {
             Some(Pause::Wide)
         } else if load.is_full {
             Some(Pause::SlowConsumer)
@@ -124,12 +110,12 @@ impl Shard {
 
     /// Bytes that wait for a connection: in its outbox, and in queues of its subscriptions to topics.
     fn waiting_bytes(&self, key: ConnKey) -> usize {
-        let Some(conn) = self.conns.get(key) else { return 0 };
+        let Some(conn) = self.connections.table.get(key) else { return 0 };
         let queued = conn.subscriptions.iter().filter_map(|index| {
             let consumer_state = self.router.subscriptions[*index as usize].consumer_state.as_ref()?;
             // A queue with a policy of its own never makes others wait.
             let queue = consumer_state.own_queue.filter(|_| consumer_state.slow_consumer.is_none())?;
-            self.home.queue(queue).map(Queue::waiting_bytes)
+            self.queues.home.queue(queue).map(Queue::waiting_bytes)
         });
         conn.outbox.bytes() + queued.sum::<usize>()
     }
@@ -137,24 +123,24 @@ impl Shard {
     /// Puts a message to a topic into the queue of one subscription. The queue of one that acknowledges counts as a part
     /// of its connection's outbox.
     pub(super) fn deliver_to_queue(&mut self, stored: OwnedMessage, queue: QueueKey, member: Member) {
-        self.budget.deliveries += 1;
-        self.budget.visit(QUEUE_VISITS);
+        self.turn.budget.deliveries += 1;
+        self.turn.budget.visit(QUEUE_VISITS);
         if member.conn == ConnKey::NONE.index {
-            self.home.enqueue(queue, stored); // a durable subscription
+            self.queues.home.enqueue(queue, stored); // a durable subscription
             self.count_visits();
             if self.memory.is_short {
                 self.note_keeper(member.subscription, queue);
             }
             return;
         }
-        let waiting = self.home.queue(queue).map_or(0, Queue::waiting_bytes);
-        let limit = self.config.outbox_limit;
+        let waiting = self.queues.home.queue(queue).map_or(0, Queue::waiting_bytes);
+        let limit = self.turn.config.outbox_limit;
         let own = self
             .router
             .consumer_state_mut(member.subscription)
             .and_then(|consumer_state| consumer_state.slow_consumer);
-        let policy = own.unwrap_or(self.config.slow_consumer);
-        let conn = self.conns.member_mut(member.conn);
+        let policy = own.unwrap_or(self.turn.config.slow_consumer);
+        let conn = self.connections.table.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.generation };
         if conn.leaving.is_some() {
             return;
@@ -162,23 +148,23 @@ impl Shard {
         if waiting >= limit {
             match policy {
                 SlowConsumer::Block(_) => {}
-                SlowConsumer::Disconnect => return self.too_slow.push(key),
+                SlowConsumer::Disconnect => return self.connections.too_slow.push(key),
                 policy => {
                     conn.dropped = conn.dropped.saturating_add(1);
-                    self.counters.dropped += 1;
+                    self.turn.counters.dropped += 1;
                     if policy == SlowConsumer::DropNewest {
                         return;
                     }
-                    self.home.drop_first(queue);
+                    self.queues.home.drop_first(queue);
                 }
             }
         }
-        self.home.enqueue(queue, stored);
+        self.queues.home.enqueue(queue, stored);
         self.dispatch_at_once(queue);
         self.count_visits();
-        let conn = self.conns.member_mut(member.conn);
+        let conn = self.connections.table.member_mut(member.conn);
         if own.is_none() && conn.full_since_ms.is_none() && waiting + conn.outbox.bytes() >= limit {
-            self.newly_full.push(key);
+            self.connections.newly_full.push(key);
         }
         if self.memory.is_short {
             self.note_keeper(member.subscription, queue);
@@ -188,16 +174,16 @@ impl Shard {
     /// Acts on the outboxes that this turn filled, and that flushing did not relieve; on some in the next turn, where
     /// many subscriptions are behind them.
     pub(super) fn act_on_outboxes(&mut self) {
-        self.newly_full.sort_unstable();
-        self.newly_full.dedup(); // it is there once for each message that came too much
-        while self.budget.may_change()
-            && let Some(key) = self.newly_full.pop()
+        self.connections.newly_full.sort_unstable();
+        self.connections.newly_full.dedup(); // it is there once for each message that came too much
+        while self.turn.budget.may_change()
+            && let Some(key) = self.connections.newly_full.pop()
         {
             self.mark_full(key);
         }
-        let before = self.budget.visited();
-        while self.budget.may_end_more(before)
-            && let Some(key) = self.too_slow.pop()
+        let before = self.turn.budget.visited();
+        while self.turn.budget.may_end_more(before)
+            && let Some(key) = self.connections.too_slow.pop()
         {
             self.cut_off(key);
         }
@@ -205,19 +191,19 @@ impl Shard {
 
     /// From now on publishers to this connection's subscriptions pause.
     pub(super) fn mark_full(&mut self, key: ConnKey) {
-        let now_ms = self.now_ms;
-        let blocks = matches!(self.config.slow_consumer, SlowConsumer::Block(_));
-        let Some(conn) = self.conns.get(key) else { return };
+        let now_ms = self.turn.now_ms;
+        let blocks = matches!(self.turn.config.slow_consumer, SlowConsumer::Block(_));
+        let Some(conn) = self.connections.table.get(key) else { return };
         if !blocks || conn.full_since_ms.is_some() || conn.phase != Phase::Open {
             return;
         }
-        self.budget.change(conn.subscriptions.len());
+        self.turn.budget.change(conn.subscriptions.len());
         let waiting = self.waiting_bytes(key);
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let owed = conn.is_owed();
         // An outbox that the socket has taken whole is not written again, so nothing would tell that it is not full.
         let short = self.memory.is_short && !conn.outbox.is_empty();
-        let full = waiting >= self.config.outbox_limit || owed || short;
+        let full = waiting >= self.turn.config.outbox_limit || owed || short;
         if !full {
             return;
         }
@@ -225,7 +211,7 @@ impl Shard {
         conn.stuck_since_ms = now_ms;
         conn.look_at_socket(now_ms);
         let bytes = waiting;
-        self.counters.full_outboxes += 1;
+        self.turn.counters.full_outboxes += 1;
         self.change_full(key, true);
         self.rearm(key);
         // Not louder: a consumer at the limit of its speed comes here again and again.
@@ -234,17 +220,17 @@ impl Shard {
 
     /// Publishers may go on once a full outbox is under half.
     pub(super) fn note_progress(&mut self, key: ConnKey) {
-        let limit = self.config.outbox_limit;
-        let Some(conn) = self.conns.get(key) else { return };
+        let limit = self.turn.config.outbox_limit;
+        let Some(conn) = self.connections.table.get(key) else { return };
         if conn.full_since_ms.is_none() || conn.is_owed() || conn.outbox.bytes() >= limit / 2 {
             return;
         }
-        if !self.budget.may_change() {
+        if !self.turn.budget.may_change() {
             return self.queue_for_flushing(key); // again in the next turn
         }
-        self.budget.change(conn.subscriptions.len());
+        self.turn.budget.change(conn.subscriptions.len());
         if self.waiting_bytes(key) < limit / 2 {
-            if let Some(conn) = self.conns.get_mut(key) {
+            if let Some(conn) = self.connections.table.get_mut(key) {
                 conn.full_since_ms = None;
             }
             self.change_full(key, false);
@@ -253,19 +239,19 @@ impl Shard {
 
     /// A reload may have brought a policy by which no publisher waits: whoever is full gets what that policy has for it.
     pub(super) fn stop_blocking(&mut self) {
-        let policy = self.config.slow_consumer;
+        let policy = self.turn.config.slow_consumer;
         if matches!(policy, SlowConsumer::Block(_)) {
             return;
         }
-        for key in self.conns.keys() {
-            let Some(conn) = self.conns.get_mut(key) else { continue };
+        for key in self.connections.table.keys() {
+            let Some(conn) = self.connections.table.get_mut(key) else { continue };
             let owed = conn.is_owed();
             if conn.full_since_ms.take().is_some() {
                 self.change_full(key, false);
             }
             match policy {
                 _ if !owed => {}
-                SlowConsumer::Disconnect => self.too_slow.push(key),
+                SlowConsumer::Disconnect => self.connections.too_slow.push(key),
                 _ => self.drop_owed(key),
             }
         }
@@ -273,7 +259,7 @@ impl Shard {
 
     /// Tells every entry behind a connection, here and on other shards, that it is full or no longer so.
     fn change_full(&mut self, key: ConnKey, full: bool) {
-        let Some(conn) = self.conns.get(key) else { return };
+        let Some(conn) = self.connections.table.get(key) else { return };
         let subscriptions: Vec<u32> = conn.subscriptions.iter().copied().collect();
         for index in subscriptions {
             self.change_full_of(index, Holdup::Outbox, full);
@@ -302,7 +288,7 @@ impl Shard {
     /// When a full outbox has to be looked at again, and whether its consumer is to be cut off by now.
     pub(super) fn slow_deadline(&self, conn: &Conn) -> Option<u64> {
         let since_ms = conn.full_since_ms?;
-        let SlowConsumer::Block(patience) = self.config.slow_consumer else { return None };
+        let SlowConsumer::Block(patience) = self.turn.config.slow_consumer else { return None };
         let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).min(conn.patience_ms);
         let moved_ms = conn.moved_ms().max(conn.stuck_since_ms);
         Some((moved_ms + STUCK_MS.min(patience_ms)).min(since_ms.saturating_add(patience_ms)))
@@ -310,22 +296,22 @@ impl Shard {
 
     /// Ends a connection whose consumer is too slow: what was not sent at all gives way to the ERROR.
     pub(super) fn cut_off(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.phase != Phase::Open || conn.leaving.is_some() {
             return;
         }
         let bytes = conn.outbox.bytes();
         self.forget_subscriptions(key);
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        let frames = conn.outbox.cut_unsent(&mut self.chunks);
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
+        let frames = conn.outbox.cut_unsent(&mut self.connections.chunks);
         let cut = conn.outbox.take_cut();
         if let Some(mut pending_writes) = conn.pending_writes.take() {
             self.give_back_unwritten(&mut pending_writes, Some(cut));
-            if let Some(conn) = self.conns.get_mut(key) {
+            if let Some(conn) = self.connections.table.get_mut(key) {
                 conn.pending_writes = Some(pending_writes);
             }
         }
-        self.counters.slow_consumers += 1;
+        self.turn.counters.slow_consumers += 1;
         self.log_conn(Level::Warn, key, || {
             format!("slow consumer cut off: {bytes} bytes waited, {frames} frames are lost to it")
         });
@@ -335,12 +321,12 @@ impl Shard {
 
     /// The mark of one mailbox, in frames.
     pub(super) fn mailbox_mark(&self) -> usize {
-        (self.config.max_input_queue_size / self.shared.mailboxes.len()).max(1)
+        (self.turn.config.max_input_queue_size / self.shared.mailboxes.len()).max(1)
     }
 
     /// Another shard has room again.
     pub(super) fn has_room(&mut self, shard: ShardId) {
-        self.busy.congested &= !shard.bit();
+        self.peers.busy.congested &= !shard.bit();
         self.retry_parked(&[Pause::Mailbox]);
     }
 }

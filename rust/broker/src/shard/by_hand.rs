@@ -31,24 +31,24 @@ impl Shard {
     /// Entries of the list of connections that ask for more of the past once there is memory.
     #[cfg(test)]
     pub fn short_of_memory(&self) -> usize {
-        self.replays.short_of_memory.len()
+        self.queues.replays.short_of_memory.len()
     }
 
     /// Lets connections ask for more of the past with one visit left of a turn; how many homes' windows are open then.
     #[cfg(test)]
     pub fn pull_last(&mut self) -> usize {
-        self.budget = super::budget::Budget::nearly_over();
+        self.turn.budget = crate::turn::budget::Budget::nearly_over();
         self.pull_again();
-        self.replays.open_windows()
+        self.queues.replays.open_windows()
     }
 
     /// Lets queues deliver as at the end of a turn of which all else had all it may have; how many deliveries they made.
     #[cfg(test)]
     pub fn dispatch_last(&mut self) -> u64 {
-        let before = self.counters.deliveries;
-        self.budget = super::budget::Budget::least();
+        let before = self.turn.counters.deliveries;
+        self.turn.budget = crate::turn::budget::Budget::least();
         self.dispatch_queues();
-        self.counters.deliveries - before
+        self.turn.counters.deliveries - before
     }
 
     /// Puts a message into a queue.
@@ -64,21 +64,22 @@ impl Shard {
     /// Serves a connection with one visit left of a turn.
     #[cfg(test)]
     pub fn serve_last(&mut self, key: crate::ids::ConnKey) {
-        self.budget = super::budget::Budget::nearly_over();
+        self.turn.budget = crate::turn::budget::Budget::nearly_over();
         self.serve(key);
     }
 
     /// Queues, names and the like that it has looked at since the start.
     pub fn visits(&self) -> usize {
-        self.heaviest.all_visited
+        self.turn.heaviest.all_visited
     }
 
     /// Adds what this shard holds.
     pub fn add_to(&self, left: &mut Left) {
         left.subscriptions += self.router.subscriptions.len();
         left.entries += self.router.filters.len();
-        left.queues.extend(self.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()));
+        left.queues
+            .extend(self.queues.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()));
         left.unanswered += self.unanswered();
-        left.timers += self.timers.len();
+        left.timers += self.turn.timers.len();
     }
 }

@@ -41,7 +41,7 @@ impl Shard {
 
     /// Writes what is due and closes; `close_code` is for WebSocket.
     pub(super) fn begin_close(&mut self, key: ConnKey, close_code: u16, reason: &str) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.phase != Phase::Open {
             return;
         }
@@ -50,7 +50,7 @@ impl Shard {
         let has_left = self.forget_subscriptions(key);
         self.forget_temporary(key);
         self.close_websocket(key, close_code, reason);
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         conn.phase = Phase::Leaving;
         conn.input = Vec::new();
         conn.arrival.is_over();
@@ -71,8 +71,8 @@ impl Shard {
 
     /// The subscriptions of a connection have gone: what is due is written.
     pub(super) fn write_last(&mut self, key: ConnKey) {
-        let now_ms = self.now_ms;
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let now_ms = self.turn.now_ms;
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         conn.phase = Phase::Closing;
         conn.full_since_ms = None;
         conn.since_ms = now_ms;
@@ -84,24 +84,26 @@ impl Shard {
 
     /// Sends the Close frame, once.
     pub(super) fn close_websocket(&mut self, key: ConnKey, code: u16, reason: &str) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if let Transport::WebSocket(state) = &mut conn.transport
             && !state.close_sent
         {
             state.close_sent = true;
-            conn.outbox.append(&mut self.chunks, Kind::Answer, |out| ws::encode::close(out, code, reason));
+            conn.outbox.append(&mut self.connections.chunks, Kind::Answer, |out| {
+                ws::encode::close(out, code, reason)
+            });
         }
     }
 
     /// The outbox of a closing connection is empty: shut the write side and wait for the peer.
     pub(super) fn begin_linger(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.eof || conn.stream.shutdown(Shutdown::Write).is_err() {
             self.remove(key);
             return;
         }
         conn.phase = Phase::Lingering;
-        conn.since_ms = self.now_ms;
+        conn.since_ms = self.turn.now_ms;
         self.queue_for_reading(key);
         self.rearm(key);
     }
@@ -118,17 +120,17 @@ impl Shard {
         let has_left = self.forget_subscriptions(key);
         self.forget_temporary(key);
         self.end_wait(key);
-        if let Some(conn) = self.conns.get_mut(key).filter(|_| !has_left) {
+        if let Some(conn) = self.connections.table.get_mut(key).filter(|_| !has_left) {
             conn.phase = Phase::Leaving;
             if let Some(leaving) = &mut conn.leaving {
                 leaving.is_lost = true;
             }
             return;
         }
-        let Some(mut conn) = self.conns.remove(key) else { return };
-        self.budget.end_connection();
-        self.timers.cancel(Due::Conn(key));
-        conn.outbox.clear(&mut self.chunks);
+        let Some(mut conn) = self.connections.table.remove(key) else { return };
+        self.turn.budget.end_connection();
+        self.turn.timers.cancel(Due::Conn(key));
+        conn.outbox.clear(&mut self.connections.chunks);
         if let Some(pending_writes) = &mut conn.pending_writes {
             self.give_back_unwritten(pending_writes, None);
         }
@@ -140,16 +142,16 @@ impl Shard {
         self.discard_transactions(conn.transactions.take());
         drop(conn);
         if refused {
-            if let Some(listener) = &mut self.listener {
+            if let Some(listener) = &mut self.acceptor.listener {
                 listener.refused_closed();
             }
         } else {
             self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         }
-        self.counters.closed += 1;
-        match &mut self.listener {
+        self.turn.counters.closed += 1;
+        match &mut self.acceptor.listener {
             Some(listener) => listener.descriptor_freed(),
-            None => self.outgoing[0].push(Mail::Closed),
+            None => self.peers.outgoing[0].push(Mail::Closed),
         }
     }
 }

@@ -18,18 +18,19 @@ use stompica_proto::{Frame, ProtocolError};
 use super::Shard;
 use super::apply::Applying;
 use super::jobs::Job;
-use super::parking::{Pause, Question};
-use super::passing::Load;
 use crate::collections::paged_deque::PagedDeque;
 use crate::command::Flow;
 use crate::connection::conn::Conn;
-use crate::connection::transaction::plan::{Plan, Reservations};
+use crate::connection::pausing::{Pause, Question};
+use crate::connection::transaction::plan::Plan;
 use crate::connection::transaction::{self, Commit, Committing, Operation, Transactions};
+use crate::delivery::passing::Load;
 use crate::destination::Kind;
 use crate::ids::ConnKey;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
 use crate::queue::mail::QueueMail;
+use crate::queue::mail::Reservations;
 use crate::requester::AnswerTo;
 use crate::router::Destination;
 use crate::router::reach::Reach;
@@ -75,7 +76,7 @@ impl Shard {
         id: &[u8],
         frame: &Frame<'_>,
     ) -> Result<Flow, ProtocolError> {
-        let open = self.conns.get_mut(key).and_then(|conn| conn.transactions.as_mut());
+        let open = self.connections.table.get_mut(key).and_then(|conn| conn.transactions.as_mut());
         let operations = open.ok_or_else(|| transaction::not_open(id))?.end(id)?;
         Ok(self.commit_operations(key, operations, frame))
     }
@@ -98,11 +99,11 @@ impl Shard {
             waiting: 0,
             refusal: None,
         };
-        let Some(conn) = self.conns.get_mut(key) else { return Flow::Done };
+        let Some(conn) = self.connections.table.get_mut(key) else { return Flow::Done };
         conn.committing = Some(Committing::Deciding(Box::new(commit)));
         self.jobs.push(Job::Check(key, token));
         self.begin_jobs();
-        match self.conns.get(key) {
+        match self.connections.table.get(key) {
             Some(conn) if conn.wait.is_on() => return Flow::Waiting,
             Some(Conn { committing: Some(Committing::Deciding(_)), .. }) => {
                 self.wait_for(key, Question::Commit(token));
@@ -117,7 +118,7 @@ impl Shard {
 
     /// A COMMIT had to wait for room, and is to try again.
     pub(super) fn resume_commit(&mut self, key: ConnKey) -> bool {
-        let committing = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
+        let committing = self.connections.table.get(key).and_then(|conn| conn.committing.as_ref());
         let Some(Committing::Deciding(commit)) = committing else { return false };
         let token = commit.token;
         self.wait_for(key, Question::Commit(token));
@@ -128,12 +129,12 @@ impl Shard {
 
     /// Whether this is the token of a COMMIT of the connection that is not decided yet.
     pub(super) fn is_deciding(&self, key: ConnKey, token: u64) -> bool {
-        let committing = self.conns.get(key).and_then(|conn| conn.committing.as_ref());
+        let committing = self.connections.table.get(key).and_then(|conn| conn.committing.as_ref());
         matches!(committing, Some(Committing::Deciding(commit)) if commit.token == token)
     }
 
     fn take_commit(&mut self, key: ConnKey) -> Option<Box<Commit>> {
-        let conn = self.conns.get_mut(key)?;
+        let conn = self.connections.table.get_mut(key)?;
         match conn.committing.take()? {
             Committing::Deciding(commit) => Some(commit),
             applying @ Committing::Applying => {
@@ -151,7 +152,7 @@ impl Shard {
         let Some(mut commit) = self.take_commit(key) else { return };
         let checked = self.check(key, &mut commit);
         let is_done = commit.plan.len() == commit.operations.len();
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         match checked {
             Err(error) => {
                 self.fail_with(key, error, &commit.offender);
@@ -179,10 +180,10 @@ impl Shard {
     fn check(&mut self, key: ConnKey, commit: &mut Commit) -> Result<Option<Pause>, ProtocolError> {
         let Commit { operations, plan, .. } = commit;
         for operation in operations.iter().skip(plan.len()) {
-            if self.budget.is_exhausted() {
+            if self.turn.budget.is_exhausted() {
                 break;
             }
-            self.budget.visit(OPERATION_VISITS);
+            self.turn.budget.visit(OPERATION_VISITS);
             match operation {
                 Operation::Ack { subscription, number, .. } => {
                     let held = self.router.subscription_mut(*subscription).is_some_and(|found| {
@@ -216,7 +217,8 @@ impl Shard {
     ) -> Result<Option<Pause>, ProtocolError> {
         let destination = self.destination(stored.destination())?;
         let Destination { kind, home, .. } = destination;
-        let Reach { remote: shards, width, is_full, .. } = self.router.reach_of_any(destination, self.id);
+        let Reach { remote: shards, width, is_full, .. } =
+            self.router.reach_of_any(destination, self.turn.id);
         let (name, bytes) = (stored.destination(), stored.size());
         let load = Load { name, destination, shards, width, is_full, bytes, kept: true };
         let pause = self.pause_for(key, &load);
@@ -231,13 +233,13 @@ impl Shard {
 
     /// All is checked: asks every home, this one included, to keep room.
     fn ask_homes(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         conn.wait.passed();
         let Some(Committing::Deciding(commit)) = &mut conn.committing else { return };
         let reservations = commit.plan.take_reservations();
         commit.asked = reservations.iter().map(|(home, _)| *home).collect();
         commit.waiting = reservations.len();
-        let to = AnswerTo { shard: self.id, conn: key, token: commit.token, awaited: true };
+        let to = AnswerTo { shard: self.turn.id, conn: key, token: commit.token, awaited: true };
         if reservations.is_empty() {
             return self.decide(key);
         }
@@ -248,7 +250,7 @@ impl Shard {
 
     /// A home has answered: with room, or not.
     pub(super) fn prepare_answered(&mut self, key: ConnKey, refusal: Option<ProtocolError>) {
-        let committing = self.conns.get_mut(key).and_then(|conn| conn.committing.as_mut());
+        let committing = self.connections.table.get_mut(key).and_then(|conn| conn.committing.as_mut());
         let Some(Committing::Deciding(commit)) = committing else { return };
         commit.waiting -= 1;
         if commit.refusal.is_none() {
@@ -267,7 +269,7 @@ impl Shard {
             self.fail_with(key, error, &commit.offender);
             return self.discard_commit(*commit);
         }
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.connections.table.get_mut(key) {
             conn.committing = Some(Committing::Applying);
         }
         // From now on nothing ends its wait but the end of its work.
@@ -319,8 +321,8 @@ impl Shard {
 
     /// Goes on with forgetting a transaction of which nothing comes.
     pub(super) fn proceed_with_discarding(&mut self, mut discarded: Box<Discarded>) {
-        while !self.budget.is_exhausted() {
-            self.budget.visit(1);
+        while !self.turn.budget.is_exhausted() {
+            self.turn.budget.visit(1);
             if !discarded.forget_one() {
                 return;
             }

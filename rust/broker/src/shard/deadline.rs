@@ -6,9 +6,9 @@ use stompica_proto::{ProtocolError, ws};
 use super::Shard;
 use super::close::{CLOSING_STALL_MS, LINGER_MS};
 use super::input::offender_in;
-use super::parking::Question;
 use super::queues::{describe, head_of_send};
 use crate::connection::conn::{Conn, Phase, Transport};
+use crate::connection::pausing::Question;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY};
 use crate::queue::consumer_state::Retries;
@@ -36,15 +36,15 @@ pub(super) fn millis(duration: std::time::Duration) -> u64 {
 impl Shard {
     /// Acts on the deadlines that have passed, as many as one turn allows; those that are left come first in the next.
     pub(super) fn meet_deadlines(&mut self) {
-        let before = self.budget.visited();
+        let before = self.turn.budget.visited();
         let mut is_first = true;
-        while is_first || self.budget.visited() - before < TURN_DEADLINES_MAX {
+        while is_first || self.turn.budget.visited() - before < TURN_DEADLINES_MAX {
             is_first = false;
-            let Some((at_ms, due)) = self.timers.pop_due(self.now_ms) else { break };
-            self.budget.visit(1);
+            let Some((at_ms, due)) = self.turn.timers.pop_due(self.turn.now_ms) else { break };
+            self.turn.budget.visit(1);
             match due {
                 Due::Conn(key) => self.meet_conn(at_ms, key),
-                Due::Queue(key) => self.home.meet(key),
+                Due::Queue(key) => self.queues.home.meet(key),
                 Due::Subscription(key) => self.meet_ack_timeout(key),
                 Due::Waiting => self.expire_waiting(),
                 Due::Monitor => self.begin_monitor(),
@@ -55,7 +55,7 @@ impl Shard {
     }
 
     fn meet_conn(&mut self, at_ms: u64, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.deadline_ms != at_ms {
             return; // an earlier one was set since
         }
@@ -66,7 +66,7 @@ impl Shard {
 
     /// Takes deliveries back that were not acknowledged within `ack_timeout`.
     fn meet_ack_timeout(&mut self, key: SubscriptionKey) {
-        let (now_ms, timeout_ms) = (self.now_ms, self.config.ack_timeout_ms);
+        let (now_ms, timeout_ms) = (self.turn.now_ms, self.turn.config.ack_timeout_ms);
         let Some(found) = self.router.subscription_mut(key) else { return };
         let Some(consumer_state) = found.consumer_state.as_deref_mut() else { return };
         let conn = found.conn;
@@ -74,10 +74,10 @@ impl Shard {
         if timeout_ms == 0 {
             return; // a reload has ended it
         }
-        if self.conns.get(conn).is_some_and(Conn::is_acknowledging) {
+        if self.connections.table.get(conn).is_some_and(Conn::is_acknowledging) {
             // What an ACK or a COMMIT is about to acknowledge stays held until it has taken effect.
             consumer_state.armed = true;
-            return self.timers.set(now_ms + GRACE_MS, Due::Subscription(key));
+            return self.turn.timers.set(now_ms + GRACE_MS, Due::Subscription(key));
         }
         let retries = Retries::of(consumer_state);
         let mut late = TakenOnes::new();
@@ -85,15 +85,17 @@ impl Shard {
             let at_ms = delivered_ms.saturating_add(timeout_ms);
             if at_ms > now_ms || late.len() == LATE_MAX {
                 consumer_state.armed = true;
-                self.timers.set(at_ms.max(now_ms + 1), Due::Subscription(key));
+                self.turn.timers.set(at_ms.max(now_ms + 1), Due::Subscription(key));
                 break;
             }
             late.extend(consumer_state.unacked.take(number));
         }
-        self.home.visited += late.len(); // counted by the caller
-        self.counters.timed_out += late.len() as u64;
+        self.queues.home.visited += late.len(); // counted by the caller
+        self.turn.counters.timed_out += late.len() as u64;
         self.remember_requeued(conn, key.index, late.iter().map(|taken| (taken.number, taken.id_hash)));
-        if let Some(pending_writes) = self.conns.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut()) {
+        if let Some(pending_writes) =
+            self.connections.table.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut())
+        {
             pending_writes.unacked -= late.len();
         }
         self.give_back_failed(key, retries, late);
@@ -106,18 +108,18 @@ impl Shard {
             if consumer_state.unacked.oldest().is_some() {
                 consumer_state.armed = true;
                 let key = SubscriptionKey { index: index as u32, generation: found.generation };
-                self.timers.set(self.now_ms, Due::Subscription(key));
+                self.turn.timers.set(self.turn.now_ms, Due::Subscription(key));
             }
         }
     }
 
     /// Puts a connection's next deadline into the timers, unless an earlier one is there.
     pub(crate) fn rearm(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get(key) else { return };
+        let Some(conn) = self.connections.table.get(key) else { return };
         let next_ms = self.next_deadline(conn);
         if next_ms < conn.deadline_ms {
-            self.timers.set(next_ms, Due::Conn(key));
-            if let Some(conn) = self.conns.get_mut(key) {
+            self.turn.timers.set(next_ms, Due::Conn(key));
+            if let Some(conn) = self.connections.table.get_mut(key) {
                 conn.deadline_ms = next_ms;
             }
         }
@@ -134,19 +136,19 @@ impl Shard {
             return conn.since_ms + REFUSAL_MS;
         }
         if !conn.session.was_connected() {
-            return conn.since_ms.saturating_add(millis(self.config.login_timeout));
+            return conn.since_ms.saturating_add(millis(self.turn.config.login_timeout));
         }
         let heartbeat = conn.session.heartbeat();
         let mut next_ms = self.slow_deadline(conn).unwrap_or(NEVER);
         next_ms = next_ms.min(self.answers_deadline(conn).unwrap_or(NEVER));
         if let Some(due_ms) = heartbeat.next_send_due(conn.written_ms) {
             // A beat that cannot be written now is looked at again a while later.
-            let again_ms = self.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
+            let again_ms = self.turn.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
             next_ms = next_ms.min(if conn.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
         }
         next_ms = next_ms.min(self.untaken_deadline(conn).unwrap_or(NEVER));
         match self.held_since(conn) {
-            Some(since_ms) => next_ms.min(since_ms.saturating_add(millis(self.config.publish_timeout))),
+            Some(since_ms) => next_ms.min(since_ms.saturating_add(millis(self.turn.config.publish_timeout))),
             None if conn.wait.is_on() => next_ms,
             None => {
                 let frame_ms = self.frame_deadline(conn).map_or(NEVER, |(at_ms, _)| at_ms);
@@ -160,7 +162,7 @@ impl Shard {
     fn held_since(&self, conn: &Conn) -> Option<u64> {
         match conn.wait.question() {
             Some(Question::FanOut(fan_out)) => {
-                let stopped_ms = self.fan_outs.stopped_since_ms(fan_out, self.now_ms)?;
+                let stopped_ms = self.deliveries.fan_outs.stopped_since_ms(fan_out, self.turn.now_ms)?;
                 conn.wait.since_ms().map(|since_ms| since_ms.max(stopped_ms))
             }
             _ => conn.wait.bounded_since_ms(),
@@ -177,12 +179,12 @@ impl Shard {
     }
 
     fn meet(&mut self, key: ConnKey) {
-        let now_ms = self.now_ms;
-        let Some(conn) = self.conns.get(key) else { return };
+        let now_ms = self.turn.now_ms;
+        let Some(conn) = self.connections.table.get(key) else { return };
         if now_ms < self.next_deadline(conn) || self.has_taken_some(key) {
             return;
         }
-        let Some(conn) = self.conns.get(key) else { return };
+        let Some(conn) = self.connections.table.get(key) else { return };
         match conn.phase {
             Phase::Closing | Phase::Lingering => {
                 return self.drop_connection(key, "the peer did not close in time");
@@ -204,11 +206,11 @@ impl Shard {
         if conn.session.heartbeat().send_due(now_ms, conn.written_ms) && conn.outbox.is_empty() {
             self.control(key, |out| out.push(b'\n'));
         }
-        let Some(conn) = self.conns.get(key) else { return };
+        let Some(conn) = self.connections.table.get(key) else { return };
         if self.untaken_deadline(conn).is_some_and(|at_ms| now_ms >= at_ms) {
             self.cut_off(key);
         } else if conn.wait.is_on() {
-            let timeout_ms = millis(self.config.publish_timeout);
+            let timeout_ms = millis(self.turn.config.publish_timeout);
             let since_ms = self.held_since(conn);
             if since_ms.is_some_and(|since_ms| now_ms >= since_ms.saturating_add(timeout_ms)) {
                 self.refuse_waiting(key);
@@ -223,28 +225,30 @@ impl Shard {
 
     /// Whether the peer of a connection that would be late has taken something, and so is not.
     fn has_taken_some(&mut self, key: ConnKey) -> bool {
-        let now_ms = self.now_ms;
-        let Some(conn) = self.conns.get_mut(key).filter(|conn| !conn.outbox.is_empty()) else { return false };
+        let now_ms = self.turn.now_ms;
+        let Some(conn) = self.connections.table.get_mut(key).filter(|conn| !conn.outbox.is_empty()) else {
+            return false;
+        };
         conn.look_at_socket(now_ms);
-        self.conns.get(key).is_some_and(|conn| now_ms < self.next_deadline(conn))
+        self.connections.table.get(key).is_some_and(|conn| now_ms < self.next_deadline(conn))
     }
 
     fn time_out_login(&mut self, key: ConnKey) {
-        if self.conns.get(key).is_some_and(|conn| matches!(conn.transport, Transport::Http)) {
+        if self.connections.table.get(key).is_some_and(|conn| matches!(conn.transport, Transport::Http)) {
             return self.time_out_http(key);
         }
-        let text = format!("no CONNECT within login_timeout={} ms", millis(self.config.login_timeout));
+        let text = format!("no CONNECT within login_timeout={} ms", millis(self.turn.config.login_timeout));
         self.fail(key, ProtocolError::new(Code::LoginTimeout, text), None);
     }
 
     /// What a connection waits for did not come in time. A COMMIT that waits for its homes takes no effect any more.
     fn refuse_waiting(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get(key) else { return };
+        let Some(conn) = self.connections.table.get(key) else { return };
         let what = match conn.wait.question() {
             Some(Question::Commit(_)) => "COMMIT",
             _ => "SEND",
         };
-        let held_ms = millis(self.config.publish_timeout);
+        let held_ms = millis(self.turn.config.publish_timeout);
         let text = format!("a {what} was held for publish_timeout={held_ms} ms: {}", conn.wait.describe());
         let error = ProtocolError::new(Code::Memory, text);
         if let Some(Question::FanOut(fan_out)) = conn.wait.question() {
@@ -259,7 +263,7 @@ impl Shard {
     /// The publisher of a message that memory stops on its way has waited long enough. The message goes on without it:
     /// those it has not reached are to get what the others have.
     fn refuse_publisher(&mut self, fan_out: FanOutKey, error: ProtocolError) {
-        if let Some((requester, stored)) = self.fan_outs.dismiss(fan_out) {
+        if let Some((requester, stored)) = self.deliveries.fan_outs.dismiss(fan_out) {
             let mut offender = describe(stored);
             let message = stored.message();
             if message.sender == NOBODY {
@@ -272,8 +276,8 @@ impl Shard {
 
     /// A silent client: a WebSocket one is pinged first (a browser may have put its timers to sleep).
     fn break_silence(&mut self, key: ConnKey) {
-        let now_ms = self.now_ms;
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let now_ms = self.turn.now_ms;
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let beats = *conn.session.heartbeat();
         let mut text = format!("not a byte in {} ms", now_ms - conn.read_ms);
         if let Some(state) = conn.websocket() {

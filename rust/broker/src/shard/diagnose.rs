@@ -8,7 +8,6 @@ use stompica_proto::encode::Message;
 use stompica_proto::session::AckMode;
 
 use super::Shard;
-use super::turn_clock::cpu_time;
 use crate::connection::conn::{Conn, Transport};
 use crate::queue::QueueKind;
 use crate::queue::home::Home;
@@ -22,6 +21,7 @@ use crate::router::Destination;
 use crate::router::fan_out::FanOutKey;
 use crate::router::group::Subscription;
 use crate::router::reach::Reach;
+use crate::turn::cpu_clock::cpu_time;
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
@@ -67,16 +67,16 @@ impl Shard {
     pub(super) fn complete(&mut self, query: Query, report: &mut Report) {
         match report {
             Report::WsBuffer(buffer) => {
-                let (opened, allocated) = self.chunks.opened();
+                let (opened, allocated) = self.connections.chunks.opened();
                 *buffer = WsBuffer { allocated, hits: opened - allocated, misses: allocated };
             }
             Report::Stale(waiting) => self.complete_waiting(waiting),
             Report::Network(network) => **network = self.network_report(),
             Report::Benchmark(benchmark) => {
                 debug_assert_eq!(query, Query::Benchmark);
-                self.stages.switch_on(self.now_ms);
+                self.turn.stages.switch_on(self.turn.now_ms);
                 self.observe();
-                *benchmark = Benchmark::of(&self.stages, self.now_ms);
+                *benchmark = Benchmark::of(&self.turn.stages, self.turn.now_ms);
             }
             Report::Shards(rows) => rows.iter_mut().for_each(|row| self.complete_row(row)),
             Report::Memory(memory) => self.complete_memory(memory),
@@ -97,13 +97,13 @@ impl Shard {
     }
 
     fn mailbox_frames(&self) -> u64 {
-        self.shared.mailboxes[usize::from(self.id.0)].add_frames(0) as u64
+        self.shared.mailboxes[usize::from(self.turn.id.0)].add_frames(0) as u64
     }
 
     fn complete_waiting(&self, waiting: &mut Waiting) {
         // The count of stale messages is the broker's: one shard tells it.
-        let stale = if self.id.0 == 0 { self.shared.stale.count.load(Ordering::Relaxed) } else { 0 };
-        waiting.r#in = self.mailbox_frames() + self.parking.len() as u64;
+        let stale = if self.turn.id.0 == 0 { self.shared.stale.count.load(Ordering::Relaxed) } else { 0 };
+        waiting.r#in = self.mailbox_frames() + self.connections.parking.len() as u64;
         waiting.stale = stale as u64;
     }
 
@@ -117,7 +117,7 @@ impl Shard {
     }
 
     fn network_report(&self) -> Network {
-        let counters = &self.counters;
+        let counters = &self.turn.counters;
         Network {
             bytes_in: counters.bytes_in,
             bytes_out: counters.bytes_out,
@@ -129,7 +129,7 @@ impl Shard {
             dropped_websocket_frames: 0,
             fixed_underruns: 0,
             cached_destinations: self.router.cached() as u64,
-            connections: self.conns.len() as u64,
+            connections: self.connections.table.len() as u64,
             accepted: counters.accepted,
             refused: counters.refused,
             closed: counters.closed,
@@ -140,44 +140,44 @@ impl Shard {
 
     fn complete_row(&self, row: &mut ShardRow) {
         *row = ShardRow {
-            shard: u64::from(self.id.0),
-            connections: self.conns.len() as u64,
+            shard: u64::from(self.turn.id.0),
+            connections: self.connections.table.len() as u64,
             subscriptions: row.subscriptions,
-            queues: self.home.named() as u64,
-            turns: self.turn,
+            queues: self.queues.home.named() as u64,
+            turns: self.turn.number,
             mailbox_frames: self.mailbox_frames(),
-            frames_in: self.counters.frames_in,
-            deliveries: self.counters.deliveries,
-            parked: self.counters.parked,
-            timers: self.timers.len() as u64,
+            frames_in: self.turn.counters.frames_in,
+            deliveries: self.turn.counters.deliveries,
+            parked: self.turn.counters.parked,
+            timers: self.turn.timers.len() as u64,
             cpu_us: micros(cpu_time()),
             unanswered: row.unanswered + self.asked_elsewhere() as u64,
-            max_turn_bytes: self.heaviest.encoded as u64,
-            max_turn_deliveries: self.heaviest.deliveries as u64,
-            max_turn_visits: self.heaviest.visited as u64,
-            max_turn_us: micros(self.heaviest.took),
+            max_turn_bytes: self.turn.heaviest.encoded as u64,
+            max_turn_deliveries: self.turn.heaviest.deliveries as u64,
+            max_turn_visits: self.turn.heaviest.visited as u64,
+            max_turn_us: micros(self.turn.heaviest.took),
         };
     }
 
     /// What waits for other shards, but for RECEIPTs.
     fn asked_elsewhere(&self) -> usize {
-        self.prepared.len() + self.pending_replays.len() + self.diagnostics.asked()
+        self.queues.prepared.len() + self.queues.pending_replays.len() + self.diagnostics.asked()
     }
 
     /// What waits for other shards.
     #[cfg(any(test, feature = "by-hand"))]
     pub(super) fn unanswered(&self) -> usize {
-        let receipts: usize = self.conns.iter().map(|(_, conn)| conn.answers.len()).sum();
+        let receipts: usize = self.connections.table.iter().map(|(_, conn)| conn.answers.len()).sum();
         receipts + self.asked_elsewhere()
     }
 
     fn complete_memory(&self, memory: &mut Memory) {
         let held = self.shared.memory.load(Ordering::Relaxed);
         memory.held_bytes = u64::try_from(held).unwrap_or(0);
-        memory.limit_bytes = self.config.memory_limit;
+        memory.limit_bytes = self.turn.config.memory_limit;
         memory.short = self.memory.is_short;
         memory.input_bytes = self.memory.input_bytes as u64;
-        memory.chunk_bytes = self.chunks.held_bytes() as u64;
+        memory.chunk_bytes = self.connections.chunks.held_bytes() as u64;
     }
 
     pub(super) fn ack_row(&self, one: &Subscription) -> Option<AckRow> {
@@ -188,9 +188,9 @@ impl Shard {
         };
         let consumer_state = one.consumer_state.as_deref()?;
         let oldest_ms =
-            consumer_state.unacked.oldest().map_or(0, |(_, at_ms)| self.now_ms.saturating_sub(at_ms));
+            consumer_state.unacked.oldest().map_or(0, |(_, at_ms)| self.turn.now_ms.saturating_sub(at_ms));
         Some(AckRow {
-            connection: self.conns.get(one.conn).map_or(0, |conn| conn.id),
+            connection: self.connections.table.get(one.conn).map_or(0, |conn| conn.id),
             subscription: text(&one.id),
             destination: text(&consumer_state.destination),
             mode,
@@ -205,14 +205,14 @@ impl Shard {
             connection: conn.id,
             peer: conn.peer.to_string(),
             outbox_bytes: conn.outbox.bytes() as u64,
-            full_ms: conn.full_since_ms.map_or(0, |since_ms| self.now_ms.saturating_sub(since_ms)),
+            full_ms: conn.full_since_ms.map_or(0, |since_ms| self.turn.now_ms.saturating_sub(since_ms)),
             dropped: u64::from(conn.dropped),
         })
     }
 
     /// What is told of one queue.
     pub(super) fn queue_row(&self, queue: &Queue) -> Option<QueueRow> {
-        queue_row(queue, &self.home)
+        queue_row(queue, &self.queues.home)
     }
 
     /// Delivers while times are taken.
@@ -224,22 +224,22 @@ impl Shard {
         destination: Destination,
         reach: &Reach,
     ) -> Option<FanOutKey> {
-        let began = self.stages.begin(Stage::Encode);
+        let began = self.turn.stages.begin(Stage::Encode);
         let going = self.deliver(message, destination, reach);
-        self.stages.end(Stage::Encode, began);
+        self.turn.stages.end(Stage::Encode, began);
         going
     }
 
     /// Looks whether somebody looks on: times are taken, or frames logged.
     pub(super) fn observe(&mut self) {
-        self.observes = self.config.log_frames || self.stages.is_on();
+        self.turn.is_observed = self.turn.config.log_frames || self.turn.stages.is_on();
     }
 
     /// Ends a turn whose time is taken, and the taking of times when it is over.
     pub(super) fn end_of_turn(&mut self, began: Option<Began>) {
         if began.is_some() {
-            self.stages.end(Stage::Turn, began);
-            if self.stages.expire(self.now_ms) {
+            self.turn.stages.end(Stage::Turn, began);
+            if self.turn.stages.expire(self.turn.now_ms) {
                 self.observe();
             }
         }

@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 
 use super::Shard;
 use super::close::GOING_AWAY;
-use super::parking::Pause;
 use crate::connection::conn::{Conn, Phase};
+use crate::connection::pausing::Pause;
 use crate::ids::ShardId;
 use crate::log::Level;
 use crate::mail::mailbox::Mail;
@@ -46,26 +46,26 @@ impl Draining {
 impl Shard {
     /// Closes what is left.
     pub(crate) fn end(&mut self) {
-        for key in self.conns.keys() {
+        for key in self.connections.table.keys() {
             self.remove(key);
         }
         self.drop_all_deferred();
-        self.shared.lost.fetch_add(self.home.held_for_later(), Ordering::Relaxed);
+        self.shared.lost.fetch_add(self.queues.home.held_for_later(), Ordering::Relaxed);
         self.forget_memory();
     }
 
     /// Begins the ordered end.
     pub(super) fn begin_draining(&mut self) {
-        self.listener = None;
+        self.acceptor.listener = None;
         if self.draining.as_ref().is_some_and(|draining| draining.deadline_ms > 0) {
             return;
         }
-        let drain_ms = u64::try_from(self.config.drain.as_millis()).unwrap_or(u64::MAX);
+        let drain_ms = u64::try_from(self.turn.config.drain.as_millis()).unwrap_or(u64::MAX);
         let draining = self.draining.get_or_insert_with(Draining::default);
-        draining.impatient_ms = self.now_ms.saturating_add(drain_ms / 2);
-        draining.last_words_ms = self.now_ms.saturating_add(drain_ms - drain_ms / 4);
-        draining.deadline_ms = self.now_ms.saturating_add(drain_ms).max(1);
-        for key in self.conns.keys() {
+        draining.impatient_ms = self.turn.now_ms.saturating_add(drain_ms / 2);
+        draining.last_words_ms = self.turn.now_ms.saturating_add(drain_ms - drain_ms / 4);
+        draining.deadline_ms = self.turn.now_ms.saturating_add(drain_ms).max(1);
+        for key in self.connections.table.keys() {
             self.queue_for_reading(key);
         }
     }
@@ -82,18 +82,18 @@ impl Shard {
 
     /// When patience ends, of one kind or another.
     pub(super) fn draining_deadline_ms(&self) -> Option<u64> {
-        self.draining.as_ref().map(|draining| draining.next_ms(self.now_ms))
+        self.draining.as_ref().map(|draining| draining.next_ms(self.turn.now_ms))
     }
 
     /// Takes the next step, if its condition holds.
     pub(super) fn proceed_draining(&mut self) {
         let Some(draining) = &self.draining else { return };
         let (announced, closing, deadline_ms) = (draining.announced, draining.closing, draining.deadline_ms);
-        if self.now_ms >= deadline_ms {
+        if self.turn.now_ms >= deadline_ms {
             return self.cut_off_draining();
         }
-        let is_late = self.now_ms >= draining.last_words_ms;
-        if self.now_ms >= draining.impatient_ms {
+        let is_late = self.turn.now_ms >= draining.last_words_ms;
+        if self.turn.now_ms >= draining.impatient_ms {
             self.close_waiting();
         }
         if !announced && self.is_quiet() {
@@ -102,7 +102,8 @@ impl Shard {
                 draining.announced = true;
             }
         }
-        let others = (0..self.outgoing.len()).map(|at| ShardId(at as u8)).filter(|at| *at != self.id);
+        let others =
+            (0..self.peers.outgoing.len()).map(|at| ShardId(at as u8)).filter(|at| *at != self.turn.id);
         let all = others.fold(0, |bits, at| bits | at.bit());
         let is_delivered = self.is_delivered();
         let Some(draining) = &mut self.draining else { return };
@@ -111,7 +112,7 @@ impl Shard {
         if closing || complete {
             self.close_some(is_late);
         }
-        if complete && self.conns.is_empty() {
+        if complete && self.connections.table.is_empty() {
             self.stopped = true;
         }
     }
@@ -138,13 +139,14 @@ impl Shard {
 
     /// Returns how many were closed, and how many of them were owed messages, which are lost to them.
     fn close_those(&mut self, chosen: impl Fn(&Conn) -> bool) -> (usize, usize) {
-        let open = self.conns.iter().filter(|(_, conn)| conn.phase == Phase::Open && chosen(conn));
-        let (mut closed, mut owed, before) = (0, 0, self.budget.visited());
+        let open =
+            self.connections.table.iter().filter(|(_, conn)| conn.phase == Phase::Open && chosen(conn));
+        let (mut closed, mut owed, before) = (0, 0, self.turn.budget.visited());
         for key in open.map(|(key, _)| key).collect::<Vec<_>>() {
-            if !self.budget.may_end_more(before) {
+            if !self.turn.budget.may_end_more(before) {
                 break;
             }
-            self.budget.end_connection();
+            self.turn.budget.end_connection();
             owed += usize::from(self.is_owed(key));
             self.begin_close(key, GOING_AWAY, "the broker is shutting down");
             closed += 1;
@@ -155,29 +157,34 @@ impl Shard {
     /// Whether connections are left that are to be closed.
     pub(super) fn has_more_to_close(&self) -> bool {
         self.draining.as_ref().is_some_and(|draining| {
-            let is_impatient = self.now_ms >= draining.impatient_ms;
-            let is_late = self.now_ms >= draining.last_words_ms;
+            let is_impatient = self.turn.now_ms >= draining.impatient_ms;
+            let is_late = self.turn.now_ms >= draining.last_words_ms;
             let is_chosen = |conn: &Conn| match draining.closing && (is_late || !conn.is_owed()) {
                 true => true,
                 false => is_impatient && waits_for_room(conn),
             };
-            self.conns.iter().any(|(_, conn)| conn.phase == Phase::Open && is_chosen(conn))
+            self.connections.table.iter().any(|(_, conn)| conn.phase == Phase::Open && is_chosen(conn))
         })
     }
 
     /// Nothing received is left to be handled, and no RECEIPT waits.
     fn is_quiet(&self) -> bool {
-        self.is_delivered() && self.jobs.is_empty() && self.conns.iter().all(|(_, conn)| is_finished(conn))
+        self.is_delivered()
+            && self.jobs.is_empty()
+            && self.connections.table.iter().all(|(_, conn)| is_finished(conn))
     }
 
     /// Every message that came has reached its subscriptions here.
     fn is_delivered(&self) -> bool {
-        !self.incoming.has_work() && self.inbound.is_empty() && self.fan_outs.is_empty()
+        !self.peers.incoming.has_work()
+            && self.peers.inbound.is_empty()
+            && self.deliveries.fan_outs.is_empty()
     }
 
     fn cut_off_draining(&mut self) {
         // A shard that has finished, and only waits for another one, cuts nothing off and says nothing.
-        let cut = self.conns.iter().filter(|(_, conn)| conn.outbox.bytes() > 0 || !is_finished(conn));
+        let cut =
+            self.connections.table.iter().filter(|(_, conn)| conn.outbox.bytes() > 0 || !is_finished(conn));
         let (connections, bytes) =
             cut.fold((0, 0), |(count, bytes), (_, conn)| (count + 1, bytes + conn.outbox.bytes()));
         if connections > 0 || !self.is_quiet() {

@@ -18,61 +18,61 @@ const RECEIVE_VISITS: usize = 2;
 impl Shard {
     /// Whether [`Shard::dispatch_queues`] has something to do.
     pub(super) fn has_queue_work(&self) -> bool {
-        self.home.is_busy() || !self.returning.is_empty()
+        self.queues.home.is_busy() || !self.deliveries.returning.is_empty()
     }
 
     /// Delivers what can be delivered, and goes on with what takes long, as far as this part of the turn allows.
     pub(super) fn dispatch_queues(&mut self) {
         self.proceed_with_returning();
         self.run_effects();
-        if !self.home.is_busy() {
+        if !self.queues.home.is_busy() {
             return;
         }
-        let began = self.stages.begin(Stage::Encode);
-        if self.home.is_sweeping() && !self.budget.is_exhausted() {
-            self.home.proceed(SWEEP_VISITS.min(self.budget.left() / 2)); // the other half is for deliveries
+        let began = self.turn.stages.begin(Stage::Encode);
+        if self.queues.home.is_sweeping() && !self.turn.budget.is_exhausted() {
+            self.queues.home.proceed(SWEEP_VISITS.min(self.turn.budget.left() / 2)); // the other half is for deliveries
             self.run_effects();
         }
-        while self.home.has_work() && !self.budget.is_exhausted() {
+        while self.queues.home.has_work() && !self.turn.budget.is_exhausted() {
             // In portions, so that memory is touched once while it is warm.
-            self.home.dispatch(64);
+            self.queues.home.dispatch(64);
             self.run_effects();
             self.count_deliveries();
         }
-        self.stages.end(Stage::Encode, began);
+        self.turn.stages.end(Stage::Encode, began);
     }
 
     /// Delivers what one queue has, at once. Whatever else the home wants done is left to the turn: this is called while
     /// a message is given to one subscription after the other, and nothing but deliveries may happen in between.
     pub(super) fn dispatch_at_once(&mut self, queue: QueueKey) {
-        let earlier = self.home.effects.len();
-        self.home.dispatch_at_once(queue);
-        let mut effects = take(&mut self.home.effects);
+        let earlier = self.queues.home.effects.len();
+        self.queues.home.dispatch_at_once(queue);
+        let mut effects = take(&mut self.queues.home.effects);
         for effect in effects.drain(earlier..) {
             match effect {
                 Effect::Deliver(delivery) => self.carry_out(delivery),
-                other => self.home.effects.push(other),
+                other => self.queues.home.effects.push(other),
             }
         }
-        effects.append(&mut self.home.effects);
-        self.home.effects = effects;
+        effects.append(&mut self.queues.home.effects);
+        self.queues.home.effects = effects;
     }
 
     /// Counts what the home looked at against the turn.
     pub(super) fn count_visits(&mut self) {
-        self.budget.visit(take(&mut self.home.visited));
+        self.turn.budget.visit(take(&mut self.queues.home.visited));
     }
 
     /// Does what the home wants done.
     pub(super) fn run_effects(&mut self) {
         self.count_visits();
-        while !self.home.effects.is_empty() {
-            let mut effects = take(&mut self.home.effects);
+        while !self.queues.home.effects.is_empty() {
+            let mut effects = take(&mut self.queues.home.effects);
             for effect in effects.drain(..) {
                 self.run_effect(effect);
             }
-            if self.home.effects.is_empty() {
-                self.home.effects = effects;
+            if self.queues.home.effects.is_empty() {
+                self.queues.home.effects = effects;
             }
         }
     }
@@ -91,21 +91,21 @@ impl Shard {
             Effect::CreditReturn(subscriber, messages) => {
                 self.tell(subscriber.shard, QueueMail::CreditReturn(subscriber.key, messages));
             }
-            Effect::Timer(at_ms, key) => self.timers.set(at_ms, Due::Queue(key)),
+            Effect::Timer(at_ms, key) => self.turn.timers.set(at_ms, Due::Queue(key)),
         }
     }
 
     /// Brings a delivery to its consumer's shard.
     fn carry_out(&mut self, delivery: Delivery) {
         let shard = delivery.subscriber.shard;
-        self.budget.deliveries += 1;
-        if shard == self.id {
-            self.budget.visit(RECEIVE_VISITS);
+        self.turn.budget.deliveries += 1;
+        if shard == self.turn.id {
+            self.turn.budget.visit(RECEIVE_VISITS);
             self.receive(shard, delivery);
         } else {
-            self.budget.encoded += delivery.stored.size();
-            self.deliveries_out[usize::from(shard.0)] += delivery.load();
-            self.queue_out[usize::from(shard.0)].push(QueueMail::Deliver(delivery));
+            self.turn.budget.encoded += delivery.stored.size();
+            self.peers.deliveries[usize::from(shard.0)] += delivery.load();
+            self.peers.notes[usize::from(shard.0)].push(QueueMail::Deliver(delivery));
         }
     }
 }

@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
 use super::Shard;
-use super::parking::Question;
 use crate::command::Flow;
 use crate::config::SlowConsumer;
 use crate::connection::deferred::Waiting;
+use crate::connection::pausing::Question;
 use crate::ids::ConnKey;
 use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
@@ -46,36 +46,37 @@ impl Shard {
     pub(super) fn takes_turns(&self, message: &Message<'_>, reach: &Reach) -> bool {
         let groups = reach.groups;
         let large = groups > 1 && (groups > AT_ONCE_GROUPS || encoded_bytes(message, groups) > AT_ONCE_BYTES);
-        large || (reach.full > 0 && self.blocks()) || self.fan_outs.must_queue()
+        large || (reach.full > 0 && self.blocks()) || self.deliveries.fan_outs.must_queue()
     }
 
     /// Delivers a message by and by. Returns what goes on behind this turn.
     #[cold]
     #[inline(never)]
     pub(super) fn fan_out(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
-        let stored = OwnedMessage::with_options(message, &options::options_in(message.headers, self.now_ms));
+        let stored =
+            OwnedMessage::with_options(message, &options::options_in(message.headers, self.turn.now_ms));
         let mut groups = Vec::new();
         self.router.groups_of(destination, &mut groups);
-        self.budget.visit(groups.len() / 64);
-        let newest = self.inbound.routes_for().unwrap_or_else(|| self.router.newest_subscription());
+        self.turn.budget.visit(groups.len() / 64);
+        let newest = self.peers.inbound.routes_for().unwrap_or_else(|| self.router.newest_subscription());
         let key = self.begin_fan_out(stored, groups, newest);
         self.proceed_with_fan_outs(1);
-        self.fan_outs.finish(key);
-        self.fan_outs.is_live(key).then_some(key)
+        self.deliveries.fan_outs.finish(key);
+        self.deliveries.fan_outs.is_live(key).then_some(key)
     }
 
     fn begin_fan_out(&mut self, stored: OwnedMessage, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
-        let key = self.fan_outs.begin(stored, groups, newest);
+        let key = self.deliveries.fan_outs.begin(stored, groups, newest);
         // A message of another shard, or one that was held as stale: no publisher waits for it here.
-        if self.inbound.routes_for().is_some() || self.fan_outs.in_order {
-            self.fan_outs.accept(key);
+        if self.peers.inbound.routes_for().is_some() || self.deliveries.fan_outs.in_order {
+            self.deliveries.fan_outs.accept(key);
         }
         key
     }
 
     /// Lets a publisher wait until its message has reached everybody; then `requester` has its answer.
     pub(crate) fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, requester: Requester) -> Flow {
-        match self.fan_outs.attend(fan_out, conn, requester) {
+        match self.deliveries.fan_outs.attend(fan_out, conn, requester) {
             None => self.wait_for(conn, Question::FanOut(fan_out)),
             Some(requester) => self.answer(requester, Ok(())), // it is over
         }
@@ -84,32 +85,32 @@ impl Shard {
 
     /// The same for a message that an answer waits for beside others.
     pub(crate) fn await_fan_out_too(&mut self, conn: ConnKey, fan_out: FanOutKey, to: AnswerTo) -> Flow {
-        if let Some(conn) = self.conns.get_mut(conn) {
+        if let Some(conn) = self.connections.table.get_mut(conn) {
             conn.answers.await_more(to.token, 1);
         }
         self.await_fan_out(conn, fan_out, to.requester())
     }
 
     fn blocks(&self) -> bool {
-        matches!(self.config.slow_consumer, SlowConsumer::Block(_))
+        matches!(self.turn.config.slow_consumer, SlowConsumer::Block(_))
     }
 
     /// Whether fan-outs and full outboxes have something to do in the next turn.
     pub(super) fn has_deliveries(&self) -> bool {
-        !self.refill.is_empty()
-            || self.replays.has_work()
-            || ((self.fan_outs.first().is_some() || self.replays.wait_for_memory())
+        !self.connections.refill.is_empty()
+            || self.queues.replays.has_work()
+            || ((self.deliveries.fan_outs.first().is_some() || self.queues.replays.wait_for_memory())
                 && !self.is_out_of_memory())
     }
 
     /// Goes on with what earlier turns began, for half of a turn each.
     pub(super) fn proceed_with_deliveries(&mut self) {
         self.proceed_with_fan_outs(2);
-        for _ in 0..self.refill.len() {
-            if self.budget.is_exhausted() {
+        for _ in 0..self.connections.refill.len() {
+            if self.turn.budget.is_exhausted() {
                 break;
             }
-            let Some(key) = self.refill.pop_front() else { break };
+            let Some(key) = self.connections.refill.pop_front() else { break };
             self.refill_outbox(key);
         }
         self.pull_again();
@@ -118,24 +119,24 @@ impl Shard {
 
     /// Goes on with fan-outs, in the order of their beginning, until one part in `share` of the turn is used up.
     fn proceed_with_fan_outs(&mut self, share: usize) {
-        while let Some(key) = self.fan_outs.first() {
-            if self.budget.is_used_up(share) {
+        while let Some(key) = self.deliveries.fan_outs.first() {
+            if self.turn.budget.is_used_up(share) {
                 return;
             }
             if self.is_out_of_memory() {
-                return self.fan_outs.stop(self.now_ms);
+                return self.deliveries.fan_outs.stop(self.turn.now_ms);
             }
-            let Some(mut stored) = self.fan_outs.take_message(key) else { return };
+            let Some(mut stored) = self.deliveries.fan_outs.take_message(key) else { return };
             self.distribute();
-            self.suffixes.begin();
-            if stored.is_expired(self.now_ms) {
-                self.counters.expired += 1;
-                self.fan_outs.skip(key);
+            self.deliveries.suffixes.begin();
+            if stored.is_expired(self.turn.now_ms) {
+                self.turn.counters.expired += 1;
+                self.deliveries.fan_outs.skip(key);
             }
-            while !self.budget.is_used_up(share)
-                && let Some((group, newest)) = self.fan_outs.next_group(key)
+            while !self.turn.budget.is_used_up(share)
+                && let Some((group, newest)) = self.deliveries.fan_outs.next_group(key)
             {
-                self.budget.visit(1);
+                self.turn.budget.visit(1);
                 self.fan_out_to_group(&mut stored, group, key, newest);
                 if stored.size() >= AT_ONCE_BYTES / 16 {
                     self.count_memory();
@@ -144,14 +145,14 @@ impl Shard {
                     }
                 }
             }
-            self.fan_outs.put_back(key, stored);
+            self.deliveries.fan_outs.put_back(key, stored);
             self.end_fan_out(key);
         }
     }
 
     /// Lets its publisher go on, if it has reached everybody.
     pub(super) fn end_fan_out(&mut self, key: FanOutKey) {
-        if let Some((conn, requester)) = self.fan_outs.finish(key) {
+        if let Some((conn, requester)) = self.deliveries.fan_outs.finish(key) {
             self.answer(requester, Ok(()));
             self.go_on_after(conn, Question::FanOut(key));
         }
@@ -173,7 +174,7 @@ impl Shard {
             if self.is_meant(member, newest) {
                 let copy = stored.share();
                 self.deliver_to_queue(copy, queue, member);
-                self.suffixes.begin(); // whatever that delivered may have used them
+                self.deliveries.suffixes.begin(); // whatever that delivered may have used them
             }
             return;
         }
@@ -184,7 +185,9 @@ impl Shard {
             else {
                 break;
             };
-            if !self.is_meant(member, newest) || self.conns.member_mut(member.conn).leaving.is_some() {
+            if !self.is_meant(member, newest)
+                || self.connections.table.member_mut(member.conn).leaving.is_some()
+            {
                 continue;
             }
             if self.is_blocked(member.conn) {
@@ -206,7 +209,7 @@ impl Shard {
     /// Whether what is delivered now is for a subscription: what another shard has sent before a durable subscription
     /// came to this home is not, although it is routed behind the mail that brought that one.
     pub(super) fn routes_to(&self, member: Member) -> bool {
-        self.inbound.routes_for().is_none_or(|newest| self.is_meant(member, newest))
+        self.peers.inbound.routes_for().is_none_or(|newest| self.is_meant(member, newest))
     }
 
     /// Whether a subscription was there when the fan-out began.
@@ -218,8 +221,8 @@ impl Shard {
     /// Whether a message of a topic has to wait for room in an outbox.
     fn is_blocked(&mut self, conn: u32) -> bool {
         let blocks = self.blocks();
-        let limit = self.config.outbox_limit;
-        let conn = self.conns.member_mut(conn);
+        let limit = self.turn.config.outbox_limit;
+        let conn = self.connections.table.member_mut(conn);
         conn.deferred.is_some() || (blocks && conn.outbox.bytes() >= limit)
     }
 
@@ -227,22 +230,22 @@ impl Shard {
     fn owe(&mut self, member: Member, fan_out: FanOutKey) {
         let Some(found) = self.router.subscriptions.get(member.subscription as usize) else { return };
         let key = SubscriptionKey { index: member.subscription, generation: found.generation };
-        self.budget.deliveries += 1;
-        self.fan_outs.wait(fan_out);
+        self.turn.budget.deliveries += 1;
+        self.deliveries.fan_outs.wait(fan_out);
         self.defer(found.conn, Waiting::Copy(fan_out, key));
     }
 
     /// The same for the message that is being delivered at once to others.
     #[cold]
     pub(super) fn owe_at_once(&mut self, message: &Message<'_>, member: Member) {
-        let key = match self.suffixes.owed {
+        let key = match self.deliveries.suffixes.owed {
             Some(key) => key,
             None => {
-                let options = options::options_in(message.headers, self.now_ms);
+                let options = options::options_in(message.headers, self.turn.now_ms);
                 self.begin_fan_out(OwnedMessage::with_options(message, &options), Vec::new(), 0)
             }
         };
-        self.suffixes.owed = Some(key);
+        self.deliveries.suffixes.owed = Some(key);
         self.owe(member, key);
     }
 
@@ -256,25 +259,25 @@ impl Shard {
 
     /// Something waits until a connection's outbox has room.
     pub(super) fn defer(&mut self, key: ConnKey, waiting: Waiting) {
-        let limit = self.config.outbox_limit;
+        let limit = self.turn.config.outbox_limit;
         let is_accepted = self.is_accepted(&waiting);
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let deferred = conn.deferred.get_or_insert_default();
         deferred.accepted += usize::from(is_accepted);
         let is_first = deferred.push(waiting);
         if conn.outbox.bytes() <= limit / 2 && !deferred.is_listed {
             deferred.is_listed = true;
-            self.refill.push_back(key);
+            self.connections.refill.push_back(key);
         }
         if is_first && conn.full_since_ms.is_none() {
-            self.newly_full.push(key);
+            self.connections.newly_full.push(key);
         }
     }
 
     /// Whether a RECEIPT for a message of a topic may have left.
     fn is_accepted(&self, waiting: &Waiting) -> bool {
         match waiting {
-            Waiting::Copy(fan_out, _) => self.fan_outs.is_accepted(*fan_out),
+            Waiting::Copy(fan_out, _) => self.deliveries.fan_outs.is_accepted(*fan_out),
             Waiting::Range(..) => true,
             Waiting::Queued(_) => false,
         }
@@ -282,9 +285,9 @@ impl Shard {
 
     /// A socket has taken something: if the outbox is under half now, what waits for it follows.
     pub(super) fn note_room(&mut self, key: ConnKey) {
-        let (limit, now_ms) = (self.config.outbox_limit, self.now_ms);
-        let owed_max = usize::try_from(self.config.memory_limit / OWED_SHARE).unwrap_or(usize::MAX);
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let (limit, now_ms) = (self.turn.config.outbox_limit, self.turn.now_ms);
+        let owed_max = usize::try_from(self.turn.config.memory_limit / OWED_SHARE).unwrap_or(usize::MAX);
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let Some(deferred) = &mut conn.deferred else { return };
         if conn.outbox.bytes() > limit / 2 {
             return;
@@ -297,32 +300,32 @@ impl Shard {
         }
         if !deferred.is_listed {
             deferred.is_listed = true;
-            self.refill.push_back(key);
+            self.connections.refill.push_back(key);
         }
     }
 
     /// Encodes what a connection is owed, until its outbox is full or the turn's work is done.
     fn refill_outbox(&mut self, key: ConnKey) {
-        let limit = self.config.outbox_limit;
+        let limit = self.turn.config.outbox_limit;
         self.distribute();
         let tight = self.is_out_of_memory();
-        let conn = self.conns.get_mut(key).filter(|conn| conn.leaving.is_none());
+        let conn = self.connections.table.get_mut(key).filter(|conn| conn.leaving.is_none());
         let Some(mut deferred) = conn.and_then(|conn| conn.deferred.take()) else {
             return self.pull_soon(key);
         };
         deferred.is_listed = false;
         let mut prepared = None;
         // Answers may have filled it since it was listed; then the next write that relieves it lists it again.
-        let mut has_room = self.conns.get(key).is_some_and(|conn| conn.outbox.bytes() < limit);
-        while has_room && !self.budget.is_exhausted() {
+        let mut has_room = self.connections.table.get(key).is_some_and(|conn| conn.outbox.bytes() < limit);
+        while has_room && !self.turn.budget.is_exhausted() {
             let Some(waiting) = deferred.pop() else { break };
-            self.budget.visit(1);
+            self.turn.budget.visit(1);
             deferred.accepted -= usize::from(self.is_accepted(&waiting));
             self.deliver_waiting(key, waiting, &mut prepared);
-            let bytes = self.conns.get(key).map_or(0, |conn| conn.outbox.bytes());
+            let bytes = self.connections.table.get(key).map_or(0, |conn| conn.outbox.bytes());
             has_room = bytes < limit && !(tight && bytes > 0);
         }
-        let Some(conn) = self.conns.get_mut(key) else { return self.drop_deferred(deferred) };
+        let Some(conn) = self.connections.table.get_mut(key) else { return self.drop_deferred(deferred) };
         if deferred.is_empty() {
             if conn.full_since_ms.is_some() {
                 self.note_progress(key);
@@ -332,7 +335,7 @@ impl Shard {
         }
         if has_room {
             deferred.is_listed = true;
-            self.refill.push_back(key);
+            self.connections.refill.push_back(key);
         }
         conn.deferred = Some(deferred);
         self.note_owed(key);
@@ -343,30 +346,30 @@ impl Shard {
             Waiting::Copy(fan_out, subscription) => {
                 let place = self.router.subscription_mut(subscription).map(|found| (found.conn, found.place));
                 if let Some((conn, Place::Topic { group, .. })) = place
-                    && let Some(stored) = self.fan_outs.take_message(fan_out)
+                    && let Some(stored) = self.deliveries.fan_outs.take_message(fan_out)
                 {
                     if *prepared != Some(fan_out) {
-                        self.suffixes.begin();
+                        self.deliveries.suffixes.begin();
                         *prepared = Some(fan_out);
                     }
                     let member = Member { conn: conn.index, subscription: subscription.index };
-                    match stored.is_expired(self.now_ms) {
-                        true => self.counters.expired += 1,
+                    match stored.is_expired(self.turn.now_ms) {
+                        true => self.turn.counters.expired += 1,
                         false => self.deliver_to_one(&stored.message(), group, member),
                     }
-                    self.fan_outs.put_back(fan_out, stored);
+                    self.deliveries.fan_outs.put_back(fan_out, stored);
                 }
-                self.fan_outs.arrived(fan_out);
+                self.deliveries.fan_outs.arrived(fan_out);
                 self.end_fan_out(fan_out);
             }
             Waiting::Range(chunk, start, end, subscription) => {
                 if self.router.subscription_mut(subscription).is_some()
-                    && let Some(conn) = self.conns.get_mut(key)
-                    && conn.outbox.push_shared(&mut self.chunks, chunk, start, end)
+                    && let Some(conn) = self.connections.table.get_mut(key)
+                    && conn.outbox.push_shared(&mut self.connections.chunks, chunk, start, end)
                 {
-                    self.chunks.retain(chunk, 1);
+                    self.connections.chunks.retain(chunk, 1);
                 }
-                self.chunks.release(chunk);
+                self.connections.chunks.release(chunk);
                 self.queue_for_flushing(key);
             }
             Waiting::Queued(queued) => {

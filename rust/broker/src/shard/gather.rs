@@ -15,9 +15,9 @@ use super::Shard;
 use super::assembly::Assembly;
 use super::inquiries::{Audience, FrameRequester, Gather, Purpose, Subject, Telling};
 use super::jobs::Job;
-use super::parking::Question;
 use crate::command::Flow;
 use crate::connection::conn::Phase;
+use crate::connection::pausing::Question;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY};
 use crate::queue::mail::QueueMail;
@@ -96,20 +96,24 @@ impl Shard {
         let number = self.diagnostics.last_number;
         let gather = Gather { number, audience, reports: Vec::new(), waiting: self.shared_len() };
         self.diagnostics.inquiry(subject).gather = Some(gather);
-        self.budget.encoded += QUESTION_BYTES;
+        self.turn.budget.encoded += QUESTION_BYTES;
         self.tell_everyone(|| QueueMail::Diagnose(query, number));
     }
 
     /// Whether anybody is left to be told; those in front who have gone are forgotten.
     fn is_awaited(&mut self, subject: Subject, audience: &mut Audience) -> bool {
         let before = audience.len();
-        while audience.requesters.front().is_some_and(|requester| self.conns.get(requester.conn).is_none()) {
+        while audience
+            .requesters
+            .front()
+            .is_some_and(|requester| self.connections.table.get(requester.conn).is_none())
+        {
             audience.requesters.pop_front();
         }
         while audience.watches.front().is_some_and(|key| !self.diagnostics.watches.contains_key(key)) {
             audience.watches.pop_front();
         }
-        self.budget.visit(before - audience.len());
+        self.turn.budget.visit(before - audience.len());
         subject == Subject::Monitor || audience.len() > 0
     }
 
@@ -201,8 +205,8 @@ impl Shard {
             if let Some(key) = telling.audience.watches.pop_front() {
                 self.push_answer(&telling.answer, &telling.headers, key);
             }
-            self.budget.visit(1);
-            if self.budget.is_half_spent() {
+            self.turn.budget.visit(1);
+            if self.turn.budget.is_half_spent() {
                 break;
             }
         }
@@ -245,17 +249,17 @@ impl Shard {
 
     /// Lets whoever asked go on; false if it is gone.
     fn resume(&mut self, key: ConnKey, number: u64) -> bool {
-        let Some(conn) = self.conns.get(key) else { return false };
+        let Some(conn) = self.connections.table.get(key) else { return false };
         let listens = conn.phase == Phase::Open && !conn.ending;
         self.go_on_after(key, Question::Query(number));
         listens
     }
 
     fn send_frame(&mut self, key: ConnKey, answer: &Answer) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let mut frame = Vec::new();
         answer.frame(&mut frame, conn.session.version());
-        self.budget.encoded += frame.len();
+        self.turn.budget.encoded += frame.len();
         self.answer_with(key, frame); // RECEIPTs of earlier frames come first
     }
 
@@ -275,7 +279,7 @@ impl Shard {
     fn publish_answer(&mut self, answer: &Answer, name: &[u8], headers: &[u8]) -> Option<FanOutKey> {
         let destination = self.destination(name).ok()?;
         let body = answer.body();
-        let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
+        let id = SmallVec::<[u8; 40]>::from_slice(self.turn.message_ids.next_id());
         let message = Message {
             destination: name,
             id: &id,

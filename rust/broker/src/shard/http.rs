@@ -25,21 +25,23 @@ enum Answer {
 impl Shard {
     /// Answers the request at the start of a connection, as soon as it is complete.
     pub(super) fn answer_http(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let mut input = take(&mut conn.input);
-        self.budget.look(input.len()); // from the start, however little has come since
+        self.turn.budget.look(input.len()); // from the start, however little has come since
         match self.http_answer(key, &input) {
             Answer::Incomplete => {
-                if let Some(conn) = self.conns.get_mut(key) {
+                if let Some(conn) = self.connections.table.get_mut(key) {
                     conn.input = input;
                 }
             }
             Answer::Respond(response) => self.respond(key, &response),
             Answer::Upgrade { response, consumed } => {
-                let Some(conn) = self.conns.get_mut(key) else { return };
-                conn.outbox.append(&mut self.chunks, Kind::Answer, |out| out.extend_from_slice(&response));
-                conn.transport = Transport::WebSocket(Box::new(WebSocket::new(self.now_ms)));
-                self.counters.upgrades += 1;
+                let Some(conn) = self.connections.table.get_mut(key) else { return };
+                conn.outbox.append(&mut self.connections.chunks, Kind::Answer, |out| {
+                    out.extend_from_slice(&response)
+                });
+                conn.transport = Transport::WebSocket(Box::new(WebSocket::new(self.turn.now_ms)));
+                self.turn.counters.upgrades += 1;
                 self.queue_for_flushing(key);
                 self.consume_websocket(key, &mut input[consumed..]);
             }
@@ -47,19 +49,20 @@ impl Shard {
     }
 
     fn http_answer(&self, key: ConnKey, input: &[u8]) -> Answer {
-        let (request, consumed) = match ws::parse_request(input, &self.config.limits) {
+        let (request, consumed) = match ws::parse_request(input, &self.turn.config.limits) {
             Ok(None) => return Answer::Incomplete,
             Ok(Some(parsed)) => parsed,
             Err(status) => return Answer::Respond(status.response()),
         };
         let head_only = request.method == "HEAD";
         if request.wants_websocket() {
-            return match ws::upgrade(&request, self.config.ws_origins.as_deref()) {
+            return match ws::upgrade(&request, self.turn.config.ws_origins.as_deref()) {
                 Ok(upgrade) => Answer::Upgrade { response: upgrade.response, consumed },
                 Err(refusal) => Answer::Respond(refusal.response()),
             };
         }
-        let loopback = self.conns.get(key).is_some_and(|conn| conn.peer.ip().to_canonical().is_loopback());
+        let loopback =
+            self.connections.table.get(key).is_some_and(|conn| conn.peer.ip().to_canonical().is_loopback());
         let path = request.path;
         let known = matches!(path, "/healthz" | "/readyz");
         Answer::Respond(match request.method {
@@ -77,18 +80,20 @@ impl Shard {
     }
 
     fn respond(&mut self, key: ConnKey, response: &[u8]) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        conn.outbox.append(&mut self.chunks, Kind::Answer, |out| out.extend_from_slice(response));
-        self.counters.http_requests += 1;
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
+        conn.outbox.append(&mut self.connections.chunks, Kind::Answer, |out| out.extend_from_slice(response));
+        self.turn.counters.http_requests += 1;
         self.begin_close(key, NORMAL, "");
     }
 
     /// Tells a connection over `max_connections` so, in its own protocol.
     pub(super) fn refuse(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get(key) else { return };
+        let Some(conn) = self.connections.table.get(key) else { return };
         let connections = self.shared.connections.load(Ordering::Relaxed);
-        let why =
-            format!("{connections} connections are open, max_connections is {}", self.config.max_connections);
+        let why = format!(
+            "{connections} connections are open, max_connections is {}",
+            self.turn.config.max_connections
+        );
         match conn.transport {
             Transport::Http => self.respond(key, &text(503, &[], &why, false)),
             _ => self.fail(key, ProtocolError::new(Code::Connections, why), None),

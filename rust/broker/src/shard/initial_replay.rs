@@ -19,8 +19,9 @@ use crate::destination::Kind;
 use crate::ids::ShardId;
 use crate::ids::{Subscriber, SubscriptionKey};
 use crate::message::OwnedMessage;
+use crate::queue::initial_replay::PendingReplay;
 use crate::queue::mail::QueueMail;
-use crate::queue::replay::{Newcomer, Replay};
+use crate::queue::replay::Newcomer;
 use crate::queue::types::Credit;
 use crate::requester::Requester;
 use crate::router::Destination;
@@ -33,7 +34,7 @@ const EXPIRED_AT_ONCE: usize = 500;
 impl Shard {
     /// Whether somebody may hold something for a new subscription.
     pub(crate) fn may_replay(&self) -> bool {
-        self.config.ttl_ms > 0
+        self.turn.config.ttl_ms > 0
             || self.shared.stale.count.load(Ordering::Relaxed) > 0
             || self.shared.retained.load(Ordering::Relaxed) > 0
     }
@@ -48,30 +49,32 @@ impl Shard {
     ) {
         let subscriber = Subscriber { shard, key: newcomer.key };
         for other in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
-            if other != self.id && shard != self.id {
+            if other != self.turn.id && shard != self.turn.id {
                 self.tell(other, QueueMail::InterestAck(subscriber));
             }
         }
         let replay = self.replay_of(name, newcomer.without, reply);
-        self.pending_replays.entry(subscriber).or_default().asked = Some(replay);
+        self.queues.pending_replays.entry(subscriber).or_default().asked = Some(replay);
         self.proceed_with_pending_replay(subscriber);
     }
 
     /// Another shard has seen a new subscription.
     pub(super) fn interest_acknowledged(&mut self, subscriber: Subscriber) {
-        self.pending_replays.entry(subscriber).or_default().seen += 1;
+        self.queues.pending_replays.entry(subscriber).or_default().seen += 1;
         self.proceed_with_pending_replay(subscriber);
     }
 
     fn proceed_with_pending_replay(&mut self, subscriber: Subscriber) {
         // All but this one and the subscriber's own, whose news came with the question.
-        let others = self.shared_len() - if subscriber.shard == self.id { 1 } else { 2 };
+        let others = self.shared_len() - if subscriber.shard == self.turn.id { 1 } else { 2 };
         let complete = |pending: &&PendingReplay| pending.asked.is_some() && pending.seen >= others;
-        if self.pending_replays.get(&subscriber).filter(complete).is_none() {
+        if self.queues.pending_replays.get(&subscriber).filter(complete).is_none() {
             return;
         }
-        if let Some(replay) = self.pending_replays.remove(&subscriber).and_then(|pending| pending.asked) {
-            give_back(&mut self.pending_replays);
+        if let Some(replay) =
+            self.queues.pending_replays.remove(&subscriber).and_then(|pending| pending.asked)
+        {
+            give_back(&mut self.queues.pending_replays);
             self.begin_replay(subscriber, replay);
         }
     }
@@ -91,10 +94,10 @@ impl Shard {
         }
         self.distribute();
         if let Some(queue) = self.router.groups[group as usize].target_queue {
-            self.home.enqueue_first(queue, stored);
+            self.queues.home.enqueue_first(queue, stored);
             return self.dispatch_at_once(queue);
         }
-        self.suffixes.begin();
+        self.deliveries.suffixes.begin();
         let member = Member { conn: conn.index, subscription: key.index };
         self.deliver_to_one(&stored.message(), group, member);
     }
@@ -119,29 +122,30 @@ impl Shard {
         }
         let lent = Credit { messages: 0, bytes: -initial_replay.bytes_granted };
         consumer_state.initial_replay = None;
-        self.home.add_credit_of(Subscriber { shard: self.id, key }, lent);
+        self.queues.home.add_credit_of(Subscriber { shard: self.turn.id, key }, lent);
         self.pull_replay(conn); // there may be another subscription that wants it
-        self.home.let_live_pass(queue);
+        self.queues.home.let_live_pass(queue);
         self.dispatch_at_once(queue);
         let Place::Topic { filter, .. } = place else { return };
         let ordinary = self.router.kind(self.router.filter_name(filter)) == Kind::Topic;
-        let is_through = self.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() == 0)
-            && self.conns.get(conn).is_some_and(|conn| conn.deferred.is_none())
-            && self.fan_outs.is_empty(); // they know it by the group that it is in
+        let is_through = self.queues.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() == 0)
+            && self.connections.table.get(conn).is_some_and(|conn| conn.deferred.is_none())
+            && self.deliveries.fan_outs.is_empty(); // they know it by the group that it is in
         if ack == AckMode::Auto && ordinary && is_through {
             self.distribute();
             self.router.leave_queue(key);
             self.note_width(filter); // it was a group of its own
-            self.home.detach(Subscriber { shard: self.id, key });
-            self.home.delete(queue);
+            self.queues.home.detach(Subscriber { shard: self.turn.id, key });
+            self.queues.home.delete(queue);
         }
     }
 
     /// The same for the queue of a durable subscription: one more answer for the RECEIPT of its holder.
     fn durable_replay_ended(&mut self, place: Place) {
         let Place::Topic { group, .. } = place else { return };
-        let binding =
-            self.router.groups[group as usize].target_queue.and_then(|queue| self.bindings.get_mut(&queue));
+        let binding = self.router.groups[group as usize]
+            .target_queue
+            .and_then(|queue| self.queues.bindings.get_mut(&queue));
         if let Some(requester) = binding.and_then(|binding| binding.requesters.pop()) {
             self.dispatch_queues();
             self.answer(requester, Ok(()));
@@ -150,21 +154,21 @@ impl Shard {
 
     /// Whether a message to a topic is to be kept at its home until somebody subscribes.
     pub(crate) fn waits_for_subscriber(&self, destination: Destination) -> bool {
-        self.config.ttl_ms > 0 && self.router.filter_count(destination) == 0
+        self.turn.config.ttl_ms > 0 && self.router.filter_count(destination) == 0
     }
 
     /// A message that found no subscriber where it was sent: somebody may have come since. While its sender's shard has
     /// not said that it has seen them, it is held for them: what they are sent live must not come before it.
     pub(super) fn place_stale(&mut self, stored: OwnedMessage) {
         let Ok(destination) = self.destination(stored.destination()) else { return };
-        if stored.is_expired(self.now_ms) {
-            self.counters.expired += 1; // it comes back from somebody who has gone
-        } else if self.router.filter_count(destination) > 0 && self.pending_replays.is_empty() {
+        if stored.is_expired(self.turn.now_ms) {
+            self.turn.counters.expired += 1; // it comes back from somebody who has gone
+        } else if self.router.filter_count(destination) > 0 && self.queues.pending_replays.is_empty() {
             // Its publisher may have sent one before it that is on its way.
-            self.fan_outs.in_order = true;
+            self.deliveries.fan_outs.in_order = true;
             let reach = self.router.reach(destination);
             self.publish(&stored.message(), destination, &reach);
-            self.fan_outs.in_order = false;
+            self.deliveries.fan_outs.in_order = false;
         } else {
             self.hold_stale(stored);
         }
@@ -172,15 +176,15 @@ impl Shard {
 
     /// Holds a message until somebody subscribes, or its time is over.
     pub(super) fn hold_stale(&mut self, mut stored: OwnedMessage) {
-        if self.config.ttl_ms == 0 {
-            self.counters.unmatched += 1;
+        if self.turn.config.ttl_ms == 0 {
+            self.turn.counters.unmatched += 1;
             return;
         }
-        let end_ms = self.now_ms.saturating_add(self.config.ttl_ms);
+        let end_ms = self.turn.now_ms.saturating_add(self.turn.config.ttl_ms);
         stored.expires_ms = if stored.expires_ms == 0 { end_ms } else { stored.expires_ms.min(end_ms) };
-        self.counters.stale += 1;
+        self.turn.counters.stale += 1;
         let queue = self.worker_queue(stored.destination());
-        let oldest = self.stale.hold(stored, self.config.max_stale_queue_size);
+        let oldest = self.queues.stale.hold(stored, self.turn.config.max_stale_queue_size);
         queue.into_iter().for_each(|queue| self.hold_behind_stale(queue));
         if let Some(oldest) = oldest {
             self.tell(oldest, QueueMail::DropStale);
@@ -190,11 +194,11 @@ impl Shard {
 
     /// There are too many stale messages, and the oldest one was here; if it is gone by now, it is somewhere else.
     pub(super) fn drop_stale(&mut self) {
-        if let Some(dropped) = self.stale.take_oldest() {
-            self.counters.dropped += 1;
+        if let Some(dropped) = self.queues.stale.take_oldest() {
+            self.turn.counters.dropped += 1;
             self.left_stale(&dropped);
         } else if let Some(oldest) =
-            self.stale.over(self.config.max_stale_queue_size).filter(|at| *at != self.id)
+            self.queues.stale.over(self.turn.config.max_stale_queue_size).filter(|at| *at != self.turn.id)
         {
             self.tell(oldest, QueueMail::DropStale);
         }
@@ -206,13 +210,13 @@ impl Shard {
         if set {
             match self.reserve_retained(stored.destination()) {
                 Ok(reserved) => {
-                    self.retained.reserve(-i64::from(reserved), 0);
-                    self.retained.set(stored);
+                    self.queues.retained.reserve(-i64::from(reserved), 0);
+                    self.queues.retained.set(stored);
                 }
                 Err(error) => kept = Err((error, describe(&stored))),
             }
         } else {
-            self.retained.remove(stored.destination());
+            self.queues.retained.remove(stored.destination());
         }
         self.rearm_waiting();
         if let Some(requester) = requester {
@@ -222,7 +226,7 @@ impl Shard {
 
     /// Whether `max_retained` is reached.
     pub(crate) fn is_full_of_retained(&self) -> bool {
-        self.shared.retained.load(Ordering::Relaxed) >= self.config.max_retained
+        self.shared.retained.load(Ordering::Relaxed) >= self.turn.config.max_retained
     }
 
     /// Keeps room for a topic's last value, unless it has one: returns whether that was needed.
@@ -230,9 +234,9 @@ impl Shard {
     /// # Errors
     /// `E-RETAINED-COUNT`.
     pub(super) fn reserve_retained(&mut self, name: &[u8]) -> Result<bool, ProtocolError> {
-        let max = self.config.max_retained;
-        let known = self.retained.has(name);
-        if known || self.retained.reserve(1, max) {
+        let max = self.turn.config.max_retained;
+        let known = self.queues.retained.has(name);
+        if known || self.queues.retained.reserve(1, max) {
             return Ok(!known);
         }
         Err(ProtocolError::new(Code::RetainedCount, format!("max_retained is {max}")))
@@ -240,37 +244,28 @@ impl Shard {
 
     /// Puts the next expiry into the timers, unless an earlier one is there.
     pub(super) fn rearm_waiting(&mut self) {
-        let next_ms = self.stale.next_ms().into_iter().chain(self.retained.next_ms()).min();
+        let next_ms = self.queues.stale.next_ms().into_iter().chain(self.queues.retained.next_ms()).min();
         // What was left over does not go ahead of all other deadlines that have passed meanwhile.
-        let next_ms = next_ms.map(|at_ms| at_ms.max(self.now_ms));
-        if let Some(at_ms) = next_ms.filter(|at_ms| *at_ms < self.waiting_deadline_ms) {
-            self.waiting_deadline_ms = at_ms;
-            self.timers.set(at_ms, Due::Waiting);
+        let next_ms = next_ms.map(|at_ms| at_ms.max(self.turn.now_ms));
+        if let Some(at_ms) = next_ms.filter(|at_ms| *at_ms < self.queues.next_expiry_ms) {
+            self.queues.next_expiry_ms = at_ms;
+            self.turn.timers.set(at_ms, Due::Waiting);
         }
     }
 
     /// Drops what has expired, a portion of it; the others are due at once. Until they have gone, nobody gets them.
     pub(super) fn expire_waiting(&mut self) {
-        self.waiting_deadline_ms = u64::MAX;
+        self.queues.next_expiry_ms = u64::MAX;
         let mut gone = 0;
         while gone < EXPIRED_AT_ONCE
-            && let Some(expired) = self.stale.take_expired(self.now_ms)
+            && let Some(expired) = self.queues.stale.take_expired(self.turn.now_ms)
         {
             self.left_stale(&expired);
             gone += 1;
         }
-        gone += self.retained.expire(self.now_ms, EXPIRED_AT_ONCE - gone);
-        self.budget.visit(gone);
-        self.counters.expired += gone as u64;
+        gone += self.queues.retained.expire(self.turn.now_ms, EXPIRED_AT_ONCE - gone);
+        self.turn.budget.visit(gone);
+        self.turn.counters.expired += gone as u64;
         self.rearm_waiting();
     }
-}
-
-/// A new subscription that waits for what this home holds.
-#[derive(Debug, Default)]
-pub(super) struct PendingReplay {
-    /// Other shards that know of it.
-    seen: usize,
-    /// What it is to get, once they do.
-    asked: Option<Replay>,
 }

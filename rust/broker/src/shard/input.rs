@@ -12,9 +12,9 @@ use stompica_proto::transport::{Sniffed, sniff};
 use stompica_proto::{Decoded, ProtocolError};
 
 use super::Shard;
-use super::parking::Pause;
 use crate::command::Flow;
 use crate::connection::conn::{Conn, Phase, Transport};
+use crate::connection::pausing::Pause;
 use crate::ids::ConnKey;
 use crate::report::stages::Stage;
 
@@ -76,7 +76,7 @@ pub(super) fn offender_in(input: &[u8]) -> Offender {
 impl Shard {
     /// Looks at what a connection left over, then reads once from its socket.
     pub(super) fn serve(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         conn.undrained = false;
         if conn.phase != Phase::Open {
             self.discard_input(key);
@@ -86,22 +86,22 @@ impl Shard {
             if !(conn.read_to_end && conn.wait.pause() == Some(Pause::Arriving)) {
                 return;
             }
-            self.parking.let_go(&mut self.conns, key);
+            self.connections.parking.let_go(&mut self.connections.table, key);
         }
         if self.hold_for_answers(key) {
             return;
         }
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        if conn.start_clock(self.now_ms) {
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
+        if conn.start_clock(self.turn.now_ms) {
             self.rearm(key);
         }
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.has_unparsed {
             conn.has_unparsed = false;
             self.consume(key, &mut []);
             self.note_input(key);
         }
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.phase != Phase::Open || conn.wait.is_on() {
             return;
         }
@@ -110,7 +110,7 @@ impl Shard {
         } else if conn.eof || conn.ending || self.draining.is_some() {
             self.end_if_done(key);
         } else if let Some(pause) = self.pause_arrival(key) {
-            if self.conns.get(key).is_some_and(|conn| conn.read_to_end) {
+            if self.connections.table.get(key).is_some_and(|conn| conn.read_to_end) {
                 self.read_to_end(key);
             } else {
                 // What would have to wait may as well wait in the kernel.
@@ -126,26 +126,26 @@ impl Shard {
     /// that stays incomplete is forgotten then.
     fn read_to_end(&mut self, key: ConnKey) {
         loop {
-            let conn = self.conns.get(key);
+            let conn = self.connections.table.get(key);
             if conn.is_none_or(|conn| conn.phase != Phase::Open || conn.eof || conn.wait.is_on()) {
                 return;
             }
-            if self.budget.is_exhausted() {
+            if self.turn.budget.is_exhausted() {
                 self.queue_for_reading(key);
                 return;
             }
-            let read_before = self.counters.reads;
+            let read_before = self.turn.counters.reads;
             self.read(key);
-            if self.counters.reads == read_before {
+            if self.turn.counters.reads == read_before {
                 return;
             }
         }
     }
 
     fn read(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        let mut buffer = take(&mut self.read_buffer);
-        let began = self.stages.begin(Stage::Read);
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
+        let mut buffer = take(&mut self.connections.read_buffer);
+        let began = self.turn.stages.begin(Stage::Read);
         // What the last read left of a frame stands in front, so that what comes need not be copied behind it.
         let rest = short_rest(conn);
         let (begun, free) = buffer.split_at_mut(rest.len());
@@ -153,22 +153,22 @@ impl Shard {
         let begun = begun.len();
         let room = self.memory.unfinished.read_bytes(key).min(free.len());
         let read = conn.stream.read(&mut free[..room]);
-        self.stages.end(Stage::Read, began);
-        self.budget.read(*read.as_ref().unwrap_or(&0));
+        self.turn.stages.end(Stage::Read, began);
+        self.turn.budget.read(*read.as_ref().unwrap_or(&0));
         match read {
             Ok(0) => {
                 conn.eof = true;
                 self.end_if_done(key);
             }
             Ok(len) => {
-                conn.read_ms = self.now_ms;
-                conn.read_round = self.incoming.round().0;
+                conn.read_ms = self.turn.now_ms;
+                conn.read_round = self.peers.incoming.round().0;
                 if let Some(state) = conn.websocket() {
                     state.pulse.feel();
                 }
-                self.counters.bytes_in += len as u64;
-                self.counters.reads += 1;
-                let Some(conn) = self.conns.get_mut(key) else { return };
+                self.turn.counters.bytes_in += len as u64;
+                self.turn.counters.reads += 1;
+                let Some(conn) = self.connections.table.get_mut(key) else { return };
                 let drained = len < room && !conn.read_to_end;
                 if begun > 0 {
                     conn.input = Vec::new();
@@ -176,7 +176,8 @@ impl Shard {
                 self.consume(key, &mut buffer[..begun + len]);
                 self.note_input(key);
                 if self
-                    .conns
+                    .connections
+                    .table
                     .get(key)
                     .is_some_and(|conn| !drained || conn.has_unparsed || conn.phase != Phase::Open)
                 {
@@ -188,17 +189,17 @@ impl Shard {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.queue_for_reading(key),
             Err(error) => self.drop_connection(key, &error.to_string()),
         }
-        self.read_buffer = buffer;
+        self.connections.read_buffer = buffer;
     }
 
     /// Reads and forgets, so that closing does not reset the connection.
     fn discard_input(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.eof {
             return;
         }
-        let read = conn.stream.read(&mut self.read_buffer);
-        self.budget.read(*read.as_ref().unwrap_or(&0));
+        let read = conn.stream.read(&mut self.connections.read_buffer);
+        self.turn.budget.read(*read.as_ref().unwrap_or(&0));
         match read {
             Ok(0) => {
                 conn.eof = true;
@@ -214,7 +215,7 @@ impl Shard {
     }
 
     fn consume(&mut self, key: ConnKey, bytes: &mut [u8]) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         match conn.transport {
             Transport::Unknown | Transport::Http => {
                 conn.input.extend_from_slice(bytes);
@@ -227,7 +228,7 @@ impl Shard {
 
     /// Decides by the first bytes what the connection speaks.
     fn detect(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let sniffed = match conn.transport {
             Transport::Http => Sniffed::Http,
             _ => sniff(&conn.input),
@@ -256,12 +257,12 @@ impl Shard {
 
     /// Decodes what the connection kept and then `bytes`; keeps what cannot be dealt with now.
     pub(super) fn consume_stomp(&mut self, key: ConnKey, bytes: &[u8]) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let mut input = take(&mut conn.input);
         if input.is_empty() {
             let decoding = self.decode_timed(key, bytes);
             self.note_arrival(key, &decoding, bytes.get(decoding.consumed..).unwrap_or_default());
-            if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
+            if let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.phase == Phase::Open)
                 && decoding.consumed < bytes.len()
             {
                 keep(&mut conn.input, &bytes[decoding.consumed..], conn.arrival.announced());
@@ -270,7 +271,7 @@ impl Shard {
             keep(&mut input, bytes, conn.arrival.announced());
             let decoding = self.decode_timed(key, &input);
             self.note_arrival(key, &decoding, input.get(decoding.consumed..).unwrap_or_default());
-            if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open)
+            if let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.phase == Phase::Open)
                 && decoding.consumed < input.len()
             {
                 drop_front(&mut input, decoding.consumed);
@@ -281,8 +282,8 @@ impl Shard {
 
     /// Notes since when the frame arrives that was not complete.
     fn note_arrival(&mut self, key: ConnKey, decoding: &Decoding, rest: &[u8]) {
-        let now_ms = self.now_ms;
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let now_ms = self.turn.now_ms;
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         match decoding.incomplete {
             // A CR may be half a line end between frames.
             Some(announced) if !matches!(rest, b"" | b"\r") => {
@@ -294,34 +295,34 @@ impl Shard {
     }
 
     fn decode_timed(&mut self, key: ConnKey, input: &[u8]) -> Decoding {
-        let began = self.stages.begin(Stage::Parse);
+        let began = self.turn.stages.begin(Stage::Parse);
         let decoding = self.decode(key, input);
-        self.stages.end(Stage::Parse, began);
+        self.turn.stages.end(Stage::Parse, began);
         decoding
     }
 
     /// Handles whole frames at the start of `input`.
     fn decode(&mut self, key: ConnKey, input: &[u8]) -> Decoding {
-        let mut spans = take(&mut self.spans);
+        let mut spans = take(&mut self.connections.spans);
         let (mut at, mut incomplete, mut waits) = (0, None, false);
         while at < input.len() {
-            let Some(conn) = self.conns.get_mut(key) else { break };
+            let Some(conn) = self.connections.table.get_mut(key) else { break };
             if conn.phase != Phase::Open || conn.ending {
                 at = input.len();
                 break;
             }
-            if self.budget.is_exhausted() {
+            if self.turn.budget.is_exhausted() {
                 conn.has_unparsed = true;
                 break;
             }
-            match conn.decoder.decode(&input[at..], &mut spans, &self.config.limits) {
+            match conn.decoder.decode(&input[at..], &mut spans, &self.turn.config.limits) {
                 Ok(Decoded::Frame { frame, consumed }) => {
-                    self.counters.frames_in += 1;
-                    self.budget.decode(&frame, consumed);
+                    self.turn.counters.frames_in += 1;
+                    self.turn.budget.decode(&frame, consumed);
                     match self.handle(key, &frame) {
                         Flow::Done => at += consumed,
                         Flow::Parked => {
-                            self.counters.frames_in -= 1; // it is looked at again
+                            self.turn.counters.frames_in -= 1; // it is looked at again
                             waits = true;
                             break;
                         }
@@ -330,7 +331,7 @@ impl Shard {
                             break;
                         }
                         Flow::Later => {
-                            self.counters.frames_in -= 1;
+                            self.turn.counters.frames_in -= 1;
                             waits = true;
                             self.leave_for_next_turn(key);
                             break;
@@ -348,12 +349,12 @@ impl Shard {
                 }
             }
         }
-        self.spans = spans;
+        self.connections.spans = spans;
         Decoding { consumed: at, incomplete, waits }
     }
 
     fn leave_for_next_turn(&mut self, key: ConnKey) {
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.connections.table.get_mut(key) {
             conn.has_unparsed = true;
         }
     }

@@ -6,14 +6,14 @@ use std::collections::{HashMap, VecDeque};
 use super::Shard;
 use super::apply::{Applying, LateOnes};
 use super::assembly::Assembly;
-use super::budget::Budget;
 use super::commit::Discarded;
 use super::inquiries::Subject;
 use super::orphans::Orphans;
-use super::reserve::Prepared;
 use super::revival::Revival;
 use crate::connection::deferred::Deferred;
 use crate::ids::ConnKey;
+use crate::queue::prepared::Prepared;
+use crate::turn::budget::Budget;
 
 /// One piece of work.
 #[derive(Debug)]
@@ -101,14 +101,14 @@ impl Shard {
     /// Goes on with what earlier turns began, for half of this part of the turn, or a quarter if mail has used half.
     pub(super) fn proceed_with_jobs(&mut self) {
         self.release_commits();
-        let is_over = match self.budget.is_half_spent() {
+        let is_over = match self.turn.budget.is_half_spent() {
             true => Budget::is_mostly_spent,
             false => Budget::is_half_spent,
         };
         // At least one, however much mail there was.
         while let Some(job) = self.jobs.pop() {
             self.proceed_with(job);
-            if is_over(self.budget) {
+            if is_over(self.turn.budget) {
                 break;
             }
         }
@@ -116,7 +116,7 @@ impl Shard {
 
     /// Begins what a frame asks for at once, for half of a part of the turn.
     pub(super) fn begin_jobs(&mut self) {
-        while !self.budget.is_half_spent()
+        while !self.turn.budget.is_half_spent()
             && let Some(job) = self.jobs.pop()
         {
             self.proceed_with(job);

@@ -1,11 +1,7 @@
 //! Subscriptions to topics whose own queue keeps what comes, while memory is short: publishers to their topics wait, on
 //! all shards, unless they hold deliveries whose ACKs may be behind what they send.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-
 use super::Shard;
-use crate::collections::line::Line;
 use crate::ids::QueueKey;
 use crate::router::Holdup;
 use crate::router::group::SubscriptionIndex;
@@ -13,56 +9,10 @@ use crate::router::group::SubscriptionIndex;
 /// Subscriptions that are looked at in one turn.
 const TURN_MAX: usize = 256;
 
-/// These subscriptions.
-#[derive(Debug, Default)]
-pub(super) struct Keepers {
-    /// Their queues, and their places in the round.
-    queues: HashMap<SubscriptionIndex, (QueueKey, u64)>,
-    /// In the order in which they are looked at.
-    round: Line<SubscriptionIndex>,
-}
-
-impl Keepers {
-    /// Adds a subscription; false if it is there.
-    fn add(&mut self, subscription: SubscriptionIndex, queue: QueueKey) -> bool {
-        let Entry::Vacant(slot) = self.queues.entry(subscription) else { return false };
-        slot.insert((queue, self.round.push(subscription)));
-        true
-    }
-
-    /// Removes a subscription; false if it is not there.
-    fn remove(&mut self, subscription: SubscriptionIndex) -> bool {
-        let Some((_, place)) = self.queues.remove(&subscription) else { return false };
-        self.round.leave(place);
-        if self.queues.is_empty() {
-            self.queues = HashMap::new();
-        }
-        true
-    }
-
-    /// The next one to look at.
-    fn next(&mut self) -> Option<(SubscriptionIndex, QueueKey)> {
-        let next = self.round.pop()?;
-        let (queue, place) = self.queues.get_mut(&next)?;
-        *place = self.round.push(next);
-        Some((next, *queue))
-    }
-
-    fn len(&self) -> usize {
-        self.queues.len()
-    }
-
-    /// Bytes that its tables occupy, about.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.queues.capacity() * size_of::<(SubscriptionIndex, (QueueKey, u64))>()
-            + self.round.len() * Line::<SubscriptionIndex>::bytes_of_one()
-    }
-}
-
 impl Shard {
     /// A message has come to the queue of a subscription while memory is short.
     pub(super) fn note_keeper(&mut self, subscription: SubscriptionIndex, queue: QueueKey) {
-        if self.home.allowance(queue).is_none() && self.memory.keepers.add(subscription, queue) {
+        if self.queues.home.allowance(queue).is_none() && self.memory.keepers.add(subscription, queue) {
             self.change_full_of(subscription, Holdup::Keeper, true);
         }
     }
@@ -77,9 +27,10 @@ impl Shard {
     /// Lets those go on whose queue hands on again what comes; all of them, once memory is not short any more.
     pub(super) fn look_at_keepers(&mut self) {
         for _ in 0..self.memory.keepers.len().min(TURN_MAX) {
-            self.budget.visit(1);
+            self.turn.budget.visit(1);
             let Some((subscription, queue)) = self.memory.keepers.next() else { break };
-            let keeps = self.home.queue(queue).is_some() && self.home.allowance(queue).is_none();
+            let keeps =
+                self.queues.home.queue(queue).is_some() && self.queues.home.allowance(queue).is_none();
             if !(keeps && self.memory.is_short) {
                 self.forget_keeper(subscription);
             }
@@ -89,35 +40,5 @@ impl Shard {
     /// Whether some hold publishers up that need not any more.
     pub(super) fn has_keepers(&self) -> bool {
         self.memory.keepers.len() > 0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_is_looked_at_in_turn_until_it_is_removed() {
-        let queue = QueueKey { index: 7, generation: 1 };
-        let mut keepers = Keepers::default();
-        assert!(keepers.add(1, queue) && keepers.add(2, queue) && !keepers.add(1, queue));
-        let seen: Vec<_> = (0..3).filter_map(|_| keepers.next()).map(|(at, _)| at).collect();
-        assert_eq!(seen, [1, 2, 1]);
-        assert!(keepers.remove(2) && !keepers.remove(2));
-        assert_eq!((keepers.next(), keepers.len()), (Some((1, queue)), 1));
-        assert!(keepers.held_bytes() > 0 && keepers.remove(1));
-        assert_eq!((keepers.next(), keepers.round.len(), keepers.held_bytes()), (None, 0, 0));
-    }
-
-    #[test]
-    fn one_that_comes_and_goes_is_looked_at_once_a_round() {
-        let queue = QueueKey { index: 7, generation: 1 };
-        let mut keepers = Keepers::default();
-        for _ in 0..10 {
-            assert!(keepers.add(1, queue) && keepers.remove(1) && keepers.add(1, queue));
-            assert!(keepers.add(2, queue) && keepers.remove(2) && keepers.remove(1));
-        }
-        assert!(keepers.add(1, queue) && keepers.add(2, queue));
-        assert_eq!((keepers.len(), keepers.round.len()), (2, 2));
     }
 }

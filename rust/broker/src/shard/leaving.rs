@@ -10,17 +10,18 @@ use stompica_proto::session::AckMode;
 
 use super::Shard;
 use super::jobs::Job;
-use super::returning::Fate;
 use crate::connection::conn::Phase;
+use crate::connection::leaving::Leaving;
 use crate::connection::pending_writes::REQUEUED_MAX;
 use crate::connection::transaction::Committing;
+use crate::delivery::returning::Fate;
 use crate::ids::ConnKey;
 use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
 use crate::queue::consumer_state::{ConsumerState, Feed};
 use crate::queue::mail::QueueMail;
 use crate::queue::unacked::Unacked;
 use crate::router::Holdup;
-use crate::router::group::{Place, SubscriptionIndex};
+use crate::router::group::Place;
 use crate::timer::Due;
 
 /// Subscriptions of one connection that go before another job has its turn.
@@ -28,23 +29,12 @@ const LEAVE_AT_ONCE: usize = 256;
 /// What the end of a consumer of a queue costs, where that of a subscription to a topic costs 1.
 const CONSUMER_CHANGES: usize = 3;
 
-/// The subscriptions of a connection whose end has begun.
-#[derive(Debug)]
-pub struct Leaving {
-    /// Those that are left.
-    subscriptions: Vec<SubscriptionIndex>,
-    /// Publishers to them wait for room in its outbox.
-    full: bool,
-    /// The connection goes with the last one, and closes in order otherwise.
-    pub(super) is_lost: bool,
-}
-
 impl Shard {
     /// Removes all subscriptions of a connection; returns whether that is done, and does not go on behind this turn.
     pub(super) fn forget_subscriptions(&mut self, key: ConnKey) -> bool {
         self.distribute(); // what was routed before is delivered
         self.forget_pulls(key);
-        let Some(conn) = self.conns.get_mut(key) else { return true };
+        let Some(conn) = self.connections.table.get_mut(key) else { return true };
         if conn.leaving.is_some() {
             return false;
         }
@@ -57,15 +47,15 @@ impl Shard {
     /// Removes some of the subscriptions of a connection that leaves; returns whether none is left.
     fn leave_some(&mut self, key: ConnKey) -> bool {
         for _ in 0..LEAVE_AT_ONCE {
-            let leaving = self.conns.get_mut(key).and_then(|conn| conn.leaving.as_mut());
+            let leaving = self.connections.table.get_mut(key).and_then(|conn| conn.leaving.as_mut());
             let next = leaving.and_then(|leaving| Some((leaving.subscriptions.pop()?, leaving.full)));
             let Some((subscription, full)) = next else { break };
             self.remove_subscription(subscription, full);
-            if self.budget.is_exhausted() {
+            if self.turn.budget.is_exhausted() {
                 break;
             }
         }
-        let Some(conn) = self.conns.get_mut(key) else { return true };
+        let Some(conn) = self.connections.table.get_mut(key) else { return true };
         if conn.leaving.as_ref().is_some_and(|leaving| !leaving.subscriptions.is_empty()) {
             self.jobs.push(Job::Leave(key));
             return false;
@@ -77,13 +67,18 @@ impl Shard {
 
     /// Goes on with that; behind the last one the connection ends as it was to.
     pub(super) fn proceed_with_leaving(&mut self, key: ConnKey) {
-        let is_lost = self.conns.get(key).and_then(|conn| conn.leaving.as_ref()).is_some_and(|it| it.is_lost);
+        let is_lost = self
+            .connections
+            .table
+            .get(key)
+            .and_then(|conn| conn.leaving.as_ref())
+            .is_some_and(|it| it.is_lost);
         if !self.leave_some(key) {
             return;
         }
         if is_lost {
             self.remove(key);
-        } else if self.conns.get(key).is_some_and(|conn| conn.phase == Phase::Leaving) {
+        } else if self.connections.table.get(key).is_some_and(|conn| conn.phase == Phase::Leaving) {
             self.write_last(key);
         }
     }
@@ -94,7 +89,7 @@ impl Shard {
         let held = consumer_state
             .map(|consumer_state| consumer_state.unacked.newest(REQUEUED_MAX))
             .unwrap_or_default();
-        self.budget.visit(held.len() / 4); // a hash is cheap
+        self.turn.budget.visit(held.len() / 4); // a hash is cheap
         self.remember_requeued(key, index, held.into_iter());
     }
 
@@ -103,7 +98,7 @@ impl Shard {
     pub(crate) fn remove_subscription(&mut self, index: u32, full: bool) {
         let found = &mut self.router.subscriptions[index as usize];
         let (conn, generation, place) = (found.conn, found.generation, found.place);
-        self.budget.change(if found.consumer_state.is_some() { CONSUMER_CHANGES } else { 1 });
+        self.turn.budget.change(if found.consumer_state.is_some() { CONSUMER_CHANGES } else { 1 });
         let held = found
             .consumer_state
             .as_mut()
@@ -118,7 +113,9 @@ impl Shard {
         }
         self.forget_pulls_of(conn, SubscriptionKey { index, generation });
         self.forget_deferred_of(conn, SubscriptionKey { index, generation });
-        if let Some(pending_writes) = self.conns.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut()) {
+        if let Some(pending_writes) =
+            self.connections.table.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut())
+        {
             pending_writes.unacked -= held.len();
         }
         let (subscription, last) = self.router.unsubscribe(index);
@@ -126,9 +123,9 @@ impl Shard {
         self.unwatch(key);
         if let Some(consumer_state) = subscription.consumer_state {
             if consumer_state.armed {
-                self.timers.cancel(Due::Subscription(key));
+                self.turn.timers.cancel(Due::Subscription(key));
             }
-            self.detach(&consumer_state, Subscriber { shard: self.id, key });
+            self.detach(&consumer_state, Subscriber { shard: self.turn.id, key });
             self.give_back_held(conn, (key, subscription.ack, consumer_state), held);
         }
         match (last, place) {
@@ -140,7 +137,7 @@ impl Shard {
 
     fn detach(&mut self, consumer_state: &ConsumerState, subscriber: Subscriber) {
         match consumer_state.feed {
-            _ if consumer_state.own_queue.is_some() => self.home.detach(subscriber),
+            _ if consumer_state.own_queue.is_some() => self.queues.home.detach(subscriber),
             Feed::One(home) => self.tell(home, QueueMail::Detach(subscriber)),
             Feed::All => self.tell_everyone(|| QueueMail::Detach(subscriber)),
         }
@@ -153,7 +150,7 @@ impl Shard {
         (key, ack, mut consumer_state): (SubscriptionKey, AckMode, Box<ConsumerState>),
         held: Unacked,
     ) {
-        let committing = self.conns.get(conn).and_then(|conn| conn.committing.as_ref());
+        let committing = self.connections.table.get(conn).and_then(|conn| conn.committing.as_ref());
         if held.len() > 0 && matches!(committing, Some(Committing::Applying)) {
             consumer_state.unacked = held;
             self.jobs.late.entry(conn).or_default().insert(key, (ack, consumer_state));
@@ -166,7 +163,7 @@ impl Shard {
     pub(super) fn give_back_rest(&mut self, own_queue: Option<QueueKey>, held: Unacked) {
         let fate = match own_queue {
             Some(queue) => {
-                self.home.delete(queue);
+                self.queues.home.delete(queue);
                 Fate::Drop
             }
             None => Fate::GiveBack,

@@ -1,68 +1,34 @@
 //! What other shards and the handle ask for.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Shard;
 use super::close::GOING_AWAY;
-use super::parking::Pause;
 use super::survey::ReportTo;
 use crate::broker::ConnectionInfo;
 use crate::command::Flow;
 use crate::config::Config;
 use crate::connection::conn::{Conn, Transport};
+use crate::connection::pausing::Pause;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
+use crate::mail::inbound::Inbound;
 use crate::mail::incoming::{Next, Notes};
-use crate::mail::mailbox::{Accepted, Batch, Mail};
+use crate::mail::mailbox::{Accepted, Mail};
 use crate::report::stages::Stage;
-use crate::router::fan_out::FanOutKey;
 use crate::text::Text;
-
-/// A batch that is being routed.
-#[derive(Debug)]
-pub(super) struct Inbound {
-    batch: Arc<Batch>,
-    /// The round of mail with which it was taken.
-    round: u64,
-    /// The newest subscription at that time: none of its messages is for one that came later.
-    newest: u32,
-    next: usize,
-    /// The one in front of `next` is still on its way.
-    behind: Option<FanOutKey>,
-}
-
-/// Messages of other shards that are to be routed.
-#[derive(Debug, Default)]
-pub(super) struct Inbounds {
-    batches: VecDeque<Inbound>,
-    /// While one of them is routed: the newest subscription when it came.
-    routes_for: Option<u32>,
-}
-
-impl Inbounds {
-    /// Whether nothing is left to be routed.
-    pub(super) fn is_empty(&self) -> bool {
-        self.batches.is_empty()
-    }
-
-    /// The newest subscription that what is delivered now may be for; `None`: all of them.
-    pub(super) fn routes_for(&self) -> Option<u32> {
-        self.routes_for
-    }
-}
 
 impl Shard {
     /// Reads mail for half of a turn; messages are only queued here and routed by [`Shard::route_inbound`].
     pub(super) fn take_mail(&mut self) {
         let newest = self.router.newest_subscription();
-        self.incoming.refill(&self.shared.mailboxes[usize::from(self.id.0)], newest);
-        while let Some(next) = self.incoming.next() {
+        self.peers.incoming.refill(&self.shared.mailboxes[usize::from(self.turn.id.0)], newest);
+        while let Some(next) = self.peers.incoming.next() {
             match next {
                 Next::Notes(notes) => self.read_notes(notes),
                 Next::Mail(mail) => self.read_mail(mail),
             }
-            if self.budget.is_half_spent() {
+            if self.turn.budget.is_half_spent() {
                 break;
             }
         }
@@ -74,29 +40,29 @@ impl Shard {
         for note in notes.left.by_ref() {
             frames += usize::from(note.is_frame());
             deliveries += note.load();
-            self.budget.visit(1);
+            self.turn.budget.visit(1);
             self.read_queue_mail(notes.from, note);
-            if self.budget.is_half_spent() {
+            if self.turn.budget.is_half_spent() {
                 break;
             }
         }
         self.tell_uncongested(frames);
         self.tell_of_reading(deliveries);
-        self.incoming.put_back(notes);
+        self.peers.incoming.put_back(notes);
     }
 
     /// Another shard has its first subscription to a name, or none any more.
     fn read_interest(&mut self, name: &Arc<Text>, from: ShardId, interested: bool) {
         self.distribute();
         self.router.set_interest(name, from, interested);
-        self.budget.visit(1 + name.len() / 64 + self.router.take_visited());
+        self.turn.budget.visit(1 + name.len() / 64 + self.router.take_visited());
     }
 
     fn read_mail(&mut self, mail: Mail) {
         match mail {
             Mail::Batch(batch) => {
-                let (round, newest) = self.incoming.round();
-                self.inbound.batches.push_back(Inbound { batch, round, newest, next: 0, behind: None });
+                let (round, newest) = self.peers.incoming.round();
+                self.peers.inbound.batches.push_back(Inbound { batch, round, newest, next: 0, behind: None });
             }
             Mail::Accepted(accepted) => self.adopt(accepted),
             Mail::Interest { from, name, interested, reply, backlog } => {
@@ -118,12 +84,12 @@ impl Shard {
                 }
             }
             Mail::Uncongested(shard) => self.has_room(shard),
-            Mail::ReadsOn(shard) => self.home.open(shard),
+            Mail::ReadsOn(shard) => self.queues.home.open(shard),
             Mail::RoutesOn(shard) => self.routes_on(shard),
             Mail::Width { from, name, width } => self.router.set_width(&name, from, width),
             Mail::Drained(shard) => self.peer_drained(shard),
             Mail::Closed => {
-                if let Some(listener) = &mut self.listener {
+                if let Some(listener) = &mut self.acceptor.listener {
                     listener.descriptor_freed();
                 }
             }
@@ -141,19 +107,19 @@ impl Shard {
 
     /// Routes messages of other shards, as far as the turn allows.
     pub(super) fn route_inbound(&mut self) {
-        while !self.budget.is_exhausted()
+        while !self.turn.budget.is_exhausted()
             && self.has_inbound()
-            && let Some(inbound) = self.inbound.batches.pop_front()
+            && let Some(inbound) = self.peers.inbound.batches.pop_front()
         {
             let Inbound { batch, round, newest, mut next, mut behind } = inbound;
-            self.inbound.routes_for = Some(newest);
+            self.peers.inbound.routes_for = Some(newest);
             let mut routed = 0;
             let mut more = true;
             // What was on its way is not any more.
             let mut work = behind.take().map_or(0, |_| batch.work_before(next));
-            let began = self.stages.begin(Stage::Encode);
-            while more && behind.is_none() && !self.budget.is_exhausted() {
-                match batch.next_for(self.id, next) {
+            let began = self.turn.stages.begin(Stage::Encode);
+            while more && behind.is_none() && !self.turn.budget.is_exhausted() {
+                match batch.next_for(self.turn.id, next) {
                     None => more = false,
                     Some((message, rest)) => {
                         next = rest;
@@ -162,21 +128,21 @@ impl Shard {
                         if let Ok(destination) = self.destination(message.destination) {
                             let reach = self.router.reach(destination);
                             let going = self.deliver(&message, destination, &reach);
-                            behind = going.filter(|going| self.fan_outs.is_going(*going));
+                            behind = going.filter(|going| self.deliveries.fan_outs.is_going(*going));
                         }
                         work += if behind.is_none() { batch.work_before(next) } else { 0 };
                     }
                 }
             }
-            self.stages.end(Stage::Encode, began);
-            self.counters.frames_mailed += routed as u64;
+            self.turn.stages.end(Stage::Encode, began);
+            self.turn.counters.frames_mailed += routed as u64;
             self.tell_uncongested(routed);
             self.tell_of_work(work);
             if more {
-                self.inbound.batches.push_front(Inbound { batch, round, newest, next, behind });
+                self.peers.inbound.batches.push_front(Inbound { batch, round, newest, next, behind });
             }
         }
-        self.inbound.routes_for = None;
+        self.peers.inbound.routes_for = None;
         if !self.mail_waits_for_memory() {
             self.retry_parked(&[Pause::Mail]);
         }
@@ -184,19 +150,18 @@ impl Shard {
 
     /// Whether messages of other shards can be routed: those in front of them have been.
     pub(super) fn has_inbound(&self) -> bool {
-        self.inbound
-            .batches
-            .front()
-            .is_some_and(|first| first.behind.is_none_or(|fan_out| !self.fan_outs.is_going(fan_out)))
+        self.peers.inbound.batches.front().is_some_and(|first| {
+            first.behind.is_none_or(|fan_out| !self.deliveries.fan_outs.is_going(fan_out))
+        })
     }
 
     /// Whether every message that was mailed before the connection's last bytes were read has been routed.
     fn mail_is_routed(&self, key: ConnKey) -> bool {
-        let Some(conn) = self.conns.get(key) else { return true };
+        let Some(conn) = self.connections.table.get(key) else { return true };
         let is_routed = |first: &Inbound| first.round > conn.read_round + 1;
         self.shared_len() == 1
-            || (self.incoming.has_read_behind(conn.read_round)
-                && self.inbound.batches.front().is_none_or(is_routed))
+            || (self.peers.incoming.has_read_behind(conn.read_round)
+                && self.peers.inbound.batches.front().is_none_or(is_routed))
     }
 
     /// What a frame that begins or ends a subscription waits for, if mail is to be routed before it.
@@ -208,7 +173,7 @@ impl Shard {
             self.park(key, Pause::Mail);
             return Some(Flow::Parked);
         }
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.connections.table.get_mut(key) {
             conn.wait.passed();
         }
         None
@@ -216,20 +181,20 @@ impl Shard {
 
     /// Whether messages of other shards are behind one that does not go on before there is memory.
     pub(super) fn mail_waits_for_memory(&self) -> bool {
-        !self.inbound.is_empty() && !self.has_inbound() && self.is_out_of_memory()
+        !self.peers.inbound.is_empty() && !self.has_inbound() && self.is_out_of_memory()
     }
 
     /// Takes over a connection.
     pub(super) fn adopt(&mut self, accepted: Accepted) {
         let Accepted { stream, peer, id, refused } = accepted;
-        self.budget.read(0);
-        let key = self.conns.insert(Conn::new(stream, peer, id, refused, self.now_ms));
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        self.turn.budget.read(0);
+        let key = self.connections.table.insert(Conn::new(stream, peer, id, refused, self.turn.now_ms));
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let interest = mio::Interest::READABLE | mio::Interest::WRITABLE;
         if let Err(error) = self.poll.registry().register(&mut conn.stream, key.token(), interest) {
             return self.drop_connection(key, &error.to_string());
         }
-        self.counters.accepted += 1;
+        self.turn.counters.accepted += 1;
         self.log_conn(Level::Debug, key, || "accepted".to_owned());
         // Data may have come before the registration: it is told of by the poll all the same.
         self.rearm(key);
@@ -240,11 +205,11 @@ impl Shard {
 
     fn reload(&mut self, config: Arc<Config>) {
         self.router.reload(&config);
-        self.home.reload(&config);
-        self.config = config;
+        self.queues.home.reload(&config);
+        self.turn.config = config;
         self.observe();
         self.stop_blocking();
-        for key in self.conns.keys() {
+        for key in self.connections.table.keys() {
             self.rearm(key);
         }
         self.rearm_deliveries();
@@ -252,12 +217,13 @@ impl Shard {
     }
 
     fn connection_infos(&self) -> Vec<ConnectionInfo> {
-        self.conns
+        self.connections
+            .table
             .iter()
             .map(|(_, conn)| ConnectionInfo {
                 id: conn.id,
                 peer: conn.peer,
-                shard: usize::from(self.id.0),
+                shard: usize::from(self.turn.id.0),
                 transport: match conn.transport {
                     Transport::Unknown => "unknown",
                     Transport::Stomp => "stomp",
@@ -273,31 +239,31 @@ impl Shard {
 
     /// Nothing waits in this shard: no input, no mail, no outbox.
     fn is_settled(&self) -> bool {
-        self.inbound.is_empty()
-            && !self.incoming.has_work()
-            && self.fan_outs.is_empty()
-            && self.refill.is_empty()
-            && !self.replays.has_work()
+        self.peers.inbound.is_empty()
+            && !self.peers.incoming.has_work()
+            && self.deliveries.fan_outs.is_empty()
+            && self.connections.refill.is_empty()
+            && !self.queues.replays.has_work()
             && self.jobs.is_empty()
-            && self.undrained.is_empty()
-            && self.parking.is_empty()
-            && self.conns.iter().all(|(_, conn)| conn.outbox.is_empty())
-            && self.outgoing.iter().all(Vec::is_empty)
-            && self.queue_out.iter().all(Vec::is_empty)
+            && self.connections.undrained.is_empty()
+            && self.connections.parking.is_empty()
+            && self.connections.table.iter().all(|(_, conn)| conn.outbox.is_empty())
+            && self.peers.outgoing.iter().all(Vec::is_empty)
+            && self.peers.notes.iter().all(Vec::is_empty)
             && !self.has_queue_work()
     }
 
     /// Grows with everything that is done.
     pub(crate) fn activity(&self) -> u64 {
-        self.counters.frames_in
-            + self.counters.frames_mailed
-            + self.counters.bytes_in
-            + self.counters.bytes_out
+        self.turn.counters.frames_in
+            + self.turn.counters.frames_mailed
+            + self.turn.counters.bytes_in
+            + self.turn.counters.bytes_out
     }
 
     /// The shard that keeps what a name needs in one place.
     #[must_use]
     pub fn id(&self) -> ShardId {
-        self.id
+        self.turn.id
     }
 }

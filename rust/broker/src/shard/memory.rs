@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Shard;
-use super::keepers::Keepers;
-use super::parking::Pause;
-use super::passing::Passing;
-use super::unfinished::Unfinished;
 use crate::config::SlowConsumer;
 use crate::connection::conn::Phase;
+use crate::connection::pausing::Pause;
+use crate::connection::unfinished::Unfinished;
+use crate::delivery::keepers::Keepers;
+use crate::delivery::passing::Passing;
 use crate::ids::ConnKey;
 use crate::log::Level;
 
@@ -38,6 +38,8 @@ pub(super) struct MemoryState {
     pub passing: Passing,
     pub keepers: Keepers,
     pub unfinished: Unfinished,
+    /// Bytes that this shard has brought into the broker's count.
+    pub counted_bytes: i64,
     /// Bytes of input, answers and transactions.
     pub input_bytes: usize,
     next_outbox_check_ms: u64,
@@ -53,7 +55,8 @@ impl Shard {
     /// sends.
     pub(super) fn may_exceed(&self, key: ConnKey) -> bool {
         let holds = self
-            .conns
+            .connections
+            .table
             .get(key)
             .and_then(|conn| conn.pending_writes.as_ref())
             .is_some_and(|it| it.unacked > 0);
@@ -62,13 +65,13 @@ impl Shard {
 
     /// Whether so much is held that nothing more is to be encoded for anybody who does not read.
     pub(super) fn is_out_of_memory(&self) -> bool {
-        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
+        let limit = i64::try_from(self.turn.config.memory_limit).unwrap_or(i64::MAX);
         self.shared.memory.load(Ordering::Relaxed) >= limit / 100 * 95
     }
 
     /// Compares what is held with `memory_limit`.
     pub(super) fn look_at_memory(&mut self) {
-        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
+        let limit = i64::try_from(self.turn.config.memory_limit).unwrap_or(i64::MAX);
         let held = self.shared.memory.load(Ordering::Relaxed);
         let was_short = self.memory.is_short;
         // Paused at 80 %, on again at 70 %, so that it does not flap.
@@ -83,13 +86,13 @@ impl Shard {
         if self.memory.is_short {
             self.ask_who_may_pass();
         }
-        if self.memory.is_short && self.now_ms >= self.memory.next_outbox_check_ms {
+        if self.memory.is_short && self.turn.now_ms >= self.memory.next_outbox_check_ms {
             if !was_short {
                 self.log(Level::Warn, || {
                     format!("{held} bytes are held, memory_limit is {limit}: publishers pause")
                 });
             }
-            self.memory.next_outbox_check_ms = self.now_ms + OUTBOX_CHECK_MS;
+            self.memory.next_outbox_check_ms = self.turn.now_ms + OUTBOX_CHECK_MS;
             self.fill_largest_outboxes();
             if held < limit / 100 * 95 {
                 self.retry_parked(&[Pause::Memory]);
@@ -99,7 +102,7 @@ impl Shard {
 
     /// The shard ends: what it has counted is held no more.
     pub(super) fn forget_memory(&mut self) {
-        self.shared.memory.fetch_sub(self.counted_bytes, Ordering::Relaxed);
+        self.shared.memory.fetch_sub(self.memory.counted_bytes, Ordering::Relaxed);
         self.memory.unfinished.forget(&self.shared.unfinished);
     }
 
@@ -110,12 +113,12 @@ impl Shard {
         let memory = &mut self.memory;
         memory.recent_peak = memory.recent_peak.max(held);
         memory.peak = memory.peak.max(held);
-        if self.now_ms < memory.next_reclaim_ms {
+        if self.turn.now_ms < memory.next_reclaim_ms {
             return;
         }
         let unused = memory.peak - memory.recent_peak;
         if unused < RECLAIM_BYTES {
-            memory.next_reclaim_ms = self.now_ms + RECLAIM_MS;
+            memory.next_reclaim_ms = self.turn.now_ms + RECLAIM_MS;
             memory.recent_peak = held;
         } else if !self.has_work() {
             self.memory.peak = held;
@@ -137,28 +140,30 @@ impl Shard {
 
     /// The largest outboxes count as full while memory is short, where outboxes hold a relevant part of it.
     fn fill_largest_outboxes(&mut self) {
-        let in_outboxes = (self.chunks.held_bytes() as u64).saturating_mul(self.shared_len() as u64);
-        if in_outboxes < self.config.memory_limit / OUTBOX_SHARE {
+        let in_outboxes =
+            (self.connections.chunks.held_bytes() as u64).saturating_mul(self.shared_len() as u64);
+        if in_outboxes < self.turn.config.memory_limit / OUTBOX_SHARE {
             return; // others fill it, and their consumers can't help that
         }
-        let largest = self.conns.iter().map(|(_, conn)| conn.outbox.bytes()).max().unwrap_or(0);
+        let largest = self.connections.table.iter().map(|(_, conn)| conn.outbox.bytes()).max().unwrap_or(0);
         if largest < 64 << 10 {
             return;
         }
         let chosen: Vec<ConnKey> = self
-            .conns
+            .connections
+            .table
             .iter()
             .filter(|(_, conn)| conn.phase == Phase::Open && conn.outbox.bytes() > largest / 2)
             .map(|(key, _)| key)
             .collect();
         for key in chosen {
-            match self.config.slow_consumer {
-                SlowConsumer::Block(_) => self.newly_full.push(key),
-                SlowConsumer::Disconnect => self.too_slow.push(key),
+            match self.turn.config.slow_consumer {
+                SlowConsumer::Block(_) => self.connections.newly_full.push(key),
+                SlowConsumer::Disconnect => self.connections.too_slow.push(key),
                 SlowConsumer::DropOldest | SlowConsumer::DropNewest => {
-                    if let Some(conn) = self.conns.get_mut(key) {
-                        let dropped = conn.outbox.drop_oldest(&mut self.chunks, largest / 2);
-                        self.counters.dropped += dropped as u64;
+                    if let Some(conn) = self.connections.table.get_mut(key) {
+                        let dropped = conn.outbox.drop_oldest(&mut self.connections.chunks, largest / 2);
+                        self.turn.counters.dropped += dropped as u64;
                     }
                 }
             }

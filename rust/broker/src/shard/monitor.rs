@@ -27,8 +27,8 @@ pub(super) fn text_of(queue: &QueueRow) -> String {
 impl Shard {
     /// Sets the timer for the next text; one shard does.
     pub(super) fn arm_monitor(&mut self) {
-        if self.id.0 == 0 {
-            self.timers.set(self.now_ms + INTERVAL_MS, Due::Monitor);
+        if self.turn.id.0 == 0 {
+            self.turn.timers.set(self.turn.now_ms + INTERVAL_MS, Due::Monitor);
         }
     }
 
@@ -43,7 +43,7 @@ impl Shard {
     /// Publishes what all shards have said.
     pub(super) fn publish_monitor(&mut self, answer: &Answer) {
         let Ok(destination) = self.destination(MONITOR) else { return };
-        let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
+        let id = SmallVec::<[u8; 40]>::from_slice(self.turn.message_ids.next_id());
         let body = match answer.report() {
             Report::Queues(queues) => Cow::Owned(queues.iter().map(text_of).collect()),
             _ => answer.body(), // the text, put together row by row

@@ -38,7 +38,7 @@ impl Shard {
         let found = self.router.destination(name);
         let visited = self.router.take_visited();
         if visited > 0 {
-            self.budget.visit(visited);
+            self.turn.budget.visit(visited);
             self.warn_of_dotted(name);
         }
         found
@@ -47,7 +47,7 @@ impl Shard {
     /// Tells once that a name with dots and without a prefix, which is a queue's elsewhere, is a topic here.
     #[cold]
     pub(crate) fn warn_of_dotted(&self, name: &[u8]) {
-        let is_dotted = self.config.compat == Compat::None
+        let is_dotted = self.turn.config.compat == Compat::None
             && !name.starts_with(b"/")
             && name.contains(&b'.')
             && self.router.kind(name) == Kind::Topic;
@@ -62,7 +62,7 @@ impl Shard {
 
     /// Counts what the router has looked at against the turn.
     pub(crate) fn count_names(&mut self) {
-        self.budget.visit(self.router.take_visited());
+        self.turn.budget.visit(self.router.take_visited());
     }
 
     /// Refuses a subscription for which memory has no room. Where it is messages that fill memory, only consumers free
@@ -76,7 +76,7 @@ impl Shard {
         name: &[u8],
         id: &[u8],
     ) -> Result<(), ProtocolError> {
-        let limit = self.config.memory_limit;
+        let limit = self.turn.config.memory_limit;
         let subscriptions = (self.router.subscriptions.len() + 1) * self.shared_len();
         let late = (subscriptions * LATE_SUBSCRIPTION_BYTES) as u64;
         if wanted_bytes(name, id) > LATE_SUBSCRIPTION_BYTES || late > limit / 20 {
@@ -96,7 +96,7 @@ impl Shard {
     pub(crate) fn require_memory_for(&mut self, name: &[u8], id: &[u8]) -> Result<(), ProtocolError> {
         self.count_memory();
         let held = self.shared.memory.load(Ordering::Relaxed);
-        self.require_memory_up_to(self.config.memory_limit / 10 * 9, name, id, held)
+        self.require_memory_up_to(self.turn.config.memory_limit / 10 * 9, name, id, held)
     }
 
     fn require_memory_up_to(
@@ -110,7 +110,7 @@ impl Shard {
         if held.saturating_add(wanted_bytes(name, id) as u64) <= most {
             return Ok(());
         }
-        let limit = self.config.memory_limit;
+        let limit = self.turn.config.memory_limit;
         let text = format!("{held} bytes are held, memory_limit is {limit}: no room for another name");
         Err(ProtocolError::new(Code::Memory, text))
     }

@@ -22,7 +22,9 @@ pub(super) struct Orphans {
 impl Shard {
     /// A connection ends, and its temporary destinations with it.
     pub(super) fn forget_temporary(&mut self, key: ConnKey) {
-        let Some(own) = self.conns.get_mut(key).and_then(|conn| conn.temporary.take()) else { return };
+        let Some(own) = self.connections.table.get_mut(key).and_then(|conn| conn.temporary.take()) else {
+            return;
+        };
         let Temporary { secret, names, .. } = *own;
         self.proceed_with_orphans(Orphans { secret, names: names.into_iter().collect() });
     }
@@ -34,11 +36,11 @@ impl Shard {
             && let Some(name) = orphans.names.pop()
         {
             visits += 1 + name.len() / VISIT_BYTES;
-            if let Some(queue) = self.home.find(&full_name(&name, &orphans.secret)) {
-                self.home.delete(queue);
+            if let Some(queue) = self.queues.home.find(&full_name(&name, &orphans.secret)) {
+                self.queues.home.delete(queue);
             }
         }
-        self.budget.visit(visits);
+        self.turn.budget.visit(visits);
         self.count_queues();
         if !orphans.names.is_empty() {
             self.jobs.push(Job::Orphans(orphans));

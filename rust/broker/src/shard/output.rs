@@ -6,7 +6,6 @@ use std::sync::Arc;
 use stompica_proto::encode;
 use stompica_proto::ws::{self, Opcode};
 
-use super::budget::DELIVERIES_MAX;
 use super::{PACED_FLUSHES, Shard};
 use crate::connection::conn::{Flush, Phase};
 use crate::connection::outbox::{Flushed, Kind};
@@ -15,6 +14,7 @@ use crate::mail::mailbox::Mail;
 use crate::report::stages::Stage;
 use crate::router::group::Framing;
 use crate::router::reach::Reach;
+use crate::turn::budget::DELIVERIES_MAX;
 
 /// Connections written to in one turn, besides [`PACED_FLUSHES`].
 const FLUSHES_MAX: usize = 1024;
@@ -22,67 +22,68 @@ const FLUSHES_MAX: usize = 1024;
 impl Shard {
     /// Appends a server frame (anything but MESSAGE) to a connection, wrapped as its transport needs.
     pub(crate) fn control(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
-        let Some(conn) = self.conns.get(key) else { return };
+        let Some(conn) = self.connections.table.get(key) else { return };
         if !conn.subscriptions.is_empty() {
             self.distribute();
         }
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let before = conn.outbox.bytes();
         match conn.framing() {
-            Framing::Stomp => conn.outbox.append(&mut self.chunks, Kind::Answer, write),
+            Framing::Stomp => conn.outbox.append(&mut self.connections.chunks, Kind::Answer, write),
             Framing::WebSocket => {
                 if conn.websocket().is_some_and(|state| state.close_sent) {
                     return;
                 }
-                self.scratch.clear();
-                write(&mut self.scratch);
-                let text = std::str::from_utf8(&self.scratch).is_ok();
-                let (opcode, frame) = (if text { Opcode::Text } else { Opcode::Binary }, &self.scratch);
-                conn.outbox.append(&mut self.chunks, Kind::Answer, |out| {
+                self.connections.scratch.clear();
+                write(&mut self.connections.scratch);
+                let text = std::str::from_utf8(&self.connections.scratch).is_ok();
+                let (opcode, frame) =
+                    (if text { Opcode::Text } else { Opcode::Binary }, &self.connections.scratch);
+                conn.outbox.append(&mut self.connections.chunks, Kind::Answer, |out| {
                     ws::encode::header(out, opcode, frame.len());
                     out.extend_from_slice(frame);
                 });
             }
         }
-        self.budget.encoded += conn.outbox.bytes() - before;
+        self.turn.budget.encoded += conn.outbox.bytes() - before;
         self.queue_for_flushing(key);
     }
 
     /// Appends a WebSocket control frame.
     pub(super) fn websocket_control(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
         self.distribute();
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.websocket().is_some_and(|state| !state.close_sent) {
             let before = conn.outbox.bytes();
-            conn.outbox.append(&mut self.chunks, Kind::Answer, write);
-            self.budget.encoded += conn.outbox.bytes() - before;
+            conn.outbox.append(&mut self.connections.chunks, Kind::Answer, write);
+            self.turn.budget.encoded += conn.outbox.bytes() - before;
             self.queue_for_flushing(key);
         }
     }
 
     /// Queues a connection whose outbox has grown, or whose socket takes more again.
     pub(super) fn queue_for_flushing(&mut self, key: ConnKey) {
-        if let Some(conn) = self.conns.get_mut(key)
+        if let Some(conn) = self.connections.table.get_mut(key)
             && conn.flush != Flush::Prompt
         {
             conn.flush = Flush::Prompt;
-            self.dirty.push(key);
+            self.connections.dirty.push(key);
         }
     }
 
     /// Writes to every dirty connection once, or to as many as one turn may; of the receivers of wide fan-outs only to
     /// some.
     pub(super) fn flush(&mut self) {
-        let count = self.dirty.len().min(FLUSHES_MAX);
-        let left = self.dirty.split_off(count);
-        for key in std::mem::replace(&mut self.dirty, left) {
+        let count = self.connections.dirty.len().min(FLUSHES_MAX);
+        let left = self.connections.dirty.split_off(count);
+        for key in std::mem::replace(&mut self.connections.dirty, left) {
             self.flush_one(key);
         }
         let mut left = PACED_FLUSHES;
         while left > 0
-            && let Some(key) = self.paced.pop_front()
+            && let Some(key) = self.connections.paced.pop_front()
         {
-            if self.conns.get(key).is_some_and(|conn| conn.flush == Flush::Paced) {
+            if self.connections.table.get(key).is_some_and(|conn| conn.flush == Flush::Paced) {
                 self.flush_one(key);
                 left -= 1;
             }
@@ -90,29 +91,29 @@ impl Shard {
     }
 
     fn flush_one(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         conn.flush = Flush::Idle;
         if conn.phase == Phase::Leaving {
             return; // its last frames tell that it has left
         }
         let before = conn.outbox.bytes();
-        let began = self.stages.begin(Stage::Write);
-        let flushed = conn.outbox.flush(&mut self.chunks, &mut conn.stream);
-        self.stages.end(Stage::Write, began);
+        let began = self.turn.stages.begin(Stage::Write);
+        let flushed = conn.outbox.flush(&mut self.connections.chunks, &mut conn.stream);
+        self.turn.stages.end(Stage::Write, began);
         let written = before - conn.outbox.bytes();
         if written > 0 {
-            conn.written_ms = self.now_ms;
+            conn.written_ms = self.turn.now_ms;
             if conn.full_since_ms.is_some() || conn.phase != Phase::Open || conn.wait.is_on() {
-                conn.look_at_socket(self.now_ms); // it may have to show that it moves
+                conn.look_at_socket(self.turn.now_ms); // it may have to show that it moves
             }
-            self.counters.bytes_out += written as u64;
-            self.counters.writes += 1;
+            self.turn.counters.bytes_out += written as u64;
+            self.turn.counters.writes += 1;
         }
         let (phase, full, owed) = (conn.phase, conn.full_since_ms.is_some(), conn.deferred.is_some());
         let (pulls, waits) = (conn.pulls.is_some(), conn.wait.is_on());
         if matches!(flushed, Ok(Flushed::More)) {
             conn.flush = Flush::Prompt;
-            self.dirty.push(key);
+            self.connections.dirty.push(key);
         }
         if written > 0 && conn.pending_writes.is_some() {
             self.note_written(key); // before the connection may end: what was written is consumed
@@ -138,9 +139,9 @@ impl Shard {
 
     /// Queues mail for every other shard.
     pub(crate) fn tell_all(&mut self, mut mail: impl FnMut(ShardId) -> Mail) {
-        for shard in 0..self.outgoing.len() {
-            if shard != usize::from(self.id.0) {
-                self.outgoing[shard].push(mail(self.id));
+        for shard in 0..self.peers.outgoing.len() {
+            if shard != usize::from(self.turn.id.0) {
+                self.peers.outgoing[shard].push(mail(self.turn.id));
             }
         }
     }
@@ -148,29 +149,29 @@ impl Shard {
     /// Keeps a message for the other shards that it goes to, until the turn ends.
     pub(crate) fn mail_message(&mut self, message: &encode::Message<'_>, reach: &Reach) {
         let work = if reach.width > 0 { self.count_work(message, reach) } else { 0 };
-        self.batch.push(message, reach.remote, work);
+        self.peers.batch.push(message, reach.remote, work);
     }
 
     /// Hands the turn's batch and all other mail over.
     pub(super) fn post(&mut self) {
-        if !self.batch.is_empty() {
-            let mut batch = take(&mut self.batch);
+        if !self.peers.batch.is_empty() {
+            let mut batch = take(&mut self.peers.batch);
             batch.count_in(&self.shared.memory);
             let batch = Arc::new(batch);
             let shards = batch.shards();
             for shard in
-                (0..self.outgoing.len()).map(|at| ShardId(at as u8)).filter(|at| shards & at.bit() != 0)
+                (0..self.peers.outgoing.len()).map(|at| ShardId(at as u8)).filter(|at| shards & at.bit() != 0)
             {
                 let mailbox = &self.shared.mailboxes[usize::from(shard.0)];
                 if mailbox.add_frames(batch.count_for(shard)) > self.mailbox_mark() {
-                    self.busy.congested |= shard.bit();
+                    self.peers.busy.congested |= shard.bit();
                 }
                 // Ahead of other mail: whoever reads Drained has read every message.
-                self.outgoing[usize::from(shard.0)].insert(0, Mail::Batch(Arc::clone(&batch)));
+                self.peers.outgoing[usize::from(shard.0)].insert(0, Mail::Batch(Arc::clone(&batch)));
             }
         }
         self.post_queue_mail();
-        for (mails, mailbox) in self.outgoing.iter_mut().zip(&self.shared.mailboxes) {
+        for (mails, mailbox) in self.peers.outgoing.iter_mut().zip(&self.shared.mailboxes) {
             if !mails.is_empty() {
                 mailbox.post(mails);
             }
@@ -179,22 +180,22 @@ impl Shard {
 
     fn post_queue_mail(&mut self) {
         self.count_deliveries();
-        for (at, mails) in self.queue_out.iter_mut().enumerate().filter(|(_, mails)| !mails.is_empty()) {
+        for (at, mails) in self.peers.notes.iter_mut().enumerate().filter(|(_, mails)| !mails.is_empty()) {
             let frames = mails.iter().filter(|mail| mail.is_frame()).count();
-            let mark = (self.config.max_input_queue_size / self.shared.mailboxes.len()).max(1);
+            let mark = (self.turn.config.max_input_queue_size / self.shared.mailboxes.len()).max(1);
             if frames > 0 && self.shared.mailboxes[at].add_frames(frames) > mark {
-                self.busy.congested |= ShardId(at as u8).bit();
+                self.peers.busy.congested |= ShardId(at as u8).bit();
             }
             // Ahead of other mail, as a batch is; a RECEIPT for a subscription comes behind what is due to it.
-            self.outgoing[at].insert(0, Mail::Queue(self.id, take(mails)));
+            self.peers.outgoing[at].insert(0, Mail::Queue(self.turn.id, take(mails)));
         }
     }
 
     /// Counts what this home has for other shards to read; whoever has enough gets no more.
     pub(super) fn count_deliveries(&mut self) {
-        for (at, load) in self.deliveries_out.iter_mut().enumerate().filter(|(_, load)| **load > 0) {
+        for (at, load) in self.peers.deliveries.iter_mut().enumerate().filter(|(_, load)| **load > 0) {
             if self.shared.mailboxes[at].add_deliveries(take(load)) > DELIVERIES_MAX {
-                self.home.close(ShardId(at as u8));
+                self.queues.home.close(ShardId(at as u8));
             }
         }
     }
@@ -202,7 +203,7 @@ impl Shard {
     /// Homes that deliver nothing more to this shard need to know when it has read the better part.
     pub(super) fn tell_of_reading(&mut self, read: usize) {
         if read > 0 {
-            let left = self.shared.mailboxes[usize::from(self.id.0)].remove_deliveries(read);
+            let left = self.shared.mailboxes[usize::from(self.turn.id.0)].remove_deliveries(read);
             if left + read > DELIVERIES_MAX / 2 && left <= DELIVERIES_MAX / 2 {
                 self.tell_all(Mail::ReadsOn);
             }
@@ -212,7 +213,7 @@ impl Shard {
     /// Shards whose mailbox this one feeds need to know when it has room again.
     pub(super) fn tell_uncongested(&mut self, routed: usize) {
         let mark = self.mailbox_mark();
-        let waiting = self.shared.mailboxes[usize::from(self.id.0)].remove_frames(routed);
+        let waiting = self.shared.mailboxes[usize::from(self.turn.id.0)].remove_frames(routed);
         if waiting + routed > mark / 2 && waiting <= mark / 2 {
             self.tell_all(Mail::Uncongested);
         }

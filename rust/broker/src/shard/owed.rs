@@ -1,33 +1,34 @@
 //! Copies and messages that wait for room in an outbox, and are not wanted any more.
 
 use super::Shard;
-use super::budget::Budget;
 use super::jobs::Job;
-use super::parking::Pause;
 use crate::connection::conn::Conn;
 use crate::connection::deferred::{Deferred, Waiting};
+use crate::connection::pausing::Pause;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, ShardId};
 use crate::queue::mail::QueueMail;
 use crate::queue::types::{Delivery, GivenBack};
 use crate::queue::unacked::Origin;
+use crate::turn::budget::Budget;
 
 impl Shard {
     /// Whether messages of topics wait for room in a connection's outbox.
     pub(super) fn is_owed(&self, key: ConnKey) -> bool {
-        self.conns.get(key).is_some_and(Conn::is_owed)
+        self.connections.table.get(key).is_some_and(Conn::is_owed)
     }
 
     /// Whether there are such for which a RECEIPT may have left: whoever leaves gets them first. Those of publishers that
     /// wait for their RECEIPT are skipped.
     pub(crate) fn is_owed_accepted(&self, key: ConnKey) -> bool {
-        let deferred = self.conns.get(key).and_then(|conn| conn.deferred.as_ref());
+        let deferred = self.connections.table.get(key).and_then(|conn| conn.deferred.as_ref());
         deferred.is_some_and(|deferred| deferred.accepted > 0)
     }
 
     /// Some of what a connection was owed has gone: what waits behind all of it goes on, if that is so.
     pub(super) fn note_owed(&mut self, key: ConnKey) {
-        let waits = self.conns.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Owed));
+        let waits =
+            self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Owed));
         if waits && !self.is_owed_accepted(key) {
             self.unpark(key);
         }
@@ -35,21 +36,21 @@ impl Shard {
 
     /// A connection ends: nothing more is owed to it.
     pub(super) fn forget_deferred(&mut self, key: ConnKey) {
-        if let Some(deferred) = self.conns.get_mut(key).and_then(|conn| conn.deferred.take()) {
+        if let Some(deferred) = self.connections.table.get_mut(key).and_then(|conn| conn.deferred.take()) {
             self.drop_deferred(deferred);
         }
     }
 
     /// Messages of topics that wait for a connection are left out.
     pub(super) fn drop_owed(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let Some(deferred) = &mut conn.deferred else { return };
         let owed = deferred.take_topics();
         if deferred.is_empty() {
             conn.deferred = None;
         }
         conn.dropped = conn.dropped.saturating_add(owed.len() as u32);
-        self.counters.dropped += owed.len() as u64;
+        self.turn.counters.dropped += owed.len() as u64;
         self.drop_deferred(Box::new(owed));
         self.note_owed(key);
     }
@@ -57,16 +58,16 @@ impl Shard {
     /// What nobody is owed any more is forgotten over as many turns as it takes: it may be millions of copies.
     pub(super) fn drop_deferred(&mut self, mut deferred: Box<Deferred>) {
         while let Some(waiting) = deferred.pop() {
-            self.budget.visit(1);
+            self.turn.budget.visit(1);
             match waiting {
                 Waiting::Copy(fan_out, _) => {
-                    self.fan_outs.arrived(fan_out);
+                    self.deliveries.fan_outs.arrived(fan_out);
                     self.end_fan_out(fan_out);
                 }
-                Waiting::Range(chunk, ..) => self.chunks.release(chunk),
+                Waiting::Range(chunk, ..) => self.connections.chunks.release(chunk),
                 Waiting::Queued(queued) => self.give_back_waiting(queued.0, queued.1),
             }
-            if self.budget.is_exhausted() && !deferred.is_empty() {
+            if self.turn.budget.is_exhausted() && !deferred.is_empty() {
                 return self.jobs.push(Job::Forget(deferred));
             }
         }
@@ -75,7 +76,7 @@ impl Shard {
     /// The same at the end of the shard, when there are no more turns.
     pub(super) fn drop_all_deferred(&mut self) {
         while let Some(job) = self.jobs.pop() {
-            self.budget = Budget::default();
+            self.turn.budget = Budget::default();
             match job {
                 Job::Forget(deferred) => self.drop_deferred(deferred),
                 Job::Leave(key) => self.proceed_with_leaving(key),
@@ -86,9 +87,12 @@ impl Shard {
 
     /// A subscription ends: messages of queues that wait for its connection go to others.
     pub(super) fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
-        let Some(deferred) = self.conns.get_mut(conn).and_then(|conn| conn.deferred.as_mut()) else { return };
+        let Some(deferred) = self.connections.table.get_mut(conn).and_then(|conn| conn.deferred.as_mut())
+        else {
+            return;
+        };
         let (taken, looked_at) = deferred.take_queued(key);
-        self.budget.visit(looked_at);
+        self.turn.budget.visit(looked_at);
         for (_, queued) in taken {
             self.give_back_waiting(queued.0, queued.1);
         }

@@ -6,9 +6,9 @@
 
 use super::Shard;
 use super::deadline::millis;
-use super::parking::Pause;
 use crate::config::SlowConsumer;
 use crate::connection::conn::Conn;
+use crate::connection::pausing::Pause;
 use crate::ids::ConnKey;
 
 /// Under policies that do not block, answers may stand still for so long.
@@ -37,13 +37,13 @@ fn are_too_many(conn: &Conn, limits: Limits) -> bool {
 impl Shard {
     fn limits_of_answers(&self) -> Limits {
         let own = if self.memory.is_half_used { self.memory.unfinished.bite() } else { usize::MAX };
-        Limits { all: self.config.outbox_limit, own }
+        Limits { all: self.turn.config.outbox_limit, own }
     }
 
     /// Stops reading a connection that is owed too much; true if it is so.
     pub(super) fn hold_for_answers(&mut self, key: ConnKey) -> bool {
         let limits = self.limits_of_answers();
-        let hold = self.conns.get(key).is_some_and(|conn| are_too_many(conn, limits));
+        let hold = self.connections.table.get(key).is_some_and(|conn| are_too_many(conn, limits));
         if hold {
             self.park(key, Pause::Answers);
             self.stop_clock(key);
@@ -54,7 +54,7 @@ impl Shard {
     /// Some of what waited for a connection was written: reads it again if that was enough.
     pub(super) fn note_answers_taken(&mut self, key: ConnKey) {
         let limits = self.limits_of_answers();
-        let is_relieved = self.conns.get(key).is_some_and(|conn| {
+        let is_relieved = self.connections.table.get(key).is_some_and(|conn| {
             let (own, all) = owed(conn);
             conn.wait.pause() == Some(Pause::Answers)
                 && own < limits.own / 2
@@ -62,7 +62,7 @@ impl Shard {
         });
         if is_relieved {
             self.unpark(key);
-            if let Some(conn) = self.conns.get_mut(key) {
+            if let Some(conn) = self.connections.table.get_mut(key) {
                 conn.wait.passed();
             }
             self.rearm(key);
@@ -72,7 +72,7 @@ impl Shard {
     /// When a connection is cut off that waits for its own answers, unless it takes some of them.
     pub(super) fn untaken_deadline(&self, conn: &Conn) -> Option<u64> {
         let since_ms = conn.wait.since_ms().filter(|_| conn.wait.pause() == Some(Pause::Answers))?;
-        let patience_ms = match self.config.slow_consumer {
+        let patience_ms = match self.turn.config.slow_consumer {
             SlowConsumer::Block(patience) => millis(patience),
             _ => PATIENCE_MS,
         };

@@ -10,298 +10,51 @@
 //! look at the frame that waits; so each kind of room has a list of its own, and a turn takes some of them.
 
 use super::Shard;
-use crate::collections::line::Line;
-use crate::connection::conn::{Conns, Phase};
+use crate::connection::conn::Phase;
+use crate::connection::pausing::{Parking, Pause, Question};
 use crate::ids::ConnKey;
-use crate::router::fan_out::FanOutKey;
 
 /// Connections that try again in one turn.
 const TURN_RETRIES_MAX: usize = 256;
 /// Bytes of a frame that are looked at for the price of one visit.
 const VISIT_BYTES: usize = 4 << 10;
 
-/// The room for which a connection's next frame waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
-    /// A receiver's outbox is full.
-    SlowConsumer,
-    /// `memory_limit` is near.
-    Memory,
-    /// Memory is short, and its message would stay.
-    Kept,
-    /// Another shard's mailbox is over its mark.
-    Mailbox,
-    /// Another shard has enough messages to route that very many want there.
-    Wide,
-    /// Too much of unfinished frames is held, and this one has come in part.
-    Arriving,
-    /// Its own answers fill its outbox.
-    Answers,
-    /// Memory, for messages of other shards that are due before its next frame.
-    Mail,
-    /// Messages of topics whose RECEIPT has left wait for room in its own outbox; a frame that ends subscriptions comes
-    /// behind them.
-    Owed,
-}
-
-impl Pause {
-    const ALL: [Pause; 9] = [
-        Pause::SlowConsumer,
-        Pause::Memory,
-        Pause::Kept,
-        Pause::Mailbox,
-        Pause::Wide,
-        Pause::Arriving,
-        Pause::Answers,
-        Pause::Mail,
-        Pause::Owed,
-    ];
-}
-
-/// The answer for which a connection's next frame waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
-    /// To the COMMIT with this token, by the homes of its queues.
-    Commit(u64),
-    /// To the query of diagnostics with this number, by all shards.
-    Query(u64),
-    /// When its message has reached everybody.
-    FanOut(FanOutKey),
-    /// To the COMMIT with this token, which takes effect: its work goes on in the next turn.
-    Turn(u64),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
-    /// And its place in the list.
-    Room(Pause, u64),
-    Answer(Question),
-}
-
-/// What one connection waits for, if it does.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Wait {
-    reason: Option<Reason>,
-    since_ms: u64,
-    /// When the frame that waits was held first; stands until it passes.
-    held_since_ms: Option<u64>,
-}
-
-impl Wait {
-    /// Whether the connection is not read.
-    #[must_use]
-    pub fn is_on(&self) -> bool {
-        self.reason.is_some()
-    }
-
-    /// The room it waits for.
-    #[must_use]
-    pub fn pause(&self) -> Option<Pause> {
-        match self.reason {
-            Some(Reason::Room(pause, _)) => Some(pause),
-            _ => None,
-        }
-    }
-
-    /// The answer it waits for.
-    #[must_use]
-    pub fn question(&self) -> Option<Question> {
-        match self.reason {
-            Some(Reason::Answer(question)) => Some(question),
-            _ => None,
-        }
-    }
-
-    /// Since when it waits, retries included.
-    #[must_use]
-    pub fn since_ms(&self) -> Option<u64> {
-        self.is_on().then_some(self.since_ms)
-    }
-
-    /// Since when it waits for what `publish_timeout` bounds, without what memory stops on its way. A message that is on its
-    /// way is done with otherwise when those who hold it up have read or were cut off; who does not take what is its own is
-    /// cut off, too. What waits for mail is no SEND, and neither is a query, whose answer is short of nothing but turns.
-    #[must_use]
-    pub fn bounded_since_ms(&self) -> Option<u64> {
-        let is_bounded = matches!(self.question(), Some(Question::Commit(_)) | None);
-        let is_own = matches!(self.pause(), Some(Pause::Answers | Pause::Mail | Pause::Owed));
-        self.since_ms().filter(|_| is_bounded && !is_own)
-    }
-
-    /// The frame that was held has passed.
-    pub fn passed(&mut self) {
-        self.held_since_ms = None;
-    }
-
-    /// What it waits for in words, for an ERROR.
-    #[must_use]
-    pub fn describe(&self) -> &'static str {
-        match self.reason {
-            Some(Reason::Room(Pause::SlowConsumer, _)) => "a receiver's outbox is full",
-            Some(Reason::Room(Pause::Memory, _)) => "memory_limit is near",
-            Some(Reason::Room(Pause::Kept, _)) => "memory_limit is near, and the message would be kept",
-            Some(Reason::Room(Pause::Arriving, _)) => "unfinished frames take a quarter of memory_limit",
-            Some(Reason::Room(Pause::Mailbox, _)) => "max_input_queue_size is reached",
-            Some(Reason::Room(Pause::Wide, _)) => "others that very many receive are on their way",
-            Some(Reason::Room(Pause::Answers, _)) => "its own answers fill its outbox",
-            Some(Reason::Room(Pause::Owed, _)) => "messages that are due before it fill its outbox",
-            Some(Reason::Room(Pause::Mail, _)) => "memory_limit is near, and messages are due before it",
-            Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
-            Some(Reason::Answer(Question::FanOut(_))) => {
-                "memory_limit is near; its message goes on to those it has not reached when there is room"
-            }
-            Some(Reason::Answer(Question::Turn(_) | Question::Query(_))) | None => "nothing",
-        }
-    }
-}
-
-/// The connections of a shard that wait for room, each kind in the order in which they came.
-#[derive(Debug, Default)]
-pub(super) struct Parking {
-    /// The last place that was given in any of the lines.
-    last_place: u64,
-    waiting: [Line<ConnKey>; Pause::ALL.len()],
-    /// Those at places up to this one are to try again.
-    retry_through: [u64; Pause::ALL.len()],
-    /// How often there was room.
-    retries: [u64; Pause::ALL.len()],
-    /// Whether those that tried again last came before those that had something new to say.
-    went_first: bool,
-}
-
-impl Parking {
-    /// Lets a connection wait for room; false if it waits already, or is gone.
-    pub(super) fn hold(&mut self, conns: &mut Conns, key: ConnKey, pause: Pause, now_ms: u64) -> bool {
-        let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait).filter(|wait| !wait.is_on()) else {
-            return false;
-        };
-        self.last_place = self.waiting[pause as usize].push_behind(self.last_place, key);
-        wait.since_ms = *wait.held_since_ms.get_or_insert(now_ms);
-        wait.reason = Some(Reason::Room(pause, self.last_place));
-        true
-    }
-
-    /// Lets a connection wait for an answer.
-    pub(super) fn ask(&mut self, conns: &mut Conns, key: ConnKey, question: Question, now_ms: u64) {
-        self.let_go(conns, key);
-        if let Some(conn) = conns.get_mut(key) {
-            conn.wait.since_ms = conn.wait.held_since_ms.unwrap_or(now_ms);
-            conn.wait.reason = Some(Reason::Answer(question));
-        }
-    }
-
-    /// An answer has come; false if the connection does not wait for it.
-    pub(super) fn answered(conns: &mut Conns, key: ConnKey, question: Question) -> bool {
-        let wait = conns.get_mut(key).map(|conn| &mut conn.wait);
-        let wait = wait.filter(|wait| wait.question() == Some(question));
-        wait.is_some_and(|wait| wait.reason.take().is_some())
-    }
-
-    /// Ends a wait for room; false if the connection does not wait for any.
-    pub(super) fn let_go(&mut self, conns: &mut Conns, key: ConnKey) -> bool {
-        let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait) else { return false };
-        let Some(Reason::Room(pause, place)) = wait.reason else { return false };
-        wait.reason = None;
-        self.waiting[pause as usize].leave(place);
-        true
-    }
-
-    /// Ends the wait of a connection that ends itself, whatever it is for.
-    pub(super) fn end(&mut self, conns: &mut Conns, key: ConnKey) {
-        self.let_go(conns, key);
-        if let Some(conn) = conns.get_mut(key) {
-            conn.wait = Wait::default();
-        }
-    }
-
-    /// There is room of this kind: all that wait for it now are to try again.
-    pub(super) fn retry(&mut self, pause: Pause) {
-        self.retry_through[pause as usize] = self.last_place;
-        self.retries[pause as usize] += 1;
-    }
-
-    /// How often there was room of this kind.
-    pub(super) fn retries(&self, pause: Pause) -> u64 {
-        self.retries[pause as usize]
-    }
-
-    /// Whether somebody is to try again.
-    pub(super) fn has_retries(&self) -> bool {
-        Pause::ALL.iter().any(|pause| self.first_to_retry(*pause).is_some())
-    }
-
-    /// Ends the wait of the next connection that is to try again; those that have waited longest go first.
-    pub(super) fn next_to_retry(&mut self, conns: &mut Conns) -> Option<ConnKey> {
-        let first = Pause::ALL.iter().filter_map(|pause| self.first_to_retry(*pause)).min_by_key(|at| at.0);
-        let (_, key) = first?;
-        let found = self.let_go(conns, key);
-        debug_assert!(found, "a connection on the list waits");
-        Some(key)
-    }
-
-    fn first_to_retry(&self, pause: Pause) -> Option<(u64, ConnKey)> {
-        let first = self.waiting[pause as usize].first().map(|(place, key)| (place, *key));
-        first.filter(|(place, _)| *place <= self.retry_through[pause as usize])
-    }
-
-    /// The connection that has waited longest for room of one of these kinds.
-    pub(super) fn first_of(&self, pauses: &[Pause]) -> Option<ConnKey> {
-        let firsts = pauses.iter().filter_map(|pause| self.waiting[*pause as usize].first());
-        firsts.min_by_key(|(place, _)| *place).map(|(_, key)| *key)
-    }
-
-    /// All that wait for this kind of room, longest first.
-    pub(super) fn waiting_for(&self, pause: Pause) -> impl Iterator<Item = ConnKey> {
-        self.waiting[pause as usize].iter().copied()
-    }
-
-    /// How many wait for room.
-    pub(super) fn len(&self) -> usize {
-        self.waiting.iter().map(Line::len).sum()
-    }
-
-    /// Whether nobody waits for room.
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
 impl Shard {
     /// Leaves a connection's next frame, and all behind it, unread until there is room.
     pub(crate) fn park(&mut self, key: ConnKey, pause: Pause) {
-        if self.parking.hold(&mut self.conns, key, pause, self.now_ms) {
-            self.counters.parked += 1;
+        if self.connections.parking.hold(&mut self.connections.table, key, pause, self.turn.now_ms) {
+            self.turn.counters.parked += 1;
         }
         self.rearm(key);
     }
 
     /// Leaves a connection unread until an answer has come.
     pub(super) fn wait_for(&mut self, key: ConnKey, question: Question) {
-        self.parking.ask(&mut self.conns, key, question, self.now_ms);
+        self.connections.parking.ask(&mut self.connections.table, key, question, self.turn.now_ms);
         self.rearm(key);
     }
 
     /// Ends the wait of a connection that ends itself, whatever it is for.
     pub(super) fn end_wait(&mut self, key: ConnKey) {
-        self.parking.end(&mut self.conns, key);
+        self.connections.parking.end(&mut self.connections.table, key);
         self.memory.passing.leave(key);
     }
 
     /// The same without reading it again; false if it does not wait for that.
     pub(super) fn end_wait_for(&mut self, key: ConnKey, question: Question) -> bool {
-        Parking::answered(&mut self.conns, key, question)
+        Parking::answered(&mut self.connections.table, key, question)
     }
 
     /// An answer has come: whoever waits for it is read again.
     pub(super) fn go_on_after(&mut self, key: ConnKey, question: Question) {
-        if Parking::answered(&mut self.conns, key, question) {
+        if Parking::answered(&mut self.connections.table, key, question) {
             self.go_on(key);
         }
     }
 
     /// Reads a connection again that waits for room, alone: it is its turn.
     pub(super) fn unpark(&mut self, key: ConnKey) {
-        if self.parking.let_go(&mut self.conns, key) {
+        if self.connections.parking.let_go(&mut self.connections.table, key) {
             self.try_again(key);
         }
     }
@@ -314,16 +67,18 @@ impl Shard {
     }
 
     fn go_on(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.phase == Phase::Open) else {
+            return;
+        };
         conn.has_unparsed = true;
-        conn.expect_again(self.now_ms);
-        self.budget.visit(1 + conn.input.len() / VISIT_BYTES);
+        conn.expect_again(self.turn.now_ms);
+        self.turn.budget.visit(1 + conn.input.len() / VISIT_BYTES);
         self.queue_for_reading(key);
     }
 
     /// Lets those try again that wait for this kind of room, some in each turn.
     pub(super) fn retry_parked(&mut self, pauses: &[Pause]) {
-        pauses.iter().for_each(|pause| self.parking.retry(*pause));
+        pauses.iter().for_each(|pause| self.connections.parking.retry(*pause));
     }
 
     /// The same for all that wait for room.
@@ -334,89 +89,22 @@ impl Shard {
     /// Reads those again that are to try again, as many as one turn allows: by turns before and behind those that have
     /// something new to say, so that neither find all room taken by the others for ever.
     pub(super) fn resume_parked(&mut self) {
-        let ready = self.undrained.len();
+        let ready = self.connections.undrained.len();
         for _ in 0..TURN_RETRIES_MAX {
-            if self.budget.is_exhausted() {
+            if self.turn.budget.is_exhausted() {
                 break;
             }
-            let Some(key) = self.parking.next_to_retry(&mut self.conns) else { break };
+            let Some(key) = self.connections.parking.next_to_retry(&mut self.connections.table) else {
+                break;
+            };
             self.try_again(key);
         }
-        if self.undrained.len() > ready {
-            self.parking.went_first = !self.parking.went_first;
-            if self.parking.went_first {
-                self.undrained.rotate_left(ready);
+        if self.connections.undrained.len() > ready {
+            self.connections.parking.went_first = !self.connections.parking.went_first;
+            if self.connections.parking.went_first {
+                self.connections.undrained.rotate_left(ready);
             }
         }
-        self.busy.sends_first = false;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-
-    use super::*;
-    use crate::connection::conn::Conn;
-
-    /// As many connections as asked for; their sockets lead nowhere.
-    fn connections(count: usize) -> (Conns, Vec<ConnKey>) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let peer = listener.local_addr().expect("an address");
-        let mut conns = Conns::default();
-        let keys = (0..count)
-            .map(|at| {
-                let stream = std::net::TcpStream::connect(peer).expect("the backlog has room");
-                conns.insert(Conn::new(mio::net::TcpStream::from_std(stream), peer, at as u64, false, 0))
-            })
-            .collect();
-        (conns, keys)
-    }
-
-    #[test]
-    fn only_its_own_answer_ends_the_wait_for_an_answer() {
-        let (mut conns, keys) = connections(1);
-        let (mut parking, key) = (Parking::default(), keys[0]);
-        parking.ask(&mut conns, key, Question::Commit(7), 5);
-        assert!(!parking.hold(&mut conns, key, Pause::Memory, 6) && !parking.let_go(&mut conns, key));
-        Pause::ALL.iter().for_each(|pause| parking.retry(*pause));
-        assert_eq!((parking.next_to_retry(&mut conns), parking.len()), (None, 0));
-        assert!(!Parking::answered(&mut conns, key, Question::Commit(8)));
-        assert!(!Parking::answered(&mut conns, key, Question::Query(7)));
-        assert_eq!(conns.get(key).and_then(|conn| conn.wait.since_ms()), Some(5));
-        assert!(Parking::answered(&mut conns, key, Question::Commit(7)));
-        assert!(!Parking::answered(&mut conns, key, Question::Commit(7)));
-    }
-
-    #[test]
-    fn who_went_on_alone_is_not_on_the_list_any_more() {
-        let (mut conns, keys) = connections(2);
-        let mut parking = Parking::default();
-        parking.hold(&mut conns, keys[0], Pause::Arriving, 1);
-        parking.hold(&mut conns, keys[1], Pause::Memory, 2);
-        assert_eq!(parking.first_of(&[Pause::Memory, Pause::Arriving]), Some(keys[0]));
-        assert!(parking.let_go(&mut conns, keys[0]));
-        parking.ask(&mut conns, keys[0], Question::Commit(1), 3);
-        parking.retry(Pause::Arriving);
-        assert!(!parking.has_retries());
-        assert_eq!(conns.get(keys[0]).and_then(|conn| conn.wait.question()), Some(Question::Commit(1)));
-        parking.end(&mut conns, keys[1]);
-        assert!(parking.is_empty());
-    }
-
-    #[test]
-    fn a_retry_is_for_those_that_wait_now_for_this_room() {
-        let (mut conns, keys) = connections(3);
-        let mut parking = Parking::default();
-        parking.hold(&mut conns, keys[0], Pause::Mailbox, 1);
-        parking.hold(&mut conns, keys[1], Pause::Memory, 2);
-        parking.hold(&mut conns, keys[2], Pause::Mailbox, 3);
-        parking.retry(Pause::Mailbox);
-        assert_eq!(parking.next_to_retry(&mut conns), Some(keys[0]));
-        // It has to wait again, behind the others, since the time when it was held first.
-        parking.hold(&mut conns, keys[0], Pause::Mailbox, 9);
-        assert_eq!(parking.next_to_retry(&mut conns), Some(keys[2]));
-        assert_eq!((parking.next_to_retry(&mut conns), parking.len()), (None, 2));
-        assert_eq!(conns.get(keys[0]).and_then(|conn| conn.wait.since_ms()), Some(1));
+        self.peers.busy.sends_first = false;
     }
 }

@@ -8,167 +8,17 @@
 //! A SEND to a queue that keeps it waits ([`Pause::Kept`]); its name is asked for again until it passes, or memory is
 //! free again. So a queue that nobody reads costs its own publishers only.
 
-use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::sync::atomic::Ordering;
 
 use super::Shard;
-use super::parking::Pause;
-use crate::collections::line::Line;
+use crate::connection::pausing::Pause;
+use crate::delivery::passing::{LARGE_BODY, Load};
 use crate::destination::Kind;
 use crate::ids::{ConnKey, ShardId};
 use crate::queue::mail::QueueMail;
 use crate::queue::passing::Allowance;
 use crate::router::Destination;
-use crate::text::{BLOCK_BYTES, Text};
-
-/// A body of this size is weighed against `memory_limit` by itself; smaller ones once per turn, together.
-pub(super) const LARGE_BODY: usize = 64 << 10;
-/// How often homes are asked again.
-const ROUND_MS: u64 = 10;
-/// Names that are asked for at a time.
-const ROUND_MAX: usize = 64;
-/// Names with an allowance that a shard remembers.
-const GRANTS_MAX: usize = 1024;
-
-/// A SEND, as far as it matters for whether it has to wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load<'a> {
-    /// The full name of its destination.
-    pub name: &'a [u8],
-    /// Its destination.
-    pub destination: Destination,
-    /// The other shards that it goes to.
-    pub shards: u64,
-    /// How much work it is at each of them, at most, in deliveries; 0: not much.
-    pub width: usize,
-    /// Whether somebody behind it has a full outbox.
-    pub is_full: bool,
-    /// The size of its body.
-    pub bytes: usize,
-    /// It is kept whoever listens: in a transaction, or as a last value.
-    pub kept: bool,
-}
-
-/// SENDs of one name that wait until their queue hands on what comes.
-#[derive(Debug)]
-struct Waiting {
-    name: Text,
-    home: ShardId,
-    conns: Line<ConnKey>,
-    /// Its own place among the names.
-    place: u64,
-}
-
-/// Which names may be sent to while memory is short, and which are waited for; by the hash of the name. A connection
-/// waits for one name at most, and a name is here as long as somebody waits for it.
-#[derive(Debug, Default)]
-pub(super) struct Passing {
-    grants: HashMap<u64, Allowance>,
-    waiting: HashMap<u64, Waiting>,
-    /// The name that each connection waits for, and its place there.
-    wanted: HashMap<ConnKey, (u64, u64)>,
-    /// In the order in which homes are asked.
-    round: Line<u64>,
-    next_round_ms: u64,
-}
-
-impl Passing {
-    /// Takes one message from what a home has allowed; false if nothing is left.
-    fn take(&mut self, hash: u64, bytes: usize) -> bool {
-        let Some(grant) = self.grants.get_mut(&hash) else { return false };
-        grant.messages -= 1;
-        grant.bytes -= i64::try_from(bytes).unwrap_or(i64::MAX);
-        if grant.messages <= 0 || grant.bytes <= 0 {
-            self.grants.remove(&hash);
-        }
-        true
-    }
-
-    /// Lets a connection wait for a name, at its old place if it has one; true if nobody did before.
-    fn wait(&mut self, hash: u64, name: &[u8], home: ShardId, key: ConnKey) -> bool {
-        if self.wanted.get(&key).is_some_and(|(wanted, _)| *wanted == hash) {
-            return false;
-        }
-        self.leave(key);
-        let is_first = !self.waiting.contains_key(&hash);
-        let round = &mut self.round;
-        let waiting = self.waiting.entry(hash).or_insert_with(|| Waiting {
-            name: name.into(),
-            home,
-            conns: Line::default(),
-            place: round.push(hash),
-        });
-        self.wanted.insert(key, (hash, waiting.conns.push(key)));
-        is_first
-    }
-
-    /// A connection waits no more; the name goes with the last one.
-    pub(super) fn leave(&mut self, key: ConnKey) {
-        let Some((hash, place)) = self.wanted.remove(&key) else { return };
-        if let Some(waiting) = self.waiting.get_mut(&hash) {
-            waiting.conns.leave(place);
-            self.forget_if_unwanted(hash);
-        }
-    }
-
-    fn forget_if_unwanted(&mut self, hash: u64) {
-        if self.waiting.get(&hash).is_some_and(|waiting| waiting.conns.is_empty())
-            && let Some(gone) = self.waiting.remove(&hash)
-        {
-            self.round.leave(gone.place);
-        }
-    }
-
-    /// A name may be sent to: who tries again.
-    fn allow(&mut self, hash: u64, allowance: Allowance, remember: bool) -> Vec<ConnKey> {
-        if remember {
-            if self.grants.len() >= GRANTS_MAX {
-                self.grants.clear();
-            }
-            self.grants.insert(hash, allowance);
-        }
-        let Some(waiting) = self.waiting.get_mut(&hash) else { return Vec::new() };
-        let count = waiting.conns.len().min(usize::try_from(allowance.messages).unwrap_or(0));
-        let chosen: Vec<ConnKey> = (0..count).filter_map(|_| waiting.conns.pop()).collect();
-        for key in &chosen {
-            self.wanted.remove(key);
-        }
-        self.forget_if_unwanted(hash);
-        chosen
-    }
-
-    /// The names to ask for now.
-    fn next_round(&mut self, now_ms: u64) -> Vec<(u64, Box<[u8]>, ShardId)> {
-        if now_ms < self.next_round_ms {
-            return Vec::new();
-        }
-        self.next_round_ms = now_ms + ROUND_MS;
-        let mut names = Vec::new();
-        for _ in 0..self.round.len().min(ROUND_MAX) {
-            let Some(hash) = self.round.pop() else { break };
-            if let Some(waiting) = self.waiting.get_mut(&hash) {
-                names.push((hash, waiting.name[..].into(), waiting.home));
-                waiting.place = self.round.push(hash);
-            }
-        }
-        names
-    }
-
-    /// Memory is free again: nobody has to ask.
-    fn clear(&mut self) {
-        *self = Passing::default();
-    }
-
-    /// Bytes that its tables occupy, about, without the names, which count themselves.
-    pub(super) fn held_bytes(&self) -> usize {
-        const NAME_BYTES: usize = size_of::<(u64, Waiting)>() + Line::<u64>::bytes_of_one() + BLOCK_BYTES;
-        const CONN_BYTES: usize = size_of::<(ConnKey, (u64, u64))>() + Line::<ConnKey>::bytes_of_one();
-        self.waiting.len() * NAME_BYTES
-            + self.wanted.len() * CONN_BYTES
-            + self.grants.len() * size_of::<(u64, Allowance)>()
-    }
-}
 
 impl Shard {
     /// Why a SEND has to wait for memory, if it has to.
@@ -182,7 +32,7 @@ impl Shard {
             let copies = i64::from(load.shards.count_ones()) + 2;
             wanted = i64::try_from(load.bytes).unwrap_or(i64::MAX).saturating_mul(copies);
         }
-        let limit = i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX);
+        let limit = i64::try_from(self.turn.config.memory_limit).unwrap_or(i64::MAX);
         let held = self.shared.memory.load(Ordering::Relaxed);
         // Where little is held a large message is let through in any case, or it would wait for ever.
         let fits = !large || held < limit / 4 || held.saturating_add(wanted) < limit / 10 * 9;
@@ -213,13 +63,13 @@ impl Shard {
             }
         }
         let hash = self.shared.hasher.hash_one(load.name);
-        let passes = match home == self.id {
+        let passes = match home == self.turn.id {
             true => self.allowance_of(load.name).is_some(),
             false => self.memory.passing.take(hash, load.bytes),
         };
         if passes {
             self.memory.passing.leave(key);
-        } else if self.memory.passing.wait(hash, load.name, home, key) && home != self.id {
+        } else if self.memory.passing.wait(hash, load.name, home, key) && home != self.turn.id {
             self.tell(home, QueueMail::MayPass(load.name.into()));
         }
         passes
@@ -227,21 +77,25 @@ impl Shard {
 
     /// What may be sent to a name whose home is here, while memory is short.
     pub(super) fn allowance_of(&mut self, name: &[u8]) -> Option<Allowance> {
-        let drops_unmatched = self.config.ttl_ms == 0;
-        let allowance = match (self.home.find(name), self.router.kind(name)) {
+        let drops_unmatched = self.turn.config.ttl_ms == 0;
+        let allowance = match (self.queues.home.find(name), self.router.kind(name)) {
             (Some(queue), Kind::WorkerTopic)
                 if drops_unmatched
-                    && self.home.queue(queue).is_some_and(|queue| self.home.consumers_of(queue) == 0) =>
+                    && self
+                        .queues
+                        .home
+                        .queue(queue)
+                        .is_some_and(|queue| self.queues.home.consumers_of(queue) == 0) =>
             {
                 Some(Allowance::MOST)
             }
-            (Some(queue), _) => self.home.allowance(queue),
+            (Some(queue), _) => self.queues.home.allowance(queue),
             // It has gone with its owner, and what is sent to it is dropped.
             (None, Kind::TemporaryQueue) => Some(Allowance::MOST),
-            (None, Kind::WorkerTopic) if drops_unmatched && !self.home.has_patterns() => {
+            (None, Kind::WorkerTopic) if drops_unmatched && !self.queues.home.has_patterns() => {
                 Some(Allowance::MOST)
             }
-            (None, _) => self.home.allowance_of_new(name),
+            (None, _) => self.queues.home.allowance_of_new(name),
         };
         self.count_visits();
         allowance
@@ -249,7 +103,7 @@ impl Shard {
 
     /// Another shard has SENDs for a queue of this home that wait.
     pub(super) fn tell_allowance(&mut self, from: ShardId, name: &[u8]) {
-        self.budget.visit(1);
+        self.turn.budget.visit(1);
         if let Some(allowance) = self.allowance_of(name) {
             let hash = self.shared.hasher.hash_one(name);
             self.tell(from, QueueMail::Passes(hash, allowance));
@@ -259,7 +113,7 @@ impl Shard {
     /// A name may be sent to: those that wait for it try again, as many as may pass.
     pub(super) fn let_pass(&mut self, hash: u64, allowance: Allowance, remember: bool) {
         for key in self.memory.passing.allow(hash, allowance, remember) {
-            if self.conns.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Kept)) {
+            if self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Kept)) {
                 self.unpark(key);
             }
         }
@@ -267,9 +121,9 @@ impl Shard {
 
     /// Asks again for the names that SENDs wait for.
     pub(super) fn ask_who_may_pass(&mut self) {
-        for (hash, name, home) in self.memory.passing.next_round(self.now_ms) {
-            self.budget.visit(1);
-            if home != self.id {
+        for (hash, name, home) in self.memory.passing.next_round(self.turn.now_ms) {
+            self.turn.budget.visit(1);
+            if home != self.turn.id {
                 self.tell(home, QueueMail::MayPass(name));
             } else if let Some(allowance) = self.allowance_of(&name) {
                 self.let_pass(hash, allowance, false);
@@ -281,68 +135,5 @@ impl Shard {
     pub(super) fn let_all_pass(&mut self) {
         self.memory.passing.clear();
         self.retry_parked(&[Pause::Memory, Pause::Kept]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::text;
-
-    fn conn(index: u32) -> ConnKey {
-        ConnKey { index, generation: 1 }
-    }
-
-    #[test]
-    fn no_more_pass_than_were_allowed() {
-        let mut passing = Passing::default();
-        assert!(!passing.take(1, 10));
-        passing.allow(1, Allowance { messages: 2, bytes: 100 }, true);
-        assert!(passing.take(1, 10) && passing.take(1, 10) && !passing.take(1, 10));
-        passing.allow(1, Allowance { messages: 9, bytes: 100 }, true);
-        assert!(
-            passing.take(1, 99) && passing.take(1, 99) && !passing.take(1, 1),
-            "the last may exceed the bytes"
-        );
-    }
-
-    #[test]
-    fn those_that_wait_try_again_in_order_as_many_as_may_pass() {
-        let mut passing = Passing::default();
-        assert!(passing.wait(1, b"/queue/a", ShardId(0), conn(1)));
-        assert!(!passing.wait(1, b"/queue/a", ShardId(0), conn(2)));
-        assert!(passing.wait(2, b"/queue/b", ShardId(1), conn(3)));
-        let allowance = Allowance { messages: 1, bytes: 1 };
-        assert_eq!(passing.allow(1, allowance, false), [conn(1)]);
-        let asked: Vec<_> = passing.next_round(5).into_iter().map(|(hash, ..)| hash).collect();
-        assert_eq!(asked, [1, 2]);
-        assert!(passing.next_round(6).is_empty(), "not so often");
-        assert_eq!(passing.allow(1, allowance, false), [conn(2)]);
-        let asked: Vec<_> = passing.next_round(50).into_iter().map(|(hash, ..)| hash).collect();
-        assert_eq!(asked, [2]);
-    }
-
-    #[test]
-    fn nothing_stays_of_those_that_left_however_often_they_came() {
-        let mut passing = Passing::default();
-        let names_bytes = text::held_bytes();
-        for at in 0..100 {
-            let name = format!("/queue/{at}");
-            assert!(
-                passing.wait(at, name.as_bytes(), ShardId(1), conn(1)),
-                "it waits for one name at a time"
-            );
-            assert!(!passing.wait(at, name.as_bytes(), ShardId(1), conn(1)), "a retry is the same");
-            assert_eq!((passing.waiting.len(), passing.wanted.len(), passing.round.len()), (1, 1, 1));
-        }
-        assert!(!passing.wait(99, b"/queue/99", ShardId(1), conn(2)));
-        passing.leave(conn(1));
-        let asked = passing.next_round(5);
-        assert_eq!((asked.len(), passing.waiting[&99].conns.len()), (1, 1));
-        assert!(passing.held_bytes() > 0 && text::held_bytes() > names_bytes);
-        passing.leave(conn(2));
-        passing.leave(conn(2));
-        assert!(passing.waiting.is_empty() && passing.wanted.is_empty() && passing.round.is_empty());
-        assert_eq!((passing.held_bytes(), text::held_bytes()), (0, names_bytes));
     }
 }

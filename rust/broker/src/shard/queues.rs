@@ -44,10 +44,10 @@ pub(super) fn head_of_send(destination: &[u8], headers: &[u8]) -> Vec<u8> {
 impl Shard {
     /// Tells a shard; what concerns this one is done at once.
     pub(crate) fn tell(&mut self, shard: ShardId, mail: QueueMail) {
-        if shard == self.id {
+        if shard == self.turn.id {
             self.read_queue_mail(shard, mail);
         } else {
-            self.queue_out[usize::from(shard.0)].push(mail);
+            self.peers.notes[usize::from(shard.0)].push(mail);
         }
     }
 
@@ -62,15 +62,15 @@ impl Shard {
         match mail {
             QueueMail::Enqueue(stored, requester) => self.enqueue_for(stored, requester),
             QueueMail::Deliver(delivery) => self.receive(from, delivery),
-            QueueMail::Progress(progress) => self.home.progress(&progress),
+            QueueMail::Progress(progress) => self.queues.home.progress(&progress),
             QueueMail::GiveBack(origin, stored, why) => {
-                self.home.give_back(origin.queue, origin.consumer, stored, why);
+                self.queues.home.give_back(origin.queue, origin.consumer, stored, why);
             }
             QueueMail::Attach(attach) => self.attach_here(*attach),
-            QueueMail::Detach(subscriber) => self.home.detach(subscriber),
+            QueueMail::Detach(subscriber) => self.queues.home.detach(subscriber),
             QueueMail::CreditRequest(key, consumer) => self.credit_requested(from, key, consumer),
-            QueueMail::CreditGrant(consumer, messages) => self.home.grant(consumer, messages),
-            QueueMail::CreditRevoke(subscriber) => self.home.revoke(subscriber),
+            QueueMail::CreditGrant(consumer, messages) => self.queues.home.grant(consumer, messages),
+            QueueMail::CreditRevoke(subscriber) => self.queues.home.revoke(subscriber),
             QueueMail::CreditReturn(key, messages) => self.credit_returned(key, messages),
             QueueMail::Opens(conn, token, credit) => self.open_behind(conn, token, from, credit),
             QueueMail::Applied(conn, token) => self.applied(conn, token),
@@ -132,12 +132,12 @@ impl Shard {
         bytes: u64,
     ) -> Result<Option<QueueKey>, ProtocolError> {
         let kind = destination.kind;
-        let cached = self.router.queue_of(destination).filter(|key| self.home.queue(*key).is_some());
-        let key = match cached.or_else(|| self.home.find(name)) {
+        let cached = self.router.queue_of(destination).filter(|key| self.queues.home.queue(*key).is_some());
+        let key = match cached.or_else(|| self.queues.home.find(name)) {
             Some(key) => key,
             None => match kind {
                 Kind::Queue => self.create_queue(name, QueueKind::Work)?,
-                Kind::WorkerTopic if self.home.has_patterns() => {
+                Kind::WorkerTopic if self.queues.home.has_patterns() => {
                     self.create_queue(name, QueueKind::Worker)?
                 }
                 _ => return Ok(None),
@@ -147,7 +147,7 @@ impl Shard {
             self.router.set_queue(destination, key);
         }
         if kind == Kind::Queue {
-            self.home.check_room(key, count, bytes).map_err(refused)?;
+            self.queues.home.check_room(key, count, bytes).map_err(refused)?;
         }
         Ok(Some(key))
     }
@@ -164,8 +164,8 @@ impl Shard {
             self.shared.queues.fetch_sub(1, Ordering::Relaxed);
             return Err(self.router.too_many());
         }
-        self.counted_queues += 1;
-        let key = self.home.create(name, kind);
+        self.queues.counted += 1;
+        let key = self.queues.home.create(name, kind);
         if kind == QueueKind::Worker {
             self.hold_behind_stale(key);
         }
@@ -174,10 +174,10 @@ impl Shard {
 
     /// Brings the number of this home's queues into the broker's count.
     pub(crate) fn count_queues(&mut self) {
-        let (now, before) = (self.home.named(), self.counted_queues);
+        let (now, before) = (self.queues.home.named(), self.queues.counted);
         if now != before {
             self.shared.queues.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
-            self.counted_queues = now;
+            self.queues.counted = now;
         }
     }
 
@@ -211,9 +211,9 @@ impl Shard {
                     self.warn_of_grouping(key);
                 }
                 if stored.seq == 0 && destination.kind == Kind::WorkerTopic {
-                    stored.seq = self.stale.next_arrival();
+                    stored.seq = self.queues.stale.next_arrival();
                 }
-                self.home.enqueue(key, stored);
+                self.queues.home.enqueue(key, stored);
             }
             Ok(None) => self.unmatched(stored),
             Err(error) => return Err((error, stored)),
@@ -225,7 +225,7 @@ impl Shard {
     /// Tells once that a group's messages go to any consumer.
     #[cold]
     fn warn_of_grouping(&mut self, key: QueueKey) {
-        let found = self.home.queue(key).filter(|queue| self.home.consumers_of(queue) > 1);
+        let found = self.queues.home.queue(key).filter(|queue| self.queues.home.consumers_of(queue) > 1);
         if let Some(name) = found.map(|queue| String::from_utf8_lossy(&queue.name).into_owned())
             && self.shared.grouping.is_first()
         {
@@ -251,7 +251,7 @@ impl Shard {
     /// A message that no queue has room for, and whose sender does not wait for an answer, is dropped.
     pub(super) fn drop_refused(&mut self, outcome: Result<(), (ProtocolError, OwnedMessage)>) {
         if let Err((error, stored)) = outcome {
-            self.counters.dropped += 1;
+            self.turn.counters.dropped += 1;
             let name = String::from_utf8_lossy(stored.destination()).into_owned();
             self.log(crate::log::Level::Warn, || format!("a message to '{name}' is dropped: {error}"));
         }
@@ -267,9 +267,9 @@ impl Shard {
     /// A message that no queue takes: it is held while `TTL` allows, or dropped.
     pub(super) fn unmatched(&mut self, stored: OwnedMessage) {
         if self.router.kind(stored.destination()) == Kind::WorkerTopic {
-            match self.home.find(stored.destination()) {
+            match self.queues.home.find(stored.destination()) {
                 // Somebody has come since: nobody else would bring it to them.
-                Some(queue) if self.home.is_consumed(queue) => {
+                Some(queue) if self.queues.home.is_consumed(queue) => {
                     let outcome = self.enqueue_here(stored);
                     self.drop_refused(outcome);
                 }
@@ -277,16 +277,16 @@ impl Shard {
             }
         } else {
             // A temporary queue that went with its owner.
-            self.counters.unmatched += 1;
+            self.turn.counters.unmatched += 1;
         }
     }
 
     /// Notes that messages were consumed or written; consecutive notes about one consumer are one.
     pub(super) fn report(&mut self, home: ShardId, progress: Progress) {
-        if home == self.id {
-            return self.home.progress(&progress);
+        if home == self.turn.id {
+            return self.queues.home.progress(&progress);
         }
-        let out = &mut self.queue_out[usize::from(home.0)];
+        let out = &mut self.peers.notes[usize::from(home.0)];
         match out.last_mut() {
             Some(QueueMail::Progress(last)) if last.is_of_same(&progress) => last.add(&progress),
             _ => out.push(QueueMail::Progress(progress)),

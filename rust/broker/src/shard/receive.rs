@@ -14,7 +14,6 @@ use stompica_proto::session::AckMode;
 use stompica_proto::ws::{self, Opcode};
 
 use super::Shard;
-use super::deliver::push_numbers;
 use crate::connection::conn::Flush;
 use crate::connection::deferred::Waiting;
 use crate::connection::outbox::Kind;
@@ -28,6 +27,7 @@ use crate::queue::mail::QueueMail;
 use crate::queue::types::{Credit, Delivery, GivenBack, Progress};
 use crate::queue::unacked::{Origin, Taken, TakenOnes};
 use crate::router::group::Framing;
+use crate::router::suffixes::push_numbers;
 use crate::timer::Due;
 
 /// No home is lent more than this at a time, in messages.
@@ -44,9 +44,9 @@ fn push_delivery(id: &mut SmallVec<[u8; 64]>, numbers: [u64; 2]) {
 impl Shard {
     /// Hands a message of a queue to one of this shard's subscriptions, or gives it back if that is gone.
     pub(super) fn receive(&mut self, home: ShardId, delivery: Delivery) {
-        let limit = self.config.outbox_limit;
+        let limit = self.turn.config.outbox_limit;
         if let Some(found) = self.router.subscription_mut(delivery.subscriber.key)
-            && let Some(conn) = self.conns.get(found.conn).filter(|conn| !conn.has_room(limit))
+            && let Some(conn) = self.connections.table.get(found.conn).filter(|conn| !conn.has_room(limit))
             && (conn.leaving.is_some()
                 || found.consumer_state.as_ref().is_some_and(|it| it.initial_replay.is_none()))
         {
@@ -65,7 +65,7 @@ impl Shard {
         };
         self.distribute();
         self.write_delivery(key, subscriber.key, number, &stored);
-        self.counters.deliveries += 1;
+        self.turn.counters.deliveries += 1;
         self.hold_delivery(key, subscriber.key, number, origin, stored);
     }
 
@@ -85,7 +85,8 @@ impl Shard {
         stored: &OwnedMessage,
     ) {
         let Some(found) = self.router.subscriptions.get(subscription.index as usize) else { return };
-        let (Some(consumer_state), Some(conn)) = (&found.consumer_state, self.conns.get_mut(key)) else {
+        let (Some(consumer_state), Some(conn)) = (&found.consumer_state, self.connections.table.get_mut(key))
+        else {
             return;
         };
         let version = consumer_state.wire_format.version;
@@ -113,7 +114,7 @@ impl Shard {
             message.destination = &own_name;
         }
         let before = conn.outbox.bytes();
-        let left_out = &mut self.counters.headers_left_out;
+        let left_out = &mut self.turn.counters.headers_left_out;
         let mut write = |out: &mut Vec<u8>, message: &Message<'_>| {
             out.reserve(
                 consumer_state.prefix.len() + extra.len() + message.body.len() + message.headers.len() + 200,
@@ -129,21 +130,21 @@ impl Shard {
         };
         match consumer_state.wire_format.framing {
             Framing::Stomp => {
-                conn.outbox.append(&mut self.chunks, Kind::Delivery, |out| write(out, &message))
+                conn.outbox.append(&mut self.connections.chunks, Kind::Delivery, |out| write(out, &message))
             }
             Framing::WebSocket => {
-                self.scratch.clear();
-                let scratch = &mut self.scratch;
+                self.connections.scratch.clear();
+                let scratch = &mut self.connections.scratch;
                 write(scratch, &message);
                 let text = std::str::from_utf8(message.body).is_ok();
                 let opcode = if text { Opcode::Text } else { Opcode::Binary };
-                conn.outbox.append(&mut self.chunks, Kind::Delivery, |out| {
+                conn.outbox.append(&mut self.connections.chunks, Kind::Delivery, |out| {
                     ws::encode::header(out, opcode, scratch.len());
                     out.extend_from_slice(scratch);
                 });
             }
         }
-        self.budget.encoded += conn.outbox.bytes() - before;
+        self.turn.budget.encoded += conn.outbox.bytes() - before;
     }
 
     /// Keeps a message that was written into an outbox until it is settled; the outbox is going to be flushed.
@@ -155,15 +156,17 @@ impl Shard {
         origin: Origin,
         stored: OwnedMessage,
     ) {
-        let now_ms = self.now_ms;
-        let timeout_ms = self.config.ack_timeout_ms;
+        let now_ms = self.turn.now_ms;
+        let timeout_ms = self.turn.config.ack_timeout_ms;
         let Some(found) = self.router.subscriptions.get_mut(subscription.index as usize) else { return };
-        let (Some(consumer_state), Some(conn)) = (&mut found.consumer_state, self.conns.get_mut(key)) else {
+        let (Some(consumer_state), Some(conn)) =
+            (&mut found.consumer_state, self.connections.table.get_mut(key))
+        else {
             return;
         };
         if conn.flush != Flush::Prompt {
             conn.flush = Flush::Prompt;
-            self.dirty.push(key);
+            self.connections.dirty.push(key);
         }
         let pending_writes = conn.pending_writes.get_or_insert_default();
         let mut bytes = stored.size() as u64;
@@ -172,14 +175,14 @@ impl Shard {
             && let Some(stored) = kept.take()
         {
             let id_hash = match consumer_state.wire_format.version {
-                Version::V1_1 => self.subscription_hasher.hash_one(stored.message().id),
+                Version::V1_1 => self.connections.subscription_hasher.hash_one(stored.message().id),
                 _ => 0,
             };
             consumer_state.unacked.push(number, id_hash, now_ms, origin, stored);
             pending_writes.unacked += 1;
             if timeout_ms > 0 && !consumer_state.armed {
                 consumer_state.armed = true;
-                self.timers.set(now_ms.saturating_add(timeout_ms), Due::Subscription(subscription));
+                self.turn.timers.set(now_ms.saturating_add(timeout_ms), Due::Subscription(subscription));
             }
             if consumer_state.bytes_on_ack {
                 bytes = 0;
@@ -199,14 +202,14 @@ impl Shard {
 
     /// Settles and credits what a socket has taken.
     pub(super) fn note_written(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let Some(mut pending_writes) = conn.pending_writes.take() else { return };
         let passed = conn.outbox.take_passed();
         let mut note: Option<(SubscriptionKey, ShardId, Progress)> = None;
         for _ in 0..passed {
             let Some(written) = pending_writes.writes.pop_front() else { break };
             let settled = u64::from(written.stored.is_some());
-            written.stored.iter().for_each(|stored| self.home.forget(stored));
+            written.stored.iter().for_each(|stored| self.queues.home.forget(stored));
             let progress = Progress {
                 queue: written.origin.queue,
                 consumer: written.origin.consumer,
@@ -229,7 +232,7 @@ impl Shard {
             }
         }
         self.report_written(note);
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.connections.table.get_mut(key) {
             conn.pending_writes = Some(pending_writes);
         }
     }
@@ -267,7 +270,7 @@ impl Shard {
     /// Settles a delivery that was acknowledged; [`Shard::lend`] comes behind it.
     pub(crate) fn settle_one(&mut self, key: SubscriptionKey, taken: &Taken) {
         let Taken { origin: Origin { home, queue, consumer }, stored, .. } = taken;
-        self.home.forget(stored);
+        self.queues.home.forget(stored);
         let credit = self.credit_for(key, stored);
         let settled_bytes = stored.size() as u64;
         let progress = Progress { queue: *queue, consumer: *consumer, settled: 1, settled_bytes, credit };
@@ -320,7 +323,7 @@ impl Shard {
             let is_short = shared_credit.available == 0;
             self.grant_credit(key);
             if is_short {
-                let subscriber = Subscriber { shard: self.id, key };
+                let subscriber = Subscriber { shard: self.turn.id, key };
                 for other in (0..self.shared_len()).map(|at| ShardId(at as u8)).filter(|at| *at != home) {
                     self.tell(other, QueueMail::CreditRevoke(subscriber));
                 }
@@ -353,7 +356,7 @@ impl Shard {
             self.tell(home, QueueMail::CreditGrant(consumer, messages));
             if others_want {
                 // In case it has no use for it any more.
-                self.tell(home, QueueMail::CreditRevoke(Subscriber { shard: self.id, key }));
+                self.tell(home, QueueMail::CreditRevoke(Subscriber { shard: self.turn.id, key }));
             }
         }
     }

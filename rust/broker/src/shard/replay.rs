@@ -10,10 +10,7 @@
 //! whoever waits for one that cannot go on before its client acknowledges something (`ReplayUnacked`): a RECEIPT never
 //! waits for an ACK, which may be behind it, or behind DISCONNECT, where none can come.
 
-use std::collections::VecDeque;
-
 use super::Shard;
-use crate::collections::spread::{Map, give_back};
 use crate::ids::{ConnKey, ShardId};
 use crate::ids::{Subscriber, SubscriptionKey};
 use crate::queue::consumer_state::InitialReplay;
@@ -29,89 +26,6 @@ const ASKED_MAX: usize = 64;
 /// Windows on their way to one connection: they are encoded as they come.
 const WINDOWS_MAX: usize = 8;
 
-/// The replays of one home, and who asks other homes for more.
-#[derive(Debug, Default)]
-pub(super) struct Replays {
-    all: Map<Subscriber, Replay>,
-    /// Those that can go on.
-    ready: VecDeque<Subscriber>,
-    held_bytes: usize,
-    /// Connections here that ask for more once there is memory.
-    pub(super) short_of_memory: Vec<ConnKey>,
-    /// Those that have more to ask for in the next turn.
-    pulling: VecDeque<ConnKey>,
-}
-
-impl Replays {
-    /// Keeps one, new or taken out before.
-    fn put(&mut self, subscriber: Subscriber, replay: Replay, is_ready: bool) {
-        self.held_bytes += replay.held_bytes();
-        self.all.insert(subscriber, replay);
-        if is_ready {
-            self.ready.push_back(subscriber);
-        }
-    }
-
-    /// Takes one out.
-    fn take(&mut self, subscriber: Subscriber) -> Option<Replay> {
-        let replay = self.all.remove(&subscriber)?;
-        give_back(&mut self.all);
-        self.held_bytes -= replay.held_bytes();
-        Some(replay)
-    }
-
-    /// Gives one its next window.
-    fn open(&mut self, subscriber: Subscriber) {
-        if let Some(replay) = self.all.get_mut(&subscriber) {
-            replay.open();
-            self.ready.push_back(subscriber);
-        }
-    }
-
-    /// Whether one can go on.
-    pub(super) fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.pulling.is_empty()
-    }
-
-    /// How many can go on.
-    #[cfg(test)]
-    pub(super) fn open_windows(&self) -> usize {
-        self.ready.len()
-    }
-
-    /// Whether somebody waits for memory to ask for more.
-    pub(super) fn wait_for_memory(&self) -> bool {
-        !self.short_of_memory.is_empty()
-    }
-
-    /// Bytes they occupy, about.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.held_bytes
-    }
-}
-
-/// What a connection has to ask homes for.
-#[derive(Debug, Default)]
-pub struct Pulls {
-    /// Its subscriptions for which homes have more, in turn.
-    wanting: VecDeque<(SubscriptionKey, ShardId)>,
-    /// Those of `wanting` whose subscription has gone: less than half of them.
-    gone: usize,
-    /// Windows on their way.
-    windows: usize,
-    /// Those of `wanting` that have not been looked at since something changed.
-    unasked: usize,
-    /// The connection is on one of the shard's lists of those to be looked at again.
-    is_listed: bool,
-}
-
-impl Pulls {
-    /// Whether it waits for its turn to ask, or for memory.
-    pub(super) fn is_listed(&self) -> bool {
-        self.is_listed
-    }
-}
-
 impl Shard {
     /// What a new subscription is to get of this home, but for messages of the connection `without`; then `reply` is
     /// answered.
@@ -125,20 +39,20 @@ impl Shard {
 
     /// Begins to send a new subscription what this home holds for it.
     pub(super) fn begin_replay(&mut self, subscriber: Subscriber, replay: Replay) {
-        self.replays.put(subscriber, replay, true);
+        self.queues.replays.put(subscriber, replay, true);
     }
 
     /// Goes on with replays that have a window, one after the other, as far as the turn allows.
     pub(super) fn proceed_with_replays(&mut self) {
-        while !self.budget.is_exhausted()
-            && let Some(subscriber) = self.replays.ready.pop_front()
+        while !self.turn.budget.is_exhausted()
+            && let Some(subscriber) = self.queues.replays.ready.pop_front()
         {
             self.proceed_with_replay(subscriber);
         }
     }
 
     fn proceed_with_replay(&mut self, subscriber: Subscriber) {
-        let Some(mut replay) = self.replays.take(subscriber) else { return };
+        let Some(mut replay) = self.queues.replays.take(subscriber) else { return };
         let mut visits = Visits { count: 0, max: VISITS_MAX };
         let mut found = Vec::new();
         let (router, name) = (&self.router, replay.name.clone());
@@ -147,16 +61,21 @@ impl Shard {
             router.kind(other) == kind && pattern.as_ref().is_some_and(|pattern| pattern.matches(other))
         };
         let step = loop {
-            match replay.step(self.now_ms, (&mut self.retained, &mut self.stale), matches, &mut visits) {
+            match replay.step(
+                self.turn.now_ms,
+                (&mut self.queues.retained, &mut self.queues.stale),
+                matches,
+                &mut visits,
+            ) {
                 Step::Send(stored, retained) => found.push((stored, retained)),
                 step => break step,
             }
         };
-        self.budget.visit(visits.count);
-        self.budget.deliveries += found.len();
+        self.turn.budget.visit(visits.count);
+        self.turn.budget.deliveries += found.len();
         for (stored, retained) in found {
-            if subscriber.shard != self.id {
-                self.budget.encoded += stored.size();
+            if subscriber.shard != self.turn.id {
+                self.turn.budget.encoded += stored.size();
             }
             self.tell(subscriber.shard, QueueMail::Replayed(subscriber.key, stored, retained));
         }
@@ -168,30 +87,31 @@ impl Shard {
                 self.tell(subscriber.shard, QueueMail::ReplayEnd(subscriber.key));
             }
             Step::Pause => {
-                self.replays.put(subscriber, replay, false);
+                self.queues.replays.put(subscriber, replay, false);
                 self.tell(subscriber.shard, QueueMail::ReplayPause(subscriber.key));
             }
             Step::Send(..) | Step::Later => {
-                self.replays.put(subscriber, replay, true);
+                self.queues.replays.put(subscriber, replay, true);
             }
         }
     }
 
     /// A subscriber has room for more.
     pub(super) fn replay_more(&mut self, subscriber: Subscriber) {
-        self.replays.open(subscriber);
+        self.queues.replays.open(subscriber);
     }
 
     /// A subscriber has gone, and wants no more.
     pub(super) fn stop_replay(&mut self, subscriber: Subscriber) {
-        if let Some(requester) = self.replays.take(subscriber).and_then(|replay| replay.reply) {
+        if let Some(requester) = self.queues.replays.take(subscriber).and_then(|replay| replay.reply) {
             self.answer(requester, Ok(()));
         }
     }
 
     /// A subscriber has got what its credit allows; the rest follows as it acknowledges.
     pub(super) fn answer_before_the_end(&mut self, subscriber: Subscriber) {
-        if let Some(requester) = self.replays.all.get_mut(&subscriber).and_then(|replay| replay.reply.take())
+        if let Some(requester) =
+            self.queues.replays.all.get_mut(&subscriber).and_then(|replay| replay.reply.take())
         {
             self.answer(requester, Ok(()));
         }
@@ -199,7 +119,7 @@ impl Shard {
 
     /// A home has more for a new subscription.
     pub(super) fn replay_paused(&mut self, home: ShardId, key: SubscriptionKey) {
-        let subscriber = Subscriber { shard: self.id, key };
+        let subscriber = Subscriber { shard: self.turn.id, key };
         let Some(conn) = self.router.subscription_mut(key).map(|found| found.conn) else {
             return self.tell(home, QueueMail::ReplayStop(subscriber));
         };
@@ -209,7 +129,7 @@ impl Shard {
         self.window_has_come(home, key);
         if let Some(initial_replay) = self.initial_replay(key) {
             initial_replay.wanting |= home.bit();
-            if let Some(conn) = self.conns.get_mut(conn) {
+            if let Some(conn) = self.connections.table.get_mut(conn) {
                 conn.pulls.get_or_insert_default().wanting.push_back((key, home));
             }
         }
@@ -229,14 +149,17 @@ impl Shard {
         };
         let asked = initial_replay.asked & home.bit() != 0;
         initial_replay.asked &= !home.bit();
-        if asked && let Some(pulls) = self.conns.get_mut(found.conn).and_then(|conn| conn.pulls.as_mut()) {
+        if asked
+            && let Some(pulls) =
+                self.connections.table.get_mut(found.conn).and_then(|conn| conn.pulls.as_mut())
+        {
             pulls.windows = pulls.windows.saturating_sub(1);
         }
     }
 
     /// Asks homes for more, as far as a connection has room: something has changed for it.
     pub(super) fn pull_replay(&mut self, key: ConnKey) {
-        if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+        if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.unasked = pulls.wanting.len();
             self.pull_some(key);
         }
@@ -244,18 +167,18 @@ impl Shard {
 
     /// The same for some of its subscriptions; the others have their turn later.
     fn pull_some(&mut self, key: ConnKey) {
-        let limit = self.config.outbox_limit;
+        let limit = self.turn.config.outbox_limit;
         if self.is_out_of_memory() {
-            if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut())
+            if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut())
                 && !pulls.is_listed
             {
                 pulls.is_listed = true;
-                self.replays.short_of_memory.push(key);
+                self.queues.replays.short_of_memory.push(key);
             }
             return;
         }
         for _ in 0..ASKED_MAX {
-            let Some(conn) = self.conns.get_mut(key) else { return };
+            let Some(conn) = self.connections.table.get_mut(key) else { return };
             let Some(pulls) = &mut conn.pulls else { return };
             let waiting = conn.outbox.bytes() + pulls.windows * WINDOW_BYTES;
             let has_room =
@@ -271,25 +194,25 @@ impl Shard {
             };
             pulls.unasked -= 1;
             if conn.outbox.is_empty() {
-                conn.stuck_since_ms = self.now_ms; // it has something to take from now on
+                conn.stuck_since_ms = self.turn.now_ms; // it has something to take from now on
             }
-            self.budget.visit(1);
+            self.turn.budget.visit(1);
             self.pull(key, subscription, home);
         }
-        if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut())
+        if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut())
             && pulls.unasked > 0
             && !pulls.is_listed
         {
             pulls.is_listed = true;
-            self.replays.pulling.push_back(key);
+            self.queues.replays.pulling.push_back(key);
         }
     }
 
     /// Asks one home for more for one subscription, unless that has not consumed what it has.
     fn pull(&mut self, key: ConnKey, subscription: SubscriptionKey, home: ShardId) {
-        let subscriber = Subscriber { shard: self.id, key: subscription };
+        let subscriber = Subscriber { shard: self.turn.id, key: subscription };
         let Some(found) = self.router.subscription_mut(subscription) else {
-            if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+            if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
                 pulls.gone = pulls.gone.saturating_sub(1);
             }
             return; // the home was told when it went
@@ -300,11 +223,11 @@ impl Shard {
         else {
             return;
         };
-        if self.home.queue(queue).is_some_and(Queue::has_first) {
-            let is_news =
-                initial_replay.told & home.bit() == 0 && self.home.waits_for_ack(subscriber, bytes_on_ack);
+        if self.queues.home.queue(queue).is_some_and(Queue::has_first) {
+            let is_news = initial_replay.told & home.bit() == 0
+                && self.queues.home.waits_for_ack(subscriber, bytes_on_ack);
             initial_replay.told |= if is_news { home.bit() } else { 0 };
-            if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+            if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
                 pulls.wanting.push_back((subscription, home));
             }
             if is_news {
@@ -314,7 +237,7 @@ impl Shard {
         }
         initial_replay.asked |= home.bit();
         initial_replay.wanting &= !home.bit();
-        if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+        if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.windows += 1;
         }
         self.tell(home, QueueMail::ReplayMore(subscriber));
@@ -322,11 +245,11 @@ impl Shard {
 
     /// Something has changed for a connection that no write tells of: it asks homes for more in the next turn.
     pub(super) fn pull_soon(&mut self, key: ConnKey) {
-        if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+        if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.unasked = pulls.wanting.len();
             if !pulls.is_listed {
                 pulls.is_listed = true;
-                self.replays.pulling.push_back(key);
+                self.queues.replays.pulling.push_back(key);
             }
         }
     }
@@ -335,15 +258,15 @@ impl Shard {
     pub(super) fn pull_again(&mut self) {
         if !self.is_out_of_memory() {
             // None of theirs has been asked since.
-            self.replays.pulling.extend(self.replays.short_of_memory.drain(..));
+            self.queues.replays.pulling.extend(self.queues.replays.short_of_memory.drain(..));
         }
-        for _ in 0..self.replays.pulling.len() {
-            if self.budget.is_exhausted() {
+        for _ in 0..self.queues.replays.pulling.len() {
+            if self.turn.budget.is_exhausted() {
                 break;
             }
-            self.budget.visit(1);
-            let Some(key) = self.replays.pulling.pop_front() else { break };
-            if let Some(pulls) = self.conns.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+            self.turn.budget.visit(1);
+            let Some(key) = self.queues.replays.pulling.pop_front() else { break };
+            if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
                 pulls.is_listed = false;
                 self.pull_some(key);
             }
@@ -352,7 +275,7 @@ impl Shard {
 
     /// A connection ends, and asks for no more; homes are told as its subscriptions go.
     pub(super) fn forget_pulls(&mut self, key: ConnKey) {
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.connections.table.get_mut(key) {
             conn.pulls = None;
         }
     }
@@ -366,15 +289,17 @@ impl Shard {
         let wanting = self.initial_replay(key).map_or(0, |found| std::mem::take(&mut found.wanting));
         for home in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
             if wanting & home.bit() != 0 {
-                self.tell(home, QueueMail::ReplayStop(Subscriber { shard: self.id, key }));
+                self.tell(home, QueueMail::ReplayStop(Subscriber { shard: self.turn.id, key }));
             }
         }
-        let Some(pulls) = self.conns.get_mut(conn).and_then(|conn| conn.pulls.as_mut()) else { return };
+        let Some(pulls) = self.connections.table.get_mut(conn).and_then(|conn| conn.pulls.as_mut()) else {
+            return;
+        };
         pulls.gone += wanting.count_ones() as usize;
         if 2 * pulls.gone < pulls.wanting.len() || pulls.gone == 0 {
             return; // many that go one after the other would have it walked again and again
         }
-        self.budget.visit(pulls.wanting.len());
+        self.turn.budget.visit(pulls.wanting.len());
         let router = &mut self.router;
         pulls.wanting.retain(|(other, _)| *other != key && router.subscription_mut(*other).is_some());
         pulls.gone = 0;

@@ -13,51 +13,28 @@ use stompica_proto::encode::Offender;
 use super::Shard;
 use super::jobs::Job;
 use crate::collections::paged_deque::PagedDeque;
-use crate::connection::transaction::plan::Reservations;
-use crate::ids::ShardId;
+use crate::queue::mail::Reservations;
 use crate::queue::mail::{Placed, Reservation};
+use crate::queue::prepared::{Prepared, PreparedCommit, Step};
 use crate::requester::Requester;
-
-/// The name under which a home keeps room: who asked, and its token.
-pub(super) type Prepared = (ShardId, u64);
 
 /// What keeping room costs of a turn's visits: a queue may have to be made for it.
 const KEEP_VISITS: usize = 4;
 /// What placing a message costs, and giving room free.
 const PLACE_VISITS: usize = 2;
 
-#[derive(Debug)]
-enum Step {
-    /// The needs below `next` have their room.
-    Keeping { next: usize, requester: Requester },
-    /// All have; the transaction is not decided yet.
-    Kept,
-    /// The messages come to their places.
-    Placing { messages: PagedDeque<Placed>, requester: Requester },
-    /// The needs that are left have to give their room free.
-    Freeing { requester: Requester },
-    /// The same for a transaction of which nothing comes.
-    GivingBack,
-}
-
-/// The room that is kept for one transaction.
-#[derive(Debug)]
-pub(super) struct PreparedCommit {
-    reservations: Reservations,
-    step: Step,
-}
-
 impl Shard {
     /// Keeps room for a transaction in queues of this home, in all of them or none; then answers.
     pub(super) fn prepare(&mut self, reservations: Reservations, name: Prepared, requester: Requester) {
-        self.prepared
+        self.queues
+            .prepared
             .insert(name, PreparedCommit { reservations, step: Step::Keeping { next: 0, requester } });
         self.jobs.push(Job::Reserve(name));
     }
 
     /// Nothing comes of a transaction: gives the room free that was kept for it.
     pub(super) fn cancel(&mut self, name: Prepared) {
-        let Some(found) = self.prepared.get_mut(&name) else { return };
+        let Some(found) = self.queues.prepared.get_mut(&name) else { return };
         let step = std::mem::replace(&mut found.step, Step::GivingBack);
         match step {
             Step::Kept => self.jobs.push(Job::Reserve(name)), // the others have their job already
@@ -74,15 +51,18 @@ impl Shard {
         messages: PagedDeque<Placed>,
         requester: Requester,
     ) {
-        let reservations = self.prepared.remove(&name).map(|found| found.reservations).unwrap_or_default();
+        let reservations =
+            self.queues.prepared.remove(&name).map(|found| found.reservations).unwrap_or_default();
         let step = Step::Placing { messages, requester };
-        self.prepared.insert(name, PreparedCommit { reservations, step });
+        self.queues.prepared.insert(name, PreparedCommit { reservations, step });
         self.jobs.push(Job::Reserve(name));
     }
 
     /// Goes on with a reservation as far as the turn allows.
     pub(super) fn proceed_with_reservation(&mut self, name: Prepared) {
-        let Some(PreparedCommit { mut reservations, step }) = self.prepared.remove(&name) else { return };
+        let Some(PreparedCommit { mut reservations, step }) = self.queues.prepared.remove(&name) else {
+            return;
+        };
         let step = match step {
             Step::Keeping { next, requester } => match self.keep(&mut reservations, next) {
                 Ok(Some(next)) => Step::Keeping { next, requester },
@@ -114,7 +94,7 @@ impl Shard {
         if !matches!(step, Step::Kept) {
             self.jobs.push(Job::Reserve(name));
         }
-        self.prepared.insert(name, PreparedCommit { reservations, step });
+        self.queues.prepared.insert(name, PreparedCommit { reservations, step });
     }
 
     /// Says whether there is room. The answer comes last: where it is the one that decides, it is followed at once by
@@ -126,7 +106,7 @@ impl Shard {
         requester: Requester,
         outcome: Result<(), ProtocolError>,
     ) {
-        self.prepared.insert(name, reservation);
+        self.queues.prepared.insert(name, reservation);
         self.answer(requester, outcome.map_err(|error| (error, Offender::default())));
     }
 
@@ -136,10 +116,10 @@ impl Shard {
     /// What [`Shard::reserve`] says of one of them.
     fn keep(&mut self, reservations: &mut Reservations, from: usize) -> Result<Option<usize>, ProtocolError> {
         for at in from..reservations.len() {
-            if self.budget.is_exhausted() {
+            if self.turn.budget.is_exhausted() {
                 return Ok(Some(at));
             }
-            self.budget.visit(KEEP_VISITS);
+            self.turn.budget.visit(KEEP_VISITS);
             if let Some(reservation) = reservations.get_mut(at) {
                 self.reserve(reservation)?;
             }
@@ -154,10 +134,10 @@ impl Shard {
             reservation.reserved = self.reserve_retained(&reservation.name)?;
             return Ok(());
         }
-        let is_new = self.home.find(&reservation.name).is_none();
+        let is_new = self.queues.home.find(&reservation.name).is_none();
         if let Some(queue) = self.queue_for(&reservation.name, reservation.count, reservation.bytes)? {
             (reservation.reserved, reservation.created, reservation.queue) = (true, is_new, Some(queue));
-            reservation.first = self.home.reserve(queue, reservation.count, reservation.bytes);
+            reservation.first = self.queues.home.reserve(queue, reservation.count, reservation.bytes);
         }
         Ok(())
     }
@@ -168,23 +148,23 @@ impl Shard {
         mut messages: PagedDeque<Placed>,
         requester: Requester,
     ) -> Step {
-        while !self.budget.is_exhausted() {
+        while !self.turn.budget.is_exhausted() {
             let Some(Placed { reservation, retain, stored }) = messages.pop_front() else {
                 return Step::Freeing { requester };
             };
-            self.budget.visit(PLACE_VISITS);
+            self.turn.budget.visit(PLACE_VISITS);
             let reservation = reservation.and_then(|at| reservations.get_mut(at as usize));
             match (retain, reservation) {
-                (Some(false), _) => _ = self.retained.remove(stored.destination()),
+                (Some(false), _) => _ = self.queues.retained.remove(stored.destination()),
                 (Some(true), reservation) => {
                     // First, so that nobody else takes the place that is kept for it.
-                    self.retained.set(stored);
+                    self.queues.retained.set(stored);
                     if reservation.is_some_and(|reservation| std::mem::take(&mut reservation.reserved)) {
-                        self.retained.reserve(-1, 0);
+                        self.queues.retained.reserve(-1, 0);
                     }
                 }
                 (None, Some(Reservation { queue: Some(queue), first, placed, .. })) => {
-                    self.home.enqueue_at(*queue, stored, *first + *placed);
+                    self.queues.home.enqueue_at(*queue, stored, *first + *placed);
                     *placed += 1;
                 }
                 (None, _) => self.enqueue_all(vec![stored]),
@@ -196,20 +176,20 @@ impl Shard {
     /// Gives room free, and forgets what it was for. Returns whether that is done.
     fn free(&mut self, reservations: &mut Reservations, undo: bool) -> bool {
         while !reservations.is_empty() {
-            if self.budget.is_exhausted() {
+            if self.turn.budget.is_exhausted() {
                 return false;
             }
-            self.budget.visit(PLACE_VISITS);
+            self.turn.budget.visit(PLACE_VISITS);
             let Some(reservation) = reservations.pop_front() else { break };
             if !reservation.reserved {
                 continue;
             }
             match reservation.queue {
-                None => _ = self.retained.reserve(-1, 0),
+                None => _ = self.queues.retained.reserve(-1, 0),
                 Some(queue) => {
-                    self.home.release(queue, reservation.first, reservation.count, reservation.bytes);
+                    self.queues.home.release(queue, reservation.first, reservation.count, reservation.bytes);
                     if undo && reservation.created {
-                        self.home.delete_unused(queue);
+                        self.queues.home.delete_unused(queue);
                     }
                 }
             }

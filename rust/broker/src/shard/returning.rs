@@ -3,69 +3,18 @@
 //!
 //! A home puts what comes back at its old place, so nothing depends on when it comes.
 
-use std::collections::VecDeque;
-
 use super::Shard;
 use crate::collections::paged_deque::PagedDeque;
 use crate::connection::pending_writes::PendingWrite;
-use crate::message::OwnedMessage;
+use crate::delivery::returning::{Fate, Part, Returned};
 use crate::queue::mail::QueueMail;
 use crate::queue::types::GivenBack;
-use crate::queue::unacked::{Origin, Unacked};
+use crate::queue::unacked::Unacked;
 
 /// So many go back at once.
 const AT_ONCE: usize = 256;
 /// So many of those that wait go back in one turn.
 const PER_TURN: usize = 4000;
-
-/// What becomes of a delivery that nobody acknowledges any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It goes back to its queue.
-    GiveBack,
-    /// Its queue has gone, too.
-    Drop,
-}
-
-/// Deliveries that wait for it, of one subscription or connection.
-#[derive(Debug)]
-enum Part {
-    Held(Fate, Unacked),
-    Unwritten(PagedDeque<PendingWrite>),
-}
-
-/// One of them.
-type Returned = (Fate, Origin, OwnedMessage);
-
-/// All of them.
-#[derive(Debug, Default)]
-pub(super) struct Returning {
-    parts: VecDeque<Part>,
-}
-
-impl Returning {
-    pub(super) fn is_empty(&self) -> bool {
-        self.parts.is_empty()
-    }
-
-    fn add(&mut self, part: Part) {
-        self.parts.push_back(part);
-    }
-
-    /// The next step: it brings nothing at the end of a part, and where a subscription holds what is being written.
-    fn next(&mut self) -> Option<Option<Returned>> {
-        let returned = match self.parts.front_mut()? {
-            Part::Held(fate, held) => held.pop().map(|taken| Some((*fate, taken.origin, taken.stored))),
-            Part::Unwritten(writing) => {
-                writing.pop_front().map(|it| Some((Fate::GiveBack, it.origin, it.stored?)))
-            }
-        };
-        if returned.is_none() {
-            self.parts.pop_front();
-        }
-        Some(returned.flatten())
-    }
-}
 
 impl Shard {
     /// Lets deliveries meet their fate, now or, where there are many, in the turns to come.
@@ -84,10 +33,11 @@ impl Shard {
         if count == 0 {
             return;
         }
-        let at_once = count <= AT_ONCE && self.returning.is_empty() && !self.budget.is_exhausted();
-        self.returning.add(part);
+        let at_once =
+            count <= AT_ONCE && self.deliveries.returning.is_empty() && !self.turn.budget.is_exhausted();
+        self.deliveries.returning.add(part);
         if at_once {
-            self.budget.visit(count);
+            self.turn.budget.visit(count);
             self.return_all();
         }
     }
@@ -96,11 +46,11 @@ impl Shard {
     pub(super) fn proceed_with_returning(&mut self) {
         for done in 0..PER_TURN {
             // Some of them, whatever else the turn did: who consumes the queue waits for them.
-            if done >= AT_ONCE && self.budget.is_half_spent() {
+            if done >= AT_ONCE && self.turn.budget.is_half_spent() {
                 return;
             }
-            let Some(next) = self.returning.next() else { return };
-            self.budget.visit(1);
+            let Some(next) = self.deliveries.returning.next() else { return };
+            self.turn.budget.visit(1);
             if let Some(returned) = next {
                 self.return_one(returned);
             }
@@ -109,7 +59,7 @@ impl Shard {
 
     /// Goes on with all of them.
     pub(super) fn return_all(&mut self) {
-        while let Some(next) = self.returning.next() {
+        while let Some(next) = self.deliveries.returning.next() {
             next.into_iter().for_each(|returned| self.return_one(returned));
         }
     }
@@ -117,50 +67,7 @@ impl Shard {
     fn return_one(&mut self, (fate, origin, stored): Returned) {
         match fate {
             Fate::GiveBack => self.tell(origin.home, QueueMail::GiveBack(origin, stored, GivenBack::Lost)),
-            Fate::Drop => self.home.forget(&stored),
+            Fate::Drop => self.queues.home.forget(&stored),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use stompica_proto::encode::Message;
-
-    use super::*;
-    use crate::collections::keyed::Key;
-    use crate::ids::ShardId;
-    use crate::message::OwnedMessage;
-    use crate::queue::unacked::Origin;
-
-    fn held(numbers: std::ops::Range<u64>) -> Unacked {
-        let key = Key { index: 0, generation: 0 };
-        let origin = Origin { home: ShardId(0), queue: key, consumer: key };
-        let message =
-            Message { destination: b"/queue/a", id: b"i", sender: 0, headers: b"", plain: true, body: b"" };
-        let mut held = Unacked::default();
-        numbers.for_each(|number| held.push(number, 0, 0, origin, OwnedMessage::new(&message)));
-        held
-    }
-
-    #[test]
-    fn each_meets_its_fate_once_in_order() {
-        let mut returning = Returning::default();
-        returning.add(Part::Held(Fate::GiveBack, held(0..3)));
-        returning.add(Part::Held(Fate::Drop, held(3..5)));
-        let subscription = Key { index: 0, generation: 0 };
-        let writing =
-            std::iter::from_fn(|| held(5..6).pop()).take(2).enumerate().map(|(at, taken)| PendingWrite {
-                subscription,
-                origin: taken.origin,
-                bytes: 0,
-                stored: (at == 0).then_some(taken.stored),
-            });
-        let mut unwritten = PagedDeque::default();
-        writing.for_each(|writing| unwritten.push_back(writing));
-        returning.add(Part::Unwritten(unwritten));
-        let all = std::iter::from_fn(|| returning.next()).flatten().map(|(fate, ..)| fate);
-        let (back, drop) = (Fate::GiveBack, Fate::Drop);
-        assert!(all.eq([back, back, back, drop, drop, back]));
-        assert!(returning.is_empty());
     }
 }

@@ -34,7 +34,7 @@ impl Shard {
     /// Hands what waited for a consumer out, as far as it has credit; then answers.
     pub(super) fn revive(&mut self, name: &[u8], subscriber: Subscriber, requester: Requester) {
         self.run_effects(); // what just found nobody has found this one
-        if self.stale.is_empty() {
+        if self.queues.stale.is_empty() {
             return self.answer(requester, Ok(()));
         }
         let revival = Revival { subscriber, name: name.into(), place: Place::default(), requester };
@@ -43,13 +43,13 @@ impl Shard {
 
     /// The queue of a worker topic, if that has one.
     pub(super) fn worker_queue(&self, name: &[u8]) -> Option<QueueKey> {
-        if self.router.kind(name) == Kind::WorkerTopic { self.home.find(name) } else { None }
+        if self.router.kind(name) == Kind::WorkerTopic { self.queues.home.find(name) } else { None }
     }
 
     /// Tells the queue of a worker topic which is the first of its messages that wait for a consumer.
     pub(super) fn hold_behind_stale(&mut self, queue: QueueKey) {
-        let older = self.home.queue(queue).and_then(|queue| self.stale.first_to(&queue.name));
-        self.home.hold_behind(queue, older);
+        let older = self.queues.home.queue(queue).and_then(|queue| self.queues.stale.first_to(&queue.name));
+        self.queues.home.hold_behind(queue, older);
     }
 
     /// A message has gone that waited for a subscriber: those behind it may be delivered.
@@ -65,22 +65,22 @@ impl Shard {
         let pattern = self.router.parse(&name).ok().flatten();
         let prefix_len = pattern.as_ref().map_or(name.len(), |_| literal_len(&name));
         let search = Search::new(&name[..prefix_len], pattern.is_some());
-        let mut is_over = !self.home.has_consumer(revival.subscriber);
+        let mut is_over = !self.queues.home.has_consumer(revival.subscriber);
         while !is_over && !visits.is_exhausted() {
             let router = &self.router;
             let matches = |other: &[u8]| {
                 router.kind(other) == Kind::WorkerTopic
                     && pattern.as_ref().is_some_and(|pattern| pattern.matches(other))
             };
-            match self.stale.next_behind(&search, &mut revival.place, matches, &mut visits) {
+            match self.queues.stale.next_behind(&search, &mut revival.place, matches, &mut visits) {
                 Some(arrival) => self.deliver_stale(arrival),
                 None => is_over = !visits.is_exhausted(),
             }
-            if self.budget.is_half_spent() {
+            if self.turn.budget.is_half_spent() {
                 break;
             }
         }
-        self.budget.visit(visits.count);
+        self.turn.budget.visit(visits.count);
         if is_over {
             self.answer(revival.requester, Ok(()));
         } else {
@@ -89,11 +89,11 @@ impl Shard {
     }
 
     fn deliver_stale(&mut self, arrival: u64) {
-        let Some(stored) = self.stale.take_one(arrival) else { return };
+        let Some(stored) = self.queues.stale.take_one(arrival) else { return };
         let name = Text::from(stored.destination());
         let outcome = self.enqueue_here(stored);
         self.drop_refused(outcome);
-        if let Some(queue) = self.home.find(&name) {
+        if let Some(queue) = self.queues.home.find(&name) {
             self.dispatch_at_once(queue); // this one alone: what is behind it is still held back
             self.hold_behind_stale(queue);
         }

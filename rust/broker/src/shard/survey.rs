@@ -112,7 +112,7 @@ impl Shard {
 
     /// Walks on; true at the end.
     fn survey_some(&mut self, survey: &mut Survey) -> bool {
-        let newest = (self.router.newest_subscription(), self.home.table().newest());
+        let newest = (self.router.newest_subscription(), self.queues.home.table().newest());
         let newest = *survey.newest.get_or_insert(newest);
         let may_have_rows = !self.is_out_of_memory();
         let mut visits = 0;
@@ -121,9 +121,9 @@ impl Shard {
                 break;
             }
             let slots = match table {
-                Table::Conns => self.conns.slots(),
+                Table::Conns => self.connections.table.slots(),
                 Table::Subscriptions => self.router.subscriptions.slots(),
-                Table::Queues => self.home.table().slots(),
+                Table::Queues => self.queues.home.table().slots(),
             };
             if survey.next >= slots {
                 (survey.tables, survey.next) = (&survey.tables[1..], 0);
@@ -139,7 +139,7 @@ impl Shard {
             survey.next += 1;
             // A hash is so small that all of them are kept: what is told is their number.
             if survey.query != Query::PubsubSize && survey.report.rows() > rows {
-                let limit = ROWS_BYTES_MAX.min(self.config.outbox_limit);
+                let limit = ROWS_BYTES_MAX.min(self.turn.config.outbox_limit);
                 if may_have_rows && survey.row_bytes + bytes <= limit {
                     survey.row_bytes += bytes;
                 } else {
@@ -148,18 +148,18 @@ impl Shard {
                 }
             }
         }
-        self.budget.visit(visits);
+        self.turn.budget.visit(visits);
         survey.tables.is_empty()
     }
 
     /// Adds what is to be told of one connection. Returns how much a row takes, if there is one.
     fn survey_conn(&self, survey: &mut Survey, visits: &mut usize) -> usize {
-        let Some(conn) = self.conns.at(survey.next) else { return 0 };
+        let Some(conn) = self.connections.table.at(survey.next) else { return 0 };
         match &mut survey.report {
             Report::Session(session) if Self::is_client(conn) => Self::add_client(session, conn),
             Report::Stale(waiting) => {
                 *visits += conn.outbox.bytes() / RANGE_BYTES;
-                waiting.out += conn.outbox.messages(&self.chunks) as u64;
+                waiting.out += conn.outbox.messages(&self.connections.chunks) as u64;
             }
             Report::Shards(rows) => {
                 rows.iter_mut().for_each(|row| row.unanswered += conn.answers.len() as u64);
@@ -200,7 +200,7 @@ impl Shard {
     }
 
     fn survey_queue(&self, survey: &mut Survey, newest: u32, visits: &mut usize) -> usize {
-        let table = self.home.table();
+        let table = self.queues.home.table();
         let Some(queue) = table
             .key_at(survey.next)
             .filter(|key| was_there(key.generation, newest))

@@ -44,7 +44,7 @@ impl Shard {
         };
         let watch = Watch { query, interval_ms, name, asking: false, again_ms: Some(1), sent_through: 0 };
         self.diagnostics.watches.insert(key, watch);
-        self.timers.set(self.now_ms, Due::Diagnostics(key));
+        self.turn.timers.set(self.turn.now_ms, Due::Diagnostics(key));
     }
 
     /// A subscription ends, and what it gets at an interval with it.
@@ -52,7 +52,7 @@ impl Shard {
         let watches = &mut self.diagnostics.watches;
         if !watches.is_empty() && watches.remove(&key).is_some() {
             give_back(watches);
-            self.timers.cancel(Due::Diagnostics(key));
+            self.turn.timers.cancel(Due::Diagnostics(key));
         }
     }
 
@@ -60,19 +60,19 @@ impl Shard {
     pub(super) fn watch_due(&mut self, at_ms: u64, key: SubscriptionKey) {
         let found = self.router.subscription_mut(key).map(|found| found.conn);
         let (Some(conn), Some(watch)) = (found, self.diagnostics.watches.get_mut(&key)) else { return };
-        let Some(conn) = self.conns.get(conn) else { return };
+        let Some(conn) = self.connections.table.get(conn) else { return };
         if let Some(again_ms) = watch.again_ms.take()
             && !conn.answers.is_empty()
         {
             // The RECEIPT of the SUBSCRIBE comes first.
             watch.again_ms = Some((2 * again_ms).min(AGAIN_MS_MAX));
-            self.timers.set(self.now_ms + again_ms, Due::Diagnostics(key));
+            self.turn.timers.set(self.turn.now_ms + again_ms, Due::Diagnostics(key));
             return;
         }
         // In step with the first one, however late this one is.
-        let late = self.now_ms.saturating_sub(at_ms) / watch.interval_ms.max(1);
+        let late = self.turn.now_ms.saturating_sub(at_ms) / watch.interval_ms.max(1);
         let next_ms = at_ms.saturating_add(watch.interval_ms.saturating_mul(late + 1));
-        self.timers.set(next_ms, Due::Diagnostics(key));
+        self.turn.timers.set(next_ms, Due::Diagnostics(key));
         if self.draining.is_none() && self.keeps_up(key) {
             self.ask_for_watch(key);
         }
@@ -83,12 +83,14 @@ impl Shard {
     fn keeps_up(&mut self, key: SubscriptionKey) -> bool {
         let Some(found) = self.router.subscription_mut(key) else { return false };
         let queue = found.consumer_state.as_ref().and_then(|consumer_state| consumer_state.own_queue);
-        let (Some(conn), Some(watch)) = (self.conns.get(found.conn), self.diagnostics.watches.get(&key))
+        let (Some(conn), Some(watch)) =
+            (self.connections.table.get(found.conn), self.diagnostics.watches.get(&key))
         else {
             return false;
         };
-        let is_kept = queue.and_then(|queue| self.home.queue(queue)).is_some_and(|it| it.waiting_bytes() > 0);
-        let has_room = conn.full_since_ms.is_none() && conn.has_room(self.config.outbox_limit);
+        let is_kept =
+            queue.and_then(|queue| self.queues.home.queue(queue)).is_some_and(|it| it.waiting_bytes() > 0);
+        let has_room = conn.full_since_ms.is_none() && conn.has_room(self.turn.config.outbox_limit);
         !watch.asking && !is_kept && has_room && conn.outbox.has_passed(watch.sent_through)
     }
 
@@ -106,7 +108,7 @@ impl Shard {
             return;
         };
         let body = answer.body();
-        let id = SmallVec::<[u8; 40]>::from_slice(self.ids.next_id());
+        let id = SmallVec::<[u8; 40]>::from_slice(self.turn.message_ids.next_id());
         let message = Message {
             destination: &watch.name.clone(),
             id: &id,
@@ -116,14 +118,14 @@ impl Shard {
             body: body.as_bytes(),
         };
         self.distribute();
-        self.suffixes.begin();
+        self.deliveries.suffixes.begin();
         let found = &self.router.groups[group as usize];
         let (target_queue, member) = (found.target_queue, found.members[member as usize]);
         match target_queue {
             Some(queue) => self.deliver_to_queue(OwnedMessage::new(&message), queue, member),
             None => self.deliver_to_one(&message, group, member),
         }
-        let end = self.conns.member_mut(member.conn).outbox.end();
+        let end = self.connections.table.member_mut(member.conn).outbox.end();
         if let Some(watch) = self.diagnostics.watches.get_mut(&key) {
             watch.sent_through = end;
         }

@@ -12,11 +12,13 @@ use crate::ids::ConnKey;
 impl Shard {
     /// Decodes what the connection kept and then `bytes`; keeps what cannot be dealt with now.
     pub(super) fn consume_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if !conn.input.is_empty() {
             self.consume_stomp(key, &[]);
         }
-        let Some(state) = self.conns.get_mut(key).and_then(|conn| conn.websocket()) else { return };
+        let Some(state) = self.connections.table.get_mut(key).and_then(|conn| conn.websocket()) else {
+            return;
+        };
         if state.raw.is_empty() {
             let consumed = self.decode_websocket(key, bytes);
             self.keep_raw(key, &bytes[consumed..]);
@@ -29,8 +31,10 @@ impl Shard {
     }
 
     fn keep_raw(&mut self, key: ConnKey, rest: &[u8]) {
-        let now_ms = self.now_ms;
-        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        let now_ms = self.turn.now_ms;
+        let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.phase == Phase::Open) else {
+            return;
+        };
         let Some(state) = conn.websocket().filter(|state| state.peer_code.is_none()) else { return };
         if !rest.is_empty() {
             state.raw = rest.to_vec();
@@ -42,17 +46,17 @@ impl Shard {
     }
 
     fn decode_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) -> usize {
-        let bytes_max = self.config.limits.ws_message_bytes_max;
+        let bytes_max = self.turn.config.limits.ws_message_bytes_max;
         let mut at = 0;
         while at < bytes.len() {
-            let Some(conn) = self.conns.get_mut(key) else { break };
+            let Some(conn) = self.connections.table.get_mut(key) else { break };
             if conn.phase != Phase::Open {
                 return bytes.len();
             }
             if conn.wait.is_on() || conn.has_unparsed {
                 break;
             }
-            if self.budget.is_exhausted() {
+            if self.turn.budget.is_exhausted() {
                 conn.has_unparsed = true;
                 break;
             }
@@ -62,12 +66,12 @@ impl Shard {
             }
             match state.decoder.decode(&mut bytes[at..], bytes_max) {
                 Ok((event, consumed)) => {
-                    self.budget.look(consumed);
+                    self.turn.budget.look(consumed);
                     self.websocket_event(key, event);
                     at += consumed;
                 }
                 Err(error) => {
-                    self.counters.errors += 1;
+                    self.turn.counters.errors += 1;
                     self.begin_close(key, error.close_code, &error.detail);
                     return bytes.len();
                 }
@@ -79,8 +83,8 @@ impl Shard {
     fn websocket_event(&mut self, key: ConnKey, event: WsEvent<'_>) {
         match event {
             WsEvent::Data { payload, message_end, .. } => {
-                let now_ms = self.now_ms;
-                if let Some(state) = self.conns.get_mut(key).and_then(|conn| conn.websocket()) {
+                let now_ms = self.turn.now_ms;
+                if let Some(state) = self.connections.table.get_mut(key).and_then(|conn| conn.websocket()) {
                     if message_end {
                         state.arrival.is_over();
                     }
@@ -101,7 +105,7 @@ impl Shard {
     /// The peer has said its last word. It is answered once the peer has been told what became of its frames, and then
     /// there is nothing to linger for (RFC 6455, 5.5.1 and 7.1.1).
     fn peer_closes(&mut self, key: ConnKey, code: u16) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         conn.eof = true;
         conn.input = Vec::new(); // a frame that will never be complete
         conn.arrival.is_over();

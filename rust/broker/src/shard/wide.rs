@@ -11,13 +11,13 @@
 use stompica_proto::encode::Message;
 
 use super::Shard;
-use super::budget::WIDE_WORK_MAX;
-use super::parking::Pause;
+use crate::connection::pausing::Pause;
 use crate::destination::tree::FilterIndex;
 use crate::ids::ShardId;
 use crate::mail::mailbox::Mail;
 use crate::router::group::SubscriptionIndex;
 use crate::router::reach::Reach;
+use crate::turn::budget::WIDE_WORK_MAX;
 
 /// Bytes of a body that are as much work for each receiver as the delivery itself.
 const BODY_BYTES: usize = 128;
@@ -50,7 +50,7 @@ impl Shard {
             if reach.remote & shard.bit() != 0
                 && self.shared.mailboxes[usize::from(shard.0)].add_work(work as usize) >= WIDE_WORK_MAX
             {
-                self.busy.laden |= shard.bit();
+                self.peers.busy.laden |= shard.bit();
             }
         }
         work
@@ -59,7 +59,7 @@ impl Shard {
     /// Shards that mail wide messages to this one need to know when it has routed the better part.
     pub(super) fn tell_of_work(&mut self, routed: usize) {
         if routed > 0 {
-            let left = self.shared.mailboxes[usize::from(self.id.0)].remove_work(routed);
+            let left = self.shared.mailboxes[usize::from(self.turn.id.0)].remove_work(routed);
             if left + routed > WIDE_WORK_MAX / 2 && left <= WIDE_WORK_MAX / 2 {
                 self.tell_all(Mail::RoutesOn);
             }
@@ -68,22 +68,22 @@ impl Shard {
 
     /// Another shard takes more wide messages.
     pub(super) fn routes_on(&mut self, shard: ShardId) {
-        self.busy.laden &= !shard.bit();
-        self.busy.routed_on = true;
+        self.peers.busy.laden &= !shard.bit();
+        self.peers.busy.routed_on = true;
         self.retry_parked(&[Pause::Wide]);
     }
 
     /// COMMITs, which come first in a turn, and SENDs that wait have the room by turns.
     pub(super) fn share_room(&mut self) {
-        if std::mem::take(&mut self.busy.routed_on) {
-            let sends_wait = self.parking.first_of(&[Pause::Wide]).is_some();
-            self.busy.sends_first = sends_wait && !self.busy.sends_went_first;
-            self.busy.sends_went_first = self.busy.sends_first;
+        if std::mem::take(&mut self.peers.busy.routed_on) {
+            let sends_wait = self.connections.parking.first_of(&[Pause::Wide]).is_some();
+            self.peers.busy.sends_first = sends_wait && !self.peers.busy.sends_went_first;
+            self.peers.busy.sends_went_first = self.peers.busy.sends_first;
         }
     }
 
     /// Whether a COMMIT that is wide at some of these shards has to wait.
     pub(super) fn holds_wide(&self, shards: u64) -> bool {
-        self.busy.laden & shards != 0 || self.busy.sends_first
+        self.peers.busy.laden & shards != 0 || self.peers.busy.sends_first
     }
 }

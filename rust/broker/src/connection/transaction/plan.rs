@@ -8,7 +8,7 @@ use crate::collections::paged_deque::PagedDeque;
 use crate::ids::ShardId;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
-use crate::queue::mail::Reservation;
+use crate::queue::mail::{Reservation, Reservations};
 
 /// Where one operation takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +28,6 @@ pub enum Place {
         retained: Option<(u32, Option<u32>)>,
     },
 }
-
-/// What one home is to keep room for.
-pub type Reservations = PagedDeque<Reservation>;
 
 /// The places of a transaction's operations, in their order.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const READ_EVERY: Duration = Duration::from_millis(1);
 
 /// Processor time of this thread; zero where the system does not tell.
-pub(super) fn cpu_time() -> Duration {
+pub(crate) fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid, writable `timespec` for the whole call; clock_gettime keeps no pointer.
     if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } != 0 {
@@ -17,15 +17,15 @@ pub(super) fn cpu_time() -> Duration {
 
 /// Tells the processor time of turns; others may have had the processor meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct TurnClock {
+pub(crate) struct CpuClock {
     /// The thread's processor time when it was read last, and when that was.
     read: Option<(Duration, Instant)>,
 }
 
-impl TurnClock {
+impl CpuClock {
     /// The processor time of a turn that ends now, at most [`READ_EVERY`] too much; that of some of the turns that
     /// were shorter is told with the next one.
-    pub(super) fn took(&mut self, began_at: Instant) -> Duration {
+    pub(crate) fn took(&mut self, began_at: Instant) -> Duration {
         self.took_by(began_at, Instant::now(), cpu_time)
     }
 
@@ -48,7 +48,7 @@ mod tests {
     fn a_turn_that_had_to_wait_for_a_processor_took_only_what_it_had() {
         let start = Instant::now();
         let ms = Duration::from_millis;
-        let mut clock = TurnClock::default();
+        let mut clock = CpuClock::default();
         assert_eq!(
             clock.took_by(start, start + ms(2), || ms(5)),
             ms(2),
@@ -66,7 +66,7 @@ mod tests {
     fn short_turns_are_told_of_together() {
         let start = Instant::now();
         let us = Duration::from_micros;
-        let mut clock = TurnClock::default();
+        let mut clock = CpuClock::default();
         clock.took_by(start, start + us(10), || us(10));
         let unread = || unreachable!("it was read less than a millisecond ago");
         assert_eq!(clock.took_by(start + us(20), start + us(900), unread), Duration::ZERO);

@@ -15,11 +15,11 @@ const TURN_DELIVERIES_MAX: usize = 20_000 / SHORTER;
 const TURN_VISITED_MAX: usize = 20_000 / SHORTER;
 /// What each part of a turn may look at, however much those before it did, so that none starves another.
 const LEAST: usize = TURN_VISITED_MAX / 4;
-/// What homes may post to a shard ahead of its reading, in [`Delivery::load`](crate::queue::types::Delivery::load): twice
+/// What homes may post to a shard ahead of its reading, in the load of a delivery: twice
 /// what a turn reads, so that it never runs dry.
-pub(super) const DELIVERIES_MAX: usize = TURN_ENCODED_MAX / 64;
+pub(crate) const DELIVERIES_MAX: usize = TURN_ENCODED_MAX / 64;
 /// What shards may mail to another one ahead of its routing of messages that very many want there: deliveries of a turn.
-pub(super) const WIDE_WORK_MAX: usize = TURN_DELIVERIES_MAX;
+pub(crate) const WIDE_WORK_MAX: usize = TURN_DELIVERIES_MAX;
 /// Subscriptions added or removed in one turn, and told to be full or not any more, all of a connection at once.
 const TURN_CHANGED_MAX: usize = 8000 / SHORTER;
 /// Bytes of input that are read, or of a body, for the price of one visit.
@@ -38,7 +38,7 @@ const ENDS_VISITED_MAX: usize = 10_000;
 
 /// A part of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TurnPart {
+pub(crate) enum TurnPart {
     /// What other shards say of queues and the like, and what earlier turns began.
     Mail,
     /// What other shards publish.
@@ -67,9 +67,9 @@ impl TurnPart {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     /// Bytes encoded.
-    pub(super) encoded: usize,
+    pub(crate) encoded: usize,
     /// Deliveries made.
-    pub(super) deliveries: usize,
+    pub(crate) deliveries: usize,
     visited: usize,
     /// What may be encoded, delivered and looked at.
     encoded_max: usize,
@@ -100,7 +100,7 @@ impl Default for Budget {
 
 impl Budget {
     /// That of this part of the turn, which comes next.
-    pub(super) fn of(self, part: TurnPart) -> Self {
+    pub(crate) fn of(self, part: TurnPart) -> Self {
         let before = self.before + self.visited;
         let visited_max = (TURN_VISITED_MAX * part.end() / 8).saturating_sub(before).max(LEAST);
         // What other shards say and what they publish is one part as to these.
@@ -121,7 +121,7 @@ impl Budget {
     }
 
     /// Goes on to the next part of the turn; returns what this one did.
-    pub(super) fn go_on_to(&mut self, next: TurnPart) -> Self {
+    pub(crate) fn go_on_to(&mut self, next: TurnPart) -> Self {
         std::mem::replace(self, self.of(next))
     }
 
@@ -136,41 +136,41 @@ impl Budget {
     }
 
     /// Whether all subscriptions of one more connection may be told in this turn that it is full, or not any more.
-    pub(super) fn may_change(self) -> bool {
+    pub(crate) fn may_change(self) -> bool {
         self.changed < TURN_CHANGED_MAX
     }
 
     /// Whether one more of several connections that end together may do so in this turn, since so much was counted.
-    pub(super) fn may_end_more(self, since: usize) -> bool {
+    pub(crate) fn may_end_more(self, since: usize) -> bool {
         self.visited - since < ENDS_VISITED_MAX
     }
 
     /// Only one visit is left.
     #[cfg(test)]
-    pub(super) fn nearly_over() -> Self {
+    pub(crate) fn nearly_over() -> Self {
         let whole = Budget::default();
         Budget { visited: whole.visited_max - 1, ..whole }
     }
 
     /// That of queues in a turn of which all other parts had all they may have.
     #[cfg(test)]
-    pub(super) fn least() -> Self {
+    pub(crate) fn least() -> Self {
         Budget { before: TURN_VISITED_MAX, ..Budget::default() }.of(TurnPart::Queues)
     }
 
     /// How much was looked at.
-    pub(super) fn visited(&self) -> usize {
+    pub(crate) fn visited(&self) -> usize {
         self.visited
     }
 
     /// Counts a read from a socket.
-    pub(super) fn read(&mut self, bytes: usize) {
+    pub(crate) fn read(&mut self, bytes: usize) {
         self.visited += CALL_VISITS + bytes / VISIT_BYTES;
     }
 
     /// Counts a frame that was decoded, of this length.
     #[inline]
-    pub(super) fn decode(&mut self, frame: &Frame<'_>, bytes: usize) {
+    pub(crate) fn decode(&mut self, frame: &Frame<'_>, bytes: usize) {
         let head_bytes = bytes - frame.body.len().min(bytes);
         let for_head = head_bytes / VISIT_HEAD_BYTES + frame.spans.len() / VISIT_HEADERS;
         self.visited += 1 + for_head + frame.body.len() / VISIT_BYTES;
@@ -178,17 +178,17 @@ impl Budget {
 
     /// Counts a piece of input that was looked at.
     #[inline]
-    pub(super) fn look(&mut self, bytes: usize) {
+    pub(crate) fn look(&mut self, bytes: usize) {
         self.visited += 1 + bytes / VISIT_BYTES;
     }
 
     /// How much of this part is left to be looked at.
-    pub(super) fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.visited_max.saturating_sub(self.visited)
     }
 
     /// Counts a step to the end of a connection.
-    pub(super) fn end_connection(&mut self) {
+    pub(crate) fn end_connection(&mut self) {
         self.visited += END_VISITS;
     }
 
@@ -198,7 +198,7 @@ impl Budget {
     }
 
     /// The same for three quarters of it.
-    pub(super) fn is_mostly_spent(self) -> bool {
+    pub(crate) fn is_mostly_spent(self) -> bool {
         self.has_used(3)
     }
 
@@ -222,7 +222,7 @@ impl Budget {
 
 /// The most that one turn has done since the start, each number for itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Heaviest {
+pub(crate) struct Heaviest {
     /// Bytes encoded.
     pub encoded: usize,
     /// Deliveries made.

@@ -1,0 +1,84 @@
+//! Subscriptions to topics whose own queue keeps what comes, while memory is short.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use crate::collections::line::Line;
+use crate::ids::QueueKey;
+use crate::router::group::SubscriptionIndex;
+
+/// These subscriptions.
+#[derive(Debug, Default)]
+pub(crate) struct Keepers {
+    /// Their queues, and their places in the round.
+    pub(crate) queues: HashMap<SubscriptionIndex, (QueueKey, u64)>,
+    /// In the order in which they are looked at.
+    pub(crate) round: Line<SubscriptionIndex>,
+}
+
+impl Keepers {
+    /// Adds a subscription; false if it is there.
+    pub(crate) fn add(&mut self, subscription: SubscriptionIndex, queue: QueueKey) -> bool {
+        let Entry::Vacant(slot) = self.queues.entry(subscription) else { return false };
+        slot.insert((queue, self.round.push(subscription)));
+        true
+    }
+
+    /// Removes a subscription; false if it is not there.
+    pub(crate) fn remove(&mut self, subscription: SubscriptionIndex) -> bool {
+        let Some((_, place)) = self.queues.remove(&subscription) else { return false };
+        self.round.leave(place);
+        if self.queues.is_empty() {
+            self.queues = HashMap::new();
+        }
+        true
+    }
+
+    /// The next one to look at.
+    pub(crate) fn next(&mut self) -> Option<(SubscriptionIndex, QueueKey)> {
+        let next = self.round.pop()?;
+        let (queue, place) = self.queues.get_mut(&next)?;
+        *place = self.round.push(next);
+        Some((next, *queue))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Bytes that its tables occupy, about.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.queues.capacity() * size_of::<(SubscriptionIndex, (QueueKey, u64))>()
+            + self.round.len() * Line::<SubscriptionIndex>::bytes_of_one()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_looked_at_in_turn_until_it_is_removed() {
+        let queue = QueueKey { index: 7, generation: 1 };
+        let mut keepers = Keepers::default();
+        assert!(keepers.add(1, queue) && keepers.add(2, queue) && !keepers.add(1, queue));
+        let seen: Vec<_> = (0..3).filter_map(|_| keepers.next()).map(|(at, _)| at).collect();
+        assert_eq!(seen, [1, 2, 1]);
+        assert!(keepers.remove(2) && !keepers.remove(2));
+        assert_eq!((keepers.next(), keepers.len()), (Some((1, queue)), 1));
+        assert!(keepers.held_bytes() > 0 && keepers.remove(1));
+        assert_eq!((keepers.next(), keepers.round.len(), keepers.held_bytes()), (None, 0, 0));
+    }
+
+    #[test]
+    fn one_that_comes_and_goes_is_looked_at_once_a_round() {
+        let queue = QueueKey { index: 7, generation: 1 };
+        let mut keepers = Keepers::default();
+        for _ in 0..10 {
+            assert!(keepers.add(1, queue) && keepers.remove(1) && keepers.add(1, queue));
+            assert!(keepers.add(2, queue) && keepers.remove(2) && keepers.remove(1));
+        }
+        assert!(keepers.add(1, queue) && keepers.add(2, queue));
+        assert_eq!((keepers.len(), keepers.round.len()), (2, 2));
+    }
+}

@@ -1,0 +1,223 @@
+//! SENDs that wait until the home of their queue says that it hands on what comes.
+
+use std::collections::HashMap;
+
+use crate::collections::line::Line;
+use crate::ids::{ConnKey, ShardId};
+use crate::queue::passing::Allowance;
+use crate::router::Destination;
+use crate::text::{BLOCK_BYTES, Text};
+
+/// A body of this size is weighed against `memory_limit` by itself; smaller ones once per turn, together.
+pub(crate) const LARGE_BODY: usize = 64 << 10;
+
+/// How often homes are asked again.
+pub(crate) const ROUND_MS: u64 = 10;
+
+/// Names that are asked for at a time.
+pub(crate) const ROUND_MAX: usize = 64;
+
+/// Names with an allowance that a shard remembers.
+pub(crate) const GRANTS_MAX: usize = 1024;
+
+/// A SEND, as far as it matters for whether it has to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load<'a> {
+    /// The full name of its destination.
+    pub name: &'a [u8],
+    /// Its destination.
+    pub destination: Destination,
+    /// The other shards that it goes to.
+    pub shards: u64,
+    /// How much work it is at each of them, at most, in deliveries; 0: not much.
+    pub width: usize,
+    /// Whether somebody behind it has a full outbox.
+    pub is_full: bool,
+    /// The size of its body.
+    pub bytes: usize,
+    /// It is kept whoever listens: in a transaction, or as a last value.
+    pub kept: bool,
+}
+
+/// SENDs of one name that wait until their queue hands on what comes.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) name: Text,
+    pub(crate) home: ShardId,
+    pub(crate) conns: Line<ConnKey>,
+    /// Its own place among the names.
+    pub(crate) place: u64,
+}
+
+/// Which names may be sent to while memory is short, and which are waited for; by the hash of the name. A connection
+/// waits for one name at most, and a name is here as long as somebody waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct Passing {
+    pub(crate) grants: HashMap<u64, Allowance>,
+    pub(crate) waiting: HashMap<u64, Waiting>,
+    /// The name that each connection waits for, and its place there.
+    pub(crate) wanted: HashMap<ConnKey, (u64, u64)>,
+    /// In the order in which homes are asked.
+    pub(crate) round: Line<u64>,
+    pub(crate) next_round_ms: u64,
+}
+
+impl Passing {
+    /// Takes one message from what a home has allowed; false if nothing is left.
+    pub(crate) fn take(&mut self, hash: u64, bytes: usize) -> bool {
+        let Some(grant) = self.grants.get_mut(&hash) else { return false };
+        grant.messages -= 1;
+        grant.bytes -= i64::try_from(bytes).unwrap_or(i64::MAX);
+        if grant.messages <= 0 || grant.bytes <= 0 {
+            self.grants.remove(&hash);
+        }
+        true
+    }
+
+    /// Lets a connection wait for a name, at its old place if it has one; true if nobody did before.
+    pub(crate) fn wait(&mut self, hash: u64, name: &[u8], home: ShardId, key: ConnKey) -> bool {
+        if self.wanted.get(&key).is_some_and(|(wanted, _)| *wanted == hash) {
+            return false;
+        }
+        self.leave(key);
+        let is_first = !self.waiting.contains_key(&hash);
+        let round = &mut self.round;
+        let waiting = self.waiting.entry(hash).or_insert_with(|| Waiting {
+            name: name.into(),
+            home,
+            conns: Line::default(),
+            place: round.push(hash),
+        });
+        self.wanted.insert(key, (hash, waiting.conns.push(key)));
+        is_first
+    }
+
+    /// A connection waits no more; the name goes with the last one.
+    pub(crate) fn leave(&mut self, key: ConnKey) {
+        let Some((hash, place)) = self.wanted.remove(&key) else { return };
+        if let Some(waiting) = self.waiting.get_mut(&hash) {
+            waiting.conns.leave(place);
+            self.forget_if_unwanted(hash);
+        }
+    }
+
+    pub(crate) fn forget_if_unwanted(&mut self, hash: u64) {
+        if self.waiting.get(&hash).is_some_and(|waiting| waiting.conns.is_empty())
+            && let Some(gone) = self.waiting.remove(&hash)
+        {
+            self.round.leave(gone.place);
+        }
+    }
+
+    /// A name may be sent to: who tries again.
+    pub(crate) fn allow(&mut self, hash: u64, allowance: Allowance, remember: bool) -> Vec<ConnKey> {
+        if remember {
+            if self.grants.len() >= GRANTS_MAX {
+                self.grants.clear();
+            }
+            self.grants.insert(hash, allowance);
+        }
+        let Some(waiting) = self.waiting.get_mut(&hash) else { return Vec::new() };
+        let count = waiting.conns.len().min(usize::try_from(allowance.messages).unwrap_or(0));
+        let chosen: Vec<ConnKey> = (0..count).filter_map(|_| waiting.conns.pop()).collect();
+        for key in &chosen {
+            self.wanted.remove(key);
+        }
+        self.forget_if_unwanted(hash);
+        chosen
+    }
+
+    /// The names to ask for now.
+    pub(crate) fn next_round(&mut self, now_ms: u64) -> Vec<(u64, Box<[u8]>, ShardId)> {
+        if now_ms < self.next_round_ms {
+            return Vec::new();
+        }
+        self.next_round_ms = now_ms + ROUND_MS;
+        let mut names = Vec::new();
+        for _ in 0..self.round.len().min(ROUND_MAX) {
+            let Some(hash) = self.round.pop() else { break };
+            if let Some(waiting) = self.waiting.get_mut(&hash) {
+                names.push((hash, waiting.name[..].into(), waiting.home));
+                waiting.place = self.round.push(hash);
+            }
+        }
+        names
+    }
+
+    /// Memory is free again: nobody has to ask.
+    pub(crate) fn clear(&mut self) {
+        *self = Passing::default();
+    }
+
+    /// Bytes that its tables occupy, about, without the names, which count themselves.
+    pub(crate) fn held_bytes(&self) -> usize {
+        const NAME_BYTES: usize = size_of::<(u64, Waiting)>() + Line::<u64>::bytes_of_one() + BLOCK_BYTES;
+        const CONN_BYTES: usize = size_of::<(ConnKey, (u64, u64))>() + Line::<ConnKey>::bytes_of_one();
+        self.waiting.len() * NAME_BYTES
+            + self.wanted.len() * CONN_BYTES
+            + self.grants.len() * size_of::<(u64, Allowance)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text;
+
+    fn conn(index: u32) -> ConnKey {
+        ConnKey { index, generation: 1 }
+    }
+
+    #[test]
+    fn no_more_pass_than_were_allowed() {
+        let mut passing = Passing::default();
+        assert!(!passing.take(1, 10));
+        passing.allow(1, Allowance { messages: 2, bytes: 100 }, true);
+        assert!(passing.take(1, 10) && passing.take(1, 10) && !passing.take(1, 10));
+        passing.allow(1, Allowance { messages: 9, bytes: 100 }, true);
+        assert!(
+            passing.take(1, 99) && passing.take(1, 99) && !passing.take(1, 1),
+            "the last may exceed the bytes"
+        );
+    }
+
+    #[test]
+    fn those_that_wait_try_again_in_order_as_many_as_may_pass() {
+        let mut passing = Passing::default();
+        assert!(passing.wait(1, b"/queue/a", ShardId(0), conn(1)));
+        assert!(!passing.wait(1, b"/queue/a", ShardId(0), conn(2)));
+        assert!(passing.wait(2, b"/queue/b", ShardId(1), conn(3)));
+        let allowance = Allowance { messages: 1, bytes: 1 };
+        assert_eq!(passing.allow(1, allowance, false), [conn(1)]);
+        let asked: Vec<_> = passing.next_round(5).into_iter().map(|(hash, ..)| hash).collect();
+        assert_eq!(asked, [1, 2]);
+        assert!(passing.next_round(6).is_empty(), "not so often");
+        assert_eq!(passing.allow(1, allowance, false), [conn(2)]);
+        let asked: Vec<_> = passing.next_round(50).into_iter().map(|(hash, ..)| hash).collect();
+        assert_eq!(asked, [2]);
+    }
+
+    #[test]
+    fn nothing_stays_of_those_that_left_however_often_they_came() {
+        let mut passing = Passing::default();
+        let names_bytes = text::held_bytes();
+        for at in 0..100 {
+            let name = format!("/queue/{at}");
+            assert!(
+                passing.wait(at, name.as_bytes(), ShardId(1), conn(1)),
+                "it waits for one name at a time"
+            );
+            assert!(!passing.wait(at, name.as_bytes(), ShardId(1), conn(1)), "a retry is the same");
+            assert_eq!((passing.waiting.len(), passing.wanted.len(), passing.round.len()), (1, 1, 1));
+        }
+        assert!(!passing.wait(99, b"/queue/99", ShardId(1), conn(2)));
+        passing.leave(conn(1));
+        let asked = passing.next_round(5);
+        assert_eq!((asked.len(), passing.waiting[&99].conns.len()), (1, 1));
+        assert!(passing.held_bytes() > 0 && text::held_bytes() > names_bytes);
+        passing.leave(conn(2));
+        passing.leave(conn(2));
+        assert!(passing.waiting.is_empty() && passing.wanted.is_empty() && passing.round.is_empty());
+        assert_eq!((passing.held_bytes(), text::held_bytes()), (0, names_bytes));
+    }
+}

@@ -1,0 +1,40 @@
+//! Messages of other shards that are to be routed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::mailbox::Batch;
+use crate::router::fan_out::FanOutKey;
+
+/// A batch that is being routed.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    pub(crate) batch: Arc<Batch>,
+    /// The round of mail with which it was taken.
+    pub(crate) round: u64,
+    /// The newest subscription at that time: none of its messages is for one that came later.
+    pub(crate) newest: u32,
+    pub(crate) next: usize,
+    /// The one in front of `next` is still on its way.
+    pub(crate) behind: Option<FanOutKey>,
+}
+
+/// Messages of other shards that are to be routed.
+#[derive(Debug, Default)]
+pub(crate) struct Inbounds {
+    pub(crate) batches: VecDeque<Inbound>,
+    /// While one of them is routed: the newest subscription when it came.
+    pub(crate) routes_for: Option<u32>,
+}
+
+impl Inbounds {
+    /// Whether nothing is left to be routed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// The newest subscription that what is delivered now may be for; `None`: all of them.
+    pub(crate) fn routes_for(&self) -> Option<u32> {
+        self.routes_for
+    }
+}
