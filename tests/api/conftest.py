@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
-Result: TypeAlias = subprocess.CompletedProcess[str]
-CommandLine: TypeAlias = Callable[..., Result]
+from tests.api.command_line import CommandLine, Result
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ import pytest
 
 import stompica as package
 from stompica import _core
-from tests.api.conftest import CommandLine
-from tests.api.test_settings import TEXT, effective, refused
+from tests.api.command_line import TEXT, CommandLine, effective, refused
 from tests.support.process import BrokerProcess
 
 

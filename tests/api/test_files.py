@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.conftest import CommandLine
-from tests.api.test_settings import effective, refused
+from tests.api.command_line import CommandLine, effective, refused
 
 EVERY_TYPE = """\
 port = 3000

@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import resource
 from pathlib import Path
 
 import pytest
 
-from tests.api.conftest import CommandLine, Result
-
-
-def effective(result: Result) -> dict[str, object]:
-    """What `stompica config` printed. Its TOML is `key = value  # source`, where the values are JSON's too."""
-    assert result.returncode == 0, result.stderr
-    rows = (line.rpartition("  # ")[0].partition(" = ") for line in result.stdout.splitlines())
-    return {key: json.loads(value) for key, _, value in rows if not key.startswith("# ")}
-
-
-def sources(result: Result) -> dict[str, str]:
-    """Where each setting of `stompica config` came from."""
-    rows = (line.rpartition("  # ") for line in result.stdout.splitlines())
-    return {setting.split(" = ")[0].removeprefix("# "): source for setting, _, source in rows}
-
-
-def refused(result: Result, status: int = 2) -> str:
-    """The one line on stderr of a command that was refused."""
-    assert result.returncode == status, (result.stdout, result.stderr)
-    assert result.stderr.count("\n") == 1 and result.stderr.startswith("stompica: "), result.stderr
-    assert result.stdout == ""
-    return result.stderr.removeprefix("stompica: ").rstrip("\n")
-
+from tests.api.command_line import TEXT, CommandLine, effective, refused, sources
 
 WHOLE = "must be a whole number, "
-TEXT = "must be a text that is not empty, without control characters"
 
 
 @pytest.mark.parametrize(

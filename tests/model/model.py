@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from tests.model.ledger import (
+from tests.model.state import (
     NEVER,
     Command,
     Consumer,

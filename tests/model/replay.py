@@ -6,9 +6,9 @@ import argparse
 import itertools
 import sys
 
-from tests.model.ledger import Violation
-from tests.model.player import Fence, Player
+from tests.model.runner import Fence, Runner
 from tests.model.runs import LENGTH, TIMED, UNTIMED, settings
+from tests.model.state import Violation
 from tests.model.steps import Step, generate, shrink
 from tests.support.process import BrokerProcess
 
@@ -31,7 +31,7 @@ def main() -> int:
         def failure(steps: list[Step]) -> Violation | None:
             for _ in range(options.times):
                 try:
-                    Player(broker.port, f"replay{next(_runs)}", rules, fence).play(steps, options.seed)
+                    Runner(broker.port, f"replay{next(_runs)}", rules, fence).run(steps, options.seed)
                 except Violation as violation:
                     return violation
             return None

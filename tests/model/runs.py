@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from tests.model.ledger import Rules, Violation
-from tests.model.player import Fence, Player
+from tests.model.runner import Fence, Runner
+from tests.model.state import Rules, Violation
 from tests.model.steps import generate
 from tests.support.clients import StartBroker
 
@@ -27,14 +27,14 @@ def settings(rules: Rules) -> dict[str, Any]:
     }
 
 
-def play(find_broker: StartBroker, rules: Rules, seed: int) -> None:
+def run_seed(find_broker: StartBroker, rules: Rules, seed: int) -> None:
     """One run on a broker that runs share, with queues of its own. A failure names the seed."""
     broker = find_broker(**settings(rules))
     writers = int(str(broker.settings["writers"]))
     fence = Fence(broker.port, writers)
-    player = Player(broker.port, f"run{next(_runs)}-{seed}", rules, fence)
+    runner = Runner(broker.port, f"run{next(_runs)}-{seed}", rules, fence)
     try:
-        player.play(generate(seed, LENGTH, timeouts=rules.ack_timeout > 0), seed)
+        runner.run(generate(seed, LENGTH, timeouts=rules.ack_timeout > 0), seed)
     except Violation as violation:
         timed = " --timeouts" if rules.ack_timeout else ""
         again = f"python -m tests.model.replay {seed} --writers {writers}{timed}"

@@ -1,9 +1,10 @@
-"""Random interleavings, made from a seed alone.
+"""Random interleavings, generated from a seed alone.
 
-A step names what to do and carries three random numbers; the player reads them modulo what there is to choose from when
-the step's turn comes. So a seed, or any part of its steps, can be played again, and a failing list of steps can be cut
-down by trying each part several times: a broker of several threads need not fail twice alike. test_machine.py plays the
-same steps as hypothesis chooses them, which is quicker at cutting down what does fail each time.
+A step names an action and carries three random numbers. When the step is executed, the runner takes these numbers
+modulo the number of choices there are. So a seed, or any part of its steps, can be run again, and a failing list of
+steps can be shortened by trying each part several times: a broker with several threads does not always fail in the
+same way. test_state_machine.py runs the same steps as hypothesis chooses them; that shortens a failure which happens
+every time faster.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One thing to do, and the random numbers that say how."""
+    """One action and the random numbers that select its details."""
 
     kind: str
     a: int
@@ -48,7 +49,7 @@ PRELUDE = ("connect", "connect", "subscribe", "send")
 
 
 def generate(seed: int, length: int, *, timeouts: bool = False) -> list[Step]:
-    """The steps of a seed. With `timeouts` some wait for an ack_timeout."""
+    """Returns the steps of a seed. With `timeouts`, some of them wait for an ack_timeout."""
     chance = random.Random(seed)
     weights = WEIGHTS | ({"timeout": 3} if timeouts else {})
     kinds = list(PRELUDE) + chance.choices(list(weights), list(weights.values()), k=length - len(PRELUDE))
@@ -56,7 +57,7 @@ def generate(seed: int, length: int, *, timeouts: bool = False) -> list[Step]:
 
 
 def shrink(steps: list[Step], fails: Callable[[list[Step]], bool]) -> list[Step]:
-    """A shorter list that still fails: chunks are left out, halves first, single steps last."""
+    """Returns a shorter list that still fails: leaves out chunks, first halves, at last single steps."""
     size = len(steps) // 2
     while size:
         at = 0

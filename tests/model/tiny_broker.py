@@ -1,7 +1,7 @@
 """A broker of work queues in a few lines of Python, right or wrong on purpose.
 
 It shows two things about the model test: that it does not flag a broker which is right, and that it flags one which
-is wrong. One thread, TCP only, no errors but the two that the players ask for.
+is wrong. One thread, TCP only, no errors but the two that the runners ask for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from tests.model.ledger import Rules, dead_letter_queue, matches
+from tests.model.state import Rules, dead_letter_queue, matches
 from tests.support import frames
 
 FAULTS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from tests.model.ledger import Rules
-from tests.model.runs import TIMED, UNTIMED, play
+from tests.model.runs import TIMED, UNTIMED, run_seed
+from tests.model.state import Rules
 from tests.support.clients import StartBroker
 
 RUNS = 3000
@@ -17,7 +17,7 @@ def play_all(find_broker: StartBroker, rules: Rules, runs: int) -> None:
     first = random.SystemRandom().randrange(1 << 32)
     print(f"seeds {first} to {first + runs - 1}")
     for seed in range(first, first + runs):
-        play(find_broker, rules, seed)
+        run_seed(find_broker, rules, seed)
 
 
 def test_thousands_of_random_interleavings(shared_broker: StartBroker) -> None:

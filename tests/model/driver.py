@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.ledger import Command, Consumer, Delivery, Rules, Transaction, Violation
 from tests.model.model import Model
+from tests.model.state import Command, Consumer, Delivery, Rules, Transaction, Violation
 
 Q = "/queue/a"
 DEAD = "/queue/dlq/a"
 
 
-class Story:
+class Driver:
     """A model with a clock of its own, told what happens in a few words."""
 
     def __init__(self, *, max_deliveries: int = 10, redelivery_delay: float = 1.0, ack_timeout: float = 0.0) -> None:
@@ -19,7 +19,7 @@ class Story:
         rules = Rules(max_deliveries, redelivery_delay, ack_timeout, slack=0.0)
         self.model = Model(rules, clock=lambda: self.now)
 
-    def does(self, command: Command) -> Command:
+    def confirm(self, command: Command) -> Command:
         """A frame and its RECEIPT."""
         self.model.receipt(command)
         return command
@@ -27,40 +27,40 @@ class Story:
     def consumer(
         self, connection: str, pattern: str = Q, mode: str = "client-individual", prefetch: int = 0
     ) -> Consumer:
-        consumer = self.does(self.model.subscribe(connection, "0", pattern, mode, prefetch)).consumer
+        consumer = self.confirm(self.model.subscribe(connection, "0", pattern, mode, prefetch)).consumer
         assert consumer is not None
         return consumer
 
-    def sends(self, *bodies: str, publisher: str = "p", queue: str = Q, receipts: bool = True) -> list[Command]:
+    def send(self, *bodies: str, publisher: str = "p", queue: str = Q, receipts: bool = True) -> list[Command]:
         commands = [self.model.send(publisher, queue, body) for body in bodies]
         for command in commands if receipts else ():
             self.model.receipt(command)
         return commands
 
-    def gets(self, connection: str, body: str, count: int = 1, queue: str = Q, **headers: str) -> Delivery:
+    def receive(self, connection: str, body: str, count: int = 1, queue: str = Q, **headers: str) -> Delivery:
         if count > 1:
             headers = {"redelivered": "true", "delivery-count": str(count), **headers}
         return self.model.message(connection, "0", body, queue, headers)
 
-    def dead_letter(self, connection: str, body: str, count: int, reason: str = "max-deliveries") -> Delivery:
+    def receive_dead_letter(self, connection: str, body: str, count: int, reason: str = "max-deliveries") -> Delivery:
         headers = {"dead-letter-reason": reason, "original-destination": Q, "delivery-count": str(count)}
         return self.model.message(connection, "0", body, DEAD, headers)
 
-    def begins(self, connection: str, *bodies: str, queue: str = Q) -> Transaction:
-        transaction = self.does(self.model.begin(connection, f"tx-{connection}")).transaction
+    def begin(self, connection: str, *bodies: str, queue: str = Q) -> Transaction:
+        transaction = self.confirm(self.model.begin(connection, f"tx-{connection}")).transaction
         assert transaction is not None
         for body in bodies:
-            self.does(self.model.send(connection, queue, body, transaction=transaction))
+            self.confirm(self.model.send(connection, queue, body, transaction=transaction))
         return transaction
 
-    def acks(self, delivery: Delivery) -> None:
-        self.does(self.model.settle(delivery, "ack"))
+    def ack(self, delivery: Delivery) -> None:
+        self.confirm(self.model.settle(delivery, "ack"))
 
-    def nacks(self, delivery: Delivery) -> None:
-        self.does(self.model.settle(delivery, "nack"))
+    def nack(self, delivery: Delivery) -> None:
+        self.confirm(self.model.settle(delivery, "nack"))
 
-    def resets(self, connection: str) -> None:
+    def reset(self, connection: str) -> None:
         self.model.dropped(connection, all_read=False)
 
-    def finds(self, match: str) -> pytest.RaisesExc[Violation]:
+    def raises(self, match: str) -> pytest.RaisesExc[Violation]:
         return pytest.raises(Violation, match=match)

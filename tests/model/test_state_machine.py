@@ -1,6 +1,6 @@
 """The model test as a hypothesis state machine, which cuts a failing run down to the steps that matter.
 
-Its steps are those of steps.py and its players those of all runs; hypothesis chooses what comes next. Two rules keep
+Its steps are those of steps.py and its runners those of all runs; hypothesis chooses what comes next. Two rules keep
 the peace between hypothesis, which expects a run to repeat itself, and a broker of several threads, which need not:
 what may be chosen never depends on the broker's answers; and a failure that came once and not again is the failure
 that is reported.
@@ -21,8 +21,8 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from tests.model import runs
-from tests.model.ledger import Violation
-from tests.model.player import Fence, Player
+from tests.model.runner import Fence, Runner
+from tests.model.state import Violation
 from tests.model.steps import PRELUDE, WEIGHTS, Step
 from tests.model.tiny_broker import FAULTS, TinyBroker
 from tests.support.clients import StartBroker
@@ -47,11 +47,11 @@ _names = itertools.count()
 
 
 class Interleaving(RuleBasedStateMachine):
-    """One run of one player. What it finds is also in `failures`, for hypothesis may not see it twice."""
+    """One run of one runner. What it finds is also in `failures`, for hypothesis may not see it twice."""
 
-    def __init__(self, player: Player, failures: list[Violation]) -> None:
+    def __init__(self, runner: Runner, failures: list[Violation]) -> None:
         super().__init__()
-        self._player = player
+        self._runner = runner
         self._failures = failures
         self._steps: list[Step] = []
         self._ending = 0
@@ -73,14 +73,14 @@ class Interleaving(RuleBasedStateMachine):
         """The end of a run that has not failed is part of it."""
         try:
             if not self._failed:
-                self._try(lambda: self._player.finish(self._ending))
+                self._try(lambda: self._runner.finish(self._ending))
         finally:
-            self._player.discard()
+            self._runner.discard()
 
     def _do(self, kind: str, a: int, b: int, c: int) -> None:
         step = Step(kind, a, b, c)
         self._steps.append(step)
-        self._try(lambda: self._player.step(step))
+        self._try(lambda: self._runner.step(step))
 
     def _try(self, act: Callable[[], None]) -> None:
         try:
@@ -88,13 +88,13 @@ class Interleaving(RuleBasedStateMachine):
         except Violation as violation:
             self._failed = True
             steps = [tuple(step) for step in self._steps]
-            again = f"Player.play([Step(*each) for each in {steps}], seed={self._ending})"
+            again = f"Runner.run([Step(*each) for each in {steps}], seed={self._ending})"
             note(again)
             self._failures.append(Violation(f"{violation}\n{again}"))
             raise
 
 
-def explore(start: Callable[[], Player], failures: list[Violation], *, cut: bool = True) -> None:
+def explore(start: Callable[[], Runner], failures: list[Violation], *, cut: bool = True) -> None:
     """Plays as many runs as the settings say, and cuts down one that fails.
 
     Raises the `Violation` of what is left, or the first one, if it came once and not again.
@@ -118,7 +118,7 @@ def test_interleavings_chosen_by_hypothesis(shared_broker: StartBroker) -> None:
     broker = shared_broker(**runs.settings(RULES))
     fence = Fence(broker.port, int(str(broker.settings["writers"])))
     try:
-        explore(lambda: Player(broker.port, f"machine{next(_names)}", RULES, fence), [])
+        explore(lambda: Runner(broker.port, f"machine{next(_names)}", RULES, fence), [])
     finally:
         fence.close()
 
@@ -129,19 +129,19 @@ def test_interleavings_chosen_by_hypothesis(shared_broker: StartBroker) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a broker of one thread owes is late soon."""
-    monkeypatch.setattr("tests.model.player.PATIENCE", 0.5)
+    monkeypatch.setattr("tests.model.runner.PATIENCE", 0.5)
 
 
 def explore_tiny(broker: TinyBroker, failures: list[Violation], start: Callable[[], None] = lambda: None) -> None:
     """As `explore`, but a run that fails stays as it is; `start` is called before each run."""
     fence = Fence(broker.port, 1)
 
-    def player() -> Player:
+    def runner() -> Runner:
         start()
-        return Player(broker.port, f"tiny{next(_names)}", broker.rules, fence, websockets=False)
+        return Runner(broker.port, f"tiny{next(_names)}", broker.rules, fence, websockets=False)
 
     try:
-        explore(player, failures, cut=False)
+        explore(runner, failures, cut=False)
     finally:
         fence.close()
 

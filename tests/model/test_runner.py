@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.ledger import Rules, Violation
-from tests.model.player import Fence, Player
+from tests.model.runner import Fence, Runner
+from tests.model.state import Rules, Violation
 from tests.model.steps import Step, generate, shrink
 from tests.model.tiny_broker import FAULTS, TinyBroker
 
 RULES = Rules(max_deliveries=2, redelivery_delay=0.01)
 
 
-def play(broker: TinyBroker, seed: int, length: int = 100) -> None:
+def run_seed(broker: TinyBroker, seed: int, length: int = 100) -> None:
     fence = Fence(broker.port, 1)
-    player = Player(broker.port, f"s{seed}", broker.rules, fence, websockets=False)
+    runner = Runner(broker.port, f"s{seed}", broker.rules, fence, websockets=False)
     try:
-        player.play(generate(seed, length, timeouts=broker.rules.ack_timeout > 0), seed)
+        runner.run(generate(seed, length, timeouts=broker.rules.ack_timeout > 0), seed)
     finally:
         fence.close()
 
@@ -25,16 +25,16 @@ def play(broker: TinyBroker, seed: int, length: int = 100) -> None:
 def test_a_right_broker_is_not_flagged(ack_timeout: float) -> None:
     with TinyBroker(Rules(2, 0.01, ack_timeout)) as broker:
         for seed in range(6):
-            play(broker, seed)
+            run_seed(broker, seed)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_broker_is_flagged(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.model.player.PATIENCE", 0.5)
+    monkeypatch.setattr("tests.model.runner.PATIENCE", 0.5)
     with TinyBroker(RULES, fault) as broker:
         for seed in range(30):
             try:
-                play(broker, seed)
+                run_seed(broker, seed)
             except Violation:
                 return
     pytest.fail(f"a broker of which {FAULTS[fault]} passed 30 runs")

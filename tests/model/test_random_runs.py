@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.runs import TIMED, UNTIMED, play
+from tests.model.runs import TIMED, UNTIMED, run_seed
 from tests.support.clients import StartBroker
 
 
 @pytest.mark.parametrize("tens", range(8))
 def test_random_interleavings(shared_broker: StartBroker, tens: int) -> None:
     for seed in range(tens * 10, tens * 10 + 10):
-        play(shared_broker, UNTIMED, seed)
+        run_seed(shared_broker, UNTIMED, seed)
 
 
 @pytest.mark.parametrize("fives", range(4))
 def test_random_interleavings_with_timeouts(shared_broker: StartBroker, fives: int) -> None:
     for seed in range(1000 + fives * 5, 1000 + fives * 5 + 5):
-        play(shared_broker, TIMED, seed)
+        run_seed(shared_broker, TIMED, seed)

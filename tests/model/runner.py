@@ -9,8 +9,8 @@ import select
 import time
 from collections.abc import Callable, Iterator
 
-from tests.model.ledger import Command, Consumer, Delivery, Outcome, Presence, Rules, Transaction, Violation
 from tests.model.model import Model, undelivered
+from tests.model.state import Command, Consumer, Delivery, Outcome, Presence, Rules, Transaction, Violation
 from tests.model.steps import Step
 from tests.support import frames
 from tests.support.parser import Frame
@@ -89,7 +89,7 @@ class Fence:
 
 
 class Client:
-    """One connection and what the player has to remember of it."""
+    """One connection and what the runner has to remember of it."""
 
     def __init__(self, name: str, version: str, link: TcpLink | WebSocketLink) -> None:
         self.name = name
@@ -114,7 +114,7 @@ class Client:
         return self.name
 
 
-class Player:
+class Runner:
     """One run: fresh queues, fresh clients, one model."""
 
     def __init__(self, port: int, run: str, rules: Rules, fence: Fence, *, websockets: bool = True) -> None:
@@ -143,7 +143,7 @@ class Player:
 
     # -- the run -----------------------------------------------------------------------------------------------
 
-    def play(self, steps: list[Step], seed: int) -> None:
+    def run(self, steps: list[Step], seed: int) -> None:
         """All steps, then the end."""
         try:
             for step in steps:

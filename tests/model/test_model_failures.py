@@ -1,0 +1,347 @@
+"""The model test can fail: what refuses, timeouts and transactions make of a message."""
+
+from __future__ import annotations
+
+from tests.model.driver import DEAD, Driver, Q
+
+# -- failures --------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_message_rests_for_its_delay() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    driver.send("1")
+    driver.nack(driver.receive("c", "1"))
+    driver.now += 1
+    driver.nack(driver.receive("c", "1", 2))
+    driver.now += 1.5
+    with driver.raises("1 came 500 ms before its redelivery was due"):
+        driver.receive("c", "1", 3)
+
+
+def test_it_is_a_dead_letter_after_its_last_failure() -> None:
+    driver = Driver(max_deliveries=2)
+    driver.consumer("c")
+    driver.send("1")
+    driver.nack(driver.receive("c", "1"))
+    driver.now += 1
+    driver.nack(driver.receive("c", "1", 2))
+    driver.now += 2
+    with driver.raises("1 came from /queue/a after 2 failures of 2"):
+        driver.receive("c", "1", 3)
+
+
+def test_dead_letters_are_told_by_their_headers() -> None:
+    driver = Driver(max_deliveries=2)
+    driver.consumer("c")
+    driver.consumer("d", DEAD)
+    driver.send("1")
+    driver.nack(driver.receive("c", "1"))
+    driver.now += 1
+    driver.nack(driver.receive("c", "1", 2))
+    assert [each.home for each in driver.model.owed()] == [Q]
+    with driver.raises("dead-letter-reason:expired, not max-deliveries"):
+        driver.receive_dead_letter("d", "1", 2, "expired")
+    with driver.raises("delivery-count 3 after 2 deliveries"):
+        driver.receive_dead_letter("d", "1", 3)
+    driver.ack(driver.receive_dead_letter("d", "1", 2))
+    driver.model.finish()
+
+
+def test_not_before_its_last_failure() -> None:
+    driver = Driver(max_deliveries=2)
+    driver.consumer("c")
+    driver.consumer("d", DEAD)
+    driver.send("1")
+    driver.nack(driver.receive("c", "1"))
+    with driver.raises("1 is a dead letter after at most 1 failures of 2"):
+        driver.receive_dead_letter("d", "1", 1)
+
+
+def test_a_lost_consumer_is_no_failure() -> None:
+    driver = Driver(max_deliveries=1)
+    driver.consumer("c")
+    driver.send("1")
+    driver.receive("c", "1")
+    driver.reset("c")
+    driver.consumer("d", DEAD)
+    with driver.raises("1 is a dead letter after at most 0 failures of 1"):
+        driver.receive_dead_letter("d", "1", 1)
+
+
+def test_a_dead_letter_must_come() -> None:
+    driver = Driver(max_deliveries=1)
+    driver.consumer("c")
+    driver.send("1")
+    driver.nack(driver.receive("c", "1"))
+    assert driver.model.owed() == []
+    driver.consumer("d", DEAD)
+    assert [each.body for each in driver.model.owed()] == ["1"]
+    with driver.raises("lost: 1"):
+        driver.model.finish()
+
+
+def test_a_sender_may_be_stricter() -> None:
+    driver = Driver(max_deliveries=5)
+    driver.consumer("c")
+    driver.consumer("d", DEAD)
+    driver.confirm(driver.model.send("p", Q, "1", max_exceptions=1))
+    driver.nack(driver.receive("c", "1"))
+    with driver.raises("dead-letter-reason:max-deliveries, not max-exceptions"):
+        driver.receive_dead_letter("d", "1", 1)
+    driver.receive_dead_letter("d", "1", 1, "max-exceptions")
+
+
+# -- ack_timeout -----------------------------------------------------------------------------------------------
+
+
+def test_a_delivery_is_taken_back_after_the_timeout_only() -> None:
+    driver = Driver(ack_timeout=5, redelivery_delay=0.5)
+    driver.consumer("c")
+    driver.consumer("d")
+    driver.send("1")
+    driver.receive("c", "1")
+    driver.now += 4.9
+    with driver.raises("though it is held by c/0"):
+        driver.receive("d", "1", 2)
+    driver.now += 0.2
+    with driver.raises("before its redelivery was due"):
+        driver.receive("d", "1", 2)
+
+
+def test_it_is_owed_after_the_timeout() -> None:
+    driver = Driver(ack_timeout=5, redelivery_delay=0.5)
+    driver.consumer("c", prefetch=1)
+    driver.send("1")
+    driver.receive("c", "1")
+    assert driver.model.owed() == []
+    driver.now += 5.6
+    assert [each.body for each in driver.model.owed()] == ["1"]
+    driver.receive("c", "1", 2)
+
+
+def test_an_ack_after_the_timeout_may_count_or_not() -> None:
+    driver = Driver(ack_timeout=5, redelivery_delay=0.5)
+    driver.consumer("c")
+    driver.send("1")
+    delivery = driver.receive("c", "1")
+    driver.now += 6
+    driver.ack(delivery)
+    driver.model.finish()
+    driver.ack(driver.receive("c", "1", 2))
+    with driver.raises("acknowledged"):
+        driver.receive("c", "1", 3)
+
+
+# -- transactions ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_a_transaction_is_seen_before_commit() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    driver.begin("p", "1")
+    with driver.raises("1 came before its transaction was committed"):
+        driver.receive("c", "1")
+
+
+def test_nothing_of_an_aborted_one_is_seen_at_all() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    driver.confirm(driver.model.abort(driver.begin("p", "1")))
+    with driver.raises("undone"):
+        driver.receive("c", "1")
+    driver.model.finish()
+
+
+def test_nothing_of_one_whose_connection_was_lost() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    driver.begin("p", "1")
+    driver.reset("p")
+    with driver.raises("undone"):
+        driver.receive("c", "1")
+
+
+def test_half_of_a_committed_one_is_lost() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    driver.confirm(driver.model.commit(driver.begin("p", "1", "2")))
+    driver.ack(driver.receive("c", "1"))
+    with driver.raises("lost: 2"):
+        driver.model.finish()
+
+
+def test_half_of_one_of_unknown_outcome_is_lost() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    driver.model.commit(driver.begin("p", "1", "2"))
+    driver.reset("p")
+    driver.ack(driver.receive("c", "1"))
+    with driver.raises("lost: 2"):
+        driver.model.finish()
+
+
+def test_a_message_but_not_the_ack_of_one_of_unknown_outcome() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    driver.send("0")
+    held = driver.receive("c", "0")
+    transaction = driver.begin("c", "1")
+    driver.confirm(driver.model.settle(held, "ack", transaction))
+    driver.model.commit(transaction)
+    driver.reset("c")
+    driver.consumer("d")
+    driver.receive("d", "1")
+    with driver.raises("0 came to d/0 .* though it was acknowledged in tx-c, of which a message was seen"):
+        driver.receive("d", "0", 2)
+
+
+def test_the_ack_but_not_the_message_of_one_of_unknown_outcome() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    driver.send("0")
+    held = driver.receive("c", "0")
+    transaction = driver.begin("c", "1")
+    driver.confirm(driver.model.settle(held, "ack", transaction))
+    driver.model.commit(transaction)
+    driver.reset("c")
+    driver.consumer("d")
+    driver.model.finish()
+    driver.model.fenced()
+    assert [each.body for each in driver.model.owed()] == ["0"]
+    with driver.raises("lost: 0"):
+        driver.model.finish()
+
+
+def test_half_of_the_acks_of_one_of_unknown_outcome() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    driver.send("1", "2")
+    transaction = driver.begin("c")
+    for body in ("1", "2"):
+        driver.confirm(driver.model.settle(driver.receive("c", body), "ack", transaction))
+    driver.model.commit(transaction)
+    driver.reset("c")
+    driver.consumer("d")
+    driver.ack(driver.receive("d", "1", 2))
+    with driver.raises("lost: 2"):
+        driver.model.finish()
+
+
+def test_an_aborted_ack_frees_nothing() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    driver.send("1")
+    held = driver.receive("c", "1")
+    transaction = driver.begin("c")
+    driver.confirm(driver.model.settle(held, "ack", transaction))
+    driver.confirm(driver.model.abort(transaction))
+    with driver.raises("held by c/0"):
+        driver.receive("c", "1", 2)
+    with driver.raises("lost: 1"):
+        driver.model.finish()
+    driver.ack(held)
+    driver.model.finish()
+
+
+def test_a_transaction_s_messages_stand_side_by_side() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    commit = driver.model.commit(driver.begin("p", "1", "2"))
+    driver.send("x", publisher="q", receipts=False)
+    driver.model.receipt(commit)
+    driver.receive("c", "1")
+    driver.receive("c", "x")
+    with driver.raises("tx-p is not in one piece: 1, x, 2"):
+        driver.receive("c", "2")
+
+
+def test_a_transaction_s_messages_keep_their_order() -> None:
+    driver = Driver()
+    driver.consumer("c")
+    driver.model.commit(driver.begin("p", "1", "2"))
+    driver.receive("c", "2")
+    with driver.raises("out of turn"):
+        driver.receive("c", "1")
+
+
+def test_commit_with_an_ack_that_was_taken_back_must_be_refused() -> None:
+    for refused in (False, True):
+        driver = Driver()
+        consumer = driver.consumer("c")
+        driver.send("0")
+        held = driver.receive("c", "0")
+        transaction = driver.begin("c", "1")
+        driver.confirm(driver.model.settle(held, "ack", transaction))
+        driver.confirm(driver.model.unsubscribe(consumer))
+        commit = driver.model.commit(transaction)
+        if refused:
+            driver.model.refused(commit)
+            driver.consumer("d")
+            driver.ack(driver.receive("d", "0", 2))
+            with driver.raises("undone"):
+                driver.receive("d", "1")
+        else:
+            with driver.raises("committed, though 0 had been taken back"):
+                driver.model.receipt(commit)
+
+
+def test_commit_may_be_refused_for_an_unsubscribe_although_its_ack_was_in_time() -> None:
+    """When COMMIT left, nobody knew yet whether the ACK had come before the ack_timeout."""
+    driver = Driver(ack_timeout=5)
+    consumer = driver.consumer("c")
+    driver.send("0")
+    held = driver.receive("c", "0")
+    transaction = driver.begin("c")
+    acknowledged = driver.model.settle(held, "ack", transaction)
+    driver.model.unsubscribe(consumer)
+    commit = driver.model.commit(transaction)
+    driver.model.receipt(acknowledged)
+    driver.model.refused(commit)
+
+
+def test_commit_is_not_refused_without_a_reason() -> None:
+    driver = Driver()
+    commit = driver.model.commit(driver.begin("c", "1"))
+    with driver.raises("nothing in it was taken back"):
+        driver.model.refused(commit)
+
+
+# -- reading late ----------------------------------------------------------------------------------------------
+
+
+def test_an_older_delivery_may_be_read_after_a_newer_one() -> None:
+    driver = Driver()
+    consumer = driver.consumer("c")
+    driver.consumer("d")
+    driver.send("1")
+    driver.model.unsubscribe(consumer)
+    newer = driver.receive("d", "1", 2)
+    driver.receive("c", "1")
+    with driver.raises("came twice as delivery 1"):
+        driver.receive("c", "1")
+    driver.ack(newer)
+    driver.model.finish()
+
+
+def test_a_refusal_of_the_same_transaction_may_be_seen_before_its_receipt() -> None:
+    driver = Driver(max_deliveries=1)
+    driver.consumer("c")
+    driver.consumer("d", DEAD)
+    driver.send("1")
+    transaction = driver.begin("c")
+    driver.confirm(driver.model.settle(driver.receive("c", "1"), "nack", transaction))
+    commit = driver.model.commit(transaction)
+    driver.ack(driver.receive_dead_letter("d", "1", 1))
+    driver.model.receipt(commit)
+    driver.model.finish()
+
+
+def test_a_transaction_whose_message_may_have_been_consumed_unseen_stays_undecided() -> None:
+    driver = Driver()
+    driver.consumer("c", mode="auto")
+    driver.model.commit(driver.begin("c", "1"))
+    driver.reset("c")
+    driver.model.fenced()
+    driver.consumer("d")
+    driver.receive("d", "1")
