@@ -1,1 +1,1 @@
-"""Work queues against a reference model: random interleavings, every delivery judged."""
+"""Random interleavings on work queues: a reference model checks every delivery."""

@@ -1,4 +1,4 @@
-"""A few words to tell the model what happens, for tests of the model itself."""
+"""Drives the reference model without a broker, for tests of the model itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEAD = "/queue/dlq/a"
 
 
 class Driver:
-    """A model with a clock of its own, told what happens in a few words."""
+    """A model with a clock that the test sets; each method reports one event to the model."""
 
     def __init__(self, *, max_deliveries: int = 10, redelivery_delay: float = 1.0, ack_timeout: float = 0.0) -> None:
         self.now = 100.0
@@ -20,7 +20,7 @@ class Driver:
         self.model = Model(rules, clock=lambda: self.now)
 
     def confirm(self, command: Command) -> Command:
-        """A frame and its RECEIPT."""
+        """The command gets its RECEIPT."""
         self.model.receipt(command)
         return command
 

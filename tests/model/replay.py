@@ -1,4 +1,4 @@
-"""Plays a seed again: `python -m tests.model.replay SEED --writers 4 [--timeouts] [--shrink] [--times 20]`."""
+"""Runs a seed again: `python -m tests.model.replay SEED --writers 4 [--timeouts] [--shrink] [--times 20]`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 import itertools
 import sys
 
-from tests.model.runner import Fence, Runner
+from tests.model.links import Fence
+from tests.model.runner import Runner
 from tests.model.runs import LENGTH, TIMED, UNTIMED, settings
 from tests.model.state import Violation
 from tests.model.steps import Step, generate, shrink

@@ -1,11 +1,12 @@
-"""What the short and the long model test have in common."""
+"""Settings and one run, for the short and the long model test."""
 
 from __future__ import annotations
 
 import itertools
 from typing import Any
 
-from tests.model.runner import Fence, Runner
+from tests.model.links import Fence
+from tests.model.runner import Runner
 from tests.model.state import Rules, Violation
 from tests.model.steps import generate
 from tests.support.clients import StartBroker
@@ -19,7 +20,7 @@ _runs = itertools.count()
 
 
 def settings(rules: Rules) -> dict[str, Any]:
-    """The broker's settings for these rules."""
+    """Returns the broker's settings for these rules."""
     return {
         "max_deliveries": str(rules.max_deliveries),
         "redelivery_delay": f"{rules.redelivery_delay * 1000:.0f}ms",
@@ -28,7 +29,7 @@ def settings(rules: Rules) -> dict[str, Any]:
 
 
 def run_seed(find_broker: StartBroker, rules: Rules, seed: int) -> None:
-    """One run on a broker that runs share, with queues of its own. A failure names the seed."""
+    """Executes one run with its own queues on a shared broker. A failure names the seed."""
     broker = find_broker(**settings(rules))
     writers = int(str(broker.settings["writers"]))
     fence = Fence(broker.port, writers)

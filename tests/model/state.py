@@ -1,7 +1,7 @@
-"""What the model writes down about messages, deliveries, consumers and transactions.
+"""The model's records of messages, deliveries, consumers and transactions.
 
-Ticks are the harness's own event numbers: it sees every frame that goes out and comes in, so they order causes before
-effects without any clock. Times (`…_at`, seconds of a monotonic clock) matter for redelivery delays and timeouts only.
+A tick is the number of an event. The test reports every frame that is sent or received, so ticks order causes before
+effects without a clock. Times (`…_at`, seconds of a monotonic clock) matter for redelivery delays and timeouts only.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ NEVER = float("inf")
 
 
 class Violation(AssertionError):
-    """The broker did what no correct broker does."""
+    """The broker did something that no correct broker does."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The settings of the broker that the model has to know; times in seconds, 0 for no ack_timeout."""
+    """The broker settings that the model depends on; times in seconds, 0 for no ack_timeout."""
 
     max_deliveries: int = 10
     redelivery_delay: float = 0.1
     ack_timeout: float = 0.0
     slack: float = 0.003
-    """The broker counts whole milliseconds and reads its clock once a turn."""
+    """Tolerance: the broker counts whole milliseconds and reads its clock once a turn."""
 
     def delay(self, failures: int) -> float:
-        """The pause after this many failures (from 1)."""
+        """Returns the redelivery delay after this many failures (from 1)."""
         doubled: float = self.redelivery_delay * 2.0 ** (failures - 1)
         return min(10.0, doubled)
 
@@ -41,18 +41,18 @@ class Presence(enum.Enum):
 
 
 class Return(enum.Enum):
-    """How a message that waits came to wait."""
+    """Why a message is waiting in its queue."""
 
     FRESH = "never delivered"
     LOST = "its consumer was lost"
-    FAILED = "it failed, or perhaps failed"
+    FAILED = "it failed, or may have failed"
 
 
 class Outcome(enum.Enum):
-    """Where a transaction stands."""
+    """The state of a transaction."""
 
     OPEN = "open"
-    ASKED = "COMMIT was sent"
+    REQUESTED = "COMMIT was sent"
     UNKNOWN = "COMMIT was sent, its answer never read"
     COMMITTED = "committed"
     UNDONE = "undone"
@@ -60,18 +60,18 @@ class Outcome(enum.Enum):
 
 @dataclass(eq=False)
 class Transaction:
-    """One BEGIN to its end."""
+    """One transaction, from BEGIN to its end."""
 
     connection: str
     name: str
     outcome: Outcome = Outcome.OPEN
     sends: list[Message] = field(default_factory=list)
     settled: list[tuple[Delivery, str]] = field(default_factory=list)
-    """Deliveries with `ack` or `nack`."""
-    gone: list[Delivery] = field(default_factory=list)
-    """Those of them that were taken back before COMMIT, though maybe before their ACK or NACK, too: COMMIT may fail."""
-    lost: list[Delivery] = field(default_factory=list)
-    """Those of them that were certainly taken back in between: COMMIT must fail."""
+    """Deliveries, each with `ack` or `nack`."""
+    maybe_requeued: list[Delivery] = field(default_factory=list)
+    """Those of them that were requeued before COMMIT, but perhaps even before their ACK or NACK: COMMIT may fail."""
+    requeued: list[Delivery] = field(default_factory=list)
+    """Those of them that were certainly requeued between their ACK or NACK and COMMIT: COMMIT must fail."""
 
 
 @dataclass(eq=False)
@@ -83,26 +83,26 @@ class Consumer:
     pattern: str
     mode: str
     prefetch: int
-    asked: int
-    asked_at: float
+    subscribed: int
+    subscribed_at: float
     live: bool = False
     """Its RECEIPT came."""
-    end_asked: int | None = None
+    end_requested: int | None = None
     end_at: float = 0.0
     over: bool = False
-    """No MESSAGE may come any more."""
+    """No further MESSAGE may come."""
     closed: dict[str, int] = field(default_factory=dict)
-    """By queue: the tick at which all it held is known to be back."""
+    """By queue: the tick at which all messages that it held are known to be requeued."""
     deliveries: list[Delivery] = field(default_factory=list)
     settles: list[int] = field(default_factory=list)
-    """Ticks at which an ACK or NACK left that freed one of its places."""
+    """Ticks at which an ACK or NACK was sent that freed a unit of its prefetch."""
 
-    def may_bounce(self, queue: str, since: int, until: int) -> bool:
-        """Whether, between these ticks, a message may have been on its way to or back from this lost consumer."""
-        if self.end_asked is None or not matches(self.pattern, queue):
+    def in_transit(self, queue: str, since: int, until: int) -> bool:
+        """Whether a message may have been on its way to or from this lost consumer between these ticks."""
+        if self.end_requested is None or not matches(self.pattern, queue):
             return False
         back = self.closed.get(queue)
-        return self.end_asked <= until and (back is None or back >= since)
+        return self.end_requested <= until and (back is None or back >= since)
 
     def __str__(self) -> str:
         return f"{self.connection}/{self.id} ({self.pattern} {self.mode} prefetch {self.prefetch})"
@@ -110,27 +110,27 @@ class Consumer:
 
 @dataclass(eq=False)
 class Delivery:
-    """One MESSAGE that arrived."""
+    """One MESSAGE that was received."""
 
     message: Message
     consumer: Consumer
     after: int
-    """A tick at or before which the broker cannot have sent it."""
-    seen: int
+    """The broker must have sent it after this tick."""
+    received: int
     count: int
     not_before: float
-    """The same as a time."""
-    seen_at: float
+    """The broker must have sent it at this time or later."""
+    received_at: float
     first: bool
     handle: object = None
     settle: str | None = None
-    settle_asked: int | None = None
+    settle_requested: int | None = None
     settle_at: float = 0.0
     transaction: Transaction | None = None
     doubtful: bool = False
-    """Its ACK in a transaction may have come after its ack_timeout, and so mean nothing."""
+    """Its ACK in a transaction may have come after its ack_timeout, and so have no effect."""
     over: bool = False
-    """It holds the message no longer."""
+    """The consumer no longer holds the message."""
 
 
 @dataclass(eq=False)
@@ -142,17 +142,17 @@ class Message:
     publisher: str
     limit: int
     reasons: tuple[str, ...]
-    """The dead-letter-reason it gets when `limit` failures are reached, one of these."""
+    """The possible values of dead-letter-reason when `limit` failures are reached."""
     transaction: Transaction | None = None
     number: int = 0
-    """Rank among its publisher's messages."""
+    """Its position in the order of SENDs."""
     sent: int | None = None
     sent_at: float = 0.0
     placed: int | None = None
-    """The tick by which it was in the queue for certain."""
+    """The tick by which it was certainly in its queue."""
     certain: bool = False
-    """It is known to have entered the queue."""
-    seen: bool = False
+    """It has certainly entered its queue."""
+    received: bool = False
     presence: Presence = Presence.HERE
     why: str = ""
     holder: Delivery | None = None
@@ -169,16 +169,16 @@ class Message:
 
     @property
     def home(self) -> str:
-        """The queue it is in."""
+        """The queue that it is in."""
         return dead_letter_queue(self.queue) if self.dead else self.queue
 
     @property
     def certainly_dead(self) -> bool:
-        """It must go, or has gone, to the dead-letter queue."""
+        """Whether it must be, or has been, moved to the dead-letter queue."""
         return self.dead or self.failures_min >= self.limit
 
     def entered_before(self, other: Message) -> bool:
-        """Whether it stands before `other` in their queue for certain."""
+        """Whether it is certainly ahead of `other` in their queue."""
         if self.dead or other.dead or self.sent is None or other.sent is None:
             return False
         if self.publisher == other.publisher:
@@ -188,7 +188,7 @@ class Message:
 
 @dataclass(eq=False)
 class Command:
-    """One frame with a receipt, from its leaving to its RECEIPT."""
+    """One frame with a receipt header, from the time it is sent to its RECEIPT."""
 
     kind: str
     connection: str
@@ -198,19 +198,19 @@ class Command:
     deliveries: list[Delivery] = field(default_factory=list)
     transaction: Transaction | None = None
     doubtful: list[Consumer] = field(default_factory=list)
-    """Consumers that are gone if this COMMIT is refused."""
+    """Consumers that are lost if this COMMIT is refused."""
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.connection}"
 
 
 def dead_letter_queue(queue: str) -> str:
-    """Where the messages of a queue go that failed too often."""
+    """Returns the queue for those messages of `queue` that failed too often."""
     return "/queue/dlq/" + queue.removeprefix("/queue/")
 
 
 def matches(pattern: str, queue: str) -> bool:
-    """A plain reading of the wildcard rules, as far as the model's names go: `*` at the end and `>` take the rest."""
+    """Whether the pattern matches, for the names that the model uses: `>`, or `*` at the end, matches the rest."""
     wanted, found = pattern.split("/"), queue.split("/")
     if wanted[-1] in ("*", ">"):
         return len(found) >= len(wanted) and all(

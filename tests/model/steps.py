@@ -42,8 +42,8 @@ WEIGHTS = {
     "commit_and_reset": 2,
     "late_ack": 2,
     "bad_ack": 3,
-    "quiet": 8,
-    "settle": 3,
+    "await": 8,
+    "quiesce": 3,
 }
 PRELUDE = ("connect", "connect", "subscribe", "send")
 

@@ -1,7 +1,8 @@
-"""Publisher, queue home and consumers on four different shards (writers=4).
+"""The publisher, the queue's home and the consumers on four different shards (writers=4).
 
-The embedded broker tells each connection's shard. A queue's home is a hash of its name, and not told: with so many
-names every shard is the home of some, so for some it is the one on which neither publisher nor consumers are.
+The embedded broker reports the shard of each connection. It does not report the home of a queue, which is chosen by a
+hash of the name. With this many names every shard is the home of some of them, so some queues have their home on the
+shard that has neither the publisher nor a consumer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.support.wire import Wire
 
 SHARDS = 4
 NAMES = 64
-"""That none of them has a given shard as home: 0.75 ** 64, 1 in 100 million."""
+"""The probability that none of them has a given shard as its home is 0.75 ** 64, 1 in 100 million."""
 
 
 class Four:
@@ -29,7 +30,7 @@ class Four:
         self.broker = broker
         self.wires = [self.connect() for _ in range(SHARDS)]
         shards = [self._shard(wire) for wire in self.wires]
-        assert sorted(shards) == list(range(SHARDS)), f"connections are not dealt out in turn: {shards}"
+        assert sorted(shards) == list(range(SHARDS)), f"connections are not distributed in turn: {shards}"
         self.publisher, self.first, self.second, self.other = self.wires
 
     def connect(self) -> Wire:
@@ -41,7 +42,7 @@ class Four:
         return next(each.shard for each in self.broker.connections() if each.peer[1] == wire.local_port)
 
     def settle(self, count: int = SHARDS) -> None:
-        """Waits until so many connections are left and no shard has anything to do."""
+        """Waits until `count` connections are left and no shard has work."""
         eventually(lambda: len(self.broker.connections()) == count, f"{count} connections are left")
         assert self.broker.settle()
 
@@ -59,12 +60,12 @@ QUEUES = [f"/queue/shards/{number}" for number in range(NAMES)]
 
 
 def subscribe(wire: Wire, prefetch: int = 0, mode: str = "client-individual") -> None:
-    """To every queue, by a subscription each; its id is the queue's name."""
+    """Subscribes to every queue; the id of each subscription is the name of its queue."""
     wire.send(*(frames.subscribe(queue, queue, ack=mode, prefetch_count=prefetch, receipt=queue) for queue in QUEUES))
 
 
 def publish(wire: Wire, *bodies: str, **headers: str) -> None:
-    """To every queue, and waits for the RECEIPTs."""
+    """Sends each body to every queue, and waits for the RECEIPTs."""
     sends = [(queue, body) for body in bodies for queue in QUEUES]
     wire.send(*(frames.send(queue, body, receipt=f"{queue} {body}", **headers) for queue, body in sends))
     for queue, body in sends:
@@ -72,12 +73,12 @@ def publish(wire: Wire, *bodies: str, **headers: str) -> None:
 
 
 def collect(wire: Wire, messages: int, receipts: int = 0) -> dict[str, list[Frame]]:
-    """So many MESSAGEs in any mixture with so many RECEIPTs; the MESSAGEs by queue."""
+    """Reads this many MESSAGEs and RECEIPTs in any order, and returns the MESSAGEs by queue."""
     found: dict[str, list[Frame]] = defaultdict(list)
     for _ in range(messages + receipts):
         frame = wire.recv_frame()
         if frame.command == "MESSAGE":
-            assert messages > 0, f"one too many: {frame}"
+            assert messages > 0, f"more messages than expected: {frame}"
             messages -= 1
             found[frame["destination"]].append(frame)
         else:
@@ -87,12 +88,12 @@ def collect(wire: Wire, messages: int, receipts: int = 0) -> dict[str, list[Fram
 
 
 def settle_all(wire: Wire, messages: list[Frame], command: str = "ACK", *pairs: frames.Header) -> None:
-    """ACK or NACK each, with a receipt that is not waited for."""
+    """Sends ACK or NACK for each message, with a receipt header; does not wait for the RECEIPTs."""
     wire.send(*(frames.frame(command, ("id", each["ack"]), *pairs, receipt="settled") for each in messages))
 
 
 def numbered(rows: dict[str, list[Frame]]) -> dict[str, list[tuple[str, str | None]]]:
-    """By queue: body and delivery-count."""
+    """Returns the body and the delivery-count of each message, by queue."""
     return {queue: [(each.text, each.header("delivery-count")) for each in row] for queue, row in rows.items()}
 
 
@@ -105,7 +106,7 @@ def flat(rows: dict[str, list[Frame]]) -> list[Frame]:
 
 
 def expect_nothing_left(four: Four, connections: int = SHARDS) -> None:
-    """Behind all that is left a last message is put; the next consumer gets that alone."""
+    """Sends a last message to every queue: a new consumer must get only that one."""
     publish(four.publisher, "last")
     four.settle(connections)
     wire = four.connect()
@@ -115,7 +116,7 @@ def expect_nothing_left(four: Four, connections: int = SHARDS) -> None:
 
 
 @pytest.mark.parametrize("leave", ["unsubscribe", "disconnect", "reset"])
-def test_what_a_lost_consumer_held_comes_first_and_in_order(four: Four, leave: str) -> None:
+def test_messages_of_a_lost_consumer_are_redelivered_first_and_in_order(four: Four, leave: str) -> None:
     subscribe(four.first, prefetch=2)
     collect(four.first, 0, NAMES)
     publish(four.publisher, *"012345")
@@ -144,13 +145,13 @@ def test_what_a_lost_consumer_held_comes_first_and_in_order(four: Four, leave: s
     expect_nothing_left(four)
 
 
-def test_a_refused_message_goes_to_the_other_consumer(four: Four) -> None:
+def test_a_nacked_message_goes_to_the_other_consumer(four: Four) -> None:
     for wire in (four.first, four.second):
         subscribe(wire, prefetch=1)
         collect(wire, 0, NAMES)
     publish(four.publisher, "0")
     four.settle()
-    # Each queue has sent its message to one of the two.
+    # Each queue has delivered its message to one of the two consumers.
     mine = {}
     for wire in (four.first, four.second):
         wire.send(frames.begin("fence", receipt="fence"))
@@ -169,37 +170,37 @@ def test_a_refused_message_goes_to_the_other_consumer(four: Four) -> None:
 
 
 @pytest.mark.parametrize("prefetch", [1, 3])
-def test_two_consumers_share_all_in_order_and_once(four: Four, prefetch: int) -> None:
+def test_two_consumers_share_all_messages_in_order_and_without_duplicates(four: Four, prefetch: int) -> None:
     for wire in (four.first, four.second):
         subscribe(wire, prefetch)
         collect(wire, 0, NAMES)
     count = 10
     publish_rows = [(queue, str(number)) for number in range(count) for queue in QUEUES]
     four.publisher.send(*(frames.send(queue, body) for queue, body in publish_rows))
-    seen: dict[str, list[int]] = defaultdict(list)
+    received: dict[str, list[int]] = defaultdict(list)
     last: dict[tuple[int, str], int] = defaultdict(lambda: -1)
     left, turn = count * NAMES, 0
     wires = (four.first, four.second)
     while left:
-        # Whoever has one acknowledges it; the other waits.
+        # Each consumer in turn acknowledges what it has received.
         wire = wires[turn % 2]
         turn += 1
         for frame in arrived(wire):
             queue, number = frame["destination"], int(frame.text)
             assert number > last[id(wire), queue], f"{queue}: {number} after {last[id(wire), queue]}"
             last[id(wire), queue] = number
-            seen[queue].append(number)
+            received[queue].append(number)
             left -= 1
             wire.send(frames.ack(id=frame["ack"]))
-    assert {queue: sorted(row) for queue, row in seen.items()} == {queue: list(range(count)) for queue in QUEUES}
+    assert {queue: sorted(row) for queue, row in received.items()} == {queue: list(range(count)) for queue in QUEUES}
     for wire in wires:
         wire.disconnect()
     expect_nothing_left(four, SHARDS - 2)
 
 
 def arrived(wire: Wire) -> list[Frame]:
-    """The MESSAGEs that are there, up to the answer to a frame of this connection's own."""
-    wire.send(frames.begin("ask", receipt="ask"), frames.abort("ask"))
+    """Returns the MESSAGEs that come before the RECEIPT of a frame that this function sends."""
+    wire.send(frames.begin("fence", receipt="fence"), frames.abort("fence"))
     found = []
     while (frame := wire.recv_frame()).command == "MESSAGE":
         found.append(frame)
@@ -207,7 +208,7 @@ def arrived(wire: Wire) -> list[Frame]:
     return found
 
 
-def test_a_transaction_over_queues_of_all_homes(four: Four) -> None:
+def test_a_transaction_across_queues_with_homes_on_all_shards(four: Four) -> None:
     publish(four.other, "0", "1")
     subscribe(four.first)
     held = collect(four.first, 2 * NAMES, NAMES)
@@ -217,12 +218,12 @@ def test_a_transaction_over_queues_of_all_homes(four: Four) -> None:
         collect(four.first, 0, NAMES)
         publish(four.first, f"{name}-a", f"{name}-b", transaction=name)
         four.settle()
-        assert arrived(four.first) == [], "something of an open transaction came"
+        assert arrived(four.first) == [], "a message of an open transaction came"
         four.first.send(frames.frame(end, ("transaction", name), receipt="end"))
         if end == "ABORT":
             four.first.expect_receipt("end")
             four.settle()
-            assert arrived(four.first) == [], "something of an aborted transaction came"
+            assert arrived(four.first) == [], "a message of an aborted transaction came"
     both = collect(four.first, 2 * NAMES, 1)
     assert numbered(both) == everywhere(("done-a", None), ("done-b", None))
     four.first.reset()

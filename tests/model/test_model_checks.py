@@ -1,4 +1,4 @@
-"""The model test can fail: every kind of wrong delivery is flagged, and what is allowed is not."""
+"""The reference model raises a violation for each kind of wrong delivery, and for no correct one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pytest
 from tests.model.driver import Driver, Q
 
 
-def test_a_plain_run_is_allowed() -> None:
+def test_a_simple_correct_run_is_allowed() -> None:
     driver = Driver()
     driver.consumer("c", prefetch=2)
     driver.send("1", "2", "3")
-    assert [each.body for each in driver.model.owed()] == ["1", "2", "3"]
+    assert [each.body for each in driver.model.deliverable()] == ["1", "2", "3"]
     first, second = driver.receive("c", "1"), driver.receive("c", "2")
-    assert driver.model.owed() == []
+    assert driver.model.deliverable() == []
     driver.ack(first)
     third = driver.receive("c", "3")
     driver.ack(third)
@@ -24,23 +24,23 @@ def test_a_plain_run_is_allowed() -> None:
 # -- lost ------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_never_delivered_is_owed_and_lost() -> None:
+def test_a_message_that_is_never_delivered_is_lost() -> None:
     driver = Driver()
     driver.send("1")
     driver.consumer("c")
-    assert [each.body for each in driver.model.owed()] == ["1"]
+    assert [each.body for each in driver.model.deliverable()] == ["1"]
     with driver.raises("lost: 1"):
         driver.model.finish()
 
 
-def test_a_message_of_a_lost_consumer_is_owed_and_lost() -> None:
+def test_a_message_of_a_lost_consumer_that_is_not_redelivered_is_lost() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1")
     driver.receive("c", "1")
     driver.reset("c")
     driver.consumer("d")
-    assert [each.body for each in driver.model.owed()] == ["1"]
+    assert [each.body for each in driver.model.deliverable()] == ["1"]
     with driver.raises("lost: 1"):
         driver.model.finish()
 
@@ -52,7 +52,7 @@ def test_a_send_without_receipt_may_be_lost_with_its_connection() -> None:
     driver.model.finish()
 
 
-def test_a_send_before_one_that_was_seen_is_not() -> None:
+def test_a_send_before_one_that_was_delivered_may_not_be_lost() -> None:
     driver = Driver()
     driver.send("1", "2", receipts=False)
     driver.reset("p")
@@ -62,20 +62,20 @@ def test_a_send_before_one_that_was_seen_is_not() -> None:
         driver.model.finish()
 
 
-def test_an_ack_without_receipt_may_count_or_not() -> None:
-    for comes_back in (False, True):
+def test_an_ack_without_receipt_may_take_effect_or_not() -> None:
+    for redelivered in (False, True):
         driver = Driver()
         driver.consumer("c")
         driver.send("1")
         driver.model.settle(driver.receive("c", "1"), "ack")
         driver.reset("c")
-        if comes_back:
+        if redelivered:
             driver.consumer("d")
             driver.ack(driver.receive("d", "1", 2))
         driver.model.finish()
 
 
-def test_an_auto_consumer_that_is_reset_may_have_consumed_what_nobody_saw() -> None:
+def test_an_auto_consumer_that_is_reset_may_have_consumed_unread_messages() -> None:
     driver = Driver()
     driver.consumer("c", mode="auto")
     driver.send("1")
@@ -85,7 +85,7 @@ def test_an_auto_consumer_that_is_reset_may_have_consumed_what_nobody_saw() -> N
     driver.receive("d", "1")
 
 
-def test_a_consumer_with_acks_has_not() -> None:
+def test_a_consumer_with_acks_that_is_reset_consumes_nothing() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1")
@@ -94,10 +94,10 @@ def test_a_consumer_with_acks_has_not() -> None:
         driver.model.finish()
 
 
-# -- doubled, held, foreign ------------------------------------------------------------------------------------
+# -- delivered twice, held, not for this consumer --------------------------------------------------------------
 
 
-def test_an_acknowledged_message_never_comes_again() -> None:
+def test_an_acknowledged_message_is_never_delivered_again() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.consumer("d")
@@ -107,7 +107,7 @@ def test_an_acknowledged_message_never_comes_again() -> None:
         driver.receive("d", "1", 2)
 
 
-def test_not_even_before_the_receipt_of_its_ack() -> None:
+def test_an_acknowledged_message_is_not_delivered_again_before_the_receipt_of_its_ack() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.consumer("d")
@@ -117,7 +117,7 @@ def test_not_even_before_the_receipt_of_its_ack() -> None:
         driver.receive("d", "1", 2)
 
 
-def test_an_auto_message_never_comes_again() -> None:
+def test_a_message_of_an_auto_consumer_is_never_delivered_again() -> None:
     driver = Driver()
     driver.consumer("c", mode="auto")
     driver.consumer("d")
@@ -129,7 +129,7 @@ def test_an_auto_message_never_comes_again() -> None:
 
 
 @pytest.mark.parametrize("connection", ["c", "d"])
-def test_a_held_message_goes_to_nobody_else(connection: str) -> None:
+def test_a_held_message_is_delivered_to_nobody_else(connection: str) -> None:
     driver = Driver()
     driver.consumer("c")
     driver.consumer("d")
@@ -139,14 +139,14 @@ def test_a_held_message_goes_to_nobody_else(connection: str) -> None:
         driver.receive(connection, "1", 2)
 
 
-def test_a_message_nobody_sent() -> None:
+def test_a_message_that_nobody_sent_is_a_violation() -> None:
     driver = Driver()
     driver.consumer("c")
     with driver.raises("x came, which nobody sent"):
         driver.receive("c", "x")
 
 
-def test_a_message_of_another_queue() -> None:
+def test_a_message_of_another_queue_is_a_violation() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1", queue="/queue/b")
@@ -156,30 +156,30 @@ def test_a_message_of_another_queue() -> None:
         driver.receive("c", "1")
 
 
-def test_nothing_comes_after_unsubscribe_s_receipt() -> None:
+def test_no_message_comes_after_the_receipt_of_unsubscribe() -> None:
     driver = Driver()
     consumer = driver.consumer("c")
     driver.send("1", "2")
-    asked = driver.model.unsubscribe(consumer)
+    unsubscribe = driver.model.unsubscribe(consumer)
     driver.receive("c", "1")
-    driver.model.receipt(asked)
-    with driver.raises("no subscription"):
+    driver.model.receipt(unsubscribe)
+    with driver.raises("no active subscription"):
         driver.receive("c", "2")
 
 
 # -- order -----------------------------------------------------------------------------------------------------
 
 
-def test_one_connection_sees_a_publisher_s_messages_in_order() -> None:
+def test_one_connection_receives_the_messages_of_a_publisher_in_order() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1", "2", receipts=False)
     driver.receive("c", "2")
-    with driver.raises("1 came to c/0 .* after 2, out of turn"):
+    with driver.raises("1 came to c/0 .* after 2, out of order"):
         driver.receive("c", "1")
 
 
-def test_two_publishers_are_ordered_by_a_receipt_only() -> None:
+def test_messages_of_two_publishers_are_ordered_only_by_a_receipt() -> None:
     for receipts in (False, True):
         driver = Driver()
         driver.consumer("c")
@@ -187,13 +187,13 @@ def test_two_publishers_are_ordered_by_a_receipt_only() -> None:
         driver.send("2", publisher="q")
         driver.receive("c", "2")
         if receipts:
-            with driver.raises("out of turn"):
+            with driver.raises("out of order"):
                 driver.receive("c", "1")
         else:
             driver.receive("c", "1")
 
 
-def test_two_connections_may_be_read_in_another_order() -> None:
+def test_two_connections_may_be_read_in_a_different_order() -> None:
     driver = Driver()
     driver.consumer("c", prefetch=1)
     driver.consumer("d", prefetch=1)
@@ -202,17 +202,17 @@ def test_two_connections_may_be_read_in_another_order() -> None:
     driver.receive("c", "1")
 
 
-def test_but_not_a_consumer_that_came_after() -> None:
+def test_a_consumer_that_subscribed_later_gets_no_earlier_message() -> None:
     driver = Driver()
     driver.consumer("c", prefetch=1)
     driver.send("1", "2")
     driver.receive("c", "2")
     driver.consumer("d")
-    with driver.raises("1 came to d/0 .* after 2, out of turn"):
+    with driver.raises("1 came to d/0 .* after 2, out of order"):
         driver.receive("d", "1")
 
 
-def test_nor_a_delivery_that_had_to_wait_for_an_ack() -> None:
+def test_a_delivery_that_had_to_wait_for_an_ack_is_in_order_with_earlier_ones() -> None:
     driver = Driver()
     driver.consumer("c", prefetch=1)
     driver.consumer("d", prefetch=1)
@@ -221,26 +221,26 @@ def test_nor_a_delivery_that_had_to_wait_for_an_ack() -> None:
     driver.send("1", "2")
     driver.receive("c", "2")
     driver.ack(held)
-    with driver.raises("out of turn"):
+    with driver.raises("out of order"):
         driver.receive("d", "1")
 
 
-def test_a_returned_message_comes_before_later_ones() -> None:
+def test_a_requeued_message_is_delivered_before_later_ones() -> None:
     driver = Driver()
     driver.consumer("c", prefetch=2)
     driver.send("1", "2", "3")
     driver.receive("c", "1")
     driver.receive("c", "2")
     driver.reset("c")
-    driver.model.settled_down()
+    driver.model.quiescent()
     driver.consumer("d")
     driver.receive("d", "1", 2)
     driver.receive("d", "3")
-    with driver.raises("2 came to d/0 .* after 3, out of turn"):
+    with driver.raises("2 came to d/0 .* after 3, out of order"):
         driver.receive("d", "2", 2)
 
 
-def test_it_may_be_on_its_way_back() -> None:
+def test_a_message_of_a_lost_consumer_may_still_be_in_transit() -> None:
     driver = Driver()
     driver.consumer("c", prefetch=1)
     driver.send("1", "2")
@@ -251,7 +251,7 @@ def test_it_may_be_on_its_way_back() -> None:
     driver.receive("d", "1", 2)
 
 
-def test_what_one_consumer_held_comes_back_at_once() -> None:
+def test_all_messages_that_a_lost_consumer_held_are_requeued_together() -> None:
     driver = Driver()
     driver.consumer("c", prefetch=2)
     driver.send("1", "2", "3", "4")
@@ -263,11 +263,11 @@ def test_what_one_consumer_held_comes_back_at_once() -> None:
     driver.ack(driver.receive("d", "1", 2))
     driver.consumer("e")
     driver.receive("e", "4")
-    with driver.raises("2 came to e/0 .* after 4, out of turn"):
+    with driver.raises("2 came to e/0 .* after 4, out of order"):
         driver.receive("e", "2", 2)
 
 
-def test_a_refused_message_may_come_later() -> None:
+def test_a_nacked_message_may_be_delivered_after_later_ones() -> None:
     driver = Driver()
     driver.consumer("c", prefetch=1)
     driver.send("1", "2")
@@ -291,7 +291,7 @@ def test_prefetch_is_not_exceeded(mode: str) -> None:
         driver.receive("c", "3")
 
 
-def test_an_ack_in_a_transaction_frees_no_place_before_commit() -> None:
+def test_an_ack_in_a_transaction_frees_no_prefetch_before_commit() -> None:
     driver = Driver()
     driver.consumer("c", prefetch=1)
     driver.send("1", "2")
@@ -304,7 +304,7 @@ def test_an_ack_in_a_transaction_frees_no_place_before_commit() -> None:
     driver.receive("c", "2")
 
 
-def test_a_cumulative_ack_covers_the_earlier_ones() -> None:
+def test_a_cumulative_ack_covers_the_earlier_deliveries() -> None:
     driver = Driver()
     driver.consumer("c", mode="client", prefetch=3)
     driver.send("1", "2", "3")
@@ -319,7 +319,7 @@ def test_a_cumulative_ack_covers_the_earlier_ones() -> None:
         driver.receive("d", "1", 2)
 
 
-def test_a_single_ack_does_not() -> None:
+def test_an_individual_ack_covers_one_delivery() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1", "2")
@@ -337,12 +337,12 @@ def test_a_single_ack_does_not() -> None:
     [
         ({"redelivered": "true"}, "redelivered:true beside delivery-count:None"),
         ({"delivery-count": "2"}, "redelivered:None beside delivery-count:2"),
-        ({"redelivered": "true", "delivery-count": "1"}, "a first delivery says delivery-count:1"),
+        ({"redelivered": "true", "delivery-count": "1"}, "a first delivery has delivery-count:1"),
         ({"redelivered": "true", "delivery-count": "x"}, "delivery-count:x"),
         ({"redelivered": "true", "delivery-count": "2"}, "delivery-count 2, but 0 deliveries"),
     ],
 )
-def test_a_first_delivery_is_not_called_a_second(headers: dict[str, str], finding: str) -> None:
+def test_the_headers_of_a_first_delivery_do_not_say_redelivered(headers: dict[str, str], finding: str) -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1")
@@ -351,7 +351,7 @@ def test_a_first_delivery_is_not_called_a_second(headers: dict[str, str], findin
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_second_delivery_is_the_second(count: int) -> None:
+def test_a_second_delivery_has_delivery_count_2(count: int) -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1")
@@ -361,7 +361,7 @@ def test_a_second_delivery_is_the_second(count: int) -> None:
         driver.receive("c", "1", count)
 
 
-def test_a_lost_consumer_may_have_had_one_that_nobody_saw() -> None:
+def test_a_lost_consumer_may_have_been_sent_a_delivery_that_nobody_read() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1")

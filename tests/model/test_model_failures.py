@@ -1,4 +1,4 @@
-"""The model test can fail: what refuses, timeouts and transactions make of a message."""
+"""The reference model checks the effects of NACKs, timeouts and transactions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.model.driver import DEAD, Driver, Q
 # -- failures --------------------------------------------------------------------------------------------------
 
 
-def test_a_refused_message_rests_for_its_delay() -> None:
+def test_a_nacked_message_waits_for_its_redelivery_delay() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1")
@@ -19,7 +19,7 @@ def test_a_refused_message_rests_for_its_delay() -> None:
         driver.receive("c", "1", 3)
 
 
-def test_it_is_a_dead_letter_after_its_last_failure() -> None:
+def test_a_message_is_a_dead_letter_after_its_last_failure() -> None:
     driver = Driver(max_deliveries=2)
     driver.consumer("c")
     driver.send("1")
@@ -31,7 +31,7 @@ def test_it_is_a_dead_letter_after_its_last_failure() -> None:
         driver.receive("c", "1", 3)
 
 
-def test_dead_letters_are_told_by_their_headers() -> None:
+def test_the_headers_of_a_dead_letter_are_checked() -> None:
     driver = Driver(max_deliveries=2)
     driver.consumer("c")
     driver.consumer("d", DEAD)
@@ -39,7 +39,7 @@ def test_dead_letters_are_told_by_their_headers() -> None:
     driver.nack(driver.receive("c", "1"))
     driver.now += 1
     driver.nack(driver.receive("c", "1", 2))
-    assert [each.home for each in driver.model.owed()] == [Q]
+    assert [each.home for each in driver.model.deliverable()] == [Q]
     with driver.raises("dead-letter-reason:expired, not max-deliveries"):
         driver.receive_dead_letter("d", "1", 2, "expired")
     with driver.raises("delivery-count 3 after 2 deliveries"):
@@ -48,7 +48,7 @@ def test_dead_letters_are_told_by_their_headers() -> None:
     driver.model.finish()
 
 
-def test_not_before_its_last_failure() -> None:
+def test_a_message_is_no_dead_letter_before_its_last_failure() -> None:
     driver = Driver(max_deliveries=2)
     driver.consumer("c")
     driver.consumer("d", DEAD)
@@ -58,7 +58,7 @@ def test_not_before_its_last_failure() -> None:
         driver.receive_dead_letter("d", "1", 1)
 
 
-def test_a_lost_consumer_is_no_failure() -> None:
+def test_the_loss_of_a_consumer_is_no_failure() -> None:
     driver = Driver(max_deliveries=1)
     driver.consumer("c")
     driver.send("1")
@@ -69,19 +69,19 @@ def test_a_lost_consumer_is_no_failure() -> None:
         driver.receive_dead_letter("d", "1", 1)
 
 
-def test_a_dead_letter_must_come() -> None:
+def test_a_dead_letter_that_is_never_delivered_is_lost() -> None:
     driver = Driver(max_deliveries=1)
     driver.consumer("c")
     driver.send("1")
     driver.nack(driver.receive("c", "1"))
-    assert driver.model.owed() == []
+    assert driver.model.deliverable() == []
     driver.consumer("d", DEAD)
-    assert [each.body for each in driver.model.owed()] == ["1"]
+    assert [each.body for each in driver.model.deliverable()] == ["1"]
     with driver.raises("lost: 1"):
         driver.model.finish()
 
 
-def test_a_sender_may_be_stricter() -> None:
+def test_a_sender_may_set_a_lower_limit_of_failures() -> None:
     driver = Driver(max_deliveries=5)
     driver.consumer("c")
     driver.consumer("d", DEAD)
@@ -95,7 +95,7 @@ def test_a_sender_may_be_stricter() -> None:
 # -- ack_timeout -----------------------------------------------------------------------------------------------
 
 
-def test_a_delivery_is_taken_back_after_the_timeout_only() -> None:
+def test_a_delivery_is_requeued_only_after_the_timeout() -> None:
     driver = Driver(ack_timeout=5, redelivery_delay=0.5)
     driver.consumer("c")
     driver.consumer("d")
@@ -109,18 +109,18 @@ def test_a_delivery_is_taken_back_after_the_timeout_only() -> None:
         driver.receive("d", "1", 2)
 
 
-def test_it_is_owed_after_the_timeout() -> None:
+def test_a_message_must_be_redelivered_after_the_timeout() -> None:
     driver = Driver(ack_timeout=5, redelivery_delay=0.5)
     driver.consumer("c", prefetch=1)
     driver.send("1")
     driver.receive("c", "1")
-    assert driver.model.owed() == []
+    assert driver.model.deliverable() == []
     driver.now += 5.6
-    assert [each.body for each in driver.model.owed()] == ["1"]
+    assert [each.body for each in driver.model.deliverable()] == ["1"]
     driver.receive("c", "1", 2)
 
 
-def test_an_ack_after_the_timeout_may_count_or_not() -> None:
+def test_an_ack_after_the_timeout_may_take_effect_or_not() -> None:
     driver = Driver(ack_timeout=5, redelivery_delay=0.5)
     driver.consumer("c")
     driver.send("1")
@@ -136,7 +136,7 @@ def test_an_ack_after_the_timeout_may_count_or_not() -> None:
 # -- transactions ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_of_a_transaction_is_seen_before_commit() -> None:
+def test_no_message_of_a_transaction_is_delivered_before_commit() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.begin("p", "1")
@@ -144,7 +144,7 @@ def test_nothing_of_a_transaction_is_seen_before_commit() -> None:
         driver.receive("c", "1")
 
 
-def test_nothing_of_an_aborted_one_is_seen_at_all() -> None:
+def test_no_message_of_an_aborted_transaction_is_delivered() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.confirm(driver.model.abort(driver.begin("p", "1")))
@@ -153,7 +153,7 @@ def test_nothing_of_an_aborted_one_is_seen_at_all() -> None:
     driver.model.finish()
 
 
-def test_nothing_of_one_whose_connection_was_lost() -> None:
+def test_no_message_of_a_transaction_whose_connection_was_lost_is_delivered() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.begin("p", "1")
@@ -162,7 +162,7 @@ def test_nothing_of_one_whose_connection_was_lost() -> None:
         driver.receive("c", "1")
 
 
-def test_half_of_a_committed_one_is_lost() -> None:
+def test_a_committed_transaction_may_not_lose_a_message() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.confirm(driver.model.commit(driver.begin("p", "1", "2")))
@@ -171,7 +171,7 @@ def test_half_of_a_committed_one_is_lost() -> None:
         driver.model.finish()
 
 
-def test_half_of_one_of_unknown_outcome_is_lost() -> None:
+def test_a_transaction_of_unknown_outcome_may_not_lose_only_some_messages() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.model.commit(driver.begin("p", "1", "2"))
@@ -181,7 +181,7 @@ def test_half_of_one_of_unknown_outcome_is_lost() -> None:
         driver.model.finish()
 
 
-def test_a_message_but_not_the_ack_of_one_of_unknown_outcome() -> None:
+def test_a_transaction_of_unknown_outcome_may_not_lose_only_its_ack() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("0")
@@ -192,11 +192,11 @@ def test_a_message_but_not_the_ack_of_one_of_unknown_outcome() -> None:
     driver.reset("c")
     driver.consumer("d")
     driver.receive("d", "1")
-    with driver.raises("0 came to d/0 .* though it was acknowledged in tx-c, of which a message was seen"):
+    with driver.raises("0 came to d/0 .* though it was acknowledged in tx-c, of which a message came"):
         driver.receive("d", "0", 2)
 
 
-def test_the_ack_but_not_the_message_of_one_of_unknown_outcome() -> None:
+def test_a_transaction_of_unknown_outcome_may_not_lose_only_its_message() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("0")
@@ -207,13 +207,13 @@ def test_the_ack_but_not_the_message_of_one_of_unknown_outcome() -> None:
     driver.reset("c")
     driver.consumer("d")
     driver.model.finish()
-    driver.model.fenced()
-    assert [each.body for each in driver.model.owed()] == ["0"]
+    driver.model.resolve_unknown()
+    assert [each.body for each in driver.model.deliverable()] == ["0"]
     with driver.raises("lost: 0"):
         driver.model.finish()
 
 
-def test_half_of_the_acks_of_one_of_unknown_outcome() -> None:
+def test_a_transaction_of_unknown_outcome_may_not_lose_only_some_acks() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1", "2")
@@ -228,7 +228,7 @@ def test_half_of_the_acks_of_one_of_unknown_outcome() -> None:
         driver.model.finish()
 
 
-def test_an_aborted_ack_frees_nothing() -> None:
+def test_an_aborted_ack_has_no_effect() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1")
@@ -244,7 +244,7 @@ def test_an_aborted_ack_frees_nothing() -> None:
     driver.model.finish()
 
 
-def test_a_transaction_s_messages_stand_side_by_side() -> None:
+def test_the_messages_of_a_transaction_are_contiguous() -> None:
     driver = Driver()
     driver.consumer("c")
     commit = driver.model.commit(driver.begin("p", "1", "2"))
@@ -252,20 +252,20 @@ def test_a_transaction_s_messages_stand_side_by_side() -> None:
     driver.model.receipt(commit)
     driver.receive("c", "1")
     driver.receive("c", "x")
-    with driver.raises("tx-p is not in one piece: 1, x, 2"):
+    with driver.raises("tx-p is not contiguous: 1, x, 2"):
         driver.receive("c", "2")
 
 
-def test_a_transaction_s_messages_keep_their_order() -> None:
+def test_the_messages_of_a_transaction_keep_their_order() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.model.commit(driver.begin("p", "1", "2"))
     driver.receive("c", "2")
-    with driver.raises("out of turn"):
+    with driver.raises("out of order"):
         driver.receive("c", "1")
 
 
-def test_commit_with_an_ack_that_was_taken_back_must_be_refused() -> None:
+def test_commit_of_an_ack_whose_delivery_was_requeued_must_be_refused() -> None:
     for refused in (False, True):
         driver = Driver()
         consumer = driver.consumer("c")
@@ -282,12 +282,12 @@ def test_commit_with_an_ack_that_was_taken_back_must_be_refused() -> None:
             with driver.raises("undone"):
                 driver.receive("d", "1")
         else:
-            with driver.raises("committed, though 0 had been taken back"):
+            with driver.raises("committed, though 0 had been requeued"):
                 driver.model.receipt(commit)
 
 
 def test_commit_may_be_refused_for_an_unsubscribe_although_its_ack_was_in_time() -> None:
-    """When COMMIT left, nobody knew yet whether the ACK had come before the ack_timeout."""
+    """When COMMIT was sent, it was not known whether the ACK had come before the ack_timeout."""
     driver = Driver(ack_timeout=5)
     consumer = driver.consumer("c")
     driver.send("0")
@@ -300,10 +300,10 @@ def test_commit_may_be_refused_for_an_unsubscribe_although_its_ack_was_in_time()
     driver.model.refused(commit)
 
 
-def test_commit_is_not_refused_without_a_reason() -> None:
+def test_commit_may_not_be_refused_without_a_reason() -> None:
     driver = Driver()
     commit = driver.model.commit(driver.begin("c", "1"))
-    with driver.raises("nothing in it was taken back"):
+    with driver.raises("none of its deliveries was requeued"):
         driver.model.refused(commit)
 
 
@@ -324,7 +324,7 @@ def test_an_older_delivery_may_be_read_after_a_newer_one() -> None:
     driver.model.finish()
 
 
-def test_a_refusal_of_the_same_transaction_may_be_seen_before_its_receipt() -> None:
+def test_a_dead_letter_of_a_transaction_may_be_read_before_the_receipt_of_commit() -> None:
     driver = Driver(max_deliveries=1)
     driver.consumer("c")
     driver.consumer("d", DEAD)
@@ -337,11 +337,11 @@ def test_a_refusal_of_the_same_transaction_may_be_seen_before_its_receipt() -> N
     driver.model.finish()
 
 
-def test_a_transaction_whose_message_may_have_been_consumed_unseen_stays_undecided() -> None:
+def test_a_transaction_whose_message_may_have_been_consumed_unread_stays_undecided() -> None:
     driver = Driver()
     driver.consumer("c", mode="auto")
     driver.model.commit(driver.begin("c", "1"))
     driver.reset("c")
-    driver.model.fenced()
+    driver.model.resolve_unknown()
     driver.consumer("d")
     driver.receive("d", "1")

@@ -1,7 +1,7 @@
-"""Random interleavings against the broker: what it delivers must be something the reference model allows.
+"""Random interleavings against the broker: the reference model must allow every delivery.
 
-Two hundred runs, half of them with one shard and half with four; tests/soak has thousands. The seeds are always the
-same here, so a run can be played again; how the threads interleave is not.
+These are two hundred runs, half of them with one shard and half with four; tests/soak has thousands. The seeds are
+fixed, so a run can be repeated, but the threads may interleave in another way.
 """
 
 from __future__ import annotations

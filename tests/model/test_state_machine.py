@@ -1,12 +1,11 @@
-"""The model test as a hypothesis state machine, which cuts a failing run down to the steps that matter.
+"""The model test as a hypothesis state machine, which shortens a failing run to the steps that matter.
 
-Its steps are those of steps.py and its runners those of all runs; hypothesis chooses what comes next. Two rules keep
-the peace between hypothesis, which expects a run to repeat itself, and a broker of several threads, which need not:
-what may be chosen never depends on the broker's answers; and a failure that came once and not again is the failure
-that is reported.
+The steps are those of steps.py; hypothesis chooses the next one. Hypothesis expects that a run can be repeated
+exactly, but a broker with several threads does not guarantee that. So the choice of steps never depends on the
+broker's answers, and a failure that happens once and not again is still reported.
 
-All kinds of steps are one rule. With a rule for each, or with preconditions, hypothesis leaves some out of every run:
-then hardly a message failed often enough to become a dead letter.
+One rule makes all kinds of steps. With a rule for each kind, or with preconditions, hypothesis leaves some kinds out of
+each run; then few messages failed often enough to become dead letters.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from tests.model import runs
-from tests.model.runner import Fence, Runner
+from tests.model.links import Fence
+from tests.model.runner import Runner
 from tests.model.state import Violation
 from tests.model.steps import PRELUDE, WEIGHTS, Step
 from tests.model.tiny_broker import FAULTS, TinyBroker
@@ -41,13 +41,13 @@ SETTINGS = settings(
     phases=[Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
-UNCUT = settings(SETTINGS, phases=[Phase.generate])
+UNSHORTENED = settings(SETTINGS, phases=[Phase.generate])
 
 _names = itertools.count()
 
 
 class Interleaving(RuleBasedStateMachine):
-    """One run of one runner. What it finds is also in `failures`, for hypothesis may not see it twice."""
+    """One run. Failures are also appended to `failures`, because hypothesis may not be able to reproduce them."""
 
     def __init__(self, runner: Runner, failures: list[Violation]) -> None:
         super().__init__()
@@ -59,18 +59,18 @@ class Interleaving(RuleBasedStateMachine):
 
     @initialize(numbers=st.lists(NUMBER, min_size=12, max_size=12), ending=NUMBER)
     def begin(self, numbers: list[int], ending: int) -> None:
-        """There is somebody to do something; `ending` is the seed of how all of them leave."""
+        """Starts with clients that can act; `ending` is the seed of how they leave."""
         self._ending = ending
         for at, kind in enumerate(PRELUDE):
             self._do(kind, *numbers[3 * at : 3 * at + 3])
 
     @rule(kind=KIND, a=NUMBER, b=NUMBER, c=NUMBER)
     def step(self, kind: str, a: int, b: int, c: int) -> None:
-        """Whatever comes next."""
+        """Executes the next step."""
         self._do(kind, a, b, c)
 
     def teardown(self) -> None:
-        """The end of a run that has not failed is part of it."""
+        """Finishes the run, unless it has failed already."""
         try:
             if not self._failed:
                 self._try(lambda: self._runner.finish(self._ending))
@@ -94,10 +94,10 @@ class Interleaving(RuleBasedStateMachine):
             raise
 
 
-def explore(start: Callable[[], Runner], failures: list[Violation], *, cut: bool = True) -> None:
-    """Plays as many runs as the settings say, and cuts down one that fails.
+def explore(start: Callable[[], Runner], failures: list[Violation], *, shorten: bool = True) -> None:
+    """Executes as many runs as the settings say, and shortens one that fails.
 
-    Raises the `Violation` of what is left, or the first one, if it came once and not again.
+    Raises the `Violation` of the shortened run, or the first one if the failure did not happen again.
     """
 
     class Run(Interleaving):
@@ -105,15 +105,15 @@ def explore(start: Callable[[], Runner], failures: list[Violation], *, cut: bool
             super().__init__(start(), failures)
 
     try:
-        run_state_machine_as_test(Run, settings=SETTINGS if cut else UNCUT)
+        run_state_machine_as_test(Run, settings=SETTINGS if shorten else UNSHORTENED)
     except Flaky as flaky:
         if not failures:
             raise
         raise failures[0] from flaky
-    assert not failures, "hypothesis has passed over a failure"
+    assert not failures, "hypothesis has not reported a failure"
 
 
-@pytest.mark.timeout(600)  # a failure is played again and again until it is short
+@pytest.mark.timeout(600)  # a failing run is repeated until it is short
 def test_interleavings_chosen_by_hypothesis(shared_broker: StartBroker) -> None:
     broker = shared_broker(**runs.settings(RULES))
     fence = Fence(broker.port, int(str(broker.settings["writers"])))
@@ -123,17 +123,17 @@ def test_interleavings_chosen_by_hypothesis(shared_broker: StartBroker) -> None:
         fence.close()
 
 
-# -- it can fail ---------------------------------------------------------------------------------------------------
+# -- faulty brokers ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a broker of one thread owes is late soon."""
-    monkeypatch.setattr("tests.model.runner.PATIENCE", 0.5)
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker with one thread on the same machine answers within a short time."""
+    monkeypatch.setattr("tests.model.exchange.DELIVERY_TIMEOUT", 0.5)
 
 
 def explore_tiny(broker: TinyBroker, failures: list[Violation], start: Callable[[], None] = lambda: None) -> None:
-    """As `explore`, but a run that fails stays as it is; `start` is called before each run."""
+    """As `explore`, but does not shorten a run that fails; `start` is called before each run."""
     fence = Fence(broker.port, 1)
 
     def runner() -> Runner:
@@ -141,23 +141,23 @@ def explore_tiny(broker: TinyBroker, failures: list[Violation], start: Callable[
         return Runner(broker.port, f"tiny{next(_names)}", broker.rules, fence, websockets=False)
 
     try:
-        explore(runner, failures, cut=False)
+        explore(runner, failures, shorten=False)
     finally:
         fence.close()
 
 
-def test_a_right_broker_is_not_flagged() -> None:
+def test_a_correct_broker_passes() -> None:
     with TinyBroker(RULES) as broker:
         explore_tiny(broker, [])
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_wrong_broker_is_flagged(fault: str, impatient: None) -> None:
+def test_a_faulty_broker_fails(fault: str, short_timeout: None) -> None:
     with TinyBroker(RULES, fault) as broker, pytest.raises(Violation):
         explore_tiny(broker, [])
 
 
-def test_a_failure_that_does_not_come_again_is_reported() -> None:
+def test_a_failure_that_does_not_happen_again_is_reported() -> None:
     failures: list[Violation] = []
 
     with TinyBroker(RULES, "reorders") as broker:
@@ -166,7 +166,7 @@ def test_a_failure_that_does_not_come_again_is_reported() -> None:
             if failures:
                 broker.fault = ""
 
-        with pytest.raises(Violation, match="out of turn") as raised:
+        with pytest.raises(Violation, match="out of order") as raised:
             explore_tiny(broker, failures, repair)
     assert failures == [raised.value]
     assert isinstance(raised.value.__cause__, Flaky)

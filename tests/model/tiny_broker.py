@@ -1,7 +1,7 @@
-"""A broker of work queues in a few lines of Python, right or wrong on purpose.
+"""A broker of work queues in a few lines of Python, correct or with a chosen fault.
 
-It shows two things about the model test: that it does not flag a broker which is right, and that it flags one which
-is wrong. One thread, TCP only, no errors but the two that the runners ask for.
+It shows that the model test passes a correct broker and fails a faulty one. It has one thread, serves TCP only, and
+sends only the two ERRORs that the runner provokes.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from tests.model.state import Rules, dead_letter_queue, matches
 from tests.support import frames
 
 FAULTS = {
-    "loses": "the messages of a lost consumer are forgotten",
-    "doubles": "an ACK of a connection that is then lost does not count",
-    "reorders": "a returned message goes to the end",
-    "shuffles": "a new message goes before the last one",
-    "overfills": "one delivery more than the prefetch",
-    "half commits": "COMMIT forgets its last message",
-    "forgets acks": "COMMIT forgets its ACKs",
-    "keeps aborted": "ABORT sends the messages all the same",
-    "miscounts": "delivery-count is not raised when a consumer is lost",
-    "hurries": "no delay after NACK",
-    "gives up early": "a dead letter one failure too soon",
-    "gives up late": "a dead letter one failure too late",
+    "loses": "the messages of a lost consumer are dropped",
+    "doubles": "an ACK of a connection that is then lost has no effect",
+    "reorders": "a requeued message goes to the end of the queue",
+    "shuffles": "a new message is put ahead of the last one",
+    "overfills": "a consumer gets one delivery more than its prefetch",
+    "half commits": "COMMIT drops its last message",
+    "forgets acks": "COMMIT ignores its ACKs",
+    "keeps aborted": "ABORT sends the messages of the transaction",
+    "miscounts": "delivery-count is not increased when a consumer is lost",
+    "hurries": "there is no delay after NACK",
+    "gives up early": "a message becomes a dead letter one failure too early",
+    "gives up late": "a message becomes a dead letter one failure too late",
     "shares": "a held message is delivered to a second consumer",
-    "stalls": "an ACK frees no place",
+    "stalls": "an ACK frees no prefetch",
     "cumulates": "ACK in client-individual mode covers the earlier deliveries",
 }
-"""What it can be made to do wrong."""
+"""The faults that can be chosen."""
 
 
 @dataclass(eq=False)
 class Held:
-    message: Stored
+    message: QueuedMessage
     consumer: Subscription
     id: str
     since: float
@@ -47,7 +47,7 @@ class Held:
 
 
 @dataclass(eq=False)
-class Stored:
+class QueuedMessage:
     body: str
     queue: str
     place: float
@@ -81,13 +81,13 @@ class Peer:
 
 
 class TinyBroker:
-    """Serves on `port` until the context is left. `fault` is one of `FAULTS`."""
+    """Serves on `port` until the context ends. `fault` is one of `FAULTS`, or empty."""
 
     def __init__(self, rules: Rules, fault: str = "") -> None:
         assert not fault or fault in FAULTS
         self.rules = rules
         self.fault = fault
-        self._waiting: list[Stored] = []
+        self._waiting: list[QueuedMessage] = []
         self._subscriptions: list[Subscription] = []
         self._places = 0.0
         self._ids = 0
@@ -137,28 +137,28 @@ class TinyBroker:
             del peer.buffer[: end + 1]
             command, *lines = head.split("\n")
             headers = dict(line.split(":", 1) for line in reversed(lines))
-            self._obey(peer, command, headers | {"": body})
+            self._execute(peer, command, headers | {"": body})
         if not received:
             self._lose(peer)
 
-    def _tell(self, peer: Peer, command: str, body: str = "", **headers: str) -> None:
+    def _write(self, peer: Peer, command: str, body: str = "", **headers: str) -> None:
         with contextlib.suppress(OSError):
             peer.sock.sendall(frames.frame(command, *headers.items(), body=body))
 
-    def _obey(self, peer: Peer, command: str, headers: dict[str, str]) -> None:
+    def _execute(self, peer: Peer, command: str, headers: dict[str, str]) -> None:
         if command == "CONNECT":
             peer.version = headers.get("accept-version", "1.0")
-            self._tell(peer, "CONNECTED", version=peer.version)
+            self._write(peer, "CONNECTED", version=peer.version)
             return
         try:
             getattr(self, f"_{command.lower()}")(peer, headers)
         except KeyError as error:
             refused = {"code": str(error.args[0]), "receipt-id": headers["receipt"]}
-            self._tell(peer, "ERROR", **refused)
+            self._write(peer, "ERROR", **refused)
             self._lose(peer)
             return
         if "receipt" in headers:
-            self._tell(peer, "RECEIPT", **{"receipt-id": headers["receipt"]})
+            self._write(peer, "RECEIPT", **{"receipt-id": headers["receipt"]})
         if command == "DISCONNECT":
             self._lose(peer)
 
@@ -237,7 +237,7 @@ class TinyBroker:
             limit, reason = int(headers["max-exceptions"]), "max-exceptions"
         self._places += 1
         place = self._places - 1.5 if self.fault == "shuffles" and self._places % 2 else self._places
-        self._waiting.append(Stored(headers[""], headers["destination"], place, passed, limit, reason))
+        self._waiting.append(QueuedMessage(headers[""], headers["destination"], place, passed, limit, reason))
 
     def _id(self, peer: Peer, headers: dict[str, str]) -> str:
         if peer.version == "1.1":
@@ -261,7 +261,7 @@ class TinyBroker:
         else:
             self._fail(held.message)
 
-    def _fail(self, message: Stored) -> None:
+    def _fail(self, message: QueuedMessage) -> None:
         message.failures += 1
         if self.fault != "hurries":
             message.due = time.monotonic() + self.rules.delay(message.failures)
@@ -272,7 +272,7 @@ class TinyBroker:
                 ("delivery-count", str(message.deliveries)),
             ]
             dead = dead_letter_queue(message.queue)
-            message = Stored(message.body, dead, message.place, message.headers + told, 1 << 30, "")
+            message = QueuedMessage(message.body, dead, message.place, message.headers + told, 1 << 30, "")
         self._waiting.append(message)
 
     def _lose(self, peer: Peer) -> None:
@@ -299,7 +299,7 @@ class TinyBroker:
             self._waiting.append(held.message)
         if self.fault == "doubles" and peer.acknowledged:
             body, queue = peer.acknowledged.pop().rsplit("|")[-2:]
-            self._waiting.append(Stored(body, queue, 0, [("kept", body)], 10, "", deliveries=1))
+            self._waiting.append(QueuedMessage(body, queue, 0, [("kept", body)], 10, "", deliveries=1))
 
     def _time_out(self) -> None:
         for subscription in self._subscriptions if self.rules.ack_timeout else ():
@@ -322,12 +322,12 @@ class TinyBroker:
                 if self.fault == "shares" and len(open_to) > 1:
                     self._deliver(message, open_to[(self._turn + 1) % len(open_to)])
 
-    def _takes(self, subscription: Subscription, message: Stored) -> bool:
+    def _takes(self, subscription: Subscription, message: QueuedMessage) -> bool:
         room = subscription.prefetch + (self.fault == "overfills")
         full = subscription.mode != "auto" and subscription.prefetch and len(subscription.held) >= room
         return not full and matches(subscription.pattern, message.queue)
 
-    def _deliver(self, message: Stored, subscription: Subscription) -> None:
+    def _deliver(self, message: QueuedMessage, subscription: Subscription) -> None:
         peer = subscription.peer
         message.deliveries += 1
         self._ids += 1
@@ -347,4 +347,4 @@ class TinyBroker:
             subscription.held.append(held)
             if peer.version == "1.2":
                 headers["ack"] = id
-        self._tell(peer, "MESSAGE", message.body, **(dict(message.headers) | headers))
+        self._write(peer, "MESSAGE", message.body, **(dict(message.headers) | headers))

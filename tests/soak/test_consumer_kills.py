@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.model.runner import TcpLink
+from tests.model.links import TcpLink
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.parser import Frame
