@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`stompica.diag` without an import of its own; loaded when it is asked for."""
+    """Imports `stompica.diag` on first access."""
     if name == "diag":
         return importlib.import_module("stompica.diag")
     raise AttributeError(f"module 'stompica' has no attribute {name!r}")

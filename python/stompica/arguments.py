@@ -1,4 +1,4 @@
-"""What several commands take from their command line."""
+"""Argument types shared by several commands."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 
 def seconds(least: float, most: float, hint: str = "") -> Callable[[str], float]:
-    """A `type` for argparse: a number of seconds within these bounds. `hint` is said where there is no number."""
+    """A `type` for argparse: seconds from `least` to `most`. `hint` is added to the error if there is no number."""
 
     def parse(word: str) -> float:
         try:
             value = float(word)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds{hint}") from None
+            raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds{hint}") from None
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"from {least:g} to {most:.10g} seconds")
+            raise argparse.ArgumentTypeError(f"must be from {least:g} to {most:.10g} seconds")
         return value
 
     return parse

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _STOP_SECONDS = 10.0
 _ENDING_SECONDS = 1.0
 _FREE_PORT: Given = ("port", "0", "default")
-"""Not the command's default: behind every other source."""
+"""Lowest priority: any other source overrides it. The command's default port is another one."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Connection:
     """STOMP version of the session; None before CONNECTED."""
     subscriptions: int
     outbox_bytes: int
-    """Bytes that wait for it to read."""
+    """Bytes queued for it and not yet written."""
 
 
 class Broker:
@@ -48,13 +48,13 @@ class Broker:
     ...     broker.url.startswith("stomp://127.0.0.1:")
     True
 
-    `port` 0 picks a free port; None is the settings file's, else 0. `settings` are those of docs/configuration.md by
-    name; ConfigError for one that is refused. `config` names a settings file, read here and again by `reload`. The
-    environment is not looked at, and signals are never touched. What the broker logs goes to `logger`, by default the
-    one named "stompica".
+    `port` 0 picks a free port; None takes the settings file's, or 0 without one. `settings` are those of
+    docs/configuration.md by name; ConfigError for one that is refused. `config` names a settings file, which is read
+    here and again by `reload`. Environment variables are not read, and no signal handlers are installed. The broker
+    logs to `logger`, by default the one named "stompica".
 
-    Many brokers can run in one process. `async with` works too. Starting and stopping twice are fine, and so is
-    starting again what was stopped or drained.
+    Many brokers can run in one process. `async with` works too. Calling `start` or `stop` twice is harmless, and a
+    broker that was stopped or drained can be started again.
     """
 
     def __init__(self, port: int | None = 0, *, logger: logging.Logger | None = None, **settings: SettingValue) -> None:
@@ -74,9 +74,10 @@ class Broker:
         return given
 
     def start(self) -> Broker:
-        """Starts listening; returns the broker itself. StartError where the address can't be had.
+        """Starts listening; returns the broker itself. StartError if the address is not available.
 
-        One that drains ends first. BrokerFailed where a broker thread has panicked, until `stop` was called.
+        If the broker is draining, waits for its end first. BrokerFailed if a broker thread has panicked and `stop` has
+        not been called since.
         """
         if self._core is not None and (self._draining or self._core.wait(0)):
             self._core.wait()
@@ -84,13 +85,13 @@ class Broker:
         if self._core is None:
             core = _core.Broker.start(self._given)
             dispatcher = logs.Dispatcher(core, logs.logging_sink(self._logger))
-            # Runs once: on stop, when the broker is forgotten, or at the end of the interpreter.
+            # Runs once: on stop, when the broker is garbage-collected, or when the interpreter exits.
             self._finalizer = weakref.finalize(self, _shut_down, core, dispatcher)
             self._core = core
         return self
 
     def stop(self) -> None:
-        """Stops at once and waits for the end. BrokerFailed where a broker thread had panicked."""
+        """Stops at once and waits for the end. BrokerFailed if a broker thread had panicked."""
         core, finalizer = self._core, self._finalizer
         if core is None or finalizer is None:
             return
@@ -103,7 +104,7 @@ class Broker:
             finalizer()
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Shuts down in order (setting `drain`) and waits up to `timeout` seconds; whether it ended."""
+        """Drains and shuts down (setting `drain`); waits up to `timeout` seconds. Returns whether it has ended."""
         if self._core is None:
             return True
         self._draining = True
@@ -111,13 +112,13 @@ class Broker:
         return self.wait(timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until the broker has ended, at most `timeout` seconds; whether it has. BrokerFailed after a panic."""
+        """Waits up to `timeout` seconds for the broker to end; returns whether it has. BrokerFailed after a panic."""
         return self._core is None or self._core.wait(timeout)
 
     def settle(self, timeout: float = 10.0) -> bool:
-        """Waits until everything received was delivered: mailboxes empty, outboxes flushed. False after `timeout` s.
+        """Waits until all that was received is delivered: mailboxes empty, outboxes flushed. False after `timeout` s.
 
-        NotRunning where the broker has ended, or ends meanwhile.
+        NotRunning if the broker has ended, or ends while this waits.
         """
         core = self._running()
         if core.settle(timeout):
@@ -127,9 +128,9 @@ class Broker:
         return False
 
     def reload(self, **settings: SettingValue) -> list[str]:
-        """Reads the settings file again, if any, changes `settings`, and applies what a running broker can.
+        """Rereads the settings file, if any, merges in `settings`, and applies those that a running broker can change.
 
-        Returns the names of changed settings that need a restart. ConfigError changes nothing.
+        Returns the names of changed settings that need a restart. On ConfigError nothing changes.
         """
         core = self._running()
         merged = {**self._settings, **settings}
@@ -169,13 +170,13 @@ class Broker:
         return [Connection(**row) for row in rows]
 
     def stats(self) -> dict[str, int]:
-        """The broker's counters by name."""
+        """The broker's counters, by name."""
         return self._running().stats()
 
     @property
     def diag(self) -> Diag:
-        """Looks inside: `broker.diag("session")`, `broker.diag.watch("network", interval=1.0)`; see docs/diag.md."""
-        from stompica.diag import Diag  # here, because who does not ask need not wait for it
+        """Diagnostics: `broker.diag("session")`, `broker.diag.watch("network", interval=1.0)`; see docs/diag.md."""
+        from stompica.diag import Diag  # imported here to keep `import stompica` fast
 
         return Diag(self._answer)
 
@@ -188,7 +189,7 @@ class Broker:
         except ValueError as error:
             raise DiagError(f"DIAG {query}: {error}") from None
         except BrokerFailed as error:
-            # One that drains still ends its last threads.
+            # A draining broker may still be ending its last threads.
             if core.wait(_ENDING_SECONDS):
                 raise NotRunning("the broker has ended") from None
             raise DiagError(f"DIAG {query}: {error}") from None
@@ -211,10 +212,10 @@ class Broker:
         self.stop()
 
     async def __aenter__(self) -> Broker:
-        import asyncio  # here, because it takes longer to load than everything else together
+        import asyncio  # imported here: it takes longer to load than everything else together
 
         if self._draining:
-            await asyncio.to_thread(self.wait)  # for clients that may need this very loop to end
+            await asyncio.to_thread(self.wait)  # in a thread: its clients may run on this event loop
         return self.start()
 
     async def __aexit__(

@@ -1,4 +1,4 @@
-"""`run` and `run_default`, as the ancestor's Python module had them."""
+"""`run` and `run_default`, compatible with the Python module of C stompica, the broker that this one succeeds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _NUMBERS = ("processors", "port", "max_input_queue_size", "max_stale_queue_size"
 def run(*numbers: int) -> None:
     """Runs a broker until a signal ends it: `run(processors, port, max_input_queue_size, max_stale_queue_size, TTL)`.
 
-    Five whole numbers, TTL in milliseconds; 0 means the default: port 61613, as many writers as cores. Blocks. Called
-    from the main thread it handles SIGTERM, SIGINT and SIGHUP meanwhile. TypeError for anything but five whole
-    numbers, ConfigError for one that is out of range.
+    Takes five whole numbers, TTL in milliseconds; 0 means the default: port 61613, as many writers as cores. Blocks. In
+    the main thread it handles SIGTERM, SIGINT and SIGHUP while it runs. TypeError for anything but five whole numbers,
+    ConfigError for one that is out of range.
     """
     if len(numbers) != len(_NUMBERS) or any(type(number) is not int for number in numbers):
         got = ", ".join(type(number).__name__ for number in numbers) or "nothing"

@@ -1,7 +1,7 @@
 """The command line: `stompica [serve] [key=value …]`, `stompica config`, `stompica config check FILE`, and the tools.
 
-Exit status: 0 after an ordered end; 2 for a setting, an option or a settings file that can't be used; 1 for anything
-else that goes wrong: a port in use, a panic.
+Exit status: 0 after an orderly shutdown; 2 for a setting, an option or a settings file that can't be used; 1 for any
+other failure, such as a port in use or a panic.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _SHORT = {
 }
 _COMMANDS = ("serve", "config")
 
-# Commands with options of their own: modules with a `main`, loaded only when asked for.
+# Commands with their own options: modules with a `main`, imported only when used.
 _TOOLS = {"diag": "stompica.diag.cli", "record": "stompica.bench.live", "bench": "stompica.bench.cli"}
 
 
 @dataclass
 class Arguments:
-    """A command line, taken apart but not yet checked against the settings."""
+    """A command line, parsed but not yet checked against the settings."""
 
     command: str = "serve"
     given: list[Given] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
-    """What is neither the command nor a setting: allowed behind `config` only."""
+    """Words that are neither the command nor a setting; allowed after `config` only."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str]) -> Arguments:
-    """Takes a command line apart. ConfigError for an option that does not exist or lacks its value."""
+    """Parses a command line. ConfigError for an option that does not exist or lacks its value."""
     parsed = Arguments()
     rest = list(arguments)
     if rest and rest[0] in _COMMANDS:
@@ -94,7 +94,7 @@ def _long(word: str, rest: list[str]) -> Given:
 
 
 def _short(word: str, rest: list[str]) -> list[Given]:
-    """One or several letters: flags may be joined, and a value may follow its letter without a space."""
+    """Parses one word of short options: flags may be joined, and a value may follow its letter without a space."""
     given: list[Given] = []
     letters = word[1:]
     while letters:
@@ -145,12 +145,12 @@ def _use_tool(name: str, words: list[str]) -> int:
         _forget_output()
         return 0
     except OSError as error:
-        # Such as a full disk, which may be where the output goes.
+        # For example a full disk, possibly the one that the output goes to.
         _forget_output()
         where = f"{error.filename}: " if error.filename else ""
         raise StompicaError(f"{where}{error.strerror or error}") from error
     except ImportError as error:
-        # The recording and the analysis say themselves what they need.
+        # `stompica.recording` and `stompica.analysis` already name the packages they need.
         needs = f"'stompica {name}' needs the package {error.name}: pip install 'stompica[bench]'"
         raise StompicaError(needs if isinstance(error, ModuleNotFoundError) else str(error)) from error
     return status
@@ -176,7 +176,7 @@ def _print(text: str) -> int:
 
 
 def _forget_output() -> None:
-    """The reader (`| head`) has seen enough. Python would complain again when it flushes at exit."""
+    """Sends stdout to the null device once its reader (`| head`) has closed it: Python would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -3,7 +3,7 @@
     StompicaError
     ├── ConfigError      (also a ValueError)    a setting is unknown, out of range or not built yet
     ├── StartError       (also an OSError)      the broker can't start: port in use, no such address
-    ├── NotRunning       (also a RuntimeError)  asked of a broker that was not started or has ended
+    ├── NotRunning       (also a RuntimeError)  the broker was not started, or has ended
     └── BrokerFailed     (also a RuntimeError)  a broker thread panicked: a bug; the broker has stopped
 
 Each message is one line.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 class StompicaError(Exception):
-    """Base of everything this package raises on its own account."""
+    """Base class of this package's own exceptions."""
 
 
 class ConfigError(StompicaError, ValueError):
@@ -25,7 +25,7 @@ class StartError(StompicaError, OSError):
 
 
 class NotRunning(StompicaError, RuntimeError):
-    """Asked of a broker that was not started, or has ended."""
+    """The operation needs a running broker; this one was not started, or has ended."""
 
 
 class BrokerFailed(StompicaError, RuntimeError):

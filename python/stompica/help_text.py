@@ -1,4 +1,4 @@
-"""What `stompica --help` and `stompica config` print, from the table of settings."""
+"""The output of `stompica --help` and `stompica config`, from the table of settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TOML_NUMBER_MAX = 2**63 - 1
 
 
 def usage() -> str:
-    """The whole help: usage, then the settings by group with default, bounds and meaning."""
+    """The full help: usage, then the settings by group with their defaults, bounds and meanings."""
     parts = [_USAGE.format(version=_core.__version__)]
     group = ""
     for setting in _core.settings():
@@ -62,26 +62,26 @@ def _entry(setting: _core.Setting) -> str:
             else "Not built yet: refused."
         ]
     text = " ".join([setting.doc, *notes])
-    # Words such as drop-newest and E-FRAME-TIMEOUT stay whole, to be found and copied.
+    # Words such as drop-newest and E-FRAME-TIMEOUT are kept whole, so that they can be searched for and copied.
     lines = textwrap.wrap(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
     return "\n".join([head, *lines])
 
 
 def effective(settings: Sequence[Given]) -> str:
-    """The settings in force as a TOML file that can be read back, each with its source as a comment."""
+    """The effective settings as a TOML file that can be read back, each with its source as a comment."""
     refused = {setting.key for setting in _core.settings() if setting.taken == []}
     lines = []
     for key, value, source in settings:
         if key in refused:
             continue
         shown = value if _is_toml_number(value) else _toml_text(value)
-        comment = "# " if key == "config" else ""  # a file can't name another one
+        comment = "# " if key == "config" else ""  # a settings file can't name another one
         lines.append(f"{comment}{key} = {shown}".ljust(44) + f"  # {one_line(source)}")
     return "\n".join(lines)
 
 
 def _is_toml_number(value: str) -> bool:
-    """Whether TOML reads these digits as a number, and that number is written so: no zeros in front, 64 bits."""
+    """Whether this is a TOML integer in its canonical form: no leading zeros, within 64 bits."""
     digits = value.isascii() and value.isdecimal() and len(value) <= len(str(_TOML_NUMBER_MAX))
     return digits and str(int(value)) == value and int(value) <= _TOML_NUMBER_MAX
 

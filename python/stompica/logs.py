@@ -1,7 +1,7 @@
-"""What the broker logs, on its way to Python's `logging` or to stderr.
+"""Carries the broker's log records to Python's `logging` or to stderr.
 
-The broker queues records and never waits; one daemon thread takes them in batches. If nobody reads stderr the queue
-fills and the broker drops and counts records; it never stops for its log.
+The broker queues records and never waits; one daemon thread takes them in batches. If stderr is not read, the queue
+fills, and the broker drops and counts records; logging never blocks it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ logger.addHandler(logging.NullHandler())
 
 
 def tell(line: str) -> None:
-    """Writes a line to stderr. Where nobody reads that, nothing happens, now or when Python flushes at exit."""
+    """Writes a line to stderr. A closed stderr causes no error, neither now nor when Python flushes it at exit."""
     try:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
     except AttributeError:
-        pass  # there is none
+        pass  # there is no stderr
     except OSError:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 class Dispatcher:
-    """The thread that takes a broker's records to a sink; it ends with the broker's log."""
+    """The thread that passes a broker's records to a sink; it ends with the broker's log."""
 
     def __init__(self, core: _core.Broker, sink: Sink) -> None:
         self._core = core
@@ -54,7 +54,7 @@ class Dispatcher:
         self._thread.start()
 
     def close(self, timeout: float = 2.0) -> None:
-        """Ends the log and waits until what is left in it has been handed over. Calling it twice is fine."""
+        """Ends the log and waits up to `timeout` seconds until its last records are passed on. Idempotent."""
         self._core.close_logs()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout)
@@ -67,16 +67,16 @@ def _dispatch(core: _core.Broker, sink: Sink) -> None:
 
 
 def logging_sink(target: logging.Logger) -> Sink:
-    """Hands records to a logger; the fields are in the text, and as a dictionary in the record's `fields`.
+    """Returns a sink that passes records to a logger; the fields are in the text, and as a dictionary in `fields`.
 
-    A handler or filter that raises costs the record at hand, no other.
+    If a handler or filter raises, only the current record is lost.
     """
 
     def sink(records: Sequence[Record]) -> None:
         for record in records:
             try:
                 _log(target, record)
-            except BaseException:  # a SystemExit, too: nobody is above to take it, and the records behind would be lost
+            except BaseException:  # SystemExit too: it would end the thread, and the following records would be lost
                 _report(target, record)
 
     return sink
@@ -94,7 +94,7 @@ def _log(target: logging.Logger, record: Record) -> None:
 
 
 def _report(target: logging.Logger, record: Record) -> None:
-    """Says on stderr what a handler or a filter raised, as logging does (`logging.raiseExceptions`)."""
+    """Reports what a handler or filter raised on stderr, as logging does (`logging.raiseExceptions`)."""
     _, level, text, fields = record
     plain = logging.LogRecord(target.name, _LEVELS[level], "stompica", 0, _with_fields(text, fields), (), None)
     with contextlib.suppress(Exception):  # stderr may be closed
@@ -102,7 +102,7 @@ def _report(target: logging.Logger, record: Record) -> None:
 
 
 class StderrSink:
-    """Prints records, as `text` or `json`; gives up for good once the descriptor is closed."""
+    """Prints records, as `text` or `json`; stops for good once the descriptor is closed."""
 
     def __init__(self, log_format: str, descriptor: int = 2) -> None:
         self._descriptor = descriptor
@@ -110,11 +110,11 @@ class StderrSink:
         self.use(log_format)
 
     def use(self, log_format: str) -> None:
-        """Prints in this format from the next record on; any thread may ask for it."""
+        """Sets the format, from the next record on. Any thread may call this."""
         self._render = render_json if log_format == "json" else render_text
 
     def __call__(self, records: Sequence[Record]) -> None:
-        """Prints what the broker logged."""
+        """Prints the records, one line each."""
         for record in records:
             line = (self._render(record) + "\n").encode("utf-8", "replace")
             self._closed = self._closed or not _write(self._descriptor, line)
@@ -141,14 +141,14 @@ def _with_fields(text: str, fields: Sequence[tuple[str, str]]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Control characters are written as escapes, so that nobody who names a destination can forge a line."""
+    """Escapes control characters, so that a client can't forge a log line by the name of a destination."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _write(descriptor: int, line: bytes) -> bool:
-    """Writes a line; false once nobody can ever read it. Waits for a slow reader, in this thread only."""
+    """Writes a line; returns false if the descriptor is closed. Waits for a slow reader, in this thread only."""
     rest = memoryview(line)
     while rest:
         try:

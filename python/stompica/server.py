@@ -1,6 +1,6 @@
-"""The broker as a process of its own: what `stompica serve` and `run` do. Signals are handled here and nowhere else.
+"""The broker as a separate process, for `stompica serve` and `run`. All signal handling is here.
 
-SIGTERM and SIGINT drain, a second one stops at once; SIGHUP reads the settings again. The log goes to stderr.
+SIGTERM and SIGINT drain, a second one stops at once; SIGHUP rereads the settings. The log goes to stderr.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FEW_CONNECTIONS = 10_000
 
 
 def serve(given: Sequence[Given]) -> None:
-    """Runs a broker with these settings until it has ended after a signal.
+    """Runs a broker with these settings until a signal ends it.
 
     Raises ConfigError, StartError, or BrokerFailed after a panic in a broker thread.
     """
@@ -43,9 +43,9 @@ def serve(given: Sequence[Given]) -> None:
 
 
 def greeting(core: _core.Broker, effective: dict[str, str], descriptors: int) -> Iterator[tuple[str, str]]:
-    """The first lines of the log, with their levels: version, address, writers and the limits in force.
+    """Yields the first lines of the log with their levels: version, address, writers and the effective limits.
 
-    `descriptors` is how many the process may have; each connection takes one.
+    `descriptors` is how many the process may open; each connection takes one.
     """
     host, port = core.address()
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -61,7 +61,7 @@ def greeting(core: _core.Broker, effective: dict[str, str], descriptors: int) ->
 
 
 class _Server:
-    """What the signal handlers act on. Python runs them in the main thread, while it waits for the broker."""
+    """State of the signal handlers. Python runs them in the main thread, which waits for the broker."""
 
     def __init__(self, given: Sequence[Given]) -> None:
         self._given = given
@@ -70,14 +70,14 @@ class _Server:
         self._stops = 0
 
     def attach(self, core: _core.Broker, sink: logs.StderrSink) -> None:
-        """Hands over the started broker and its log; a signal to stop that came before takes effect now."""
+        """Sets the started broker and its log; a stop signal that came earlier takes effect now."""
         self._core, self._sink = core, sink
         if self._stops:
             core.drain()
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Installs the handlers, and puts the former ones back. Only the main thread can; elsewhere nothing happens."""
+        """Installs the handlers for a `with` block, then restores the previous ones; main thread only, else a no-op."""
         handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = {
             signal.SIGTERM: self._on_stop,
             signal.SIGINT: self._on_stop,

@@ -1,6 +1,6 @@
-"""Where settings come from: a file, the environment, the command line or keyword arguments.
+"""Sources of settings: a file, the environment, the command line and keyword arguments.
 
-Each source becomes a list of (key, value, source) in rising priority; `_core` knows the settings and checks them.
+Each source becomes a list of (key, value, source), lowest priority first; `_core` knows the settings and checks them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from stompica.errors import ConfigError
 from stompica.logs import one_line
 
 Given: TypeAlias = tuple[str, str, str]
-"""Key, value and source of one setting, as somebody wrote it."""
+"""Key, value and source of one setting, as the user wrote it."""
 
 SettingValue: TypeAlias = str | int | float | bool | timedelta | Sequence[str | int] | os.PathLike[str] | None
-"""What a keyword argument may hold; None leaves the setting at its default."""
+"""Types that a keyword argument accepts; None leaves the setting at its default."""
 
 ENVIRONMENT_PREFIX = "STOMPICA_"
 _SHOWN = 80
 
-# Variables that begin like ours and are not settings: the project's own tests and benches, and what Kubernetes and
-# container links put into every container beside a service called "stompica".
+# Variables with the prefix that are not settings: those of the project's own tests and benchmarks, and those that
+# Kubernetes and container links set in every container next to a service called "stompica".
 _NOT_SETTINGS = re.compile(r"STOMPICA_(TEST_.*|BENCH_.*|SERVICE_.*|NAME|ENV_.*|PORT_\d+_(TCP|UDP).*)")
 
 
 def from_environment(environment: Mapping[str, str]) -> list[Given]:
-    """The settings in `STOMPICA_…` variables, by name. A service link (`STOMPICA_PORT=tcp://…`) is not a setting."""
+    """Returns the settings in `STOMPICA_…` variables, by name. A service link (`STOMPICA_PORT=tcp://…`) is not one."""
     given = []
     for name in sorted(environment):
         value = environment[name]
@@ -45,7 +45,7 @@ def from_environment(environment: Mapping[str, str]) -> list[Given]:
 
 
 def from_keywords(settings: Mapping[str, SettingValue]) -> list[Given]:
-    """Keyword arguments of `Broker` as texts."""
+    """Converts keyword arguments of `Broker` to strings."""
     return [(key, _text(value), "argument") for key, value in settings.items() if value is not None]
 
 
@@ -53,22 +53,22 @@ def _text(value: SettingValue) -> str:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, timedelta):
-        # In full: what is less than a millisecond is refused and not taken for 0.
+        # With all decimals: less than a millisecond is refused instead of being rounded to 0.
         return f"{Decimal(value // timedelta(microseconds=1)) / 1000:f}ms"
     if isinstance(value, (str, int, float)):
         return str(value)
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
-    # Bytes would be a sequence of numbers, a mapping one of its keys.
+    # Bytes would be taken for a sequence of numbers, a mapping for the sequence of its keys.
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview, Mapping)):
         return ",".join(str(item) for item in value)
     raise TypeError(f"a setting is a text, a number, a bool, a timedelta or a sequence, not {type(value).__name__}")
 
 
 def read_file(name: str, folder: str = ".", source: str = "command line") -> list[Given]:
-    """The settings of a TOML file, or of stompserver's YAML; a relative name starts from `folder`.
+    """Reads the settings of a TOML file, or of stompserver's YAML; a relative name is resolved against `folder`.
 
-    `source` is where its name was written.
+    `source` is where the name was given. ConfigError if the file can't be read or has an unknown setting.
     """
     _refuse_undecodable([("config", name, source)])
     try:
@@ -81,25 +81,25 @@ def read_file(name: str, folder: str = ".", source: str = "command line") -> lis
 
 
 def collect(given: Sequence[Given]) -> list[Given]:
-    """`given` behind the settings of the file that it names by `config`, if any: the whole in rising priority."""
+    """Puts the settings of the file that `given` names by `config`, if any, before `given`: lowest priority first."""
     _refuse_undecodable(given)
     file = last(given, "config")
     if file is None:
         return list(given)
     folder = last(given, "working_dir")
-    # Refuses an empty name, which would be the folder itself, and what can't be in a name.
+    # Refuses an empty name, which would be the folder itself, and characters that a name can't have.
     _core.check([file, folder] if folder else [file])
     return [*read_file(file[1], folder[1] if folder else ".", source=file[2]), *given]
 
 
 def last(given: Sequence[Given], key: str) -> Given | None:
-    """What wins for `key`, which has no alias, without the blanks around it; None where nobody wrote it."""
+    """The entry in force for `key`, which has no alias, with its value stripped; None if it is not given."""
     found = [one for one in given if one[0].lower().replace("-", "_") == key]
     return (found[-1][0], found[-1][1].strip(), found[-1][2]) if found else None
 
 
 def check(given: Sequence[Given]) -> list[Given]:
-    """Every setting's value in force with its source; raises ConfigError for the first that is refused."""
+    """Returns every setting's effective value with its source; ConfigError for the first that is refused."""
     _refuse_undecodable(given)
     effective = _core.check(given)
     folder = last(given, "working_dir")
@@ -109,7 +109,7 @@ def check(given: Sequence[Given]) -> list[Given]:
 
 
 def _refuse_undecodable(given: Sequence[Given]) -> None:
-    """Python keeps bytes of a command line, or of the environment, that are not UTF-8 as halves of surrogates."""
+    """Refuses text that was not UTF-8: Python keeps such bytes of arguments and variables as lone surrogates."""
     for entry in given:
         if any("\ud800" <= character <= "\udfff" for text in entry for character in text):
             raise _refused(entry, "must be UTF-8")
@@ -120,7 +120,7 @@ def _unreadable(name: str, source: str, why: str) -> ConfigError:
 
 
 def _refused(given: Given, why: str) -> ConfigError:
-    """The error as the broker itself words it: on one line, with no more of the value than that has room for."""
+    """An error worded like the broker's own: on one line, with a long value truncated."""
     key, value, source = (one_line(text) for text in given)
     shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
     return ConfigError(f"setting '{key}' (value '{shown}', {source}): {why}")

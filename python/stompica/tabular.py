@@ -9,7 +9,7 @@ _GAP = "  "
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Lines of a table whose columns are the first row's keys; numbers stand to the right. Nothing for no rows."""
+    """Yields the lines of a table with the first row's keys as columns; numbers are right-aligned. Empty: no lines."""
     if not rows:
         return
     names = list(rows[0])
@@ -25,7 +25,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def text(value: Any) -> str:
-    """A value for a person: `yes` and `no`, an empty text for None."""
+    """Formats a value for display: `yes` and `no`, an empty string for None."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)

@@ -103,7 +103,7 @@ def test_a_file_of_another_run_is_put_aside(run: Path) -> None:
     other = table.set_column(0, table.schema.field("run_id"), pa.array([7] * len(table), pa.int64()))
     pq.write_table(other, run / "latency-000001.parquet")
     (reason,) = reasons(run)
-    assert reason.startswith("latency-000001.parquet is of run 7, but lies in the folder of run ")
+    assert reason.startswith("latency-000001.parquet is of run 7, but is in the folder of run ")
 
 
 @pytest.mark.parametrize(

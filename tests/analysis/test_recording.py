@@ -98,8 +98,8 @@ def test_a_run_that_is_not_closed_was_cut_off(tmp_path: Path) -> None:
     found = check_run(run.folder)
     assert found.faults == [] and found.rows == {"latency-000001.parquet": 1}
     assert found.unfinished == [
-        "run.json says that it is still being recorded: it goes on, or was cut off and lacks its last rows",
-        ".part-latency-000002.parquet was begun and is not whole: its rows are missing",
+        "run.json says that it is still being recorded: it continues, or was interrupted and lacks its last rows",
+        ".part-latency-000002.parquet is incomplete: its rows are missing",
     ]
 
 
@@ -173,7 +173,7 @@ def test_the_check_names_every_fault(tmp_path: Path) -> None:
     faults = check_run(run.folder).faults
     assert faults[0] == "run.json has format None; this version of stompica reads format 1"
     assert faults[1].startswith("diag-000002.parquet is not a whole Parquet file: ")
-    assert faults[2] == "notes.parquet is no file of a recording"
+    assert faults[2] == "notes.parquet is not a file of a recording"
     with pytest.raises(RecordingError, match=r"is not a run: it has no run\.json"):
         read_info(tmp_path)
 

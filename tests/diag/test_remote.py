@@ -86,13 +86,13 @@ def test_a_closed_connection_is_named(broker: BrokerProcess) -> None:
     [
         ("http://127.0.0.1:1", "write stomp://"),
         ("stomp://:1", "write stomp://"),
-        ("127.0.0.1:99999", "'127.0.0.1:99999' is no address: port out of range"),
-        ("127.0.0.1:port", "is no address: port could not be cast"),
-        ("stomp://[::1", "is no address: invalid IPv6 URL"),
-        ("", "'' is no address: write stomp://"),
+        ("127.0.0.1:99999", "'127.0.0.1:99999' is not an address: port out of range"),
+        ("127.0.0.1:port", "is not an address: port could not be cast"),
+        ("stomp://[::1", "is not an address: invalid IPv6 URL"),
+        ("", "'' is not an address: write stomp://"),
     ],
 )
-def test_an_address_that_is_none_is_named(url: str, what: str) -> None:
+def test_an_invalid_address_is_named(url: str, what: str) -> None:
     with pytest.raises(diag.DiagError, match=what):
         diag.connect(url)
 

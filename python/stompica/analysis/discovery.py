@@ -163,7 +163,7 @@ def _take_files(
     def check(info: fs.FileInfo) -> str | int:
         table = table_of(info.base_name)
         if table is None:
-            return f"{info.base_name} is no file of a recording"
+            return f"{info.base_name} is not a file of a recording"
         try:
             run_id = owners[posixpath.dirname(store.relative(info.path))]
             with store.files.open_input_file(info.path) as file:

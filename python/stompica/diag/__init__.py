@@ -1,11 +1,11 @@
-"""Looking into a running broker: DIAG as typed records.
+"""Diagnostics of a running broker: DIAG as typed records.
 
 >>> import stompica
 >>> with stompica.Broker() as broker:
 ...     broker.diag("session").clients
 0
 
-`connect` does the same for a broker elsewhere; `stompica diag` on the command line. See docs/diag.md.
+`connect` does the same for a remote broker, `stompica diag` on the command line. See docs/diag.md.
 """
 
 from __future__ import annotations

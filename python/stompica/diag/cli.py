@@ -18,7 +18,7 @@ from stompica.tabular import table, text
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Asks a running broker and prints what it answers; returns the exit status."""
+    """Queries a running broker and prints the answer; returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
         with connect(options.address) as diag:
@@ -75,7 +75,7 @@ def _show(query: str, record: Any, as_json: bool) -> None:
 
 
 def render(query: str, record: Any) -> Iterator[str]:
-    """A record as lines for a person: `name value`, or a table."""
+    """Yields a record as readable lines: `name value`, or a table."""
     if query == "benchmark":
         yield from _stages(record.stages)
         return

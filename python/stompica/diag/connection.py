@@ -1,11 +1,11 @@
-"""One STOMP 1.2 connection that asks questions and holds subscriptions, for all threads that want to.
+"""One STOMP 1.2 connection for requests and subscriptions, shared by threads.
 
-    question ──► pipe ──► broker
-    question ◄── answers ◄─┐
-    watches  ◄── MESSAGEs ◄┴─ the reader's thread
+    request ──► transport ──► broker
+    request ◄── answers  ◄─┐
+    watches ◄── MESSAGEs ◄─┴─ the reader's thread
 
-A thread of its own reads whatever comes at once: a watch that nobody takes records from must not become a slow
-consumer of the broker, which would stop its publishers and in the end disconnect it.
+A separate thread reads at once whatever arrives: an idle watch must not become a slow consumer, for which the broker
+would stop publishers and in the end close the connection.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from typing import Protocol
 from stompica.diag import frames
 from stompica.diag.frames import Frame
 from stompica.diag.records import DiagError
-from stompica.diag.transport import FRAME_MAX, Pipe
+from stompica.diag.transport import FRAME_MAX, Transport
 
 JOIN_TIMEOUT_S = 2.0
-"""How long a close waits for the reader's thread."""
+"""How long `close` waits for the reader's thread."""
 
 
 class Subscriber(Protocol):
-    """What MESSAGEs go to. Both are called by the reader's thread and must not wait for anything."""
+    """A receiver of MESSAGEs. The reader's thread calls both methods; they must not block."""
 
     def offer(self, frame: Frame) -> None:
-        """A MESSAGE has come."""
+        """Takes a MESSAGE."""
 
     def end(self, failure: DiagError | None) -> None:
-        """No more will come: because of this, or because the connection was closed here."""
+        """No more MESSAGEs will come, because of `failure`, or without one because the connection was closed here."""
 
 
 class Connection:
-    """A connection over `pipe` to the broker that messages call `shown`. No answer takes longer than `timeout` s."""
+    """A connection over `transport` to the broker that errors call `shown`. Answers are awaited for `timeout` s."""
 
-    def __init__(self, pipe: Pipe, shown: str, timeout: float | None) -> None:
+    def __init__(self, transport: Transport, shown: str, timeout: float | None) -> None:
         self.shown = shown
         self.timeout = timeout
-        self._pipe = pipe
+        self._transport = transport
         self._asking = threading.Lock()
         self._sending = threading.Lock()
         self._answers: queue.SimpleQueue[Frame | DiagError] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        # Weak: a watch that was dropped without `close` is noticed, and unsubscribed, when its next MESSAGE comes.
+        # Weak: a watch dropped without `close` is detected, and unsubscribed, when its next MESSAGE comes.
         self._subscribers: dict[str, weakref.ReferenceType[Subscriber]] = {}
         self._last_id = 0
         self._failure: DiagError | None = None
@@ -54,26 +54,26 @@ class Connection:
         self._reader.start()
 
     def exchange(self, command: str, headers: dict[str, str], body: bytes, wanted: str) -> Frame:
-        """Sends a frame and returns the answer, a frame `wanted`. DiagError where there is none."""
+        """Sends a frame and returns the answer, which has the command `wanted`. DiagError for any other outcome."""
         with self._asking:
             self._send(frames.encode(command, headers, body))
             try:
                 answer = self._answers.get(timeout=self.timeout)
             except queue.Empty:
-                # A late answer would be taken for that of the next question.
+                # A late answer would be taken for the answer to the next request.
                 failure = DiagError(f"{self.shown} did not answer in time")
                 self._end(failure, told=failure)
-                self._pipe.close()
+                self._transport.close()
                 raise DiagError(str(failure)) from None
             if isinstance(answer, DiagError):
-                self._answers.put(answer)  # whoever asks next is told, too
+                self._answers.put(answer)  # for the next request, which fails too
                 raise DiagError(str(answer))
         if answer.command != wanted:
             raise DiagError(f"{self.shown} answered {command} with {answer.command}: is it stompica?")
         return answer
 
     def subscribe(self, subscriber: Subscriber, destination: str, headers: dict[str, str]) -> str:
-        """Subscribes; returns the id. DiagError where the connection has ended."""
+        """Subscribes; returns the id. DiagError if the connection has ended."""
         with self._lock:
             if self._failure is not None:
                 raise DiagError(str(self._failure))
@@ -84,26 +84,26 @@ class Connection:
         return key
 
     def unsubscribe(self, key: str) -> None:
-        """Ends a subscription, if it has not ended."""
+        """Ends a subscription, if it is still there."""
         with self._lock:
             if self._subscribers.pop(key, None) is None:
                 return
         self._send(frames.encode("UNSUBSCRIBE", {"id": key}))
 
     def close(self) -> None:
-        """Closes the connection and ends what is subscribed. Twice is fine."""
+        """Closes the connection and ends all subscriptions. Idempotent."""
         self._end(DiagError(f"{self.shown}: connection closed"), told=None)
-        self._pipe.close()
+        self._transport.close()
         if threading.current_thread() is not self._reader:
             self._reader.join(JOIN_TIMEOUT_S)
 
     def _send(self, frame: bytes) -> None:
-        # Where it fails the reader knows why, from an ERROR or the end, and tells whoever waits.
+        # If it fails, the reader gets the reason, an ERROR or the end of the connection, and reports it.
         with self._sending, contextlib.suppress(OSError, EOFError):
-            self._pipe.send(frame)
+            self._transport.send(frame)
 
     def _end(self, failure: DiagError, told: DiagError | None) -> None:
-        """Takes note of the end, the first time; subscribers are told `told`."""
+        """Records the end, the first time only; subscribers get `told`."""
         with self._lock:
             if self._failure is not None:
                 return
@@ -116,7 +116,7 @@ class Connection:
 
     def _read(self) -> None:
         buffer = bytearray()
-        failure = DiagError(f"{self.shown}: its reader failed")  # which its thread's traceback explains
+        failure = DiagError(f"{self.shown}: its reader failed")  # the thread's traceback has the reason
         try:
             while True:
                 self._dispatch(self._receive(buffer))
@@ -128,18 +128,18 @@ class Connection:
             failure = DiagError(f"{self.shown}: {error or 'connection closed'}")
         finally:
             self._end(failure, told=failure)
-            self._pipe.close()
+            self._transport.close()
 
     def _receive(self, buffer: bytearray) -> Frame:
         while (frame := frames.take(buffer)) is None:
             if len(buffer) > FRAME_MAX:
                 raise DiagError(f"{self.shown} sent a frame over {FRAME_MAX >> 20} MiB")
             try:
-                received = self._pipe.receive()
+                received = self._transport.receive()
             except TimeoutError:
-                continue  # whoever waits for an answer has a limit of its own
+                continue  # a request has its own timeout
             except ConnectionResetError:
-                received = b""  # the same, said in a hurry
+                received = b""  # an abrupt end is an end
             if not received:
                 raise EOFError("closed the connection")
             buffer += received
@@ -156,7 +156,7 @@ class Connection:
         with self._lock:
             reference = self._subscribers.get(key)
         if reference is None:
-            return  # sent before the UNSUBSCRIBE came
+            return  # sent before the UNSUBSCRIBE arrived
         subscriber = reference()
         if subscriber is None:
             self.unsubscribe(key)

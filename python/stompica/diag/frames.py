@@ -1,4 +1,4 @@
-"""STOMP 1.2 frames, as far as a client that asks for DIAG needs them."""
+"""STOMP 1.2 frames, as far as a DIAG client needs them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _ESCAPES = {r"\r": "\r", r"\n": "\n", r"\c": ":", r"\\": "\\"}
 
 
 class Frame(NamedTuple):
-    """A frame of a server."""
+    """A frame from a server."""
 
     command: str
     headers: dict[str, str]
-    """Unescaped; of a name that comes twice the first value, as STOMP has it."""
+    """Unescaped; for a repeated name the first value, as STOMP requires."""
     body: bytes
 
 
 def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-    """The bytes of a frame. Names and values must not need escapes."""
+    """Returns the bytes of a frame. Names and values must not need escapes."""
     if body:
         headers = {**headers, "content-length": str(len(body))}
     lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
@@ -27,7 +27,7 @@ def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes
 
 
 def take(buffer: bytearray) -> Frame | None:
-    """Takes the first whole frame off `buffer`; None if there is none yet. ValueError for what can't be one."""
+    """Removes the first complete frame from `buffer`; None if there is none yet. ValueError for an invalid one."""
     while buffer.startswith((b"\n", b"\r")):
         del buffer[:1]
     end = buffer.find(b"\n\n")

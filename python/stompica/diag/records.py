@@ -1,6 +1,6 @@
-"""What DIAG answers, as typed records: one frozen dataclass for each query, units in the names.
+"""DIAG's answers as typed records: one frozen dataclass for each query, units in the names.
 
-Counters count from the start of the broker; texts that say "now" are of levels, which go up and down.
+Counters count from the start of the broker. "Now" marks a current level, which goes up and down.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from stompica.errors import StompicaError
 
 
 class DiagError(StompicaError):
-    """DIAG can't answer: an unknown query, a broker that can't be reached, an answer that is none."""
+    """DIAG failed: an unknown query, a broker that can't be reached, or an invalid answer."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """Who is connected, now."""
+    """Connections and subscriptions, now."""
 
     clients: int
     """Open connections."""
     websockets: int
-    """Those of them that are WebSockets."""
+    """Open connections that are WebSockets."""
     stomp_connected: int
-    """Those of them that have had CONNECTED."""
+    """Open connections that have received CONNECTED."""
     subscriptions: int
-    """Subscriptions of all of them."""
+    """Subscriptions of all connections."""
 
 
 @dataclass(frozen=True)
 class WsBuffer:
-    """The pool that output buffers come from."""
+    """The pool of output buffers."""
 
     allocated: int
-    """Buffers ever made."""
+    """Buffers allocated."""
     hits: int
-    """Times one was used again."""
+    """Times a buffer was reused."""
     misses: int
-    """Times one had to be made."""
+    """Times a buffer had to be allocated."""
 
 
 @dataclass(frozen=True)
 class Stale:
-    """Frames and messages that wait, now."""
+    """Waiting frames and messages, now."""
 
     input: int = field(metadata={"key": "in"})
     """Frames accepted and not yet routed: those between threads, and SENDs that are paused."""
@@ -59,7 +59,7 @@ class Stale:
 
 @dataclass(frozen=True)
 class Network:
-    """Traffic and how it was handled: the sums over all threads."""
+    """Traffic and how it was handled: sums over all threads."""
 
     bytes_in: int
     """Bytes read from connections."""
@@ -72,59 +72,59 @@ class Network:
     deliveries: int
     """MESSAGEs given to subscriptions."""
     reads: int
-    """System calls that read something."""
+    """System calls that read data."""
     writes: int
-    """System calls that wrote something."""
+    """System calls that wrote data."""
     dropped_websocket_frames: int
-    """Always 0: a connection with a wrong frame ends. Kept for clients of the ancestor."""
+    """Always 0: an invalid frame closes its connection. Kept for clients of C stompica."""
     fixed_underruns: int
-    """Always 0; kept for clients of the ancestor."""
+    """Always 0; kept for clients of C stompica."""
     cached_destinations: int
-    """Names without a subscription of their own that are remembered, now."""
+    """Cached destination names without a subscription of their own, now."""
     connections: int
-    """Connections open now, those that are on their way out included."""
+    """Open connections, those that are closing included, now."""
     accepted: int
-    """Connections taken."""
+    """Connections accepted."""
     refused: int
-    """Connections turned away."""
+    """Connections refused."""
     closed: int
     """Connections that have ended."""
     errors: int
     """ERROR frames sent, and WebSockets closed for a violation."""
     dropped: int
-    """MESSAGEs left out for slow consumers (`slow_consumer`)."""
+    """MESSAGEs dropped for slow consumers (`slow_consumer`)."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Passes that took `low_ns` or longer, but less than `high_ns`."""
+    """Number of passes that took at least `low_ns` and less than `high_ns`."""
 
     low_ns: int
-    """Least time of the bucket."""
+    """Lower bound of the bucket, inclusive."""
     high_ns: int
-    """Least time beyond it."""
+    """Upper bound of the bucket, exclusive."""
     count: int
     """Passes."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Timing of one stage of the broker, over all its threads, without the stages within it (but `turn`)."""
+    """Timing of one stage of the broker over all threads; except for `turn`, nested stages are not included."""
 
     count: int
-    """Passes that were timed."""
+    """Timed passes."""
     total_ns: int
-    """Their time together."""
+    """Total time of these passes."""
     buckets: tuple[Bucket, ...] = ()
-    """A histogram of them; buckets that are empty are left out."""
+    """Histogram of the passes, without empty buckets."""
 
     @property
     def mean_ns(self) -> float:
-        """Mean time of a pass; 0 where there was none."""
+        """Mean time of a pass; 0 if there was none."""
         return self.total_ns / self.count if self.count else 0.0
 
     def quantile_ns(self, q: float) -> int:
-        """`high_ns` of the bucket that holds the quantile `q` (0 to 1); 0 where there was no pass."""
+        """`high_ns` of the bucket that contains the quantile `q` (0 to 1); 0 if there was no pass."""
         passed, wanted = 0, q * sum(bucket.count for bucket in self.buckets)
         for bucket in self.buckets:
             passed += bucket.count
@@ -135,30 +135,30 @@ class Stage:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Internal timings. They are taken for a minute after each time somebody asked, and not otherwise."""
+    """Internal timings. They are recorded only for a minute after each query for them."""
 
     enabled_ms_left: int
-    """Milliseconds until timing ends unless somebody asks again."""
+    """Milliseconds until timing ends if there is no further query."""
     stages: Mapping[str, Stage]
-    """`read`, `parse`, `route`, `encode`, `write`; and `turn`, one pass of a thread's loop, which holds the others."""
+    """`read`, `parse`, `route`, `encode`, `write`; and `turn`, one pass of a thread's loop, which includes them."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One writer thread's part. The sums of `connections`, `frames_in` and `deliveries` are those of Network."""
+    """Figures of one writer thread. `connections`, `frames_in` and `deliveries` add up to those of Network."""
 
     shard: int
-    """Its number, from 0."""
+    """Number of the shard, from 0."""
     connections: int
-    """Connections that it serves, now."""
+    """Connections on it, now."""
     subscriptions: int
-    """Their subscriptions, now; the sum is that of Session."""
+    """Subscriptions of these connections, now; they add up to those of Session."""
     queues: int
-    """Queues that it keeps, now."""
+    """Queues on it, now."""
     turns: int
     """Passes of its loop."""
     mailbox_frames: int
-    """Frames of other threads that wait for it, now."""
+    """Frames from other threads waiting in its mailbox, now."""
     frames_in: int
     """STOMP frames received."""
     deliveries: int
@@ -166,27 +166,27 @@ class Shard:
     parked: int
     """Times a SEND was paused."""
     timers: int
-    """Deadlines that are set, now."""
+    """Timers set, now."""
     cpu_us: int
     """Processor time of the thread, µs."""
     unanswered: int
-    """RECEIPTs, transactions, new subscriptions and questions that wait for other threads, now."""
+    """RECEIPTs, transactions, new subscriptions and queries that wait for other threads, now."""
     max_turn_bytes: int
     """Most bytes encoded in one turn."""
     max_turn_deliveries: int
     """Most MESSAGEs given to subscriptions in one turn."""
     max_turn_visits: int
-    """Most queues, names and the like looked at in one turn."""
+    """Most queues, names and similar items visited in one turn."""
     max_turn_us: int
-    """Most processor time of one turn, µs, up to a millisecond too much."""
+    """Most processor time of one turn, µs; may be up to a millisecond too high."""
 
 
 @dataclass(frozen=True)
 class Memory:
     """Bytes held now, and the limit.
 
-    The last four say what `held_bytes` is held for. They are not its parts to the byte: what several connections are
-    sent is in `outbox_bytes` for each of them.
+    The last four show what the memory is used for. They do not add up to `held_bytes` exactly: bytes shared by several
+    connections are in `outbox_bytes` once for each.
     """
 
     held_bytes: int
@@ -198,7 +198,7 @@ class Memory:
     outbox_bytes: int
     """Bytes that wait to be written."""
     input_bytes: int
-    """Bytes of frames that are not yet whole, and of open transactions."""
+    """Bytes of incomplete frames and of open transactions."""
     chunk_bytes: int
     """Bytes of the output buffers in use."""
     queue_bytes: int
@@ -210,21 +210,21 @@ class Queue:
     """One queue."""
 
     name: str
-    """Its destination; of a durable subscription its name. Two may be shown alike: names that are their owners'."""
+    """Its destination, or the name of a durable subscription. Not unique: different owners may use the same name."""
     kind: str
     """`work`, `worker` (`#…`), `temporary` or `durable`."""
     size: int
     """Messages waiting and in flight, now."""
     waiting_bytes: int
-    """Bytes of those waiting, now."""
+    """Bytes of the waiting messages, now."""
     in_flight: int
     """Messages delivered and not yet acknowledged, now."""
     consumers: int
-    """Subscriptions that consume it, now."""
+    """Subscriptions that consume from it, now."""
     enqueued: int
-    """Messages that ever came."""
+    """Messages enqueued."""
     dequeued: int
-    """Messages that were consumed."""
+    """Messages consumed."""
 
 
 @dataclass(frozen=True)
@@ -236,13 +236,13 @@ class Ack:
     subscription: str
     """Its id, as the client chose it."""
     destination: str
-    """What it subscribed to."""
+    """The destination it subscribed to."""
     mode: str
     """`client` or `client-individual`."""
     in_flight: int
-    """Deliveries that it has not acknowledged."""
+    """Deliveries not yet acknowledged."""
     oldest_ms: int
-    """Age of the oldest of them, milliseconds; 0 if there is none."""
+    """Age of the oldest unacknowledged delivery, milliseconds; 0 if there is none."""
 
 
 @dataclass(frozen=True)
@@ -255,18 +255,18 @@ class Store:
 
 @dataclass(frozen=True)
 class Slow:
-    """A connection that reads more slowly than it is sent to, now."""
+    """A connection that reads more slowly than it receives messages, now."""
 
     connection: int
-    """Its number."""
+    """Number of the connection."""
     peer: str
     """Its address and port."""
     outbox_bytes: int
-    """Bytes that wait for it."""
+    """Bytes queued for it and not yet written."""
     full_ms: int
-    """Milliseconds for which its outbox has been full; 0 if it is not."""
+    """How long its outbox has been full, milliseconds; 0 if it is not."""
     dropped: int
-    """MESSAGEs left out for it since the last one it was sent."""
+    """MESSAGEs dropped for it since the last one it was sent."""
 
 
 Record: TypeAlias = (
@@ -284,7 +284,7 @@ Record: TypeAlias = (
     | tuple[Ack, ...]
     | tuple[Slow, ...]
 )
-"""What a query is answered with."""
+"""The types of answers."""
 
 QUERIES: dict[str, Any] = {
     "session": Session,
@@ -314,9 +314,9 @@ def check_query(query: str) -> None:
 
 
 def decode(query: str, answer: Any) -> Any:
-    """The record of a JSON answer; names that are not known here are passed over.
+    """Converts a JSON answer to its record; unknown names are ignored.
 
-    DiagError where something is missing, or is not what it has to be.
+    DiagError if something is missing or has the wrong type.
     """
     check_query(query)
     return _value(QUERIES[query], answer, query)
@@ -327,7 +327,7 @@ _known: dict[type[Any], _Fields] = {}
 
 
 def _fields(kind: type[Any]) -> _Fields:
-    """Attribute, JSON key, type, and whether it must be there, of each field."""
+    """Attribute, JSON key, type, and whether it is required, of each field."""
     if kind not in _known:
         hints = typing.get_type_hints(kind)
         _known[kind] = tuple(
@@ -373,7 +373,7 @@ def _object(wanted: type[Any], value: Any, where: str) -> Any:
 
 
 def plain(record: Any) -> Any:
-    """A record as JSON would have it: objects, lists, numbers, texts; with DIAG's own names."""
+    """Converts a record to JSON values: dictionaries, lists, numbers, strings; with DIAG's own names."""
     if isinstance(record, Bucket):
         return [record.low_ns, record.high_ns, record.count]
     if dataclasses.is_dataclass(record) and not isinstance(record, type):

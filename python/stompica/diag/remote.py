@@ -1,4 +1,4 @@
-"""DIAG of a broker elsewhere, over TCP or WebSocket: questions by DIAG frames, watches by a subscription."""
+"""DIAG of a remote broker, over TCP or WebSocket: queries as DIAG frames, watches as subscriptions."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ from stompica.diag.api import Diag
 from stompica.diag.connection import Connection
 from stompica.diag.frames import Frame
 from stompica.diag.records import QUERIES, DiagError, decode
-from stompica.diag.transport import Pipe, TcpPipe, WebSocketPipe
+from stompica.diag.transport import TcpTransport, Transport, WebSocketTransport
 from stompica.diag.watch import T, Watch, check_interval
 
 DEFAULT_PORT = 61613
 REMOTE_INTERVAL_MIN_S = 0.1
-"""Brokers refuse shorter intervals."""
+"""The broker refuses shorter intervals."""
 
 _STATISTICS = {
     "session": {name: name for name in ("clients", "websockets", "stomp_connected", "subscriptions")},
     "ws_buffer": {name: name for name in ("allocated", "hits", "misses")},
     "stale": {"in": "input-queue-size", "out": "output-queue-size", "stale": "stale-queue-size"},
 }
-"""Headers of a MESSAGE that have an answer, by their names in JSON."""
+"""For answers in headers of a MESSAGE: header of each JSON field."""
 
 
 class RemoteDiag(Diag):
-    """DIAG over a connection of its own. A context manager; threads may share it."""
+    """DIAG over its own connection. A context manager; threads may share it."""
 
-    def __init__(self, pipe: Pipe, shown: str, login: str | None, passcode: str | None, timeout: float | None) -> None:
+    def __init__(
+        self, transport: Transport, shown: str, login: str | None, passcode: str | None, timeout: float | None
+    ) -> None:
         super().__init__(self._ask)
-        weakref.finalize(self, pipe.abandon)
-        self._connection = Connection(pipe, shown, timeout)
+        weakref.finalize(self, transport.abandon)
+        self._connection = Connection(transport, shown, timeout)
         headers = {"accept-version": "1.2", "host": "localhost", "heart-beat": "0,0"}
         if login is not None:
             headers.update(login=login, passcode=passcode or "")
@@ -44,10 +46,10 @@ class RemoteDiag(Diag):
         self.server = connected.headers.get("server", "").partition("/")[2]
         """Version of the broker."""
         self.address = shown
-        """Where it is, without login and passcode."""
+        """The broker's address, without login and passcode."""
 
     def close(self) -> None:
-        """Closes the connection, and with it its watches, which end. Twice is fine."""
+        """Closes the connection, which ends its watches. Idempotent."""
         self._connection.close()
 
     def _ask(self, query: str) -> Any:
@@ -68,30 +70,32 @@ def connect(
 ) -> RemoteDiag:
     """Connects to a broker: `stomp://HOST:PORT`, `ws://HOST:PORT/PATH`, or just `HOST:PORT`.
 
-    No answer takes longer than `timeout` seconds; None: waits for ever. `ws://` needs the package `websockets`.
-    DiagError where nobody answers there. Brokers answer DIAG to clients of the same machine only, unless they have
-    users.
+    An answer is awaited for `timeout` seconds, with None forever. `ws://` needs the package `websockets`. DiagError
+    if the broker can't be reached or refuses. A broker without configured users answers DIAG to clients on the same
+    machine only.
     """
     try:
         parts = urlsplit(url if "://" in url else f"stomp://{url}")
         port = DEFAULT_PORT if parts.port is None else parts.port
     except ValueError as error:
-        raise DiagError(f"{url!r} is no address: {str(error)[:1].lower()}{str(error)[1:]}") from None
+        raise DiagError(f"{url!r} is not an address: {str(error)[:1].lower()}{str(error)[1:]}") from None
     if not parts.hostname or parts.scheme not in ("stomp", "tcp", "ws"):
-        raise DiagError(f"{url!r} is no address: write stomp://HOST:PORT or ws://HOST:PORT/PATH")
+        raise DiagError(f"{url!r} is not an address: write stomp://HOST:PORT or ws://HOST:PORT/PATH")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     shown = f"{parts.scheme}://{host}:{port}"
     try:
         if parts.scheme == "ws":
-            pipe: Pipe = WebSocketPipe(f"{shown}{parts.path or '/'}", timeout)
+            transport: Transport = WebSocketTransport(f"{shown}{parts.path or '/'}", timeout)
         else:
-            pipe = TcpPipe(parts.hostname, port, timeout)
+            transport = TcpTransport(parts.hostname, port, timeout)
     except OSError as error:
         raise DiagError(f"{shown}: {error.strerror or error}") from None
     try:
-        return RemoteDiag(pipe, shown, login or _plain(parts.username), passcode or _plain(parts.password), timeout)
+        return RemoteDiag(
+            transport, shown, login or _plain(parts.username), passcode or _plain(parts.password), timeout
+        )
     except BaseException:
-        pipe.close()
+        transport.close()
         raise
 
 
@@ -100,15 +104,15 @@ def _plain(text: str | None) -> str | None:
 
 
 class Pushed(Watch[T]):
-    """One subscription with the header `interval`, begun by the first `next`: the broker sends the records by itself.
+    """One subscription with the header `interval`, started by the first `next`; the broker pushes the records.
 
-    The newest record waits for its reader; what it replaces is lost. A broker that has sent nothing for the interval
-    and the connection's timeout together does not live.
+    Only the newest record is kept for the reader. A broker that has sent nothing for the interval plus the connection's
+    timeout is considered dead.
     """
 
     def __init__(self, remote: RemoteDiag, connection: Connection, query: str, interval: float) -> None:
         check_interval(interval, REMOTE_INTERVAL_MIN_S)
-        self._remote = remote  # which closes the connection when nobody has it any more
+        self._remote = remote  # keeps it alive: its finalizer closes the connection
         self._connection = connection
         self._query = query
         self._interval = interval
@@ -129,7 +133,7 @@ class Pushed(Watch[T]):
             self._connection.unsubscribe(self._key)
 
     def offer(self, frame: Frame) -> None:
-        """See `Subscriber`. Others may SEND questions to the same destination: those answers are passed over."""
+        """See `Subscriber`. Skips answers to queries that others SEND to the same destination."""
         if frame.headers.get("query", frame.body.decode("utf-8", "replace")) == self._query:
             with self._changed:
                 if not self._ended:
@@ -153,7 +157,7 @@ class Pushed(Watch[T]):
         return self._record(frame)
 
     async def __anext__(self) -> T:
-        import asyncio  # here, because it takes longer to load than everything else together
+        import asyncio  # imported here: it takes longer to load than everything else together
 
         self._begin()
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
@@ -198,7 +202,7 @@ class Pushed(Watch[T]):
             wake()
 
     def _take(self) -> Frame | None:
-        """The newest answer, None at the end. Raises what the end came from, once."""
+        """Returns the newest answer, None at the end. Raises the reason for the end, once."""
         with self._changed:
             if not self._is_ready():
                 self._ended = True
@@ -220,7 +224,7 @@ class Pushed(Watch[T]):
 
 
 def _answer(query: str, frame: Frame, shown: str) -> Any:
-    """What a DIAG frame or a MESSAGE says, as JSON has it."""
+    """Returns the content of a DIAG frame or a MESSAGE as decoded JSON."""
     headers = frame.headers
     try:
         if frame.body and "query" in headers:

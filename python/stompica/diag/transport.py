@@ -1,4 +1,4 @@
-"""What carries frames to a broker elsewhere: TCP, or a WebSocket by the package `websockets`."""
+"""Transports to a remote broker: TCP, or WebSocket with the package `websockets`."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Protocol
 from stompica.diag.records import DiagError
 
 FRAME_MAX = 64 * 1024 * 1024
-"""An answer that is longer is refused."""
+"""Longer answers are refused."""
 
 CLOSE_TIMEOUT_S = 1.0
-"""A WebSocket's server has this long to agree to its end."""
+"""How long a WebSocket server may take to answer the closing handshake."""
 
 
-class Pipe(Protocol):
-    """What carries frames. One thread may receive while others send."""
+class Transport(Protocol):
+    """Carries frames. One thread may receive while others send."""
 
     def send(self, frame: bytes) -> None:
-        """Sends one frame. OSError or EOFError where it can't."""
+        """Sends one frame. OSError or EOFError if that fails."""
 
     def receive(self) -> bytes:
-        """Bytes as they come; empty at the end, which may be an EOFError too. TimeoutError: nothing came yet."""
+        """Returns the next bytes; empty or EOFError at the end of the connection, TimeoutError if nothing came yet."""
 
     def close(self) -> None:
-        """Closes; whoever receives is woken. Twice is fine."""
+        """Closes, and wakes a thread that receives. Idempotent."""
 
     def abandon(self) -> None:
-        """Ends it at once and waits for nothing, not even for a lock."""
+        """Ends the connection at once without waiting for anything, not even a lock."""
 
 
-class TcpPipe:
+class TcpTransport:
     """A TCP connection."""
 
     def __init__(self, host: str, port: int, timeout: float | None) -> None:
@@ -39,25 +39,25 @@ class TcpPipe:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, frame: bytes) -> None:
-        """See `Pipe`."""
+        """See `Transport`."""
         self._socket.sendall(frame)
 
     def receive(self) -> bytes:
-        """See `Pipe`."""
+        """See `Transport`."""
         return self._socket.recv(65536)
 
     def close(self) -> None:
-        """See `Pipe`."""
+        """See `Transport`."""
         self.abandon()
         self._socket.close()
 
     def abandon(self) -> None:
-        """See `Pipe`."""
+        """See `Transport`."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
-class WebSocketPipe:
+class WebSocketTransport:
     """A WebSocket connection."""
 
     def __init__(self, url: str, timeout: float | None) -> None:
@@ -82,14 +82,14 @@ class WebSocketPipe:
             raise DiagError(f"{url}: {error}") from None
 
     def send(self, frame: bytes) -> None:
-        """See `Pipe`."""
+        """See `Transport`."""
         try:
             self._socket.send(frame.decode())
         except self._failure as error:
             raise EOFError(str(error)) from None
 
     def receive(self) -> bytes:
-        """See `Pipe`."""
+        """See `Transport`."""
         try:
             received = self._socket.recv()
         except self._failure as error:
@@ -97,10 +97,10 @@ class WebSocketPipe:
         return received.encode() if isinstance(received, str) else received
 
     def close(self) -> None:
-        """See `Pipe`."""
+        """See `Transport`."""
         self._socket.close()
 
     def abandon(self) -> None:
-        """See `Pipe`."""
+        """See `Transport`."""
         with contextlib.suppress(OSError):
             self._socket.socket.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""A query answered again and again: an iterator, and an async iterator, of records."""
+"""A query repeated at an interval: an iterator, and an async iterator, of records."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from stompica.errors import NotRunning
 T = TypeVar("T")
 
 INTERVAL_MIN_S = 0.01
-"""Shorter intervals are refused: asking costs the broker's threads a little each time."""
+"""Shorter intervals are refused: each query costs the broker's threads some time."""
 INTERVAL_MAX_S = 86_400.0
 
 
 def check_interval(interval: float, least: float = INTERVAL_MIN_S) -> None:
-    """ValueError for an interval, in seconds, that can't be had."""
+    """ValueError for an interval, in seconds, that is out of range."""
     if not least <= interval <= INTERVAL_MAX_S:
         raise ValueError(f"interval is {interval!r}: it must be from {least:g} to {INTERVAL_MAX_S:g} s")
 
 
 class Watch(ABC, Generic[T]):
-    """Records of one query, one each `interval` seconds, the first at once.
+    """Records of one query, one every `interval` seconds, the first at once.
 
-    `for record in watch` and `async for record in watch` both work. Records that a slow reader has missed are left
-    out, never made up for. It ends on `close`, which any thread may call, at the end of its `with` block, and when a
-    broker in this process has stopped. What goes wrong with a remote broker is raised from the iteration, once, as a
-    DiagError.
+    `for record in watch` and `async for record in watch` both work. Records that a slow reader has missed are skipped.
+    The iteration ends on `close`, which any thread may call, at the end of the `with` block, and when a broker in this
+    process has stopped. If a remote broker fails, the iteration raises one DiagError and then ends.
     """
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the iteration; who waits in it is woken. Twice is fine."""
+        """Ends the iteration and wakes a reader that waits in it. Idempotent."""
 
     def __iter__(self) -> Watch[T]:
         return self
@@ -57,9 +56,9 @@ class Watch(ABC, Generic[T]):
 
 
 class Polled(Watch[T]):
-    """Asks a broker in this process by a call.
+    """Queries a broker in this process by a call.
 
-    A subscription would need a connection, which the answers would count, and would be no cheaper.
+    A subscription would need a connection, which would be counted in the answers, and would be no cheaper.
     """
 
     def __init__(self, ask: Callable[[], T], interval: float) -> None:
@@ -83,12 +82,12 @@ class Polled(Watch[T]):
             raise StopIteration from None
 
     async def __anext__(self) -> T:
-        import asyncio  # here, because it takes longer to load than everything else together
+        import asyncio  # imported here: it takes longer to load than everything else together
 
         while not self._closed.is_set():
             wait = self._due - time.monotonic()
             if wait > 0:
-                # In short steps, so that a close by another thread is seen.
+                # In short steps, to notice a close by another thread.
                 await asyncio.sleep(min(wait, 0.1))
                 continue
             try:

@@ -1,4 +1,4 @@
-"""Recorded runs: a folder with run.json and Parquet files, the format of docs/recording.md.
+"""Recorded runs: a folder with run.json and Parquet files, in the format of docs/recording.md.
 
 `RunWriter` writes one; `read_info`, `read_table` and `check_run` read it. Needs pyarrow, the extra `stompica[record]`.
 """

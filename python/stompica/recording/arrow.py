@@ -1,4 +1,4 @@
-"""The format's Arrow schemas, and the check that a Parquet file keeps to them."""
+"""The format's Arrow schemas, and the check of a Parquet file against them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLE_KEY = b"stompica.table"
 _TYPES = {"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}
 
 CHECK_BATCH_ROWS = 65536
-"""Rows held at a time while a file is read through."""
+"""Rows per batch when a file is read for the check."""
 
 
 def schema(table: Table) -> pa.Schema:
@@ -26,10 +26,10 @@ def schema(table: Table) -> pa.Schema:
 
 
 def check(source: Any, table: Table, name: str, *, deep: bool = False, run_id: int | None = None) -> int:
-    """Checks that `source` (a path or an open file) is a whole file of `table`; returns its rows.
+    """Checks that `source` (a path or an open file) is a valid file of `table`; returns its number of rows.
 
-    Reads the footer only; `deep` reads every page and verifies its checksum. `run_id` is what all rows must say, as
-    far as the footer's statistics tell. RecordingError names the file by `name`.
+    Reads the footer only; `deep` reads every page and verifies its checksum. If `run_id` is given, the footer's
+    statistics must not show another one. RecordingError calls the file `name`.
     """
     try:
         with pq.ParquetFile(source, page_checksum_verification=deep) as file:
@@ -72,4 +72,4 @@ def _check_run(metadata: Any, found: pa.Schema, run_id: int | None, name: str) -
             continue
         for other in (statistics.min, statistics.max):
             if other != run_id:
-                raise RecordingError(f"{name} is of run {other}, but lies in the folder of run {run_id}")
+                raise RecordingError(f"{name} is of run {other}, but is in the folder of run {run_id}")

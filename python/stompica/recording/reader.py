@@ -1,4 +1,4 @@
-"""Reads a run's folder back, and says what is wrong with one."""
+"""Reads a run's folder, and checks one for defects."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from stompica.recording.schema import TABLES, table_of
 
 @dataclass
 class Check:
-    """What the check of a run's folder found."""
+    """Result of the check of a run's folder."""
 
     info: RunInfo | None
-    """What run.json says, where it can be read."""
+    """Content of run.json; None if it can't be read."""
     rows: dict[str, int] = field(default_factory=dict)
-    """Rows of each whole file."""
+    """Number of rows of each valid file."""
     faults: list[str] = field(default_factory=list)
-    """What is wrong, one line each, each naming its file. Empty: what is there is whole."""
+    """Defects, one line each, which names the file. Empty: all files that exist are valid."""
     unfinished: list[str] = field(default_factory=list)
-    """What tells of a run that goes on or was cut off, one line each. Empty: it has ended in order."""
+    """Signs of a run that continues or was interrupted, one line each. Empty: it ended properly."""
 
 
 def read_info(folder: Path | str) -> RunInfo:
-    """run.json of a run's folder; RecordingError where there is none or it can't be used."""
+    """Reads run.json of a run's folder; RecordingError if it is missing or invalid."""
     try:
         return RunInfo.from_json((Path(folder) / RUN_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -38,9 +38,9 @@ def read_info(folder: Path | str) -> RunInfo:
 
 
 def read_table(folder: Path | str, name: str) -> pa.Table:
-    """All rows of one table of a run, in order of its files; empty where there is no such file.
+    """Reads all rows of one table of a run, in order of its files; no file gives an empty table.
 
-    RecordingError for a file that is not whole, or is of another format. Holds the whole table in memory.
+    RecordingError for a damaged file or one of another format. Holds the whole table in memory.
     """
     table = TABLES[name]
     schema = arrow.schema(table)
@@ -53,9 +53,9 @@ def read_table(folder: Path | str, name: str) -> pa.Table:
 
 
 def check_run(folder: Path | str, *, deep: bool = True) -> Check:
-    """Looks through a run's folder; never raises for what it finds there.
+    """Checks a run's folder; reports defects in the result and never raises for them.
 
-    `deep` reads every page of every file and verifies the checksums; otherwise footers only.
+    `deep` reads every page of every file and verifies the checksums; without it, only the footers are read.
     """
     folder = Path(folder)
     found = Check(None)
@@ -65,14 +65,14 @@ def check_run(folder: Path | str, *, deep: bool = True) -> Check:
         found.faults.append(str(error))
     if found.info is not None and found.info.state == "recording":
         found.unfinished.append(
-            f"{RUN_FILE} says that it is still being recorded: it goes on, or was cut off and lacks its last rows"
+            f"{RUN_FILE} says that it is still being recorded: it continues, or was interrupted and lacks its last rows"
         )
     for path in sorted(folder.glob(f"{TEMPORARY}*")):
-        found.unfinished.append(f"{path.name} was begun and is not whole: its rows are missing")
+        found.unfinished.append(f"{path.name} is incomplete: its rows are missing")
     for path in _files(folder):
         table = table_of(path.name)
         if table is None:
-            found.faults.append(f"{path.name} is no file of a recording")
+            found.faults.append(f"{path.name} is not a file of a recording")
             continue
         try:
             run_id = None if found.info is None else found.info.run_id
@@ -83,7 +83,7 @@ def check_run(folder: Path | str, *, deep: bool = True) -> Check:
 
 
 def _complete(found: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of `schema`, in its order; those that an older file lacks are empty."""
+    """Returns the columns of `schema`, in its order; those that an older file lacks are null."""
     for field_ in schema:
         if field_.name not in found.column_names:
             found = found.append_column(field_, pa.nulls(found.num_rows, field_.type))

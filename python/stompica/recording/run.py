@@ -1,4 +1,4 @@
-"""run.json: what was run, where, with which versions. It says what the numbers beside it are numbers of."""
+"""run.json: what was run, where, with which versions. It describes what the Parquet files beside it measure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ RUN_FILE = "run.json"
 """Name of the file within a run's folder."""
 
 TEMPORARY = ".part-"
-"""What names of unfinished files begin with; readers pass them over."""
+"""Prefix of unfinished files' names; readers ignore these files."""
 
 State = Literal["recording", "complete", "failed"]
-"""`recording` until the writer is closed; a run that stays so was cut off. A failed run has a `fault`."""
+"""`recording` until the writer is closed; a run that stays so was interrupted. A failed run has a `fault`."""
 
 
 class RecordingError(StompicaError, ValueError):
@@ -31,13 +31,13 @@ class RecordingError(StompicaError, ValueError):
 
 @dataclass(frozen=True)
 class Target:
-    """What was measured."""
+    """The measured program."""
 
     name: str
     """`stompica`, `rabbitmq`, `relay`, …"""
     version: str = ""
     commit: str = ""
-    """Commit of the code; ends in `+` where files differed from it."""
+    """Commit of the code; ends in `+` if files had been modified."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,19 @@ class Workload:
     transport: str = "tcp"
     publishers: int = 1
     subscribers: int = 1
-    """Subscriptions in all that each message reaches."""
+    """Number of subscriptions that each message reaches."""
     body_bytes: int = 0
     ack: str = "auto"
     prefetch: int = 0
     rate_per_s: int = 0
-    """Messages per second that are meant to be sent; 0: as fast as possible."""
+    """Target rate of messages per second; 0: as fast as possible."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Whatever else distinguishes it."""
+    """Other properties that distinguish this workload."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it ran."""
+    """The machine it ran on."""
 
     cores: int
     cpu: str = ""
@@ -80,35 +80,35 @@ class RunInfo:
     started_at_us: int
     """µs since 1970, UTC."""
     campaign: str = ""
-    """Runs with the same campaign took turns: repetition n of one is to be compared with repetition n of another."""
+    """Runs of one campaign took turns: repetition n of one is compared with repetition n of another."""
     label: str = ""
-    """What a person calls this variant: `A`, `writers=1`."""
+    """Display name of this variant: `A`, `writers=1`."""
     baseline: bool = False
-    """The variant the others of its campaign are compared with; where none says so, the first of stompica's."""
+    """The variant that the others of its campaign are compared with; by default the first of stompica's."""
     kind: Literal["bench", "live"] = "bench"
-    """`live`: a broker in use was recorded, no load was made."""
+    """`live`: a broker in use was recorded, no load was generated."""
     writers: int = 0
     """Threads of the target; 0: unknown."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of the target that differ from the defaults."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Versions of all that took part."""
+    """Versions of the programs involved."""
     ended_at_us: int | None = None
     """µs since 1970, UTC."""
     state: State = "recording"
     fault: str = ""
-    """Why it failed, such as a message that was lost."""
+    """Why it failed, for example a lost message."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """Figures that no table has, medians over the repetitions; the unit ends the name: `user_bytes_per_connection`."""
+    """Figures outside the tables, medians over repetitions; names end in the unit: `user_bytes_per_connection`."""
 
     def to_json(self) -> str:
-        """The text of run.json."""
+        """Returns the text of run.json."""
         content = {"format": FORMAT, **dataclasses.asdict(self)}
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod
     def from_json(text: str) -> RunInfo:
-        """Reads run.json. RecordingError names what is wrong; names that are not known here are passed over."""
+        """Parses run.json; ignores unknown names. RecordingError names the defect."""
         try:
             content = json.loads(text)
         except ValueError as error:
@@ -125,12 +125,12 @@ class RunInfo:
 
 
 def new_run_id() -> int:
-    """An id that no other run has: the time in ms since 1970, and three digits at random."""
+    """Returns a unique id: the time in ms since 1970, followed by three random digits."""
     return time.time_ns() // 1_000_000 * 1000 + random.SystemRandom().randrange(1000)
 
 
 def _read(kind: type[Any], content: Mapping[str, Any], where: str) -> Any:
-    """A dataclass from a JSON object, every value checked against its annotation."""
+    """Builds a dataclass from a JSON object; checks every value against its annotation."""
     hints = typing.get_type_hints(kind)
     values: dict[str, Any] = {}
     for item in dataclasses.fields(kind):

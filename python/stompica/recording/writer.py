@@ -1,4 +1,4 @@
-"""Writes a run: rows in, whole Parquet files out, each under a temporary name until it is complete."""
+"""Writes a run as Parquet files; each has a temporary name until it is complete."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from stompica.recording.run import RUN_FILE, TEMPORARY, RecordingError, RunInfo,
 from stompica.recording.schema import TABLES, Table
 
 ROWS_MAX = 1_000_000
-"""Rows of one table held in memory; more go into a file of their own."""
+"""Rows of one table held in memory; when there are as many, they are written to a file."""
 
 _DELTA = ("at_us", "latency_us")
 
 
 class RunWriter:
-    """The writer of one run's folder, which it creates in `root`.
+    """Writes one run's folder, which it creates in `root`.
 
-    Rows are held until `flush`, `close`, or `ROWS_MAX` of them; a recorder of a live broker calls `flush` once in a
-    while, and each call makes one file of each table that has rows. Closing says how the run ended; a folder without
-    that is a run that was cut off. Use it as a context manager: an exception makes the run a failed one. RecordingError
-    where a file can't be written. Not for use by several threads at a time.
+    Rows are held until `flush`, `close`, or until there are `ROWS_MAX`; a recorder of a live broker calls `flush` at
+    intervals, and each call writes one file for each table that has rows. `close` records how the run ended; a folder
+    without that is an interrupted run. Use it as a context manager: an exception marks the run as failed.
+    RecordingError if a file can't be written. Not thread-safe.
     """
 
     def __init__(self, root: Path | str, info: RunInfo) -> None:
@@ -49,10 +49,10 @@ class RunWriter:
         self._write_info()
 
     def add(self, table: str, columns: Mapping[str, Any]) -> None:
-        """Adds rows: a value or a sequence (also a numpy or Arrow array) for each column but `run_id`.
+        """Adds rows: a value or a sequence (or a numpy or Arrow array) for each column except `run_id`.
 
-        Single values, and columns that may be empty and are not given, are repeated. RecordingError for a column that
-        is missing, is too many, or has values that do not fit its type.
+        Single values are repeated for all rows; missing nullable columns are null. RecordingError for a column that is
+        missing, unknown, or has values that do not fit its type.
         """
         kind = TABLES[table]
         rows = _rows(columns)
@@ -72,13 +72,13 @@ class RunWriter:
             self._flush(kind)
 
     def latency(self, repetition: int, series: str, at_us: int, duration_us: int, buckets: Iterable[Bucket]) -> None:
-        """Adds the histogram of one interval; nothing if it is empty."""
+        """Adds the histogram of one interval; an empty one adds no rows."""
         names = _buckets(buckets, "us")
         head = {"repetition": repetition, "series": series, "at_us": at_us, "duration_us": duration_us}
         self.add("latency", {**head, **names})
 
     def stage(self, at_us: int, shard: int | None, stage: str, buckets: Iterable[Bucket]) -> None:
-        """Adds what one stage took since the previous `at_us`, in ns; nothing if it did nothing."""
+        """Adds the times, in ns, of one stage since the previous `at_us`; without passes it adds no rows."""
         self.add("stages", {"at_us": at_us, "shard": shard, "stage": stage, **_buckets(buckets, "ns")})
 
     def diag(
@@ -90,10 +90,10 @@ class RunWriter:
         shard: int | None = None,
         part_of: Mapping[str, str] | None = None,
     ) -> None:
-        """Adds one answer of DIAG, a JSON object: every number in it becomes a row, whatever is no number is left out.
+        """Adds one answer of DIAG, a JSON object: every number in it becomes a row; other values are skipped.
 
-        Names of numbers within objects and lists are joined by dots. The unit is what the name ends in. `part_of` has
-        the totals, by name, of the numbers that are parts of one.
+        Names of nested values are joined by dots. The unit is taken from the end of the name. `part_of` maps the name
+        of a number to the total that includes it.
         """
         numbers = list(_numbers("", answer))
         names = [name for name, _ in numbers]
@@ -112,12 +112,12 @@ class RunWriter:
         )
 
     def flush(self) -> None:
-        """Makes files of all rows held."""
+        """Writes all rows held to files."""
         for table in TABLES.values():
             self._flush(table)
 
     def close(self, fault: str = "") -> None:
-        """Writes what is held and the end of the run; `fault` says why it failed. A second call does nothing."""
+        """Writes the rows held and the end of the run; `fault` says why it failed. Idempotent."""
         if self.info.state != "recording":
             return
         try:
@@ -138,7 +138,7 @@ class RunWriter:
         if error is None:
             self.close()
             return
-        with contextlib.suppress(RecordingError):  # of a full disk, which the first error tells
+        with contextlib.suppress(RecordingError):  # as on a full disk; the first error is the one to report
             self.close(f"{type(error).__name__}: {error}")
 
     def _array(self, table: Table, name: str, columns: Mapping[str, Any], rows: int) -> Any:
@@ -171,7 +171,7 @@ class RunWriter:
 
 
 def write_parquet(content: pa.Table, path: Path) -> None:
-    """Writes one table as recordings have it: zstd, page checksums, deltas for what grows."""
+    """Writes one table in the recordings' encoding: zstd, page checksums, deltas for increasing columns."""
     encodings = {name: "DELTA_BINARY_PACKED" for name in _DELTA if name in content.column_names}
     pq.write_table(
         content,
@@ -185,7 +185,7 @@ def write_parquet(content: pa.Table, path: Path) -> None:
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """Gives a temporary name; what was written there then appears as `path` at once, or not at all."""
+    """Yields a temporary name; the file written there then appears as `path` complete, or not at all."""
     part = path.with_name(f"{TEMPORARY}{path.name}")
     with _named(path):
         try:
@@ -199,7 +199,7 @@ def _whole(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """RecordingError with the name of what can't be written, such as on a full disk."""
+    """Turns an OSError, as on a full disk, into a RecordingError that names the file."""
     try:
         yield
     except OSError as error:
