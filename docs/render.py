@@ -14,30 +14,32 @@ _HEAD = """\
 <!-- Rendered by `make docs` from the table in rust/broker/src/config/table.rs; change it there. -->
 
 Every setting can come from, in rising priority: its default, a settings file (`config=FILE` or `-C FILE`), the
-environment (`STOMPICA_PORT=3000`), the command line (`port=3000` or `--port 3000`). `stompica config` prints what is in
-force and where each value came from; its output is itself a settings file. `stompica config check FILE` checks one.
+environment (`STOMPICA_PORT=3000`), the command line (`port=3000` or `--port 3000`). `stompica config` prints the
+settings in force and the source of each value; its output is itself a settings file. `stompica config check FILE`
+checks one.
 
 - **Names** may be in any case, with `-` or `_`.
-- **Sizes** are bytes, or take `KiB`, `MiB`, `GiB` (also `k`, `m`, `g`), or `KB`, `MB`, `GB` for powers of a thousand.
-- **Times** take `ms`, `s`, `m`, `h`, `d`; a bare number is in the setting's own unit.
+- **Sizes** are in bytes, or have a unit: `KiB`, `MiB`, `GiB` (also `k`, `m`, `g`), or `KB`, `MB`, `GB` for powers of
+  1000.
+- **Times** have a unit: `ms`, `s`, `m`, `h`, `d`. A bare number is in the setting's own unit.
 - **Files** are TOML (`max_message_size = "1MiB"`, lists for settings that take several values, no tables), or
-  stompserver's YAML (`:port: 61613`), read only when named. Relative names start from `working_dir`. In stompserver's
-  files `daemon`, `group`, `user`, `logdir`, `logfile`, `pidfile` are passed over: logs go to stderr,
-  and a process supervisor does the rest.
-- **Environment**: a variable `STOMPICA_…` that is no setting is an error. Left alone are `STOMPICA_TEST_…` and
-  `STOMPICA_BENCH_…` (this project's own), and what container platforms add for a service named stompica
+  stompserver's YAML (`:port: 61613`). A file is read only when it is named. Relative names start from `working_dir`. In
+  stompserver's files `daemon`, `group`, `user`, `logdir`, `logfile` and `pidfile` are ignored: logs go to stderr, and a
+  process supervisor does the rest.
+- **Environment**: a variable `STOMPICA_…` that is not a setting is an error. Exceptions are `STOMPICA_TEST_…` and
+  `STOMPICA_BENCH_…` (used by this project), and the variables that container platforms add for a service named stompica
   (`STOMPICA_SERVICE_…`, `STOMPICA_PORT_…`, `STOMPICA_PORT=tcp://…`).
-- **`processors`** is the ancestor's way to set `writers`: minus 2, at least 1.
-- **A refused setting** is one line on stderr that names the setting, its value, where it was written and what is
-  allowed; exit status 2. A settings file that can't be read is status 2 too, a port in use status 1.
-- **Not built yet**: such a setting is refused by name, so that nobody runs a broker more open or less durable than
-  they believe. What it is taken for asks for what happens anyway: `auth=0`, or stompserver's `-c 0` (`fsync=always`),
-  since `store=memory` has nothing to sync.
-- **Reload**: SIGHUP reads the file again. Settings marked *reload* then apply to the running broker; for others that
-  changed the log says that they need a restart. An invalid file changes nothing.
+- **`processors`** is the C stompica's way to set `writers`: `processors` minus 2, at least 1.
+- **A refused setting** gives one line on stderr that names the setting, its value, where it was written and what is
+  allowed; the exit status is 2. A settings file that cannot be read is status 2, too; a port in use is status 1.
+- **Not built yet**: such a setting is refused by name, so that nobody runs a broker that is more open or less durable
+  than they believe. Values that ask for what happens anyway are accepted: `auth=0`, or stompserver's `-c 0`
+  (`fsync=always`), since `store=memory` has nothing to sync.
+- **Reload**: SIGHUP reads the file again. Settings marked *reload* then apply to the running broker. If other settings
+  changed, the log says that they need a restart. An invalid file changes nothing.
 
-From Python the same names are keyword arguments, `Broker(max_headers=20, heartbeat=(0, 0))`; `Broker` does not look at
-the environment. In `run(processors, port, max_input_queue_size, max_stale_queue_size, TTL)`, and only there, 0 means
+From Python the same names are keyword arguments, `Broker(max_headers=20, heartbeat=(0, 0))`; `Broker` does not read the
+environment. In `run(processors, port, max_input_queue_size, max_stale_queue_size, TTL)`, and only there, 0 means
 the default.
 """
 
