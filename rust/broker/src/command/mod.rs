@@ -1,6 +1,7 @@
 //! What each client frame does: from a request of the session to the router and back to a RECEIPT.
 
 mod ack;
+pub(crate) mod commits;
 mod diagnostics;
 mod replies;
 mod send;

@@ -4,7 +4,10 @@ pub mod keepers;
 pub mod passing;
 pub mod returning;
 
+use std::collections::VecDeque;
+
 use self::returning::Returning;
+use crate::connection::deferred::Deferred;
 use crate::router::fan_out::FanOuts;
 use crate::router::group::GroupIndex;
 use crate::router::suffixes::EncodedSuffixes;
@@ -18,6 +21,8 @@ pub struct Deliveries {
     pub suffixes: EncodedSuffixes,
     /// Groups that have an open chunk.
     pub open_groups: Vec<GroupIndex>,
+    /// What waited for outboxes and is not wanted any more.
+    pub forgotten: VecDeque<Box<Deferred>>,
     /// Deliveries that go back to their queues over several turns.
     pub returning: Returning,
 }

@@ -1,14 +1,17 @@
 //! All that has its home on one shard: queues, stale and retained messages, replays of them, room for transactions.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use super::durable::Binding;
 use super::home::Home;
 use super::initial_replay::PendingReplay;
+use super::orphans::Orphans;
 use super::prepared::{Prepared, PreparedCommit};
 use super::replays::Replays;
 use super::retained::Retained;
+use super::revival::Revival;
 use super::stale::{Stale, StaleCounts};
 use crate::collections::spread::Map;
 use crate::config::Config;
@@ -34,6 +37,10 @@ pub struct Queues {
     pub replays: Replays,
     /// Room that is kept for transactions.
     pub prepared: Map<Prepared, PreparedCommit>,
+    /// Messages to worker topics on their way to consumers that have come.
+    pub revivals: VecDeque<Box<Revival>>,
+    /// Temporary queues that are to be removed.
+    pub orphans: VecDeque<Orphans>,
     /// How many of its queues are in the broker's count.
     pub counted: usize,
 }
@@ -57,6 +64,8 @@ impl Queues {
             pending_replays: Map::default(),
             replays: Replays::default(),
             prepared: Map::default(),
+            revivals: VecDeque::new(),
+            orphans: VecDeque::new(),
             counted: 0,
         }
     }

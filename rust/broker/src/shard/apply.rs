@@ -4,83 +4,35 @@
 //! is out, another shard has too much mail or a receiver's outbox is full. So what it takes is bounded by one message;
 //! and it waits as SENDs do, but for `publish_timeout`.
 
-use std::collections::BTreeMap;
-
-use stompica_proto::session::AckMode;
-
 use super::Shard;
 use super::commit::OPERATION_VISITS;
-use super::jobs::Job;
 use crate::collections::paged_deque::PagedDeque;
+use crate::command::commits::{Applying, LateOnes, Obstacle};
 use crate::connection::pausing::{Pause, Question};
-use crate::connection::transaction::plan::{Place, Plan};
-use crate::connection::transaction::{Commit, Operation};
-use crate::ids::SubscriptionKey;
-use crate::ids::{ConnKey, ShardId};
+use crate::connection::transaction::Operation;
+use crate::connection::transaction::plan::Place;
+use crate::ids::ShardId;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
-use crate::message::options::Verdict;
 use crate::queue::consumer_state::ConsumerState;
 use crate::queue::mail::{Placed, QueueMail};
 use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
-
-/// A COMMIT that was decided, as far as it has not taken effect.
-#[derive(Debug)]
-pub(super) struct Applying {
-    key: ConnKey,
-    token: u64,
-    /// The plan has the place of each.
-    operations: PagedDeque<Operation>,
-    /// ACKs and NACKs take effect last, since one may cover very many deliveries.
-    acks: PagedDeque<(SubscriptionKey, u64, Verdict)>,
-    plan: Plan,
-    receipt: Option<Box<[u8]>>,
-    /// For each home of the plan, what goes there.
-    out: Vec<(ShardId, PagedDeque<Placed>)>,
-    obstacle: Option<Obstacle>,
-    late: LateOnes,
-}
-
-/// What a COMMIT waits for before it goes on.
-#[derive(Clone, Copy, Debug)]
-enum Obstacle {
-    /// Its last message to a topic is on its way to its receivers.
-    FanOut(FanOutKey),
-    /// 95 % of `memory_limit` is held.
-    Memory,
-    /// Mailboxes of these shards are over their mark.
-    Mailboxes(u64),
-    /// These shards have enough messages to route that very many want there.
-    Wide(u64),
-    /// A receiver's outbox is full; how often one had room again.
-    SlowConsumer(u64),
-}
-
-/// What is left of subscriptions that went while a COMMIT of theirs takes effect: how they acknowledge, and what they held.
-pub(super) type LateOnes = BTreeMap<SubscriptionKey, (AckMode, Box<ConsumerState>)>;
-
-impl Applying {
-    pub(super) fn new(key: ConnKey, commit: Commit) -> Self {
-        let Commit { token, operations, plan, receipt, .. } = commit;
-        let out = plan.homes().map(|home| (home, PagedDeque::default())).collect();
-        let (acks, obstacle, late) = (PagedDeque::default(), None, LateOnes::new());
-        Applying { key, token, operations, acks, plan, receipt, out, obstacle, late }
-    }
-}
+use crate::turn::jobs::Job;
 
 impl Shard {
     /// Goes on with a COMMIT that was decided, as far as the turn allows; nothing can fail any more.
     pub(super) fn apply(&mut self, mut applying: Box<Applying>) {
         self.turn.budget.visit(1);
-        applying.late.append(&mut self.jobs.late.remove(&applying.key).unwrap_or_default());
+        applying.late.append(&mut self.commits.late.remove(&applying.key).unwrap_or_default());
         let is_done = self.apply_operations(&mut applying);
         if applying.obstacle.is_some() {
-            self.jobs.hold(applying);
+            self.commits.held.push_back(applying);
         } else if is_done && self.apply_acks(&mut applying) && self.give_back_late(&mut applying.late) {
             self.conclude(applying);
         } else {
-            self.jobs.push(Job::Apply(applying));
+            self.commits.applying.push_back(applying);
+            self.turn.jobs.push(Job::Apply);
         }
     }
 

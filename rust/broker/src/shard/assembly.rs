@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Shard;
 use super::inquiries::Subject;
-use super::jobs::Job;
 use super::survey::{HASH_BYTES, ROWS_BYTES_MAX};
 use crate::report::Query;
 use crate::report::answer::{Answer, json};
 use crate::report::types::{Report, ShardReport};
 use crate::text::Weight;
+use crate::turn::jobs::Job;
 
 /// Rows that are sorted or written before another job has its turn.
 const ROWS_MAX: usize = 500;
@@ -120,7 +120,8 @@ impl Shard {
         let rows = assembly.proceed(limit);
         self.turn.budget.visit(rows);
         if rows > 0 {
-            return self.jobs.push(Job::Assemble(assembly));
+            self.diagnostics.assemblies.push_back(assembly);
+            return self.turn.jobs.push(Job::Assemble);
         }
         let text = assembly.finish();
         self.turn.budget.encoded += text.len();

@@ -16,10 +16,9 @@ use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
 
 use super::Shard;
-use super::apply::Applying;
-use super::jobs::Job;
 use crate::collections::paged_deque::PagedDeque;
 use crate::command::Flow;
+use crate::command::commits::{Applying, Discarded};
 use crate::connection::conn::Conn;
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::plan::Plan;
@@ -30,40 +29,15 @@ use crate::ids::ConnKey;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
 use crate::queue::mail::QueueMail;
-use crate::queue::mail::Reservations;
 use crate::requester::AnswerTo;
 use crate::router::Destination;
 use crate::router::reach::Reach;
+use crate::turn::jobs::Job;
 
 /// What an operation costs of a turn's visits.
 pub(super) const OPERATION_VISITS: usize = 2;
 /// So many operations are forgotten at once, whatever else the turn did.
 const DISCARDED_AT_ONCE: usize = 256;
-
-/// What is left of a transaction of which nothing comes.
-#[derive(Debug)]
-pub(super) struct Discarded {
-    operations: PagedDeque<Operation>,
-    reservations: Vec<Reservations>,
-}
-
-impl Discarded {
-    fn len(&self) -> usize {
-        self.operations.len() + self.reservations.iter().map(Reservations::len).sum::<usize>()
-    }
-
-    /// Forgets a part of it. False if there was none.
-    fn forget_one(&mut self) -> bool {
-        if self.operations.pop_front().is_some() {
-            return true;
-        }
-        let Some(reservations) = self.reservations.last_mut() else { return false };
-        if reservations.pop_front().is_none() {
-            self.reservations.pop();
-        }
-        true
-    }
-}
 
 impl Shard {
     /// COMMIT.
@@ -101,7 +75,7 @@ impl Shard {
         };
         let Some(conn) = self.connections.table.get_mut(key) else { return Flow::Done };
         conn.committing = Some(Committing::Deciding(Box::new(commit)));
-        self.jobs.push(Job::Check(key, token));
+        self.turn.jobs.push(Job::Check(key, token));
         self.begin_jobs();
         match self.connections.table.get(key) {
             Some(conn) if conn.wait.is_on() => return Flow::Waiting,
@@ -122,7 +96,7 @@ impl Shard {
         let Some(Committing::Deciding(commit)) = committing else { return false };
         let token = commit.token;
         self.wait_for(key, Question::Commit(token));
-        self.jobs.push(Job::Check(key, token));
+        self.turn.jobs.push(Job::Check(key, token));
         self.begin_jobs(); // in the next turn others may have taken the room
         true
     }
@@ -167,7 +141,7 @@ impl Shard {
                         self.park(key, pause);
                     }
                     None if is_done => self.ask_homes(key),
-                    None => self.jobs.push(Job::Check(key, token)),
+                    None => self.turn.jobs.push(Job::Check(key, token)),
                 }
             }
         }
@@ -276,7 +250,8 @@ impl Shard {
         if self.end_wait_for(key, Question::Commit(commit.token)) {
             self.wait_for(key, Question::Turn(commit.token));
         }
-        self.jobs.push(Job::Apply(Box::new(Applying::new(key, *commit))));
+        self.commits.applying.push_back(Box::new(Applying::new(key, *commit)));
+        self.turn.jobs.push(Job::Apply);
     }
 
     fn cancel_everywhere(&mut self, commit: &Commit) {
@@ -315,7 +290,8 @@ impl Shard {
 
     fn discard(&mut self, discarded: Discarded) {
         if discarded.len() > DISCARDED_AT_ONCE {
-            self.jobs.push(Job::Discard(Box::new(discarded)));
+            self.commits.discarded.push_back(Box::new(discarded));
+            self.turn.jobs.push(Job::Discard);
         }
     }
 
@@ -327,6 +303,7 @@ impl Shard {
                 return;
             }
         }
-        self.jobs.push(Job::Discard(discarded));
+        self.commits.discarded.push_back(discarded);
+        self.turn.jobs.push(Job::Discard);
     }
 }

@@ -170,7 +170,7 @@ impl Shard {
     /// Nothing received is left to be handled, and no RECEIPT waits.
     fn is_quiet(&self) -> bool {
         self.is_delivered()
-            && self.jobs.is_empty()
+            && self.has_no_jobs()
             && self.connections.table.iter().all(|(_, conn)| is_finished(conn))
     }
 

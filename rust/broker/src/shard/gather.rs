@@ -14,7 +14,6 @@ use stompica_proto::encode::Message;
 use super::Shard;
 use super::assembly::Assembly;
 use super::inquiries::{Audience, FrameRequester, Gather, Purpose, Subject, Telling};
-use super::jobs::Job;
 use crate::command::Flow;
 use crate::connection::conn::Phase;
 use crate::connection::pausing::Question;
@@ -26,6 +25,7 @@ use crate::report::answer::Answer;
 use crate::report::types::{self, ShardReport};
 use crate::router::fan_out::FanOutKey;
 use crate::text::Weight;
+use crate::turn::jobs::Job;
 
 /// What a question takes of a turn's budget, in bytes encoded: every connection may have to be looked at.
 const QUESTION_BYTES: usize = 16 << 10;
@@ -61,7 +61,7 @@ impl Shard {
         let subject = Subject::Query(watch.query);
         self.diagnostics.inquiry(subject).next.watches.push_back(key);
         if self.diagnostics.queue(subject) {
-            self.jobs.push(Job::Ask);
+            self.turn.jobs.push(Job::Ask);
         }
     }
 
@@ -83,7 +83,7 @@ impl Shard {
             }
         }
         if self.diagnostics.first_askable().is_some() {
-            self.jobs.push(Job::Ask);
+            self.turn.jobs.push(Job::Ask);
         }
     }
 
@@ -136,7 +136,7 @@ impl Shard {
             self.diagnostics.queue(subject);
         }
         if self.diagnostics.first_askable().is_some() {
-            self.jobs.push(Job::Ask);
+            self.turn.jobs.push(Job::Ask);
         }
     }
 
@@ -155,7 +155,8 @@ impl Shard {
         let reports = std::mem::take(&mut gather.reports);
         let rows: usize = reports.iter().map(|report| report.report.rows()).sum();
         if rows > ROWS_AT_ONCE {
-            return self.jobs.push(Job::Assemble(Box::new(Assembly::new(subject, reports))));
+            self.diagnostics.assemblies.push_back(Box::new(Assembly::new(subject, reports)));
+            return self.turn.jobs.push(Job::Assemble);
         }
         let left_out = reports.iter().map(|report| report.left_out).sum();
         if let Some(report) = types::merge(reports.into_iter().map(|report| report.report)) {
@@ -212,7 +213,8 @@ impl Shard {
         }
         if telling.audience.len() > 0 {
             self.diagnostics.inquiry(subject).telling = Some(telling);
-            self.jobs.push(Job::Tell(subject));
+            self.diagnostics.told_later.push_back(subject);
+            self.turn.jobs.push(Job::Tell);
         }
     }
 
@@ -223,7 +225,7 @@ impl Shard {
         let behind = std::mem::replace(&mut inquiry.next, audience);
         inquiry.next.append(behind);
         if self.diagnostics.queue(subject) {
-            self.jobs.push(Job::Ask);
+            self.turn.jobs.push(Job::Ask);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::assembly::Assembly;
 use super::survey::Survey;
 use super::watch::Watch;
 use crate::collections::spread::Map;
@@ -118,6 +119,10 @@ pub(super) struct Diagnostics {
     pub later: VecDeque<Subject>,
     /// The one under way whose answer has rows: those are large, so they are gathered one after the other.
     pub busy: Option<Subject>,
+    /// Answers of many rows that are put together.
+    pub assemblies: VecDeque<Box<Assembly>>,
+    /// Subjects of which some are still to be told.
+    pub told_later: VecDeque<Subject>,
     pub watches: Map<SubscriptionKey, Watch>,
 }
 

@@ -9,7 +9,6 @@ use std::mem::take;
 use stompica_proto::session::AckMode;
 
 use super::Shard;
-use super::jobs::Job;
 use crate::connection::conn::Phase;
 use crate::connection::leaving::Leaving;
 use crate::connection::pending_writes::REQUEUED_MAX;
@@ -23,6 +22,7 @@ use crate::queue::unacked::Unacked;
 use crate::router::Holdup;
 use crate::router::group::Place;
 use crate::timer::Due;
+use crate::turn::jobs::Job;
 
 /// Subscriptions of one connection that go before another job has its turn.
 const LEAVE_AT_ONCE: usize = 256;
@@ -57,7 +57,7 @@ impl Shard {
         }
         let Some(conn) = self.connections.table.get_mut(key) else { return true };
         if conn.leaving.as_ref().is_some_and(|leaving| !leaving.subscriptions.is_empty()) {
-            self.jobs.push(Job::Leave(key));
+            self.turn.jobs.push(Job::Leave(key));
             return false;
         }
         conn.leaving = None;
@@ -153,7 +153,7 @@ impl Shard {
         let committing = self.connections.table.get(conn).and_then(|conn| conn.committing.as_ref());
         if held.len() > 0 && matches!(committing, Some(Committing::Applying)) {
             consumer_state.unacked = held;
-            self.jobs.late.entry(conn).or_default().insert(key, (ack, consumer_state));
+            self.commits.late.entry(conn).or_default().insert(key, (ack, consumer_state));
         } else {
             self.give_back_rest(consumer_state.own_queue, held);
         }

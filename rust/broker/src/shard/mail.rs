@@ -244,7 +244,7 @@ impl Shard {
             && self.deliveries.fan_outs.is_empty()
             && self.connections.refill.is_empty()
             && !self.queues.replays.has_work()
-            && self.jobs.is_empty()
+            && self.has_no_jobs()
             && self.connections.undrained.is_empty()
             && self.connections.parking.is_empty()
             && self.connections.table.iter().all(|(_, conn)| conn.outbox.is_empty())

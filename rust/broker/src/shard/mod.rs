@@ -66,8 +66,8 @@ use mio::{Events, Poll, Token};
 pub(crate) use self::close::describe;
 use self::drain::Draining;
 use self::inquiries::Diagnostics;
-use self::jobs::Jobs;
 use self::memory::MemoryState;
+use crate::command::commits::Commits;
 use crate::config::Config;
 use crate::connection::Connections;
 use crate::connection::acceptor::Acceptor;
@@ -103,7 +103,7 @@ pub struct Shard {
     pub(crate) deliveries: Deliveries,
     pub(crate) peers: Peers,
     memory: MemoryState,
-    jobs: Jobs,
+    commits: Commits,
     diagnostics: Diagnostics,
     draining: Option<Draining>,
     stopped: bool,
@@ -133,7 +133,7 @@ impl Shard {
             deliveries: Deliveries::default(),
             peers: Peers::new(shards),
             memory: MemoryState::default(),
-            jobs: Jobs::default(),
+            commits: Commits::default(),
             diagnostics: Diagnostics::default(),
             draining: None,
             stopped: false,

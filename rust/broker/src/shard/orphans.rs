@@ -1,23 +1,16 @@
 //! Temporary queues whose owner has gone: they go with all they hold, over several turns if there are many.
 
 use super::Shard;
-use super::jobs::Job;
 use crate::command::temporary::full_name;
 use crate::connection::temporary::Temporary;
 use crate::ids::ConnKey;
-use crate::text::Text;
+use crate::queue::orphans::Orphans;
+use crate::turn::jobs::Job;
 
 /// What is done before another job has its turn, in visits.
 const VISITS_MAX: usize = 1000;
 /// Bytes of a name that are copied and hashed for the price of one visit.
 const VISIT_BYTES: usize = 1 << 10;
-
-/// Temporary destinations of one connection that has gone.
-#[derive(Debug)]
-pub(super) struct Orphans {
-    secret: String,
-    names: Vec<Text>,
-}
 
 impl Shard {
     /// A connection ends, and its temporary destinations with it.
@@ -43,7 +36,8 @@ impl Shard {
         self.turn.budget.visit(visits);
         self.count_queues();
         if !orphans.names.is_empty() {
-            self.jobs.push(Job::Orphans(orphans));
+            self.queues.orphans.push_back(orphans);
+            self.turn.jobs.push(Job::Orphans);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Copies and messages that wait for room in an outbox, and are not wanted any more.
 
 use super::Shard;
-use super::jobs::Job;
 use crate::connection::conn::Conn;
 use crate::connection::deferred::{Deferred, Waiting};
 use crate::connection::pausing::Pause;
@@ -11,6 +10,7 @@ use crate::queue::mail::QueueMail;
 use crate::queue::types::{Delivery, GivenBack};
 use crate::queue::unacked::Origin;
 use crate::turn::budget::Budget;
+use crate::turn::jobs::Job;
 
 impl Shard {
     /// Whether messages of topics wait for room in a connection's outbox.
@@ -68,17 +68,25 @@ impl Shard {
                 Waiting::Queued(queued) => self.give_back_waiting(queued.0, queued.1),
             }
             if self.turn.budget.is_exhausted() && !deferred.is_empty() {
-                return self.jobs.push(Job::Forget(deferred));
+                self.deliveries.forgotten.push_back(deferred);
+                return self.turn.jobs.push(Job::Forget);
             }
+        }
+    }
+
+    /// Goes on with that.
+    pub(super) fn proceed_with_forgetting(&mut self) {
+        if let Some(deferred) = self.deliveries.forgotten.pop_front() {
+            self.drop_deferred(deferred);
         }
     }
 
     /// The same at the end of the shard, when there are no more turns.
     pub(super) fn drop_all_deferred(&mut self) {
-        while let Some(job) = self.jobs.pop() {
+        while let Some(job) = self.turn.jobs.pop() {
             self.turn.budget = Budget::default();
             match job {
-                Job::Forget(deferred) => self.drop_deferred(deferred),
+                Job::Forget => self.proceed_with_forgetting(),
                 Job::Leave(key) => self.proceed_with_leaving(key),
                 _ => {}
             }

@@ -11,12 +11,12 @@ use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 
 use super::Shard;
-use super::jobs::Job;
 use crate::collections::paged_deque::PagedDeque;
 use crate::queue::mail::Reservations;
 use crate::queue::mail::{Placed, Reservation};
 use crate::queue::prepared::{Prepared, PreparedCommit, Step};
 use crate::requester::Requester;
+use crate::turn::jobs::Job;
 
 /// What keeping room costs of a turn's visits: a queue may have to be made for it.
 const KEEP_VISITS: usize = 4;
@@ -29,7 +29,7 @@ impl Shard {
         self.queues
             .prepared
             .insert(name, PreparedCommit { reservations, step: Step::Keeping { next: 0, requester } });
-        self.jobs.push(Job::Reserve(name));
+        self.turn.jobs.push(Job::Reserve(name.0, name.1));
     }
 
     /// Nothing comes of a transaction: gives the room free that was kept for it.
@@ -37,7 +37,7 @@ impl Shard {
         let Some(found) = self.queues.prepared.get_mut(&name) else { return };
         let step = std::mem::replace(&mut found.step, Step::GivingBack);
         match step {
-            Step::Kept => self.jobs.push(Job::Reserve(name)), // the others have their job already
+            Step::Kept => self.turn.jobs.push(Job::Reserve(name.0, name.1)), // the others have their job already
             Step::Keeping { requester, .. } => self.answer(requester, Ok(())), // nobody listens any more
             decided => found.step = decided,
         }
@@ -55,7 +55,7 @@ impl Shard {
             self.queues.prepared.remove(&name).map(|found| found.reservations).unwrap_or_default();
         let step = Step::Placing { messages, requester };
         self.queues.prepared.insert(name, PreparedCommit { reservations, step });
-        self.jobs.push(Job::Reserve(name));
+        self.turn.jobs.push(Job::Reserve(name.0, name.1));
     }
 
     /// Goes on with a reservation as far as the turn allows.
@@ -75,7 +75,7 @@ impl Shard {
                     );
                 }
                 Err(error) => {
-                    self.jobs.push(Job::Reserve(name));
+                    self.turn.jobs.push(Job::Reserve(name.0, name.1));
                     let reservation = PreparedCommit { reservations, step: Step::GivingBack };
                     return self.end_keeping(name, reservation, requester, Err(error));
                 }
@@ -92,7 +92,7 @@ impl Shard {
             },
         };
         if !matches!(step, Step::Kept) {
-            self.jobs.push(Job::Reserve(name));
+            self.turn.jobs.push(Job::Reserve(name.0, name.1));
         }
         self.queues.prepared.insert(name, PreparedCommit { reservations, step });
     }

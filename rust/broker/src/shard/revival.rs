@@ -7,28 +7,19 @@
 //! them.
 
 use super::Shard;
-use super::jobs::Job;
 use super::replay::literal_len;
 use crate::destination::Kind;
 use crate::ids::{QueueKey, Subscriber};
 use crate::message::OwnedMessage;
 use crate::queue::replay::{Search, Visits};
+use crate::queue::revival::Revival;
 use crate::queue::stale::Place;
 use crate::requester::Requester;
 use crate::text::Text;
+use crate::turn::jobs::Job;
 
 /// Names and messages that are looked at before another job has its turn.
 const VISITS_MAX: usize = 1000;
-
-/// What waited for one consumer.
-#[derive(Debug)]
-pub(super) struct Revival {
-    subscriber: Subscriber,
-    /// What it consumes: a name or a pattern.
-    name: Text,
-    place: Place,
-    requester: Requester,
-}
 
 impl Shard {
     /// Hands what waited for a consumer out, as far as it has credit; then answers.
@@ -84,7 +75,8 @@ impl Shard {
         if is_over {
             self.answer(revival.requester, Ok(()));
         } else {
-            self.jobs.push(Job::Revive(revival));
+            self.queues.revivals.push_back(revival);
+            self.turn.jobs.push(Job::Revive);
         }
     }
 

@@ -7,7 +7,6 @@ use std::hash::BuildHasher as _;
 use std::sync::mpsc::Sender;
 
 use super::Shard;
-use super::jobs::Job;
 use crate::collections::keyed::was_there;
 use crate::connection::conn::Conn;
 use crate::ids::{ConnKey, ShardId};
@@ -17,6 +16,7 @@ use crate::report::Query;
 use crate::report::types::{Report, ShardReport};
 use crate::router::group::Subscription;
 use crate::text::Weight;
+use crate::turn::jobs::Job;
 
 /// Items that are looked at before another job has its turn.
 const VISITS_MAX: usize = 1000;
@@ -106,7 +106,7 @@ impl Shard {
             self.diagnostics.surveys.push_front(survey);
         }
         if !self.diagnostics.surveys.is_empty() {
-            self.jobs.push(Job::Survey);
+            self.turn.jobs.push(Job::Survey);
         }
     }
 

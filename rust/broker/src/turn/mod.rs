@@ -2,11 +2,13 @@
 
 pub mod budget;
 pub mod cpu_clock;
+pub mod jobs;
 
 use std::sync::Arc;
 
 use self::budget::{Budget, Heaviest};
 use self::cpu_clock::CpuClock;
+use self::jobs::Jobs;
 use crate::config::Config;
 use crate::ids::{MessageIds, ShardId};
 use crate::report::stages::Stages;
@@ -34,6 +36,8 @@ pub struct Turn {
     pub cpu_clock: CpuClock,
     /// The deadlines of connections, queues and subscriptions.
     pub timers: Timers,
+    /// Work that goes on over several turns.
+    pub jobs: Jobs,
     /// What was counted since the start.
     pub counters: Counters,
     /// Times of the stages of a message's way, while they are taken.
@@ -57,6 +61,7 @@ impl Turn {
             heaviest: Heaviest::default(),
             cpu_clock: CpuClock::default(),
             timers: Timers::default(),
+            jobs: Jobs::default(),
             counters: Counters::default(),
             stages: Stages::default(),
             is_observed: config.log_frames,
