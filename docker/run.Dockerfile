@@ -18,10 +18,10 @@ RUN --mount=type=bind,from=build,source=/dist,target=/dist \
     && useradd --system --home-dir /var/lib/stompica --create-home --uid 61613 stompica
 USER stompica
 WORKDIR /var/lib/stompica
-# A container is its own network: the default, loopback only, would be reachable by nobody.
+# A container has its own network: with the default, loopback only, nobody could reach the broker.
 ENV STOMPICA_HOST=0.0.0.0
 EXPOSE 61613
-# /healthz answers loopback, which the check is on.
+# The check runs inside the container, on loopback.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=2s CMD ["python", "-c", \
     "import urllib.request; urllib.request.urlopen('http://127.0.0.1:61613/healthz', timeout=2)"]
 # SIGTERM drains (setting `drain`, 5 s), which is within Docker's 10 s.
