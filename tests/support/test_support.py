@@ -54,7 +54,7 @@ def test_frames_are_read_whole_in_any_fragmentation(pair: Pair) -> None:
         ("1.1", b"\r\nRECEIPT\n\n\0"),
     ],
 )
-def test_a_malformed_frame_is_noticed(pair: Pair, version: str, sent: bytes) -> None:
+def test_a_malformed_frame_is_detected(pair: Pair, version: str, sent: bytes) -> None:
     wire, far = pair
     wire.version = version
     far.sendall(sent)
@@ -62,7 +62,7 @@ def test_a_malformed_frame_is_noticed(pair: Pair, version: str, sent: bytes) -> 
         wire.recv_frame()
 
 
-def test_silence_another_frame_and_a_lost_close_are_noticed(pair: Pair) -> None:
+def test_silence_another_frame_and_a_missing_close_are_detected(pair: Pair) -> None:
     wire, far = pair
     with pytest.raises(AssertionError, match="nothing came"):
         wire.recv_frame()
@@ -84,7 +84,7 @@ def test_an_error_must_be_explained_and_followed_by_the_end(pair: Pair) -> None:
     wire.expect_error("E-COMMAND")
 
 
-def test_half_a_frame_before_the_end_is_noticed(pair: Pair) -> None:
+def test_half_a_frame_before_the_end_is_detected(pair: Pair) -> None:
     wire, far = pair
     far.sendall(b"RECEIPT\nrec")
     far.shutdown(socket.SHUT_WR)

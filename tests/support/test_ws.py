@@ -43,7 +43,7 @@ def echo_port() -> Iterator[int]:
         server.shutdown()
 
 
-def test_accept_value_is_the_one_of_the_rfc() -> None:
+def test_accept_value_matches_the_example_of_the_rfc() -> None:
     assert accept_value("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
@@ -62,12 +62,12 @@ def test_accept_value_is_the_one_of_the_rfc() -> None:
         (close_payload(1000, b"bye"), b"\x03\xe8bye"),
     ],
 )
-def test_frames_are_those_of_section_5_7(frame: bytes, expected: bytes) -> None:
+def test_frames_match_the_examples_of_section_5_7(frame: bytes, expected: bytes) -> None:
     assert frame == expected
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 1000, 65537])
-def test_masking_twice_gives_the_payload_back(size: int) -> None:
+def test_masking_twice_restores_the_payload(size: int) -> None:
     payload = bytes(at % 251 for at in range(size))
     masked = mask_payload(payload, b"\x01\x02\x03\xff")
     assert masked == bytes(octet ^ b"\x01\x02\x03\xff"[at % 4] for at, octet in enumerate(payload))
@@ -76,14 +76,14 @@ def test_masking_twice_gives_the_payload_back(size: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536, 1 << 20])
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
-def test_messages_of_every_length_come_back(echo_port: int, size: int, opcode: int) -> None:
+def test_messages_of_every_length_are_echoed(echo_port: int, size: int, opcode: int) -> None:
     with WebSocket.open(echo_port) as client:
         assert client.response.header("sec-websocket-protocol") == "v12.stomp"
         client.send_frame(opcode, b"x" * size)
         assert client.recv_message() == (opcode, b"x" * size)
 
 
-def test_fragments_and_pings_between_them(echo_port: int) -> None:
+def test_fragments_are_joined_and_pings_between_them_kept(echo_port: int) -> None:
     with WebSocket.open(echo_port) as client:
         client.send_frame(TEXT, b"a", fin=False)
         client.send_frame(PING, b"p")
@@ -94,7 +94,7 @@ def test_fragments_and_pings_between_them(echo_port: int) -> None:
         assert [(frame.opcode, frame.payload) for frame in client.controls] == [(PONG, b"p")]
 
 
-def test_close_is_seen_with_code_and_reason(echo_port: int) -> None:
+def test_close_is_reported_with_code_and_reason(echo_port: int) -> None:
     with WebSocket.open(echo_port) as client:
         client.send_close(3000, b"why")
         assert client.expect_close(3000) == "why"
@@ -110,7 +110,7 @@ def test_close_is_seen_with_code_and_reason(echo_port: int) -> None:
         (encode_frame(CLOSE, b"\x03"), 1002),
     ],
 )
-def test_a_protocol_error_is_answered_by_its_code(echo_port: int, frame: bytes, code: int) -> None:
+def test_a_protocol_error_is_answered_with_its_code(echo_port: int, frame: bytes, code: int) -> None:
     with WebSocket.open(echo_port) as client:
         client.send_raw(frame)
         client.expect_close(code)
@@ -131,7 +131,7 @@ def test_a_protocol_error_is_answered_by_its_code(echo_port: int, frame: bytes, 
         encode_frame(CLOSE, close_payload(1000), mask=False),
     ],
 )
-def test_what_a_server_may_not_send_is_noticed(sent: bytes) -> None:
+def test_a_frame_that_a_server_may_not_send_is_detected(sent: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stream = RawStream(listener.getsockname()[1])
         far = listener.accept()[0]
@@ -144,7 +144,7 @@ def test_what_a_server_may_not_send_is_noticed(sent: bytes) -> None:
                 client.recv_message()
 
 
-def test_text_that_is_not_utf8_is_noticed() -> None:
+def test_text_that_is_not_utf8_is_detected() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         RawStream(listener.getsockname()[1]) as stream,

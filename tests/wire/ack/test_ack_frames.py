@@ -22,7 +22,7 @@ def test_an_issued_id_can_be_acknowledged(client: Clients, topic: str, version: 
 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_an_issued_id_can_be_refused(client: Clients, topic: str, version: str, mode: str) -> None:
+def test_an_issued_id_can_be_nacked(client: Clients, topic: str, version: str, mode: str) -> None:
     wire = client(version)
     (message,) = deliver(wire, topic, 1, ack=mode)
     wire.send(nack(wire, message, receipt="r"))
@@ -30,7 +30,7 @@ def test_an_issued_id_can_be_refused(client: Clients, topic: str, version: str, 
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_1_2_messages_carry_an_ack_id_of_their_own(client: Clients, topic: str, mode: str) -> None:
+def test_1_2_messages_carry_an_ack_id_for_each_delivery(client: Clients, topic: str, mode: str) -> None:
     wire = client("1.2")
     wire.subscribe(topic, "a", ack=mode)
     wire.subscribe(topic, "b", ack=mode)
@@ -50,7 +50,7 @@ def test_no_ack_header_in_auto_mode_or_before_1_2(client: Clients, topic: str, v
     assert "ack" not in message
 
 
-def test_client_and_auto_subscriptions_side_by_side(client: Clients, topic: str) -> None:
+def test_client_and_auto_subscriptions_work_side_by_side(client: Clients, topic: str) -> None:
     wire = client("1.2")
     wire.subscribe(topic, "auto")
     wire.subscribe(topic, "client", ack="client")
@@ -115,13 +115,13 @@ def test_an_id_that_was_never_issued_is_an_error(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_without_any_delivery_every_id_is_unknown(client: Clients, version: str) -> None:
+def test_every_id_is_unknown_before_the_first_delivery(client: Clients, version: str) -> None:
     wire = client(version)
     wire.send(frames.ack(id="1", message_id="1", subscription="s"))
     wire.expect_error("E-ACK-UNKNOWN")
 
 
-def test_another_connection_s_id_is_unknown(client: Clients, topic: str) -> None:
+def test_an_id_of_another_connection_is_unknown(client: Clients, topic: str) -> None:
     owner, thief = client("1.2"), client("1.2")
     messages = deliver(owner, topic, 20, ack="client-individual")
     thief.send(frames.ack(id=messages[-1]["ack"]))
@@ -130,7 +130,7 @@ def test_another_connection_s_id_is_unknown(client: Clients, topic: str) -> None
     owner.expect_receipt("r")
 
 
-def test_another_subscription_s_message_is_unknown_in_1_1(client: Clients, topic: str) -> None:
+def test_a_message_of_another_subscription_is_unknown_in_1_1(client: Clients, topic: str) -> None:
     wire = client("1.1")
     (message,) = deliver(wire, topic, 1)
     wire.send(frames.ack(message_id=message["message-id"], subscription="other"))
@@ -152,7 +152,7 @@ def test_an_ack_may_be_part_of_a_transaction(client: Clients, topic: str, versio
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_a_hundred_acks_in_one_segment(client: Clients, topic: str, version: str, mode: str) -> None:
+def test_a_hundred_acks_in_one_segment_all_take_effect(client: Clients, topic: str, version: str, mode: str) -> None:
     wire = client(version)
     messages = deliver(wire, topic, 100, ack=mode)
     order = messages if mode == "client" else list(reversed(messages))

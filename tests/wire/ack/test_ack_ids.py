@@ -16,7 +16,9 @@ from tests.support.queues import NUMBERS, bodies, left_in, take, unsubscribe_and
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
 @pytest.mark.parametrize("id", ["xnever", "0", "-1", "99999999999999999999999", "é"])
-def test_an_id_that_was_never_issued(client: Clients, queue: str, version: str, command: str, id: str) -> None:
+def test_an_id_that_was_never_issued_is_unknown(
+    client: Clients, queue: str, version: str, command: str, id: str
+) -> None:
     wire, heir = client(version), client()
     deliver(wire, queue, 2)
     id = f"x{id}"
@@ -28,7 +30,9 @@ def test_an_id_that_was_never_issued(client: Clients, queue: str, version: str, 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
-def test_an_id_acknowledged_before(client: Clients, topic: str, version: str, mode: str, kind: str) -> None:
+def test_an_id_that_was_acknowledged_is_unknown(
+    client: Clients, topic: str, version: str, mode: str, kind: str
+) -> None:
     wire = client(version)
     messages = deliver(wire, topic.replace("/topic/", kind), 3, ack=mode)
     assert ack_and_wait(wire, messages[1]) == []
@@ -38,7 +42,7 @@ def test_an_id_acknowledged_before(client: Clients, topic: str, version: str, mo
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
-def test_an_id_covered_by_a_later_one(client: Clients, topic: str, version: str, kind: str) -> None:
+def test_an_id_covered_by_a_later_ack_is_unknown(client: Clients, topic: str, version: str, kind: str) -> None:
     wire = client(version)
     messages = deliver(wire, topic.replace("/topic/", kind), 3)
     assert ack_and_wait(wire, messages[2]) == []
@@ -49,7 +53,7 @@ def test_an_id_covered_by_a_later_one(client: Clients, topic: str, version: str,
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 @pytest.mark.parametrize(("first", "second"), [("ACK", "NACK"), ("NACK", "ACK"), ("NACK", "NACK")])
-def test_an_id_settled_the_other_way(
+def test_an_id_that_was_settled_is_unknown(
     client: Clients, shared_broker: StartBroker, queue: str, version: str, mode: str, first: str, second: str
 ) -> None:
     """The redelivery waits long enough for the old id to name nothing, in 1.1 too."""
@@ -63,7 +67,9 @@ def test_an_id_settled_the_other_way(
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
-def test_another_connection_s_id(client: Clients, topic: str, version: str, command: str, kind: str) -> None:
+def test_an_id_of_another_connection_is_unknown(
+    client: Clients, topic: str, version: str, command: str, kind: str
+) -> None:
     destination = topic.replace("/topic/", kind)
     owner, thief = client(version), client(version)
     deliver(thief, destination + "-thief", 1)
@@ -76,7 +82,9 @@ def test_another_connection_s_id(client: Clients, topic: str, version: str, comm
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 @pytest.mark.parametrize("subscription", ["b", "never"])
-def test_1_1_another_subscription_s_message(client: Clients, queue: str, command: str, subscription: str) -> None:
+def test_a_message_of_another_subscription_is_unknown_in_1_1(
+    client: Clients, queue: str, command: str, subscription: str
+) -> None:
     wire = client("1.1")
     (message,) = deliver(wire, f"{queue}-a", 1, "a")
     deliver(wire, f"{queue}-b", 1, "b")
@@ -87,7 +95,9 @@ def test_1_1_another_subscription_s_message(client: Clients, queue: str, command
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
-def test_what_was_delivered_in_auto_mode(client: Clients, topic: str, version: str, command: str, kind: str) -> None:
+def test_an_id_delivered_in_auto_mode_is_unknown(
+    client: Clients, topic: str, version: str, command: str, kind: str
+) -> None:
     wire = client(version)
     wire.subscribe(topic.replace("/topic/", kind), "s")
     wire.send(frames.send(topic.replace("/topic/", kind), "x"))
@@ -97,7 +107,7 @@ def test_what_was_delivered_in_auto_mode(client: Clients, topic: str, version: s
     wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
 
 
-def test_an_error_takes_effect_for_nobody_else(client: Clients, queue: str) -> None:
+def test_an_error_affects_no_other_connection(client: Clients, queue: str) -> None:
     """The acks before the wrong one count; what its connection still held goes to the next consumer."""
     wire, other, heir = client(), client(), client()
     kept = deliver(other, f"{queue}-other", 2)
@@ -114,7 +124,7 @@ def test_an_error_takes_effect_for_nobody_else(client: Clients, queue: str) -> N
 
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
-def test_after_unsubscribe_an_ack_is_a_no_op(client: Clients, queue: str, version: str, command: str) -> None:
+def test_an_ack_after_unsubscribe_is_a_no_op(client: Clients, queue: str, version: str, command: str) -> None:
     wire = client(version)
     messages = deliver(wire, queue, 4)
     assert unsubscribe_and_wait(wire, "s") == []
@@ -125,7 +135,7 @@ def test_after_unsubscribe_an_ack_is_a_no_op(client: Clients, queue: str, versio
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_ack_behind_an_unsubscribe_in_one_segment(client: Clients, queue: str, version: str) -> None:
+def test_an_ack_behind_an_unsubscribe_in_one_segment_is_a_no_op(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
     messages = deliver(wire, queue, 3)
     wire.send(frames.unsubscribe("s", receipt="u"), ack(wire, messages[2], receipt="late"))
@@ -135,7 +145,7 @@ def test_an_ack_behind_an_unsubscribe_in_one_segment(client: Clients, queue: str
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_late_ack_does_not_touch_the_new_holder(client: Clients, queue: str, version: str) -> None:
+def test_a_late_ack_does_not_affect_the_new_consumer(client: Clients, queue: str, version: str) -> None:
     wire, heir = client(version), client(version)
     messages = deliver(wire, queue, 3)
     assert unsubscribe_and_wait(wire, "s") == []
@@ -148,7 +158,7 @@ def test_a_late_ack_does_not_touch_the_new_holder(client: Clients, queue: str, v
 
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
-def test_after_ack_timeout_an_ack_is_a_no_op(
+def test_an_ack_after_ack_timeout_is_a_no_op(
     client: Clients, impatient: BrokerProcess, queue: str, version: str, command: str
 ) -> None:
     wire, heir = client(version, to=impatient), client(to=impatient)
@@ -162,7 +172,7 @@ def test_after_ack_timeout_an_ack_is_a_no_op(
     heir.barrier(wire)
 
 
-def test_after_ack_timeout_the_old_id_is_not_the_new_one_s(
+def test_a_redelivery_after_ack_timeout_has_an_id_of_its_own(
     client: Clients, impatient: BrokerProcess, queue: str
 ) -> None:
     wire = client("1.2", to=impatient)
@@ -174,7 +184,9 @@ def test_after_ack_timeout_the_old_id_is_not_the_new_one_s(
     wire.expect_message("0", delivery_count=str(3 + len(found)))
 
 
-def test_1_1_names_the_message_whichever_delivery(client: Clients, quick: BrokerProcess, queue: str) -> None:
+def test_an_ack_in_1_1_names_the_message_and_not_the_delivery(
+    client: Clients, quick: BrokerProcess, queue: str
+) -> None:
     wire = client("1.1", to=quick)
     (first,) = deliver(wire, queue, 1)
     wire.send(nack(wire, first))

@@ -17,7 +17,7 @@ from tests.support.queues import NUMBERS, bodies, fill, left_in, numbered, take,
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_what_is_acknowledged_is_gone(client: Clients, queue: str, version: str, mode: str) -> None:
+def test_an_acknowledged_message_is_gone(client: Clients, queue: str, version: str, mode: str) -> None:
     wire = client(version)
     messages = deliver(wire, queue, 5, ack=mode)
     for message in messages:
@@ -27,7 +27,7 @@ def test_what_is_acknowledged_is_gone(client: Clients, queue: str, version: str,
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 @pytest.mark.parametrize("loss", ["reset", "disconnect"])
-def test_what_is_not_acknowledged_goes_to_another_client(
+def test_an_unacknowledged_message_goes_to_another_client(
     client: Clients, queue: str, version: str, mode: str, loss: str
 ) -> None:
     wire, heir, watcher = client(version), client(version), client()
@@ -44,7 +44,7 @@ def test_what_is_not_acknowledged_goes_to_another_client(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("last", range(5))
-def test_client_covers_all_before_it(client: Clients, queue: str, version: str, last: int) -> None:
+def test_an_ack_in_client_mode_covers_all_before_it(client: Clients, queue: str, version: str, last: int) -> None:
     wire = client(version)
     messages = deliver(wire, queue, 5)
     assert ack_and_wait(wire, messages[last]) == []
@@ -53,7 +53,9 @@ def test_client_covers_all_before_it(client: Clients, queue: str, version: str, 
 
 @pytest.mark.parametrize(("version", "mode"), INDIVIDUAL_MODES)
 @pytest.mark.parametrize("only", range(5))
-def test_client_individual_covers_nothing_else(client: Clients, queue: str, version: str, mode: str, only: int) -> None:
+def test_an_ack_in_client_individual_mode_covers_nothing_else(
+    client: Clients, queue: str, version: str, mode: str, only: int
+) -> None:
     wire = client(version)
     messages = deliver(wire, queue, 5, ack=mode)
     assert ack_and_wait(wire, messages[only]) == []
@@ -61,7 +63,9 @@ def test_client_individual_covers_nothing_else(client: Clients, queue: str, vers
 
 
 @pytest.mark.parametrize(("version", "mode"), INDIVIDUAL_MODES)
-def test_client_individual_in_any_order(client: Clients, queue: str, version: str, mode: str) -> None:
+def test_acks_in_client_individual_mode_may_come_in_any_order(
+    client: Clients, queue: str, version: str, mode: str
+) -> None:
     wire = client(version)
     messages = deliver(wire, queue, 20, ack=mode)
     order = [messages[(number * 7) % 20] for number in range(20)]
@@ -71,7 +75,7 @@ def test_client_individual_in_any_order(client: Clients, queue: str, version: st
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_cumulative_in_several_steps(client: Clients, queue: str, version: str) -> None:
+def test_cumulative_acks_may_come_in_several_steps(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
     messages = deliver(wire, queue, 20)
     for last in (0, 3, 4, 11, 17):
@@ -80,7 +84,7 @@ def test_cumulative_in_several_steps(client: Clients, queue: str, version: str) 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_client_is_cumulative_within_one_subscription_only(client: Clients, queue: str, version: str) -> None:
+def test_acks_are_cumulative_within_one_subscription_only(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
     for id in "ab":
         wire.subscribe(f"{queue}-{id}", id, ack="client")
@@ -96,7 +100,7 @@ def test_client_is_cumulative_within_one_subscription_only(client: Clients, queu
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_two_subscriptions_to_one_queue_are_acknowledged_apart(client: Clients, queue: str, version: str) -> None:
+def test_two_subscriptions_to_one_queue_are_acknowledged_separately(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
     for id in "ab":
         wire.subscribe(queue, id, ack="client")
@@ -109,7 +113,7 @@ def test_two_subscriptions_to_one_queue_are_acknowledged_apart(client: Clients, 
     assert unacknowledged(wire, queue, "b") == bodies(others)
 
 
-def test_1_0_subscriptions_without_ids_are_acknowledged_apart(client: Clients, queue: str) -> None:
+def test_1_0_subscriptions_without_ids_are_acknowledged_separately(client: Clients, queue: str) -> None:
     wire = client("1.0")
     for name in "ab":
         wire.subscribe(f"{queue}-{name}", None, ack="client")
@@ -125,7 +129,7 @@ def test_1_0_subscriptions_without_ids_are_acknowledged_apart(client: Clients, q
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_client_and_client_individual_side_by_side(client: Clients, queue: str, version: str) -> None:
+def test_client_and_client_individual_work_side_by_side(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
     cumulative = deliver(wire, f"{queue}-a", 5, "a")
     single = deliver(wire, f"{queue}-b", 5, "b", ack="client-individual")
@@ -136,7 +140,7 @@ def test_client_and_client_individual_side_by_side(client: Clients, queue: str, 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_pattern_s_acks_are_cumulative_over_its_queues(client: Clients, queue: str, version: str) -> None:
+def test_acks_of_a_pattern_are_cumulative_over_its_queues(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
     wire.subscribe(f"{queue}/*", "s", ack="client")
     messages = []
@@ -150,7 +154,7 @@ def test_a_pattern_s_acks_are_cumulative_over_its_queues(client: Clients, queue:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_cumulative_ack_frees_all_it_covers(client: Clients, queue: str, version: str) -> None:
+def test_a_cumulative_ack_frees_the_credit_of_all_it_covers(client: Clients, queue: str, version: str) -> None:
     wire, publisher = client(version), client()
     wire.subscribe(queue, ack="client", prefetch_count=5)
     fill(publisher, queue, *NUMBERS[:12])
@@ -165,7 +169,7 @@ def test_a_cumulative_ack_frees_all_it_covers(client: Clients, queue: str, versi
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_one_ack_for_a_thousand(client: Clients, queue: str, version: str) -> None:
+def test_one_ack_covers_a_thousand_deliveries(client: Clients, queue: str, version: str) -> None:
     wire, publisher = client(version), client()
     numbers = numbered(2001)
     wire.subscribe(queue, ack="client")
@@ -179,7 +183,9 @@ def test_one_ack_for_a_thousand(client: Clients, queue: str, version: str) -> No
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_acks_over_websocket(client: Clients, ws: OpenWebSocket, queue: str, version: str, mode: str) -> None:
+def test_acks_over_websocket_work_as_over_tcp(
+    client: Clients, ws: OpenWebSocket, queue: str, version: str, mode: str
+) -> None:
     wire = ws(version)
     messages = deliver(wire, queue, 5, ack=mode)
     assert ack_and_wait(wire, messages[1]) == []
@@ -188,7 +194,7 @@ def test_acks_over_websocket(client: Clients, ws: OpenWebSocket, queue: str, ver
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_the_ack_header_of_the_message(client: Clients, queue: str, version: str, mode: str) -> None:
+def test_each_delivery_has_an_id_for_its_ack(client: Clients, queue: str, version: str, mode: str) -> None:
     messages = deliver(client(version), queue, 10, ack=mode)
     if version == "1.2":
         assert len({message["ack"] for message in messages}) == 10
@@ -233,7 +239,7 @@ def test_the_receipt_of_disconnect_covers_the_acks(client: Clients, queue: str) 
     assert left_in(client(), queue) == []
 
 
-def test_an_ack_and_an_unsubscribe_in_one_segment(client: Clients, queue: str) -> None:
+def test_an_ack_before_an_unsubscribe_in_one_segment_counts(client: Clients, queue: str) -> None:
     wire = client()
     messages = deliver(wire, queue, 5)
     wire.send(ack(wire, messages[2]), frames.unsubscribe("s", receipt="u"))
@@ -246,7 +252,7 @@ def test_an_ack_and_an_unsubscribe_in_one_segment(client: Clients, queue: str) -
 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("last", range(4))
-def test_nack_covers_all_before_it_in_client_mode(
+def test_a_nack_in_client_mode_covers_all_before_it(
     client: Clients, quick: BrokerProcess, queue: str, version: str, last: int
 ) -> None:
     wire = client(version, to=quick)
@@ -260,7 +266,7 @@ def test_nack_covers_all_before_it_in_client_mode(
 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("only", range(4))
-def test_nack_covers_nothing_else_in_client_individual(
+def test_a_nack_in_client_individual_mode_covers_nothing_else(
     client: Clients, quick: BrokerProcess, queue: str, version: str, only: int
 ) -> None:
     wire = client(version, to=quick)
@@ -274,7 +280,7 @@ def test_nack_covers_nothing_else_in_client_individual(
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_a_redelivery_comes_last_in_the_cumulative_order(
+def test_a_redelivery_is_last_in_the_cumulative_order(
     client: Clients, quick: BrokerProcess, queue: str, version: str
 ) -> None:
     """Cumulative is in the order of deliveries, not of the queue."""
@@ -287,7 +293,7 @@ def test_a_redelivery_comes_last_in_the_cumulative_order(
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_nack_is_cumulative_within_one_subscription_only(
+def test_nacks_are_cumulative_within_one_subscription_only(
     client: Clients, quick: BrokerProcess, queue: str, version: str
 ) -> None:
     wire = client(version, to=quick)
@@ -300,7 +306,7 @@ def test_nack_is_cumulative_within_one_subscription_only(
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_acks_and_nacks_mixed(client: Clients, quick: BrokerProcess, queue: str, version: str) -> None:
+def test_acks_and_nacks_may_be_mixed(client: Clients, quick: BrokerProcess, queue: str, version: str) -> None:
     wire = client(version, to=quick)
     messages = deliver(wire, queue, 10, ack="client-individual")
     wire.send(*((ack if at % 2 else nack)(wire, message) for at, message in enumerate(messages)))
@@ -310,7 +316,7 @@ def test_acks_and_nacks_mixed(client: Clients, quick: BrokerProcess, queue: str,
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_nack_frees_its_place(client: Clients, queue: str, version: str) -> None:
+def test_a_nack_frees_credit(client: Clients, queue: str, version: str) -> None:
     wire, publisher = client(version), client()
     wire.subscribe(queue, ack="client-individual", prefetch_count=1)
     fill(publisher, queue, "0", "1", "2")
@@ -320,7 +326,7 @@ def test_nack_frees_its_place(client: Clients, queue: str, version: str) -> None
     wire.expect_message("0", redelivered="true")
 
 
-def test_1_0_has_no_nack_on_queues_either(client: Clients, queue: str) -> None:
+def test_1_0_has_no_nack_on_queues(client: Clients, queue: str) -> None:
     wire = client("1.0")
     (message,) = deliver(wire, queue, 1)
     wire.send(nack(wire, message))

@@ -22,7 +22,7 @@ NUMBERS = numbered(20)
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_what_is_not_acknowledged_in_time_goes_to_another_consumer(
+def test_a_message_not_acknowledged_in_time_goes_to_another_consumer(
     client: Clients, shared_broker: StartBroker, queue: str, version: str, mode: str
 ) -> None:
     broker = shared_broker(redelivery_delay=2, ack_timeout=50, max_deliveries=1000)
@@ -35,7 +35,7 @@ def test_what_is_not_acknowledged_in_time_goes_to_another_consumer(
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/", "#"])
-def test_what_is_never_acknowledged_ends_as_a_dead_letter(
+def test_a_message_that_is_never_acknowledged_is_dead_lettered(
     client: Clients, shared_broker: StartBroker, topic: str, mode: str, kind: str
 ) -> None:
     broker = shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
@@ -50,7 +50,7 @@ def test_what_is_never_acknowledged_ends_as_a_dead_letter(
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_what_is_acknowledged_in_time_stays_away(
+def test_a_message_acknowledged_in_time_is_not_redelivered(
     client: Clients, shared_broker: StartBroker, queue: str, mode: str
 ) -> None:
     broker = shared_broker(redelivery_delay=2, ack_timeout="2s")
@@ -88,7 +88,7 @@ def test_a_timeout_and_a_nack_both_count(client: Clients, shared_broker: StartBr
 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("kind", ["/queue/", "/queue/a/", "/topic/", "#", "/plain/", "plain."])
-def test_after_max_deliveries_it_is_a_dead_letter(
+def test_a_message_is_dead_lettered_after_max_deliveries(
     client: Clients, strict: BrokerProcess, topic: str, version: str, kind: str
 ) -> None:
     destination = topic.replace("/topic/", kind)
@@ -110,7 +110,7 @@ def test_after_max_deliveries_it_is_a_dead_letter(
         assert left_in(publisher, destination) == []
 
 
-def test_ten_deliveries_by_default(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+def test_max_deliveries_is_ten_by_default(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     wire = client(to=shared_broker(redelivery_delay=0))
     nack_repeatedly(wire, deliver_one(wire, queue), 10)
     (dead,) = expect_dead_letters(wire, queue, "x")
@@ -138,7 +138,7 @@ def test_a_waiting_consumer_of_dead_letters_gets_them_at_once(
     assert dead["dead-letter-reason"] == "max-deliveries"
 
 
-def test_the_others_go_on(client: Clients, strict: BrokerProcess, queue: str) -> None:
+def test_a_failing_message_does_not_stop_the_others(client: Clients, strict: BrokerProcess, queue: str) -> None:
     """A message that kills its workers costs its three deliveries, no more."""
     publisher = client(to=strict)
     wire = client(to=strict)
@@ -194,21 +194,21 @@ def test_a_message_may_ask_for_fewer_deliveries(
         *(("redelivery-delay", value) for value in ("x", "-1", "soon", "99999999999999999999999")),
     ],
 )
-def test_a_bad_value_in_subscribe(client: Clients, queue: str, header: str, value: str) -> None:
+def test_a_bad_value_in_subscribe_is_an_error(client: Clients, queue: str, header: str, value: str) -> None:
     wire = client()
     wire.send(frames.subscribe(queue, "0", (header, value), ack="client", receipt="r"))
     wire.expect_error("E-VALUE", receipt_id="r")
 
 
 @pytest.mark.parametrize("value", ["x", "-1", "1.5", "99999999999999999999999"])
-def test_a_bad_max_exceptions_in_send(client: Clients, queue: str, value: str) -> None:
+def test_a_bad_max_exceptions_in_send_is_an_error(client: Clients, queue: str, value: str) -> None:
     wire = client()
     wire.send(frames.send(queue, "x", max_exceptions=value, receipt="r"))
     wire.expect_error("E-VALUE", receipt_id="r")
     assert left_in(client(), queue) == []
 
 
-def test_nothing_is_dead_lettered_twice(client: Clients, strict: BrokerProcess, queue: str) -> None:
+def test_no_message_is_dead_lettered_twice(client: Clients, strict: BrokerProcess, queue: str) -> None:
     wire, other = client(to=strict), client(to=strict)
     nack_repeatedly(wire, deliver_one(wire, queue), 3)
     assert unsubscribe_and_wait(wire, "s") == []
@@ -221,14 +221,16 @@ def test_nothing_is_dead_lettered_twice(client: Clients, strict: BrokerProcess, 
         assert left_in(other, again) == []
 
 
-def test_a_message_sent_to_a_dead_letter_queue_is_no_better(client: Clients, strict: BrokerProcess, queue: str) -> None:
+def test_a_message_sent_to_a_dead_letter_queue_is_not_dead_lettered(
+    client: Clients, strict: BrokerProcess, queue: str
+) -> None:
     wire = client(to=strict)
     nack_repeatedly(wire, deliver_one(wire, dead_letters(queue)), 3)
     wire.barrier()
     assert left_in(client(to=strict), dead_letters(dead_letters(queue))) == []
 
 
-def test_a_dead_letter_is_held_like_any_message(client: Clients, strict: BrokerProcess, queue: str) -> None:
+def test_a_dead_letter_is_held_like_any_other_message(client: Clients, strict: BrokerProcess, queue: str) -> None:
     wire, grave = client(to=strict), client(to=strict)
     nack_repeatedly(wire, deliver_one(wire, queue), 3)
     for _ in range(5):
@@ -238,7 +240,7 @@ def test_a_dead_letter_is_held_like_any_message(client: Clients, strict: BrokerP
     expect_dead_letters(grave, queue, "x")
 
 
-def test_a_dead_letter_without_anybody_is_kept_for_topics_too(
+def test_a_dead_letter_of_a_topic_is_kept_without_a_consumer(
     client: Clients, strict: BrokerProcess, topic: str
 ) -> None:
     wire, other = client(to=strict), client(to=strict)
@@ -253,7 +255,9 @@ def test_a_dead_letter_without_anybody_is_kept_for_topics_too(
 
 
 @pytest.mark.parametrize("loss", ["unsubscribe", "reset", "disconnect"])
-def test_a_lost_consumer_is_no_failure(client: Clients, strict: BrokerProcess, queue: str, loss: str) -> None:
+def test_a_lost_consumer_does_not_count_as_a_failure(
+    client: Clients, strict: BrokerProcess, queue: str, loss: str
+) -> None:
     publisher, watcher = client(to=strict), client(to=strict)
     publisher.send_and_wait(queue, "x")
     for count in range(1, 7):
@@ -275,7 +279,7 @@ def test_a_lost_consumer_is_no_failure(client: Clients, strict: BrokerProcess, q
 # -- expiry --------------------------------------------------------------------------------------------------------
 
 
-def test_what_expired_on_arrival_is_a_dead_letter(client: Clients, queue: str) -> None:
+def test_a_message_expired_on_arrival_is_dead_lettered(client: Clients, queue: str) -> None:
     wire, grave = client(), client()
     wire.subscribe(queue, "s")
     grave.subscribe(dead_letters(queue))
@@ -285,7 +289,7 @@ def test_what_expired_on_arrival_is_a_dead_letter(client: Clients, queue: str) -
 
 
 @pytest.mark.parametrize("header", ["expires", "expiration", "ttl"])
-def test_what_waits_too_long_is_a_dead_letter(client: Clients, queue: str, header: str) -> None:
+def test_a_message_that_waits_too_long_is_dead_lettered(client: Clients, queue: str, header: str) -> None:
     publisher, grave = client(), client()
     grave.subscribe(dead_letters(queue))
     value = int(time.time() * 1000) + 100 if header == "expires" else 100
@@ -295,7 +299,9 @@ def test_what_waits_too_long_is_a_dead_letter(client: Clients, queue: str, heade
     grave.barrier(publisher)
 
 
-def test_what_expires_while_it_waits_for_its_delay(client: Clients, patient: BrokerProcess, queue: str) -> None:
+def test_a_message_that_expires_during_its_redelivery_delay_is_dead_lettered(
+    client: Clients, patient: BrokerProcess, queue: str
+) -> None:
     wire, grave = client(to=patient), client(to=patient)
     grave.subscribe(dead_letters(queue))
     wire.subscribe(queue, "s", ack="client")
@@ -306,7 +312,7 @@ def test_what_expires_while_it_waits_for_its_delay(client: Clients, patient: Bro
 
 
 @pytest.mark.parametrize("way", ["unsubscribe", "NACK"])
-def test_what_expires_in_flight_ends_when_it_comes_back(
+def test_a_message_that_expires_in_flight_is_dead_lettered_when_returned(
     client: Clients, strict: BrokerProcess, queue: str, way: str
 ) -> None:
     wire, grave = client(to=strict), client(to=strict)
@@ -327,7 +333,7 @@ def test_what_expires_in_flight_ends_when_it_comes_back(
     assert left_in(wire, f"{queue}-0") == []
 
 
-def test_a_delivery_in_flight_may_be_acknowledged_after_it_expired(client: Clients, queue: str) -> None:
+def test_an_expired_delivery_in_flight_may_be_acknowledged(client: Clients, queue: str) -> None:
     wire, grave = client(), client()
     for number in range(2):
         grave.subscribe(dead_letters(f"{queue}-{number}"), str(number))

@@ -28,7 +28,7 @@ LONG_MS = 10_000
 
 @pytest.mark.parametrize(("version", "mode"), NACKED)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/", "#"])
-def test_a_redelivery_says_so_and_counts(
+def test_a_redelivery_is_marked_and_counted(
     client: Clients, strict: BrokerProcess, topic: str, version: str, mode: str, kind: str
 ) -> None:
     destination = topic.replace("/topic/", kind)
@@ -53,7 +53,7 @@ def test_a_redelivery_says_so_and_counts(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_lost_consumer_s_message_says_so_in_every_version(client: Clients, queue: str, version: str) -> None:
+def test_a_redelivery_after_a_loss_is_marked_in_every_version(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
     wire.send(frames.send(queue, "x"))
     for count in (None, "2", "3"):
@@ -62,7 +62,7 @@ def test_a_lost_consumer_s_message_says_so_in_every_version(client: Clients, que
         assert unsubscribe_and_wait(wire, "s") == []
 
 
-def test_what_was_never_delivered_is_no_redelivery(client: Clients, queue: str) -> None:
+def test_a_message_that_was_never_in_flight_is_not_marked(client: Clients, queue: str) -> None:
     """Only what was in flight says so, not what waited behind it."""
     wire, publisher = client(), client()
     wire.subscribe(queue, "s", ack="client", prefetch_count=2)
@@ -72,13 +72,13 @@ def test_what_was_never_delivered_is_no_redelivery(client: Clients, queue: str) 
     assert [message.header("redelivered") for message in left_in(wire, queue)] == ["true", "true", None, None]
 
 
-def test_redeliveries_over_websocket(ws: OpenWebSocket, strict: BrokerProcess, queue: str) -> None:
+def test_redelivery_over_websocket_works_as_over_tcp(ws: OpenWebSocket, strict: BrokerProcess, queue: str) -> None:
     wire = ws("1.2", to=strict)
     nack_repeatedly(wire, deliver_one(wire, queue), 3)
     expect_dead_letters(wire, queue, "x")
 
 
-def test_a_big_message_comes_again_whole(client: Clients, strict: BrokerProcess, queue: str) -> None:
+def test_a_big_message_is_redelivered_whole(client: Clients, strict: BrokerProcess, queue: str) -> None:
     wire = client(to=strict)
     body = bytes(range(256)) * 8192
     wire.subscribe(queue, ack="client")
@@ -91,7 +91,7 @@ def test_a_big_message_comes_again_whole(client: Clients, strict: BrokerProcess,
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_a_message_that_waits_holds_nobody_up(
+def test_a_message_in_its_delay_does_not_block_others(
     client: Clients, patient: BrokerProcess, queue: str, version: str
 ) -> None:
     wire, publisher = client(version, to=patient), client(to=patient)
@@ -105,7 +105,7 @@ def test_a_message_that_waits_holds_nobody_up(
     wire.barrier(publisher)
 
 
-def test_it_comes_back_to_its_old_place(client: Clients, strict: BrokerProcess, queue: str) -> None:
+def test_a_message_returns_to_its_old_place(client: Clients, strict: BrokerProcess, queue: str) -> None:
     wire, other = client(to=strict), client(to=strict)
     wire.subscribe(queue, ack="client-individual", prefetch_count=1)
     fill(other, queue, *NUMBERS[:5])
@@ -118,7 +118,7 @@ def test_it_comes_back_to_its_old_place(client: Clients, strict: BrokerProcess, 
     assert ack_and_wait(wire, message) == []
 
 
-def test_several_come_back_in_their_order(client: Clients, strict: BrokerProcess, queue: str) -> None:
+def test_several_messages_return_in_their_order(client: Clients, strict: BrokerProcess, queue: str) -> None:
     wire, other = client(to=strict), client(to=strict)
     wire.subscribe(queue, ack="client-individual", prefetch_count=4)
     fill(other, queue, *NUMBERS[:10])
@@ -147,7 +147,7 @@ def test_the_delay_doubles_with_each_failure(client: Clients, shared_broker: Sta
 
 
 @pytest.mark.parametrize("loss", ["unsubscribe", *LOSSES])
-def test_a_lost_consumer_s_messages_come_at_once(
+def test_messages_of_a_lost_consumer_are_redelivered_at_once(
     client: Clients, patient: BrokerProcess, queue: str, loss: str
 ) -> None:
     wire, heir = client(to=patient), client(to=patient)
@@ -160,7 +160,7 @@ def test_a_lost_consumer_s_messages_come_at_once(
     heir.expect_message("x", redelivered="true")
 
 
-def test_a_refused_message_waits_on_without_its_consumer(client: Clients, patient: BrokerProcess, queue: str) -> None:
+def test_a_delay_goes_on_after_the_consumer_has_left(client: Clients, patient: BrokerProcess, queue: str) -> None:
     """That the one who refused it leaves does not make it come sooner."""
     wire, heir, watcher = client(to=patient), client(to=patient), client(to=patient)
     detector = LossDetector(wire, watcher)
@@ -197,7 +197,7 @@ def test_a_subscription_cannot_ask_for_a_shorter_delay(client: Clients, patient:
 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("kind", ["/queue/", "#"])
-def test_a_refused_message_goes_to_another_consumer(
+def test_a_nacked_message_goes_to_another_consumer(
     client: Clients, strict: BrokerProcess, topic: str, version: str, kind: str
 ) -> None:
     destination = topic.replace("/topic/", kind)
@@ -250,7 +250,9 @@ def test_another_consumer_may_have_subscribed_by_a_pattern(
     wire.barrier(other)
 
 
-def test_all_that_one_refuses_goes_to_the_other(client: Clients, strict: BrokerProcess, queue: str, topic: str) -> None:
+def test_all_messages_nacked_by_one_consumer_go_to_the_other(
+    client: Clients, strict: BrokerProcess, queue: str, topic: str
+) -> None:
     wires = [client(to=strict) for _ in range(2)]
     for wire in wires:
         wire.subscribe(topic, "end")
@@ -265,7 +267,7 @@ def test_all_that_one_refuses_goes_to_the_other(client: Clients, strict: BrokerP
     wires[0].barrier(publisher)
 
 
-def test_a_lone_consumer_gets_it_again_itself(client: Clients, strict: BrokerProcess, queue: str) -> None:
+def test_a_lone_consumer_gets_the_message_again(client: Clients, strict: BrokerProcess, queue: str) -> None:
     wire, elsewhere = client(to=strict), client(to=strict)
     elsewhere.subscribe(f"{queue}-2", ack="client")
     message = deliver_one(wire, queue)

@@ -31,7 +31,7 @@ def exhausted(wire: Wire, subscription: str, body: str) -> None:
 # -- worker topics -------------------------------------------------------------------------------------------------
 
 
-def test_what_a_worker_does_not_acknowledge_in_time_goes_to_another(
+def test_a_message_a_worker_did_not_acknowledge_in_time_goes_to_another(
     client: Clients, shared_broker: StartBroker, topic: str
 ) -> None:
     broker = shared_broker(ack_timeout="1500ms", redelivery_delay="2ms", max_deliveries=1000)
@@ -47,7 +47,9 @@ def test_what_a_worker_does_not_acknowledge_in_time_goes_to_another(
     publisher.disconnect()
 
 
-def test_a_lone_worker_gets_it_again_and_then_it_is_dead(client: Clients, hasty: BrokerProcess, topic: str) -> None:
+def test_a_lone_worker_gets_a_message_again_before_it_is_dead_lettered(
+    client: Clients, hasty: BrokerProcess, topic: str
+) -> None:
     wire, grave = client(to=hasty), client(to=hasty)
     work = f"#{topic}"
     grave.subscribe(f"/queue/dlq/{work}")
@@ -59,7 +61,7 @@ def test_a_lone_worker_gets_it_again_and_then_it_is_dead(client: Clients, hasty:
 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("number", [1, 2, 5])
-def test_worker_messages_of_many_destinations_are_refused_and_found_again(
+def test_nacked_worker_messages_keep_their_destinations(
     client: Clients, shared_broker: StartBroker, topic: str, version: str, number: int
 ) -> None:
     """Each is redelivered under its own destination, though all were delivered by one pattern."""
@@ -82,7 +84,7 @@ def test_worker_messages_of_many_destinations_are_refused_and_found_again(
 
 @pytest.mark.parametrize("pattern", ["", "/*"])
 @pytest.mark.parametrize("way", ["NACK", "ack_timeout"])
-def test_what_a_durable_subscriber_never_acknowledges_is_a_dead_letter_of_the_topic(
+def test_a_message_a_durable_subscriber_fails_is_a_dead_letter_of_the_topic(
     client: Clients, hasty: BrokerProcess, topic: str, pattern: str, way: str
 ) -> None:
     """The others go on; the dead-letter queue is that of the destination, whatever was subscribed to."""
@@ -111,7 +113,9 @@ def test_what_a_durable_subscriber_never_acknowledges_is_a_dead_letter_of_the_to
 # -- temporary destinations ----------------------------------------------------------------------------------------
 
 
-def test_what_the_owner_of_a_temporary_queue_refuses_comes_again(client: Clients, shared_broker: StartBroker) -> None:
+def test_a_message_nacked_by_the_owner_of_a_temporary_queue_is_redelivered(
+    client: Clients, shared_broker: StartBroker
+) -> None:
     owner = client(to=shared_broker(redelivery_delay="2ms"))
     owner.subscribe("/temp-queue/x", "t", ack=INDIVIDUAL)
     owner.send(frames.send("/temp-queue/x", "reply"))
@@ -150,7 +154,7 @@ def test_temporary_queues_count_as_destinations_while_their_owner_lives(
 
 
 @pytest.mark.parametrize("value", ["", "nonsense", "block", "block:", "block:soon", "drop"])
-def test_a_policy_that_is_none_is_an_error(client: Clients, topic: str, value: str) -> None:
+def test_an_unknown_slow_consumer_policy_is_an_error(client: Clients, topic: str, value: str) -> None:
     wire = client()
     wire.send(frames.subscribe(topic, slow_consumer=value, receipt="r"))
     wire.expect_error("E-VALUE", receipt_id="r")

@@ -35,7 +35,7 @@ def test_a_rejected_message_is_dead_lettered_at_once(
     wire.barrier(grave)
 
 
-def test_client_mode_rejects_all_up_to_the_named_one(client: Clients, patient: BrokerProcess, queue: str) -> None:
+def test_client_mode_rejects_all_up_to_the_named_message(client: Clients, patient: BrokerProcess, queue: str) -> None:
     wire, grave = client(to=patient), grave_of(client, queue, patient)
     wire.subscribe(queue, ack="client")
     fill(grave, queue, "1", "2", "3")
@@ -48,7 +48,9 @@ def test_client_mode_rejects_all_up_to_the_named_one(client: Clients, patient: B
     grave.barrier(wire)
 
 
-def test_in_a_transaction_it_is_rejected_at_commit(client: Clients, patient: BrokerProcess, queue: str) -> None:
+def test_a_rejection_in_a_transaction_takes_effect_at_commit(
+    client: Clients, patient: BrokerProcess, queue: str
+) -> None:
     wire, grave = client(to=patient), grave_of(client, queue, patient)
     wire.subscribe(queue, ack="client-individual")
     fill(grave, queue, "x")
@@ -70,7 +72,7 @@ def test_requeue_true_is_a_plain_nack(client: Clients, quick: BrokerProcess, que
     wire.expect_message("x", redelivered="true")
 
 
-def test_another_value_is_an_error(client: Clients, queue: str) -> None:
+def test_another_value_of_requeue_is_an_error(client: Clients, queue: str) -> None:
     wire = client()
     fill(wire, queue, "x")
     wire.subscribe(queue, ack="client")
@@ -78,7 +80,7 @@ def test_another_value_is_an_error(client: Clients, queue: str) -> None:
     wire.expect_error("E-VALUE", receipt_id="r")
 
 
-def test_what_is_rejected_in_a_dead_letter_queue_is_dropped(client: Clients, quick: BrokerProcess) -> None:
+def test_a_message_rejected_from_a_dead_letter_queue_is_dropped(client: Clients, quick: BrokerProcess) -> None:
     wire = client(to=quick)
     grave = dead_letters("/queue/" + fresh("rejected"))
     fill(wire, grave, "x")

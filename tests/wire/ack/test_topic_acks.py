@@ -17,7 +17,9 @@ from tests.support.queues import NUMBERS, bodies, fill, numbered, shares, take, 
 
 @pytest.mark.parametrize("header", ["prefetch-count", "prefetch", "activemq.prefetchSize", "credit"])
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_the_prefetch_of_a_topic(client: Clients, topic: str, version: str, mode: str, header: str) -> None:
+def test_prefetch_limits_deliveries_of_a_topic(
+    client: Clients, topic: str, version: str, mode: str, header: str
+) -> None:
     wire, free, publisher = client(version), client(), client()
     wire.subscribe(topic, "s", (header, "3"), ack=mode)
     free.subscribe(topic, "free")
@@ -33,7 +35,7 @@ def test_the_prefetch_of_a_topic(client: Clients, topic: str, version: str, mode
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_topic_s_prefetch_is_a_thousand(client: Clients, topic: str, version: str) -> None:
+def test_the_default_prefetch_of_a_topic_is_a_thousand(client: Clients, topic: str, version: str) -> None:
     wire, publisher = client(version), client()
     numbers = numbered(1500)
     wire.subscribe(topic, "s", ack="client")
@@ -45,7 +47,7 @@ def test_a_topic_s_prefetch_is_a_thousand(client: Clients, topic: str, version: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_topic_s_acks_are_cumulative(client: Clients, topic: str, version: str) -> None:
+def test_acks_on_a_topic_are_cumulative(client: Clients, topic: str, version: str) -> None:
     wire, publisher = client(version), client()
     wire.subscribe(topic, "s", ack="client", prefetch_count=4)
     fill(publisher, topic, *NUMBERS[:10])
@@ -59,7 +61,7 @@ def test_a_topic_s_acks_are_cumulative(client: Clients, topic: str, version: str
 
 
 @pytest.mark.parametrize(("version", "mode"), INDIVIDUAL_MODES)
-def test_a_topic_s_acks_one_by_one(client: Clients, topic: str, version: str, mode: str) -> None:
+def test_individual_acks_on_a_topic_cover_one_message(client: Clients, topic: str, version: str, mode: str) -> None:
     wire, publisher = client(version), client()
     wire.subscribe(topic, "s", ack=mode, prefetch_count=4)
     fill(publisher, topic, *NUMBERS[:10])
@@ -73,7 +75,7 @@ def test_a_topic_s_acks_one_by_one(client: Clients, topic: str, version: str, mo
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_topic_pattern_s_acks(client: Clients, topic: str, version: str) -> None:
+def test_acks_of_a_topic_pattern_are_cumulative_over_its_topics(client: Clients, topic: str, version: str) -> None:
     wire, publisher = client(version), client()
     wire.subscribe(f"{topic}/*", "s", ack="client", prefetch_count=3)
     for number in range(9):
@@ -85,7 +87,7 @@ def test_a_topic_pattern_s_acks(client: Clients, topic: str, version: str) -> No
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_topic_s_subscriptions_are_acknowledged_apart(client: Clients, topic: str, version: str) -> None:
+def test_subscriptions_to_a_topic_are_acknowledged_separately(client: Clients, topic: str, version: str) -> None:
     wire, publisher = client(version), client()
     for id in "ab":
         wire.subscribe(topic, id, ack="client", prefetch_count=2)
@@ -154,7 +156,7 @@ def test_ack_timeout_on_a_topic_redelivers_to_the_same_subscription(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("loss", ["unsubscribe", "reset", "disconnect"])
-def test_what_a_topic_s_subscriber_held_is_dropped_with_it(
+def test_messages_in_flight_to_a_topic_subscriber_end_with_it(
     client: Clients, topic: str, version: str, loss: str
 ) -> None:
     wire, watcher, heir = client(version), client(), client()
@@ -198,7 +200,7 @@ def test_1_0_message_ids_of_client_subscriptions_name_deliveries(client: Clients
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
-def test_nack_and_ack_over_websocket_on_a_topic(
+def test_acks_and_nacks_on_a_topic_work_over_websocket(
     ws: OpenWebSocket, quick: BrokerProcess, topic: str, command: str
 ) -> None:
     wire = ws("1.2", to=quick)

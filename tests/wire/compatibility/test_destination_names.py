@@ -15,7 +15,7 @@ ELSEWHERE = ["/exchange/amq.direct/a", "/exchange/logs", "/reply-queue/amq.gen-1
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", SAME)
-def test_a_send_in_rabbitmq_s_words_reaches_who_subscribed_here(
+def test_a_send_to_a_rabbitmq_name_reaches_subscribers_of_the_own_name(
     client: Clients, topic: str, version: str, kind: str
 ) -> None:
     own = topic.replace("/topic/", kind)
@@ -27,7 +27,7 @@ def test_a_send_in_rabbitmq_s_words_reaches_who_subscribed_here(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", SAME)
-def test_a_subscription_in_rabbitmq_s_words_gets_what_is_sent_here(
+def test_a_subscription_to_a_rabbitmq_name_gets_messages_for_the_own_name(
     client: Clients, topic: str, version: str, kind: str
 ) -> None:
     own = topic.replace("/topic/", kind)
@@ -38,7 +38,7 @@ def test_a_subscription_in_rabbitmq_s_words_gets_what_is_sent_here(
 
 
 @pytest.mark.parametrize("kind", SAME)
-def test_in_1_0_it_may_be_left_by_that_name(client: Clients, topic: str, kind: str) -> None:
+def test_a_1_0_subscription_may_be_ended_by_its_rabbitmq_name(client: Clients, topic: str, kind: str) -> None:
     own = topic.replace("/topic/", kind)
     name = own.replace(kind, SAME[kind])
     wire, publisher = client("1.0"), client()
@@ -50,7 +50,7 @@ def test_in_1_0_it_may_be_left_by_that_name(client: Clients, topic: str, kind: s
     wire.barrier(publisher)
 
 
-def test_a_pattern_may_be_in_rabbitmq_s_words(client: Clients, topic: str) -> None:
+def test_a_pattern_may_be_a_rabbitmq_name(client: Clients, topic: str) -> None:
     wire, publisher = client(), client()
     wire.subscribe(topic.replace("/topic/", "/exchange/amq.topic/") + ".*.b")
     publisher.send_and_wait(topic + ".a.b", "x")
@@ -59,7 +59,7 @@ def test_a_pattern_may_be_in_rabbitmq_s_words(client: Clients, topic: str) -> No
 
 @pytest.mark.parametrize("name", ELSEWHERE)
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
-def test_what_only_others_have_is_refused(client: Clients, name: str, command: str) -> None:
+def test_a_destination_only_other_brokers_have_is_refused(client: Clients, name: str, command: str) -> None:
     wire = client()
     wire.send(frames.frame(command, ("destination", name), id="0", receipt="r"))
     error = wire.expect_error("E-DEST-INVALID", receipt_id="r")

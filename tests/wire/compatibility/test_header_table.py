@@ -110,14 +110,16 @@ def test_the_table_is_read_in_full() -> None:
 
 
 @each([row for row in rows("refused") if row.what == "refused" or row.what.startswith("refused, ")])
-def test_what_is_refused_is_named(client: Clients, queue: str, row: Row) -> None:
+def test_a_refused_header_is_named_in_the_error(client: Clients, queue: str, row: Row) -> None:
     wire = client()
     wire.send(frames.frame(row.frame, *headers_for(row, queue), (row.header, row.example)))
     assert f"header '{row.header}'" in wire.expect_error("E-NOT-SUPPORTED").text
 
 
 @each(rows("refused for a queue"))
-def test_what_is_refused_for_a_queue_is_passed_on_by_a_topic(client: Clients, queue: str, topic: str, row: Row) -> None:
+def test_a_header_refused_for_a_queue_is_passed_on_by_a_topic(
+    client: Clients, queue: str, topic: str, row: Row
+) -> None:
     wire = client()
     wire.subscribe(topic)
     wire.send(frames.send(topic, "x", (row.header, row.example)))
@@ -127,7 +129,9 @@ def test_what_is_refused_for_a_queue_is_passed_on_by_a_topic(client: Clients, qu
 
 
 @each([row for row in ROWS if "else refused" in row.what])
-def test_what_agrees_is_taken_and_what_does_not_is_refused(client: Clients, queue: str, topic: str, row: Row) -> None:
+def test_a_value_that_agrees_is_accepted_and_another_is_refused(
+    client: Clients, queue: str, topic: str, row: Row
+) -> None:
     wire = client()
     for destination in (topic, queue):
         wire.send(frames.frame(row.frame, *headers_for(row, destination), (row.header, row.example), receipt="r"))
@@ -137,7 +141,7 @@ def test_what_agrees_is_taken_and_what_does_not_is_refused(client: Clients, queu
 
 
 @each(rows("passed on", "SEND"))
-def test_what_is_passed_on_arrives(client: Clients, queue: str, row: Row) -> None:
+def test_a_header_that_is_passed_on_arrives(client: Clients, queue: str, row: Row) -> None:
     wire = client()
     wire.subscribe(queue)
     wire.send(frames.send(queue, "x", (row.header, row.example)))
@@ -145,7 +149,7 @@ def test_what_is_passed_on_arrives(client: Clients, queue: str, row: Row) -> Non
 
 
 @each([*rows("acted on", "SUBSCRIBE"), *rows("passed over", "SUBSCRIBE")])
-def test_the_example_of_a_subscribe_is_taken(client: Clients, topic: str, row: Row) -> None:
+def test_the_example_of_a_subscribe_is_accepted(client: Clients, topic: str, row: Row) -> None:
     wire = client("1.2", ("client-id", fresh("client")))
     example = fresh(row.example) if row.header == "id" else row.example
     wire.send(frames.frame(row.frame, *headers_for(row, topic), (row.header, example)))
@@ -155,7 +159,7 @@ def test_the_example_of_a_subscribe_is_taken(client: Clients, topic: str, row: R
 
 
 @each(rows("acted on", "SEND"))
-def test_the_example_of_a_send_is_taken(client: Clients, topic: str, row: Row) -> None:
+def test_the_example_of_a_send_is_accepted(client: Clients, topic: str, row: Row) -> None:
     wire = client()
     wire.send(frames.begin("t"))
     wire.send(frames.frame(row.frame, *headers_for(row, topic), (row.header, row.example), body="x"))
@@ -165,14 +169,14 @@ def test_the_example_of_a_send_is_taken(client: Clients, topic: str, row: Row) -
 
 
 @each([*rows("acted on", "CONNECT"), *rows("passed over", "CONNECT")])
-def test_the_example_of_a_connect_is_taken(client: Clients, row: Row) -> None:
+def test_the_example_of_a_connect_is_accepted(client: Clients, row: Row) -> None:
     wire = client.raw()
     wire.send(frames.frame("CONNECT", (row.header, row.example)))
     wire.expect("CONNECTED")
 
 
 @each([row for row in rows("acted on") if (row.frame, row.header) in WRONG])
-def test_a_value_that_cannot_be_is_noticed(client: Clients, topic: str, queue: str, row: Row) -> None:
+def test_an_impossible_value_is_an_error(client: Clients, topic: str, queue: str, row: Row) -> None:
     value, code = WRONG[row.frame, row.header]
     if row.frame == "CONNECT":
         wire = client.raw()
@@ -196,7 +200,7 @@ def test_a_value_that_cannot_be_is_noticed(client: Clients, topic: str, queue: s
 
 
 @pytest.mark.parametrize("header", ["login", "client-id"])
-def test_durable_names_count_within_login_and_client_id(client: Clients, topic: str, header: str) -> None:
+def test_durable_names_are_scoped_by_login_and_client_id(client: Clients, topic: str, header: str) -> None:
     name = fresh("d")
     for who in ("one", "other"):
         wire = client("1.2", (header, who + name))
@@ -208,7 +212,7 @@ def test_durable_names_count_within_login_and_client_id(client: Clients, topic: 
 
 
 @pytest.mark.parametrize("version", frames.VERSIONS)
-def test_a_request_id_comes_back(client: Clients, version: str) -> None:
+def test_a_request_id_is_returned(client: Clients, version: str) -> None:
     wire = client.raw()
     wire.send(frames.connect(version, ("request-id", "a:7")))
     assert wire.expect("CONNECTED")["response-id"] == "a:7"

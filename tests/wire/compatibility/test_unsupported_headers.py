@@ -47,7 +47,7 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize(("name", "value"), SUBSCRIBE)
-def test_a_subscribe_that_asks_for_it_is_refused(client: Clients, queue: str, name: str, value: str) -> None:
+def test_a_subscribe_with_an_unsupported_header_is_refused(client: Clients, queue: str, name: str, value: str) -> None:
     wire = client()
     wire.send(frames.subscribe(queue, "0", (name, value), receipt="r"))
     assert f"'{name}'" in wire.expect_error("E-NOT-SUPPORTED", receipt_id="r").text
@@ -55,7 +55,7 @@ def test_a_subscribe_that_asks_for_it_is_refused(client: Clients, queue: str, na
 
 @pytest.mark.parametrize(("name", "value"), SEND)
 @pytest.mark.parametrize("transaction", [None, "t"])
-def test_a_send_that_asks_for_it_is_refused(
+def test_a_send_with_an_unsupported_header_is_refused(
     client: Clients, queue: str, name: str, value: str, transaction: str | None
 ) -> None:
     wire = client()
@@ -64,21 +64,23 @@ def test_a_send_that_asks_for_it_is_refused(
 
 
 @pytest.mark.parametrize(("name", "value"), HARMLESS)
-def test_what_happens_anyway_may_be_asked_for(client: Clients, queue: str, name: str, value: str) -> None:
+def test_a_header_that_asks_for_what_happens_anyway_is_accepted(
+    client: Clients, queue: str, name: str, value: str
+) -> None:
     wire = client()
     wire.subscribe(queue, "0", **{name: value})
     wire.send(frames.send(queue, "x", ("auto-delete", "false"), ("destination-type", "anycast")))
     wire.expect_message("x")
 
 
-def test_a_subscription_that_ends_anyway_may_be_deleted(client: Clients, topic: str) -> None:
+def test_auto_delete_is_accepted_where_a_subscription_ends_anyway(client: Clients, topic: str) -> None:
     wire = client()
     wire.subscribe(topic, "0", auto_delete="true", subscription_type="MULTICAST")
     wire.send(frames.send(topic, "x", ("x-message-ttl", "1000")))
     wire.expect_message("x")
 
 
-def test_a_group_is_warned_about_once_where_consumers_share_it(client: Clients, start_broker: StartBroker) -> None:
+def test_a_message_group_shared_by_consumers_is_warned_of_once(client: Clients, start_broker: StartBroker) -> None:
     broker: BrokerProcess = start_broker()
     publisher, queue = client(to=broker), "/queue/grouped"
     warned = re.compile(r"WARN +JMSXGroupID .*'/queue/grouped'")

@@ -71,7 +71,9 @@ def test_the_highest_common_version_is_chosen(client: Clients, offered: str, cho
 
 @pytest.mark.parametrize("offered", ["2.0", "1.3,2.0", "", "1", "12", "1.2.0", "1.2;1.1", "one"])
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
-def test_no_common_version_is_an_error_that_lists_ours_then_close(client: Clients, offered: str, command: str) -> None:
+def test_no_common_version_is_an_error_that_lists_the_supported_ones(
+    client: Clients, offered: str, command: str
+) -> None:
     wire = client.raw()
     wire.send(frames.connect(offered, command=command))
     error = wire.expect_error("E-VERSION", version="1.0,1.1,1.2")
@@ -110,7 +112,7 @@ def test_a_missing_host_is_accepted(client: Clients, version: str) -> None:
         [("login", "a"), ("passcode", "p\\c:q\\t\\"), ("client-id", "x\\q")],
     ],
 )
-def test_any_login_or_none_is_accepted_and_connect_is_not_escaped(
+def test_any_login_is_accepted_and_connect_is_not_escaped(
     client: Clients, version: str, login: list[frames.Header]
 ) -> None:
     client.raw().connect(version, *login)
@@ -143,7 +145,7 @@ def test_connect_may_arrive_byte_by_byte(client: Clients, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_frames_behind_connect_in_the_same_segment_are_taken(client: Clients, topic: str, version: str) -> None:
+def test_frames_behind_connect_in_the_same_segment_are_handled(client: Clients, topic: str, version: str) -> None:
     wire = client.raw()
     wire.send(frames.connect(version), frames.subscribe(topic), frames.send(topic, "x", receipt="1"))
     wire.expect("CONNECTED")
@@ -190,7 +192,7 @@ def test_connect_gets_no_receipt(client: Clients, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_rapid_connects_and_disconnects(client: Clients, version: str) -> None:
+def test_rapid_connects_and_disconnects_are_handled(client: Clients, version: str) -> None:
     for _ in range(100):
         wire = client.raw()
         wire.send(frames.connect(version), frames.disconnect(receipt="bye"))
@@ -201,7 +203,7 @@ def test_rapid_connects_and_disconnects(client: Clients, version: str) -> None:
         wire.close()
 
 
-def test_connections_that_reset_disturb_nobody(client: Clients) -> None:
+def test_connections_that_reset_do_not_disturb_others(client: Clients) -> None:
     for number in range(100):
         wire = client.raw()
         wire.send(frames.connect("1.2")[: number % 40 + 1])
@@ -227,7 +229,7 @@ def test_sequential_ids_make_sessions_and_message_ids_reproducible(client: Clien
 
 
 @pytest.mark.parametrize("header", ["heart-beat:x", "noline", ":x"])
-def test_a_passcode_never_comes_back_in_an_error(client: Clients, header: str) -> None:
+def test_an_error_never_contains_the_passcode(client: Clients, header: str) -> None:
     wire = client.raw()
     head = f"CONNECT\naccept-version:1.2\nlogin:me\npasscode:s3cr3t-code\n{header}\n\n"
     wire.send(head.encode() + b"\0")

@@ -28,7 +28,7 @@ def clock(client: Clients, beating: BrokerProcess) -> Wire:
 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("offer", ["10000,10000", "0,0", "200,0", "0,300"])
-def test_connected_tells_what_the_server_can_do(
+def test_connected_carries_the_server_s_heart_beat(
     client: Clients, shared_broker: StartBroker, version: str, offer: str
 ) -> None:
     broker = shared_broker(heartbeat=offer)
@@ -110,7 +110,7 @@ def test_a_client_that_falls_silent_is_disconnected(client: Clients, beating: Br
 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("promise", ["0,100", None])
-def test_a_client_that_promised_nothing_may_be_silent(
+def test_a_client_that_promised_no_beats_may_be_silent(
     client: Clients, beating: BrokerProcess, clock: Wire, version: str, promise: str | None
 ) -> None:
     wire = client(version, to=beating, heart_beat=promise)
@@ -154,7 +154,7 @@ def test_the_interval_is_the_larger_of_both_and_a_late_beat_is_tolerated(
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_any_byte_is_a_sign_of_life_also_inside_a_frame(
+def test_any_byte_is_a_sign_of_life_even_inside_a_frame(
     client: Clients, beating: BrokerProcess, clock: Wire, topic: str, version: str
 ) -> None:
     wire = client(version, to=beating, heart_beat="1000,0")
@@ -166,7 +166,7 @@ def test_any_byte_is_a_sign_of_life_also_inside_a_frame(
     wire.expect_message(b"ab\nd")
 
 
-def test_beats_and_messages_mix(client: Clients, beating: BrokerProcess, topic: str) -> None:
+def test_beats_and_messages_may_alternate(client: Clients, beating: BrokerProcess, topic: str) -> None:
     wire = client("1.2", to=beating, heart_beat="0,100")
     publisher = client("1.2", to=beating)
     wire.subscribe(topic)

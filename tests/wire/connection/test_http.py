@@ -54,21 +54,21 @@ def test_health_is_ok(client: Clients, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_head_has_no_body(client: Clients, path: str) -> None:
+def test_a_head_request_gets_no_body(client: Clients, path: str) -> None:
     full = ask(client.raw(), f"GET {path} HTTP/1.1")
     found = ask(client.raw(), f"HEAD {path} HTTP/1.1")
     assert found.status == 200
     assert found.headers["content-length"] == str(len(full.body))
 
 
-def test_http_1_0_is_served_too(client: Clients) -> None:
+def test_http_1_0_is_served(client: Clients) -> None:
     wire = client.raw()
     wire.send(b"GET /healthz HTTP/1.0\r\n\r\n")
     assert answer(wire).status == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
-def test_another_method_is_405_and_allow_says_which(client: Clients, method: str) -> None:
+def test_another_method_is_405_and_allow_lists_the_allowed_ones(client: Clients, method: str) -> None:
     found = ask(client.raw(), f"{method} /healthz HTTP/1.1", Content_Length="0")
     assert found.status == 405
     assert {name.strip() for name in found.headers["allow"].split(",")} == {"GET", "HEAD"}
@@ -140,7 +140,7 @@ def test_a_request_may_arrive_byte_by_byte(client: Clients) -> None:
     assert answer(wire).status == 200
 
 
-def test_an_answer_arrives_though_a_body_is_unread_behind_the_request(client: Clients) -> None:
+def test_a_response_arrives_although_a_request_body_is_unread(client: Clients) -> None:
     wire = client.raw()
     wire.send(b"POST /healthz HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n", b"x" * 1_000_000)
     assert answer(wire).status == 405
@@ -155,7 +155,7 @@ def test_connect_with_a_target_is_http_and_without_one_is_stomp(client: Clients)
     stomp.expect("CONNECTED")
 
 
-def test_a_lower_case_method_is_no_http(client: Clients) -> None:
+def test_a_lower_case_method_is_not_http(client: Clients) -> None:
     wire = client.raw()
     wire.send(b"get /healthz http/1.1\n\n\0")
     wire.expect_error("E-COMMAND")
@@ -171,7 +171,7 @@ def test_http_does_not_disturb_sessions(client: Clients, topic: str) -> None:
 
 
 @pytest.mark.parametrize("junk", [CLIENT_HELLO, bytes(range(256)), b"\xff" * 64])
-def test_tls_or_junk_on_the_plain_port_is_closed_and_disturbs_nobody(client: Clients, junk: bytes) -> None:
+def test_tls_or_junk_on_the_plain_port_is_closed(client: Clients, junk: bytes) -> None:
     wire = client.raw()
     wire.send(junk)
     while wire.sock.recv(65536):

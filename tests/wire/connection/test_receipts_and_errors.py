@@ -31,7 +31,7 @@ def test_every_frame_but_connect_may_ask_for_a_receipt(client: Clients, topic: s
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("receipt", ["1", "0", "message-1", "é日", "with space", "x" * 5000])
-def test_receipt_id_is_the_asked_one(client: Clients, version: str, receipt: str) -> None:
+def test_receipt_id_is_the_requested_one(client: Clients, version: str, receipt: str) -> None:
     wire = client(version)
     wire.send(frames.begin("t", receipt=receipt))
     wire.expect_receipt(receipt)
@@ -39,7 +39,7 @@ def test_receipt_id_is_the_asked_one(client: Clients, version: str, receipt: str
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_receipt_has_nothing_but_its_id(client: Clients, version: str) -> None:
+def test_a_receipt_has_no_header_but_its_id(client: Clients, version: str) -> None:
     wire = client(version)
     wire.send(frames.begin("t", receipt="r"))
     answer = wire.expect("RECEIPT", body="")
@@ -47,7 +47,7 @@ def test_a_receipt_has_nothing_but_its_id(client: Clients, version: str) -> None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_no_receipt_without_being_asked(client: Clients, topic: str, version: str) -> None:
+def test_no_receipt_is_sent_unless_requested(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.send(frames.begin("t"), frames.send(topic, "x", transaction="t"), frames.commit("t"))
     wire.barrier()
@@ -70,7 +70,7 @@ def test_receipts_come_in_the_order_of_the_frames(client: Clients, topic: str, v
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_after_the_receipt_of_subscribe_every_message_comes(client: Clients, topic: str, version: str) -> None:
+def test_every_message_arrives_after_the_receipt_of_subscribe(client: Clients, topic: str, version: str) -> None:
     publishers = [client(version) for _ in range(8)]
     for number, publisher in enumerate(publishers):
         wire = client(version)
@@ -80,7 +80,7 @@ def test_after_the_receipt_of_subscribe_every_message_comes(client: Clients, top
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_disconnect_gets_its_receipt_last_and_then_the_end(client: Clients, topic: str, version: str) -> None:
+def test_the_receipt_of_disconnect_is_the_last_frame(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.send(*(frames.send(topic, "x", receipt=str(number)) for number in range(50)), frames.disconnect(receipt="bye"))
     for number in range(50):
@@ -90,14 +90,14 @@ def test_disconnect_gets_its_receipt_last_and_then_the_end(client: Clients, topi
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_disconnect_without_receipt_just_ends(client: Clients, version: str) -> None:
+def test_disconnect_without_receipt_closes_the_connection(client: Clients, version: str) -> None:
     wire = client(version)
     wire.send(frames.disconnect())
     wire.expect_closed()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_follows_disconnect_is_not_taken(client: Clients, topic: str, version: str) -> None:
+def test_frames_behind_disconnect_are_ignored(client: Clients, topic: str, version: str) -> None:
     bystander = client()
     bystander.subscribe(topic)
     wire = client(version)
@@ -129,14 +129,14 @@ def test_an_error_has_code_message_receipt_id_and_an_explanation(client: Clients
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_error_without_a_receipt_asked_has_no_receipt_id(client: Clients, version: str) -> None:
+def test_an_error_has_no_receipt_id_unless_a_receipt_was_requested(client: Clients, version: str) -> None:
     wire = client(version)
     wire.send(frames.frame("SEND"))
     wire.expect_error("E-DEST-MISSING", receipt_id=None, subscription=None)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_error_names_the_subscription_of_the_offender(client: Clients, version: str) -> None:
+def test_an_error_names_the_subscription_of_the_failing_frame(client: Clients, version: str) -> None:
     wire = client(version)
     wire.send(frames.unsubscribe("sub-9", receipt="r"))
     wire.expect_error("E-SUB-UNKNOWN", receipt_id="r", subscription="sub-9")
@@ -174,7 +174,7 @@ def test_receipts_that_wait_for_other_shards_come_before_an_error(client: Client
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_frames_behind_the_failing_one_are_not_taken(client: Clients, topic: str, version: str) -> None:
+def test_frames_behind_the_failing_one_are_ignored(client: Clients, topic: str, version: str) -> None:
     bystander = client()
     bystander.subscribe(topic)
     wire = client(version)
@@ -186,7 +186,7 @@ def test_frames_behind_the_failing_one_are_not_taken(client: Clients, topic: str
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_error_arrives_though_much_is_unread_behind_it(client: Clients, topic: str, version: str) -> None:
+def test_an_error_arrives_although_input_is_unread_behind_it(client: Clients, topic: str, version: str) -> None:
     """Connection lingering: closing with unread input would reset the connection and lose the ERROR."""
     for size in (1_000, 100_000, 2_000_000):
         wire = client(version)
@@ -195,7 +195,7 @@ def test_an_error_arrives_though_much_is_unread_behind_it(client: Clients, topic
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_error_concerns_nobody_else(client: Clients, topic: str, version: str) -> None:
+def test_an_error_affects_no_other_connection(client: Clients, topic: str, version: str) -> None:
     wire, publisher = client(version), client(version)
     wire.subscribe(topic)
     for _ in range(20):
@@ -208,7 +208,7 @@ def test_an_error_concerns_nobody_else(client: Clients, topic: str, version: str
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_the_echo_in_an_error_is_cut_to_a_reasonable_size(client: Clients, version: str) -> None:
+def test_the_frame_echoed_in_an_error_is_cut_to_a_reasonable_size(client: Clients, version: str) -> None:
     wire = client(version)
     wire.send(frames.frame("SEND", *((f"k{number}", "v" * 9000) for number in range(90))))
     error = wire.expect_error("E-DEST-MISSING")
@@ -216,7 +216,7 @@ def test_the_echo_in_an_error_is_cut_to_a_reasonable_size(client: Clients, versi
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_after_half_close_the_receipts_due_still_come(client: Clients, topic: str, version: str) -> None:
+def test_receipts_that_are_due_arrive_after_half_close(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.send(*(frames.send(topic, "x", receipt=str(number)) for number in range(200)))
     wire.half_close()
@@ -226,7 +226,7 @@ def test_after_half_close_the_receipts_due_still_come(client: Clients, topic: st
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_after_half_close_the_client_s_own_messages_still_come(client: Clients, topic: str, version: str) -> None:
+def test_messages_of_the_client_itself_arrive_after_half_close(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.send(frames.subscribe(topic), *(frames.send(topic, str(number)) for number in range(50)))
     wire.half_close()
@@ -235,7 +235,7 @@ def test_after_half_close_the_client_s_own_messages_still_come(client: Clients, 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_half_close_right_behind_disconnect(client: Clients, topic: str, version: str) -> None:
+def test_half_close_right_behind_disconnect_loses_no_receipt(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.send(frames.send(topic, "x", receipt="1"), frames.disconnect(receipt="2"))
     wire.half_close()
@@ -245,7 +245,7 @@ def test_half_close_right_behind_disconnect(client: Clients, topic: str, version
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_client_that_disappears_disturbs_nobody(client: Clients, topic: str, version: str) -> None:
+def test_a_client_that_disappears_does_not_disturb_others(client: Clients, topic: str, version: str) -> None:
     wire, publisher = client(version), client(version)
     wire.subscribe(topic)
     for _ in range(20):

@@ -40,7 +40,7 @@ def test_sessions_end_in_order_and_the_status_is_0(
     assert broker.wait() == 0
 
 
-def test_nobody_can_connect_any_more(client: Clients, start_broker: StartBroker) -> None:
+def test_connecting_is_refused_after_shutdown(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker()
     client(to=broker)
     broker.terminate()
@@ -49,7 +49,7 @@ def test_nobody_can_connect_any_more(client: Clients, start_broker: StartBroker)
         socket.create_connection((broker.host, broker.port), timeout=20)
 
 
-def test_under_load_every_receipted_message_was_delivered(client: Clients, start_broker: StartBroker) -> None:
+def test_every_receipted_message_is_delivered_under_load(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(drain="60s")
     wire, publisher = client(to=broker), client(to=broker)
     wire.subscribe("/topic/a")
@@ -83,7 +83,7 @@ def test_outboxes_are_flushed_to_a_slow_reader(client: Clients, start_broker: St
     assert broker.wait() == 0
 
 
-def test_a_reader_that_never_reads_is_cut_when_drain_is_over(client: Clients, start_broker: StartBroker) -> None:
+def test_a_client_that_never_reads_is_cut_off_when_drain_is_over(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(drain="1s")
     wire = client.raw(broker, receive_buffer=4096)
     wire.connect("1.2")
@@ -110,7 +110,7 @@ def test_a_second_signal_stops_at_once(client: Clients, start_broker: StartBroke
     broker.wait()
 
 
-def test_many_brokers_side_by_side(client: Clients, start_broker: StartBroker) -> None:
+def test_several_brokers_run_side_by_side(client: Clients, start_broker: StartBroker) -> None:
     brokers = [start_broker() for _ in range(3)]
     assert len({broker.port for broker in brokers}) == 3
     wires = [client(to=broker) for broker in brokers]

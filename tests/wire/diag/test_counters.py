@@ -69,7 +69,7 @@ def counted(writers: int) -> Iterator[Callable[..., Counted]]:
 Counting = Callable[..., Counted]
 
 
-def test_what_goes_through_a_queue(counted: Counting) -> None:
+def test_messages_through_a_queue_are_counted(counted: Counting) -> None:
     scene = counted(redelivery_delay="2ms", max_deliveries=2)
     wire, publisher = scene.client(), scene.client()
     fill(publisher, "/queue/a", "1", "2", "3", "4")
@@ -86,7 +86,7 @@ def test_what_goes_through_a_queue(counted: Counting) -> None:
     assert scene.counts == {"enqueued": 4, "dequeued": 4, "acked": 1, "nacked": 1, "redelivered": 4}
 
 
-def test_dead_letters_and_those_that_die_again(counted: Counting) -> None:
+def test_dead_letters_and_dropped_dead_letters_are_counted(counted: Counting) -> None:
     scene = counted(max_deliveries=1)
     wire = scene.client()
     wire.subscribe("/queue/a", "s", ack="client")
@@ -99,7 +99,7 @@ def test_dead_letters_and_those_that_die_again(counted: Counting) -> None:
     assert scene.counts == {"enqueued": 2, "nacked": 2, "dead_lettered": 1, "queue_dropped": 1}
 
 
-def test_what_is_not_acknowledged_in_time(counted: Counting) -> None:
+def test_ack_timeouts_are_counted(counted: Counting) -> None:
     scene = counted(ack_timeout="50ms", max_deliveries=1)
     wire = scene.client()
     wire.subscribe("/queue/a", "s", ack="client")
@@ -112,7 +112,7 @@ def test_what_is_not_acknowledged_in_time(counted: Counting) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("way", ["unsubscribe", "ack_timeout"])
-def test_acks_of_what_was_taken_back(counted: Counting, version: str, way: str) -> None:
+def test_late_acks_are_counted(counted: Counting, version: str, way: str) -> None:
     """Each is one, twice for the same delivery too, and changes nothing else."""
     scene = counted(ack_timeout="50ms", max_deliveries=1)
     wire, grave = scene.client(version), scene.client()
@@ -132,7 +132,7 @@ def test_acks_of_what_was_taken_back(counted: Counting, version: str, way: str) 
     assert scene.counts == before | {"late_acks": 2 if version == "1.0" else 3}
 
 
-def test_what_expires(counted: Counting) -> None:
+def test_expired_messages_are_counted(counted: Counting) -> None:
     """Dead letters of a queue; on a topic dropped, at once or while it waits for credit or a subscriber."""
     scene = counted(TTL="1h")
     wire, clock = scene.client(), scene.client()
@@ -156,7 +156,7 @@ def test_what_expires(counted: Counting) -> None:
     assert scene.counts["dead_lettered"] == scene.counts["queue_expired"] - 1
 
 
-def test_what_a_full_stale_store_drops(counted: Counting) -> None:
+def test_messages_dropped_by_a_full_stale_store_are_counted(counted: Counting) -> None:
     scene = counted(TTL="1h", max_stale_queue_size=2)
     wire = scene.client()
     for number in range(5):
@@ -165,7 +165,7 @@ def test_what_a_full_stale_store_drops(counted: Counting) -> None:
 
 
 @pytest.mark.parametrize("destination", ["/topic/a", "/queue/a"])
-def test_headers_that_a_version_can_not_carry(counted: Counting, destination: str) -> None:
+def test_headers_that_a_version_cannot_carry_are_counted(counted: Counting, destination: str) -> None:
     scene = counted()
     publisher, *wires = (scene.client(version) for version in ("1.2", "1.0", "1.1", "1.2"))
     for wire in wires:

@@ -42,7 +42,9 @@ STAGES = ["read", "parse", "route", "encode", "write", "turn"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_ancestor_s_answers_are_one_header(client: Clients, start_broker: StartBroker, version: str) -> None:
+def test_queries_of_c_stompica_are_answered_in_one_header(
+    client: Clients, start_broker: StartBroker, version: str
+) -> None:
     broker = start_broker()
     wire = client(version, to=broker)
     session = '{"clients":1,"websockets":0,"stomp_connected":1,"subscriptions":0}'
@@ -77,7 +79,7 @@ def test_every_query_is_answered_before_connect_and_after(client: Clients, query
     wire.barrier()
 
 
-def test_a_question_can_be_all_there_is(client: Clients) -> None:
+def test_a_connection_may_consist_of_one_query(client: Clients) -> None:
     """As from `printf 'DIAG\\n\\nsession-size\\0' | nc`."""
     wire = client.raw()
     wire.send(diag("session-size\n"))
@@ -86,7 +88,7 @@ def test_a_question_can_be_all_there_is(client: Clients) -> None:
     wire.expect_closed()
 
 
-def test_connect_is_still_needed_for_everything_else(client: Clients) -> None:
+def test_everything_but_diag_needs_connect(client: Clients) -> None:
     wire = client.raw()
     wire.send(diag("store"), frames.send("DIAG", "store"))
     wire.version = "1.2"
@@ -94,7 +96,7 @@ def test_connect_is_still_needed_for_everything_else(client: Clients) -> None:
     wire.expect_error("E-NOT-CONNECTED")
 
 
-def test_the_login_still_times_out(client: Clients, shared_broker: StartBroker) -> None:
+def test_a_query_does_not_prolong_the_login_timeout(client: Clients, shared_broker: StartBroker) -> None:
     wire = client.raw(shared_broker(login_timeout="1500ms"))
     answer(wire, "store")
     wire.expect_error("E-LOGIN-TIMEOUT")
@@ -117,7 +119,7 @@ def test_answers_keep_the_order_of_the_frames(client: Clients, topic: str, versi
     wire.disconnect()
 
 
-def test_a_thousand_questions_in_one_go(client: Clients) -> None:
+def test_a_thousand_queries_in_one_segment_are_answered_in_order(client: Clients) -> None:
     wire, other = client(), client()
     wire.send(*(diag("session" if number % 2 else "shards") for number in range(1000)), frames.disconnect(receipt="r"))
     other.barrier()
@@ -173,7 +175,7 @@ def ask(wire: Wire, query: str, destination: str = "DIAG") -> Frame:
     return wire.expect_message(destination=destination)
 
 
-def test_the_ancestor_s_statistics_are_headers(client: Clients, start_broker: StartBroker) -> None:
+def test_statistics_of_c_stompica_are_headers(client: Clients, start_broker: StartBroker) -> None:
     wire = client(to=start_broker())
     wire.subscribe("DIAG", "d")
     server = {"subscription", "message-id", "destination", "content-length"}
@@ -197,7 +199,7 @@ def test_the_ancestor_s_statistics_are_headers(client: Clients, start_broker: St
 
 
 @pytest.mark.parametrize("query", JSON_QUERIES)
-def test_the_new_answers_are_bodies(client: Clients, query: str) -> None:
+def test_answers_of_new_queries_are_bodies(client: Clients, query: str) -> None:
     wire = client()
     destination = f"DIAG.{query}.mine"
     wire.subscribe(destination, "d")
@@ -207,7 +209,7 @@ def test_the_new_answers_are_bodies(client: Clients, query: str) -> None:
     assert message["content-length"] == str(len(message.body))
 
 
-def test_a_question_is_not_published(client: Clients, start_broker: StartBroker) -> None:
+def test_a_query_is_not_published(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(ttl="10s")
     wire, listener = client(to=broker), client(to=broker)
     listener.subscribe("*", "topics")
@@ -222,7 +224,7 @@ def test_a_question_is_not_published(client: Clients, start_broker: StartBroker)
     assert answer(wire, "stale")["stale"] == 0
 
 
-def test_patterns_match_diagnostics_when_they_begin_so(client: Clients, topic: str) -> None:
+def test_only_patterns_that_begin_with_diag_match_diagnostics(client: Clients, topic: str) -> None:
     wire = client()
     place = f"DIAG{topic}"
     wire.subscribe(f"{place}/*", "all")
@@ -232,7 +234,7 @@ def test_patterns_match_diagnostics_when_they_begin_so(client: Clients, topic: s
     wire.expect_error("E-DEST-WILDCARD", receipt_id="r")
 
 
-def test_the_ancestor_s_clients_find_it_in_its_own_mode(client: Clients, shared_broker: StartBroker) -> None:
+def test_diagnostics_work_in_compat_mode(client: Clients, shared_broker: StartBroker) -> None:
     wire = client(to=shared_broker(compat="stompica"))
     wire.subscribe("DIAG", "d")
     assert ask(wire, "session-size")["session-size"].isdigit()
@@ -255,7 +257,7 @@ def test_the_ancestor_s_clients_find_it_in_its_own_mode(client: Clients, shared_
         ),
     ],
 )
-def test_what_cannot_be_asked_is_an_error(client: Clients, code: str, sent: bytes) -> None:
+def test_a_query_that_is_not_allowed_is_an_error(client: Clients, code: str, sent: bytes) -> None:
     wire = client()
     wire.send(frames.begin("t"), sent)
     wire.expect_error(code, receipt_id="r")
@@ -293,7 +295,7 @@ def test_answers_come_at_an_interval_until_the_subscription_ends(client: Clients
         ("DIAG/*", {"query": "memory"}, "memory", "DIAG/memory"),
     ],
 )
-def test_the_query_of_an_interval(
+def test_the_query_of_an_interval_comes_from_header_or_destination(
     client: Clients, destination: str, headers: dict[str, str], query: str, sender: str
 ) -> None:
     wire = client()
@@ -307,7 +309,7 @@ def test_the_query_of_an_interval(
             assert message.text == query and message.header("query") is None
 
 
-def test_an_interval_is_each_subscription_s_own(client: Clients) -> None:
+def test_each_subscription_has_an_interval_of_its_own(client: Clients) -> None:
     wire, other = client(), client()
     other.subscribe("DIAG/stale", "others")
     wire.subscribe("DIAG/stale", "fast", interval=100)
@@ -347,7 +349,7 @@ def test_no_query_is_refused_while_thousands_of_intervals_are_due(client: Client
     other.barrier()
 
 
-def test_a_client_that_goes_takes_its_interval_along(client: Clients, start_broker: StartBroker) -> None:
+def test_an_interval_ends_with_its_connection(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker()
     wire, watcher = client(to=broker), client(to=broker)
     for _ in range(20):
@@ -365,7 +367,9 @@ def test_a_client_that_goes_takes_its_interval_along(client: Clients, start_brok
 # -- what the answers say ------------------------------------------------------------------------------------------
 
 
-def test_session_counts_who_is_there(client: Clients, ws: OpenWebSocket, start_broker: StartBroker) -> None:
+def test_session_counts_connections_and_subscriptions(
+    client: Clients, ws: OpenWebSocket, start_broker: StartBroker
+) -> None:
     broker = start_broker()
     wire, topics, queues = (client(to=broker) for _ in range(3))
     bare, socket_one = client.raw(broker), ws(to=broker)
@@ -398,7 +402,7 @@ def test_session_counts_who_is_there(client: Clients, ws: OpenWebSocket, start_b
     assert answer(wire, "subs") == ""
 
 
-def test_network_counts_are_true(client: Clients, start_broker: StartBroker) -> None:
+def test_network_counts_are_exact(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker()
     wire, publisher, *subscribers = (client(to=broker) for _ in range(6))
     for subscriber in subscribers:
@@ -440,7 +444,7 @@ def test_network_counts_are_true(client: Clients, start_broker: StartBroker) -> 
     assert all(shard["unanswered"] <= 1 for shard in shards), "no more than this very question waits"
 
 
-def test_queues_and_what_is_not_acknowledged(client: Clients, start_broker: StartBroker) -> None:
+def test_queues_and_ack_report_waiting_and_unacknowledged_messages(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker()
     wire, consumer, owner, publisher = (client(to=broker) for _ in range(4))
     consumer.subscribe("/queue/held", "h", ack="client-individual", prefetch_count=2)
@@ -480,7 +484,7 @@ def test_queues_and_what_is_not_acknowledged(client: Clients, start_broker: Star
     assert 0 < memory["held_bytes"] < memory["limit_bytes"] and memory["short"] is False
 
 
-def test_stale_counts_what_waits(client: Clients, start_broker: StartBroker) -> None:
+def test_stale_counts_messages_that_wait(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(ttl="60s")
     wire, other = client(to=broker), client(to=broker)
     for number in range(5):
@@ -493,7 +497,7 @@ def test_stale_counts_what_waits(client: Clients, start_broker: StartBroker) -> 
     assert (message["input-queue-size"], message["stale-queue-size"]) == ("0", "6")
 
 
-def test_slow_names_consumers_that_do_not_read(client: Clients, shared_broker: StartBroker, topic: str) -> None:
+def test_slow_lists_consumers_that_do_not_read(client: Clients, shared_broker: StartBroker, topic: str) -> None:
     broker = shared_broker(slow_consumer="drop-newest", outbox_limit="64KiB")
     wire, publisher = client(to=broker), client(to=broker)
     assert answer(wire, "slow") == []
@@ -515,7 +519,7 @@ def test_slow_names_consumers_that_do_not_read(client: Clients, shared_broker: S
     slow.close()
 
 
-def test_benchmark_tells_times_once_it_was_asked(client: Clients, start_broker: StartBroker) -> None:
+def test_benchmark_reports_times_after_its_first_query(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker()
     wire, publisher = client(to=broker), client(to=broker)
     wire.subscribe("/topic/a", "s")
@@ -543,7 +547,7 @@ def test_benchmark_tells_times_once_it_was_asked(client: Clients, start_broker: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_diagnostics_by_websocket(ws: OpenWebSocket, start_broker: StartBroker, version: str) -> None:
+def test_diagnostics_work_over_websocket(ws: OpenWebSocket, start_broker: StartBroker, version: str) -> None:
     broker = start_broker()
     wire = ws(version, to=broker)
     assert answer(wire, "session") == {"clients": 1, "websockets": 1, "stomp_connected": 1, "subscriptions": 0}

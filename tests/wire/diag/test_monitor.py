@@ -26,7 +26,7 @@ def told_of(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
         assert len(found) <= 4, f"expected {expected}, got {found}"
 
 
-def test_the_monitor_tells_every_five_seconds_what_is_in_the_queues(
+def test_the_monitor_reports_the_queues_every_five_seconds(
     client: Clients, ws: OpenWebSocket, start_broker: StartBroker
 ) -> None:
     """One wait for everything that the text says and to whom it goes."""
@@ -56,7 +56,7 @@ def test_the_monitor_tells_every_five_seconds_what_is_in_the_queues(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_nobody_writes_to_the_monitor(client: Clients, version: str) -> None:
+def test_a_send_to_the_monitor_is_an_error(client: Clients, version: str) -> None:
     wire, other = client(version), client(version)
     other.subscribe(MONITOR)
     wire.send(frames.send(MONITOR, "x", receipt="r"))
@@ -65,7 +65,7 @@ def test_nobody_writes_to_the_monitor(client: Clients, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_nobody_writes_to_the_monitor_in_a_transaction(client: Clients, queue: str, version: str) -> None:
+def test_a_send_to_the_monitor_in_a_transaction_is_an_error(client: Clients, queue: str, version: str) -> None:
     wire, other = client(version), client(version)
     wire.send(frames.begin("t"), frames.send(queue, "never", transaction="t"))
     wire.send(frames.send(MONITOR, "x", transaction="t", receipt="r"))
@@ -110,7 +110,7 @@ def test_an_empty_idle_queue_makes_room_for_another(client: Clients, start_broke
         assert [message.text for message in left_in(wire, f"/queue/{number}")] == ["x"]
 
 
-def test_a_queue_with_a_message_never_vanishes(client: Clients, start_broker: StartBroker) -> None:
+def test_a_queue_with_a_message_is_never_forgotten(client: Clients, start_broker: StartBroker) -> None:
     """Neither one that waits nor one that is held by a consumer counts as empty."""
     broker = start_broker(queue_idle_expiry="100ms", max_destinations=4)
     wire, worker = client(to=broker), client(to=broker)
@@ -129,7 +129,7 @@ def test_a_queue_with_a_message_never_vanishes(client: Clients, start_broker: St
     assert [message.text for message in left_in(wire, "/queue/waiting")] == ["waiting"]
 
 
-def test_a_queue_that_vanished_works_again(client: Clients, start_broker: StartBroker) -> None:
+def test_a_queue_that_was_forgotten_works_again(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(queue_idle_expiry="100ms", max_destinations=1)
     wire = client(to=broker)
     for number in range(3):

@@ -27,9 +27,7 @@ def await_text(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
     raise AssertionError(f"the last text says {found}, not {expected}")
 
 
-def test_the_texts_go_on_with_what_is_true_by_then(
-    client: Clients, ws: OpenWebSocket, start_broker: StartBroker
-) -> None:
+def test_each_report_tells_the_current_state(client: Clients, ws: OpenWebSocket, start_broker: StartBroker) -> None:
     """To each version, by WebSocket, to who acknowledges; not to who left, nor to who subscribed to a pattern."""
     broker = start_broker()
     watching: list[Wire] = [client(version, to=broker) for version in VERSIONS]

@@ -68,7 +68,7 @@ def elsewhere(request: pytest.FixtureRequest, host: str, anywhere: BrokerProcess
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("what", REFUSED)
-def test_whoever_comes_from_elsewhere_is_refused(elsewhere: Open, version: str, what: str) -> None:
+def test_a_remote_peer_is_refused(elsewhere: Open, version: str, what: str) -> None:
     wire = elsewhere(version)
     wire.send(REFUSED[what])
     if isinstance(wire, WebSocket):
@@ -77,13 +77,13 @@ def test_whoever_comes_from_elsewhere_is_refused(elsewhere: Open, version: str, 
         wire.expect_error("E-FORBIDDEN", receipt_id="r")
 
 
-def test_before_connect_too(host: str, anywhere: BrokerProcess) -> None:
+def test_a_remote_peer_is_refused_before_connect(host: str, anywhere: BrokerProcess) -> None:
     with Wire(anywhere.port, host=host) as wire:
         wire.send(diag("session"))
         wire.expect_error("E-FORBIDDEN")
 
 
-def test_a_refusal_concerns_nobody_else(
+def test_a_refusal_affects_no_other_connection(
     client: Clients, elsewhere: Open, anywhere: BrokerProcess, topic: str, queue: str
 ) -> None:
     """Who watches from here goes on watching, and who is elsewhere has everything else."""
@@ -104,7 +104,7 @@ def test_a_refusal_concerns_nobody_else(
     assert answer(local, "store") == {"kind": "memory"}
 
 
-def test_loopback_is_loopback_on_a_socket_of_both_families(start_broker: StartBroker, host: str) -> None:
+def test_loopback_peers_are_recognised_on_a_dual_stack_socket(start_broker: StartBroker, host: str) -> None:
     """There an IPv4 peer has an IPv6 address."""
     with socket.socket(socket.AF_INET6) as probe:
         try:
@@ -134,7 +134,7 @@ def test_loopback_is_loopback_on_a_socket_of_both_families(start_broker: StartBr
         frames.subscribe("/queue/monitor", receipt="r"),
     ],
 )
-def test_nobody_from_elsewhere_is_told(start_broker: StartBroker, host: str, sent: bytes) -> None:
+def test_a_remote_peer_is_refused_by_a_broker_of_its_own(start_broker: StartBroker, host: str, sent: bytes) -> None:
     broker = start_broker(host="0.0.0.0")
     with Wire(broker.port, host=host) as wire:
         wire.connect("1.2")

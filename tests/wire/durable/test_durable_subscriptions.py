@@ -110,7 +110,7 @@ def test_messages_are_kept_in_order_while_the_subscriber_is_away(
 
 @EACH_VERSION
 @EACH_DIALECT
-def test_while_present_it_is_a_subscription_like_others(
+def test_an_active_durable_subscription_behaves_like_any_other(
     client: Clients, topic: str, name: str, version: str, dialect: str
 ) -> None:
     durable, publisher, plain = Durable(client, dialect, version, topic, name), client(version), client(version)
@@ -126,7 +126,7 @@ def test_while_present_it_is_a_subscription_like_others(
 
 
 @EACH_DIALECT
-def test_an_unsubscribe_without_its_headers_only_leaves_it(
+def test_an_unsubscribe_without_the_durable_headers_keeps_the_subscription(
     client: Clients, topic: str, name: str, dialect: str
 ) -> None:
     durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
@@ -140,7 +140,9 @@ def test_an_unsubscribe_without_its_headers_only_leaves_it(
 
 @EACH_DIALECT
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_lost_connection_leaves_it(client: Clients, topic: str, name: str, dialect: str, loss: str) -> None:
+def test_a_lost_connection_keeps_the_subscription(
+    client: Clients, topic: str, name: str, dialect: str, loss: str
+) -> None:
     durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
     wire = durable.connection()
     detector = LossDetector(wire, publisher)
@@ -152,9 +154,7 @@ def test_a_lost_connection_leaves_it(client: Clients, topic: str, name: str, dia
 
 
 @EACH_DIALECT
-def test_subscribers_that_are_not_durable_get_nothing_of_it(
-    client: Clients, topic: str, name: str, dialect: str
-) -> None:
+def test_kept_messages_do_not_go_to_other_subscribers(client: Clients, topic: str, name: str, dialect: str) -> None:
     durable, publisher, plain = Durable(client, dialect, "1.2", topic, name), client(), client()
     durable.started()
     fill(publisher, topic, "kept")
@@ -164,7 +164,7 @@ def test_subscribers_that_are_not_durable_get_nothing_of_it(
 
 
 @EACH_DIALECT
-def test_a_websocket_takes_up_what_tcp_left(
+def test_a_websocket_resumes_a_subscription_left_by_tcp(
     client: Clients, broker: BrokerProcess, topic: str, name: str, dialect: str
 ) -> None:
     durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
@@ -175,7 +175,7 @@ def test_a_websocket_takes_up_what_tcp_left(
         assert durable.catch_up(publisher, wire) == NUMBERS
 
 
-def test_it_moves_from_connection_to_connection(client: Clients, topic: str, name: str) -> None:
+def test_a_durable_subscription_moves_from_connection_to_connection(client: Clients, topic: str, name: str) -> None:
     """Connections are spread over the shards; the subscription is one."""
     durable, publisher = Durable(client, "rabbitmq", "1.2", topic, name), client()
     durable.started()
@@ -187,7 +187,7 @@ def test_it_moves_from_connection_to_connection(client: Clients, topic: str, nam
 
 
 @EACH_DIALECT
-def test_who_comes_and_goes_while_messages_come_gets_each_once_and_in_order(
+def test_a_subscriber_that_comes_and_goes_gets_each_message_once_and_in_order(
     client: Clients, topic: str, name: str, dialect: str
 ) -> None:
     durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
@@ -208,7 +208,7 @@ def test_who_comes_and_goes_while_messages_come_gets_each_once_and_in_order(
     assert found == [*numbers, ""]
 
 
-def test_publishers_of_all_shards_are_kept_each_in_order(client: Clients, topic: str, name: str) -> None:
+def test_messages_of_publishers_on_all_shards_are_kept_in_order(client: Clients, topic: str, name: str) -> None:
     durable, publishers = Durable(client, "rabbitmq", "1.2", topic, name), [client() for _ in range(8)]
     durable.started()
     for number in range(25):
@@ -248,7 +248,7 @@ def test_durable_must_be_true_or_false(client: Clients, topic: str, version: str
     wire.expect_error("E-VALUE", receipt_id="r", subscription="s")
 
 
-def test_durable_needs_an_id_to_come_back_to(client: Clients, topic: str) -> None:
+def test_durable_requires_an_id(client: Clients, topic: str) -> None:
     wire = client("1.0")
     wire.send(frames.subscribe(topic, None, durable="true", receipt="r"))
     wire.expect_error("E-ID-MISSING", receipt_id="r")
@@ -262,7 +262,7 @@ def test_a_subscription_name_must_not_be_empty(client: Clients, topic: str, dial
 
 
 @EACH_VERSION
-def test_durable_changes_nothing_on_a_queue(client: Clients, queue: str, version: str) -> None:
+def test_durable_has_no_effect_on_a_queue(client: Clients, queue: str, version: str) -> None:
     """Queues hold their messages anyway; two holders of one name are two consumers."""
     one, other = client(version), client(version)
     one.subscribe(queue, "d", durable="true")
@@ -290,7 +290,7 @@ def test_unsubscribe_with_the_same_headers_ends_it(
 
 @EACH_VERSION
 @EACH_DIALECT
-def test_it_can_be_ended_while_nobody_holds_it(
+def test_a_subscription_can_be_ended_while_it_is_inactive(
     client: Clients, topic: str, name: str, version: str, dialect: str
 ) -> None:
     durable, publisher = Durable(client, dialect, version, topic, name), client(version)
@@ -303,7 +303,7 @@ def test_it_can_be_ended_while_nobody_holds_it(
 
 
 @EACH_DIALECT
-def test_what_was_kept_for_one_name_is_not_for_another(client: Clients, topic: str, name: str, dialect: str) -> None:
+def test_each_name_keeps_its_own_messages(client: Clients, topic: str, name: str, dialect: str) -> None:
     one, other = (Durable(client, dialect, "1.2", topic, f"{name}-{part}") for part in "ab")
     publisher = client()
     one.started()
@@ -335,7 +335,7 @@ def test_two_holders_of_a_rabbitmq_subscription_share_it(client: Clients, topic:
     assert min(map(len, found)) >= 25
 
 
-def test_when_one_of_two_holders_leaves_the_other_gets_all(client: Clients, topic: str, name: str) -> None:
+def test_the_remaining_holder_gets_all_messages(client: Clients, topic: str, name: str) -> None:
     durable, publisher = Durable(client, "rabbitmq", "1.2", topic, name), client()
     one, other = durable.connection(), durable.connection()
     assert durable.attach(one, ack="client-individual") == durable.attach(other) == []
@@ -391,7 +391,7 @@ A_LOGIN, A_CLIENT = {"login": "a"}, {"client-id": "a"}
         (A_LOGIN | {"client-id": "c"}, A_LOGIN),
     ],
 )
-def test_equal_names_of_different_logins_or_clients_are_two(
+def test_equal_names_of_different_logins_or_clients_are_separate(
     client: Clients, topic: str, name: str, one: dict[str, str], other: dict[str, str]
 ) -> None:
     publisher = client()
@@ -409,7 +409,9 @@ def test_equal_names_of_different_logins_or_clients_are_two(
 
 
 @pytest.mark.parametrize("scope", [A_LOGIN | {"client-id": "c"}, A_CLIENT, A_LOGIN, {}])
-def test_the_same_login_and_client_take_it_up(client: Clients, topic: str, name: str, scope: dict[str, str]) -> None:
+def test_the_same_login_and_client_resume_the_subscription(
+    client: Clients, topic: str, name: str, scope: dict[str, str]
+) -> None:
     publisher, wire = client(), session(client, scope)
     wire.subscribe(topic, name, durable="true")
     wire.disconnect()
@@ -454,7 +456,7 @@ def test_an_ended_name_is_free_for_another_destination(client: Clients, topic: s
 
 @EACH_VERSION
 @EACH_DIALECT
-def test_a_durable_wildcard_keeps_what_matches(
+def test_a_durable_pattern_keeps_the_messages_it_matches(
     client: Clients, topic: str, name: str, version: str, dialect: str
 ) -> None:
     durable, publisher = Durable(client, dialect, version, f"{topic}/*", name), client(version)
@@ -480,7 +482,7 @@ def test_a_kept_message_names_the_destination_of_its_send(client: Clients, topic
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 @EACH_DIALECT
-def test_what_was_not_acknowledged_comes_again(
+def test_unacknowledged_messages_are_redelivered(
     client: Clients, topic: str, name: str, version: str, mode: str, dialect: str
 ) -> None:
     durable, publisher = Durable(client, dialect, version, topic, name), client(version)
@@ -503,7 +505,7 @@ def test_what_was_not_acknowledged_comes_again(
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_prefetch_holds_for_what_was_kept(client: Clients, topic: str, name: str, version: str, mode: str) -> None:
+def test_prefetch_applies_to_kept_messages(client: Clients, topic: str, name: str, version: str, mode: str) -> None:
     durable, publisher = Durable(client, "rabbitmq", version, topic, name), client(version)
     durable.started()
     fill(publisher, topic, *NUMBERS)

@@ -34,7 +34,7 @@ def test_all_receipts_come_in_order(client: Clients, topic: str, attempt: int) -
         wire.expect_receipt(receipt)
 
 
-def test_disconnect_behind_it_is_answered_last(client: Clients, topic: str) -> None:
+def test_disconnect_is_answered_last(client: Clients, topic: str) -> None:
     wire, name = client(), fresh("d")
     wire.send(
         frames.subscribe(topic, name, receipt="subscribed", **DURABLE),
@@ -46,7 +46,7 @@ def test_disconnect_behind_it_is_answered_last(client: Clients, topic: str) -> N
     wire.expect_closed()
 
 
-def test_another_holder_may_end_it(client: Clients, topic: str) -> None:
+def test_another_holder_may_end_the_subscription(client: Clients, topic: str) -> None:
     one, other, name = client(), client(), fresh("d")
     one.send(frames.subscribe(topic, name, receipt="one", **DURABLE))
     other.send(
@@ -57,7 +57,7 @@ def test_another_holder_may_end_it(client: Clients, topic: str) -> None:
     other.expect_receipt("ended")
 
 
-def test_another_topic_is_refused_and_the_first_is_answered(client: Clients, topic: str) -> None:
+def test_another_topic_is_refused_after_the_first_is_answered(client: Clients, topic: str) -> None:
     wire, name = client(), fresh("d")
     wire.send(
         frames.subscribe(topic, name, receipt="first", **DURABLE),
@@ -69,7 +69,7 @@ def test_another_topic_is_refused_and_the_first_is_answered(client: Clients, top
     wire.expect_error("E-DURABLE-OTHER", "E-SUB-UNKNOWN", receipt_id="second")
 
 
-def test_nothing_is_left_of_clients_that_have_gone(start_broker: StartBroker, client: Clients, writers: int) -> None:
+def test_nothing_remains_of_clients_that_left(start_broker: StartBroker, client: Clients, writers: int) -> None:
     broker = start_broker(writers=writers)
     asker = client(to=broker)
     before = clients_of(asker)

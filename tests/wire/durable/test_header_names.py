@@ -41,7 +41,7 @@ def end(wire: Wire, id: str | None, *headers: Header) -> None:
 
 @EACH_VERSION
 @EACH_NAME
-def test_a_name_alone_ends_it_while_it_is_active(
+def test_unsubscribe_by_name_ends_an_active_subscription(
     client: Clients, topic: str, name: str, version: str, header: str
 ) -> None:
     wire, publisher = client(version, ("client-id", name)), client()
@@ -54,7 +54,7 @@ def test_a_name_alone_ends_it_while_it_is_active(
 @EACH_VERSION
 @EACH_NAME
 @pytest.mark.parametrize("id", [None, "other"], ids=["without id", "with id"])
-def test_a_name_ends_it_while_it_is_away(
+def test_unsubscribe_by_name_ends_an_inactive_subscription(
     client: Clients, topic: str, name: str, version: str, header: str, id: str | None
 ) -> None:
     holder, publisher = client(version, ("client-id", name)), client()
@@ -67,9 +67,7 @@ def test_a_name_ends_it_while_it_is_away(
 
 
 @EACH_NAME
-def test_another_id_with_its_name_ends_it_and_its_subscription(
-    client: Clients, topic: str, name: str, header: str
-) -> None:
+def test_unsubscribe_by_name_ignores_a_different_id(client: Clients, topic: str, name: str, header: str) -> None:
     wire, publisher = client("1.2", ("client-id", name)), client()
     assert attach(wire, topic, "0", (header, name)) == []
     end(wire, "never used", (header, name))
@@ -79,20 +77,20 @@ def test_another_id_with_its_name_ends_it_and_its_subscription(
 
 
 @EACH_VERSION
-def test_a_name_that_is_none_is_an_error(client: Clients, name: str, version: str) -> None:
+def test_an_unknown_name_is_an_error(client: Clients, name: str, version: str) -> None:
     wire = client(version, ("client-id", name))
     wire.send(frames.unsubscribe(None, ("durable-subscription-name", name), receipt="r"))
     wire.expect_error("E-SUB-UNKNOWN", receipt_id="r")
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_without_a_name_unsubscribe_still_needs_an_id(client: Clients, topic: str, version: str) -> None:
+def test_unsubscribe_without_a_name_requires_an_id(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.send(frames.unsubscribe(None, ("destination", topic)))
     wire.expect_error("E-ID-MISSING")
 
 
-def test_a_name_alone_leaves_others_alone(client: Clients, topic: str, name: str) -> None:
+def test_unsubscribe_by_name_keeps_other_subscriptions(client: Clients, topic: str, name: str) -> None:
     wire, publisher = client("1.2", ("client-id", name)), client()
     wire.subscribe(topic, "plain")
     assert attach(wire, topic + "/x", "0", ("durable-subscription-name", name)) == []
@@ -102,7 +100,7 @@ def test_a_name_alone_leaves_others_alone(client: Clients, topic: str, name: str
 
 
 @EACH_NAME
-def test_each_name_means_the_same_subscription(client: Clients, topic: str, name: str, header: str) -> None:
+def test_all_name_headers_mean_the_same_subscription(client: Clients, topic: str, name: str, header: str) -> None:
     holder, publisher = client("1.2", ("client-id", name)), client()
     assert attach(holder, topic, "0", (header, name)) == []
     holder.disconnect()
@@ -113,7 +111,7 @@ def test_each_name_means_the_same_subscription(client: Clients, topic: str, name
 
 
 @EACH_VERSION
-def test_persistent_true_is_the_older_durable_true(client: Clients, topic: str, name: str, version: str) -> None:
+def test_persistent_true_means_durable_true(client: Clients, topic: str, name: str, version: str) -> None:
     holder, publisher = client(version), client()
     assert attach(holder, topic, name, ("persistent", "true")) == []
     holder.disconnect()
@@ -125,13 +123,13 @@ def test_persistent_true_is_the_older_durable_true(client: Clients, topic: str, 
     assert attach(wire, topic, name, ("persistent", "true")) == []
 
 
-def test_persistent_true_needs_an_id_to_come_back_to(client: Clients, topic: str) -> None:
+def test_persistent_true_requires_an_id(client: Clients, topic: str) -> None:
     wire = client("1.0")
     wire.send(frames.subscribe(topic, None, ("persistent", "true")))
     wire.expect_error("E-ID-MISSING")
 
 
-def test_in_1_0_a_destination_finds_the_durable_subscription(client: Clients, topic: str, name: str) -> None:
+def test_a_1_0_unsubscribe_by_destination_ends_a_durable_subscription(client: Clients, topic: str, name: str) -> None:
     wire, publisher = client("1.0"), client()
     assert attach(wire, topic, name, ("durable", "true")) == []
     end(wire, None, ("destination", topic), ("durable", "true"))

@@ -35,7 +35,7 @@ def kept(client: Clients, topic: str) -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_receipt_comes_before_what_was_kept(client: Clients, topic: str, version: str) -> None:
+def test_the_receipt_comes_before_the_kept_messages(client: Clients, topic: str, version: str) -> None:
     """Wherever its home is: the name of the subscription decides, so several are tried."""
     for _ in range(8):
         with client(version) as wire:
@@ -43,19 +43,21 @@ def test_the_receipt_comes_before_what_was_kept(client: Clients, topic: str, ver
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_the_same_with_acknowledgements(client: Clients, topic: str, version: str, mode: str) -> None:
+def test_the_receipt_comes_first_with_client_acknowledgement(
+    client: Clients, topic: str, version: str, mode: str
+) -> None:
     for _ in range(4):
         with client(version) as wire:
             take_up(wire, topic, kept(client, topic), ack=mode)
 
 
-def test_the_same_over_websocket(client: Clients, broker: BrokerProcess, topic: str) -> None:
+def test_the_receipt_comes_first_over_websocket(client: Clients, broker: BrokerProcess, topic: str) -> None:
     for _ in range(4):
         with WebSocket.connected(broker.port) as wire:
             take_up(wire, topic, kept(client, topic))
 
 
-def test_without_a_receipt_it_comes_at_once(client: Clients, topic: str) -> None:
+def test_kept_messages_come_without_a_receipt_request(client: Clients, topic: str) -> None:
     id = kept(client, topic)
     wire = client()
     wire.send(frames.subscribe(topic, id, durable="true"))
@@ -63,7 +65,7 @@ def test_without_a_receipt_it_comes_at_once(client: Clients, topic: str) -> None
         wire.expect_message(number, subscription=id)
 
 
-def test_live_messages_follow_what_was_kept(client: Clients, topic: str) -> None:
+def test_live_messages_follow_the_kept_ones(client: Clients, topic: str) -> None:
     id = kept(client, topic)
     wire, publisher = client(), client()
     wire.send(frames.subscribe(topic, id, durable="true", receipt="taken up"))
@@ -73,7 +75,7 @@ def test_live_messages_follow_what_was_kept(client: Clients, topic: str) -> None
         wire.expect_message(body, subscription=id)
 
 
-def test_one_that_leaves_at_once_loses_nothing(client: Clients, topic: str) -> None:
+def test_a_subscriber_that_leaves_at_once_loses_nothing(client: Clients, topic: str) -> None:
     """With client acks, so that whatever came is given back."""
     id = kept(client, topic)
     for _ in range(5):

@@ -27,7 +27,7 @@ def timers(watcher: Wire) -> int:
     return shards_sum(watcher, "timers")
 
 
-def test_messages_that_were_consumed_leave_no_deadline(client: Clients, patient: BrokerProcess, queue: str) -> None:
+def test_consumed_messages_leave_no_deadline(client: Clients, patient: BrokerProcess, queue: str) -> None:
     watcher, wire = client(to=patient), client(to=patient)
     before = timers(watcher)
     wire.subscribe(queue, "s")
@@ -39,7 +39,9 @@ def test_messages_that_were_consumed_leave_no_deadline(client: Clients, patient:
     eventually(lambda: timers(watcher) <= before, "the queue has gone, and its deadline with it")
 
 
-def test_temporary_queues_take_their_deadlines_along(client: Clients, patient: BrokerProcess, queue: str) -> None:
+def test_deadlines_of_temporary_queues_end_with_the_connection(
+    client: Clients, patient: BrokerProcess, queue: str
+) -> None:
     watcher, wire = client(to=patient), client(to=patient)
     before = timers(watcher)
     for number in range(100):
@@ -67,7 +69,7 @@ def test_an_unsubscribed_consumer_has_no_ack_timeout(client: Clients, patient: B
     eventually(lambda: timers(watcher) <= before, "neither a queue nor a subscription is left")
 
 
-def test_connections_take_their_deadlines_along(client: Clients, patient: BrokerProcess) -> None:
+def test_deadlines_of_a_connection_end_with_it(client: Clients, patient: BrokerProcess) -> None:
     watcher = client(to=patient)
     before = timers(watcher)
     for _ in range(50):

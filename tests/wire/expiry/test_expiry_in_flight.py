@@ -30,7 +30,7 @@ WAYS: dict[str, Callable[[Wire], None]] = {"unsubscribe": unsubscribe, **LOSSES}
 
 
 @pytest.mark.parametrize("way", ["NACK", *WAYS])
-def test_a_queue_message_that_comes_back_too_late_is_a_dead_letter(
+def test_a_queue_message_that_is_returned_too_late_is_dead_lettered(
     client: Clients, quick: BrokerProcess, queue: str, way: str
 ) -> None:
     """Another consumer waits with credit, and gets what comes behind it."""
@@ -53,7 +53,7 @@ def test_a_queue_message_that_comes_back_too_late_is_a_dead_letter(
     other.expect_message("end", redelivered=None)
 
 
-def test_a_queue_message_whose_ack_timeout_comes_after_its_end_is_a_dead_letter(
+def test_a_queue_message_that_expires_before_its_ack_timeout_is_dead_lettered(
     client: Clients, shared_broker: StartBroker, queue: str
 ) -> None:
     broker = shared_broker(ack_timeout="2s", redelivery_delay="2ms")
@@ -69,7 +69,7 @@ def test_a_queue_message_whose_ack_timeout_comes_after_its_end_is_a_dead_letter(
 
 
 @pytest.mark.parametrize("way", ["NACK", *WAYS])
-def test_a_worker_topic_s_message_that_comes_back_too_late_is_gone(
+def test_a_worker_message_that_is_returned_too_late_is_dropped(
     client: Clients, quick: BrokerProcess, topic: str, way: str
 ) -> None:
     wire, other, clock = (client(to=quick) for _ in range(3))
@@ -94,7 +94,9 @@ def test_a_worker_topic_s_message_that_comes_back_too_late_is_gone(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_topic_message_that_expires_for_want_of_credit_is_gone(client: Clients, topic: str, version: str) -> None:
+def test_a_topic_message_that_expires_while_it_waits_for_credit_is_dropped(
+    client: Clients, topic: str, version: str
+) -> None:
     wire, publisher = client(version), client()
     wire.subscribe(topic, "s", ack="client", prefetch_count=1)
     publisher.send(frames.send(topic, "held"), frames.send(topic, "mortal", ttl=LIFE_MS), frames.send(topic, "lasting"))
@@ -106,7 +108,7 @@ def test_a_topic_message_that_expires_for_want_of_credit_is_gone(client: Clients
     assert left_in(publisher, dead_letters(topic)) == []
 
 
-def test_a_topic_message_that_is_refused_too_late_is_gone(client: Clients, quick: BrokerProcess, topic: str) -> None:
+def test_a_topic_message_that_is_nacked_too_late_is_dropped(client: Clients, quick: BrokerProcess, topic: str) -> None:
     wire, publisher = client(to=quick), client(to=quick)
     wire.subscribe(topic, "s", ack="client")
     publisher.send(frames.send(topic, "x", ttl=LIFE_MS))
@@ -119,7 +121,7 @@ def test_a_topic_message_that_is_refused_too_late_is_gone(client: Clients, quick
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_what_a_durable_subscriber_held_too_long_is_gone(client: Clients, topic: str, loss: str) -> None:
+def test_a_message_held_too_long_by_a_durable_subscriber_is_dropped(client: Clients, topic: str, loss: str) -> None:
     wire, publisher = client(), client()
     detector = LossDetector(wire, client())
     name = f"d{topic}"
@@ -139,7 +141,9 @@ def test_what_a_durable_subscriber_held_too_long_is_gone(client: Clients, topic:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_expires_before_commit_is_not_delivered(client: Clients, topic: str, queue: str, version: str) -> None:
+def test_a_message_that_expires_before_commit_is_not_delivered(
+    client: Clients, topic: str, queue: str, version: str
+) -> None:
     """A message's life begins with its SEND; the rest of the transaction takes effect."""
     wire, clock = client(version), client()
     listener, consumer, grave = client(), client(), client()

@@ -38,7 +38,7 @@ def let_go(wire: Wire, *queues: str) -> None:
             assert time.monotonic() < deadline, f"{gone} stays"
 
 
-def test_what_is_needed_stays(client: Clients, forgetful: BrokerProcess) -> None:
+def test_a_queue_that_is_needed_is_not_forgotten(client: Clients, forgetful: BrokerProcess) -> None:
     """A message that waits for its delay, one in flight, a durable subscription, a temporary queue, a consumer."""
     wire, publisher, watcher = (client(to=forgetful) for _ in range(3))
     fill(publisher, "/queue/delayed", "delayed")
@@ -67,7 +67,7 @@ def test_what_is_needed_stays(client: Clients, forgetful: BrokerProcess) -> None
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", ["/queue/", "#"])
-def test_a_pattern_s_consumer_gets_what_comes_to_a_queue_that_was_forgotten(
+def test_a_pattern_gets_messages_of_a_queue_that_was_forgotten(
     client: Clients, forgetful: BrokerProcess, version: str, kind: str
 ) -> None:
     wire, publisher, watcher = client(version, to=forgetful), client(to=forgetful), client(to=forgetful)

@@ -46,7 +46,7 @@ def epoch_ms(from_now: int) -> int:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_without_ttl_a_message_without_subscriber_is_gone(client: Clients, topic: str, version: str) -> None:
+def test_a_message_without_subscriber_is_dropped_without_ttl(client: Clients, topic: str, version: str) -> None:
     publisher, wire = client(version), client(version)
     publisher.send_and_wait(topic, "gone")
     publisher.send_and_wait(topic, "gone", ttl=100_000)
@@ -55,7 +55,7 @@ def test_without_ttl_a_message_without_subscriber_is_gone(client: Clients, topic
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_first_subscriber_gets_what_waited_before_its_receipt(
+def test_the_first_subscriber_gets_stale_messages_before_its_receipt(
     client: Clients, holding: BrokerProcess, topic: str, version: str
 ) -> None:
     publisher, first, second = (client(version, to=holding) for _ in range(3))
@@ -68,7 +68,7 @@ def test_the_first_subscriber_gets_what_waited_before_its_receipt(
         wire.barrier(publisher)
 
 
-def test_what_waited_is_a_message_like_others(client: Clients, holding: BrokerProcess, topic: str) -> None:
+def test_a_stale_message_is_delivered_like_any_other(client: Clients, holding: BrokerProcess, topic: str) -> None:
     publisher, wire = client(to=holding), client(to=holding)
     pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("content-type", "text/x")]
     publisher.send_and_wait(topic, b"\0body\0", *pairs)
@@ -79,7 +79,7 @@ def test_what_waited_is_a_message_like_others(client: Clients, holding: BrokerPr
     assert until_receipt(wire, "r") == []
 
 
-def test_each_waiting_message_is_taken_once(client: Clients, holding: BrokerProcess, topic: str) -> None:
+def test_each_stale_message_is_delivered_once(client: Clients, holding: BrokerProcess, topic: str) -> None:
     """Who matches it first takes it; what does not match stays."""
     publisher = client(to=holding)
     for name in ("a/1", "a/2", "b/1", "b/2"):
@@ -91,7 +91,7 @@ def test_each_waiting_message_is_taken_once(client: Clients, holding: BrokerProc
 
 
 @pytest.mark.parametrize("pattern", ["/*", "/>", "/**", "/#", "/a*"])
-def test_a_wildcard_subscriber_gets_what_waits_under_many_names(
+def test_a_pattern_gets_stale_messages_of_many_destinations(
     client: Clients, holding: BrokerProcess, topic: str, pattern: str
 ) -> None:
     publisher, wire = client(to=holding), client(to=holding)
@@ -105,7 +105,7 @@ def test_a_wildcard_subscriber_gets_what_waits_under_many_names(
         assert [body for body in found if body.startswith(f"{name} ")] == [f"{name} {part}" for part in range(3)]
 
 
-def test_two_subscriptions_of_one_connection_do_not_both_get_it(
+def test_a_stale_message_goes_to_one_of_two_subscriptions_of_a_connection(
     client: Clients, holding: BrokerProcess, topic: str
 ) -> None:
     publisher, wire = client(to=holding), client(to=holding)
@@ -116,12 +116,14 @@ def test_two_subscriptions_of_one_connection_do_not_both_get_it(
     wire.expect_receipt("b")
 
 
-def test_a_websocket_gets_what_waited(client: Clients, ws: OpenWebSocket, holding: BrokerProcess, topic: str) -> None:
+def test_a_websocket_gets_stale_messages(
+    client: Clients, ws: OpenWebSocket, holding: BrokerProcess, topic: str
+) -> None:
     fill(client(to=holding), topic, *NUMBERS)
     assert subscribed(ws(to=holding), topic) == NUMBERS
 
 
-def test_with_a_subscriber_nothing_waits(client: Clients, holding: BrokerProcess, topic: str) -> None:
+def test_a_message_with_a_subscriber_does_not_become_stale(client: Clients, holding: BrokerProcess, topic: str) -> None:
     publisher, first, second = (client(to=holding) for _ in range(3))
     first.subscribe(topic)
     fill(publisher, topic, *NUMBERS)
@@ -129,7 +131,7 @@ def test_with_a_subscriber_nothing_waits(client: Clients, holding: BrokerProcess
     assert subscribed(second, topic) == []
 
 
-def test_after_the_last_subscriber_left_messages_wait_again(
+def test_messages_become_stale_after_the_last_subscriber_left(
     client: Clients, holding: BrokerProcess, topic: str
 ) -> None:
     publisher, first, second = (client(to=holding) for _ in range(3))
@@ -139,7 +141,7 @@ def test_after_the_last_subscriber_left_messages_wait_again(
     assert subscribed(second, topic) == NUMBERS
 
 
-def test_a_subscriber_that_comes_while_messages_come_misses_none(
+def test_a_subscriber_that_joins_a_stream_misses_no_message(
     client: Clients, holding: BrokerProcess, topic: str
 ) -> None:
     publisher, wire = client(to=holding), client(to=holding)
@@ -154,7 +156,7 @@ def test_a_subscriber_that_comes_while_messages_come_misses_none(
     assert found == numbers
 
 
-def test_a_new_durable_subscriber_gets_what_waited_before_its_receipt(
+def test_a_new_durable_subscriber_gets_stale_messages_before_its_receipt(
     client: Clients, holding: BrokerProcess, topic: str
 ) -> None:
     publisher, wire, late = (client(to=holding) for _ in range(3))
@@ -186,7 +188,7 @@ def test_the_stale_store_has_one_limit_over_all_destinations(
     assert sorted(subscribed(wire, f"{topic}/*"), key=int) == [str(number) for number in range(15, 25)]
 
 
-def test_what_waits_longer_than_ttl_is_gone(client: Clients, brief: BrokerProcess, topic: str) -> None:
+def test_a_stale_message_older_than_ttl_is_dropped(client: Clients, brief: BrokerProcess, topic: str) -> None:
     publisher, wire = client(to=brief), client(to=brief)
     fill(publisher, topic, *NUMBERS)
     let_pass(publisher, 150)
@@ -194,7 +196,7 @@ def test_what_waits_longer_than_ttl_is_gone(client: Clients, brief: BrokerProces
     wire.barrier(publisher)
 
 
-def test_each_message_waits_from_its_own_arrival(client: Clients, shared_broker: StartBroker, topic: str) -> None:
+def test_ttl_runs_from_the_arrival_of_each_message(client: Clients, shared_broker: StartBroker, topic: str) -> None:
     broker = shared_broker(TTL=2000)
     publisher, wire = client(to=broker), client(to=broker)
     publisher.send_and_wait(topic, "old")
@@ -216,7 +218,7 @@ def test_ttl_does_not_apply_to_queues(client: Clients, brief: BrokerProcess, que
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("header", ["expires", *DURATIONS])
-def test_a_dead_letter_comes_by_a_timer_without_other_traffic(
+def test_an_expired_message_is_dead_lettered_without_other_traffic(
     client: Clients, queue: str, version: str, header: str
 ) -> None:
     wire = client(version)
@@ -245,7 +247,7 @@ def test_an_expired_message_is_not_delivered_and_others_keep_their_order(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("header", ["expires", *DURATIONS])
-def test_a_message_that_lives_is_delivered_with_its_header(
+def test_a_message_is_delivered_with_its_expiry_header(
     client: Clients, topic: str, queue: str, version: str, header: str
 ) -> None:
     wire, publisher = client(version), client(version)
@@ -259,7 +261,7 @@ def test_a_message_that_lives_is_delivered_with_its_header(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_expires_0_is_never(client: Clients, topic: str, queue: str, version: str) -> None:
+def test_expires_0_means_never(client: Clients, topic: str, queue: str, version: str) -> None:
     wire = client(version)
     wire.subscribe(topic, "topic")
     wire.send(frames.send(topic, "x", expires="0"))
@@ -270,7 +272,7 @@ def test_expires_0_is_never(client: Clients, topic: str, queue: str, version: st
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_expired_on_arrival_is_not_delivered(client: Clients, topic: str, queue: str, version: str) -> None:
+def test_a_message_expired_on_arrival_is_not_delivered(client: Clients, topic: str, queue: str, version: str) -> None:
     wire = client(version)
     name = queue.removeprefix("/queue/")
     wire.subscribe(topic, "topic")
@@ -295,7 +297,7 @@ def test_a_dead_letter_does_not_expire_again(client: Clients, queue: str) -> Non
     assert (dead.text, dead["original-destination"]) == ("x", queue)
 
 
-def test_of_waiting_topic_messages_each_has_its_own_life(client: Clients, holding: BrokerProcess, topic: str) -> None:
+def test_each_stale_topic_message_has_its_own_lifetime(client: Clients, holding: BrokerProcess, topic: str) -> None:
     publisher, wire = client(to=holding), client(to=holding)
     for number in range(9):
         header = ("expires", *DURATIONS)[number % 3]
@@ -306,7 +308,7 @@ def test_of_waiting_topic_messages_each_has_its_own_life(client: Clients, holdin
     assert subscribed(wire, topic) == ["1", "3", "5", "7"]
 
 
-def test_of_waiting_worker_messages_each_has_its_own_life(client: Clients, holding: BrokerProcess, topic: str) -> None:
+def test_each_stale_worker_message_has_its_own_lifetime(client: Clients, holding: BrokerProcess, topic: str) -> None:
     publisher, wire = client(to=holding), client(to=holding)
     for number in range(6):
         publisher.send_and_wait(f"#{topic}", str(number), ttl=(100, 100_000)[number % 2])
@@ -314,14 +316,14 @@ def test_of_waiting_worker_messages_each_has_its_own_life(client: Clients, holdi
     assert subscribed(wire, f"#{topic}") == ["1", "3", "5"]
 
 
-def test_a_longer_life_does_not_outlive_ttl(client: Clients, brief: BrokerProcess, topic: str) -> None:
+def test_a_lifetime_longer_than_ttl_is_cut_to_it(client: Clients, brief: BrokerProcess, topic: str) -> None:
     publisher, wire = client(to=brief), client(to=brief)
     publisher.send_and_wait(topic, "x", ttl=100_000)
     let_pass(publisher, 200)
     assert subscribed(wire, topic) == []
 
 
-def test_an_expired_stale_message_is_no_dead_letter(client: Clients, brief: BrokerProcess, topic: str) -> None:
+def test_an_expired_stale_message_is_not_dead_lettered(client: Clients, brief: BrokerProcess, topic: str) -> None:
     publisher, wire = client(to=brief), client(to=brief)
     publisher.send_and_wait(topic, "x", ttl=10)
     publisher.send_and_wait(topic, "y")
@@ -330,7 +332,7 @@ def test_an_expired_stale_message_is_no_dead_letter(client: Clients, brief: Brok
 
 
 @pytest.mark.parametrize("header", ["expires", *DURATIONS])
-def test_messages_for_a_durable_subscriber_that_is_away_expire(client: Clients, topic: str, header: str) -> None:
+def test_messages_for_an_inactive_durable_subscriber_expire(client: Clients, topic: str, header: str) -> None:
     wire, publisher = client(), client()
     wire.subscribe(topic, "durable", durable="true")
     assert unsubscribe_and_wait(wire, "durable") == []
@@ -346,7 +348,7 @@ def test_messages_for_a_durable_subscriber_that_is_away_expire(client: Clients, 
 
 @pytest.mark.parametrize("header", ["expires", *DURATIONS])
 @pytest.mark.parametrize("value", BAD)
-def test_a_value_that_is_no_time_is_an_error(client: Clients, topic: str, header: str, value: str) -> None:
+def test_an_invalid_time_is_an_error(client: Clients, topic: str, header: str, value: str) -> None:
     for destination in (topic, topic.replace("/topic", "/queue"), f"#{topic}"):
         wire = client()
         wire.send(frames.send(destination, "x", (header, value), receipt="r"))
@@ -354,7 +356,7 @@ def test_a_value_that_is_no_time_is_an_error(client: Clients, topic: str, header
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_value_that_is_no_time_is_an_error_in_a_transaction_too(client: Clients, queue: str, version: str) -> None:
+def test_an_invalid_time_in_a_transaction_is_an_error(client: Clients, queue: str, version: str) -> None:
     wire, other = client(version), client(version)
     wire.send(frames.begin("t"), frames.send(queue, "never", transaction="t"))
     wire.send(frames.send(queue, "x", ttl="soon", transaction="t", receipt="r"), frames.commit("t"))
@@ -362,7 +364,7 @@ def test_a_value_that_is_no_time_is_an_error_in_a_transaction_too(client: Client
     assert left_in(other, queue) == []
 
 
-def test_nobody_else_notices_a_bad_value(client: Clients, topic: str) -> None:
+def test_an_invalid_time_affects_no_other_connection(client: Clients, topic: str) -> None:
     wire, other = client(), client()
     other.subscribe(topic)
     wire.send(frames.send(topic, "1"), frames.send(topic, "2", ttl="x"), frames.send(topic, "3"))

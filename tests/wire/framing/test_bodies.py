@@ -60,7 +60,7 @@ def test_any_body_is_ignored_on_connect(
     wire.barrier()
 
 
-def test_a_body_of_line_ends_may_come_octet_by_octet(client: Clients, topic: str) -> None:
+def test_a_body_of_line_ends_may_arrive_byte_by_byte(client: Clients, topic: str) -> None:
     wire = client("1.2")
     wire.send_bytewise(frames.frame("SUBSCRIBE", body="\r\n\r\n", destination=topic, id="0", receipt="r"))
     wire.expect_receipt("r")
@@ -68,9 +68,7 @@ def test_a_body_of_line_ends_may_come_octet_by_octet(client: Clients, topic: str
 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("body", ["\nx", "\r", "\rx", " "])
-def test_a_body_that_holds_more_than_line_ends_is_an_error(
-    client: Clients, topic: str, version: str, body: str
-) -> None:
+def test_a_body_with_more_than_line_ends_is_an_error(client: Clients, topic: str, version: str, body: str) -> None:
     wire = client(version)
     wire.send(frames.frame("SUBSCRIBE", body=body, destination=topic, id="0"))
     wire.expect_error("E-BODY")

@@ -26,7 +26,7 @@ def test_an_escape_in_a_value_is_read_and_written(
 
 
 @pytest.mark.parametrize(("version", "escape", "octet"), DEFINED)
-def test_escapes_apply_to_names_too(client: Clients, topic: str, version: str, escape: str, octet: str) -> None:
+def test_escapes_apply_to_names(client: Clients, topic: str, version: str, escape: str, octet: str) -> None:
     wire = client(version)
     wire.subscribe(topic)
     wire.send(frames.send(topic, "x", (f"na{escape}me", "v")))
@@ -74,7 +74,7 @@ def test_an_undefined_escape_is_fatal_on_every_frame(client: Clients, topic: str
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_an_undefined_escape_is_fatal_in_a_repeated_header_too(client: Clients, topic: str, version: str) -> None:
+def test_an_undefined_escape_is_fatal_in_a_repeated_header(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.send(frames.send(topic, "x", ("k", "fine"), ("k", r"\q")))
     wire.expect_error("E-ESCAPE")
@@ -141,7 +141,7 @@ def test_connected_is_not_escaped(client: Clients, version: str) -> None:
     assert all(b"\\" not in value for _, value in connected.raw)
 
 
-def test_a_line_end_in_a_destination_is_no_header_of_an_older_version(client: Clients, topic: str) -> None:
+def test_a_line_end_in_a_destination_cannot_inject_a_1_0_header(client: Clients, topic: str) -> None:
     """1.0 has no escapes: the name would end early, and the rest of it be a header that the sender chose."""
     old, new = client("1.0"), client("1.2")
     old.subscribe(f"{topic}/*")

@@ -39,7 +39,7 @@ def test_a_frame_may_be_split_at_every_point(client: Clients, topic: str, versio
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_thousand_frames_in_one_segment(client: Clients, topic: str, version: str) -> None:
+def test_a_thousand_frames_in_one_segment_are_read(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.subscribe(topic)
     wire.send(*(frames.send(topic, f"{number}") for number in range(1000)))
@@ -50,7 +50,9 @@ def test_a_thousand_frames_in_one_segment(client: Clients, topic: str, version: 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("step", [7, 61, 1009, 65537])
-def test_a_stream_of_frames_in_pieces_of_odd_sizes(client: Clients, topic: str, version: str, step: int) -> None:
+def test_a_stream_of_frames_may_arrive_in_pieces_of_odd_sizes(
+    client: Clients, topic: str, version: str, step: int
+) -> None:
     wire = client(version)
     wire.subscribe(topic)
     bodies = [os.urandom(size % 700 if step > 8 else size % 20) for size in range(0, 3000, 31)]
@@ -80,7 +82,7 @@ def test_without_content_length_the_body_ends_at_the_first_nul(client: Clients, 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_empty_body_is_fine_with_and_without_content_length(client: Clients, topic: str, version: str) -> None:
+def test_an_empty_body_needs_no_content_length(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.subscribe(topic)
     wire.send(frames.send(topic), frames.send_counted(topic, ""))
@@ -102,14 +104,16 @@ def test_content_length_not_followed_by_nul_is_an_error(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("length", ["abc", "-1", "+3", "3.0", "0x3", "3,3", "3 3", "٣", "1e0", "-0"])
-def test_a_content_length_that_is_no_number_is_an_error(client: Clients, topic: str, version: str, length: str) -> None:
+def test_a_content_length_that_is_not_a_number_is_an_error(
+    client: Clients, topic: str, version: str, length: str
+) -> None:
     wire = client(version)
     wire.send(frames.send(topic, "abc", content_length=length))
     wire.expect_error("E-CONTENT-LENGTH")
 
 
 @pytest.mark.parametrize("length", [1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, 10**40])
-def test_an_absurd_content_length_is_an_error_at_once(client: Clients, topic: str, length: int) -> None:
+def test_a_huge_content_length_is_an_error_at_once(client: Clients, topic: str, length: int) -> None:
     wire = client()
     wire.send(frames.send(topic, "abc", content_length=length))
     wire.expect_error("E-CONTENT-LENGTH", "E-MESSAGE-SIZE")
@@ -326,7 +330,7 @@ def test_an_empty_value_is_a_value(client: Clients, topic: str, version: str) ->
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_value_may_hold_further_colons(client: Clients, topic: str, version: str) -> None:
+def test_a_value_may_contain_colons(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.subscribe(topic)
     wire.send(frames.send(topic, "x", ("url", "http://h:80/"), ("colons", ":::")))
@@ -366,7 +370,7 @@ def test_a_frame_that_never_ends_is_dropped_with_its_connection(client: Clients,
 
 @pytest.mark.parametrize("size", [1 << 20, 16 << 20], ids=["1MiB", "16MiB"])
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
-def test_large_bodies_pass_whole(client: Clients, topic: str, size: int, counted: bool) -> None:
+def test_large_bodies_arrive_whole(client: Clients, topic: str, size: int, counted: bool) -> None:
     wire = client()
     publisher = client()
     wire.subscribe(topic)

@@ -29,7 +29,9 @@ def test_every_version_talks_to_every_other(
 
 @SENDER
 @RECEIVER
-def test_a_colon_in_a_value(client: Clients, topic: str, sender: str, receiver: str) -> None:
+def test_a_colon_in_a_value_is_escaped_for_the_receiver(
+    client: Clients, topic: str, sender: str, receiver: str
+) -> None:
     wire, publisher = client(receiver), client(sender)
     wire.subscribe(topic)
     publisher.send(frames.send(topic, "x", ("k", "a:b" if sender == "1.0" else r"a\cb"), ("l", ":")))
@@ -39,7 +41,9 @@ def test_a_colon_in_a_value(client: Clients, topic: str, sender: str, receiver: 
 
 @SENDER
 @RECEIVER
-def test_a_backslash_in_a_value(client: Clients, topic: str, sender: str, receiver: str) -> None:
+def test_a_backslash_in_a_value_is_escaped_for_the_receiver(
+    client: Clients, topic: str, sender: str, receiver: str
+) -> None:
     wire, publisher = client(receiver), client(sender)
     wire.subscribe(topic)
     publisher.send(frames.send(topic, "x", ("k", "a\\nb\\" if sender == "1.0" else r"a\\nb" + "\\\\")))
@@ -80,7 +84,7 @@ def test_an_empty_value_is_left_out_for_1_0(client: Clients, topic: str, sender:
 
 
 @RECEIVER
-def test_a_carriage_return_from_1_2(client: Clients, topic: str, receiver: str) -> None:
+def test_a_carriage_return_from_1_2_is_escaped_only_for_1_2(client: Clients, topic: str, receiver: str) -> None:
     """1.2 writes it escaped; the older versions have no escape for it: as data, or left out, but never `\\r`."""
     wire, publisher = client(receiver), client("1.2")
     wire.subscribe(topic)
@@ -95,7 +99,7 @@ def test_a_carriage_return_from_1_2(client: Clients, topic: str, receiver: str) 
 
 @pytest.mark.parametrize("sender", ["1.0", "1.1"])
 @RECEIVER
-def test_a_carriage_return_from_1_0_and_1_1(client: Clients, topic: str, sender: str, receiver: str) -> None:
+def test_a_carriage_return_from_1_0_and_1_1_is_kept(client: Clients, topic: str, sender: str, receiver: str) -> None:
     wire, publisher = client(receiver), client(sender)
     wire.subscribe(topic)
     publisher.send(frames.send(topic, "x", ("k", "v\r"), ("l", "m")))
@@ -105,7 +109,7 @@ def test_a_carriage_return_from_1_0_and_1_1(client: Clients, topic: str, sender:
 
 
 @pytest.mark.parametrize("sender", ["1.1", "1.2"])
-def test_a_1_0_sender_s_padding_is_not_its_value(client: Clients, topic: str, sender: str) -> None:
+def test_leading_spaces_of_a_1_0_sender_are_not_part_of_the_value(client: Clients, topic: str, sender: str) -> None:
     wire, strict = client(sender), client(sender)
     wire.subscribe(topic)
     client("1.0").send(frames.send(f" {topic}", "old", ("k", "  v ")))
@@ -115,7 +119,7 @@ def test_a_1_0_sender_s_padding_is_not_its_value(client: Clients, topic: str, se
 
 
 @pytest.mark.parametrize("sender", ["1.1", "1.2"])
-def test_names_of_the_session_are_read_in_its_version(client: Clients, topic: str, sender: str) -> None:
+def test_destinations_are_read_in_the_version_of_the_session(client: Clients, topic: str, sender: str) -> None:
     r"""The destination `a:b` is written `a\cb` from 1.1 on and `a:b` in 1.0: it is the same topic."""
     wire, publisher = client("1.0"), client(sender)
     wire.subscribe(f"{topic}:b\\c", None)
@@ -129,7 +133,7 @@ def test_names_of_the_session_are_read_in_its_version(client: Clients, topic: st
 
 
 @SENDER
-def test_one_message_to_all_versions_at_once(client: Clients, topic: str, sender: str) -> None:
+def test_one_message_reaches_subscribers_of_all_versions(client: Clients, topic: str, sender: str) -> None:
     wires = [client(version) for version in VERSIONS for _ in range(3)]
     publisher = client(sender)
     for wire in wires:
@@ -146,7 +150,7 @@ def test_one_message_to_all_versions_at_once(client: Clients, topic: str, sender
 @SENDER
 @RECEIVER
 @pytest.mark.parametrize("mode", ["auto", "client"])
-def test_the_ack_header_is_1_2_s_and_the_client_modes_only(
+def test_only_1_2_subscriptions_that_acknowledge_get_the_ack_header(
     client: Clients, topic: str, sender: str, receiver: str, mode: str
 ) -> None:
     wire, publisher = client(receiver), client(sender)

@@ -40,9 +40,7 @@ def taken(wire: Wire, queue: str, count: int) -> list[Frame]:
 # -- dead letters --------------------------------------------------------------------------------------------------
 
 
-def test_a_dead_letter_without_room_is_dropped_and_nobody_notices(
-    client: Clients, tight: BrokerProcess, queue: str
-) -> None:
+def test_a_dead_letter_without_room_is_dropped_and_counted(client: Clients, tight: BrokerProcess, queue: str) -> None:
     """Each NACK has its RECEIPT; the log and a count tell of what was dropped."""
     wire, publisher = client(to=tight), client(to=tight)
     wire.subscribe(queue, "s", ack="client-individual")
@@ -61,9 +59,7 @@ def test_a_dead_letter_without_room_is_dropped_and_nobody_notices(
     assert dropped == 2
 
 
-def test_there_is_room_again_for_dead_letters_when_some_were_read(
-    client: Clients, tight: BrokerProcess, queue: str
-) -> None:
+def test_reading_dead_letters_makes_room_for_more(client: Clients, tight: BrokerProcess, queue: str) -> None:
     wire, reader = client(to=tight), client(to=tight)
     wire.subscribe(queue, "s", ack="client-individual")
     for first in range(0, 2 * ROOM, ROOM):
@@ -74,7 +70,7 @@ def test_there_is_room_again_for_dead_letters_when_some_were_read(
         assert bodies(taken(reader, dead_letters(queue), ROOM)) == numbers
 
 
-def test_what_expires_without_room_is_dropped_too(client: Clients, tight: BrokerProcess, queue: str) -> None:
+def test_an_expired_message_without_room_is_dropped(client: Clients, tight: BrokerProcess, queue: str) -> None:
     wire, reader = client(to=tight), client(to=tight)
     fill(wire, dead_letters(queue), "0", "1", "2")
     wire.send_and_wait(queue, "mortal", ttl=30)
@@ -84,7 +80,7 @@ def test_what_expires_without_room_is_dropped_too(client: Clients, tight: Broker
     assert bodies(taken(reader, dead_letters(queue), ROOM)) == ["0", "1", "2"]
 
 
-def test_who_sends_to_a_full_dead_letter_queue_is_refused(client: Clients, tight: BrokerProcess, queue: str) -> None:
+def test_a_send_to_a_full_dead_letter_queue_is_refused(client: Clients, tight: BrokerProcess, queue: str) -> None:
     wire, reader = client(to=tight), client(to=tight)
     fill(reader, dead_letters(queue), "0", "1", "2")
     wire.send(frames.send(dead_letters(queue), "3", receipt="r"))
@@ -92,7 +88,9 @@ def test_who_sends_to_a_full_dead_letter_queue_is_refused(client: Clients, tight
     assert bodies(taken(reader, dead_letters(queue), ROOM)) == ["0", "1", "2"]
 
 
-def test_a_message_that_waits_for_its_delay_counts(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+def test_a_message_in_its_redelivery_delay_counts_against_the_limit(
+    client: Clients, shared_broker: StartBroker, queue: str
+) -> None:
     broker = shared_broker(max_queue_length=ROOM, redelivery_delay="1h")
     wire, publisher = client(to=broker), client(to=broker)
     wire.subscribe(queue, "s", ack="client-individual")

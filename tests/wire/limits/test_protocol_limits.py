@@ -22,7 +22,7 @@ def small(shared_broker: StartBroker) -> BrokerProcess:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
-def test_a_body_of_exactly_the_limit_passes(
+def test_a_body_of_exactly_the_limit_is_accepted(
     client: Clients, small: BrokerProcess, topic: str, version: str, counted: bool
 ) -> None:
     wire = client(version, to=small)
@@ -47,7 +47,7 @@ def test_a_larger_body_is_an_error(
     bystander.barrier()
 
 
-def test_a_too_large_content_length_is_refused_before_the_body_comes(
+def test_a_content_length_over_the_limit_is_refused_before_the_body(
     client: Clients, small: BrokerProcess, topic: str
 ) -> None:
     wire = client(to=small)
@@ -55,9 +55,7 @@ def test_a_too_large_content_length_is_refused_before_the_body_comes(
     wire.expect_error("E-MESSAGE-SIZE")
 
 
-def test_a_too_large_body_without_length_is_refused_before_its_nul_comes(
-    client: Clients, small: BrokerProcess, topic: str
-) -> None:
+def test_a_body_over_the_limit_is_refused_before_its_nul(client: Clients, small: BrokerProcess, topic: str) -> None:
     wire = client(to=small)
     wire.send(f"SEND\ndestination:{topic}\n\n".encode(), b"x" * 1001)
     wire.expect_error("E-MESSAGE-SIZE")
@@ -70,7 +68,7 @@ def test_the_default_limit_of_a_body_is_16_mib(client: Clients, topic: str) -> N
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_header_line_of_exactly_the_limit_passes(
+def test_a_header_line_of_exactly_the_limit_is_accepted(
     client: Clients, small: BrokerProcess, topic: str, version: str
 ) -> None:
     wire = client(version, to=small)
@@ -89,9 +87,7 @@ def test_a_longer_header_line_is_an_error(
     wire.expect_error("E-HEADER-SIZE")
 
 
-def test_an_endless_header_line_is_refused_before_its_end_comes(
-    client: Clients, small: BrokerProcess, topic: str
-) -> None:
+def test_an_endless_header_line_is_refused_before_its_end(client: Clients, small: BrokerProcess, topic: str) -> None:
     wire = client(to=small)
     wire.send(f"SEND\ndestination:{topic}\nk:".encode(), b"v" * 200)
     wire.expect_error("E-HEADER-SIZE")
@@ -120,7 +116,7 @@ def test_the_default_limit_of_a_header_line_is_10_kib(client: Clients, topic: st
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_exactly_as_many_headers_as_allowed_pass(
+def test_exactly_as_many_headers_as_allowed_are_accepted(
     client: Clients, small: BrokerProcess, topic: str, version: str
 ) -> None:
     wire = client(version, to=small)
@@ -148,7 +144,7 @@ def test_the_default_limit_of_headers_is_100(client: Clients, topic: str) -> Non
     wire.expect_error("E-HEADER-COUNT")
 
 
-def test_before_login_a_frame_has_at_most_64_kib(client: Clients) -> None:
+def test_a_frame_before_login_has_at_most_64_kib(client: Clients) -> None:
     wire = client.raw()
     wire.send(frames.connect("1.2", *((f"k{number}", "v" * 900) for number in range(60))))
     wire.expect("CONNECTED")
@@ -157,7 +153,7 @@ def test_before_login_a_frame_has_at_most_64_kib(client: Clients) -> None:
     wire.expect_error("E-LOGIN-SIZE")
 
 
-def test_before_login_an_endless_frame_is_refused_before_its_end_comes(client: Clients) -> None:
+def test_an_endless_frame_before_login_is_refused_before_its_end(client: Clients) -> None:
     wire = client.raw()
     wire.send(b"CONNECT\n", b"".join(b"k%d:%s\n" % (number, b"v" * 900) for number in range(80)))
     wire.expect_error("E-LOGIN-SIZE")
@@ -204,7 +200,7 @@ def test_more_connections_than_allowed_are_refused_with_an_error(client: Clients
         wire.barrier()
 
 
-def test_a_place_is_free_again_when_a_connection_ends(client: Clients, start_broker: StartBroker) -> None:
+def test_a_connection_that_ends_makes_room_for_another(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(max_connections=2)
     stays = client(to=broker)
     for _ in range(20):
@@ -222,7 +218,9 @@ def test_a_silent_connection_over_the_limit_is_closed(client: Clients, start_bro
 
 
 @pytest.mark.parametrize("said", [b"", b"\n\n", b"CONN", b"CONNECT\naccept-version:1.2\n", b"GET /healthz HT"])
-def test_who_does_not_log_in_in_time_is_closed(client: Clients, shared_broker: StartBroker, said: bytes) -> None:
+def test_a_client_that_does_not_log_in_in_time_is_closed(
+    client: Clients, shared_broker: StartBroker, said: bytes
+) -> None:
     broker = shared_broker(login_timeout="1s")
     wire = client.raw(broker)
     wire.send(said)
@@ -234,7 +232,7 @@ def test_who_does_not_log_in_in_time_is_closed(client: Clients, shared_broker: S
         assert received == b"" or received.startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_dripping_login_is_not_prolonged_by_its_drops(client: Clients, shared_broker: StartBroker) -> None:
+def test_a_slow_login_does_not_prolong_the_timeout(client: Clients, shared_broker: StartBroker) -> None:
     broker = shared_broker(login_timeout="1s")
     clock = client("1.2", to=shared_broker(heartbeat="100,300"), heart_beat="0,100")
     wire = client.raw(broker)

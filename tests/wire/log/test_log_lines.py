@@ -12,7 +12,7 @@ from tests.support.queues import fill, take
 ENDED = re.compile(r"INFO +(\d+) messages of queues end with the broker \(store=memory\)")
 
 
-def test_at_the_end_the_log_says_how_many_messages_end_with_it(client: Clients, start_broker: StartBroker) -> None:
+def test_the_log_says_how_many_messages_end_with_the_broker(client: Clients, start_broker: StartBroker) -> None:
     """Those that outlive their clients: in queues, in flight too, dead, kept for durable subscribers; no others."""
     broker = start_broker(drain="1s", max_deliveries=1, TTL="1h")
     wire, publisher = client(to=broker), client(to=broker)
@@ -35,7 +35,7 @@ def test_at_the_end_the_log_says_how_many_messages_end_with_it(client: Clients, 
     assert sum(int(count) for count in ENDED.findall(broker.log_of_ordered_end())) == 5 + 2 + 2
 
 
-def test_of_empty_queues_it_says_nothing(client: Clients, start_broker: StartBroker) -> None:
+def test_the_log_says_nothing_of_empty_queues(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker()
     wire = client(to=broker)
     wire.subscribe("/queue/a")

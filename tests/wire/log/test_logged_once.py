@@ -41,7 +41,7 @@ def test_persistent_true_without_a_store_is_warned_of_once(
     assert len(WARNED.findall(broker.log_of_ordered_end())) == 1
 
 
-def test_a_dotted_pattern_that_reaches_deep_is_hinted_at_once(client: Clients, start_broker: StartBroker) -> None:
+def test_a_dotted_pattern_that_matches_deeper_levels_is_logged_once(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker()
     wires = everywhere(client, broker)
     for wire in wires:
@@ -56,7 +56,7 @@ def test_a_dotted_pattern_that_reaches_deep_is_hinted_at_once(client: Clients, s
     assert HINTED.findall(broker.log_of_ordered_end()) == ["/topic/a.*"]
 
 
-def test_where_it_does_not_reach_deep_there_is_no_hint(client: Clients, start_broker: StartBroker) -> None:
+def test_a_dotted_pattern_that_matches_one_level_is_not_logged(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(wildcards="segment")
     wire = client(to=broker)
     wire.subscribe("/topic/a.*")
@@ -86,7 +86,7 @@ def test_a_dotted_name_is_a_topic_and_warned_of_once(client: Clients, start_brok
     assert DOTTED.findall(broker.log_of_ordered_end()) == [first[:100] + "…"]
 
 
-def test_the_ancestor_s_dotted_names_are_not_warned_of(client: Clients, start_broker: StartBroker) -> None:
+def test_dotted_names_are_not_warned_of_in_compat_mode(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(compat="stompica")
     wire = client(to=broker)
     wire.send_and_wait("queue.foo")

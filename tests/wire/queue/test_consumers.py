@@ -26,7 +26,7 @@ from tests.support.wire import Wire
 # -- TCP and WebSocket ---------------------------------------------------------------------------------------------
 
 
-def test_consumers_over_tcp_and_websocket_are_equals(
+def test_consumers_over_tcp_and_websocket_share_equally(
     client: Clients, ws: OpenWebSocket, queue: str, topic: str
 ) -> None:
     wires: list[Wire] = [client(), ws(), client("1.1"), ws("1.1"), client("1.0"), ws("1.0")]
@@ -47,7 +47,9 @@ def test_consumers_over_tcp_and_websocket_are_equals(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_from_websocket_to_tcp_and_back(client: Clients, ws: OpenWebSocket, queue: str, version: str) -> None:
+def test_messages_pass_from_websocket_to_tcp_and_back(
+    client: Clients, ws: OpenWebSocket, queue: str, version: str
+) -> None:
     one, other = ws(version), client(version)
     for sender, receiver in ((one, other), (other, one)):
         fill(sender, queue, *NUMBERS)
@@ -61,7 +63,7 @@ def test_from_websocket_to_tcp_and_back(client: Clients, ws: OpenWebSocket, queu
 
 @pytest.mark.parametrize("loss", list(LOSSES))
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_what_a_lost_consumer_held_comes_back_to_its_old_place(
+def test_messages_of_a_lost_consumer_return_to_their_old_places(
     client: Clients, queue: str, version: str, mode: str, loss: str
 ) -> None:
     doomed, publisher, watcher, heir = client(version), client(), client(), client()
@@ -79,7 +81,7 @@ def test_what_a_lost_consumer_held_comes_back_to_its_old_place(
     heir.barrier(publisher)
 
 
-def test_a_consumer_without_heart_beat_is_lost(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+def test_a_consumer_without_heart_beats_is_lost(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     broker = shared_broker(heartbeat="0,1000")
     heir = client(to=broker)
     doomed = client("1.2", to=broker, heart_beat="1000,0")
@@ -90,7 +92,7 @@ def test_a_consumer_without_heart_beat_is_lost(client: Clients, shared_broker: S
 
 
 @pytest.mark.parametrize("loss", ["reset", "unsubscribe"])
-def test_what_two_held_in_turns_comes_back_in_order(client: Clients, queue: str, loss: str) -> None:
+def test_interleaved_messages_of_two_consumers_return_in_order(client: Clients, queue: str, loss: str) -> None:
     doomed, heir, publisher, watcher = client(), client(), client(), client()
     detector = LossDetector(doomed, watcher)
     doomed.subscribe(queue, "jobs", ack="client-individual", prefetch_count=4)
@@ -112,7 +114,7 @@ def test_what_two_held_in_turns_comes_back_in_order(client: Clients, queue: str,
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_a_thousand_in_flight_with_a_lost_consumer(client: Clients, queue: str, mode: str) -> None:
+def test_a_thousand_messages_of_a_lost_consumer_return(client: Clients, queue: str, mode: str) -> None:
     doomed, publisher, watcher, heir = client(), client(), client(), client()
     numbers = numbered(1200)
     detector = LossDetector(doomed, watcher)
@@ -137,7 +139,7 @@ def test_a_waiting_consumer_takes_over_at_once(client: Clients, queue: str) -> N
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_unsubscribe_gives_back_what_is_in_flight(client: Clients, queue: str, version: str, mode: str) -> None:
+def test_unsubscribe_returns_messages_in_flight(client: Clients, queue: str, version: str, mode: str) -> None:
     wire, publisher = client(version), client()
     wire.subscribe(queue, "jobs", ack=mode, prefetch_count=3)
     fill(publisher, queue, *NUMBERS[:6])
@@ -162,7 +164,7 @@ def test_each_loss_counts_as_a_delivery(client: Clients, queue: str) -> None:
         assert unsubscribe_and_wait(wire, "0") == []
 
 
-def test_the_message_id_stays(client: Clients, queue: str) -> None:
+def test_a_redelivery_keeps_the_message_id(client: Clients, queue: str) -> None:
     wire = client()
     fill(wire, queue, "x")
     ids = set()
@@ -177,7 +179,7 @@ def test_the_message_id_stays(client: Clients, queue: str) -> None:
 
 
 @pytest.mark.parametrize("loss", ["reset", "close", "disconnect"])
-def test_what_an_auto_consumer_has_read_does_not_come_again(client: Clients, queue: str, loss: str) -> None:
+def test_messages_read_by_an_auto_consumer_are_not_redelivered(client: Clients, queue: str, loss: str) -> None:
     doomed, publisher, watcher = client(), client(), client()
     detector = LossDetector(doomed, watcher)
     doomed.subscribe(queue, "jobs")
@@ -189,7 +191,7 @@ def test_what_an_auto_consumer_has_read_does_not_come_again(client: Clients, que
 
 
 @pytest.mark.parametrize("loss", ["reset", "close"])
-def test_half_a_message_is_no_delivery(client: Clients, queue: str, loss: str) -> None:
+def test_a_partly_written_message_does_not_count_as_delivered(client: Clients, queue: str, loss: str) -> None:
     """No kernel buffers 12 MiB: the consumer dies while the first message is on its way, the others behind it."""
     publisher, watcher, heir = client(), client(), client()
     doomed = client.raw(receive_buffer=4096)
@@ -208,7 +210,7 @@ def test_half_a_message_is_no_delivery(client: Clients, queue: str, loss: str) -
     heir.barrier(publisher)
 
 
-def test_what_a_dead_auto_consumer_did_not_get_comes_in_order(client: Clients, queue: str) -> None:
+def test_messages_a_lost_auto_consumer_did_not_get_come_in_order(client: Clients, queue: str) -> None:
     publisher, watcher, heir = client(), client(), client()
     doomed = client.raw(receive_buffer=4096)
     doomed.connect()
@@ -230,7 +232,7 @@ def test_what_a_dead_auto_consumer_did_not_get_comes_in_order(client: Clients, q
 
 @pytest.mark.parametrize("ending", ["UNSUBSCRIBE", "DISCONNECT"])
 @pytest.mark.parametrize("over", ["tcp", "websocket"])
-def test_what_comes_before_the_last_receipt_is_consumed_and_nothing_else(
+def test_exactly_the_messages_before_the_last_receipt_are_consumed(
     client: Clients, ws: OpenWebSocket, queue: str, ending: str, over: str
 ) -> None:
     publisher, heir, watcher = client(), client(), client()
@@ -249,7 +251,7 @@ def test_what_comes_before_the_last_receipt_is_consumed_and_nothing_else(
     assert [int(message.text.rstrip(".")) for message in found] == list(range(61))
 
 
-def test_a_consumer_that_does_not_read_holds_nobody_up(client: Clients, queue: str, topic: str) -> None:
+def test_a_consumer_that_does_not_read_does_not_block_others(client: Clients, queue: str, topic: str) -> None:
     """A full outbox is missing credit: the others get the rest, and nobody is disconnected."""
     publisher, stuck = client(), client.raw(receive_buffer=4096)
     stuck.connect()

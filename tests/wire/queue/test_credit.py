@@ -37,7 +37,7 @@ def test_no_more_than_the_prefetch_count_is_in_flight(
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_a_consumer_window_is_of_bytes(client: Clients, queue: str, topic: str, version: str, mode: str) -> None:
+def test_a_consumer_window_counts_bytes(client: Clients, queue: str, topic: str, version: str, mode: str) -> None:
     wire, publisher = client(version), client()
     wire.subscribe(topic, "end")
     wire.subscribe(queue, ack=mode, consumer_window_size=3000)
@@ -62,7 +62,7 @@ def test_a_window_smaller_than_a_message_lets_one_through(client: Clients, queue
         wire.send(ack(wire, message))
 
 
-def test_a_thousand_are_in_flight_unless_asked_otherwise(client: Clients, queue: str) -> None:
+def test_a_thousand_messages_are_in_flight_by_default(client: Clients, queue: str) -> None:
     wire, publisher = client(), client()
     numbers = numbered(1001)
     wire.subscribe(queue, ack="client")
@@ -74,7 +74,7 @@ def test_a_thousand_are_in_flight_unless_asked_otherwise(client: Clients, queue:
 
 
 @pytest.mark.parametrize("header", BY_COUNT)
-def test_prefetch_0_is_without_limit(client: Clients, queue: str, header: str) -> None:
+def test_prefetch_0_means_no_limit(client: Clients, queue: str, header: str) -> None:
     wire, publisher = client(), client()
     numbers = numbered(1500)
     wire.subscribe(queue, "0", (header, "0"), ack="client-individual")
@@ -82,7 +82,7 @@ def test_prefetch_0_is_without_limit(client: Clients, queue: str, header: str) -
     take(wire, *numbers)
 
 
-def test_a_window_of_minus_one_leaves_the_count_alone(client: Clients, queue: str) -> None:
+def test_a_window_of_minus_one_does_not_change_the_count(client: Clients, queue: str) -> None:
     wire, publisher = client(), client()
     numbers = numbered(1001)
     wire.subscribe(queue, ack="client", consumer_window_size=-1)
@@ -92,7 +92,7 @@ def test_a_window_of_minus_one_leaves_the_count_alone(client: Clients, queue: st
 
 
 @pytest.mark.parametrize(("credit", "count"), [("2,1000000", 2), ("100,1500", 2), ("1,1", 1)])
-def test_credit_may_be_of_messages_and_of_bytes(client: Clients, queue: str, credit: str, count: int) -> None:
+def test_credit_may_limit_messages_and_bytes(client: Clients, queue: str, credit: str, count: int) -> None:
     wire, publisher = client(), client()
     wire.subscribe(queue, ack="client", credit=credit)
     texts = [number.ljust(1000, ".") for number in NUMBERS[:8]]
@@ -123,7 +123,7 @@ def test_auto_consumers_need_no_credit(client: Clients, queue: str) -> None:
     take(wire, *NUMBERS)
 
 
-def test_who_has_no_credit_is_passed_over(client: Clients, queue: str, topic: str) -> None:
+def test_a_consumer_without_credit_is_skipped(client: Clients, queue: str, topic: str) -> None:
     wires = [consumer(client, queue, topic, prefetch_count=count) for count in ("2", "5", "100")]
     publisher = client()
     fill(publisher, queue, *NUMBERS)
@@ -137,7 +137,7 @@ def test_who_has_no_credit_is_passed_over(client: Clients, queue: str, topic: st
 
 @pytest.mark.parametrize("header", BY_ANY)
 @pytest.mark.parametrize("value", ["x", "-2", "1.5", "0x10", "1 000", "99999999999999999999999"])
-def test_a_prefetch_that_is_no_number_is_an_error(client: Clients, queue: str, header: str, value: str) -> None:
+def test_a_prefetch_that_is_not_a_number_is_an_error(client: Clients, queue: str, header: str, value: str) -> None:
     wire = client()
     wire.send(frames.subscribe(queue, "0", (header, value), ack="client", receipt="r"))
     wire.expect_error("E-VALUE", receipt_id="r")

@@ -31,7 +31,7 @@ def held(wire: Wire, queue: str, *expected: str, **headers: frames.HeaderValue) 
 
 @pytest.mark.parametrize("outside", ["ACK", "NACK"])
 @pytest.mark.parametrize("inside", ["ACK", "NACK"])
-def test_what_was_settled_outside_meanwhile_is_lost_to_the_transaction(
+def test_a_delivery_settled_outside_makes_the_commit_fail(
     client: Clients, shared_broker: StartBroker, queue: str, inside: str, outside: str
 ) -> None:
     broker = shared_broker(redelivery_delay="1h")
@@ -49,7 +49,7 @@ def test_what_was_settled_outside_meanwhile_is_lost_to_the_transaction(
 
 
 @pytest.mark.parametrize("first", ["ACK", "NACK"])
-def test_of_several_answers_to_one_delivery_in_a_transaction_the_first_counts(
+def test_the_first_of_several_answers_to_one_delivery_counts(
     client: Clients, shared_broker: StartBroker, queue: str, first: str
 ) -> None:
     broker = shared_broker(redelivery_delay="2ms")
@@ -91,9 +91,7 @@ def test_frames_behind_a_commit_wait_for_it(client: Clients, queue: str) -> None
             assert bodies([each for each in found if each["subscription"] == name]) == [f"{turn} in", f"{turn} behind"]
 
 
-def test_answers_count_against_the_size_of_transactions(
-    client: Clients, shared_broker: StartBroker, queue: str
-) -> None:
+def test_acks_count_against_the_size_of_transactions(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     broker = shared_broker(max_transaction_size=64 * 3)
     wire, other = client(to=broker), client(to=broker)
     fill(other, queue, *"1234")
@@ -112,7 +110,7 @@ def test_answers_count_against_the_size_of_transactions(
 
 
 @pytest.mark.parametrize("soon", LIVES)
-def test_of_several_lives_the_shortest_counts(client: Clients, queue: str, soon: str) -> None:
+def test_the_shortest_of_several_lifetimes_applies(client: Clients, queue: str, soon: str) -> None:
     wire, grave = client(), client()
     grave.subscribe(queue.replace("/queue/", "/queue/dlq/"))
     for number, names in enumerate(itertools.permutations(LIVES)):
@@ -125,7 +123,7 @@ def test_of_several_lives_the_shortest_counts(client: Clients, queue: str, soon:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_expires_0_does_not_undo_another_life(client: Clients, queue: str, version: str) -> None:
+def test_expires_0_does_not_cancel_another_lifetime(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
     wire.send_and_wait(queue, "x", expires=0, ttl=20)
     let_pass(wire, 60)
@@ -136,7 +134,7 @@ def test_expires_0_does_not_undo_another_life(client: Clients, queue: str, versi
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_a_dead_letter_is_the_message_with_three_headers_in_front(
+def test_a_dead_letter_begins_with_three_headers_of_its_own(
     client: Clients, shared_broker: StartBroker, queue: str, version: str
 ) -> None:
     broker = shared_broker(max_deliveries=1)
@@ -153,7 +151,7 @@ def test_a_dead_letter_is_the_message_with_three_headers_in_front(
     assert [pair for pair in dead.headers if pair in told + pairs] == told + pairs
 
 
-def test_a_temporary_queue_s_dead_letters_go_by_its_long_name(client: Clients, shared_broker: StartBroker) -> None:
+def test_dead_letters_of_a_temporary_queue_use_its_full_name(client: Clients, shared_broker: StartBroker) -> None:
     broker = shared_broker(max_deliveries=1)
     owner, other = client(to=broker), client(to=broker)
     owner.subscribe("/temp-queue/x", "t", ack=INDIVIDUAL)
@@ -190,7 +188,7 @@ def test_a_durable_subscription_can_be_ended_while_another_holds_it(client: Clie
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_late_answers_are_remembered_over_many_deliveries(client: Clients, queue: str, version: str) -> None:
+def test_late_acks_are_recognised_after_many_deliveries(client: Clients, queue: str, version: str) -> None:
     """The first of ten thousand that were taken back, and the last, by ACK and by NACK."""
     wire, publisher = client(version), client()
     numbers = numbered(1000)

@@ -48,7 +48,7 @@ def test_a_star_inside_a_segment_is_an_error(client: Clients, kind: str, pattern
 
 
 @pytest.mark.parametrize("destination", ["/queue/{}", "#{}", "/topic/{}"])
-def test_a_sender_is_told_of_a_wildcard_before_a_transaction_commits(client: Clients, destination: str) -> None:
+def test_a_wildcard_in_a_send_is_an_error_before_commit(client: Clients, destination: str) -> None:
     wire = client()
     wire.send(frames.begin("t"))
     wire.send(frames.send(destination.format(fresh("wild")) + "/*", "x", transaction="t", receipt="r"))

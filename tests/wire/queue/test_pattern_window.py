@@ -13,7 +13,7 @@ QUEUES = 48
 WINDOW = 6000
 
 
-def test_a_window_is_not_given_to_each_thread(
+def test_a_window_is_not_multiplied_by_the_number_of_threads(
     client: Clients, start_broker: StartBroker, queue: str, writers: int
 ) -> None:
     broker = start_broker()

@@ -42,7 +42,7 @@ def test_a_queue_over_its_length_refuses_the_sender(
     wire.barrier(other)
 
 
-def test_a_full_queue_refuses_without_receipts_too(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+def test_a_full_queue_refuses_a_send_without_receipt(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     broker = shared_broker(max_queue_length=3)
     publisher = client(to=broker)
     publisher.send(*(frames.send(queue, number) for number in NUMBERS))
@@ -50,7 +50,7 @@ def test_a_full_queue_refuses_without_receipts_too(client: Clients, shared_broke
     assert bodies(_taken(client(to=broker), queue, 3)) == NUMBERS[:3]
 
 
-def test_receipts_of_what_was_accepted_come_before_the_error(
+def test_receipts_of_accepted_messages_come_before_the_error(
     client: Clients, shared_broker: StartBroker, queue: str
 ) -> None:
     broker = shared_broker(max_queue_length=3)
@@ -84,7 +84,9 @@ def test_a_refused_send_among_others_ends_the_connection(
         assert 3 <= len(names) <= (3 if refused else 6)
 
 
-def test_every_sender_to_a_full_queue_is_refused_alone(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+def test_each_sender_to_a_full_queue_is_refused_separately(
+    client: Clients, shared_broker: StartBroker, queue: str
+) -> None:
     broker = shared_broker(max_queue_length=3)
     publishers = [client(to=broker) for _ in range(6)]
     for number, publisher in enumerate(publishers):
@@ -98,7 +100,7 @@ def test_every_sender_to_a_full_queue_is_refused_alone(client: Clients, shared_b
     assert bodies(_taken(client(to=broker), queue, 3)) == NUMBERS[:3]
 
 
-def test_what_is_in_flight_counts_and_comes_back(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+def test_messages_in_flight_count_against_the_limit(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     broker = shared_broker(max_queue_length=3)
     wire, publisher = client(to=broker), client(to=broker)
     wire.subscribe(queue, "jobs", ack="client-individual")
@@ -134,7 +136,7 @@ def test_a_queue_over_its_bytes_refuses_the_sender(client: Clients, shared_broke
     wire.expect_message("again")
 
 
-def test_a_message_over_all_bytes_is_refused_by_an_empty_queue(
+def test_a_message_over_the_byte_limit_is_refused_by_an_empty_queue(
     client: Clients, shared_broker: StartBroker, queue: str
 ) -> None:
     broker = shared_broker(max_queue_bytes=10_000)
@@ -163,7 +165,9 @@ def test_queues_count_as_destinations(client: Clients, start_broker: StartBroker
 
 @pytest.mark.parametrize("over", ["tcp", "websocket"])
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 1 << 20, 8 << 20])
-def test_bodies_of_every_size(client: Clients, ws: OpenWebSocket, queue: str, size: int, over: str) -> None:
+def test_bodies_of_every_size_are_delivered(
+    client: Clients, ws: OpenWebSocket, queue: str, size: int, over: str
+) -> None:
     publisher = client()
     wire = client() if over == "tcp" else ws()
     body = (b"abcdefghijklmnopqrstuvwxyz\0" * (size // 27 + 1))[:size]
@@ -176,7 +180,7 @@ def test_bodies_of_every_size(client: Clients, ws: OpenWebSocket, queue: str, si
         assert unsubscribe_and_wait(wire, "s") == []
 
 
-def test_big_bodies_are_shared_out(client: Clients, queue: str, topic: str) -> None:
+def test_big_messages_are_distributed_over_consumers(client: Clients, queue: str, topic: str) -> None:
     wires = [consumer(client, queue, topic) for _ in range(3)]
     publisher = client()
     sent = {number: bytes([number]) * (1 << 20) for number in range(1, 13)}
@@ -201,7 +205,7 @@ def test_compat_stompica_has_no_queues(client: Clients, shared_broker: StartBrok
         wire.barrier(publisher)
 
 
-def test_compat_stompica_matches_queues_by_star(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+def test_compat_stompica_matches_queue_names_by_star(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     broker = shared_broker(compat="stompica")
     publisher, wire = client(to=broker), client(to=broker)
     wire.subscribe(f"{queue[:-1]}*", "prefix")

@@ -32,7 +32,7 @@ PATTERNS: list[tuple[str, list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("pattern", "matches", "others"), PATTERNS)
-def test_a_pattern_consumes_from_queues_that_are_there_and_that_come(
+def test_a_pattern_consumes_from_existing_and_later_queues(
     client: Clients, queue: str, pattern: str, matches: list[str], others: list[str]
 ) -> None:
     publisher, wire = client(), client()
@@ -66,7 +66,7 @@ def test_a_pattern_and_a_name_share_the_messages(client: Clients, queue: str, to
     assert sorted(found) == [[*range(start, 40, 3)] for start in range(3)]
 
 
-def test_a_pattern_keeps_each_queue_s_order(client: Clients, queue: str) -> None:
+def test_a_pattern_keeps_the_order_of_each_queue(client: Clients, queue: str) -> None:
     publisher, wire = client(), client()
     for name in "abcd":
         fill(publisher, f"{queue}/{name}", *NUMBERS)
@@ -80,7 +80,7 @@ def test_a_pattern_keeps_each_queue_s_order(client: Clients, queue: str) -> None
         assert left_in(wire, f"{queue}/{name}") == []
 
 
-def test_the_prefetch_of_a_pattern_is_for_all_its_queues(client: Clients, queue: str) -> None:
+def test_the_prefetch_of_a_pattern_covers_all_its_queues(client: Clients, queue: str) -> None:
     publisher, wire = client(), client()
     for index in range(8):
         fill(publisher, f"{queue}/{index}", *NUMBERS[:5])
@@ -93,7 +93,7 @@ def test_the_prefetch_of_a_pattern_is_for_all_its_queues(client: Clients, queue:
     wire.barrier(publisher)
 
 
-def test_a_pattern_s_prefetch_of_0_is_without_limit(client: Clients, queue: str) -> None:
+def test_prefetch_0_of_a_pattern_means_no_limit(client: Clients, queue: str) -> None:
     publisher, wire = client(), client()
     numbers = numbered(1500)
     fill(publisher, f"{queue}/a", *numbers)
@@ -101,7 +101,7 @@ def test_a_pattern_s_prefetch_of_0_is_without_limit(client: Clients, queue: str)
     assert [wire.expect_message().text for _ in numbers] == numbers
 
 
-def test_a_pattern_is_of_its_kind(client: Clients, queue: str, topic: str) -> None:
+def test_a_pattern_matches_one_kind_of_destination(client: Clients, queue: str, topic: str) -> None:
     publisher, wire = client(), client()
     wire.subscribe(f"{queue}/*", "queues")
     wire.subscribe(f"{topic}/*", "topics")
@@ -112,7 +112,7 @@ def test_a_pattern_is_of_its_kind(client: Clients, queue: str, topic: str) -> No
     wire.barrier(publisher)
 
 
-def test_star_takes_no_queues(client: Clients, apart: BrokerProcess, queue: str) -> None:
+def test_a_lone_wildcard_matches_no_queue(client: Clients, apart: BrokerProcess, queue: str) -> None:
     wire, publisher = client(to=apart), client(to=apart)
     for number, pattern in enumerate(("*", ">", "**", "/*", "/>", "/*/" + queue.removeprefix("/queue/"))):
         wire.subscribe(pattern, str(number))
@@ -123,7 +123,9 @@ def test_star_takes_no_queues(client: Clients, apart: BrokerProcess, queue: str)
 
 
 @pytest.mark.parametrize("pattern", ["*", ">", "**", "#", "d*", "*/NAME"])
-def test_all_queues_are_not_the_dead_ones(client: Clients, apart: BrokerProcess, queue: str, pattern: str) -> None:
+def test_a_pattern_of_all_queues_leaves_out_dead_letter_queues(
+    client: Clients, apart: BrokerProcess, queue: str, pattern: str
+) -> None:
     wire, publisher, name = client(to=apart), client(to=apart), queue.removeprefix("/queue/")
     publisher.send_and_wait(f"/queue/dlq/{name}", "early")
     wire.subscribe("/queue/" + pattern.replace("NAME", name), "all")
@@ -138,7 +140,7 @@ def test_all_queues_are_not_the_dead_ones(client: Clients, apart: BrokerProcess,
 
 
 @pytest.mark.parametrize("pattern", ["*", ">", "**", "t*"])
-def test_the_dead_ones_are_matched_when_spelled_out(
+def test_a_pattern_that_names_dlq_matches_dead_letter_queues(
     client: Clients, apart: BrokerProcess, queue: str, pattern: str
 ) -> None:
     wire, publisher, name = client(to=apart), client(to=apart), queue.removeprefix("/queue/")
@@ -153,7 +155,7 @@ def test_the_dead_ones_are_matched_when_spelled_out(
     assert bodies(left_in(publisher, queue)) == ["alive"]
 
 
-def test_all_queues_are_not_the_temporary_ones(client: Clients, apart: BrokerProcess) -> None:
+def test_a_pattern_of_all_queues_leaves_out_temporary_queues(client: Clients, apart: BrokerProcess) -> None:
     wire, owner = client(to=apart), client(to=apart)
     patterns = ("/queue/*", "/queue/>", "/queue/**", "/queue/#", "/queue/t*")
     for number, pattern in enumerate(patterns):

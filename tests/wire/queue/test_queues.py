@@ -29,7 +29,7 @@ def test_messages_wait_for_a_consumer_and_come_in_order(client: Clients, queue: 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("mode", ["auto", "client"])
-def test_a_consumer_that_waits_gets_each_message_at_once(client: Clients, queue: str, version: str, mode: str) -> None:
+def test_a_waiting_consumer_gets_each_message_at_once(client: Clients, queue: str, version: str, mode: str) -> None:
     wire, publisher = client(version), client(version)
     wire.subscribe(queue, ack=mode)
     for number in NUMBERS:
@@ -40,7 +40,7 @@ def test_a_consumer_that_waits_gets_each_message_at_once(client: Clients, queue:
     wire.barrier(publisher)
 
 
-def test_what_was_consumed_is_gone(client: Clients, queue: str) -> None:
+def test_consumed_messages_are_gone(client: Clients, queue: str) -> None:
     wire, publisher = client(), client()
     fill(publisher, queue, *NUMBERS)
     wire.send(frames.subscribe(queue))
@@ -57,7 +57,7 @@ def test_a_thousand_messages_keep_their_order(client: Clients, queue: str) -> No
     take(wire, *numbers)
 
 
-def test_each_publisher_s_messages_keep_their_order(client: Clients, queue: str) -> None:
+def test_messages_of_each_publisher_keep_their_order(client: Clients, queue: str) -> None:
     wire, publishers = client(), [client() for _ in range(4)]
     wire.subscribe(queue)
     for start in range(0, 100, 10):
@@ -77,7 +77,7 @@ def test_each_message_goes_to_one_consumer_in_turn(client: Clients, queue: str, 
     assert sorted(found) == [list(range(start, 40, 4)) for start in range(4)]
 
 
-def test_who_acknowledges_gets_the_next_one(client: Clients, queue: str) -> None:
+def test_a_consumer_that_acknowledges_gets_the_next_message(client: Clients, queue: str) -> None:
     publisher = client()
     fill(publisher, queue, *NUMBERS)
     held: list[tuple[Wire, Frame]] = []
@@ -93,7 +93,7 @@ def test_who_acknowledges_gets_the_next_one(client: Clients, queue: str) -> None
         wire.barrier(publisher)
 
 
-def test_subscriptions_of_one_connection_are_consumers_of_their_own(client: Clients, queue: str, topic: str) -> None:
+def test_subscriptions_of_one_connection_are_separate_consumers(client: Clients, queue: str, topic: str) -> None:
     wire, publisher = client(), client()
     wire.subscribe(topic, "end")
     for id in "abcd":
@@ -106,7 +106,7 @@ def test_subscriptions_of_one_connection_are_consumers_of_their_own(client: Clie
         assert numbers == list(range(numbers[0], 40, 4))
 
 
-def test_a_queue_and_a_topic_of_one_name_are_two(client: Clients, queue: str, topic: str) -> None:
+def test_a_queue_and_a_topic_of_one_name_are_separate(client: Clients, queue: str, topic: str) -> None:
     wire = client()
     wire.subscribe(topic, "topic")
     wire.send_and_wait(queue, "queued")
@@ -117,7 +117,7 @@ def test_a_queue_and_a_topic_of_one_name_are_two(client: Clients, queue: str, to
 
 
 @pytest.mark.parametrize("name", ["/queue/", "/queue/a b", "/queue/é", "/queue/a/b.c", "/queue//a", "/queue/:"])
-def test_names_of_queues(client: Clients, topic: str, name: str) -> None:
+def test_a_queue_may_have_any_name(client: Clients, topic: str, name: str) -> None:
     queue = name + topic.replace("/", "-")
     wire, publisher = client("1.0"), client("1.0")
     fill(publisher, queue, "x")
@@ -125,7 +125,7 @@ def test_names_of_queues(client: Clients, topic: str, name: str) -> None:
     wire.expect_message("x", destination=queue)
 
 
-def test_queues_are_told_apart_octet_by_octet(client: Clients, queue: str) -> None:
+def test_queue_names_are_compared_octet_by_octet(client: Clients, queue: str) -> None:
     wire = client()
     wire.subscribe(queue)
     for other in (f"{queue}/", f"{queue}x", f"{queue}/a", f"/queue{queue}", f"{queue} ", f"{queue[:7]}/{queue[7:]}"):
@@ -133,7 +133,7 @@ def test_queues_are_told_apart_octet_by_octet(client: Clients, queue: str) -> No
     wire.barrier()
 
 
-def test_a_thousand_queues(client: Clients, queue: str) -> None:
+def test_a_thousand_queues_keep_their_messages_apart(client: Clients, queue: str) -> None:
     publisher, wire = client(), client()
     for number in ("0", "1"):
         publisher.send(*(frames.send(f"{queue}-{index}", number) for index in range(1000)))
@@ -152,7 +152,7 @@ def test_a_thousand_queues(client: Clients, queue: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "mode"), [*((version, "auto") for version in VERSIONS), *CLIENT_MODES])
-def test_the_headers_of_a_message(client: Clients, queue: str, version: str, mode: str) -> None:
+def test_a_message_carries_the_headers_of_its_send(client: Clients, queue: str, version: str, mode: str) -> None:
     wire, publisher = client(version), client(version)
     wire.subscribe(queue, "s-1", ack=mode)
     pairs = [("content-type", "text/x"), ("b", "1"), ("a", "2"), ("b", "3")]
@@ -167,7 +167,7 @@ def test_the_headers_of_a_message(client: Clients, queue: str, version: str, mod
         assert absent not in message
 
 
-def test_a_1_0_subscription_without_id(client: Clients, queue: str) -> None:
+def test_a_1_0_subscription_needs_no_id(client: Clients, queue: str) -> None:
     wire = client("1.0")
     wire.subscribe(queue, None, ack="client")
     wire.send(frames.send(queue, "x"))
@@ -189,7 +189,7 @@ def test_the_server_s_headers_cannot_be_forged(client: Clients, queue: str, vers
     assert all("forged" not in value for _, value in message.headers), message
 
 
-def test_message_ids_are_unique_over_queues_and_consumers(client: Clients, queue: str, topic: str) -> None:
+def test_message_ids_are_unique_across_queues_and_consumers(client: Clients, queue: str, topic: str) -> None:
     wires = [consumer(client, f"{queue}-{index % 2}", topic) for index in range(4)]
     publisher = client()
     for index in range(2):
@@ -200,7 +200,9 @@ def test_message_ids_are_unique_over_queues_and_consumers(client: Clients, queue
 
 @pytest.mark.parametrize("sender", VERSIONS)
 @pytest.mark.parametrize("receiver", VERSIONS)
-def test_every_version_works_for_every_other(client: Clients, queue: str, sender: str, receiver: str) -> None:
+def test_every_version_can_consume_messages_of_every_other(
+    client: Clients, queue: str, sender: str, receiver: str
+) -> None:
     publisher, wire = client(sender), client(receiver)
     publisher.send(frames.send(queue, "a\r\nb", ("k", "a:b" if sender == "1.0" else r"a\cb"), receipt="r"))
     publisher.expect_receipt("r")
@@ -212,7 +214,7 @@ def test_every_version_works_for_every_other(client: Clients, queue: str, sender
 
 
 @pytest.mark.parametrize("sender", ESCAPING)
-def test_a_queue_holds_a_message_in_no_version(client: Clients, queue: str, sender: str) -> None:
+def test_a_queued_message_is_encoded_for_the_consumer_that_gets_it(client: Clients, queue: str, sender: str) -> None:
     """It is written for the consumer that gets it: taken back from a 1.0 client, it comes whole to a 1.2 one."""
     old, publisher = client("1.0"), client(sender)
     fill_headers = [("k", r"a\nb"), ("l", ""), ("m", "c")]
@@ -242,7 +244,7 @@ def test_receipts_come_in_the_order_of_the_frames(client: Clients, queue: str, t
 
 
 @pytest.mark.parametrize("ending", ["disconnect", "close", "half-close"])
-def test_what_was_sent_before_the_end_of_the_connection_stays(client: Clients, queue: str, ending: str) -> None:
+def test_messages_sent_before_the_connection_ends_are_kept(client: Clients, queue: str, ending: str) -> None:
     wire, publisher = client(), client()
     publisher.send(*(frames.send(f"{queue}-{number}", "x") for number in range(50)))
     LOSSES[ending](publisher)
@@ -252,7 +254,7 @@ def test_what_was_sent_before_the_end_of_the_connection_stays(client: Clients, q
     assert {wire.expect_message("x")["subscription"] for _ in range(50)} == {str(number) for number in range(50)}
 
 
-def test_the_receipt_of_disconnect_says_that_all_was_taken(client: Clients, queue: str) -> None:
+def test_the_receipt_of_disconnect_covers_all_messages(client: Clients, queue: str) -> None:
     publisher = client()
     publisher.send(*(frames.send(queue, number) for number in NUMBERS), frames.disconnect(receipt="r"))
     publisher.expect_receipt("r")

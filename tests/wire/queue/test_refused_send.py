@@ -33,33 +33,33 @@ def attempts(full: BrokerProcess, client: Clients) -> Iterator[tuple[Wire, str]]
     return ((client(to=full), f"/queue/{fresh('q')}") for _ in range(QUEUES))
 
 
-def test_error_comes_in_place_of_the_receipt_of_disconnect(attempts: Iterator[tuple[Wire, str]]) -> None:
+def test_the_error_replaces_the_receipt_of_disconnect(attempts: Iterator[tuple[Wire, str]]) -> None:
     for wire, queue in attempts:
         wire.send(over(queue), frames.disconnect(receipt="bye"))
         wire.expect_error("E-QUEUE-FULL", receipt_id=None)
 
 
-def test_error_comes_before_a_disconnect_that_wants_no_receipt(attempts: Iterator[tuple[Wire, str]]) -> None:
+def test_the_error_comes_before_a_disconnect_without_receipt(attempts: Iterator[tuple[Wire, str]]) -> None:
     for wire, queue in attempts:
         wire.send(over(queue), frames.disconnect())
         wire.expect_error("E-QUEUE-FULL")
 
 
-def test_error_reaches_a_client_that_has_shut_its_write_side(attempts: Iterator[tuple[Wire, str]]) -> None:
+def test_the_error_reaches_a_client_after_half_close(attempts: Iterator[tuple[Wire, str]]) -> None:
     for wire, queue in attempts:
         wire.send(over(queue))
         wire.half_close()
         wire.expect_error("E-QUEUE-FULL")
 
 
-def test_error_names_the_receipt_and_shows_its_line(attempts: Iterator[tuple[Wire, str]]) -> None:
+def test_the_error_names_the_receipt_and_echoes_its_header(attempts: Iterator[tuple[Wire, str]]) -> None:
     for wire, queue in attempts:
         wire.send(over(queue, receipt="r-1"), frames.disconnect(receipt="bye"))
         error = wire.expect_error("E-QUEUE-FULL", receipt_id="r-1")
         assert b"receipt:r-1\n" in error.body, error
 
 
-def test_receipts_before_it_come_and_none_behind_it(attempts: Iterator[tuple[Wire, str]]) -> None:
+def test_receipts_come_before_the_error_and_none_behind_it(attempts: Iterator[tuple[Wire, str]]) -> None:
     for wire, queue in attempts:
         wire.send(
             frames.send(queue, "x", receipt="first"),
@@ -71,7 +71,7 @@ def test_receipts_before_it_come_and_none_behind_it(attempts: Iterator[tuple[Wir
         wire.expect_error("E-QUEUE-FULL", receipt_id="refused")
 
 
-def test_a_subscription_that_is_refused_ends_in_its_error(client: Clients, topic: str) -> None:
+def test_a_refused_subscription_ends_in_its_error(client: Clients, topic: str) -> None:
     holder = client("1.2", ("client-id", "me"))
     durable = {"activemq.subscriptionName": "held"}
     holder.subscribe(topic, "0", *durable.items())

@@ -64,7 +64,7 @@ def running(writers: int) -> Iterator[Start]:
         yield start
 
 
-def test_limits_of_queues_that_hold_messages(running: Start) -> None:
+def test_limits_apply_to_queues_that_hold_messages(running: Start) -> None:
     scene = running()
     wire = scene.client()
     fill(wire, "/queue/a", "1", "2", "3")
@@ -79,7 +79,7 @@ def test_limits_of_queues_that_hold_messages(running: Start) -> None:
     assert bodies(left_in(wire, "/queue/a")) == ["1", "2", "3", "4"]
 
 
-def test_limits_of_destinations_and_transactions(running: Start) -> None:
+def test_limits_of_destinations_and_transactions_apply_at_once(running: Start) -> None:
     scene = running()
     wire = scene.client()
     fill(wire, "/queue/a", "1")
@@ -93,7 +93,7 @@ def test_limits_of_destinations_and_transactions(running: Start) -> None:
     wire.expect_error("E-TX-COUNT", receipt_id="b")
 
 
-def test_how_often_and_how_soon_messages_come_again(running: Start) -> None:
+def test_redelivery_settings_apply_to_messages_in_flight(running: Start) -> None:
     scene = running(redelivery_delay="1h", max_deliveries=100)
     wire, grave = scene.client(), scene.client()
     grave.subscribe("/queue/dlq/a")
@@ -106,7 +106,7 @@ def test_how_often_and_how_soon_messages_come_again(running: Start) -> None:
     grave.expect_message("x", dead_letter_reason="max-deliveries")
 
 
-def test_the_prefetch_of_later_subscriptions(running: Start) -> None:
+def test_prefetch_applies_to_later_subscriptions(running: Start) -> None:
     scene = running(prefetch=1)
     wire, publisher = scene.client(), scene.client()
     fill(publisher, "/queue/a", "1", "2", "3", "4")
@@ -120,7 +120,7 @@ def test_the_prefetch_of_later_subscriptions(running: Start) -> None:
 
 
 @pytest.mark.parametrize("before", [0, "1h"])
-def test_ack_timeout_for_what_is_in_flight(running: Start, before: object) -> None:
+def test_ack_timeout_applies_to_messages_in_flight(running: Start, before: object) -> None:
     """A worker hangs over its messages: the setting that takes them back helps at once."""
     scene = running(ack_timeout=before, redelivery_delay="2ms")
     hanging, other = scene.client(), scene.client()
@@ -134,7 +134,7 @@ def test_ack_timeout_for_what_is_in_flight(running: Start, before: object) -> No
     other.expect_message("y", delivery_count="2")
 
 
-def test_ack_timeout_for_what_is_delivered_from_then_on(running: Start) -> None:
+def test_ack_timeout_applies_to_later_deliveries(running: Start) -> None:
     scene = running(ack_timeout="50ms", redelivery_delay="2ms", max_deliveries=1000)
     wire, clock = scene.client(), scene.client()
     wire.subscribe("/queue/a", "s", ack="client")
@@ -155,7 +155,7 @@ def test_ack_timeout_for_what_is_delivered_from_then_on(running: Start) -> None:
     wire.expect_message("y", redelivered="true")
 
 
-def test_ttl_for_what_comes_from_then_on(running: Start) -> None:
+def test_ttl_applies_to_later_messages(running: Start) -> None:
     scene = running()
     wire, publisher = scene.client(), scene.client()
     publisher.send_and_wait("/topic/a", "gone")
@@ -168,7 +168,7 @@ def test_ttl_for_what_comes_from_then_on(running: Start) -> None:
     wire.barrier(publisher)
 
 
-def test_idle_queues_that_are_new(running: Start) -> None:
+def test_queue_idle_expiry_applies_to_new_queues(running: Start) -> None:
     scene = running(queue_idle_expiry="1h")
     wire = scene.client()
     scene.reload(queue_idle_expiry="1ms")
@@ -177,7 +177,7 @@ def test_idle_queues_that_are_new(running: Start) -> None:
     await_no_queue(wire)
 
 
-def test_queues_that_are_idle_already(running: Start) -> None:
+def test_queue_idle_expiry_applies_to_idle_queues(running: Start) -> None:
     scene = running(queue_idle_expiry="1h")
     wire = scene.client()
     fill(wire, "/queue/a", "x")
@@ -186,7 +186,7 @@ def test_queues_that_are_idle_already(running: Start) -> None:
     await_no_queue(wire)
 
 
-def test_queues_that_become_idle_from_then_on(running: Start) -> None:
+def test_queue_idle_expiry_applies_to_queues_that_become_idle(running: Start) -> None:
     scene = running(queue_idle_expiry="1h")
     wire = scene.client()
     fill(wire, "/queue/a", "x")
@@ -196,7 +196,7 @@ def test_queues_that_become_idle_from_then_on(running: Start) -> None:
 
 
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/", "#"])
-def test_what_patterns_mean_stays_until_a_restart(running: Start, kind: str) -> None:
+def test_wildcards_change_only_at_a_restart(running: Start, kind: str) -> None:
     scene = running()
     wire = scene.client()
     assert scene.broker.reload(wildcards="segment") == ["wildcards"]

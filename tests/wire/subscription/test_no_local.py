@@ -25,7 +25,7 @@ def subscribe(wire: Wire, destination: str, *headers: frames.Header, id: str = "
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("pattern", ["", "/*", "/>"])
 @EACH_HEADER
-def test_own_messages_stay_away_and_others_come(
+def test_messages_of_others_arrive_and_own_ones_do_not(
     client: Clients, topic: str, version: str, pattern: str, header: str
 ) -> None:
     wire, others = client(version), [client() for _ in range(4)]
@@ -40,7 +40,7 @@ def test_own_messages_stay_away_and_others_come(
 
 
 @pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
-def test_every_ack_mode_has_it(client: Clients, topic: str, mode: str) -> None:
+def test_no_local_works_in_every_ack_mode(client: Clients, topic: str, mode: str) -> None:
     wire, other = client(), client()
     assert subscribe(wire, topic, ("no-local", "true"), ack=mode) == []
     wire.send_and_wait(topic, "own")
@@ -51,7 +51,7 @@ def test_every_ack_mode_has_it(client: Clients, topic: str, mode: str) -> None:
     wire.barrier()
 
 
-def test_other_subscriptions_of_the_connection_get_them(client: Clients, topic: str) -> None:
+def test_other_subscriptions_of_the_connection_get_own_messages(client: Clients, topic: str) -> None:
     wire = client()
     assert subscribe(wire, topic, ("no-local", "true"), id="without") == []
     wire.subscribe(topic, "with")
@@ -60,14 +60,14 @@ def test_other_subscriptions_of_the_connection_get_them(client: Clients, topic: 
     wire.barrier()
 
 
-def test_no_local_false_is_no_such_wish(client: Clients, topic: str) -> None:
+def test_no_local_false_has_no_effect(client: Clients, topic: str) -> None:
     wire = client()
     assert subscribe(wire, topic, ("no-local", "false")) == []
     wire.send(frames.send(topic, "own"))
     wire.expect_message("own")
 
 
-def test_what_it_sends_in_a_transaction_stays_away_too(client: Clients, topic: str) -> None:
+def test_own_messages_of_a_transaction_do_not_arrive(client: Clients, topic: str) -> None:
     wire, other = client(), client()
     assert subscribe(wire, topic, ("no-local", "true")) == []
     wire.send(frames.begin("t"), frames.send(topic, "own", transaction="t"), frames.commit("t", receipt="c"))
@@ -76,7 +76,7 @@ def test_what_it_sends_in_a_transaction_stays_away_too(client: Clients, topic: s
     wire.expect_message("x")
 
 
-def test_its_own_last_value_stays_away(client: Clients, topic: str) -> None:
+def test_an_own_retained_message_does_not_arrive(client: Clients, topic: str) -> None:
     wire, other = client(), client()
     wire.send_and_wait(topic + "/own", "own", retain="set")
     other.send_and_wait(topic + "/other", "other", retain="set")
@@ -110,26 +110,26 @@ def test_a_durable_subscription_keeps_no_messages_of_its_holder(
 
 
 @pytest.mark.parametrize("kind", ["/queue/", "#", "/temp-queue/"])
-def test_a_queue_cannot_keep_it(client: Clients, topic: str, kind: str) -> None:
+def test_no_local_is_refused_on_queues(client: Clients, topic: str, kind: str) -> None:
     """Nobody else might be there to take the message."""
     wire = client()
     wire.send(frames.subscribe(topic.replace("/topic/", kind), "0", ("no-local", "true")))
     assert "'no-local'" in wire.expect_error("E-NOT-SUPPORTED").text
 
 
-def test_holders_that_share_a_durable_subscription_cannot_have_it(client: Clients, topic: str) -> None:
+def test_no_local_is_refused_on_shared_durable_subscriptions(client: Clients, topic: str) -> None:
     wire = client()
     wire.send(frames.subscribe(topic, "0", ("no-local", "true"), durable="true"))
     wire.expect_error("E-NOT-SUPPORTED")
 
 
-def test_another_value_is_an_error(client: Clients, topic: str) -> None:
+def test_another_value_of_no_local_is_an_error(client: Clients, topic: str) -> None:
     wire = client()
     wire.send(frames.subscribe(topic, "0", ("no-local", "perhaps")))
     wire.expect_error("E-VALUE")
 
 
-def test_what_waited_for_a_subscriber_is_not_for_its_own_sender(client: Clients, shared_broker: StartBroker) -> None:
+def test_own_stale_messages_do_not_arrive(client: Clients, shared_broker: StartBroker) -> None:
     broker, topic = shared_broker(TTL="1h"), "/topic/" + fresh("stale")
     wire, other = client(to=broker), client(to=broker)
     wire.send_and_wait(topic, "own")
@@ -140,7 +140,7 @@ def test_what_waited_for_a_subscriber_is_not_for_its_own_sender(client: Clients,
 
 @pytest.mark.parametrize("pattern", ["", "/>"])
 @pytest.mark.parametrize("durable", [False, True])
-def test_what_its_sender_does_not_want_waits_for_somebody_else(
+def test_own_stale_messages_wait_for_another_subscriber(
     client: Clients, shared_broker: StartBroker, pattern: str, durable: bool
 ) -> None:
     broker, topic = shared_broker(TTL="1h"), "/topic/" + fresh("stale")

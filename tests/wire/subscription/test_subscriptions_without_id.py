@@ -47,9 +47,7 @@ def test_the_same_destination_twice_is_a_duplicate(client: Clients, name: str, k
 
 @EACH_KIND
 @EACH_MODE
-def test_unsubscribe_by_destination_ends_it_and_frees_the_name(
-    client: Clients, name: str, kind: str, mode: str
-) -> None:
+def test_unsubscribe_by_destination_frees_the_name(client: Clients, name: str, kind: str, mode: str) -> None:
     wire = client("1.0")
     destination = KINDS[kind].replace("NAME", name)
     for _ in range(2):
@@ -62,7 +60,7 @@ def test_unsubscribe_by_destination_ends_it_and_frees_the_name(
 
 @EACH_MODE
 @pytest.mark.parametrize("kind", ["topic", "queue", "worker topic", "temporary queue", "temporary topic"])
-def test_messages_come_under_its_destination_until_it_ends(client: Clients, name: str, kind: str, mode: str) -> None:
+def test_messages_carry_the_destination_until_unsubscribe(client: Clients, name: str, kind: str, mode: str) -> None:
     wire = client("1.0")
     destination = KINDS[kind].replace("NAME", name)
     wire.subscribe(destination, None, ack=mode)
@@ -78,7 +76,7 @@ def test_messages_come_under_its_destination_until_it_ends(client: Clients, name
 
 
 @EACH_KIND
-def test_an_id_keeps_it_apart_from_one_without(client: Clients, name: str, kind: str) -> None:
+def test_subscriptions_with_and_without_id_are_separate(client: Clients, name: str, kind: str) -> None:
     """Both end on their own."""
     wire = client("1.0")
     destination = KINDS[kind].replace("NAME", name)

@@ -11,7 +11,7 @@ from tests.support.queues import numbered
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_after_the_receipt_no_message_comes(client: Clients, topic: str, version: str) -> None:
+def test_no_message_comes_after_the_receipt(client: Clients, topic: str, version: str) -> None:
     wire, publisher = client(version), client(version)
     wire.subscribe(topic)
     publisher.send(frames.send(topic, "x"))
@@ -23,7 +23,9 @@ def test_after_the_receipt_no_message_comes(client: Clients, topic: str, version
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_not_even_while_a_publisher_streams(client: Clients, topic: str, version: str) -> None:
+def test_no_message_comes_after_the_receipt_while_a_publisher_streams(
+    client: Clients, topic: str, version: str
+) -> None:
     wire, publisher = client(version), client(version)
     wire.subscribe(topic)
     publisher.send(*(frames.send(topic, str(number)) for number in range(2000)))
@@ -38,7 +40,7 @@ def test_not_even_while_a_publisher_streams(client: Clients, topic: str, version
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_it_ends_at_once_for_the_same_connection_s_own_messages(client: Clients, topic: str, version: str) -> None:
+def test_unsubscribe_takes_effect_before_the_next_frame(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.send(
         frames.subscribe(topic),
@@ -54,7 +56,7 @@ def test_it_ends_at_once_for_the_same_connection_s_own_messages(client: Clients,
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_other_subscriptions_stay(client: Clients, topic: str, version: str) -> None:
+def test_other_subscriptions_are_kept(client: Clients, topic: str, version: str) -> None:
     wire, other, publisher = client(version), client(version), client(version)
     wire.subscribe(topic, "a")
     wire.subscribe(topic, "b")
@@ -68,7 +70,7 @@ def test_other_subscriptions_stay(client: Clients, topic: str, version: str) -> 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_id_is_free_again(client: Clients, topic: str, version: str) -> None:
+def test_the_id_can_be_used_again(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     for round_ in range(5):
         wire.subscribe(f"{topic}/{round_}", "same")
@@ -94,7 +96,7 @@ def test_an_unknown_id_is_an_error(client: Clients, topic: str, version: str) ->
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_twice_is_an_error(client: Clients, topic: str, version: str) -> None:
+def test_a_second_unsubscribe_is_an_error(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.subscribe(topic)
     wire.send(frames.unsubscribe("0", receipt="u"), frames.unsubscribe("0"))
@@ -103,7 +105,7 @@ def test_twice_is_an_error(client: Clients, topic: str, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_another_connection_s_id_is_unknown(client: Clients, topic: str, version: str) -> None:
+def test_an_id_of_another_connection_is_unknown(client: Clients, topic: str, version: str) -> None:
     owner, wire = client(version), client(version)
     owner.subscribe(topic, "its")
     wire.send(frames.unsubscribe("its"))
@@ -139,7 +141,7 @@ def test_1_0_needs_a_destination_or_an_id(client: Clients, topic: str) -> None:
     wire.expect_error("E-ID-MISSING", "E-DEST-MISSING")
 
 
-def test_1_0_an_unknown_destination_is_an_error(client: Clients, topic: str) -> None:
+def test_an_unknown_destination_in_1_0_is_an_error(client: Clients, topic: str) -> None:
     wire = client("1.0")
     wire.subscribe(topic, None)
     wire.send(frames.unsubscribe(None, ("destination", f"{topic}/other")))

@@ -37,7 +37,7 @@ def ask(wire: Wire, service: Service, **headers: frames.HeaderValue) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_answers_come_without_a_subscribe(client: Clients, service: Service, version: str) -> None:
+def test_replies_come_without_a_subscribe(client: Clients, service: Service, version: str) -> None:
     wire = client(version)
     for number in range(3):
         ask(wire, service)
@@ -47,7 +47,7 @@ def test_answers_come_without_a_subscribe(client: Clients, service: Service, ver
     wire.barrier(service.wire)
 
 
-def test_in_a_transaction_too(client: Clients, service: Service) -> None:
+def test_reply_to_works_in_a_transaction(client: Clients, service: Service) -> None:
     wire = client()
     wire.send(frames.begin("t"))
     ask(wire, service, transaction="t")
@@ -57,7 +57,7 @@ def test_in_a_transaction_too(client: Clients, service: Service) -> None:
 
 
 @pytest.mark.parametrize("pattern", [ANSWERS, "/temp-queue/*"])
-def test_who_has_subscribed_gets_them_there_alone(client: Clients, service: Service, pattern: str) -> None:
+def test_an_existing_subscription_gets_the_replies_alone(client: Clients, service: Service, pattern: str) -> None:
     wire = client()
     wire.subscribe(pattern, "mine")
     for _ in range(2):
@@ -67,7 +67,7 @@ def test_who_has_subscribed_gets_them_there_alone(client: Clients, service: Serv
     wire.barrier(service.wire)
 
 
-def test_a_pattern_counts_for_queues_that_were_there_before_it(client: Clients, service: Service) -> None:
+def test_a_pattern_gets_the_replies_of_queues_older_than_it(client: Clients, service: Service) -> None:
     """Also before the home has come to each of them."""
     wire, numbers = client(), range(3000)
     wire.send(*(frames.subscribe(f"{ANSWERS}/{number}", str(number)) for number in numbers))
@@ -82,7 +82,7 @@ def test_a_pattern_counts_for_queues_that_were_there_before_it(client: Clients, 
 
 
 @pytest.mark.parametrize("pattern", [ANSWERS, "/temp-queue/*"])
-def test_who_subscribes_later_gets_them_there_from_then_on(client: Clients, service: Service, pattern: str) -> None:
+def test_a_later_subscription_gets_the_replies_from_then_on(client: Clients, service: Service, pattern: str) -> None:
     wire = client()
     ask(wire, service)
     service.answer("1")
@@ -95,7 +95,7 @@ def test_who_subscribes_later_gets_them_there_from_then_on(client: Clients, serv
     wire.barrier(service.wire)
 
 
-def test_a_client_may_subscribe_under_the_queue_s_name(client: Clients, service: Service) -> None:
+def test_a_client_may_subscribe_with_the_queue_name_as_id(client: Clients, service: Service) -> None:
     wire = client()
     ask(wire, service)
     wire.subscribe(ANSWERS, ANSWERS, ack="client")
@@ -103,7 +103,7 @@ def test_a_client_may_subscribe_under_the_queue_s_name(client: Clients, service:
     assert wire.expect_message("x", subscription=ANSWERS)["ack"]
 
 
-def test_unsubscribe_ends_it_until_the_next_question(client: Clients, service: Service) -> None:
+def test_unsubscribe_stops_replies_until_the_next_request(client: Clients, service: Service) -> None:
     wire = client()
     ask(wire, service)
     wire.send(frames.unsubscribe(ANSWERS, receipt="u"))
@@ -116,7 +116,7 @@ def test_unsubscribe_ends_it_until_the_next_question(client: Clients, service: S
     wire.expect_message("2", subscription=ANSWERS)
 
 
-def test_it_counts_as_a_subscription(client: Clients, shared_broker: StartBroker) -> None:
+def test_a_reply_subscription_counts_against_the_limit(client: Clients, shared_broker: StartBroker) -> None:
     broker = shared_broker(max_subscriptions=2)
     wire = client(to=broker)
     for number in range(2):
@@ -127,7 +127,7 @@ def test_it_counts_as_a_subscription(client: Clients, shared_broker: StartBroker
     wire.expect_error("E-SUB-COUNT")
 
 
-def test_a_temporary_topic_wants_a_subscribe(client: Clients, service: Service) -> None:
+def test_a_temporary_topic_requires_a_subscribe(client: Clients, service: Service) -> None:
     wire = client()
     wire.send(frames.send(service.queue, "?", reply_to="/temp-topic/answers"))
     service.answer("for nobody")

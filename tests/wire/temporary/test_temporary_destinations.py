@@ -64,7 +64,7 @@ def test_a_request_is_answered_over_reply_to(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_service_over_websocket_answers(client: Clients, ws: OpenWebSocket, queue: str, version: str) -> None:
+def test_a_service_over_websocket_can_reply(client: Clients, ws: OpenWebSocket, queue: str, version: str) -> None:
     requester, service = client(version), ws(version)
     service.subscribe(queue, "service")
     requester.subscribe("/temp-queue/r", "r")
@@ -107,7 +107,7 @@ def test_the_rewritten_name_cannot_be_guessed(client: Clients, queue: str, kind:
     assert not any(int(one, 16) + 1 == int(other, 16) for one in found for other in found)
 
 
-def test_the_same_name_stays_the_same_for_one_connection(client: Clients, queue: str) -> None:
+def test_a_name_is_rewritten_the_same_way_for_one_connection(client: Clients, queue: str) -> None:
     requester, service = client(), client()
     one = reply_address(requester, service, "/temp-queue/x", queue)
     assert reply_address(requester, service, "/temp-queue/x", queue) == one
@@ -116,7 +116,7 @@ def test_the_same_name_stays_the_same_for_one_connection(client: Clients, queue:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["/queue/replies", "/topic/replies", "replies", "#replies", "anything else"])
-def test_another_reply_to_passes_as_it_is(client: Clients, topic: str, version: str, name: str) -> None:
+def test_any_other_reply_to_is_passed_on_unchanged(client: Clients, topic: str, version: str, name: str) -> None:
     wire = client(version)
     wire.subscribe(topic)
     wire.send(frames.send(topic, "x", reply_to=name))
@@ -134,7 +134,7 @@ def test_headers_around_reply_to_keep_their_order(client: Clients, topic: str) -
     assert message.all("reply-to")[1] == "second"
 
 
-def test_reply_to_in_a_transaction(client: Clients, queue: str) -> None:
+def test_reply_to_works_in_a_transaction(client: Clients, queue: str) -> None:
     requester, service = client(), client()
     service.subscribe(queue)
     requester.subscribe("/temp-queue/r")
@@ -148,7 +148,7 @@ def test_reply_to_in_a_transaction(client: Clients, queue: str) -> None:
     requester.expect_message("answer", destination="/temp-queue/r")
 
 
-def test_many_requesters_get_their_own_answers(client: Clients, queue: str) -> None:
+def test_many_requesters_get_their_own_replies(client: Clients, queue: str) -> None:
     service = client()
     service.subscribe(queue)
     requesters = [client(VERSIONS[number % 3]) for number in range(12)]
@@ -179,7 +179,7 @@ def test_only_the_owner_may_consume(client: Clients, opened: Open, queue: str, v
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_answerer_may_not_consume_either(client: Clients, queue: str, kind: str) -> None:
+def test_the_replier_may_not_consume(client: Clients, queue: str, kind: str) -> None:
     owner, service = client(), client()
     address = reply_address(owner, service, f"{kind}x", queue)
     service.send(frames.subscribe(address, "stolen", receipt="r"))
@@ -188,7 +188,7 @@ def test_the_answerer_may_not_consume_either(client: Clients, queue: str, kind: 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_equal_names_of_two_connections_are_two_destinations(client: Clients, version: str, kind: str) -> None:
+def test_equal_names_of_two_connections_are_separate(client: Clients, version: str, kind: str) -> None:
     one, other = client(version), client(version)
     one.subscribe(f"{kind}x")
     other.subscribe(f"{kind}x")
@@ -201,7 +201,7 @@ def test_equal_names_of_two_connections_are_two_destinations(client: Clients, ve
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_send_to_a_name_of_one_s_own_that_does_not_exist_is_an_error(client: Clients, version: str, kind: str) -> None:
+def test_a_send_to_an_own_name_that_does_not_exist_is_an_error(client: Clients, version: str, kind: str) -> None:
     other, wire = client(version), client(version)
     other.subscribe(f"{kind}x")
     wire.send(frames.send(f"{kind}x", "x", receipt="r"))
@@ -210,7 +210,7 @@ def test_send_to_a_name_of_one_s_own_that_does_not_exist_is_an_error(client: Cli
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_wildcard_matches_the_owner_s_names_only(client: Clients, queue: str, kind: str) -> None:
+def test_a_wildcard_matches_only_names_of_its_owner(client: Clients, queue: str, kind: str) -> None:
     owner, other, service = client(), client(), client()
     owner.subscribe(f"{kind}*", "all")
     other.subscribe(f"{kind}a", "own")
@@ -267,7 +267,7 @@ def test_a_guessed_name_reaches_nobody(client: Clients, queue: str) -> None:
     owner.expect_message("known")
 
 
-def test_what_waited_is_gone_with_its_owner(client: Clients, queue: str) -> None:
+def test_waiting_messages_end_with_the_owner(client: Clients, queue: str) -> None:
     owner, service = client(), client()
     detector = LossDetector(owner, service)
     address = reply_address(owner, service, "/temp-queue/x", queue)
@@ -320,7 +320,7 @@ def test_a_temp_topic_gives_each_message_to_every_subscription(client: Clients, 
     owner.barrier(service)
 
 
-def test_a_temp_topic_holds_nothing(client: Clients, queue: str) -> None:
+def test_a_temp_topic_keeps_no_messages(client: Clients, queue: str) -> None:
     owner, service = client(), client()
     address = reply_address(owner, service, "/temp-topic/x", queue)
     service.send_and_wait(address, "nobody listens")
@@ -346,7 +346,7 @@ def test_a_reply_can_be_acknowledged(client: Clients, queue: str, version: str) 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_send_to_a_temporary_wildcard_is_an_error(client: Clients, version: str, kind: str) -> None:
+def test_a_send_to_a_temporary_wildcard_is_an_error(client: Clients, version: str, kind: str) -> None:
     wire = client(version)
     wire.send(frames.send(f"{kind}*", "x", receipt="r"))
     wire.expect_error("E-DEST-WILDCARD", receipt_id="r")

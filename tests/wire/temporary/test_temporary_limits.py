@@ -6,7 +6,7 @@ from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 
 
-def test_reply_to_makes_no_more_temporary_queues_than_there_may_be_subscriptions(
+def test_reply_to_creates_at_most_max_subscriptions_temporary_queues(
     client: Clients, shared_broker: StartBroker, queue: str
 ) -> None:
     wire = client(to=shared_broker(max_subscriptions=5))
@@ -16,7 +16,7 @@ def test_reply_to_makes_no_more_temporary_queues_than_there_may_be_subscriptions
     assert wire.expect_error()["code"] == "E-SUB-COUNT"
 
 
-def test_temporary_topics_count_too(client: Clients, shared_broker: StartBroker, queue: str) -> None:
+def test_temporary_topics_count_against_the_limit(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     wire = client(to=shared_broker(max_subscriptions=5))
     for number in range(5):
         wire.send_and_wait(queue, reply_to=f"/temp-topic/{number}")

@@ -47,9 +47,7 @@ def on_every_shard(broker: stompica.Broker, wires: list[Wire], version: str = "1
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_publisher_and_subscribers_on_three_different_shards(
-    embedded: stompica.Broker, wires: list[Wire], version: str
-) -> None:
+def test_messages_reach_subscribers_on_other_shards(embedded: stompica.Broker, wires: list[Wire], version: str) -> None:
     rows = on_every_shard(embedded, wires, version)
     publisher, subscriber, second = rows[0][0], rows[1][0], rows[2][0]
     shards = {connection.peer[1]: connection.shard for connection in embedded.connections()}
@@ -80,7 +78,7 @@ def test_every_shard_reaches_every_other(embedded: stompica.Broker, wires: list[
             assert [body for body in got if body.startswith(f"{source}:")] == [f"{source}:{n}" for n in range(200)]
 
 
-def test_settle_returns_when_nothing_more_comes(embedded: stompica.Broker, wires: list[Wire]) -> None:
+def test_settle_returns_when_all_messages_are_delivered(embedded: stompica.Broker, wires: list[Wire]) -> None:
     rows = on_every_shard(embedded, wires)
     publisher, subscriber = rows[3][0], rows[1][0]
     subscriber.subscribe("/topic/a")
@@ -105,7 +103,7 @@ def test_a_receipted_subscription_is_known_on_every_shard(embedded: stompica.Bro
         subscriber.expect_message("x", subscription=topic)
 
 
-def test_a_subscription_gets_nothing_that_had_its_receipt_before(embedded: stompica.Broker, wires: list[Wire]) -> None:
+def test_a_subscription_gets_no_message_that_was_receipted_before(embedded: stompica.Broker, wires: list[Wire]) -> None:
     """What another shard mailed before a SUBSCRIBE was sent must not be routed to it, though it is still unread."""
     rows = on_every_shard(embedded, wires)
     publisher, subscriber = rows[0][0], rows[1][0]
@@ -120,7 +118,9 @@ def test_a_subscription_gets_nothing_that_had_its_receipt_before(embedded: stomp
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["disconnect", "reset"])
-def test_a_connection_s_end_is_known_on_every_shard(embedded: stompica.Broker, wires: list[Wire], kill: bool) -> None:
+def test_the_end_of_a_connection_is_known_on_every_shard(
+    embedded: stompica.Broker, wires: list[Wire], kill: bool
+) -> None:
     rows = on_every_shard(embedded, wires)
     stays, publisher = rows[0][0], rows[1][0]
     stays.subscribe("/topic/a")
@@ -139,7 +139,7 @@ def test_a_connection_s_end_is_known_on_every_shard(embedded: stompica.Broker, w
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_one_publisher_s_order_holds_across_destinations(client: Clients, topic: str, version: str) -> None:
+def test_the_order_of_one_publisher_holds_across_destinations(client: Clients, topic: str, version: str) -> None:
     wire, publisher = client(version), client(version)
     for number in range(7):
         wire.subscribe(f"{topic}/{number}", str(number))
@@ -149,7 +149,7 @@ def test_one_publisher_s_order_holds_across_destinations(client: Clients, topic:
     wire.barrier(publisher)
 
 
-def test_every_publisher_s_order_holds_at_every_subscriber(client: Clients, topic: str) -> None:
+def test_the_order_of_each_publisher_holds_at_each_subscriber(client: Clients, topic: str) -> None:
     publishers, subscribers = [client() for _ in range(6)], [client(VERSIONS[at % 3]) for at in range(6)]
     for at, wire in enumerate(subscribers):
         wire.subscribe(topic if at % 2 else f"{topic}/#")
@@ -193,7 +193,7 @@ def test_a_subscriber_that_reads_late_loses_nothing(client: Clients, topic: str)
     wire.barrier(publisher)
 
 
-def test_a_mailbox_over_its_mark_holds_publishers_back_and_loses_nothing(
+def test_a_full_mailbox_blocks_publishers_and_loses_nothing(
     client: Clients, start_broker: StartBroker, topic: str
 ) -> None:
     """One frame a mailbox: every turn of the publisher's shard has to wait until the others have room again."""

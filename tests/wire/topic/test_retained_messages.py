@@ -33,7 +33,7 @@ def subscribed(wire: Wire, topic: str, id: str = "0", **headers: frames.HeaderVa
 
 
 @EACH_VERSION
-def test_a_new_subscriber_gets_the_last_value_before_its_receipt(
+def test_a_new_subscriber_gets_the_retained_message_before_its_receipt(
     client: Clients, ws: OpenWebSocket, topic: str, version: str
 ) -> None:
     publisher = client(version)
@@ -49,7 +49,7 @@ def test_a_new_subscriber_gets_the_last_value_before_its_receipt(
 
 
 @EACH_VERSION
-def test_who_is_subscribed_gets_it_as_a_message_like_others(client: Clients, topic: str, version: str) -> None:
+def test_an_existing_subscriber_gets_it_as_a_live_message(client: Clients, topic: str, version: str) -> None:
     publisher, wire, late = (client(version) for _ in range(3))
     wire.subscribe(topic)
     retain(publisher, topic, "x")
@@ -60,7 +60,7 @@ def test_who_is_subscribed_gets_it_as_a_message_like_others(client: Clients, top
 
 
 @EACH_VERSION
-def test_a_message_without_retain_leaves_the_value(client: Clients, topic: str, version: str) -> None:
+def test_a_message_without_retain_does_not_replace_the_retained_one(client: Clients, topic: str, version: str) -> None:
     publisher, wire = client(version), client(version)
     retain(publisher, topic, "value")
     publisher.send_and_wait(topic, "passing")
@@ -70,7 +70,7 @@ def test_a_message_without_retain_leaves_the_value(client: Clients, topic: str, 
 
 
 @EACH_VERSION
-def test_a_removed_value_is_gone(client: Clients, topic: str, version: str) -> None:
+def test_a_removed_message_is_gone(client: Clients, topic: str, version: str) -> None:
     publisher = client(version)
     retain(publisher, topic, "value")
     remove(publisher, topic)
@@ -80,14 +80,14 @@ def test_a_removed_value_is_gone(client: Clients, topic: str, version: str) -> N
     assert bodies(subscribed(client(version), topic)) == ["again"]
 
 
-def test_it_outlives_its_publisher(client: Clients, topic: str) -> None:
+def test_a_retained_message_outlives_its_publisher(client: Clients, topic: str) -> None:
     publisher = client()
     retain(publisher, topic, "value")
     publisher.disconnect()
     assert bodies(subscribed(client(), topic)) == ["value"]
 
 
-def test_each_subscription_gets_it_also_one_after_the_other(client: Clients, topic: str) -> None:
+def test_each_subscription_gets_the_retained_message(client: Clients, topic: str) -> None:
     publisher, wire = client(), client()
     retain(publisher, topic, "value")
     for id in ("a", "b", "a again"):
@@ -96,7 +96,7 @@ def test_each_subscription_gets_it_also_one_after_the_other(client: Clients, top
     assert bodies(subscribed(wire, topic, "a")) == ["value"]
 
 
-def test_an_empty_body_is_a_value(client: Clients, topic: str) -> None:
+def test_an_empty_body_can_be_retained(client: Clients, topic: str) -> None:
     retain(client(), topic, "")
     (message,) = subscribed(client(), topic)
     assert (message.body, message["retained"]) == (b"", "true")
@@ -104,7 +104,9 @@ def test_an_empty_body_is_a_value(client: Clients, topic: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("other", VERSIONS)
-def test_a_value_reaches_subscribers_of_every_version(client: Clients, topic: str, version: str, other: str) -> None:
+def test_a_retained_message_reaches_subscribers_of_every_version(
+    client: Clients, topic: str, version: str, other: str
+) -> None:
     publisher = client(version)
     retain(publisher, topic, "x", ("k", "a:b" if version == "1.0" else r"a\cb"))
     (message,) = subscribed(client(other), topic)
@@ -112,7 +114,7 @@ def test_a_value_reaches_subscribers_of_every_version(client: Clients, topic: st
 
 
 @pytest.mark.parametrize("pattern", ["/*", "/>", "/**", "/#", "/a*"])
-def test_a_wildcard_subscriber_gets_every_value_that_matches(client: Clients, topic: str, pattern: str) -> None:
+def test_a_pattern_gets_every_retained_message_it_matches(client: Clients, topic: str, pattern: str) -> None:
     publisher, wire = client(), client()
     names = {f"{topic}/a{number}" for number in range(20)}
     for name in names:
@@ -128,7 +130,7 @@ def test_a_wildcard_subscriber_gets_every_value_that_matches(client: Clients, to
         remove(publisher, name)
 
 
-def test_who_subscribes_while_values_are_set_ends_with_the_last_one(client: Clients, topic: str) -> None:
+def test_a_subscriber_that_joins_while_values_are_set_misses_none(client: Clients, topic: str) -> None:
     """Live messages may overlap the retained value, but none is missing behind it, and it comes after no newer one."""
     publisher, wires = client(), [client() for _ in range(10)]
     for number in range(501):
@@ -151,7 +153,9 @@ def test_who_subscribes_while_values_are_set_ends_with_the_last_one(client: Clie
 
 
 @EACH_VERSION
-def test_a_new_durable_subscriber_gets_it_before_its_receipt_too(client: Clients, topic: str, version: str) -> None:
+def test_a_new_durable_subscriber_gets_the_retained_message_before_its_receipt(
+    client: Clients, topic: str, version: str
+) -> None:
     publisher, wire = client(version), client(version)
     retain(publisher, topic, "value")
     (message,) = subscribed(wire, topic, f"d{topic}", durable="true")
@@ -162,7 +166,7 @@ def test_a_new_durable_subscriber_gets_it_before_its_receipt_too(client: Clients
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_a_value_can_be_acknowledged(client: Clients, topic: str, version: str, mode: str) -> None:
+def test_a_retained_message_can_be_acknowledged(client: Clients, topic: str, version: str, mode: str) -> None:
     publisher, wire = client(version), client(version)
     retain(publisher, topic, "value")
     (message,) = subscribed(wire, topic, "s", ack=mode)
@@ -173,7 +177,7 @@ def test_a_value_can_be_acknowledged(client: Clients, topic: str, version: str, 
 
 
 @EACH_VERSION
-def test_in_a_transaction_the_value_changes_at_commit(client: Clients, topic: str, version: str) -> None:
+def test_a_transaction_sets_the_retained_message_at_commit(client: Clients, topic: str, version: str) -> None:
     publisher = client(version)
     retain(publisher, topic, "old")
     publisher.send(frames.begin("t"), frames.send(topic, "new", retain="set", transaction="t", receipt="r"))
@@ -185,7 +189,7 @@ def test_in_a_transaction_the_value_changes_at_commit(client: Clients, topic: st
     assert bodies(subscribed(client(version), topic)) == ["newest"]
 
 
-def test_the_destination_of_a_value_need_not_begin_with_topic(client: Clients, topic: str) -> None:
+def test_a_destination_without_topic_prefix_can_have_a_retained_message(client: Clients, topic: str) -> None:
     name = "plain" + topic
     retain(client(), name, "value")
     assert bodies(subscribed(client(), name)) == ["value"]
@@ -207,7 +211,9 @@ def test_a_forged_header_is_not_passed_on(client: Clients, topic: str, version: 
 # -- limits and errors ---------------------------------------------------------------------------------------------
 
 
-def test_more_values_than_allowed_are_an_error(client: Clients, shared_broker: StartBroker, topic: str) -> None:
+def test_more_retained_messages_than_allowed_are_an_error(
+    client: Clients, shared_broker: StartBroker, topic: str
+) -> None:
     broker = shared_broker(max_retained=2)
     publisher, wire = client(to=broker), client(to=broker)
     listener = client(to=broker)
@@ -227,7 +233,7 @@ def test_more_values_than_allowed_are_an_error(client: Clients, shared_broker: S
         remove(publisher, f"{topic}/{name}")
 
 
-def test_a_commit_that_would_retain_one_value_too_many_has_no_effect(
+def test_a_commit_that_would_retain_too_many_messages_has_no_effect(
     client: Clients, shared_broker: StartBroker, topic: str, queue: str
 ) -> None:
     broker = shared_broker(max_retained=2)
@@ -250,7 +256,7 @@ def test_max_retained_0_allows_none(client: Clients, start_broker: StartBroker, 
 
 
 @pytest.mark.parametrize("header", ["ttl", "expiration"])
-def test_an_expired_value_is_gone_and_makes_room(
+def test_an_expired_retained_message_makes_room(
     client: Clients, shared_broker: StartBroker, topic: str, header: str
 ) -> None:
     broker = shared_broker(max_retained=2)
@@ -264,7 +270,7 @@ def test_an_expired_value_is_gone_and_makes_room(
         remove(publisher, f"{topic}/{name}")
 
 
-def test_an_expired_value_is_no_dead_letter(client: Clients, topic: str) -> None:
+def test_an_expired_retained_message_is_not_dead_lettered(client: Clients, topic: str) -> None:
     publisher = client()
     retain(publisher, topic, "x", ("ttl", "10"))
     let_pass(publisher, 100)
@@ -284,7 +290,9 @@ def test_another_value_of_retain_is_an_error(client: Clients, topic: str, versio
 @EACH_VERSION
 @pytest.mark.parametrize("value", ["set", "remove"])
 @pytest.mark.parametrize("kind", ["queue", "worker", "temp-queue"])
-def test_retain_on_another_kind_is_an_error(client: Clients, topic: str, version: str, value: str, kind: str) -> None:
+def test_retain_on_another_kind_of_destination_is_an_error(
+    client: Clients, topic: str, version: str, value: str, kind: str
+) -> None:
     wire = client(version)
     names = {"queue": topic.replace("/topic", "/queue"), "worker": f"#{topic}", "temp-queue": "/temp-queue/x"}
     destination = names[kind]

@@ -32,7 +32,7 @@ def test_subscribe_requires_an_id_from_1_1_on(client: Clients, topic: str, versi
     wire.expect_error("E-ID-MISSING", receipt_id="r")
 
 
-def test_in_1_0_the_id_is_optional_and_then_no_subscription_header_comes(client: Clients, topic: str) -> None:
+def test_the_id_is_optional_in_1_0(client: Clients, topic: str) -> None:
     wire = client("1.0")
     wire.subscribe(topic, None)
     wire.subscribe(f"{topic}/other", "7")
@@ -76,7 +76,7 @@ def test_every_version_has_the_ack_modes_auto_and_client(client: Clients, topic:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_client_individual_in_1_0_too_as_its_clients_expect(client: Clients, topic: str, version: str) -> None:
+def test_client_individual_is_accepted_in_every_version(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.subscribe(topic, ack="client-individual")
     wire.send(frames.send(topic, "x"))
@@ -121,7 +121,7 @@ def test_a_message_has_the_same_id_for_all_its_subscribers(client: Clients, topi
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_user_headers_pass_in_order(client: Clients, topic: str, version: str) -> None:
+def test_user_headers_are_passed_on_in_order(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.subscribe(topic)
     pairs = [
@@ -177,7 +177,7 @@ def test_a_forged_header_in_escaped_spelling_stays_another_header(client: Client
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_receipt_and_transaction_of_send_do_not_leak(client: Clients, topic: str, version: str) -> None:
+def test_receipt_and_transaction_headers_are_not_passed_on(client: Clients, topic: str, version: str) -> None:
     wire, publisher = client(version), client(version)
     wire.subscribe(topic)
     publisher.send(frames.begin("t"), frames.send(topic, "x", transaction="t", receipt="r"), frames.commit("t"))
@@ -227,7 +227,7 @@ def test_a_hundred_subscriptions_on_one_connection(client: Clients, topic: str) 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_message_without_subscriber_is_gone(client: Clients, topic: str, version: str) -> None:
+def test_a_message_without_subscriber_is_dropped(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.send_and_wait(topic, "early")
     wire.subscribe(topic)
@@ -237,7 +237,7 @@ def test_a_message_without_subscriber_is_gone(client: Clients, topic: str, versi
 @pytest.mark.parametrize(
     "name", ["plain", "/slash", "/exchanged/a/b", "a.b.c", "with space", "/topic", "/queue", "/QUEUE/a", "queue/a", "é"]
 )
-def test_any_name_without_another_kind_is_a_topic(client: Clients, topic: str, name: str) -> None:
+def test_any_name_without_a_known_prefix_is_a_topic(client: Clients, topic: str, name: str) -> None:
     destination = name + topic.replace("/", "-")
     wire, publisher = client(), client()
     wire.subscribe(destination)
@@ -262,7 +262,7 @@ def test_subscribe_may_carry_headers_of_other_brokers(client: Clients, topic: st
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_publisher_is_no_subscriber(client: Clients, topic: str, version: str) -> None:
+def test_a_publisher_does_not_get_its_own_messages(client: Clients, topic: str, version: str) -> None:
     wire, publisher = client(version), client(version)
     wire.subscribe(topic)
     publisher.send(frames.send(topic, "x"))
@@ -295,13 +295,15 @@ def test_bodies_of_every_size_reach_many_subscribers(client: Clients, topic: str
         ("browser", "true"),
     ],
 )
-def test_what_a_subscription_cannot_keep_yet_is_refused(client: Clients, topic: str, header: tuple[str, str]) -> None:
+def test_a_subscription_with_an_unsupported_header_is_refused(
+    client: Clients, topic: str, header: tuple[str, str]
+) -> None:
     wire = client("1.2")
     wire.send(frames.subscribe(topic, "0", header))
     wire.expect_error("E-NOT-SUPPORTED")
 
 
-def test_a_subscription_that_declines_durability_is_taken(client: Clients, topic: str) -> None:
+def test_durable_false_is_accepted(client: Clients, topic: str) -> None:
     wire = client("1.2")
     wire.send(frames.subscribe(topic, "0", ("durable", "false"), receipt="r"))
     wire.expect_receipt("r")

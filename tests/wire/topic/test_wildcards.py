@@ -34,14 +34,14 @@ def check(wire: Wire, publisher: Wire, topic: str, pattern: str, matches: list[s
 
 
 @pytest.mark.parametrize(("pattern", "matches", "others"), COMMON + DEEP)
-def test_what_a_pattern_matches(
+def test_a_pattern_matches_the_expected_names(
     client: Clients, topic: str, pattern: str, matches: list[str], others: list[str]
 ) -> None:
     check(client(), client(), topic, pattern, matches, others)
 
 
 @pytest.mark.parametrize(("pattern", "matches", "others"), COMMON + SEGMENT)
-def test_what_a_pattern_matches_with_wildcards_segment(
+def test_a_pattern_matches_the_expected_names_with_wildcards_segment(
     client: Clients, shared_broker: StartBroker, topic: str, pattern: str, matches: list[str], others: list[str]
 ) -> None:
     broker = shared_broker(wildcards="segment")
@@ -49,7 +49,7 @@ def test_what_a_pattern_matches_with_wildcards_segment(
 
 
 @pytest.mark.parametrize("pattern", ["*", ">", "**", "/*", "/>", "/**"])
-def test_a_lone_wildcard_means_topics(client: Clients, start_broker: StartBroker, pattern: str) -> None:
+def test_a_lone_wildcard_matches_topics(client: Clients, start_broker: StartBroker, pattern: str) -> None:
     broker = start_broker()
     wire, publisher = client(to=broker), client(to=broker)
     wire.subscribe(pattern)
@@ -87,7 +87,7 @@ def test_send_to_a_lone_wildcard_is_an_error(client: Clients, destination: str) 
 
 
 @pytest.mark.parametrize("suffix", ["/>/a", "/#/a", "/a>", "/a#", "/>a", "/#a"])
-def test_send_to_what_only_looks_like_a_wildcard_is_fine(client: Clients, topic: str, suffix: str) -> None:
+def test_a_send_to_a_name_that_only_looks_like_a_wildcard_is_accepted(client: Clients, topic: str, suffix: str) -> None:
     wire = client()
     wire.subscribe(topic + suffix)
     wire.send(frames.send(topic + suffix, "x"))
@@ -113,7 +113,7 @@ def test_overlapping_subscriptions_get_one_copy_each(client: Clients, topic: str
     wire.barrier(publisher)
 
 
-def test_wildcard_and_exact_subscribers_of_many_connections(client: Clients, topic: str) -> None:
+def test_pattern_and_exact_subscribers_of_many_connections_get_each_message(client: Clients, topic: str) -> None:
     wires = [client(VERSIONS[number % 3]) for number in range(9)]
     publisher = client()
     for number, wire in enumerate(wires):
@@ -126,7 +126,7 @@ def test_wildcard_and_exact_subscribers_of_many_connections(client: Clients, top
         wire.barrier(publisher)
 
 
-def test_subscriptions_that_come_later_count_for_known_destinations(client: Clients, topic: str) -> None:
+def test_later_subscriptions_apply_to_known_destinations(client: Clients, topic: str) -> None:
     """Whatever the broker remembers of a destination must not outlive the set of its subscriptions."""
     publisher = client()
     publisher.send_and_wait(f"{topic}/a/b", "nobody")
@@ -145,7 +145,7 @@ def test_subscriptions_that_come_later_count_for_known_destinations(client: Clie
         wire.barrier(publisher)
 
 
-def test_two_wildcard_subscriptions_of_one_pattern(client: Clients, topic: str) -> None:
+def test_two_subscriptions_to_one_pattern_get_one_copy_each(client: Clients, topic: str) -> None:
     wire = client()
     wire.subscribe(f"{topic}/*", "a")
     wire.subscribe(f"{topic}/*", "b")
@@ -156,7 +156,7 @@ def test_two_wildcard_subscriptions_of_one_pattern(client: Clients, topic: str) 
     wire.barrier()
 
 
-def test_many_destinations_under_one_pattern(client: Clients, topic: str) -> None:
+def test_one_pattern_gets_messages_of_many_destinations(client: Clients, topic: str) -> None:
     """The ancestor's own test in small: one subscription to a prefix, 2,000 destinations below it."""
     wire, publisher = client(), client()
     wire.subscribe(f"{topic}/*")

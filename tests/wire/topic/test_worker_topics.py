@@ -139,7 +139,7 @@ def test_workers_over_tcp_and_websocket_share(client: Clients, ws: OpenWebSocket
     balanced(shares(publisher, wires, topic, 200), 200)
 
 
-def test_a_worker_that_leaves_gets_nothing_more(client: Clients, topic: str, work: str) -> None:
+def test_a_worker_that_left_gets_no_more_messages(client: Clients, topic: str, work: str) -> None:
     wires, publisher = workers(client, topic, work, work, work), client()
     wires[0].send(frames.unsubscribe("work", receipt="u"))
     wires[0].expect_receipt("u")
@@ -162,7 +162,7 @@ def test_a_worker_that_leaves_gets_nothing_more(client: Clients, topic: str, wor
         ("/#", ["", "/a", "/a/b"], ["x"]),
     ],
 )
-def test_wildcards_on_worker_topics(
+def test_wildcards_match_worker_topics(
     client: Clients, work: str, pattern: str, matches: list[str], others: list[str]
 ) -> None:
     wire, publisher = client(), client()
@@ -174,7 +174,7 @@ def test_wildcards_on_worker_topics(
 
 
 @pytest.mark.parametrize("pattern", ["#*", "#"])
-def test_a_lone_wildcard_behind_the_sign_means_all_worker_topics(
+def test_a_lone_wildcard_after_the_hash_matches_all_worker_topics(
     client: Clients, clean: BrokerProcess, pattern: str
 ) -> None:
     wire, publisher = client(to=clean), client(to=clean)
@@ -208,7 +208,7 @@ def test_send_to_a_wildcard_of_worker_topics_is_an_error(client: Clients, work: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_without_subscriber_a_message_is_gone(client: Clients, work: str, version: str) -> None:
+def test_a_message_without_subscriber_is_dropped(client: Clients, work: str, version: str) -> None:
     wire, publisher = client(version), client(version)
     fill(publisher, work, "gone", "gone too")
     wire.subscribe(work)
@@ -217,7 +217,7 @@ def test_without_subscriber_a_message_is_gone(client: Clients, work: str, versio
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_with_ttl_the_first_subscriber_gets_what_waited(
+def test_the_first_subscriber_gets_stale_messages(
     client: Clients, holding: BrokerProcess, topic: str, work: str, version: str
 ) -> None:
     publisher, first, second = (client(version, to=holding) for _ in range(3))
@@ -232,7 +232,7 @@ def test_with_ttl_the_first_subscriber_gets_what_waited(
     assert sorted(body for messages in found for body in bodies(messages)) == ["a", "b"]
 
 
-def test_with_ttl_a_wildcard_subscriber_gets_what_waited(client: Clients, holding: BrokerProcess, work: str) -> None:
+def test_a_pattern_gets_stale_messages(client: Clients, holding: BrokerProcess, work: str) -> None:
     publisher, wire = client(to=holding), client(to=holding)
     for name in "abc":
         fill(publisher, f"{work}/{name}", *(f"{name}{number}" for number in range(5)))
@@ -245,7 +245,7 @@ def test_with_ttl_a_wildcard_subscriber_gets_what_waited(client: Clients, holdin
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_with_ttl_the_next_worker_gets_what_the_last_one_left_in_order(
+def test_the_next_worker_gets_the_messages_of_the_last_one_in_order(
     client: Clients, holding: BrokerProcess, work: str, version: str, mode: str
 ) -> None:
     last, following, publisher = (client(version, to=holding) for _ in range(3))
@@ -265,9 +265,7 @@ def test_with_ttl_the_next_worker_gets_what_the_last_one_left_in_order(
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_a_worker_without_credit_is_passed_over(
-    client: Clients, topic: str, work: str, version: str, mode: str
-) -> None:
+def test_a_worker_without_credit_is_skipped(client: Clients, topic: str, work: str, version: str, mode: str) -> None:
     (busy,), (free,) = (
         workers(client, topic, work, version=version, ack=mode, prefetch_count=count) for count in (1, 1000)
     )
@@ -288,7 +286,7 @@ def test_an_ack_gives_a_worker_credit(client: Clients, work: str, version: str, 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 @pytest.mark.parametrize("loss", [*LOSSES, "unsubscribe"])
-def test_what_a_lost_worker_held_goes_to_another_one(
+def test_messages_of_a_lost_worker_go_to_another_one(
     client: Clients, work: str, version: str, mode: str, loss: str
 ) -> None:
     wire, other, publisher = (client(version) for _ in range(3))
@@ -308,7 +306,7 @@ def test_what_a_lost_worker_held_goes_to_another_one(
 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_a_nack_gives_the_message_to_another_worker(
+def test_a_nacked_message_goes_to_another_worker(
     client: Clients, shared_broker: StartBroker, work: str, version: str, mode: str
 ) -> None:
     broker = shared_broker(redelivery_delay="10ms")
@@ -323,7 +321,7 @@ def test_a_nack_gives_the_message_to_another_worker(
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_a_nack_without_another_worker_comes_back(
+def test_a_nacked_message_returns_to_a_lone_worker(
     client: Clients, shared_broker: StartBroker, work: str, version: str
 ) -> None:
     broker = shared_broker(redelivery_delay="10ms")

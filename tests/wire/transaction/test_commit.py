@@ -63,7 +63,7 @@ def test_messages_reach_the_consumer_of_a_queue_at_commit(client: Clients, queue
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_nothing_waits_in_the_queue_before_commit(client: Clients, queue: str, version: str) -> None:
+def test_no_message_is_in_the_queue_before_commit(client: Clients, queue: str, version: str) -> None:
     publisher, other = client(version), client(version)
     publisher.send(frames.begin("t"), frames.send(queue, "x", transaction="t", receipt="r"))
     publisher.expect_receipt("r")
@@ -95,7 +95,7 @@ def test_the_end_of_the_connection_drops_messages_to_queues(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_committed_message_is_a_message_like_others(client: Clients, queue: str, version: str) -> None:
+def test_a_committed_message_is_delivered_like_any_other(client: Clients, queue: str, version: str) -> None:
     """Its headers in order, an id of its own, nothing of the transaction."""
     wire = client(version)
     pairs = [("a", "1"), ("b", "2"), ("a", "3")]
@@ -190,7 +190,7 @@ def test_a_connection_lost_around_commit_leaves_all_or_nothing(client: Clients, 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_sees_one_message_of_a_transaction_finds_the_others(client: Clients, queue: str, version: str) -> None:
+def test_all_messages_of_a_transaction_become_visible_together(client: Clients, queue: str, version: str) -> None:
     """As soon as one queue's consumer has its message, the others' queues have theirs, in front of what comes now."""
     publisher, consumer, other = (client(version) for _ in range(3))
     for number in range(100):
@@ -203,7 +203,7 @@ def test_who_sees_one_message_of_a_transaction_finds_the_others(client: Clients,
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_transactions_run_side_by_side_on_queues(client: Clients, queue: str, version: str) -> None:
+def test_transactions_on_queues_run_side_by_side(client: Clients, queue: str, version: str) -> None:
     wire, other = client(version), client(version)
     fill(other, f"{queue}/in", "0", "1", "2")
     messages = held(wire, f"{queue}/in", "0", "1", "2")
@@ -221,7 +221,7 @@ def test_transactions_run_side_by_side_on_queues(client: Clients, queue: str, ve
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_transaction_of_thousands_of_messages(client: Clients, topic: str, queue: str, version: str) -> None:
+def test_a_transaction_may_hold_thousands_of_messages(client: Clients, topic: str, queue: str, version: str) -> None:
     count = 6000
     destinations = [queue, f"{queue}/other", topic]
     listeners = [client(version) for _ in destinations]
@@ -237,7 +237,7 @@ def test_a_transaction_of_thousands_of_messages(client: Clients, topic: str, que
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_transactions_over_websocket(client: Clients, ws: OpenWebSocket, queue: str, version: str) -> None:
+def test_transactions_work_over_websocket(client: Clients, ws: OpenWebSocket, queue: str, version: str) -> None:
     wire, publisher, doomed = client(version), ws(version), ws(version)
     consumer = ws(version)
     consumer.subscribe(f"{queue}/a")
@@ -254,7 +254,9 @@ def test_transactions_over_websocket(client: Clients, ws: OpenWebSocket, queue: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_transaction_over_every_kind_of_destination(client: Clients, topic: str, queue: str, version: str) -> None:
+def test_a_transaction_may_span_every_kind_of_destination(
+    client: Clients, topic: str, queue: str, version: str
+) -> None:
     publisher, wire = client(version), client(version)
     names = {"topic": topic, "queue": queue, "worker": f"#{topic}", "temporary": "/temp-queue/t"}
     for id, name in names.items():
@@ -287,7 +289,7 @@ def test_a_transaction_over_every_kind_of_destination(client: Clients, topic: st
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT", *LOSSES])
-def test_an_ack_counts_if_it_was_committed(client: Clients, queue: str, version: str, mode: str, end: str) -> None:
+def test_an_ack_takes_effect_only_if_committed(client: Clients, queue: str, version: str, mode: str, end: str) -> None:
     wire, other = client(version), client(version)
     fill(other, queue, "1", "2", "3")
     messages = held(wire, queue, "1", "2", "3", mode=mode)
@@ -384,7 +386,7 @@ def test_an_unknown_ack_in_a_transaction_is_an_error_at_once(
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_what_was_acknowledged_by_commit_is_acknowledged(client: Clients, queue: str, version: str, mode: str) -> None:
+def test_a_delivery_acknowledged_by_commit_is_settled(client: Clients, queue: str, version: str, mode: str) -> None:
     wire = client(version)
     fill(wire, queue, "1")
     (message,) = held(wire, queue, "1", mode=mode)
@@ -395,7 +397,7 @@ def test_what_was_acknowledged_by_commit_is_acknowledged(client: Clients, queue:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_workers_pass_on_in_transactions_is_passed_on_once(client: Clients, queue: str, version: str) -> None:
+def test_messages_passed_on_in_transactions_are_passed_on_once(client: Clients, queue: str, version: str) -> None:
     """ACK of the input and SEND of the output together; each worker dies with one transaction open."""
     other = client(version)
     numbers = numbered(30)
@@ -425,7 +427,7 @@ def test_what_workers_pass_on_in_transactions_is_passed_on_once(client: Clients,
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_second_commit_sends_nothing_again(client: Clients, queue: str, version: str) -> None:
+def test_a_second_commit_is_an_error_and_sends_nothing(client: Clients, queue: str, version: str) -> None:
     wire, other = client(version), client(version)
     wire.send(frames.begin("t"), frames.send(queue, "once", transaction="t"))
     commit(wire)
@@ -435,7 +437,7 @@ def test_a_second_commit_sends_nothing_again(client: Clients, queue: str, versio
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_begin_of_an_open_transaction_undoes_it_with_the_connection(client: Clients, queue: str, version: str) -> None:
+def test_a_second_begin_aborts_the_transaction(client: Clients, queue: str, version: str) -> None:
     wire, other = client(version), client(version)
     wire.send(frames.begin("t"), frames.send(queue, "never", transaction="t"), frames.begin("t", receipt="2"))
     wire.expect_error("E-TX-OPEN", receipt_id="2")
@@ -443,7 +445,7 @@ def test_begin_of_an_open_transaction_undoes_it_with_the_connection(client: Clie
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_name_is_free_again_after_commit_and_abort_on_queues(client: Clients, queue: str, version: str) -> None:
+def test_a_transaction_name_can_be_used_again_on_queues(client: Clients, queue: str, version: str) -> None:
     wire, other = client(version), client(version)
     numbers = range(20)
     for number in numbers:
@@ -593,7 +595,7 @@ def test_a_commit_whose_delivery_timed_out_has_no_effect(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_limit_of_bytes_is_over_all_open_transactions_and_free_again(
+def test_the_byte_limit_covers_all_open_transactions(
     client: Clients, tight: BrokerProcess, queue: str, version: str
 ) -> None:
     wire, other = client(version, to=tight), client(to=tight)
@@ -608,7 +610,7 @@ def test_the_limit_of_bytes_is_over_all_open_transactions_and_free_again(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_one_transaction_too_many_undoes_the_others(
+def test_one_transaction_too_many_aborts_the_others(
     client: Clients, tight: BrokerProcess, queue: str, version: str
 ) -> None:
     wire, other = client(version, to=tight), client(to=tight)

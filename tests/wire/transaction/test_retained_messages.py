@@ -15,7 +15,7 @@ def narrow(shared_broker: StartBroker) -> BrokerProcess:
     return shared_broker(max_retained=1)
 
 
-def test_of_several_at_once_one_is_kept_and_the_others_are_told(narrow: BrokerProcess, client: Clients) -> None:
+def test_one_of_several_commits_gets_the_room_and_the_others_fail(narrow: BrokerProcess, client: Clients) -> None:
     for attempt in range(20):
         topics = [f"/topic/narrow/{attempt}/{number}" for number in range(6)]
         setters = [client(to=narrow) for _ in topics]
@@ -35,7 +35,7 @@ def test_of_several_at_once_one_is_kept_and_the_others_are_told(narrow: BrokerPr
             client(to=narrow).send_and_wait(topic, "", retain="remove")
 
 
-def test_a_value_that_is_set_and_removed_leaves_its_room(narrow: BrokerProcess, client: Clients, topic: str) -> None:
+def test_a_message_that_is_set_and_removed_frees_its_room(narrow: BrokerProcess, client: Clients, topic: str) -> None:
     wire = client(to=narrow)
     wire.send(
         frames.begin("t"),

@@ -52,7 +52,7 @@ def test_a_transaction_ends_once(client: Clients, version: str, end: str) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_name_is_free_again_after_commit_and_abort(client: Clients, topic: str, version: str) -> None:
+def test_a_transaction_name_can_be_used_again(client: Clients, topic: str, version: str) -> None:
     wire = client(version)
     wire.subscribe(topic)
     for number in range(10):

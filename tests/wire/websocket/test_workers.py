@@ -56,7 +56,7 @@ ERRORS: dict[str, tuple[list[bytes], str, int]] = {
 
 
 @pytest.mark.parametrize("what", ERRORS)
-def test_an_error_about_queues_is_told_and_then_closed(
+def test_an_error_is_followed_by_its_close_code(
     client: Clients, ws: OpenWebSocket, tight: BrokerProcess, queue: str, what: str
 ) -> None:
     sent, code, close = ERRORS[what]
@@ -98,7 +98,7 @@ LOSSES: dict[str, Callable[[WebSocket], None]] = {
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_lost_websocket_held_comes_back_to_its_old_place(
+def test_messages_of_a_lost_websocket_return_to_their_old_places(
     client: Clients, ws: OpenWebSocket, queue: str, mode: str, loss: str
 ) -> None:
     wire, other = ws(), client()
@@ -117,7 +117,9 @@ def test_what_a_lost_websocket_held_comes_back_to_its_old_place(
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_lost_websocket_s_transaction_is_undone(client: Clients, ws: OpenWebSocket, queue: str, loss: str) -> None:
+def test_a_transaction_of_a_lost_websocket_is_aborted(
+    client: Clients, ws: OpenWebSocket, queue: str, loss: str
+) -> None:
     wire, other = ws(), client()
     detector = LossDetector(wire, other)
     fill(other, queue, "1")
@@ -133,7 +135,7 @@ def test_a_lost_websocket_s_transaction_is_undone(client: Clients, ws: OpenWebSo
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_frames_cut_over_messages_acknowledge_as_well(ws: OpenWebSocket, queue: str, version: str) -> None:
+def test_acks_may_be_split_over_websocket_messages(ws: OpenWebSocket, queue: str, version: str) -> None:
     """Commands of a worker, byte by byte in messages of one byte and in fragments."""
     wire = ws(version)
     wire.subscribe(queue, "s", ack="client")
@@ -152,7 +154,7 @@ def test_frames_cut_over_messages_acknowledge_as_well(ws: OpenWebSocket, queue: 
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_nack_by_websocket_brings_it_to_a_tcp_client_and_back(
+def test_a_nacked_message_passes_between_websocket_and_tcp(
     client: Clients, ws: OpenWebSocket, shared_broker: StartBroker, queue: str, version: str
 ) -> None:
     broker = shared_broker(redelivery_delay="2ms")
