@@ -1,6 +1,6 @@
-"""Fixtures of the functional suite: brokers as processes, raw clients, topics nobody else uses.
+"""Fixtures of the functional suite: brokers as processes, raw clients, topics that no other test uses.
 
-Whatever depends on a broker runs twice, with `writers=1` and with `writers=4`.
+Every test that uses a broker runs twice, with `writers=1` and with `writers=4`.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _names = itertools.count()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes are numbered, not spelled: they may be long, or masked at random, and ids must not differ by process."""
+    """Gives parameters of bytes a number: they may be long or random, and ids must not differ between processes."""
     return argname if isinstance(val, bytes) else None
 
 
 def pytest_configure() -> None:
-    """Lets Ctrl-C reach what the tests start: a shell in the background has all its children ignore it."""
+    """Lets Ctrl-C reach the processes that tests start: a shell in the background makes its children ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Nothing may hang: every test without a limit of its own gets one."""
+    """Gives a time limit to every test without one, so that nothing hangs."""
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(120))
 
 
 class _Pool:
-    """Brokers that live as long as tests with the same number of writers run, one per set of settings."""
+    """The shared brokers with one number of writers, one for each set of settings."""
 
     def __init__(self, writers: int) -> None:
         self.writers = writers
@@ -60,7 +60,7 @@ class _Pool:
 
 
 def _healthy(broker: BrokerProcess) -> None:
-    """A test that kills the broker, or makes a shard panic, fails whatever else it saw."""
+    """Fails a test that killed the broker or made a shard panic."""
     assert broker.alive, f"the broker died:\n{broker.log_text()}"
     assert "panicked" not in broker.log_text(), broker.log_text()
 
@@ -81,7 +81,7 @@ def _pool(writers: int) -> Iterator[_Pool]:
 
 @pytest.fixture
 def broker(_pool: _Pool) -> Iterator[BrokerProcess]:
-    """The broker with default settings that all tests share."""
+    """The broker with default settings, shared by all tests."""
     broker = _pool.get()
     yield broker
     _healthy(broker)
@@ -89,7 +89,7 @@ def broker(_pool: _Pool) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def shared_broker(_pool: _Pool) -> Iterator[StartBroker]:
-    """A factory: the broker with these settings, shared with all tests that ask for the same ones."""
+    """A factory: the broker with these settings, shared by all tests that ask for the same ones."""
     used: list[BrokerProcess] = []
 
     def find(**settings: Any) -> BrokerProcess:
@@ -103,9 +103,9 @@ def shared_broker(_pool: _Pool) -> Iterator[StartBroker]:
 
 @pytest.fixture
 def start_broker(writers: int) -> Iterator[StartBroker]:
-    """A factory: a broker of the test's own, stopped at its end. The test may stop or kill it itself.
+    """A factory: a broker for this test alone, stopped at its end. The test may stop or kill it itself.
 
-    It lingers for a second only: many tests leave clients behind that never read.
+    It drains for a second at most: many tests leave clients behind that never read.
     """
     started: list[BrokerProcess] = []
 
@@ -125,7 +125,7 @@ def start_broker(writers: int) -> Iterator[StartBroker]:
 def client(broker: BrokerProcess, start_broker: StartBroker) -> Iterator[Clients]:
     """Makes raw clients: `client()` is a connected 1.2 session, `client.raw()` a bare connection.
 
-    It depends on `start_broker` only to be torn down first: a broker that stops lingers for clients that stay.
+    It depends on `start_broker` only to be torn down before it: a broker that stops waits for clients that stay.
     """
     clients = Clients(broker)
     yield clients

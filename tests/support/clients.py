@@ -35,7 +35,7 @@ class Clients:
     def raw(
         self, to: BrokerProcess | None = None, *, timeout: float = TIMEOUT, receive_buffer: int | None = None
     ) -> Wire:
-        """A TCP connection on which nothing was said yet."""
+        """A TCP connection on which nothing was sent yet."""
         broker = to or self._default
         wire = Wire(broker.port, timeout=timeout, receive_buffer=receive_buffer)
         self._open.append(wire)

@@ -1,4 +1,4 @@
-"""Lets the broker's own time pass, without sleeping: something the broker does by a timer tells that it has."""
+"""Waiting in the broker's own time, without sleeping: something that the broker does by a timer tells the end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from tests.support.queues import fresh, unsubscribe_and_wait
 from tests.support.wire import Wire
 
 
-def let_pass(wire: Wire, ms: int) -> None:
-    """Returns when at least `ms` have passed in the broker: a message that lives so long has expired.
+def wait_ms(wire: Wire, ms: int) -> None:
+    """Returns when at least `ms` have passed in the broker: a message with this time to live has expired.
 
     Nothing else may come to `wire` meanwhile.
     """

@@ -1,8 +1,8 @@
 """Builders for the frames a client sends.
 
-Nothing is escaped, ordered or completed here: what a test writes is what goes on the wire, so that a test can also
-say what no client would. Headers come as `(name, value)` pairs or as keywords (`content_type="text/plain"` becomes
-`content-type:text/plain`; a keyword that is `None` is left out); pairs stand before keywords.
+Nothing is escaped, reordered or completed: what a test writes is what goes on the wire, so that a test can also send
+what no client would. Headers come as `(name, value)` pairs or as keywords (`content_type="text/plain"` becomes
+`content-type:text/plain`; a keyword that is `None` is left out); pairs come before keywords.
 """
 
 from __future__ import annotations

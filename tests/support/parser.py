@@ -1,6 +1,6 @@
 """A strict reader of what a STOMP server sends, independent of the broker's own code.
 
-It refuses whatever the specification of the session's version forbids a server to send, so that every test of the
+It rejects whatever the specification of the session's version forbids a server to send, so that every test of the
 suite also checks the form of every frame it receives.
 """
 

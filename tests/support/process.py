@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 START_TIMEOUT = 30.0
-"""Seconds until a broker that does not say where it listens counts as failed."""
+"""Seconds until a broker that has not logged its address counts as failed."""
 
 _LISTENING = re.compile(r"listening on (\S+):(\d+)")
 
@@ -50,7 +50,7 @@ class BrokerProcess:
         self.port = 0
 
     def start(self) -> BrokerProcess:
-        """Starts the process and returns when it says where it listens."""
+        """Starts the process and returns when it has logged its address."""
         self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.DEVNULL,
@@ -159,7 +159,7 @@ class BrokerProcess:
         self._join()
 
     def stop(self) -> None:
-        """Ends the process however it stands: SIGTERM, and SIGKILL if that does not help."""
+        """Ends the process: SIGTERM, and SIGKILL if that does not help."""
         process = self._process
         if process is None:
             return

@@ -69,6 +69,16 @@ def left_in(wire: Wire, queue: str) -> list[Frame]:
     return found
 
 
+def take_all(wire: Wire, queue: str, count: int) -> list[Frame]:
+    """Consumes the `count` messages of `queue`, which may be too full for the last message of `left_in`."""
+    id = fresh("take all")
+    wire.send(frames.subscribe(queue, id))
+    found = [wire.expect_message(subscription=id) for _ in range(count)]
+    wire.barrier()
+    assert unsubscribe_and_wait(wire, id) == []
+    return found
+
+
 def bodies(messages: Sequence[Frame]) -> list[str]:
     """Their bodies as text."""
     return [message.text for message in messages]

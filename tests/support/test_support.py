@@ -1,4 +1,4 @@
-"""The test clients themselves, against a socket pair: a client that sees nothing proves nothing."""
+"""The test clients themselves, against a socket pair: a client that overlooks errors would prove nothing."""
 
 from __future__ import annotations
 

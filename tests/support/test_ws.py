@@ -1,4 +1,4 @@
-"""The raw WebSocket client itself, against the `websockets` library: a client that sees nothing proves nothing."""
+"""The raw WebSocket client itself, against the `websockets` library."""
 
 from __future__ import annotations
 

@@ -234,6 +234,6 @@ class Wire:
         self.close()
 
     def discard(self) -> None:
-        """Closes without caring for what the peer still says."""
+        """Closes the socket and ignores what the peer still sends."""
         with contextlib.suppress(OSError):
             self.close()

@@ -1,8 +1,8 @@
-"""A WebSocket client on a plain socket, for what real clients never send (RFC 6455).
+"""A WebSocket client on a plain socket, which can send what real clients never do (RFC 6455).
 
-`encode_frame` and `handshake_request` build any bytes, also wrong ones. `WebSocket` sends them, checks that what
-comes back is what a server may send, and answers nothing on its own but Close. It is a `Wire`: every STOMP dialogue
-of TCP works over it.
+`encode_frame` and `handshake_request` build any bytes, wrong ones included. `WebSocket` sends them, checks that the
+server sends only what it may, and answers nothing by itself but Close. It is a `Wire`: every STOMP dialogue works
+over it as over TCP.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def quick(shared_broker: StartBroker) -> BrokerProcess:
 
 @pytest.fixture
 def impatient(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that takes back what is not acknowledged in 50 ms."""
+    """A broker that requeues a message that is not acknowledged within 50 ms."""
     return shared_broker(redelivery_delay=2, ack_timeout=50, max_deliveries=1000)
 
 

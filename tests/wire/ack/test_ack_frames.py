@@ -1,4 +1,7 @@
-"""The form of ACK and NACK: STOMP 1.2 "ACK", "NACK", PROTOCOL.md 65 and 69. What they do is test_acks.py's."""
+"""The form of ACK and NACK: STOMP 1.2 "ACK" and "NACK"; docs/specification.md 65 and 69.
+
+Their effects are in test_acks.py.
+"""
 
 from __future__ import annotations
 
@@ -122,10 +125,10 @@ def test_every_id_is_unknown_before_the_first_delivery(client: Clients, version:
 
 
 def test_an_id_of_another_connection_is_unknown(client: Clients, topic: str) -> None:
-    owner, thief = client("1.2"), client("1.2")
+    owner, intruder = client("1.2"), client("1.2")
     messages = deliver(owner, topic, 20, ack="client-individual")
-    thief.send(frames.ack(id=messages[-1]["ack"]))
-    thief.expect_error("E-ACK-UNKNOWN")
+    intruder.send(frames.ack(id=messages[-1]["ack"]))
+    intruder.expect_error("E-ACK-UNKNOWN")
     owner.send(frames.ack(id=messages[-1]["ack"], receipt="r"))
     owner.expect_receipt("r")
 

@@ -1,4 +1,7 @@
-"""Ids that name nothing, or what was taken back: PROTOCOL.md 65 to 70, PRODUCT.md 3 and 7."""
+"""ACKs whose id is unknown or names a delivery that was requeued.
+
+See docs/specification.md 65 to 70; docs/behaviour.md 3 and 7.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.process import BrokerProcess
 from tests.support.queues import NUMBERS, bodies, left_in, take, unsubscribe_and_wait, until_receipt
 
-# -- ids that name nothing -----------------------------------------------------------------------------------------
+# -- unknown ids ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
@@ -19,13 +22,13 @@ from tests.support.queues import NUMBERS, bodies, left_in, take, unsubscribe_and
 def test_an_id_that_was_never_issued_is_unknown(
     client: Clients, queue: str, version: str, command: str, id: str
 ) -> None:
-    wire, heir = client(version), client()
+    wire, successor = client(version), client()
     deliver(wire, queue, 2)
     id = f"x{id}"
     wire.send(frames.frame(command, ("id", id), ("message-id", id), ("subscription", "s"), ("receipt", "r")))
     wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
-    heir.send(frames.subscribe(queue))
-    take(heir, "0", "1", redelivered="true")
+    successor.send(frames.subscribe(queue))
+    take(successor, "0", "1", redelivered="true")
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
@@ -56,7 +59,7 @@ def test_an_id_covered_by_a_later_ack_is_unknown(client: Clients, topic: str, ve
 def test_an_id_that_was_settled_is_unknown(
     client: Clients, shared_broker: StartBroker, queue: str, version: str, mode: str, first: str, second: str
 ) -> None:
-    """The redelivery waits long enough for the old id to name nothing, in 1.1 too."""
+    """The redelivery delay is so long that the old id is still unknown when it is used, in 1.1 too."""
     broker = shared_broker(redelivery_delay="1h")
     wire = client(version, to=broker)
     messages = deliver(wire, queue, 2, ack=mode)
@@ -71,11 +74,11 @@ def test_an_id_of_another_connection_is_unknown(
     client: Clients, topic: str, version: str, command: str, kind: str
 ) -> None:
     destination = topic.replace("/topic/", kind)
-    owner, thief = client(version), client(version)
-    deliver(thief, destination + "-thief", 1)
+    owner, intruder = client(version), client(version)
+    deliver(intruder, destination + "-thief", 1)
     messages = deliver(owner, destination, 20)
-    thief.send(settle(command, thief, messages[-1], receipt="r"))
-    thief.expect_error("E-ACK-UNKNOWN", receipt_id="r")
+    intruder.send(settle(command, intruder, messages[-1], receipt="r"))
+    intruder.expect_error("E-ACK-UNKNOWN", receipt_id="r")
     assert ack_and_wait(owner, messages[-1]) == []
     owner.barrier()
 
@@ -108,19 +111,19 @@ def test_an_id_delivered_in_auto_mode_is_unknown(
 
 
 def test_an_error_affects_no_other_connection(client: Clients, queue: str) -> None:
-    """The acks before the wrong one count; what its connection still held goes to the next consumer."""
-    wire, other, heir = client(), client(), client()
+    """ACKs before the failing one count; the connection's other messages in flight go to the next consumer."""
+    wire, other, successor = client(), client(), client()
     kept = deliver(other, f"{queue}-other", 2)
     messages = deliver(wire, queue, 4, ack="client-individual")
     wire.send(ack(wire, messages[1]), frames.ack(id="never"), ack(wire, messages[2]))
     wire.expect_error("E-ACK-UNKNOWN")
-    heir.send(frames.subscribe(queue))
-    take(heir, "0", "2", "3", redelivered="true")
+    successor.send(frames.subscribe(queue))
+    take(successor, "0", "2", "3", redelivered="true")
     assert ack_and_wait(other, kept[1]) == []
     assert unacknowledged(other, f"{queue}-other") == []
 
 
-# -- ids that were taken back --------------------------------------------------------------------------------------
+# -- ids of requeued deliveries ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
@@ -146,30 +149,30 @@ def test_an_ack_behind_an_unsubscribe_in_one_segment_is_a_no_op(client: Clients,
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_late_ack_does_not_affect_the_new_consumer(client: Clients, queue: str, version: str) -> None:
-    wire, heir = client(version), client(version)
+    wire, successor = client(version), client(version)
     messages = deliver(wire, queue, 3)
     assert unsubscribe_and_wait(wire, "s") == []
-    heir.send(frames.subscribe(queue, "s", ack="client"))
-    again = take(heir, *NUMBERS[:3], redelivered="true")
+    successor.send(frames.subscribe(queue, "s", ack="client"))
+    again = take(successor, *NUMBERS[:3], redelivered="true")
     wire.send(ack(wire, messages[2], receipt="late"))
     wire.expect_receipt("late")
-    assert ack_and_wait(heir, again[1]) == []
-    assert unacknowledged(heir, queue) == ["2"]
+    assert ack_and_wait(successor, again[1]) == []
+    assert unacknowledged(successor, queue) == ["2"]
 
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
 def test_an_ack_after_ack_timeout_is_a_no_op(
     client: Clients, impatient: BrokerProcess, queue: str, version: str, command: str
 ) -> None:
-    wire, heir = client(version, to=impatient), client(to=impatient)
+    wire, successor = client(version, to=impatient), client(to=impatient)
     messages = deliver(wire, queue, 2)
-    heir.send(frames.subscribe(queue, "heir"))
-    assert {heir.expect_message(redelivered="true").text for _ in range(2)} == {"0", "1"}
+    successor.send(frames.subscribe(queue, "successor"))
+    assert {successor.expect_message(redelivered="true").text for _ in range(2)} == {"0", "1"}
     for message in messages:
         wire.send(settle(command, wire, message, receipt="late"))
         until_receipt(wire, "late")
-    wire.barrier(heir)
-    heir.barrier(wire)
+    wire.barrier(successor)
+    successor.barrier(wire)
 
 
 def test_a_redelivery_after_ack_timeout_has_an_id_of_its_own(

@@ -1,4 +1,7 @@
-"""ACK and NACK in each version's forms: STOMP 1.2 "ACK", "NACK", PROTOCOL.md 65 to 70, PRODUCT.md 3 and 7."""
+"""The effects of ACK and NACK on queues in each version: STOMP 1.2 "ACK" and "NACK".
+
+See docs/specification.md 65 to 70; docs/behaviour.md 3 and 7.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,16 @@ def test_an_acknowledged_message_is_gone(client: Clients, queue: str, version: s
 def test_an_unacknowledged_message_goes_to_another_client(
     client: Clients, queue: str, version: str, mode: str, loss: str
 ) -> None:
-    wire, heir, watcher = client(version), client(version), client()
+    wire, successor, watcher = client(version), client(version), client()
     detector = LossDetector(wire, watcher)
     messages = deliver(wire, queue, 5, ack=mode)
     assert ack_and_wait(wire, messages[0], messages[1]) == []
     LOSSES[loss](wire)
     detector.wait()
-    heir.send(frames.subscribe(queue, "heir", ack=mode))
-    again = take(heir, *NUMBERS[2:5], redelivered="true")
-    assert ack_and_wait(heir, *again) == []
-    assert unacknowledged(heir, queue, "heir") == []
+    successor.send(frames.subscribe(queue, "successor", ack=mode))
+    again = take(successor, *NUMBERS[2:5], redelivered="true")
+    assert ack_and_wait(successor, *again) == []
+    assert unacknowledged(successor, queue, "successor") == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -203,7 +206,7 @@ def test_each_delivery_has_an_id_for_its_ack(client: Clients, queue: str, versio
         assert len({message["message-id"] for message in messages}) == 10
 
 
-# -- the order of things -------------------------------------------------------------------------------------------
+# -- order ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
@@ -283,7 +286,7 @@ def test_a_nack_in_client_individual_mode_covers_nothing_else(
 def test_a_redelivery_is_last_in_the_cumulative_order(
     client: Clients, quick: BrokerProcess, queue: str, version: str
 ) -> None:
-    """Cumulative is in the order of deliveries, not of the queue."""
+    """A cumulative ACK follows the order of deliveries, not that of the queue."""
     wire = client(version, to=quick)
     messages = deliver(wire, queue, 4)
     wire.send(nack(wire, messages[1]))
@@ -331,6 +334,6 @@ def test_1_0_has_no_nack_on_queues(client: Clients, queue: str) -> None:
     (message,) = deliver(wire, queue, 1)
     wire.send(nack(wire, message))
     wire.expect_error("E-COMMAND")
-    heir = client()
-    heir.send(frames.subscribe(queue))
-    heir.expect_message("0", redelivered="true")
+    successor = client()
+    successor.send(frames.subscribe(queue))
+    successor.expect_message("0", redelivered="true")

@@ -1,4 +1,4 @@
-"""What ack_timeout, too many failures and expiry make of a message: PRODUCT.md 6 and 7, PROTOCOL.md 71."""
+"""Dead letters by ack_timeout, failed deliveries and expiry: docs/behaviour.md 6 and 7; docs/specification.md 71."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def test_a_message_not_acknowledged_in_time_goes_to_another_consumer(
     client: Clients, shared_broker: StartBroker, queue: str, version: str, mode: str
 ) -> None:
     broker = shared_broker(redelivery_delay=2, ack_timeout=50, max_deliveries=1000)
-    wire, heir = client(version, to=broker), client(to=broker)
+    wire, successor = client(version, to=broker), client(to=broker)
     deliver_one(wire, queue, ack="client")
-    heir.send(frames.subscribe(queue, "heir"))
-    heir.expect_message("x", redelivered="true")
-    heir.barrier(wire)
+    successor.send(frames.subscribe(queue, "successor"))
+    successor.expect_message("x", redelivered="true")
+    successor.barrier(wire)
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
@@ -40,13 +40,13 @@ def test_a_message_that_is_never_acknowledged_is_dead_lettered(
 ) -> None:
     broker = shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
     destination = topic.replace("/topic/", kind)
-    wire, grave = client(to=broker), client(to=broker)
-    grave.subscribe(dead_letters(destination))
+    wire, dlq = client(to=broker), client(to=broker)
+    dlq.subscribe(dead_letters(destination))
     deliver_one(wire, destination, ack=mode)
     wire.expect_message("x", redelivered="true", delivery_count="2")
     wire.expect_message("x", redelivered="true", delivery_count="3")
-    grave.expect_message("x", dead_letter_reason="max-deliveries", delivery_count="3")
-    wire.barrier(grave)
+    dlq.expect_message("x", dead_letter_reason="max-deliveries", delivery_count="3")
+    wire.barrier(dlq)
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
@@ -75,12 +75,12 @@ def test_auto_deliveries_have_no_timeout(client: Clients, shared_broker: StartBr
 
 def test_a_timeout_and_a_nack_both_count(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     broker = shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
-    wire, grave = client(to=broker), client(to=broker)
-    grave.subscribe(dead_letters(queue))
+    wire, dlq = client(to=broker), client(to=broker)
+    dlq.subscribe(dead_letters(queue))
     wire.send(nack(wire, deliver_one(wire, queue)))
     wire.expect_message("x", delivery_count="2")
     wire.expect_message("x", delivery_count="3")
-    grave.expect_message("x", dead_letter_reason="max-deliveries", delivery_count="3")
+    dlq.expect_message("x", dead_letter_reason="max-deliveries", delivery_count="3")
 
 
 # -- dead letters --------------------------------------------------------------------------------------------------
@@ -130,16 +130,16 @@ def test_dead_letters_keep_their_order(client: Clients, strict: BrokerProcess, q
 def test_a_waiting_consumer_of_dead_letters_gets_them_at_once(
     client: Clients, strict: BrokerProcess, queue: str
 ) -> None:
-    wire, grave = client(to=strict), client("1.0", to=strict)
-    grave.subscribe("/queue/dlq/*", "all", ack="client")
+    wire, dlq = client(to=strict), client("1.0", to=strict)
+    dlq.subscribe("/queue/dlq/*", "all", ack="client")
     nack_repeatedly(wire, deliver_one(wire, queue), 3)
-    while (dead := grave.expect_message())["original-destination"] != queue:
+    while (dead := dlq.expect_message())["original-destination"] != queue:
         pass
     assert dead["dead-letter-reason"] == "max-deliveries"
 
 
 def test_a_failing_message_does_not_stop_the_others(client: Clients, strict: BrokerProcess, queue: str) -> None:
-    """A message that kills its workers costs its three deliveries, no more."""
+    """A message that every consumer fails on is delivered three times, and no more."""
     publisher = client(to=strict)
     wire = client(to=strict)
     fill(publisher, queue, *NUMBERS)
@@ -155,9 +155,9 @@ def test_a_failing_message_does_not_stop_the_others(client: Clients, strict: Bro
             done.append(message.text)
             wire.send(ack(wire, message))
     assert sorted(done, key=int) == [number for number in NUMBERS if number != "7"]
-    grave = client(to=strict)
-    grave.send(frames.subscribe(dead_letters(queue)))
-    grave.expect_message("7")
+    dlq = client(to=strict)
+    dlq.send(frames.subscribe(dead_letters(queue)))
+    dlq.expect_message("7")
 
 
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
@@ -212,8 +212,8 @@ def test_no_message_is_dead_lettered_twice(client: Clients, strict: BrokerProces
     wire, other = client(to=strict), client(to=strict)
     nack_repeatedly(wire, deliver_one(wire, queue), 3)
     assert unsubscribe_and_wait(wire, "s") == []
-    wire.send(frames.subscribe(dead_letters(queue), "grave", ack="client", max_deliveries=1))
-    dead = wire.expect_message("x", subscription="grave")
+    wire.send(frames.subscribe(dead_letters(queue), "dlq", ack="client", max_deliveries=1))
+    dead = wire.expect_message("x", subscription="dlq")
     assert nack_and_wait(wire, dead) == []
     wait_out_redelivery_delay(other)
     wire.barrier(other)
@@ -231,13 +231,13 @@ def test_a_message_sent_to_a_dead_letter_queue_is_not_dead_lettered(
 
 
 def test_a_dead_letter_is_held_like_any_other_message(client: Clients, strict: BrokerProcess, queue: str) -> None:
-    wire, grave = client(to=strict), client(to=strict)
+    wire, dlq = client(to=strict), client(to=strict)
     nack_repeatedly(wire, deliver_one(wire, queue), 3)
     for _ in range(5):
-        grave.send(frames.subscribe(dead_letters(queue), "grave", ack="client"))
-        grave.expect_message("x", original_destination=queue, dead_letter_reason="max-deliveries")
-        assert unsubscribe_and_wait(grave, "grave") == []
-    expect_dead_letters(grave, queue, "x")
+        dlq.send(frames.subscribe(dead_letters(queue), "dlq", ack="client"))
+        dlq.expect_message("x", original_destination=queue, dead_letter_reason="max-deliveries")
+        assert unsubscribe_and_wait(dlq, "dlq") == []
+    expect_dead_letters(dlq, queue, "x")
 
 
 def test_a_dead_letter_of_a_topic_is_kept_without_a_consumer(
@@ -280,70 +280,70 @@ def test_a_lost_consumer_does_not_count_as_a_failure(
 
 
 def test_a_message_expired_on_arrival_is_dead_lettered(client: Clients, queue: str) -> None:
-    wire, grave = client(), client()
+    wire, dlq = client(), client()
     wire.subscribe(queue, "s")
-    grave.subscribe(dead_letters(queue))
+    dlq.subscribe(dead_letters(queue))
     wire.send_and_wait(queue, "x", ("k", "v"), expires=1)
-    grave.expect_message("x", dead_letter_reason="expired", original_destination=queue, k="v", redelivered=None)
-    wire.barrier(grave)
+    dlq.expect_message("x", dead_letter_reason="expired", original_destination=queue, k="v", redelivered=None)
+    wire.barrier(dlq)
 
 
 @pytest.mark.parametrize("header", ["expires", "expiration", "ttl"])
 def test_a_message_that_waits_too_long_is_dead_lettered(client: Clients, queue: str, header: str) -> None:
-    publisher, grave = client(), client()
-    grave.subscribe(dead_letters(queue))
+    publisher, dlq = client(), client()
+    dlq.subscribe(dead_letters(queue))
     value = int(time.time() * 1000) + 100 if header == "expires" else 100
-    publisher.send(frames.send(queue, "mortal", (header, str(value))), frames.send(queue, "lasting"))
-    grave.expect_message("mortal", dead_letter_reason="expired", original_destination=queue)
-    assert bodies(left_in(publisher, queue)) == ["lasting"]
-    grave.barrier(publisher)
+    publisher.send(frames.send(queue, "short-lived", (header, str(value))), frames.send(queue, "long-lived"))
+    dlq.expect_message("short-lived", dead_letter_reason="expired", original_destination=queue)
+    assert bodies(left_in(publisher, queue)) == ["long-lived"]
+    dlq.barrier(publisher)
 
 
 def test_a_message_that_expires_during_its_redelivery_delay_is_dead_lettered(
     client: Clients, patient: BrokerProcess, queue: str
 ) -> None:
-    wire, grave = client(to=patient), client(to=patient)
-    grave.subscribe(dead_letters(queue))
+    wire, dlq = client(to=patient), client(to=patient)
+    dlq.subscribe(dead_letters(queue))
     wire.subscribe(queue, "s", ack="client")
     wire.send(frames.send(queue, "x", ttl=500))
     assert nack_and_wait(wire, wire.expect_message("x")) == []
-    grave.expect_message("x", dead_letter_reason="expired", delivery_count="1")
-    wire.barrier(grave)
+    dlq.expect_message("x", dead_letter_reason="expired", delivery_count="1")
+    wire.barrier(dlq)
 
 
 @pytest.mark.parametrize("way", ["unsubscribe", "NACK"])
 def test_a_message_that_expires_in_flight_is_dead_lettered_when_returned(
     client: Clients, strict: BrokerProcess, queue: str, way: str
 ) -> None:
-    wire, grave = client(to=strict), client(to=strict)
+    wire, dlq = client(to=strict), client(to=strict)
     for number in range(2):
-        grave.subscribe(dead_letters(f"{queue}-{number}"), str(number))
+        dlq.subscribe(dead_letters(f"{queue}-{number}"), str(number))
     wire.subscribe(f"{queue}-0", "s", ack="client")
     wire.send(frames.send(f"{queue}-0", "x", ttl=500))
     message = wire.expect_message("x")
     wire.send(frames.send(f"{queue}-1", "clock", ttl=500))
-    grave.expect_message("clock")
-    grave.barrier(wire)
+    dlq.expect_message("clock")
+    dlq.barrier(wire)
     if way == "NACK":
         wire.send(nack(wire, message))
     else:
         assert unsubscribe_and_wait(wire, "s") == []
-    grave.expect_message("x", dead_letter_reason="expired", original_destination=f"{queue}-0")
+    dlq.expect_message("x", dead_letter_reason="expired", original_destination=f"{queue}-0")
     assert way != "NACK" or unsubscribe_and_wait(wire, "s") == []
     assert left_in(wire, f"{queue}-0") == []
 
 
 def test_an_expired_delivery_in_flight_may_be_acknowledged(client: Clients, queue: str) -> None:
-    wire, grave = client(), client()
+    wire, dlq = client(), client()
     for number in range(2):
-        grave.subscribe(dead_letters(f"{queue}-{number}"), str(number))
+        dlq.subscribe(dead_letters(f"{queue}-{number}"), str(number))
     wire.subscribe(f"{queue}-0", "s", ack="client")
     wire.send(frames.send(f"{queue}-0", "x", ttl=500))
     message = wire.expect_message("x")
     wire.send(frames.send(f"{queue}-1", "clock", ttl=500))
-    grave.expect_message("clock")
+    dlq.expect_message("clock")
     assert ack_and_wait(wire, message) == []
-    grave.barrier(wire)
+    dlq.barrier(wire)
 
 
 def test_an_expired_dead_letter_does_not_expire_again(client: Clients, strict: BrokerProcess, queue: str) -> None:

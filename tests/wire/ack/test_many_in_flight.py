@@ -1,4 +1,4 @@
-"""Acknowledgements while a great many deliveries are in flight: each is found without a search (STOMP 1.1, "ACK")."""
+"""ACKs while very many deliveries are in flight: each is found without a search (STOMP 1.1 "ACK")."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_newest_of_many_is_acknowledged_as_cheaply_as_the_oldest(
     held = [wire.expect_message("x") for _ in range(IN_FLIGHT)]
 
     def cost(messages: list[Frame]) -> int:
-        """Processor time of the broker's threads, in microseconds."""
+        """The processor time of the broker's threads in microseconds."""
         before = shards_sum(watcher, "cpu_us")
         assert ack_and_wait(wire, *messages) == []
         return shards_sum(watcher, "cpu_us") - before

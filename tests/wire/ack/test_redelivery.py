@@ -1,4 +1,4 @@
-"""What comes again, how often, when, to whom, and where it ends: PRODUCT.md 6 and 7, PROTOCOL.md 68 and 71."""
+"""Redelivery: its headers, its delay and its consumer: docs/behaviour.md 6 and 7; docs/specification.md 68 and 71."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG_MS = 10_000
 """A redelivery delay that is not over before a test ends."""
 
 
-# -- the headers ---------------------------------------------------------------------------------------------------
+# -- headers -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "mode"), NACKED)
@@ -63,7 +63,7 @@ def test_a_redelivery_after_a_loss_is_marked_in_every_version(client: Clients, q
 
 
 def test_a_message_that_was_never_in_flight_is_not_marked(client: Clients, queue: str) -> None:
-    """Only what was in flight says so, not what waited behind it."""
+    """Only messages that were in flight are marked, not those that waited behind them."""
     wire, publisher = client(), client()
     wire.subscribe(queue, "s", ack="client", prefetch_count=2)
     fill(publisher, queue, *NUMBERS[:4])
@@ -87,7 +87,7 @@ def test_a_big_message_is_redelivered_whole(client: Clients, strict: BrokerProce
     wire.expect_message(body, redelivered="true")
 
 
-# -- when ----------------------------------------------------------------------------------------------------------
+# -- delay ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ESCAPING)
@@ -134,7 +134,7 @@ def test_several_messages_return_in_their_order(client: Clients, strict: BrokerP
 
 
 def test_the_delay_doubles_with_each_failure(client: Clients, shared_broker: StartBroker, queue: str) -> None:
-    """Refused in one moment, the first for the second time, the second for the first: the second comes first."""
+    """Two messages get a NACK at the same moment, one its first, the other its second: the first one comes first."""
     wire = client(to=shared_broker(redelivery_delay=100))
     wire.subscribe(queue, ack="client-individual")
     wire.send(frames.send(queue, "0"))
@@ -150,25 +150,25 @@ def test_the_delay_doubles_with_each_failure(client: Clients, shared_broker: Sta
 def test_messages_of_a_lost_consumer_are_redelivered_at_once(
     client: Clients, patient: BrokerProcess, queue: str, loss: str
 ) -> None:
-    wire, heir = client(to=patient), client(to=patient)
+    wire, successor = client(to=patient), client(to=patient)
     deliver_one(wire, queue)
-    heir.subscribe(queue, ack="client")
+    successor.subscribe(queue, ack="client")
     if loss == "unsubscribe":
         assert unsubscribe_and_wait(wire, "s") == []
     else:
         LOSSES[loss](wire)
-    heir.expect_message("x", redelivered="true")
+    successor.expect_message("x", redelivered="true")
 
 
 def test_a_delay_goes_on_after_the_consumer_has_left(client: Clients, patient: BrokerProcess, queue: str) -> None:
-    """That the one who refused it leaves does not make it come sooner."""
-    wire, heir, watcher = client(to=patient), client(to=patient), client(to=patient)
+    """The end of the consumer that sent the NACK does not shorten the delay."""
+    wire, successor, watcher = client(to=patient), client(to=patient), client(to=patient)
     detector = LossDetector(wire, watcher)
     assert nack_and_wait(wire, deliver_one(wire, queue)) == []
     wire.reset()
     detector.wait()
-    heir.subscribe(queue, ack="client")
-    heir.barrier(watcher)
+    successor.subscribe(queue, ack="client")
+    successor.barrier(watcher)
 
 
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
@@ -192,7 +192,7 @@ def test_a_subscription_cannot_ask_for_a_shorter_delay(client: Clients, patient:
     wire.barrier(other)
 
 
-# -- to whom -------------------------------------------------------------------------------------------------------
+# -- choice of the consumer ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ESCAPING)

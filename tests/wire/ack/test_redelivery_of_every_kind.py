@@ -1,4 +1,7 @@
-"""Redelivery and dead letters of worker topics, durable subscriptions and temporary queues: PRODUCT.md 5 and 7."""
+"""Redelivery and dead letters of worker topics, durable subscriptions and temporary queues.
+
+See docs/behaviour.md 5 and 7.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ INDIVIDUAL = "client-individual"
 
 @pytest.fixture
 def hasty(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that takes deliveries back soon and gives up after two."""
+    """A broker with a short ack_timeout and two deliveries at most."""
     return shared_broker(ack_timeout="1500ms", redelivery_delay="2ms", max_deliveries=2)
 
 
-def exhausted(wire: Wire, subscription: str, body: str) -> None:
-    """Takes the message for the first and the second time, and leaves it both times."""
+def take_twice(wire: Wire, subscription: str, body: str) -> None:
+    """Takes the message twice and acknowledges neither delivery."""
     wire.expect_message(body, subscription=subscription, redelivered=None)
     wire.expect_message(body, subscription=subscription, redelivered="true", delivery_count="2")
 
@@ -50,13 +53,13 @@ def test_a_message_a_worker_did_not_acknowledge_in_time_goes_to_another(
 def test_a_lone_worker_gets_a_message_again_before_it_is_dead_lettered(
     client: Clients, hasty: BrokerProcess, topic: str
 ) -> None:
-    wire, grave = client(to=hasty), client(to=hasty)
+    wire, dlq = client(to=hasty), client(to=hasty)
     work = f"#{topic}"
-    grave.subscribe(f"/queue/dlq/{work}")
+    dlq.subscribe(f"/queue/dlq/{work}")
     wire.subscribe(work, "s", ack=INDIVIDUAL)
     wire.send(frames.send(work, "x"))
-    exhausted(wire, "s", "x")
-    grave.expect_message("x", original_destination=work, dead_letter_reason="max-deliveries", delivery_count="2")
+    take_twice(wire, "s", "x")
+    dlq.expect_message("x", original_destination=work, dead_letter_reason="max-deliveries", delivery_count="2")
 
 
 @pytest.mark.parametrize("version", ESCAPING)
@@ -64,7 +67,7 @@ def test_a_lone_worker_gets_a_message_again_before_it_is_dead_lettered(
 def test_nacked_worker_messages_keep_their_destinations(
     client: Clients, shared_broker: StartBroker, topic: str, version: str, number: int
 ) -> None:
-    """Each is redelivered under its own destination, though all were delivered by one pattern."""
+    """Each is redelivered under its own destination, although one pattern got them all."""
     broker = shared_broker(redelivery_delay="2ms")
     wire, publisher = client(version, to=broker), client(to=broker)
     wire.subscribe(f"#{topic}/*", "s", ack=INDIVIDUAL)
@@ -87,11 +90,11 @@ def test_nacked_worker_messages_keep_their_destinations(
 def test_a_message_a_durable_subscriber_fails_is_a_dead_letter_of_the_topic(
     client: Clients, hasty: BrokerProcess, topic: str, pattern: str, way: str
 ) -> None:
-    """The others go on; the dead-letter queue is that of the destination, whatever was subscribed to."""
-    wire, publisher, grave, other = (client(to=hasty) for _ in range(4))
+    """Other messages arrive; the dead-letter queue is named after the destination, not the pattern."""
+    wire, publisher, dlq, other = (client(to=hasty) for _ in range(4))
     destination = f"{topic}/a" if pattern else topic
     name = f"d{topic}{pattern}"
-    grave.subscribe(f"/queue/dlq{destination}")
+    dlq.subscribe(f"/queue/dlq{destination}")
     other.subscribe(destination)
     wire.subscribe(topic + pattern, name, durable="true", ack=INDIVIDUAL)
     publisher.send(frames.send(destination, "x"))
@@ -100,8 +103,8 @@ def test_a_message_a_durable_subscriber_fails_is_a_dead_letter_of_the_topic(
         for count in (None, "2"):
             wire.send(nack(wire, wire.expect_message("x", delivery_count=count)))
     else:
-        exhausted(wire, name, "x")
-    grave.expect_message("x", original_destination=destination, dead_letter_reason="max-deliveries")
+        take_twice(wire, name, "x")
+    dlq.expect_message("x", original_destination=destination, dead_letter_reason="max-deliveries")
     publisher.send(frames.send(destination, "next"))
     message = wire.expect_message("next", subscription=name)
     assert ack_and_wait(wire, message) == []
@@ -124,8 +127,8 @@ def test_a_message_nacked_by_the_owner_of_a_temporary_queue_is_redelivered(
     assert ack_and_wait(owner, again) == []
 
 
-def fill_up(client: Clients, broker: BrokerProcess) -> int:
-    """Makes queues until the broker has as many destinations as it may; how many."""
+def create_queues(client: Clients, broker: BrokerProcess) -> int:
+    """Creates queues until the broker refuses one; returns how many."""
     wire, made = client(to=broker), 0
     while True:
         wire.send(frames.send(f"/queue/{fresh('made')}", "x", receipt="r"))
@@ -144,13 +147,13 @@ def test_temporary_queues_count_as_destinations_while_their_owner_lives(
     detector = LossDetector(owner, other)
     for number in range(4):
         owner.subscribe(f"/temp-queue/{number}", str(number))
-    assert 0 < fill_up(client, broker) <= 16
+    assert 0 < create_queues(client, broker) <= 16
     refused = client(to=broker)
     refused.send(frames.subscribe("/temp-queue/one-more", receipt="r"))
     refused.expect_error("E-DEST-COUNT", receipt_id="r")
     LOSSES[loss](owner)
     detector.wait()
-    assert fill_up(client, broker) >= 4
+    assert create_queues(client, broker) >= 4
 
 
 @pytest.mark.parametrize("value", ["", "nonsense", "block", "block:", "block:soon", "drop"])

@@ -1,4 +1,4 @@
-"""NACK with `requeue:false`, RabbitMQ's way to say never again: PRODUCT.md 7."""
+"""NACK with `requeue:false`, by which RabbitMQ's clients reject a message for good: docs/behaviour.md 7."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.support.queues import dead_letters, fill, fresh, until_receipt
 from tests.support.wire import Wire
 
 
-def grave_of(client: Clients, destination: str, to: BrokerProcess | None = None) -> Wire:
-    """Whoever gets what is given up."""
+def dead_letter_consumer(client: Clients, destination: str, to: BrokerProcess | None = None) -> Wire:
+    """A consumer of the destination's dead letters."""
     wire = client(to=to)
     wire.subscribe(dead_letters(destination))
     return wire
@@ -26,41 +26,41 @@ def test_a_rejected_message_is_dead_lettered_at_once(
     client: Clients, patient: BrokerProcess, topic: str, version: str, kind: str
 ) -> None:
     destination = topic.replace("/topic/", kind)
-    wire, grave = client(version, to=patient), grave_of(client, destination, patient)
+    wire, dlq = client(version, to=patient), dead_letter_consumer(client, destination, patient)
     wire.subscribe(destination, ack="client-individual")
     wire.send(frames.send(destination, "x"))
     wire.send(nack(wire, wire.expect_message("x"), requeue="false", receipt="r"))
     wire.expect_receipt("r")
-    grave.expect_message("x", dead_letter_reason="rejected", delivery_count="1", original_destination=destination)
-    wire.barrier(grave)
+    dlq.expect_message("x", dead_letter_reason="rejected", delivery_count="1", original_destination=destination)
+    wire.barrier(dlq)
 
 
 def test_client_mode_rejects_all_up_to_the_named_message(client: Clients, patient: BrokerProcess, queue: str) -> None:
-    wire, grave = client(to=patient), grave_of(client, queue, patient)
+    wire, dlq = client(to=patient), dead_letter_consumer(client, queue, patient)
     wire.subscribe(queue, ack="client")
-    fill(grave, queue, "1", "2", "3")
+    fill(dlq, queue, "1", "2", "3")
     wire.expect_message("1")
     second = wire.expect_message("2")
     wire.expect_message("3")
     wire.send(nack(wire, second, requeue="false"))
-    grave.expect_message("1", dead_letter_reason="rejected")
-    grave.expect_message("2", dead_letter_reason="rejected")
-    grave.barrier(wire)
+    dlq.expect_message("1", dead_letter_reason="rejected")
+    dlq.expect_message("2", dead_letter_reason="rejected")
+    dlq.barrier(wire)
 
 
 def test_a_rejection_in_a_transaction_takes_effect_at_commit(
     client: Clients, patient: BrokerProcess, queue: str
 ) -> None:
-    wire, grave = client(to=patient), grave_of(client, queue, patient)
+    wire, dlq = client(to=patient), dead_letter_consumer(client, queue, patient)
     wire.subscribe(queue, ack="client-individual")
-    fill(grave, queue, "x")
+    fill(dlq, queue, "x")
     message = wire.expect_message("x")
     wire.send(frames.begin("t"), nack(wire, message, requeue="false", transaction="t", receipt="n"))
     wire.expect_receipt("n")
-    grave.barrier(wire)
+    dlq.barrier(wire)
     wire.send(frames.commit("t", receipt="c"))
     assert until_receipt(wire, "c") == []
-    grave.expect_message("x", dead_letter_reason="rejected")
+    dlq.expect_message("x", dead_letter_reason="rejected")
 
 
 @pytest.mark.parametrize("value", ["true", "True"])
@@ -82,9 +82,9 @@ def test_another_value_of_requeue_is_an_error(client: Clients, queue: str) -> No
 
 def test_a_message_rejected_from_a_dead_letter_queue_is_dropped(client: Clients, quick: BrokerProcess) -> None:
     wire = client(to=quick)
-    grave = dead_letters("/queue/" + fresh("rejected"))
-    fill(wire, grave, "x")
-    wire.subscribe(grave, ack="client")
+    dlq = dead_letters("/queue/" + fresh("rejected"))
+    fill(wire, dlq, "x")
+    wire.subscribe(dlq, ack="client")
     wire.send(nack(wire, wire.expect_message("x"), requeue="false", receipt="r"))
     assert until_receipt(wire, "r") == []
     wire.barrier()

@@ -1,4 +1,4 @@
-"""ACK and NACK on topics: PRODUCT.md 7."""
+"""ACK and NACK on topics: docs/behaviour.md 7."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.losses import LOSSES, LossDetector
 from tests.support.process import BrokerProcess
 from tests.support.queues import NUMBERS, bodies, fill, numbered, shares, take, unsubscribe_and_wait, until_receipt
-
-# -- topics --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("header", ["prefetch-count", "prefetch", "activemq.prefetchSize", "credit"])
@@ -147,7 +145,7 @@ def test_ack_timeout_on_a_topic_redelivers_to_the_same_subscription(
     other.expect_message("0")
     wire.expect_message("0", redelivered="true", delivery_count="2")
     if version != "1.1":
-        # In 1.1 the id is the message's, which is in flight again.
+        # In 1.1 the id names the message, which is in flight again.
         wire.send(ack(wire, first, receipt="late"))
         found = until_receipt(wire, "late")
         wire.expect_message("0", redelivered="true", delivery_count=str(3 + len(found)))
@@ -159,10 +157,10 @@ def test_ack_timeout_on_a_topic_redelivers_to_the_same_subscription(
 def test_messages_in_flight_to_a_topic_subscriber_end_with_it(
     client: Clients, topic: str, version: str, loss: str
 ) -> None:
-    wire, watcher, heir = client(version), client(), client()
+    wire, watcher, successor = client(version), client(), client()
     detector = LossDetector(wire, watcher)
     wire.subscribe(topic, "s", ack="client", prefetch_count=2)
-    heir.subscribe(f"{topic}-2", "end")
+    successor.subscribe(f"{topic}-2", "end")
     fill(watcher, topic, *NUMBERS[:5])
     take(wire, "0", "1")
     if loss == "unsubscribe":
@@ -170,8 +168,8 @@ def test_messages_in_flight_to_a_topic_subscriber_end_with_it(
     else:
         LOSSES[loss](wire)
         detector.wait()
-    heir.subscribe(topic, "heir")
-    assert shares(watcher, [heir], f"{topic}-2") == [[]]
+    successor.subscribe(topic, "successor")
+    assert shares(watcher, [successor], f"{topic}-2") == [[]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -185,7 +183,7 @@ def test_a_late_ack_on_a_topic_is_a_no_op(client: Clients, topic: str, version: 
 
 
 def test_1_0_message_ids_of_client_subscriptions_name_deliveries(client: Clients, topic: str) -> None:
-    """ACK has nothing else in 1.0, so two deliveries of one message to one connection differ."""
+    """A 1.0 ACK has only the message-id, so two deliveries of one message to one connection have different ones."""
     wire = client("1.0")
     for id in "ab":
         wire.subscribe(topic, id, ack="client", prefetch_count=1)

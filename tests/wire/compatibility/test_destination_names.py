@@ -1,4 +1,4 @@
-"""Destinations in other brokers' words: PRODUCT.md 5."""
+"""Destination names of other brokers: docs/behaviour.md 5."""
 
 from __future__ import annotations
 

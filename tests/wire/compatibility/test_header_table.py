@@ -1,4 +1,4 @@
-"""The table of other brokers' headers in docs/protocol.md, row by row: acted on, refused, passed on."""
+"""The table of other brokers' headers in docs/protocol.md, row by row: acted on, refused or passed on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROW = re.compile(
 )
 BROKERS = {"RabbitMQ", "ActiveMQ", "Artemis", "all"}
 
-# A value that cannot be, and the ERROR that shows that the header was read.
+# An impossible value, and the ERROR that shows that the header was read.
 WRONG = {
     ("CONNECT", "accept-version"): ("9", "E-VERSION"),
     ("CONNECT", "heart-beat"): ("x", "E-HEART-BEAT"),
@@ -48,7 +48,7 @@ WRONG = {
     ("UNSUBSCRIBE", "durable-subscriber-name"): ("never made", "E-SUB-UNKNOWN"),
     ("NACK", "requeue"): ("x", "E-VALUE"),
 }
-# What is acted on whatever its value: the scenarios below show the effect.
+# Headers that accept any value: the tests at the end of this file show their effect.
 SHOWN = {
     ("CONNECT", "login"),
     ("CONNECT", "client-id"),
@@ -76,18 +76,18 @@ ROWS = [Row(*found) for found in ROW.findall(PAGE.read_text(encoding="utf-8"))]
 
 
 def rows(what: str, *commands: str) -> list[Row]:
-    """The rows of these frames where this happens."""
+    """The rows of these frames whose third column begins so."""
     return [row for row in ROWS if row.what.startswith(what) and (not commands or row.frame in commands)]
 
 
 def each(found: list[Row]) -> pytest.MarkDecorator:
-    """A test for each of these rows."""
+    """Parametrises a test with these rows."""
     assert found
     return pytest.mark.parametrize("row", found, ids=str)
 
 
 def headers_for(row: Row, destination: str) -> list[frames.Header]:
-    """What the frame needs beside the header."""
+    """The other headers that the frame needs."""
     needed = {
         "SUBSCRIBE": [("destination", destination), ("id", fresh("id"))],
         "SEND": [("destination", destination)],
@@ -196,7 +196,7 @@ def test_an_impossible_value_is_an_error(client: Clients, topic: str, queue: str
     wire.expect_error(code)
 
 
-# -- what is acted on whatever its value ---------------------------------------------------------------------------
+# -- headers that accept any value ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("header", ["login", "client-id"])

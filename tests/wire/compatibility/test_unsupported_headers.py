@@ -1,4 +1,4 @@
-"""Headers of other brokers that ask for what is not built: refused by name, never passed over (PRODUCT.md 6)."""
+"""Headers that ask for what stompica does not have: they are refused by name, never ignored; docs/behaviour.md 6."""
 
 from __future__ import annotations
 

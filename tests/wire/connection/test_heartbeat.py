@@ -1,6 +1,6 @@
-"""STOMP 1.1 and 1.2 "Heart-beating"; PROTOCOL.md 15 to 23.
+"""STOMP 1.1 and 1.2 "Heart-beating"; docs/specification.md 15 to 23.
 
-Time is told by the broker's own heart-beats to a second client, the clock: no test sleeps.
+The broker's heart-beats to a second client, `clock`, measure the time: no test sleeps.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tests.support.wire import Wire
 
 @pytest.fixture
 def beating(shared_broker: StartBroker) -> BrokerProcess:
-    """Sends every 100 ms at most, wants a sign of life every second (so it waits for two)."""
+    """A broker that sends a beat every 100 ms at most and wants one every second (so it waits for two)."""
     return shared_broker(heartbeat="100,1000")
 
 
 @pytest.fixture
 def clock(client: Clients, beating: BrokerProcess) -> Wire:
-    """A client that only listens: it gets an EOL every 100 ms."""
+    """A client that only listens and gets an EOL every 100 ms."""
     return client("1.2", to=beating, heart_beat="0,100")
 
 
@@ -145,7 +145,7 @@ def test_crlf_is_a_beat_in_1_2(client: Clients, beating: BrokerProcess, clock: W
 def test_the_interval_is_the_larger_of_both_and_a_late_beat_is_tolerated(
     client: Clients, beating: BrokerProcess, clock: Wire
 ) -> None:
-    """The client says 20 ms, the server 1000: every 1200 ms is late, and within twice the 1000."""
+    """The client offers 20 ms, the server wants 1000: a beat every 1200 ms is late, but within twice the interval."""
     wire = client("1.2", to=beating, heart_beat="20,0")
     for _ in range(3):
         clock.wait_beats(12)

@@ -1,4 +1,7 @@
-"""HTTP on the same port (PRODUCT.md 2): health, and a proper 4xx for the rest. WebSocket has its own tests."""
+"""HTTP on the same port: health checks, and a proper 4xx for the rest.
+
+See docs/behaviour.md 2. WebSocket has its own tests.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class Answer:
 
 
 def answer(wire: Wire, *, head_only: bool = False) -> Answer:
-    """Reads up to the end of the stream, which must come in order, and checks the form."""
+    """Reads a response up to the end of the stream, which must come in order, and checks its form."""
     received = b""
     while piece := wire.sock.recv(65536):
         received += piece
@@ -39,7 +42,7 @@ def answer(wire: Wire, *, head_only: bool = False) -> Answer:
 
 
 def ask(wire: Wire, request: str, **headers: str) -> Answer:
-    """Sends a request line with Host and these headers."""
+    """Sends a request with Host and these headers; returns the response."""
     lines = [request, "Host: localhost", *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items())]
     wire.send("\r\n".join([*lines, "", ""]).encode())
     return answer(wire, head_only=request.startswith("HEAD "))

@@ -1,4 +1,4 @@
-"""STOMP 1.2 "RECEIPT", "ERROR", "DISCONNECT", "Connection Lingering"; PROTOCOL.md 8, 14, 48 to 54."""
+"""STOMP 1.2 "RECEIPT", "ERROR", "DISCONNECT" and "Connection Lingering"; docs/specification.md 8, 14 and 48 to 54."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_the_failing_frame_gets_no_receipt_but_earlier_ones_do(client: Clients, 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_receipts_that_wait_for_other_shards_come_before_an_error(client: Clients, topic: str, version: str) -> None:
-    """A SUBSCRIBE is known on every shard before its RECEIPT leaves, and RECEIPTs leave in order."""
+    """The RECEIPT of SUBSCRIBE waits until every shard knows the subscription, and RECEIPTs keep their order."""
     bystander = client()
     bystander.subscribe(topic)
     wire = client(version)
@@ -187,7 +187,7 @@ def test_frames_behind_the_failing_one_are_ignored(client: Clients, topic: str, 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_error_arrives_although_input_is_unread_behind_it(client: Clients, topic: str, version: str) -> None:
-    """Connection lingering: closing with unread input would reset the connection and lose the ERROR."""
+    """Connection lingering: closing a socket with unread input would reset it and lose the ERROR."""
     for size in (1_000, 100_000, 2_000_000):
         wire = client(version)
         wire.send(frames.frame("NONSENSE"), frames.send(topic, b"x" * size), frames.send(topic, "x"))

@@ -1,4 +1,7 @@
-"""SIGTERM and SIGINT (PRODUCT.md 1): what was received is finished, RECEIPTs due are sent, exit 0."""
+"""SIGTERM and SIGINT: received frames are handled, RECEIPTs that are due are sent, the status is 0.
+
+See docs/behaviour.md 1.
+"""
 
 from __future__ import annotations
 

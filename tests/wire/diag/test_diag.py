@@ -1,4 +1,4 @@
-"""DIAG, the broker's own diagnostics: PRODUCT.md 9."""
+"""DIAG, the broker's own diagnostics: docs/behaviour.md 9."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_every_query_is_answered_before_connect_and_after(client: Clients, query
 
 
 def test_a_connection_may_consist_of_one_query(client: Clients) -> None:
-    """As from `printf 'DIAG\\n\\nsession-size\\0' | nc`."""
+    """As `printf 'DIAG\\n\\nsession-size\\0' | nc` sends it."""
     wire = client.raw()
     wire.send(diag("session-size\n"))
     wire.half_close()
@@ -145,13 +145,13 @@ def test_a_send_is_answered_to_every_subscription_of_its_destination(
     client: Clients, start_broker: StartBroker, version: str
 ) -> None:
     broker = start_broker()
-    asker, *others = wires = [client(version, to=broker) for _ in range(4)]
+    requester, *others = wires = [client(version, to=broker) for _ in range(4)]
     for wire in wires:
         wire.subscribe("DIAG", "d")
     others[0].subscribe("DIAG/other", "not asked")
-    asker.send(frames.send("DIAG", "session", ("ts", "17"), ("k", "v"), receipt="r"))
+    requester.send(frames.send("DIAG", "session", ("ts", "17"), ("k", "v"), receipt="r"))
     messages = [wire.expect_message("session", destination="DIAG", subscription="d") for wire in others]
-    messages += until_receipt(asker, "r") or [asker.expect_message("session")]
+    messages += until_receipt(requester, "r") or [requester.expect_message("session")]
     numbers = {"clients": "4", "websockets": "0", "stomp_connected": "4", "subscriptions": "5"}
     for message in messages:
         assert {name: message[name] for name in numbers} == numbers
@@ -170,7 +170,7 @@ def test_a_send_is_answered_to_every_subscription_of_its_destination(
 
 
 def ask(wire: Wire, query: str, destination: str = "DIAG") -> Frame:
-    """Asks by a SEND to a destination that `wire` has subscribed to."""
+    """Sends a query to a destination that `wire` has subscribed to; returns the answer."""
     wire.send(frames.send(destination, query))
     return wire.expect_message(destination=destination)
 
@@ -219,8 +219,8 @@ def test_a_query_is_not_published(client: Clients, start_broker: StartBroker) ->
     wire.subscribe("DIAG", "late")
     wire.barrier()
     after = answer(wire, "network")
-    assert after["messages_in"] - before["messages_in"] == 1  # the barrier's
-    listener.expect_message()  # that one
+    assert after["messages_in"] - before["messages_in"] == 1  # of the barrier
+    listener.expect_message()  # of the barrier
     assert answer(wire, "stale")["stale"] == 0
 
 
@@ -263,7 +263,7 @@ def test_a_query_that_is_not_allowed_is_an_error(client: Clients, code: str, sen
     wire.expect_error(code, receipt_id="r")
 
 
-# -- interval ------------------------------------------------------------------------------------------------------
+# -- intervals -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -364,7 +364,7 @@ def test_an_interval_ends_with_its_connection(client: Clients, start_broker: Sta
     wire.barrier()
 
 
-# -- what the answers say ------------------------------------------------------------------------------------------
+# -- contents of the answers ---------------------------------------------------------------------------------------
 
 
 def test_session_counts_connections_and_subscriptions(
@@ -490,7 +490,7 @@ def test_stale_counts_messages_that_wait(client: Clients, start_broker: StartBro
     for number in range(5):
         other.send_and_wait(f"/topic/{number}", "held")
     other.send_and_wait("#work", "held")
-    # A RECEIPT does not wait until a topic's home, which may be another thread, has it.
+    # A RECEIPT does not wait for the topic's home, which may be on another thread.
     eventually(lambda: answer(wire, "stale") == {"in": 0, "out": 0, "stale": 6}, "all six are held")
     wire.subscribe("DIAG", "d")
     message = ask(wire, "stale")
@@ -543,7 +543,7 @@ def test_benchmark_reports_times_after_its_first_query(client: Clients, start_br
         assert stages[name]["count"] >= 10, name
 
 
-# -- by WebSocket, from elsewhere ----------------------------------------------------------------------------------
+# -- WebSocket -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)

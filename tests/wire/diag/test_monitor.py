@@ -1,4 +1,4 @@
-"""`/queue/monitor`, and queues that vanish when nobody needs them: PRODUCT.md 1 and 9."""
+"""`/queue/monitor`, and the end of idle queues: docs/behaviour.md 1 and 9."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.queues import fill, left_in, take, until_receipt
 from tests.support.wire import TIMEOUT, Wire
 
 
-def told_of(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
-    """Returns when the monitor tells of these queues: one text may have been earlier than the last of them."""
+def wait_for_report(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
+    """Returns when the monitor reports these queues; the first reports may be older than the last of the messages."""
     found = []
     while expected not in found:
         message = wire.expect_message(destination=MONITOR, subscription="m")
@@ -29,7 +29,7 @@ def told_of(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
 def test_the_monitor_reports_the_queues_every_five_seconds(
     client: Clients, ws: OpenWebSocket, start_broker: StartBroker
 ) -> None:
-    """One wait for everything that the text says and to whom it goes."""
+    """One wait shows both the contents of the report and who gets it."""
     broker = start_broker(queue_idle_expiry="300ms")
     wires: list[Wire] = [client(version, to=broker) for version in VERSIONS]
     wires.append(ws(to=broker))
@@ -49,8 +49,8 @@ def test_the_monitor_reports_the_queues_every_five_seconds(
     assert [message.text for message in ack_and_wait(worker, first) or [worker.expect_message()]] == ["3"]
     expected = {"/queue/waiting": (5, 0, 5), "/queue/empty": (0, 3, 3), "/queue/held": (3, 1, 4)}
     for wire in wires:
-        told_of(wire, expected)
-    # the monitor is none of the queues that the pattern matches
+        wait_for_report(wire, expected)
+    # the pattern does not match the monitor
     publisher.send(frames.send("/queue/more", "end"))
     pattern.expect_message("end")
 
@@ -76,8 +76,8 @@ def test_a_send_to_the_monitor_in_a_transaction_is_an_error(client: Clients, que
 # -- idle queues ---------------------------------------------------------------------------------------------------
 
 
-def sent(client: Clients, broker: BrokerProcess, queue: str) -> bool:
-    """Whether a message to a queue is taken; if not, it must be for want of room for the queue."""
+def is_accepted(client: Clients, broker: BrokerProcess, queue: str) -> bool:
+    """Whether a message to a queue is accepted; if not, the reason must be the number of destinations."""
     wire = client(to=broker)
     wire.send(frames.send(queue, "x", receipt="r"))
     if wire.recv_frame().command == "RECEIPT":
@@ -87,10 +87,10 @@ def sent(client: Clients, broker: BrokerProcess, queue: str) -> bool:
     return False
 
 
-def becomes_free(client: Clients, broker: BrokerProcess, queue: str) -> None:
+def wait_for_room(client: Clients, broker: BrokerProcess, queue: str) -> None:
     """Returns when there is room for one more queue."""
     deadline = time.monotonic() + TIMEOUT
-    while not sent(client, broker, queue):
+    while not is_accepted(client, broker, queue):
         assert time.monotonic() < deadline, "an idle queue still takes room"
 
 
@@ -104,14 +104,14 @@ def test_an_empty_idle_queue_makes_room_for_another(client: Clients, start_broke
     refused.send(frames.send("/queue/more", "x", receipt="r"))
     refused.expect_error("E-DEST-COUNT", receipt_id="r")
     assert [message.text for message in left_in(wire, "/queue/0")] == ["x"]
-    becomes_free(client, broker, "/queue/more")
-    # those that hold messages are all still there
+    wait_for_room(client, broker, "/queue/more")
+    # the queues that hold messages still exist
     for number in range(1, 10):
         assert [message.text for message in left_in(wire, f"/queue/{number}")] == ["x"]
 
 
 def test_a_queue_with_a_message_is_never_forgotten(client: Clients, start_broker: StartBroker) -> None:
-    """Neither one that waits nor one that is held by a consumer counts as empty."""
+    """Neither a waiting message nor one in flight leaves a queue empty."""
     broker = start_broker(queue_idle_expiry="100ms", max_destinations=4)
     wire, worker = client(to=broker), client(to=broker)
     fill(wire, "/queue/waiting", "waiting")
@@ -120,8 +120,8 @@ def test_a_queue_with_a_message_is_never_forgotten(client: Clients, start_broker
     worker.send(frames.subscribe("/queue/held", "held", ack="client", receipt="s"))
     (message,) = until_receipt(worker, "s") or [worker.expect_message("held")]
     for number in range(5):
-        # each of these must become idle before the next one finds room
-        becomes_free(client, broker, f"/queue/clock-{number}")
+        # each of these must be forgotten before there is room for the next
+        wait_for_room(client, broker, f"/queue/clock-{number}")
         assert [message.text for message in left_in(wire, f"/queue/clock-{number}")] == ["x"]
     wire.send(frames.send("/queue/watched", "still watched"))
     worker.expect_message("still watched")
@@ -133,8 +133,8 @@ def test_a_queue_that_was_forgotten_works_again(client: Clients, start_broker: S
     broker = start_broker(queue_idle_expiry="100ms", max_destinations=1)
     wire = client(to=broker)
     for number in range(3):
-        becomes_free(client, broker, f"/queue/{number}")
+        wait_for_room(client, broker, f"/queue/{number}")
         assert [message.text for message in left_in(wire, f"/queue/{number}")] == ["x"]
-    becomes_free(client, broker, "/queue/0")
+    wait_for_room(client, broker, "/queue/0")
     wire.send(frames.subscribe("/queue/0"))
     wire.expect_message("x", redelivered=None)

@@ -1,4 +1,4 @@
-"""`/queue/monitor` goes on: the second text, to everybody who is subscribed by then: PRODUCT.md 9."""
+"""The second report of `/queue/monitor` goes to everybody who has subscribed by then: docs/behaviour.md 9."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PATIENCE = 15.0
 """Seconds to wait for a text; one is due every 5 s."""
 
 
-def await_text(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
-    """Returns when a text says this. Those before it, while the queues fill, may say less; a text is acknowledged."""
+def wait_for_report(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
+    """Returns when a report says this. Earlier ones, while the queues fill, may say less; each is acknowledged."""
     found = None
     for _ in range(3):
         message = wire.expect_message(destination=MONITOR, redelivered=None)
@@ -24,11 +24,11 @@ def await_text(wire: Wire, expected: dict[str, tuple[int, int, int]]) -> None:
         found = parse_monitor(message.text)
         if found == expected:
             return
-    raise AssertionError(f"the last text says {found}, not {expected}")
+    raise AssertionError(f"the last report says {found}, not {expected}")
 
 
 def test_each_report_tells_the_current_state(client: Clients, ws: OpenWebSocket, start_broker: StartBroker) -> None:
-    """To each version, by WebSocket, to who acknowledges; not to who left, nor to who subscribed to a pattern."""
+    """It goes to every version, WebSocket and ack mode, but not to a client that left or to a pattern."""
     broker = start_broker()
     watching: list[Wire] = [client(version, to=broker) for version in VERSIONS]
     watching.append(ws(to=broker))
@@ -44,7 +44,7 @@ def test_each_report_tells_the_current_state(client: Clients, ws: OpenWebSocket,
     for wire in (*watching, leaving, late, nameless, acking):
         wire.timeout = PATIENCE
     for wire in (*watching, leaving, nameless, acking):
-        await_text(wire, {})
+        wait_for_report(wire, {})
     leaving.send(frames.unsubscribe("m", receipt="left"))
     leaving.expect_receipt("left")
     late.subscribe(MONITOR, "m")
@@ -56,6 +56,6 @@ def test_each_report_tells_the_current_state(client: Clients, ws: OpenWebSocket,
     publisher.send(frames.subscribe("/queue/b"))
     take(publisher, *"12")
     for wire in (*watching, late, nameless, acking):
-        await_text(wire, {"/queue/a": (5, 0, 5), "/queue/b": (0, 2, 2)})
+        wait_for_report(wire, {"/queue/a": (5, 0, 5), "/queue/b": (0, 2, 2)})
     for wire in (leaving, bystander):
         wire.barrier()

@@ -1,4 +1,7 @@
-"""Diagnostics are for peers on the loopback addresses; everybody else is served in all but that: PRODUCT.md 9."""
+"""Diagnostics are for peers on loopback addresses only; other peers are served in everything else.
+
+See docs/behaviour.md 9.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,13 @@ Open = Callable[[str], Wire]
 
 
 @pytest.fixture
-def anywhere(shared_broker: StartBroker) -> BrokerProcess:
+def public(shared_broker: StartBroker) -> BrokerProcess:
     """A broker that listens on every address."""
     return shared_broker(host="0.0.0.0")
 
 
 def websocket(host: str, port: int, version: str) -> WebSocket:
-    """A session by WebSocket to an address other than loopback."""
+    """A session over WebSocket to this address."""
     stream = RawStream(port, host=host)
     subprotocols = [f"v{version.replace('.', '')}.stomp"]
     stream.send(handshake_request(port=port, host=f"{host}:{port}", subprotocols=subprotocols))
@@ -49,15 +52,15 @@ def websocket(host: str, port: int, version: str) -> WebSocket:
 
 
 @pytest.fixture(params=["tcp", "ws"])
-def elsewhere(request: pytest.FixtureRequest, host: str, anywhere: BrokerProcess) -> Iterator[Open]:
-    """Opens a session from an address that is not loopback, by TCP and by WebSocket in turn."""
+def open_remote(request: pytest.FixtureRequest, host: str, public: BrokerProcess) -> Iterator[Open]:
+    """Opens a session from an address that is not loopback, over TCP or WebSocket."""
     opened: list[Wire] = []
 
     def open_one(version: str) -> Wire:
         if request.param == "ws":
-            opened.append(websocket(host, anywhere.port, version))
+            opened.append(websocket(host, public.port, version))
         else:
-            opened.append(Wire(anywhere.port, host=host))
+            opened.append(Wire(public.port, host=host))
             opened[-1].connect(None if version == "1.0" else version)
         return opened[-1]
 
@@ -68,8 +71,8 @@ def elsewhere(request: pytest.FixtureRequest, host: str, anywhere: BrokerProcess
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_remote_peer_is_refused(elsewhere: Open, version: str, what: str) -> None:
-    wire = elsewhere(version)
+def test_a_remote_peer_is_refused(open_remote: Open, version: str, what: str) -> None:
+    wire = open_remote(version)
     wire.send(REFUSED[what])
     if isinstance(wire, WebSocket):
         wire.expect_error_and_close("E-FORBIDDEN", 1008)
@@ -77,35 +80,35 @@ def test_a_remote_peer_is_refused(elsewhere: Open, version: str, what: str) -> N
         wire.expect_error("E-FORBIDDEN", receipt_id="r")
 
 
-def test_a_remote_peer_is_refused_before_connect(host: str, anywhere: BrokerProcess) -> None:
-    with Wire(anywhere.port, host=host) as wire:
+def test_a_remote_peer_is_refused_before_connect(host: str, public: BrokerProcess) -> None:
+    with Wire(public.port, host=host) as wire:
         wire.send(diag("session"))
         wire.expect_error("E-FORBIDDEN")
 
 
 def test_a_refusal_affects_no_other_connection(
-    client: Clients, elsewhere: Open, anywhere: BrokerProcess, topic: str, queue: str
+    client: Clients, open_remote: Open, public: BrokerProcess, topic: str, queue: str
 ) -> None:
-    """Who watches from here goes on watching, and who is elsewhere has everything else."""
-    local, other = client(to=anywhere), elsewhere("1.2")
+    """A local client still gets diagnostics, and a remote one still gets everything else."""
+    local, other = client(to=public), open_remote("1.2")
     local.subscribe("DIAG", "d")
     local.subscribe(MONITOR, "m")
     local.subscribe(topic, "t")
     other.subscribe(queue)
-    refused = elsewhere("1.2")
+    refused = open_remote("1.2")
     refused.send(frames.send("DIAG", "session"), frames.send(topic, "never"))
     refused.expect_error("E-FORBIDDEN")
     fill(local, queue, "1", "2")
     take(other, "1", "2")
-    other.send(frames.send(topic, "from elsewhere"))
-    local.expect_message("from elsewhere", subscription="t")
+    other.send(frames.send(topic, "from a remote peer"))
+    local.expect_message("from a remote peer", subscription="t")
     local.send(frames.send("DIAG", "store"))
     local.expect_message(subscription="d", query="store")
     assert answer(local, "store") == {"kind": "memory"}
 
 
 def test_loopback_peers_are_recognised_on_a_dual_stack_socket(start_broker: StartBroker, host: str) -> None:
-    """There an IPv4 peer has an IPv6 address."""
+    """On such a socket an IPv4 peer has an IPv6 address."""
     with socket.socket(socket.AF_INET6) as probe:
         try:
             probe.bind(("::1", 0))

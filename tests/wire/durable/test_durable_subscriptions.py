@@ -1,7 +1,7 @@
-"""Durable topic subscriptions under the header names of three brokers: PRODUCT.md 6.
+"""Durable topic subscriptions under the header names of three brokers: docs/behaviour.md 6.
 
-A dialect here is how a subscription is made durable: `durable:true` + `id` (RabbitMQ), `activemq.subscriptionName`
-(ActiveMQ) and `durable-subscription-name` (Artemis), the last two with the `client-id` of CONNECT.
+The dialect is how a subscription is made durable: `durable:true` and `id` (RabbitMQ), `activemq.subscriptionName`
+(ActiveMQ) or `durable-subscription-name` (Artemis), the last two with the `client-id` of CONNECT.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def name(topic: str) -> str:
 
 
 class Durable:
-    """One durable subscription in its dialect, from one connection to the next."""
+    """One durable subscription in its dialect, over several connections."""
 
     def __init__(self, client: Clients, dialect: str, version: str, topic: str, name: str) -> None:
         self.client = client
@@ -48,12 +48,12 @@ class Durable:
 
     @property
     def connect_headers(self) -> list[frames.Header]:
-        """What CONNECT says of who may hold it."""
+        """The headers of CONNECT that its scope needs."""
         return [] if self.dialect == "rabbitmq" else [("client-id", f"client-of-{self.name}")]
 
     @property
     def headers(self) -> list[frames.Header]:
-        """What SUBSCRIBE and UNSUBSCRIBE say of it, beside the id."""
+        """The headers of SUBSCRIBE and UNSUBSCRIBE that name it, beside the id."""
         return [("durable", "true")] if self.dialect == "rabbitmq" else [(NAMED[self.dialect], self.name)]
 
     @property
@@ -62,25 +62,25 @@ class Durable:
         return self.name if self.dialect == "rabbitmq" else "any"
 
     def attach(self, wire: Wire, topic: str = "", **headers: frames.HeaderValue) -> list[Frame]:
-        """SUBSCRIBE; the MESSAGEs before its RECEIPT."""
+        """Subscribes; returns the MESSAGEs before the RECEIPT."""
         receipt = fresh("attached")
         wire.send(frames.subscribe(topic or self.topic, self.id, *self.headers, receipt=receipt, **headers))
         return until_receipt(wire, receipt)
 
     def end(self, wire: Wire) -> list[Frame]:
-        """UNSUBSCRIBE with the same headers; the MESSAGEs before its RECEIPT."""
+        """Unsubscribes with the same headers; returns the MESSAGEs before the RECEIPT."""
         receipt = fresh("ended")
         wire.send(frames.unsubscribe(self.id, *self.headers, receipt=receipt))
         return until_receipt(wire, receipt)
 
-    def started(self) -> None:
-        """Makes it known to the broker, and leaves it."""
+    def create(self) -> None:
+        """Creates the subscription and leaves it inactive."""
         wire = self.connection()
         assert self.attach(wire) == []
         wire.disconnect()
 
-    def catch_up(self, publisher: Wire, wire: Wire | None = None) -> list[str]:
-        """Comes back and takes what was kept; all comes before a message that is sent now."""
+    def resume(self, publisher: Wire, wire: Wire | None = None) -> list[str]:
+        """Resumes the subscription; returns the bodies of the kept messages, up to one that is sent now."""
         wire = wire or self.connection()
         found = bodies(self.attach(wire))
         end = fresh("the end of what was kept")
@@ -90,7 +90,7 @@ class Durable:
         return found
 
 
-# -- kept while away -----------------------------------------------------------------------------------------------
+# -- messages kept while inactive ----------------------------------------------------------------------------------
 
 
 @EACH_VERSION
@@ -99,13 +99,13 @@ def test_messages_are_kept_in_order_while_the_subscriber_is_away(
     client: Clients, topic: str, name: str, version: str, dialect: str
 ) -> None:
     durable, publisher = Durable(client, dialect, version, topic, name), client(version)
-    durable.started()
+    durable.create()
     fill(publisher, topic, *NUMBERS)
     wire = durable.connection()
-    assert durable.catch_up(publisher, wire) == NUMBERS
+    assert durable.resume(publisher, wire) == NUMBERS
     wire.disconnect()
     fill(publisher, topic, "a", "b")
-    assert durable.catch_up(publisher) == ["a", "b"], "what was delivered comes once"
+    assert durable.resume(publisher) == ["a", "b"], "what was delivered comes once"
 
 
 @EACH_VERSION
@@ -135,7 +135,7 @@ def test_an_unsubscribe_without_the_durable_headers_keeps_the_subscription(
     assert unsubscribe_and_wait(wire, durable.id) == []
     fill(publisher, topic, *NUMBERS)
     wire.barrier(publisher)
-    assert durable.catch_up(publisher, wire) == NUMBERS
+    assert durable.resume(publisher, wire) == NUMBERS
 
 
 @EACH_DIALECT
@@ -150,17 +150,17 @@ def test_a_lost_connection_keeps_the_subscription(
     LOSSES[loss](wire)
     detector.wait()
     fill(publisher, topic, *NUMBERS)
-    assert durable.catch_up(publisher) == NUMBERS
+    assert durable.resume(publisher) == NUMBERS
 
 
 @EACH_DIALECT
 def test_kept_messages_do_not_go_to_other_subscribers(client: Clients, topic: str, name: str, dialect: str) -> None:
     durable, publisher, plain = Durable(client, dialect, "1.2", topic, name), client(), client()
-    durable.started()
+    durable.create()
     fill(publisher, topic, "kept")
     plain.subscribe(topic)
     plain.barrier(publisher)
-    assert durable.catch_up(publisher) == ["kept"]
+    assert durable.resume(publisher) == ["kept"]
 
 
 @EACH_DIALECT
@@ -168,21 +168,21 @@ def test_a_websocket_resumes_a_subscription_left_by_tcp(
     client: Clients, broker: BrokerProcess, topic: str, name: str, dialect: str
 ) -> None:
     durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
-    durable.started()
+    durable.create()
     fill(publisher, topic, *NUMBERS)
     with WebSocket.open(broker.port) as wire:
         wire.connect("1.2", *durable.connect_headers)
-        assert durable.catch_up(publisher, wire) == NUMBERS
+        assert durable.resume(publisher, wire) == NUMBERS
 
 
 def test_a_durable_subscription_moves_from_connection_to_connection(client: Clients, topic: str, name: str) -> None:
-    """Connections are spread over the shards; the subscription is one."""
+    """The connections are on different shards; the subscription is the same."""
     durable, publisher = Durable(client, "rabbitmq", "1.2", topic, name), client()
-    durable.started()
+    durable.create()
     for number in range(12):
         fill(publisher, topic, f"{number} a", f"{number} b")
         wire = durable.connection()
-        assert durable.catch_up(publisher, wire) == [f"{number} a", f"{number} b"]
+        assert durable.resume(publisher, wire) == [f"{number} a", f"{number} b"]
         wire.disconnect()
 
 
@@ -191,7 +191,7 @@ def test_a_subscriber_that_comes_and_goes_gets_each_message_once_and_in_order(
     client: Clients, topic: str, name: str, dialect: str
 ) -> None:
     durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
-    durable.started()
+    durable.create()
     numbers = numbered(2000)
     found: list[str] = []
     for first in range(0, 2000, 100):
@@ -204,20 +204,20 @@ def test_a_subscriber_that_comes_and_goes_gets_each_message_once_and_in_order(
         wire.send(frames.disconnect(receipt="bye"))
         found += bodies(until_receipt(wire, "bye"))
     publisher.send_and_wait(topic, "")
-    found += durable.catch_up(publisher)
+    found += durable.resume(publisher)
     assert found == [*numbers, ""]
 
 
 def test_messages_of_publishers_on_all_shards_are_kept_in_order(client: Clients, topic: str, name: str) -> None:
     durable, publishers = Durable(client, "rabbitmq", "1.2", topic, name), [client() for _ in range(8)]
-    durable.started()
+    durable.create()
     for number in range(25):
         for who, publisher in enumerate(publishers):
             publisher.send(frames.send(topic, f"{who} {number}"))
     for publisher in publishers:
         publisher.send_and_wait(f"{topic}/other")
         publisher.send_and_wait(topic, "last")
-    found = [body for body in durable.catch_up(publishers[0]) if body != "last"]
+    found = [body for body in durable.resume(publishers[0]) if body != "last"]
     assert len(found) == 200
     for who in range(8):
         assert [body for body in found if body.startswith(f"{who} ")] == [f"{who} {number}" for number in range(25)]
@@ -225,10 +225,10 @@ def test_messages_of_publishers_on_all_shards_are_kept_in_order(client: Clients,
 
 def test_thousands_of_messages_are_kept(client: Clients, topic: str, name: str) -> None:
     durable, publisher = Durable(client, "rabbitmq", "1.2", topic, name), client()
-    durable.started()
+    durable.create()
     numbers = numbered(5000)
     fill(publisher, topic, *numbers)
-    assert durable.catch_up(publisher) == numbers
+    assert durable.resume(publisher) == numbers
 
 
 def test_durable_false_is_a_plain_subscription(client: Clients, topic: str, name: str) -> None:
@@ -263,7 +263,7 @@ def test_a_subscription_name_must_not_be_empty(client: Clients, topic: str, dial
 
 @EACH_VERSION
 def test_durable_has_no_effect_on_a_queue(client: Clients, queue: str, version: str) -> None:
-    """Queues hold their messages anyway; two holders of one name are two consumers."""
+    """Queues keep their messages anyway; two subscriptions of one name are two consumers."""
     one, other = client(version), client(version)
     one.subscribe(queue, "d", durable="true")
     other.subscribe(queue, "d", durable="true")
@@ -272,7 +272,7 @@ def test_durable_has_no_effect_on_a_queue(client: Clients, queue: str, version: 
     assert found == NUMBERS
 
 
-# -- its end -------------------------------------------------------------------------------------------------------
+# -- end of the subscription ---------------------------------------------------------------------------------------
 
 
 @EACH_VERSION
@@ -285,7 +285,7 @@ def test_unsubscribe_with_the_same_headers_ends_it(
     assert durable.attach(wire) == []
     assert durable.end(wire) == []
     fill(publisher, topic, "gone")
-    assert durable.catch_up(publisher, wire) == []
+    assert durable.resume(publisher, wire) == []
 
 
 @EACH_VERSION
@@ -294,27 +294,27 @@ def test_a_subscription_can_be_ended_while_it_is_inactive(
     client: Clients, topic: str, name: str, version: str, dialect: str
 ) -> None:
     durable, publisher = Durable(client, dialect, version, topic, name), client(version)
-    durable.started()
+    durable.create()
     fill(publisher, topic, "thrown away")
     wire = durable.connection()
     assert durable.end(wire) == []
     fill(publisher, topic, "gone")
-    assert durable.catch_up(publisher, wire) == []
+    assert durable.resume(publisher, wire) == []
 
 
 @EACH_DIALECT
 def test_each_name_keeps_its_own_messages(client: Clients, topic: str, name: str, dialect: str) -> None:
     one, other = (Durable(client, dialect, "1.2", topic, f"{name}-{part}") for part in "ab")
     publisher = client()
-    one.started()
+    one.create()
     fill(publisher, topic, "1")
-    other.started()
+    other.create()
     fill(publisher, topic, "2")
-    assert one.catch_up(publisher) == ["1", "2"]
-    assert [body for body in other.catch_up(publisher) if "end of" not in body] == ["2"]
+    assert one.resume(publisher) == ["1", "2"]
+    assert [body for body in other.resume(publisher) if "end of" not in body] == ["2"]
 
 
-# -- several holders, scope ----------------------------------------------------------------------------------------
+# -- several holders, scope of names -------------------------------------------------------------------------------
 
 
 @EACH_VERSION
@@ -323,7 +323,7 @@ def test_two_holders_of_a_rabbitmq_subscription_share_it(client: Clients, topic:
     holders = [durable.connection() for _ in range(2)]
     for holder in holders:
         assert durable.attach(holder) == []
-    # of ten last messages each holder gets some, behind its share of the others
+    # each holder gets some of the ten last messages, behind its share of the others
     publisher.send(*(frames.send(topic, str(number)) for number in range(100)), *[frames.send(topic, "end")] * 10)
     found: list[list[int]] = []
     for holder in holders:
@@ -359,7 +359,7 @@ def test_a_second_active_holder_is_an_error(client: Clients, topic: str, name: s
     holder.expect_message("x")
     holder.disconnect()
     fill(publisher, topic, "y")
-    assert durable.catch_up(publisher) == ["y"]
+    assert durable.resume(publisher) == ["y"]
 
 
 @pytest.mark.parametrize("dialect", NAMED)
@@ -438,7 +438,7 @@ def test_a_name_belongs_to_one_destination(
     if active:
         holder.disconnect()
     fill(publisher, topic, "x")
-    assert durable.catch_up(publisher) == ["x"]
+    assert durable.resume(publisher) == ["x"]
 
 
 @EACH_DIALECT
@@ -460,17 +460,17 @@ def test_a_durable_pattern_keeps_the_messages_it_matches(
     client: Clients, topic: str, name: str, version: str, dialect: str
 ) -> None:
     durable, publisher = Durable(client, dialect, version, f"{topic}/*", name), client(version)
-    durable.started()
+    durable.create()
     for number in NUMBERS:
         publisher.send_and_wait(f"{topic}/{number}", f"1 {number}")
         publisher.send_and_wait(f"{topic}-{number}", "another")
         publisher.send_and_wait(f"{topic}/{number}", f"2 {number}")
-    assert durable.catch_up(publisher) == [f"{part} {number}" for number in NUMBERS for part in (1, 2)]
+    assert durable.resume(publisher) == [f"{part} {number}" for number in NUMBERS for part in (1, 2)]
 
 
 def test_a_kept_message_names_the_destination_of_its_send(client: Clients, topic: str, name: str) -> None:
     durable, publisher = Durable(client, "rabbitmq", "1.2", f"{topic}/>", name), client()
-    durable.started()
+    durable.create()
     publisher.send_and_wait(f"{topic}/a/b", "x")
     wire = durable.connection()
     found = durable.attach(wire) or [wire.expect_message()]
@@ -507,7 +507,7 @@ def test_unacknowledged_messages_are_redelivered(
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 def test_prefetch_applies_to_kept_messages(client: Clients, topic: str, name: str, version: str, mode: str) -> None:
     durable, publisher = Durable(client, "rabbitmq", version, topic, name), client(version)
-    durable.started()
+    durable.create()
     fill(publisher, topic, *NUMBERS)
     wire = durable.connection()
     found = durable.attach(wire, ack=mode, prefetch_count=3)

@@ -1,4 +1,4 @@
-"""A durable subscription that ends while its SUBSCRIBE is still being answered: everybody who waits is answered."""
+"""A durable subscription that ends before its SUBSCRIBE is answered: every receipt still comes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.support.wire import Wire
 DURABLE = {"durable": "true"}
 
 
-def clients_of(asker: Wire) -> int:
+def clients_of(requester: Wire) -> int:
     """How many connections the broker has."""
-    asker.send(frames.frame("DIAG", body="session"))
-    return int(json.loads(asker.expect("DIAG")["session"])["clients"])
+    requester.send(frames.frame("DIAG", body="session"))
+    return int(json.loads(requester.expect("DIAG")["session"])["clients"])
 
 
 @pytest.mark.parametrize("attempt", range(5))
@@ -71,8 +71,8 @@ def test_another_topic_is_refused_after_the_first_is_answered(client: Clients, t
 
 def test_nothing_remains_of_clients_that_left(start_broker: StartBroker, client: Clients, writers: int) -> None:
     broker = start_broker(writers=writers)
-    asker = client(to=broker)
-    before = clients_of(asker)
+    requester = client(to=broker)
+    before = clients_of(requester)
     for _ in range(30):
         with Wire(broker.port) as wire:
             wire.connect()
@@ -81,5 +81,5 @@ def test_nothing_remains_of_clients_that_left(start_broker: StartBroker, client:
                 frames.subscribe("/topic/a", name, receipt="subscribed", **DURABLE),
                 frames.unsubscribe(name, receipt="ended", **DURABLE),
             )
-    eventually(lambda: clients_of(asker) == before, "all of them have gone")
+    eventually(lambda: clients_of(requester) == before, "all of them have gone")
     assert broker.alive

@@ -1,4 +1,4 @@
-"""Older names of durable subscriptions, and UNSUBSCRIBE by such a name alone: PRODUCT.md 6."""
+"""Older header names of durable subscriptions, and UNSUBSCRIBE by such a name alone: docs/behaviour.md 6."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def name(topic: str) -> str:
 
 
 def attach(wire: Wire, topic: str, id: str, *headers: Header) -> list[str]:
-    """SUBSCRIBE; what came until then and up to a message that is sent now."""
+    """Subscribes; returns the bodies of the messages up to one that is sent now."""
     receipt, end = fresh("attached"), fresh("end")
     wire.send(frames.subscribe(topic, id, *headers, receipt=receipt))
     found = bodies(until_receipt(wire, receipt))
@@ -33,7 +33,7 @@ def attach(wire: Wire, topic: str, id: str, *headers: Header) -> list[str]:
 
 
 def end(wire: Wire, id: str | None, *headers: Header) -> None:
-    """UNSUBSCRIBE."""
+    """Unsubscribes; no message may come before the RECEIPT."""
     receipt = fresh("ended")
     wire.send(frames.unsubscribe(id, *headers, receipt=receipt))
     assert until_receipt(wire, receipt) == []

@@ -1,4 +1,7 @@
-"""What a durable subscription kept follows the RECEIPT of the SUBSCRIBE that takes it up (PRODUCT.md, section 6)."""
+"""The messages a durable subscription kept follow the RECEIPT of the SUBSCRIBE that resumes it.
+
+See docs/behaviour.md 6.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ from tests.support.ws import WebSocket
 NUMBERS = numbered(20)
 
 
-def take_up(wire: Wire, topic: str, id: str, **headers: frames.HeaderValue) -> None:
-    """SUBSCRIBE; its RECEIPT is the next frame, and then comes what was kept, in order."""
-    wire.send(frames.subscribe(topic, id, durable="true", receipt="taken up", **headers))
-    wire.expect_receipt("taken up")
+def resume(wire: Wire, topic: str, id: str, **headers: frames.HeaderValue) -> None:
+    """Subscribes; the RECEIPT must be the next frame, and the kept messages must follow in order."""
+    wire.send(frames.subscribe(topic, id, durable="true", receipt="resumed", **headers))
+    wire.expect_receipt("resumed")
     for number in NUMBERS:
         wire.expect_message(number, subscription=id)
 
 
-def kept(client: Clients, topic: str) -> str:
-    """A durable subscription that has kept NUMBERS; its id."""
+def durable_with_messages(client: Clients, topic: str) -> str:
+    """Creates a durable subscription that has kept NUMBERS; returns its id."""
     id = fresh("durable")
     with client() as wire:
         wire.subscribe(topic, id, durable="true")
@@ -36,10 +39,10 @@ def kept(client: Clients, topic: str) -> str:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_receipt_comes_before_the_kept_messages(client: Clients, topic: str, version: str) -> None:
-    """Wherever its home is: the name of the subscription decides, so several are tried."""
+    """The name of a subscription decides on which shard it is at home, so several are tried."""
     for _ in range(8):
         with client(version) as wire:
-            take_up(wire, topic, kept(client, topic))
+            resume(wire, topic, durable_with_messages(client, topic))
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
@@ -48,17 +51,17 @@ def test_the_receipt_comes_first_with_client_acknowledgement(
 ) -> None:
     for _ in range(4):
         with client(version) as wire:
-            take_up(wire, topic, kept(client, topic), ack=mode)
+            resume(wire, topic, durable_with_messages(client, topic), ack=mode)
 
 
 def test_the_receipt_comes_first_over_websocket(client: Clients, broker: BrokerProcess, topic: str) -> None:
     for _ in range(4):
         with WebSocket.connected(broker.port) as wire:
-            take_up(wire, topic, kept(client, topic))
+            resume(wire, topic, durable_with_messages(client, topic))
 
 
 def test_kept_messages_come_without_a_receipt_request(client: Clients, topic: str) -> None:
-    id = kept(client, topic)
+    id = durable_with_messages(client, topic)
     wire = client()
     wire.send(frames.subscribe(topic, id, durable="true"))
     for number in NUMBERS:
@@ -66,26 +69,26 @@ def test_kept_messages_come_without_a_receipt_request(client: Clients, topic: st
 
 
 def test_live_messages_follow_the_kept_ones(client: Clients, topic: str) -> None:
-    id = kept(client, topic)
+    id = durable_with_messages(client, topic)
     wire, publisher = client(), client()
-    wire.send(frames.subscribe(topic, id, durable="true", receipt="taken up"))
+    wire.send(frames.subscribe(topic, id, durable="true", receipt="resumed"))
     publisher.send_and_wait(topic, "live")
-    wire.expect_receipt("taken up")
+    wire.expect_receipt("resumed")
     for body in [*NUMBERS, "live"]:
         wire.expect_message(body, subscription=id)
 
 
 def test_a_subscriber_that_leaves_at_once_loses_nothing(client: Clients, topic: str) -> None:
-    """With client acks, so that whatever came is given back."""
-    id = kept(client, topic)
+    """Its messages are not acknowledged, so they are requeued."""
+    id = durable_with_messages(client, topic)
     for _ in range(5):
         wire = client()
         wire.send(
-            frames.subscribe(topic, id, durable="true", ack="client", receipt="taken up"),
+            frames.subscribe(topic, id, durable="true", ack="client", receipt="resumed"),
             frames.unsubscribe(id, receipt="left"),
         )
-        wire.expect_receipt("taken up")
+        wire.expect_receipt("resumed")
         while wire.recv_frame().header("receipt-id") != "left":
             pass
     with client() as wire:
-        take_up(wire, topic, id)
+        resume(wire, topic, id)

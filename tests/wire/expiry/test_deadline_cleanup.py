@@ -1,4 +1,7 @@
-"""Deadlines end with what they were for: `timers` of the query `shards` comes back to what it was (PRODUCT.md 7)."""
+"""Deadlines do not outlive what they were set for: `timers` of the query `shards` returns to its old value.
+
+See docs/behaviour.md 7.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def patient(start_broker: StartBroker) -> BrokerProcess:
-    """A broker whose deadlines lie far ahead."""
+    """A broker whose deadlines are far in the future."""
     return start_broker(ack_timeout=f"{HOUR_MS}ms", queue_idle_expiry="1s")
 
 
 def timers(watcher: Wire) -> int:
-    """Deadlines that are set, in all threads."""
+    """The number of deadlines in all threads."""
     return shards_sum(watcher, "timers")
 
 

@@ -1,4 +1,4 @@
-"""What `queue_idle_expiry` forgets, nobody misses: PRODUCT.md 1."""
+"""`queue_idle_expiry` forgets only queues that nobody needs: docs/behaviour.md 1."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from tests.support.wire import Wire
 
 @pytest.fixture
 def forgetful(start_broker: StartBroker) -> BrokerProcess:
-    """A broker that forgets a queue soon."""
+    """A broker that forgets idle queues soon."""
     return start_broker(queue_idle_expiry="50ms", redelivery_delay="1h")
 
 
-def names(wire: Wire) -> set[str]:
-    """The names of all queues there are."""
+def queue_names(wire: Wire) -> set[str]:
+    """The names of all queues."""
     return {row["name"] for row in answer(wire, "queues")}
 
 
-def let_go(wire: Wire, *queues: str) -> None:
-    """Returns when none of these is there any more, and one that became idle only now is gone, too."""
+def wait_until_forgotten(wire: Wire, *queues: str) -> None:
+    """Returns when these queues are forgotten, and one that has become idle since."""
     for gone in [*queues, "/queue/clock"]:
         if gone == "/queue/clock":
             fill(wire, gone, "x")
             assert len(left_in(wire, gone)) == 1
         deadline = time.monotonic() + wire.timeout
-        while gone in names(wire):
+        while gone in queue_names(wire):
             assert time.monotonic() < deadline, f"{gone} stays"
 
 
 def test_a_queue_that_is_needed_is_not_forgotten(client: Clients, forgetful: BrokerProcess) -> None:
-    """A message that waits for its delay, one in flight, a durable subscription, a temporary queue, a consumer."""
+    """Needed are: a message in its delay or in flight, a durable subscription, a temporary queue, a consumer."""
     wire, publisher, watcher = (client(to=forgetful) for _ in range(3))
     fill(publisher, "/queue/delayed", "delayed")
     fill(publisher, "/queue/held", "held")
@@ -52,8 +52,8 @@ def test_a_queue_that_is_needed_is_not_forgotten(client: Clients, forgetful: Bro
     assert unsubscribe_and_wait(wire, "d") == []
     wire.send(frames.subscribe("/queue/held", "h", ack="client"))
     take(wire, "held")
-    let_go(watcher)
-    assert names(watcher) == {"/queue/delayed", "/queue/held", "/queue/watched", "/temp-queue/own", "kept"}
+    wait_until_forgotten(watcher)
+    assert queue_names(watcher) == {"/queue/delayed", "/queue/held", "/queue/watched", "/temp-queue/own", "kept"}
     publisher.send_and_wait("/topic/kept", "for the durable one")
     wire.send(frames.subscribe("/topic/kept", "kept", durable="true"))
     wire.expect_message("for the durable one", subscription="kept")
@@ -75,7 +75,7 @@ def test_a_pattern_gets_messages_of_a_queue_that_was_forgotten(
     for number in range(2):
         publisher.send(frames.send(f"{kind}a/b", str(number)))
         wire.expect_message(str(number), destination=f"{kind}a/b", redelivered=None)
-        let_go(watcher, f"{kind}a/b")
+        wait_until_forgotten(watcher, f"{kind}a/b")
     assert unsubscribe_and_wait(wire, "pattern") == []
 
 
@@ -85,7 +85,7 @@ def test_a_queue_may_be_forgotten_while_a_transaction_to_it_is_open(client: Clie
     wire.send(frames.begin("t"), frames.send("/queue/a", "kept", transaction="t", receipt="r"))
     wire.expect_receipt("r")
     assert len(left_in(watcher, "/queue/a")) == 1
-    let_go(watcher, "/queue/a")
+    wait_until_forgotten(watcher, "/queue/a")
     wire.send(frames.commit("t", receipt="c"))
     wire.expect_receipt("c")
     assert [message.text for message in left_in(watcher, "/queue/a")] == ["kept"]

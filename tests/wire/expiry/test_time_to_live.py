@@ -1,4 +1,4 @@
-"""TTL and the stale store, expiry and its dead letters: PRODUCT.md 1, 5 and 7."""
+"""TTL and stale messages, expiry and dead letters: docs/behaviour.md 1, 5 and 7."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import frames
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
-from tests.support.clock import let_pass
+from tests.support.clock import wait_ms
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
 from tests.support.queues import bodies, fill, left_in, numbered, take, unsubscribe_and_wait, until_receipt
@@ -21,28 +21,28 @@ BAD = ["abc", "-1", "1.5", "1e3", "0x10", "5 ", "5s", "99999999999999999999999",
 
 @pytest.fixture
 def holding(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that holds messages without subscriber for an hour."""
+    """A broker that keeps messages without subscriber for an hour."""
     return shared_broker(TTL="1h")
 
 
 @pytest.fixture
 def brief(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that holds messages without subscriber for a moment."""
+    """A broker that keeps messages without subscriber for 100 ms."""
     return shared_broker(TTL=100)
 
 
 def subscribed(wire: Wire, destination: str, id: str = "0", **headers: frames.HeaderValue) -> list[str]:
-    """SUBSCRIBE; the bodies that came before its RECEIPT."""
+    """Subscribes; returns the bodies of the messages before the RECEIPT."""
     wire.send(frames.subscribe(destination, id, receipt=f"subscribed {id}", **headers))
     return bodies(until_receipt(wire, f"subscribed {id}"))
 
 
 def epoch_ms(from_now: int) -> int:
-    """A moment as `expires` names it."""
+    """A point in time as `expires` expresses it."""
     return int(time.time() * 1000) + from_now
 
 
-# -- the stale store -----------------------------------------------------------------------------------------------
+# -- stale messages ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -80,7 +80,7 @@ def test_a_stale_message_is_delivered_like_any_other(client: Clients, holding: B
 
 
 def test_each_stale_message_is_delivered_once(client: Clients, holding: BrokerProcess, topic: str) -> None:
-    """Who matches it first takes it; what does not match stays."""
+    """The first subscription that matches it gets it; the others stay."""
     publisher = client(to=holding)
     for name in ("a/1", "a/2", "b/1", "b/2"):
         publisher.send_and_wait(f"{topic}/{name}", name)
@@ -182,7 +182,7 @@ def test_the_stale_store_has_one_limit_over_all_destinations(
     publisher, wire = client(to=broker), client(to=broker)
     for number in range(25):
         publisher.send_and_wait(f"{topic}/{number}", str(number))
-        # Every home answers a SUBSCRIBE, so the message is with its home before the next one, of another, is sent.
+        # Every home answers a SUBSCRIBE: the message has reached its home before the next one is sent to another.
         publisher.subscribe(f"{topic}-fence", "fence")
         assert unsubscribe_and_wait(publisher, "fence") == []
     assert sorted(subscribed(wire, f"{topic}/*"), key=int) == [str(number) for number in range(15, 25)]
@@ -191,7 +191,7 @@ def test_the_stale_store_has_one_limit_over_all_destinations(
 def test_a_stale_message_older_than_ttl_is_dropped(client: Clients, brief: BrokerProcess, topic: str) -> None:
     publisher, wire = client(to=brief), client(to=brief)
     fill(publisher, topic, *NUMBERS)
-    let_pass(publisher, 150)
+    wait_ms(publisher, 150)
     assert subscribed(wire, topic) == []
     wire.barrier(publisher)
 
@@ -200,20 +200,20 @@ def test_ttl_runs_from_the_arrival_of_each_message(client: Clients, shared_broke
     broker = shared_broker(TTL=2000)
     publisher, wire = client(to=broker), client(to=broker)
     publisher.send_and_wait(topic, "old")
-    let_pass(publisher, 1900)
+    wait_ms(publisher, 1900)
     publisher.send_and_wait(topic, "new")
-    let_pass(publisher, 200)
+    wait_ms(publisher, 200)
     assert subscribed(wire, topic) == ["new"]
 
 
 def test_ttl_does_not_apply_to_queues(client: Clients, brief: BrokerProcess, queue: str) -> None:
     publisher, wire = client(to=brief), client(to=brief)
     fill(publisher, queue, *NUMBERS)
-    let_pass(publisher, 300)
+    wait_ms(publisher, 300)
     assert bodies(left_in(wire, queue)) == NUMBERS
 
 
-# -- the message's own life ----------------------------------------------------------------------------------------
+# -- lifetimes of messages -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -239,7 +239,7 @@ def test_an_expired_message_is_not_delivered_and_others_keep_their_order(
     for number in NUMBERS:
         pairs = [(header, str(value))] if int(number) % 3 == 0 else []
         wire.send(frames.send(queue, number, *pairs))
-    let_pass(wire, 200)
+    wait_ms(wire, 200)
     assert bodies(left_in(wire, queue)) == ["1", "2", "4", "5", "7", "8"]
     name = queue.removeprefix("/queue/")
     assert sorted(bodies(left_in(wire, f"/queue/dlq/{name}"))) == ["0", "3", "6", "9"]
@@ -291,7 +291,7 @@ def test_a_message_expired_on_arrival_is_not_delivered(client: Clients, topic: s
 def test_a_dead_letter_does_not_expire_again(client: Clients, queue: str) -> None:
     wire = client()
     wire.send_and_wait(queue, "x", ttl=20)
-    let_pass(wire, 200)
+    wait_ms(wire, 200)
     name = queue.removeprefix("/queue/")
     (dead,) = left_in(wire, f"/queue/dlq/{name}")
     assert (dead.text, dead["original-destination"]) == ("x", queue)
@@ -304,7 +304,7 @@ def test_each_stale_topic_message_has_its_own_lifetime(client: Clients, holding:
         life = (100, 100_000)[number % 2]
         value = epoch_ms(life) if header == "expires" else life
         publisher.send_and_wait(topic, str(number), (header, str(value)))
-    let_pass(publisher, 200)
+    wait_ms(publisher, 200)
     assert subscribed(wire, topic) == ["1", "3", "5", "7"]
 
 
@@ -312,14 +312,14 @@ def test_each_stale_worker_message_has_its_own_lifetime(client: Clients, holding
     publisher, wire = client(to=holding), client(to=holding)
     for number in range(6):
         publisher.send_and_wait(f"#{topic}", str(number), ttl=(100, 100_000)[number % 2])
-    let_pass(publisher, 200)
+    wait_ms(publisher, 200)
     assert subscribed(wire, f"#{topic}") == ["1", "3", "5"]
 
 
 def test_a_lifetime_longer_than_ttl_is_cut_to_it(client: Clients, brief: BrokerProcess, topic: str) -> None:
     publisher, wire = client(to=brief), client(to=brief)
     publisher.send_and_wait(topic, "x", ttl=100_000)
-    let_pass(publisher, 200)
+    wait_ms(publisher, 200)
     assert subscribed(wire, topic) == []
 
 
@@ -327,7 +327,7 @@ def test_an_expired_stale_message_is_not_dead_lettered(client: Clients, brief: B
     publisher, wire = client(to=brief), client(to=brief)
     publisher.send_and_wait(topic, "x", ttl=10)
     publisher.send_and_wait(topic, "y")
-    let_pass(publisher, 200)
+    wait_ms(publisher, 200)
     assert left_in(wire, f"/queue/dlq{topic}") == []
 
 
@@ -339,7 +339,7 @@ def test_messages_for_an_inactive_durable_subscriber_expire(client: Clients, top
     value = epoch_ms(100) if header == "expires" else 100
     publisher.send_and_wait(topic, "expires", (header, str(value)))
     publisher.send_and_wait(topic, "stays")
-    let_pass(publisher, 200)
+    wait_ms(publisher, 200)
     wire.send(frames.subscribe(topic, "durable", durable="true"))
     wire.expect_message("stays")
     wire.send(frames.unsubscribe("durable", durable="true", receipt="u"))

@@ -1,4 +1,4 @@
-"""Bodies where the specifications have none, and content-length as clients write it (PRODUCT.md section 3)."""
+"""Bodies where the specifications allow none, and content-length as clients write it (docs/behaviour.md 3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMMANDS = ["SUBSCRIBE", "UNSUBSCRIBE", "BEGIN", "COMMIT", "ABORT", "DISCONNECT"
 
 
 def dialogue(topic: str) -> dict[str, list[Header]]:
-    """Headers with which each command succeeds, if the commands come in this order."""
+    """Headers with which each command succeeds if the commands are sent in this order."""
     return {
         "SUBSCRIBE": [("destination", topic), ("id", "7")],
         "UNSUBSCRIBE": [("id", "7")],
@@ -23,7 +23,7 @@ def dialogue(topic: str) -> dict[str, list[Header]]:
     }
 
 
-def speaks_with_bodies(client: Clients, topic: str, version: str, body: str, counted: bool) -> None:
+def check_bodies_are_ignored(client: Clients, topic: str, version: str, body: str, counted: bool) -> None:
     length = len(body) if counted else None
     wire = client(version)
     wire.send(frames.begin("u"))
@@ -37,12 +37,12 @@ def speaks_with_bodies(client: Clients, topic: str, version: str, body: str, cou
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
 @pytest.mark.parametrize("body", ["\n", "\r\n", "\n\r\n\n"])
 def test_line_ends_as_a_body_are_ignored(client: Clients, topic: str, version: str, counted: bool, body: str) -> None:
-    speaks_with_bodies(client, topic, version, body, counted)
+    check_bodies_are_ignored(client, topic, version, body, counted)
 
 
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
 def test_any_body_is_ignored_in_1_0(client: Clients, topic: str, counted: bool) -> None:
-    speaks_with_bodies(client, topic, "1.0", "a body\nof two lines", counted)
+    check_bodies_are_ignored(client, topic, "1.0", "a body\nof two lines", counted)
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2", None])

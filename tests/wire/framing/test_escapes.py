@@ -1,4 +1,7 @@
-r"""STOMP 1.2 "Value Encoding": `\r \n \c \\` in 1.2, `\n \c \\` in 1.1, none in 1.0; PROTOCOL.md 13 and 35 to 39."""
+"""STOMP 1.2 "Value Encoding": `\r \n \\c \\` in 1.2, `\n \\c \\` in 1.1, none in 1.0.
+
+See docs/specification.md 13 and 35 to 39.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +145,7 @@ def test_connected_is_not_escaped(client: Clients, version: str) -> None:
 
 
 def test_a_line_end_in_a_destination_cannot_inject_a_1_0_header(client: Clients, topic: str) -> None:
-    """1.0 has no escapes: the name would end early, and the rest of it be a header that the sender chose."""
+    """1.0 has no escapes: a line end would cut the name, and its rest would be a header of the sender's choice."""
     old, new = client("1.0"), client("1.2")
     old.subscribe(f"{topic}/*")
     new.send(frames.send(f"{topic}/a\\nx:injected", "body"))

@@ -1,4 +1,4 @@
-"""STOMP 1.2 "STOMP Frames", "Body", "Repeated Header Entries"; PROTOCOL.md 24 to 34 and 40 to 47."""
+"""STOMP 1.2 "STOMP Frames", "Body" and "Repeated Header Entries"; docs/specification.md 24 to 34 and 40 to 47."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_a_header_line_without_colon_or_name_is_an_error(client: Clients, topic:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_nul_in_a_header_is_data_or_an_error(client: Clients, topic: str, version: str) -> None:
-    """The grammar lets a header hold a NUL, most parsers do not; either way the session stays well-defined."""
+    """The grammar allows a NUL in a header, most parsers do not; in either case the session stays well-defined."""
     wire = client(version)
     wire.send(frames.send(topic, "x", ("k", "a\0b"), receipt="r"))
     answer = wire.recv_frame()
@@ -357,7 +357,7 @@ def test_a_header_that_is_not_utf_8_is_an_error(client: Clients, topic: str, ver
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_frame_that_never_ends_is_dropped_with_its_connection(client: Clients, topic: str, version: str) -> None:
-    """No NUL: the sender ends the stream inside the frame."""
+    """The sender ends the stream inside the frame, before its NUL."""
     bystander = client()
     bystander.subscribe(topic)
     for cut in (b"SEND\ndestination:" + topic.encode(), frames.send(topic, "x", receipt="r")[:-1]):

@@ -1,4 +1,4 @@
-"""A message goes out in its receiver's version (PRODUCT.md 3): senders and receivers of different versions."""
+"""A message is encoded in its receiver's version (docs/behaviour.md 3): senders and receivers of different versions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_empty_value_is_left_out_for_1_0(client: Clients, topic: str, sender:
 
 @RECEIVER
 def test_a_carriage_return_from_1_2_is_escaped_only_for_1_2(client: Clients, topic: str, receiver: str) -> None:
-    """1.2 writes it escaped; the older versions have no escape for it: as data, or left out, but never `\\r`."""
+    """1.2 escapes it; older versions have no escape for it: they get it as data or not at all, but never as `\\r`."""
     wire, publisher = client(receiver), client("1.2")
     wire.subscribe(topic)
     publisher.send(frames.send(topic, "x", ("k", r"a\rb"), ("l", "m")))

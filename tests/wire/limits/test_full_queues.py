@@ -1,4 +1,7 @@
-"""Limits of queues where nobody sends at that moment: dead letters, and transactions by bytes: PRODUCT.md 1, 3, 7."""
+"""Queue limits where no client sends at that moment: dead letters, and transactions by bytes.
+
+See docs/behaviour.md 1, 3 and 7.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,11 @@ import pytest
 from tests.support import frames
 from tests.support.acks import ack_and_wait, nack_and_wait
 from tests.support.clients import Clients, StartBroker
-from tests.support.clock import let_pass
+from tests.support.clock import wait_ms
 from tests.support.diagnostics import answer
 from tests.support.frames import VERSIONS
-from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
-from tests.support.queues import bodies, dead_letters, fill, take
-from tests.support.wire import Wire
+from tests.support.queues import bodies, dead_letters, fill, take, take_all
 
 ROOM = 3
 KILOBYTE = "." * 1000
@@ -27,21 +28,11 @@ def tight(start_broker: StartBroker) -> BrokerProcess:
     return start_broker(max_queue_length=ROOM, max_deliveries=1)
 
 
-def taken(wire: Wire, queue: str, count: int) -> list[Frame]:
-    """All that is in a queue that may be full."""
-    wire.send(frames.subscribe(queue, "taken"))
-    found = [wire.expect_message(subscription="taken") for _ in range(count)]
-    wire.barrier()
-    wire.send(frames.unsubscribe("taken", receipt="u"))
-    wire.expect_receipt("u")
-    return found
-
-
 # -- dead letters --------------------------------------------------------------------------------------------------
 
 
 def test_a_dead_letter_without_room_is_dropped_and_counted(client: Clients, tight: BrokerProcess, queue: str) -> None:
-    """Each NACK has its RECEIPT; the log and a count tell of what was dropped."""
+    """Each NACK gets its RECEIPT; the log and a counter report the drop."""
     wire, publisher = client(to=tight), client(to=tight)
     wire.subscribe(queue, "s", ack="client-individual")
     before = answer(wire, "network")["dropped"]
@@ -52,7 +43,7 @@ def test_a_dead_letter_without_room_is_dropped_and_counted(client: Clients, tigh
     wire.expect_message("still here")
     tight.wait_for_log(rf"a message to '{dead_letters(queue)}' is dropped: .*max_queue_length is {ROOM}")
     reader = client(to=tight)
-    assert bodies(taken(reader, dead_letters(queue), ROOM)) == ["0", "1", "2"]
+    assert bodies(take_all(reader, dead_letters(queue), ROOM)) == ["0", "1", "2"]
     deadline = time.monotonic() + reader.timeout
     while (dropped := answer(reader, "network")["dropped"] - before) < 2:
         assert time.monotonic() < deadline, "it is not counted"
@@ -67,17 +58,17 @@ def test_reading_dead_letters_makes_room_for_more(client: Clients, tight: Broker
         for number in numbers:
             wire.send(frames.send(queue, number))
             assert nack_and_wait(wire, wire.expect_message(number)) == []
-        assert bodies(taken(reader, dead_letters(queue), ROOM)) == numbers
+        assert bodies(take_all(reader, dead_letters(queue), ROOM)) == numbers
 
 
 def test_an_expired_message_without_room_is_dropped(client: Clients, tight: BrokerProcess, queue: str) -> None:
     wire, reader = client(to=tight), client(to=tight)
     fill(wire, dead_letters(queue), "0", "1", "2")
-    wire.send_and_wait(queue, "mortal", ttl=30)
+    wire.send_and_wait(queue, "short-lived", ttl=30)
     tight.wait_for_log(rf"a message to '{dead_letters(queue)}' is dropped")
-    fill(wire, queue, "3", "4", "5")  # its room is free
-    assert bodies(taken(reader, queue, ROOM)) == ["3", "4", "5"]
-    assert bodies(taken(reader, dead_letters(queue), ROOM)) == ["0", "1", "2"]
+    fill(wire, queue, "3", "4", "5")  # the expired message takes no room
+    assert bodies(take_all(reader, queue, ROOM)) == ["3", "4", "5"]
+    assert bodies(take_all(reader, dead_letters(queue), ROOM)) == ["0", "1", "2"]
 
 
 def test_a_send_to_a_full_dead_letter_queue_is_refused(client: Clients, tight: BrokerProcess, queue: str) -> None:
@@ -85,7 +76,7 @@ def test_a_send_to_a_full_dead_letter_queue_is_refused(client: Clients, tight: B
     fill(reader, dead_letters(queue), "0", "1", "2")
     wire.send(frames.send(dead_letters(queue), "3", receipt="r"))
     wire.expect_error("E-QUEUE-FULL", receipt_id="r")
-    assert bodies(taken(reader, dead_letters(queue), ROOM)) == ["0", "1", "2"]
+    assert bodies(take_all(reader, dead_letters(queue), ROOM)) == ["0", "1", "2"]
 
 
 def test_a_message_in_its_redelivery_delay_counts_against_the_limit(
@@ -107,11 +98,11 @@ def test_a_message_in_its_redelivery_delay_counts_against_the_limit(
 def test_an_expired_message_makes_room(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     broker = shared_broker(max_queue_length=ROOM)
     wire, reader = client(to=broker), client(to=broker)
-    wire.send_and_wait(queue, "mortal", ttl=50)
+    wire.send_and_wait(queue, "short-lived", ttl=50)
     fill(wire, queue, "0", "1")
-    let_pass(reader, 100)
+    wait_ms(reader, 100)
     fill(wire, queue, "2")
-    assert bodies(taken(reader, queue, ROOM)) == ["0", "1", "2"]
+    assert bodies(take_all(reader, queue, ROOM)) == ["0", "1", "2"]
 
 
 # -- transactions by bytes -----------------------------------------------------------------------------------------
@@ -148,24 +139,24 @@ def test_a_commit_over_the_bytes_of_a_queue_has_no_effect_anywhere(
     other.expect_message("in", redelivered="true", subscription="in")
     for each in (other, listener):
         each.barrier(other)
-    # nothing is kept for what was refused
+    # a refused commit reserves no room
     fill(other, f"{queue}/full", *[KILOBYTE] * 9)
-    assert bodies(taken(client(to=small), f"{queue}/full", 9)) == [KILOBYTE] * 9
+    assert bodies(take_all(client(to=small), f"{queue}/full", 9)) == [KILOBYTE] * 9
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_transaction_counts_as_a_whole_against_the_bytes_of_a_queue(
     client: Clients, small: BrokerProcess, queue: str, version: str
 ) -> None:
-    """Eight messages of a kilobyte fit; beside two that wait they do not."""
+    """Eight messages of a kilobyte fit alone, but not beside two that wait."""
     other = client(to=small)
     sends = [frames.send(queue, KILOBYTE, transaction="t") for _ in range(8)]
     fill(other, queue, KILOBYTE, KILOBYTE)
     refused = client(version, to=small)
     refused.send(frames.begin("t"), *sends, frames.commit("t", receipt="c"))
     refused.expect_error("E-QUEUE-FULL", receipt_id="c")
-    assert bodies(taken(other, queue, 2)) == [KILOBYTE] * 2
+    assert bodies(take_all(other, queue, 2)) == [KILOBYTE] * 2
     wire = client(version, to=small)
     wire.send(frames.begin("t"), *sends, frames.commit("t", receipt="c"))
     wire.expect_receipt("c")
-    assert bodies(taken(other, queue, 8)) == [KILOBYTE] * 8
+    assert bodies(take_all(other, queue, 8)) == [KILOBYTE] * 8

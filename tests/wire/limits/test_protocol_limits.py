@@ -1,4 +1,7 @@
-"""Limits (PRODUCT.md 1 and 7): beyond each an ERROR to who passed it, nobody else notices; PROTOCOL.md 46."""
+"""Limits: a client that exceeds one gets an ERROR, other clients are not affected.
+
+See docs/behaviour.md 1 and 7; docs/specification.md 46.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +207,7 @@ def test_a_connection_that_ends_makes_room_for_another(client: Clients, start_br
     broker = start_broker(max_connections=2)
     stays = client(to=broker)
     for _ in range(20):
-        # Both ends of the last connection may be closed a moment before the broker counts the place as free.
+        # Both ends of the last connection may be closed a moment before the broker counts it as ended.
         assert any(connects(client.raw(broker)) for _ in range(100))
     stays.barrier()
 
@@ -260,7 +263,7 @@ def test_a_session_outlives_the_login_timeout(client: Clients, shared_broker: St
 
 
 def connects(wire: Wire) -> bool:
-    """Whether a session was given; if so, it is ended again."""
+    """Whether the broker opens a session; it is closed again."""
     wire.send(frames.connect("1.2"))
     if wire.recv_frame().command == "CONNECTED":
         wire.disconnect()

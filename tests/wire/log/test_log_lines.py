@@ -1,4 +1,4 @@
-"""What the log says of messages that end with the broker, and of patterns: PRODUCT.md 5 and 7."""
+"""Log lines about messages that end with the broker: docs/behaviour.md 5 and 7."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDED = re.compile(r"INFO +(\d+) messages of queues end with the broker \(store=
 
 
 def test_the_log_says_how_many_messages_end_with_the_broker(client: Clients, start_broker: StartBroker) -> None:
-    """Those that outlive their clients: in queues, in flight too, dead, kept for durable subscribers; no others."""
+    """It counts messages in queues, in flight, dead-lettered, and kept for durable subscribers, and no others."""
     broker = start_broker(drain="1s", max_deliveries=1, TTL="1h")
     wire, publisher = client(to=broker), client(to=broker)
     fill(publisher, "/queue/waiting", *"12345")

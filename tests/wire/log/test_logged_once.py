@@ -1,4 +1,4 @@
-"""What the log says once, whichever threads it concerns: PRODUCT.md 5 and 7."""
+"""Warnings that the log shows once, however many threads they concern: docs/behaviour.md 5 and 7."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ DOTTED = re.compile(r"WARN +'([^']+)' is a topic, as are all dotted names.*'/que
 WARNED = re.compile(r"WARN +persistent:true .*store=memory.*")
 
 
-def everywhere(client: Clients, broker: BrokerProcess) -> list[Wire]:
-    """Two clients for each thread of the broker, to which connections are dealt out in turn."""
+def clients_on_every_shard(client: Clients, broker: BrokerProcess) -> list[Wire]:
+    """Two clients for each thread of the broker, which assigns connections in turn."""
     return [client(to=broker) for _ in range(2 * int(str(broker.settings["writers"])))]
 
 
@@ -26,7 +26,7 @@ def test_persistent_true_without_a_store_is_warned_of_once(
     client: Clients, start_broker: StartBroker, destination: str
 ) -> None:
     broker = start_broker()
-    wires = everywhere(client, broker)
+    wires = clients_on_every_shard(client, broker)
     for wire in wires:
         wire.send_and_wait(destination, "x")
         wire.send_and_wait(destination, "x", persistent="false")
@@ -43,7 +43,7 @@ def test_persistent_true_without_a_store_is_warned_of_once(
 
 def test_a_dotted_pattern_that_matches_deeper_levels_is_logged_once(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker()
-    wires = everywhere(client, broker)
+    wires = clients_on_every_shard(client, broker)
     for wire in wires:
         for number, pattern in enumerate(("/topic/a/*", "/topic/a.b", "/topic/a.*.b", "/topic/a.>", "/topic/a.b*")):
             wire.subscribe(pattern, str(number))
@@ -67,7 +67,7 @@ def test_a_dotted_pattern_that_matches_one_level_is_not_logged(client: Clients, 
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
 def test_a_dotted_name_is_a_topic_and_warned_of_once(client: Clients, start_broker: StartBroker, command: str) -> None:
     broker = start_broker()
-    wires = everywhere(client, broker)
+    wires = clients_on_every_shard(client, broker)
     first = "queue." + "x" * 200
     for number, wire in enumerate(wires):
         for at, other in enumerate(("/topic/a.b", "/queue/a.b", "#a.b", "plain", "a/b", "/a.b")):

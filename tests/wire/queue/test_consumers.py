@@ -1,4 +1,4 @@
-"""Consumers of work queues that leave, need not acknowledge, come and go: PRODUCT.md 5 and 6."""
+"""Consumers of queues that leave, that do not acknowledge, that come and go: docs/behaviour.md 5 and 6."""
 
 from __future__ import annotations
 
@@ -66,76 +66,76 @@ def test_messages_pass_from_websocket_to_tcp_and_back(
 def test_messages_of_a_lost_consumer_return_to_their_old_places(
     client: Clients, queue: str, version: str, mode: str, loss: str
 ) -> None:
-    doomed, publisher, watcher, heir = client(version), client(), client(), client()
-    detector = LossDetector(doomed, watcher)
-    doomed.subscribe(queue, "jobs", ack=mode, prefetch_count=4)
+    victim, publisher, watcher, successor = client(version), client(), client(), client()
+    detector = LossDetector(victim, watcher)
+    victim.subscribe(queue, "jobs", ack=mode, prefetch_count=4)
     fill(publisher, queue, *NUMBERS[:8])
-    held = take(doomed, *NUMBERS[:4])
-    doomed.send(ack(doomed, held[0]))
-    doomed.expect_message("4")
-    LOSSES[loss](doomed)
+    held = take(victim, *NUMBERS[:4])
+    victim.send(ack(victim, held[0]))
+    victim.expect_message("4")
+    LOSSES[loss](victim)
     detector.wait()
-    heir.send(frames.subscribe(queue, "heir"))
-    take(heir, *NUMBERS[1:5], redelivered="true", delivery_count="2")
-    take(heir, *NUMBERS[5:8], redelivered=None, delivery_count=None)
-    heir.barrier(publisher)
+    successor.send(frames.subscribe(queue, "successor"))
+    take(successor, *NUMBERS[1:5], redelivered="true", delivery_count="2")
+    take(successor, *NUMBERS[5:8], redelivered=None, delivery_count=None)
+    successor.barrier(publisher)
 
 
 def test_a_consumer_without_heart_beats_is_lost(client: Clients, shared_broker: StartBroker, queue: str) -> None:
     broker = shared_broker(heartbeat="0,1000")
-    heir = client(to=broker)
-    doomed = client("1.2", to=broker, heart_beat="1000,0")
-    doomed.subscribe(queue, ack="client")
-    fill(heir, queue, "0", "1")
-    heir.subscribe(queue, ack="client")
-    assert bodies([heir.expect_message(redelivered="true") for _ in range(2)]) == ["0", "1"]
+    successor = client(to=broker)
+    victim = client("1.2", to=broker, heart_beat="1000,0")
+    victim.subscribe(queue, ack="client")
+    fill(successor, queue, "0", "1")
+    successor.subscribe(queue, ack="client")
+    assert bodies([successor.expect_message(redelivered="true") for _ in range(2)]) == ["0", "1"]
 
 
 @pytest.mark.parametrize("loss", ["reset", "unsubscribe"])
 def test_interleaved_messages_of_two_consumers_return_in_order(client: Clients, queue: str, loss: str) -> None:
-    doomed, heir, publisher, watcher = client(), client(), client(), client()
-    detector = LossDetector(doomed, watcher)
-    doomed.subscribe(queue, "jobs", ack="client-individual", prefetch_count=4)
-    heir.subscribe(queue, "jobs", ack="client-individual", prefetch_count=4)
+    victim, successor, publisher, watcher = client(), client(), client(), client()
+    detector = LossDetector(victim, watcher)
+    victim.subscribe(queue, "jobs", ack="client-individual", prefetch_count=4)
+    successor.subscribe(queue, "jobs", ack="client-individual", prefetch_count=4)
     fill(publisher, queue, *NUMBERS[:12])
-    lost = [doomed.expect_message() for _ in range(4)]
-    held = [heir.expect_message() for _ in range(4)]
+    lost = [victim.expect_message() for _ in range(4)]
+    held = [successor.expect_message() for _ in range(4)]
     assert sorted(int(message.text) for message in (*lost, *held)) == list(range(8))
     if loss == "unsubscribe":
-        assert unsubscribe_and_wait(doomed, "jobs") == []
-    doomed.reset()
+        assert unsubscribe_and_wait(victim, "jobs") == []
+    victim.reset()
     detector.wait()
     for number in bodies(lost):
-        heir.send(ack(heir, held.pop(0)))
-        held.append(heir.expect_message(number, redelivered="true"))
+        successor.send(ack(successor, held.pop(0)))
+        held.append(successor.expect_message(number, redelivered="true"))
     for number in NUMBERS[8:12]:
-        heir.send(ack(heir, held.pop(0)))
-        held.append(heir.expect_message(number, redelivered=None))
+        successor.send(ack(successor, held.pop(0)))
+        held.append(successor.expect_message(number, redelivered=None))
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 def test_a_thousand_messages_of_a_lost_consumer_return(client: Clients, queue: str, mode: str) -> None:
-    doomed, publisher, watcher, heir = client(), client(), client(), client()
+    victim, publisher, watcher, successor = client(), client(), client(), client()
     numbers = numbered(1200)
-    detector = LossDetector(doomed, watcher)
-    doomed.subscribe(queue, ack=mode)
+    detector = LossDetector(victim, watcher)
+    victim.subscribe(queue, ack=mode)
     fill(publisher, queue, *numbers)
-    take(doomed, *numbers[:1000])
-    doomed.reset()
+    take(victim, *numbers[:1000])
+    victim.reset()
     detector.wait()
-    heir.send(frames.subscribe(queue))
-    take(heir, *numbers[:1000], redelivered="true")
-    take(heir, *numbers[1000:], redelivered=None)
+    successor.send(frames.subscribe(queue))
+    take(successor, *numbers[:1000], redelivered="true")
+    take(successor, *numbers[1000:], redelivered=None)
 
 
 def test_a_waiting_consumer_takes_over_at_once(client: Clients, queue: str) -> None:
-    doomed, heir, publisher = client(), client(), client()
-    doomed.subscribe(queue, ack="client")
+    victim, successor, publisher = client(), client(), client()
+    victim.subscribe(queue, ack="client")
     fill(publisher, queue, *NUMBERS[:5])
-    take(doomed, *NUMBERS[:5])
-    heir.subscribe(queue, ack="client")
-    doomed.reset()
-    take(heir, *NUMBERS[:5], redelivered="true", delivery_count="2")
+    take(victim, *NUMBERS[:5])
+    successor.subscribe(queue, ack="client")
+    victim.reset()
+    take(successor, *NUMBERS[:5], redelivered="true", delivery_count="2")
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
@@ -175,56 +175,56 @@ def test_a_redelivery_keeps_the_message_id(client: Clients, queue: str) -> None:
     assert len(ids) == 1
 
 
-# -- consumers that need not acknowledge ---------------------------------------------------------------------------
+# -- consumers that do not acknowledge -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss", ["reset", "close", "disconnect"])
 def test_messages_read_by_an_auto_consumer_are_not_redelivered(client: Clients, queue: str, loss: str) -> None:
-    doomed, publisher, watcher = client(), client(), client()
-    detector = LossDetector(doomed, watcher)
-    doomed.subscribe(queue, "jobs")
+    victim, publisher, watcher = client(), client(), client()
+    detector = LossDetector(victim, watcher)
+    victim.subscribe(queue, "jobs")
     fill(publisher, queue, *NUMBERS)
-    take(doomed, *NUMBERS)
-    LOSSES[loss](doomed)
+    take(victim, *NUMBERS)
+    LOSSES[loss](victim)
     detector.wait()
     assert left_in(publisher, queue) == []
 
 
 @pytest.mark.parametrize("loss", ["reset", "close"])
 def test_a_partly_written_message_does_not_count_as_delivered(client: Clients, queue: str, loss: str) -> None:
-    """No kernel buffers 12 MiB: the consumer dies while the first message is on its way, the others behind it."""
-    publisher, watcher, heir = client(), client(), client()
-    doomed = client.raw(receive_buffer=4096)
-    doomed.connect()
-    detector = LossDetector(doomed, watcher)
+    """No kernel buffers 12 MiB: the consumer is lost while the first message is being written."""
+    publisher, watcher, successor = client(), client(), client()
+    victim = client.raw(receive_buffer=4096)
+    victim.connect()
+    detector = LossDetector(victim, watcher)
     big = b"x" * (12 << 20)
     publisher.send_and_wait(queue, big)
     fill(publisher, queue, "1", "2")
-    doomed.send(frames.subscribe(queue, "jobs"))
-    assert doomed.receive_some()
-    LOSSES[loss](doomed)
+    victim.send(frames.subscribe(queue, "jobs"))
+    assert victim.receive_some()
+    LOSSES[loss](victim)
     detector.wait()
-    heir.send(frames.subscribe(queue))
-    heir.expect_message(big)
-    take(heir, "1", "2", redelivered=None)
-    heir.barrier(publisher)
+    successor.send(frames.subscribe(queue))
+    successor.expect_message(big)
+    take(successor, "1", "2", redelivered=None)
+    successor.barrier(publisher)
 
 
 def test_messages_a_lost_auto_consumer_did_not_get_come_in_order(client: Clients, queue: str) -> None:
-    publisher, watcher, heir = client(), client(), client()
-    doomed = client.raw(receive_buffer=4096)
-    doomed.connect()
-    detector = LossDetector(doomed, watcher)
-    doomed.subscribe(queue, "jobs")
+    publisher, watcher, successor = client(), client(), client()
+    victim = client.raw(receive_buffer=4096)
+    victim.connect()
+    detector = LossDetector(victim, watcher)
+    victim.subscribe(queue, "jobs")
     filler = "." * 200_000
     for number in range(100):
         publisher.send(frames.send(queue, f"{number}{filler}"))
     publisher.send_and_wait(queue, "end")
-    doomed.reset()
+    victim.reset()
     detector.wait()
-    heir.send(frames.subscribe(queue))
+    successor.send(frames.subscribe(queue))
     found = []
-    while (message := heir.expect_message()).text != "end":
+    while (message := successor.expect_message()).text != "end":
         found.append(int(message.text.rstrip(".")))
     assert len(found) > 50, "kernels buffer some MB of the 20"
     assert found == list(range(found[0], 100))
@@ -235,7 +235,7 @@ def test_messages_a_lost_auto_consumer_did_not_get_come_in_order(client: Clients
 def test_exactly_the_messages_before_the_last_receipt_are_consumed(
     client: Clients, ws: OpenWebSocket, queue: str, ending: str, over: str
 ) -> None:
-    publisher, heir, watcher = client(), client(), client()
+    publisher, successor, watcher = client(), client(), client()
     wire = client() if over == "tcp" else ws()
     detector = LossDetector(wire, watcher)
     wire.subscribe(queue)
@@ -247,12 +247,12 @@ def test_exactly_the_messages_before_the_last_receipt_are_consumed(
     found = until_receipt(wire, "last")
     wire.close()
     detector.wait()
-    found += left_in(heir, queue)
+    found += left_in(successor, queue)
     assert [int(message.text.rstrip(".")) for message in found] == list(range(61))
 
 
 def test_a_consumer_that_does_not_read_does_not_block_others(client: Clients, queue: str, topic: str) -> None:
-    """A full outbox is missing credit: the others get the rest, and nobody is disconnected."""
+    """A full outbox means no credit: the others get the remaining messages, and nobody is disconnected."""
     publisher, stuck = client(), client.raw(receive_buffer=4096)
     stuck.connect()
     stuck.subscribe(queue)

@@ -1,4 +1,4 @@
-"""Credit of consumers of work queues, under its several names: PRODUCT.md 6."""
+"""The credit of a queue's consumers under its several header names: docs/behaviour.md 6."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ BY_COUNT = ["prefetch-count", "prefetch", "activemq.prefetchSize", "credit"]
 
 
 BY_ANY = [*BY_COUNT, "consumer-window-size"]
-
-
-# -- credit --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("header", BY_COUNT)

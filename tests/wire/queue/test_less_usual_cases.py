@@ -1,4 +1,4 @@
-"""The fine print of queues: what the pages on delivery, destinations and the protocol say of the less usual cases."""
+"""Less usual cases of queues, as docs/delivery.md, docs/destinations.md and docs/protocol.md describe them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 from tests.support import frames
 from tests.support.acks import ack, ack_and_wait, nack, nack_and_wait
 from tests.support.clients import Clients, StartBroker
-from tests.support.clock import let_pass
+from tests.support.clock import wait_ms
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.queues import bodies, fill, left_in, numbered, take
 from tests.support.wire import Wire
 
 INDIVIDUAL = "client-individual"
-LIVES = ["expires", "ttl", "expiration"]
+LIFETIMES = ["expires", "ttl", "expiration"]
 
 
 def held(wire: Wire, queue: str, *expected: str, **headers: frames.HeaderValue) -> list[frames.Header]:
-    """Consumes these messages without acknowledging them; what names the first in ACK."""
+    """Consumes these messages without acknowledging them; returns the headers that name the first one in ACK."""
     wire.send(frames.subscribe(queue, "held", **{"ack": INDIVIDUAL, **headers}))
     message, *_ = take(wire, *expected)
     return [("id", message["ack"])]
@@ -73,7 +73,7 @@ def test_the_first_of_several_answers_to_one_delivery_counts(
 
 
 def test_frames_behind_a_commit_wait_for_it(client: Clients, queue: str) -> None:
-    """What is sent behind it to the same queues comes behind its messages, though it has to ask all homes for room."""
+    """Messages sent behind a COMMIT come behind its own, although it asks all homes for room first."""
     wire, consumer = client(), client()
     queues = [f"{queue}/{number}" for number in range(8)]
     for name in queues:
@@ -109,16 +109,16 @@ def test_acks_count_against_the_size_of_transactions(client: Clients, shared_bro
 # -- expiry --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("soon", LIVES)
+@pytest.mark.parametrize("soon", LIFETIMES)
 def test_the_shortest_of_several_lifetimes_applies(client: Clients, queue: str, soon: str) -> None:
-    wire, grave = client(), client()
-    grave.subscribe(queue.replace("/queue/", "/queue/dlq/"))
-    for number, names in enumerate(itertools.permutations(LIVES)):
+    wire, dlq = client(), client()
+    dlq.subscribe(queue.replace("/queue/", "/queue/dlq/"))
+    for number, names in enumerate(itertools.permutations(LIFETIMES)):
         wall_ms = int(time.time() * 1000)
-        lives = {"expires": wall_ms + 100_000, "ttl": 100_000, "expiration": 100_000}
-        lives[soon] = wall_ms + 30 if soon == "expires" else 30
-        wire.send(frames.send(queue, str(number), *((name, str(lives[name])) for name in names)))
-        grave.expect_message(str(number), dead_letter_reason="expired")
+        lifetimes = {"expires": wall_ms + 100_000, "ttl": 100_000, "expiration": 100_000}
+        lifetimes[soon] = wall_ms + 30 if soon == "expires" else 30
+        wire.send(frames.send(queue, str(number), *((name, str(lifetimes[name])) for name in names)))
+        dlq.expect_message(str(number), dead_letter_reason="expired")
     assert left_in(wire, queue) == []
 
 
@@ -126,7 +126,7 @@ def test_the_shortest_of_several_lifetimes_applies(client: Clients, queue: str, 
 def test_expires_0_does_not_cancel_another_lifetime(client: Clients, queue: str, version: str) -> None:
     wire = client(version)
     wire.send_and_wait(queue, "x", expires=0, ttl=20)
-    let_pass(wire, 60)
+    wait_ms(wire, 60)
     assert left_in(wire, queue) == []
 
 
@@ -138,14 +138,14 @@ def test_a_dead_letter_begins_with_three_headers_of_its_own(
     client: Clients, shared_broker: StartBroker, queue: str, version: str
 ) -> None:
     broker = shared_broker(max_deliveries=1)
-    wire, grave = client(version, to=broker), client(version, to=broker)
+    wire, dlq = client(version, to=broker), client(version, to=broker)
     pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("content-type", "text/x")]
     wire.send_and_wait(queue, b"\0body\0", *pairs)
     wire.send(frames.subscribe(queue, "s", ack=INDIVIDUAL))
     message = wire.expect_message(b"\0body\0")
     assert nack_and_wait(wire, message) == []
-    grave.send(frames.subscribe(queue.replace("/queue/", "/queue/dlq/")))
-    dead = grave.expect_message(b"\0body\0", redelivered=None)
+    dlq.send(frames.subscribe(queue.replace("/queue/", "/queue/dlq/")))
+    dead = dlq.expect_message(b"\0body\0", redelivered=None)
     assert dead["message-id"] == message["message-id"]
     told = [("dead-letter-reason", "max-deliveries"), ("original-destination", queue), ("delivery-count", "1")]
     assert [pair for pair in dead.headers if pair in told + pairs] == told + pairs
@@ -168,7 +168,7 @@ def test_dead_letters_of_a_temporary_queue_use_its_full_name(client: Clients, sh
 
 @pytest.mark.parametrize("mode", ["auto", "client"])
 def test_a_durable_subscription_can_be_ended_while_another_holds_it(client: Clients, topic: str, mode: str) -> None:
-    """Who holds it gets nothing more, may still acknowledge, and is not cut off."""
+    """The holder gets nothing more, may still acknowledge, and is not disconnected."""
     holder, other, publisher = client(), client(), client()
     name = f"d{topic}"
     holder.subscribe(topic, name, durable="true", ack=mode)
@@ -189,7 +189,7 @@ def test_a_durable_subscription_can_be_ended_while_another_holds_it(client: Clie
 
 @pytest.mark.parametrize("version", ESCAPING)
 def test_late_acks_are_recognised_after_many_deliveries(client: Clients, queue: str, version: str) -> None:
-    """The first of ten thousand that were taken back, and the last, by ACK and by NACK."""
+    """Of ten thousand requeued deliveries the first and the last get a late ACK and a late NACK."""
     wire, publisher = client(version), client()
     numbers = numbered(1000)
     fill(publisher, queue, *numbers)

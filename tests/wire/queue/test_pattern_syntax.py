@@ -1,4 +1,7 @@
-"""Patterns of queues, worker topics and temporary names follow the rules of topics': PRODUCT.md 5."""
+"""Patterns of queues, worker topics and temporary names follow the same rules as patterns of topics.
+
+See docs/behaviour.md 5.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ KINDS = ["/queue/", "#", "/temp-queue/", "/temp-topic/"]
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 
 
-def exist(owner: Wire, *names: str) -> None:
-    """Makes temporary names exist; others do by themselves."""
+def create_temporary(owner: Wire, *names: str) -> None:
+    """Creates the temporary names among these; others need not be created."""
     for number, name in enumerate(name for name in names if name.startswith("/temp-")):
         owner.subscribe(name, str(number))
         owner.send(frames.unsubscribe(str(number), receipt=name))
@@ -30,7 +33,7 @@ def test_what_a_pattern_matches_with_wildcards_segment(
     base = kind + fresh("segment")
     owner = client(to=shared_broker(wildcards="segment"))
     names = [base + name for name in [*others, *matches]]
-    exist(owner, *names)
+    create_temporary(owner, *names)
     owner.subscribe(base + pattern, "pattern")
     owner.send(*(frames.send(name, name) for name in names))
     found = [owner.expect_message(subscription="pattern") for _ in matches]

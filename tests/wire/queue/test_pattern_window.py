@@ -1,4 +1,7 @@
-"""`consumer-window-size` of a pattern holds over all its queues together, wherever they are (PRODUCT.md 5)."""
+"""`consumer-window-size` of a pattern applies to all its queues together, whatever their shards.
+
+See docs/behaviour.md 5.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of work queues, big messages, and the ancestor's way: PRODUCT.md 1 and 5."""
+"""Limits of queues, big messages, and queues in compat mode: docs/behaviour.md 1 and 5."""
 
 from __future__ import annotations
 
@@ -8,19 +8,9 @@ from tests.support import frames
 from tests.support.acks import ack_and_wait
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
-from tests.support.parser import Frame
-from tests.support.queues import NUMBERS, bodies, consumer, fill, shares, take, unsubscribe_and_wait
-from tests.support.wire import Wire
+from tests.support.queues import NUMBERS, bodies, consumer, fill, shares, take, take_all, unsubscribe_and_wait
 
 # -- limits --------------------------------------------------------------------------------------------------------
-
-
-def _taken(wire: Wire, queue: str, count: int) -> list[Frame]:
-    """All that is in the queue, which may be too full for the last message of `left_in`."""
-    wire.send(frames.subscribe(queue, "left"))
-    found = [wire.expect_message() for _ in range(count)]
-    wire.barrier()
-    return found
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -47,7 +37,7 @@ def test_a_full_queue_refuses_a_send_without_receipt(client: Clients, shared_bro
     publisher = client(to=broker)
     publisher.send(*(frames.send(queue, number) for number in NUMBERS))
     publisher.expect_error("E-QUEUE-FULL")
-    assert bodies(_taken(client(to=broker), queue, 3)) == NUMBERS[:3]
+    assert bodies(take_all(client(to=broker), queue, 3)) == NUMBERS[:3]
 
 
 def test_receipts_of_accepted_messages_come_before_the_error(
@@ -59,14 +49,14 @@ def test_receipts_of_accepted_messages_come_before_the_error(
     for number in NUMBERS[:3]:
         publisher.expect_receipt(number)
     publisher.expect_error("E-QUEUE-FULL", receipt_id="3")
-    assert bodies(_taken(client(to=broker), queue, 3)) == NUMBERS[:3]
+    assert bodies(take_all(client(to=broker), queue, 3)) == NUMBERS[:3]
 
 
 @pytest.mark.parametrize("refused", [{}, {"receipt": "refused"}], ids=["silent", "receipt"])
 def test_a_refused_send_among_others_ends_the_connection(
     client: Clients, shared_broker: StartBroker, queue: str, refused: dict[str, str]
 ) -> None:
-    """Each queue's home answers for itself; whatever was taken meanwhile, the ERROR comes, and comes last."""
+    """Each queue's home answers for itself; whichever messages were accepted meanwhile, the ERROR comes last."""
     broker = shared_broker(max_queue_length=3)
     for number in range(10):
         publisher, full = client(to=broker), f"{queue}-full-{number}"
@@ -97,7 +87,7 @@ def test_each_sender_to_a_full_queue_is_refused_separately(
             publisher.expect_error("E-QUEUE-FULL", receipt_id="r")
     for publisher in publishers[:3]:
         publisher.barrier()
-    assert bodies(_taken(client(to=broker), queue, 3)) == NUMBERS[:3]
+    assert bodies(take_all(client(to=broker), queue, 3)) == NUMBERS[:3]
 
 
 def test_messages_in_flight_count_against_the_limit(client: Clients, shared_broker: StartBroker, queue: str) -> None:
@@ -112,7 +102,7 @@ def test_messages_in_flight_count_against_the_limit(client: Clients, shared_brok
     client(to=broker).send_and_wait(queue, "3")
     wire.expect_message("3")
     assert unsubscribe_and_wait(wire, "jobs") == []
-    assert bodies(_taken(client(to=broker), queue, 3)) == ["0", "2", "3"]
+    assert bodies(take_all(client(to=broker), queue, 3)) == ["0", "2", "3"]
 
 
 def test_a_queue_over_its_bytes_refuses_the_sender(client: Clients, shared_broker: StartBroker, queue: str) -> None:
@@ -160,7 +150,7 @@ def test_queues_count_as_destinations(client: Clients, start_broker: StartBroker
     take(wire, "x", "y")
 
 
-# -- big ones ------------------------------------------------------------------------------------------------------
+# -- big messages --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("over", ["tcp", "websocket"])
@@ -190,7 +180,7 @@ def test_big_messages_are_distributed_over_consumers(client: Clients, queue: str
     assert sorted(found) == sorted(sent.values())
 
 
-# -- the ancestor's way --------------------------------------------------------------------------------------------
+# -- compat mode ---------------------------------------------------------------------------------------------------
 
 
 def test_compat_stompica_has_no_queues(client: Clients, shared_broker: StartBroker, queue: str) -> None:

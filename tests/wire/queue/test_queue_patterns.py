@@ -1,4 +1,4 @@
-"""Patterns of work queues: PRODUCT.md 5."""
+"""Patterns of queues: docs/behaviour.md 5."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.support.queues import NUMBERS, bodies, consumer, fill, left_in, numbe
 
 
 @pytest.fixture
-def apart(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker for patterns that match the queues of every test. What a test sends there it consumes."""
+def isolated(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker for patterns that match the queues of every test. Each test consumes what it sends there."""
     return shared_broker(prefetch=999)
 
 
@@ -112,8 +112,8 @@ def test_a_pattern_matches_one_kind_of_destination(client: Clients, queue: str, 
     wire.barrier(publisher)
 
 
-def test_a_lone_wildcard_matches_no_queue(client: Clients, apart: BrokerProcess, queue: str) -> None:
-    wire, publisher = client(to=apart), client(to=apart)
+def test_a_lone_wildcard_matches_no_queue(client: Clients, isolated: BrokerProcess, queue: str) -> None:
+    wire, publisher = client(to=isolated), client(to=isolated)
     for number, pattern in enumerate(("*", ">", "**", "/*", "/>", "/*/" + queue.removeprefix("/queue/"))):
         wire.subscribe(pattern, str(number))
     publisher.send_and_wait(queue, "x")
@@ -124,9 +124,9 @@ def test_a_lone_wildcard_matches_no_queue(client: Clients, apart: BrokerProcess,
 
 @pytest.mark.parametrize("pattern", ["*", ">", "**", "#", "d*", "*/NAME"])
 def test_a_pattern_of_all_queues_leaves_out_dead_letter_queues(
-    client: Clients, apart: BrokerProcess, queue: str, pattern: str
+    client: Clients, isolated: BrokerProcess, queue: str, pattern: str
 ) -> None:
-    wire, publisher, name = client(to=apart), client(to=apart), queue.removeprefix("/queue/")
+    wire, publisher, name = client(to=isolated), client(to=isolated), queue.removeprefix("/queue/")
     publisher.send_and_wait(f"/queue/dlq/{name}", "early")
     wire.subscribe("/queue/" + pattern.replace("NAME", name), "all")
     publisher.send_and_wait(f"/queue/dlq/{name}", "late")
@@ -141,9 +141,9 @@ def test_a_pattern_of_all_queues_leaves_out_dead_letter_queues(
 
 @pytest.mark.parametrize("pattern", ["*", ">", "**", "t*"])
 def test_a_pattern_that_names_dlq_matches_dead_letter_queues(
-    client: Clients, apart: BrokerProcess, queue: str, pattern: str
+    client: Clients, isolated: BrokerProcess, queue: str, pattern: str
 ) -> None:
-    wire, publisher, name = client(to=apart), client(to=apart), queue.removeprefix("/queue/")
+    wire, publisher, name = client(to=isolated), client(to=isolated), queue.removeprefix("/queue/")
     dead = {f"/queue/dlq/{name}", f"/queue/dlq/{name}/a"}
     for destination in dead:
         publisher.send_and_wait(destination, "dead")
@@ -155,8 +155,8 @@ def test_a_pattern_that_names_dlq_matches_dead_letter_queues(
     assert bodies(left_in(publisher, queue)) == ["alive"]
 
 
-def test_a_pattern_of_all_queues_leaves_out_temporary_queues(client: Clients, apart: BrokerProcess) -> None:
-    wire, owner = client(to=apart), client(to=apart)
+def test_a_pattern_of_all_queues_leaves_out_temporary_queues(client: Clients, isolated: BrokerProcess) -> None:
+    wire, owner = client(to=isolated), client(to=isolated)
     patterns = ("/queue/*", "/queue/>", "/queue/**", "/queue/#", "/queue/t*")
     for number, pattern in enumerate(patterns):
         wire.subscribe(pattern, str(number))

@@ -1,4 +1,4 @@
-"""Work queues: PRODUCT.md 5 and 6. FIFO, held until consumed, each message to one consumer."""
+"""Queues: FIFO, messages wait until consumed, each goes to one consumer; docs/behaviour.md 5 and 6."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.parser import Frame
 from tests.support.queues import NUMBERS, bodies, consumer, fill, left_in, numbered, shares, take, unsubscribe_and_wait
 from tests.support.wire import Wire
 
-# -- held, in order, once ------------------------------------------------------------------------------------------
+# -- waiting, order, one consumer for each message -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -148,7 +148,7 @@ def test_a_thousand_queues_keep_their_messages_apart(client: Clients, queue: str
     wire.barrier()
 
 
-# -- what a MESSAGE looks like -------------------------------------------------------------------------------------
+# -- the form of MESSAGE -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "mode"), [*((version, "auto") for version in VERSIONS), *CLIENT_MODES])
@@ -215,7 +215,7 @@ def test_every_version_can_consume_messages_of_every_other(
 
 @pytest.mark.parametrize("sender", ESCAPING)
 def test_a_queued_message_is_encoded_for_the_consumer_that_gets_it(client: Clients, queue: str, sender: str) -> None:
-    """It is written for the consumer that gets it: taken back from a 1.0 client, it comes whole to a 1.2 one."""
+    """A message that a 1.0 client got without some headers is redelivered with them to a 1.2 client."""
     old, publisher = client("1.0"), client(sender)
     fill_headers = [("k", r"a\nb"), ("l", ""), ("m", "c")]
     publisher.send(frames.send(queue, "x", *fill_headers, receipt="r"))

@@ -1,4 +1,4 @@
-"""A SEND that its queue refuses ends in an ERROR, wherever the queue's home is and whatever the client says next."""
+"""A SEND that its queue refuses ends in an ERROR, whatever the queue's shard and whatever the client sends next."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ def full(shared_broker: StartBroker) -> BrokerProcess:
     return shared_broker(max_queue_length=1)
 
 
-def over(queue: str, **headers: str) -> bytes:
+def two_sends(queue: str, **headers: str) -> bytes:
     """Two SENDs, of which the second is refused."""
     return frames.send(queue, "x") + frames.send(queue, "y", **headers)
 
 
 @pytest.fixture
 def attempts(full: BrokerProcess, client: Clients) -> Iterator[tuple[Wire, str]]:
-    """Each time a client and a queue that is empty."""
+    """Pairs of a client and an empty queue."""
     return ((client(to=full), f"/queue/{fresh('q')}") for _ in range(QUEUES))
 
 
 def test_the_error_replaces_the_receipt_of_disconnect(attempts: Iterator[tuple[Wire, str]]) -> None:
     for wire, queue in attempts:
-        wire.send(over(queue), frames.disconnect(receipt="bye"))
+        wire.send(two_sends(queue), frames.disconnect(receipt="bye"))
         wire.expect_error("E-QUEUE-FULL", receipt_id=None)
 
 
 def test_the_error_comes_before_a_disconnect_without_receipt(attempts: Iterator[tuple[Wire, str]]) -> None:
     for wire, queue in attempts:
-        wire.send(over(queue), frames.disconnect())
+        wire.send(two_sends(queue), frames.disconnect())
         wire.expect_error("E-QUEUE-FULL")
 
 
 def test_the_error_reaches_a_client_after_half_close(attempts: Iterator[tuple[Wire, str]]) -> None:
     for wire, queue in attempts:
-        wire.send(over(queue))
+        wire.send(two_sends(queue))
         wire.half_close()
         wire.expect_error("E-QUEUE-FULL")
 
 
 def test_the_error_names_the_receipt_and_echoes_its_header(attempts: Iterator[tuple[Wire, str]]) -> None:
     for wire, queue in attempts:
-        wire.send(over(queue, receipt="r-1"), frames.disconnect(receipt="bye"))
+        wire.send(two_sends(queue, receipt="r-1"), frames.disconnect(receipt="bye"))
         error = wire.expect_error("E-QUEUE-FULL", receipt_id="r-1")
         assert b"receipt:r-1\n" in error.body, error
 

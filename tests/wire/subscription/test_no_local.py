@@ -1,4 +1,4 @@
-"""`no-local:true`: what a connection sends does not come back to it (PRODUCT.md 6)."""
+"""`no-local:true`: a connection does not get its own messages (docs/behaviour.md 6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EACH_HEADER = pytest.mark.parametrize("header", HEADERS)
 
 
 def subscribe(wire: Wire, destination: str, *headers: frames.Header, id: str = "0", **more: str) -> list[str]:
-    """SUBSCRIBE; what comes before its RECEIPT."""
+    """Subscribes; returns the bodies of the messages before the RECEIPT."""
     receipt = fresh("subscribed")
     wire.send(frames.subscribe(destination, id, *headers, receipt=receipt, **more))
     return bodies(until_receipt(wire, receipt))
@@ -99,19 +99,19 @@ def test_a_durable_subscription_keeps_no_messages_of_its_holder(
     wire.send(frames.send(topic, "own, and the last"), frames.disconnect(receipt="d"))
     wire.expect_receipt("d")
     other.send_and_wait(topic, "2")
-    heir = client("1.2", ("client-id", durable[1]))
-    assert subscribe(heir, topic, durable, (header, "true")) == []
-    heir.expect_message("2")
-    heir.send_and_wait(topic, "own")
+    successor = client("1.2", ("client-id", durable[1]))
+    assert subscribe(successor, topic, durable, (header, "true")) == []
+    successor.expect_message("2")
+    successor.send_and_wait(topic, "own")
     other.send_and_wait(topic, "3")
-    heir.expect_message("3")
-    heir.send(frames.unsubscribe("0", durable, receipt="u"))
-    heir.expect_receipt("u")
+    successor.expect_message("3")
+    successor.send(frames.unsubscribe("0", durable, receipt="u"))
+    successor.expect_receipt("u")
 
 
 @pytest.mark.parametrize("kind", ["/queue/", "#", "/temp-queue/"])
 def test_no_local_is_refused_on_queues(client: Clients, topic: str, kind: str) -> None:
-    """Nobody else might be there to take the message."""
+    """There might be no other consumer for the message."""
     wire = client()
     wire.send(frames.subscribe(topic.replace("/topic/", kind), "0", ("no-local", "true")))
     assert "'no-local'" in wire.expect_error("E-NOT-SUPPORTED").text

@@ -1,4 +1,7 @@
-"""A 1.0 subscription without id goes by its destination, of whatever kind: PROTOCOL.md, PRODUCT.md 3 and 5."""
+"""A 1.0 subscription without id is named by its destination, of every kind.
+
+See docs/specification.md 56 and 58; docs/behaviour.md 3 and 5.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def test_messages_carry_the_destination_until_unsubscribe(client: Clients, name:
 
 @EACH_KIND
 def test_subscriptions_with_and_without_id_are_separate(client: Clients, name: str, kind: str) -> None:
-    """Both end on their own."""
+    """Each ends on its own."""
     wire = client("1.0")
     destination = KINDS[kind].replace("NAME", name)
     wire.subscribe(destination, None)

@@ -1,4 +1,4 @@
-"""A `reply-to` that names a temporary queue brings answers without a SUBSCRIBE, as in RabbitMQ: PRODUCT.md 5."""
+"""A `reply-to` that names a temporary queue brings replies without a SUBSCRIBE, as in RabbitMQ: docs/behaviour.md 5."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWERS = "/temp-queue/answers"
 
 
 class Service:
-    """Answers what it is asked at a queue of its own."""
+    """Replies to requests in a queue of its own."""
 
     def __init__(self, client: Clients, queue: str) -> None:
         self.queue = queue
@@ -21,7 +21,7 @@ class Service:
         self.wire.subscribe(queue)
 
     def answer(self, body: str) -> None:
-        """Takes one question and answers it."""
+        """Takes one request and replies to it."""
         self.wire.send_and_wait(self.wire.expect_message()["reply-to"], body)
 
 
@@ -32,7 +32,7 @@ def service(client: Clients, queue: str) -> Service:
 
 
 def ask(wire: Wire, service: Service, **headers: frames.HeaderValue) -> None:
-    """Sends a question."""
+    """Sends a request."""
     wire.send(frames.send(service.queue, "?", reply_to=ANSWERS, **headers))
 
 
@@ -68,7 +68,7 @@ def test_an_existing_subscription_gets_the_replies_alone(client: Clients, servic
 
 
 def test_a_pattern_gets_the_replies_of_queues_older_than_it(client: Clients, service: Service) -> None:
-    """Also before the home has come to each of them."""
+    """This holds even before the home has applied the pattern to each of them."""
     wire, numbers = client(), range(3000)
     wire.send(*(frames.subscribe(f"{ANSWERS}/{number}", str(number)) for number in numbers))
     wire.send(*(frames.unsubscribe(str(number)) for number in numbers))

@@ -1,4 +1,4 @@
-"""Temporary destinations and reply-to, with plain clients: PRODUCT.md 5."""
+"""Temporary destinations and reply-to with plain clients: docs/behaviour.md 5."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ PAIRS = [(one, other) for one in VERSIONS for other in VERSIONS]
 
 
 @pytest.fixture(params=TRANSPORTS)
-def opened(request: pytest.FixtureRequest, client: Clients, ws: OpenWebSocket) -> Open:
-    """Opens a session of this version, by TCP and by WebSocket in turn."""
+def open_session(request: pytest.FixtureRequest, client: Clients, ws: OpenWebSocket) -> Open:
+    """Opens a session of this version, over TCP or WebSocket."""
     return client if request.param == "tcp" else ws
 
 
 @pytest.fixture
 def clean(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker on which nothing is retained or waits: whoever subscribes to everything gets nothing old."""
+    """A broker without retained or stale messages: a subscriber to everything gets nothing old."""
     return shared_broker(max_retained=0)
 
 
 def reply_address(owner: Wire, service: Wire, name: str, queue: str) -> str:
-    """How others reach the owner's `name`: what a service reads in a request's reply-to."""
+    """The address by which others reach the owner's `name`: the reply-to that a service reads in a request."""
     service.subscribe(queue, "service")
     owner.send(frames.send(queue, "request", reply_to=name))
     address = service.expect_message("request", subscription="service")["reply-to"]
@@ -49,9 +49,9 @@ def reply_address(owner: Wire, service: Wire, name: str, queue: str) -> str:
 
 @pytest.mark.parametrize(("version", "other"), PAIRS)
 def test_a_request_is_answered_over_reply_to(
-    client: Clients, opened: Open, queue: str, version: str, other: str
+    client: Clients, open_session: Open, queue: str, version: str, other: str
 ) -> None:
-    requester, service = opened(version), client(other)
+    requester, service = open_session(version), client(other)
     service.subscribe(queue, "service")
     requester.subscribe("/temp-queue/replies", "replies")
     for number in range(5):
@@ -86,7 +86,7 @@ def test_reply_to_works_whatever_the_request_was_sent_to(client: Clients, topic:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_reply_waits_until_its_requester_subscribes(client: Clients, queue: str, version: str) -> None:
-    """reply-to alone creates the queue; the answer is held in it as in any queue."""
+    """A reply-to alone creates the queue, which keeps the reply like any other queue."""
     requester, service = client(version), client(version)
     address = reply_address(requester, service, "/temp-queue/late", queue)
     fill(service, address, "1", "2", "3")
@@ -163,17 +163,17 @@ def test_many_requesters_get_their_own_replies(client: Clients, queue: str) -> N
         requester.barrier(service)
 
 
-# -- private -------------------------------------------------------------------------------------------------------
+# -- privacy -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_owner_may_consume(client: Clients, opened: Open, queue: str, version: str, kind: str) -> None:
-    owner, service, thief = client(version), client(version), opened(version)
+def test_only_the_owner_may_consume(client: Clients, open_session: Open, queue: str, version: str, kind: str) -> None:
+    owner, service, intruder = client(version), client(version), open_session(version)
     owner.subscribe(f"{kind}x")
     address = reply_address(owner, service, f"{kind}x", queue)
-    thief.send(frames.subscribe(address, "stolen", receipt="r"))
-    thief.expect_error("E-TEMP-OWNER", receipt_id="r")
+    intruder.send(frames.subscribe(address, "stolen", receipt="r"))
+    intruder.expect_error("E-TEMP-OWNER", receipt_id="r")
     service.send(frames.send(address, "answer"))
     owner.expect_message("answer")
 
@@ -237,7 +237,7 @@ def test_other_patterns_do_not_match_temporary_names(client: Clients, clean: Bro
     listener.expect_message("end", destination=end)
 
 
-# -- gone with the connection --------------------------------------------------------------------------------------
+# -- end of the connection -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)

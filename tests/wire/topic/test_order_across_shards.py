@@ -1,4 +1,7 @@
-"""Order, and deliveries from shard to shard (PRODUCT.md 5, last paragraph). The embedded broker tells each shard."""
+"""Order, and deliveries between shards: docs/behaviour.md 5.
+
+The embedded broker tells the shard of each connection.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def embedded() -> Iterator[stompica.Broker]:
 
 @pytest.fixture
 def wires() -> Iterator[list[Wire]]:
-    """Collects the clients of a test and closes them."""
+    """Collects the clients of a test; closes them at its end."""
     made: list[Wire] = []
     yield made
     for wire in made:
@@ -33,7 +36,7 @@ def wires() -> Iterator[list[Wire]]:
 
 
 def on_every_shard(broker: stompica.Broker, wires: list[Wire], version: str = "1.2", each: int = 1) -> list[list[Wire]]:
-    """Connected clients by shard, at least `each` per shard."""
+    """Connected clients by shard, at least `each` for every shard."""
     found: list[list[Wire]] = [[] for _ in range(SHARDS)]
     for _ in range(64):
         wire = Wire(broker.port)
@@ -104,7 +107,7 @@ def test_a_receipted_subscription_is_known_on_every_shard(embedded: stompica.Bro
 
 
 def test_a_subscription_gets_no_message_that_was_receipted_before(embedded: stompica.Broker, wires: list[Wire]) -> None:
-    """What another shard mailed before a SUBSCRIBE was sent must not be routed to it, though it is still unread."""
+    """A message that another shard mailed before the SUBSCRIBE must not be routed to it, even if the mail is unread."""
     rows = on_every_shard(embedded, wires)
     publisher, subscriber = rows[0][0], rows[1][0]
     subscriber.subscribe("/topic/early/#", "all")
@@ -180,7 +183,7 @@ def test_small_and_large_messages_keep_their_order(client: Clients, topic: str) 
 
 
 def test_a_subscriber_that_reads_late_loses_nothing(client: Clients, topic: str) -> None:
-    """8 MB wait in the broker while nobody reads; then all of it comes, in order."""
+    """8 MB wait in the broker while nobody reads; then all of it arrives in order."""
     wire = client.raw(receive_buffer=4096)
     wire.connect("1.2")
     publisher = client()
@@ -196,7 +199,7 @@ def test_a_subscriber_that_reads_late_loses_nothing(client: Clients, topic: str)
 def test_a_full_mailbox_blocks_publishers_and_loses_nothing(
     client: Clients, start_broker: StartBroker, topic: str
 ) -> None:
-    """One frame a mailbox: every turn of the publisher's shard has to wait until the others have room again."""
+    """One frame for each mailbox: every turn of the publisher's shard waits until the others have room again."""
     broker = start_broker(writers=4, max_input_queue_size=4)
     subscribers = [client(to=broker) for _ in range(4)]
     for wire in subscribers:

@@ -1,4 +1,4 @@
-"""The retained last value of a topic: PRODUCT.md 7."""
+"""The retained message of a topic: docs/behaviour.md 7."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support import frames
 from tests.support.acks import CLIENT_MODES, ack_and_wait
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
-from tests.support.clock import let_pass
+from tests.support.clock import wait_ms
 from tests.support.frames import VERSIONS
 from tests.support.parser import Frame
 from tests.support.queues import bodies, left_in, unsubscribe_and_wait, until_receipt
@@ -17,17 +17,17 @@ EACH_VERSION = pytest.mark.parametrize("version", VERSIONS)
 
 
 def retain(wire: Wire, topic: str, body: str, *pairs: frames.Header, **headers: frames.HeaderValue) -> None:
-    """Sets the topic's last value."""
+    """Sets the topic's retained message."""
     wire.send_and_wait(topic, body, *pairs, retain="set", **headers)
 
 
 def remove(wire: Wire, topic: str) -> None:
-    """Takes the topic's last value away."""
+    """Removes the topic's retained message."""
     wire.send_and_wait(topic, "", retain="remove")
 
 
 def subscribed(wire: Wire, topic: str, id: str = "0", **headers: frames.HeaderValue) -> list[Frame]:
-    """SUBSCRIBE; the MESSAGEs before its RECEIPT."""
+    """Subscribes; returns the MESSAGEs before the RECEIPT."""
     wire.send(frames.subscribe(topic, id, receipt=f"subscribed {id}", **headers))
     return until_receipt(wire, f"subscribed {id}")
 
@@ -131,7 +131,7 @@ def test_a_pattern_gets_every_retained_message_it_matches(client: Clients, topic
 
 
 def test_a_subscriber_that_joins_while_values_are_set_misses_none(client: Clients, topic: str) -> None:
-    """Live messages may overlap the retained value, but none is missing behind it, and it comes after no newer one."""
+    """Live messages may come before the retained one, but no newer one does, and none is missing after it."""
     publisher, wires = client(), [client() for _ in range(10)]
     for number in range(501):
         publisher.send(frames.send(topic, str(number), retain="set"))
@@ -263,7 +263,7 @@ def test_an_expired_retained_message_makes_room(
     publisher, wire = client(to=broker), client(to=broker)
     retain(publisher, f"{topic}/a", "expires", (header, "50"))
     retain(publisher, f"{topic}/b", "stays", (header, "100000"))
-    let_pass(publisher, 150)
+    wait_ms(publisher, 150)
     assert bodies(subscribed(wire, f"{topic}/*")) == ["stays"]
     retain(publisher, f"{topic}/c", "room")
     for name in "bc":
@@ -273,7 +273,7 @@ def test_an_expired_retained_message_makes_room(
 def test_an_expired_retained_message_is_not_dead_lettered(client: Clients, topic: str) -> None:
     publisher = client()
     retain(publisher, topic, "x", ("ttl", "10"))
-    let_pass(publisher, 100)
+    wait_ms(publisher, 100)
     assert left_in(publisher, f"/queue/dlq{topic}") == []
 
 

@@ -1,4 +1,7 @@
-"""STOMP 1.2 "SEND", "SUBSCRIBE", "MESSAGE"; PRODUCT.md 5 to 7; PROTOCOL.md 55 to 57 and 60 to 64."""
+"""STOMP 1.2 "SEND", "SUBSCRIBE" and "MESSAGE".
+
+See docs/behaviour.md 5 to 7; docs/specification.md 55 to 57 and 60 to 64.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wildcards of topic subscriptions: PRODUCT.md 5."""
+"""Wildcards of topic subscriptions: docs/behaviour.md 5."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.wire import Wire
 
 
 def matched(wire: Wire, publisher: Wire, topic: str, names: list[str]) -> list[str]:
-    """Which of `names` reach `wire`, in order of arrival."""
+    """Those of `names` that reach `wire`, in order of arrival."""
     publisher.send(*(frames.send(topic + name, name) for name in names), frames.send(f"{topic}-end", "end"))
     found = []
     while (message := wire.expect_message()).text != "end":
@@ -22,6 +22,7 @@ def matched(wire: Wire, publisher: Wire, topic: str, names: list[str]) -> list[s
 
 
 def check(wire: Wire, publisher: Wire, topic: str, pattern: str, matches: list[str], others: list[str]) -> None:
+    """Checks what a pattern matches before, during and after its subscription."""
     wire.subscribe(f"{topic}-end", "end")
     names = [*matches, *others, *matches]
     assert matched(wire, publisher, topic, names) == []
@@ -127,7 +128,7 @@ def test_pattern_and_exact_subscribers_of_many_connections_get_each_message(clie
 
 
 def test_later_subscriptions_apply_to_known_destinations(client: Clients, topic: str) -> None:
-    """Whatever the broker remembers of a destination must not outlive the set of its subscriptions."""
+    """Whatever the broker caches for a destination must not outlive the set of its subscriptions."""
     publisher = client()
     publisher.send_and_wait(f"{topic}/a/b", "nobody")
     steps = ["/a/b", "/a/*", "/*/b", "/#", "/a/b/#", "/a/>"]
@@ -157,7 +158,7 @@ def test_two_subscriptions_to_one_pattern_get_one_copy_each(client: Clients, top
 
 
 def test_one_pattern_gets_messages_of_many_destinations(client: Clients, topic: str) -> None:
-    """The ancestor's own test in small: one subscription to a prefix, 2,000 destinations below it."""
+    """A small form of C stompica's own test: one subscription to a prefix, 2,000 destinations below it."""
     wire, publisher = client(), client()
     wire.subscribe(f"{topic}/*")
     publisher.send(*(frames.send(f"{topic}/{number}", f"hello {number}") for number in range(2000)))

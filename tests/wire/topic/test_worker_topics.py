@@ -1,4 +1,4 @@
-"""Worker topics `#…`: one matching subscription gets each message; PRODUCT.md 5 and 7."""
+"""Worker topics `#…`: each message goes to one matching subscription; docs/behaviour.md 5 and 7."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def work(topic: str) -> str:
 
 @pytest.fixture
 def holding(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that holds messages without subscriber for an hour."""
+    """A broker that keeps messages without subscriber for an hour."""
     return shared_broker(TTL="1h")
 
 
 @pytest.fixture
 def clean(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker on which nothing is retained or waits: whoever subscribes to everything gets nothing old."""
+    """A broker without retained or stale messages: a subscriber to everything gets nothing old."""
     return shared_broker(max_retained=0)
 
 
 def workers(
     client: Clients, topic: str, *patterns: str, version: str = "1.2", **headers: frames.HeaderValue
 ) -> list[Wire]:
-    """A client for each pattern; all listen to `topic` too, for the fence of `shares`."""
+    """A client for each pattern; all subscribe to `topic` too, as `shares` needs."""
     wires = [client(version) for _ in patterns]
     for wire, pattern in zip(wires, patterns, strict=True):
         wire.subscribe(topic, "end")
@@ -50,21 +50,21 @@ def workers(
 
 
 def send_all(publisher: Wire, *destinations: str) -> None:
-    """Sends one message to each, its number as body, and waits until every home has it."""
+    """Sends one message to each destination, its number as the body, and waits until every home has it."""
     for number, destination in enumerate(destinations):
         publisher.send(frames.send(destination, str(number), receipt=f"n{number}"))
     for number in range(len(destinations)):
         publisher.expect_receipt(f"n{number}")
 
 
-def balanced(found: Sequence[Sequence[Frame]], total: int) -> None:
-    """Every message came once, and every worker has at least half of its equal share."""
+def check_balanced(found: Sequence[Sequence[Frame]], total: int) -> None:
+    """Checks that every message came once and that each worker got at least half of an equal share."""
     assert sum(map(len, found)) == total
     assert len({message["message-id"] for messages in found for message in messages}) == total
     assert min(map(len, found)) >= total // len(found) // 2, f"unequal shares: {[len(share) for share in found]}"
 
 
-# -- one subscription each -----------------------------------------------------------------------------------------
+# -- one subscription for each message -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -72,7 +72,7 @@ def test_one_subscription_gets_each_message(client: Clients, topic: str, work: s
     wires, publisher = workers(client, topic, *[work] * 4, version=version), client(version)
     fill(publisher, work, *(str(number) for number in range(400)))
     found = shares(publisher, wires, topic, 400)
-    balanced(found, 400)
+    check_balanced(found, 400)
     assert sorted(int(body) for messages in found for body in bodies(messages)) == list(range(400))
     for messages in found:
         assert {(message["destination"], message["subscription"]) for message in messages} == {(work, "work")}
@@ -90,13 +90,13 @@ def test_the_only_subscription_gets_all_in_order(client: Clients, work: str, ver
 def test_ten_workers_share_one_destination(client: Clients, topic: str, work: str) -> None:
     wires, publisher = workers(client, topic, *[work] * 10), client()
     fill(publisher, work, *(str(number) for number in range(1000)))
-    balanced(shares(publisher, wires, topic, 1000), 1000)
+    check_balanced(shares(publisher, wires, topic, 1000), 1000)
 
 
 def test_ten_wildcard_workers_share_a_thousand_destinations_of_one_message(
     client: Clients, topic: str, work: str
 ) -> None:
-    """Balanced one by one, each destination would give its only message to the same worker."""
+    """If each destination were balanced separately, all would give their only message to the same worker."""
     wires, publisher = workers(client, topic, *[f"{work}/*"] * 10), client()
     send_all(publisher, *(f"{work}/{number}" for number in range(1000)))
     found = shares(publisher, wires, topic, 1000)
@@ -108,7 +108,7 @@ def test_exact_and_wildcard_workers_share_a_destination(client: Clients, topic: 
     patterns = [f"{work}/a", f"{work}/*", f"{work}/>", f"{work}/a", f"{work}/#"]
     wires, publisher = workers(client, topic, *patterns), client()
     fill(publisher, f"{work}/a", *(str(number) for number in range(500)))
-    balanced(shares(publisher, wires, topic, 500), 500)
+    check_balanced(shares(publisher, wires, topic, 500), 500)
     send_all(publisher, *(f"{work}/b{number}" for number in range(200)))
     found = shares(publisher, wires, topic, 200)
     assert [len(messages) for messages in found][0::3] == [0, 0], "an exact subscription got another destination's"
@@ -136,7 +136,7 @@ def test_workers_over_tcp_and_websocket_share(client: Clients, ws: OpenWebSocket
         wires[-1].subscribe(work, "work")
     publisher = client()
     fill(publisher, work, *(str(number) for number in range(200)))
-    balanced(shares(publisher, wires, topic, 200), 200)
+    check_balanced(shares(publisher, wires, topic, 200), 200)
 
 
 def test_a_worker_that_left_gets_no_more_messages(client: Clients, topic: str, work: str) -> None:
@@ -204,7 +204,7 @@ def test_send_to_a_wildcard_of_worker_topics_is_an_error(client: Clients, work: 
     wire.expect_error("E-DEST-WILDCARD", receipt_id="r")
 
 
-# -- held or not ---------------------------------------------------------------------------------------------------
+# -- stale messages ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -1,6 +1,6 @@
-"""Transactions that take effect: atomic COMMIT over queues and topics, ACK and NACK inside, what undoes them.
+"""The effect of transactions: atomic COMMIT over queues and topics, ACK and NACK in a transaction, aborts.
 
-PRODUCT.md 3, PROTOCOL.md 72 to 74; the frames themselves are in test_transaction_frames.py.
+docs/behaviour.md 3; docs/specification.md 72 to 74. The frames themselves are tested in test_transaction_frames.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from tests.support import frames
 from tests.support.acks import CLIENT_MODES, VERSION_COMMAND, ack, nack
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
-from tests.support.clock import let_pass
+from tests.support.clock import wait_ms
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.losses import LOSSES, LossDetector
 from tests.support.parser import Frame
@@ -31,14 +31,14 @@ def tight(shared_broker: StartBroker) -> BrokerProcess:
 
 
 def held(wire: Wire, queue: str, *expected: str, mode: str = "", **headers: frames.HeaderValue) -> list[Frame]:
-    """Consumes these messages without acknowledging them; the default mode is the strictest of the version."""
+    """Consumes these messages without acknowledging them; by default in the strictest mode of the version."""
     mode = mode or ("client" if wire.version == "1.0" else INDIVIDUAL)
     wire.send(frames.subscribe(queue, "held", ack=mode, **headers))
     return take(wire, *expected)
 
 
 def commit(wire: Wire, transaction: str = "t") -> None:
-    """COMMIT and wait for its RECEIPT, which must be the next frame."""
+    """Sends COMMIT; its RECEIPT must be the next frame."""
     wire.send(frames.commit(transaction, receipt=f"committed {transaction}"))
     wire.expect_receipt(f"committed {transaction}")
 
@@ -96,7 +96,7 @@ def test_the_end_of_the_connection_drops_messages_to_queues(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_committed_message_is_delivered_like_any_other(client: Clients, queue: str, version: str) -> None:
-    """Its headers in order, an id of its own, nothing of the transaction."""
+    """It has its headers in order, an id of its own, and no header of the transaction."""
     wire = client(version)
     pairs = [("a", "1"), ("b", "2"), ("a", "3")]
     wire.send(frames.begin("t"), *(frames.send(queue, "x", *pairs, transaction="t") for _ in range(3)))
@@ -109,7 +109,7 @@ def test_a_committed_message_is_delivered_like_any_other(client: Clients, queue:
         assert "transaction" not in message and "redelivered" not in message
 
 
-# -- atomic --------------------------------------------------------------------------------------------------------
+# -- atomicity -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -142,7 +142,7 @@ def test_the_receipt_of_commit_means_that_all_took_effect(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_messages_of_a_transaction_stay_together(client: Clients, topic: str, queue: str, version: str) -> None:
-    """Three publishers at once, two with transactions and one without, over the same destinations."""
+    """Three publishers at once, two with transactions and one without, send to the same destinations."""
     rounds, size = 20, 4
     destinations = [f"{topic}/a", f"{topic}/b", f"{queue}/a", f"{queue}/b"]
     listeners = [client(version) for _ in destinations]
@@ -172,7 +172,7 @@ def test_messages_of_a_transaction_stay_together(client: Clients, topic: str, qu
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_connection_lost_around_commit_leaves_all_or_nothing(client: Clients, queue: str, version: str) -> None:
-    """Every second COMMIT is cut off, in or before its frame; the others are whole when the connection is reset."""
+    """Every second COMMIT is cut off, inside or before its frame; the others are sent whole before the reset."""
     names = [f"{queue}/{number}" for number in range(4)]
     wire = client(version)
     for number in range(20):
@@ -181,7 +181,7 @@ def test_a_connection_lost_around_commit_leaves_all_or_nothing(client: Clients, 
         whole = b"".join([frames.begin("t"), *sends, frames.commit("t")])
         publisher.send(whole[: len(whole) - (number * 5 if number % 2 else 0)])
         publisher.reset()
-    let_pass(wire, 100)
+    wait_ms(wire, 100)
     first, *others = [bodies(left_in(wire, name)) for name in names]
     assert not [body for body in first if int(body.split()[0]) % 2], "a transaction without COMMIT took effect"
     assert first == [f"{number} {part}" for number in (body.split()[0] for body in first[::2]) for part in "ab"]
@@ -191,7 +191,7 @@ def test_a_connection_lost_around_commit_leaves_all_or_nothing(client: Clients, 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_all_messages_of_a_transaction_become_visible_together(client: Clients, queue: str, version: str) -> None:
-    """As soon as one queue's consumer has its message, the others' queues have theirs, in front of what comes now."""
+    """When one queue's consumer has its message, the other queues have theirs, in front of later messages."""
     publisher, consumer, other = (client(version) for _ in range(3))
     for number in range(100):
         one, two = (f"{queue}/{number}/{name}" for name in "ab")
@@ -238,14 +238,14 @@ def test_a_transaction_may_hold_thousands_of_messages(client: Clients, topic: st
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_transactions_work_over_websocket(client: Clients, ws: OpenWebSocket, queue: str, version: str) -> None:
-    wire, publisher, doomed = client(version), ws(version), ws(version)
+    wire, publisher, victim = client(version), ws(version), ws(version)
     consumer = ws(version)
     consumer.subscribe(f"{queue}/a")
-    for socket in (publisher, doomed):
+    for socket in (publisher, victim):
         sends = (frames.send(f"{queue}/{name}", str(number), transaction="t") for number in range(3) for name in "ab")
         socket.send(frames.begin("t", receipt="b"), *sends)
         socket.expect_receipt("b")
-    doomed.disconnect()
+    victim.disconnect()
     commit(publisher)
     take(consumer, "0", "1", "2")
     assert bodies(left_in(wire, f"{queue}/b")) == ["0", "1", "2"]
@@ -349,7 +349,7 @@ def test_a_nack_takes_effect_at_commit(
     other.subscribe(queue, "other", ack=mode)
     wire.send(frames.begin("t"), nack(wire, message, transaction="t", receipt="r"))
     wire.expect_receipt("r")
-    let_pass(other, 50)
+    wait_ms(other, 50)
     other.send(frames.send(queue, "2"))
     other.expect_message("2")
     commit(wire)
@@ -398,7 +398,7 @@ def test_a_delivery_acknowledged_by_commit_is_settled(client: Clients, queue: st
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_messages_passed_on_in_transactions_are_passed_on_once(client: Clients, queue: str, version: str) -> None:
-    """ACK of the input and SEND of the output together; each worker dies with one transaction open."""
+    """ACK of the input and SEND of the output go together; each worker is lost with one transaction open."""
     other = client(version)
     numbers = numbered(30)
     fill(other, f"{queue}/in", *numbers)
@@ -504,7 +504,7 @@ def test_a_transaction_counts_as_a_whole_against_the_limit_of_a_queue(
 def test_transactions_that_race_for_room_are_whole_or_refused(
     client: Clients, tight: BrokerProcess, queue: str
 ) -> None:
-    """Room for one of six in each of three queues, which each names in another order."""
+    """Each of three queues has room for one of six transactions, which name the queues in different orders."""
     other = client(to=tight)
     for attempt in range(5):
         names = [f"{queue}/{attempt}/{name}" for name in "abc"]

@@ -1,4 +1,4 @@
-"""Last values that transactions set when there is hardly room for them: a RECEIPT means that it is kept."""
+"""Retained messages that transactions set when there is hardly room for them: a RECEIPT means that one is kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.process import BrokerProcess
 
 @pytest.fixture
 def narrow(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker with room for one last value."""
+    """A broker with room for one retained message."""
     return shared_broker(max_retained=1)
 
 

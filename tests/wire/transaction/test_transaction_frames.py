@@ -1,4 +1,7 @@
-"""STOMP 1.2 "BEGIN", "COMMIT", "ABORT", and SEND inside a transaction; PROTOCOL.md 72 and parts of 73, 74."""
+"""STOMP 1.2 "BEGIN", "COMMIT" and "ABORT", and SEND in a transaction.
+
+See docs/specification.md 72 and parts of 73 and 74.
+"""
 
 from __future__ import annotations
 

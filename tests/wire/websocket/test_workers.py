@@ -1,4 +1,7 @@
-"""Workers over WebSocket: what an ERROR is closed with, what each end of a WebSocket gives back: PRODUCT.md 3 to 7."""
+"""Consumers over WebSocket: the close code of each ERROR, and what the end of a WebSocket requeues.
+
+See docs/behaviour.md 3 to 7.
+"""
 
 from __future__ import annotations
 
@@ -35,23 +38,23 @@ ERRORS: dict[str, tuple[list[bytes], str, int]] = {
         "E-QUEUE-FULL",
         1013,
     ),
-    "a retained message too many": (
+    "too many retained messages": (
         [SEND(f"/topic/QUEUE/{number}", "x", retain="set") for number in range(2)],
         "E-RETAINED-COUNT",
         1013,
     ),
-    "a transaction too many": ([BEGIN, frames.begin("u")], "E-TX-COUNT", 1008),
+    "too many transactions": ([BEGIN, frames.begin("u")], "E-TX-COUNT", 1008),
     "a transaction too large": ([BEGIN, SEND("QUEUE", "x" * 101, transaction="t")], "E-TX-COUNT", 1008),
     "a transaction open twice": ([BEGIN, BEGIN], "E-TX-OPEN", 1002),
     "an unknown transaction": ([frames.commit("t")], "E-TX-UNKNOWN", 1002),
     "an unknown delivery": ([frames.ack(id="x")], "E-ACK-UNKNOWN", 1002),
-    "an unknown delivery refused": ([frames.nack(id="x")], "E-ACK-UNKNOWN", 1002),
-    "a life that is none": ([SEND("QUEUE", "x", ttl="soon")], "E-VALUE", 1002),
-    "a prefetch that is none": ([frames.subscribe("QUEUE", prefetch_count="x")], "E-VALUE", 1002),
+    "a NACK of an unknown delivery": ([frames.nack(id="x")], "E-ACK-UNKNOWN", 1002),
+    "an invalid time to live": ([SEND("QUEUE", "x", ttl="soon")], "E-VALUE", 1002),
+    "an invalid prefetch": ([frames.subscribe("QUEUE", prefetch_count="x")], "E-VALUE", 1002),
     "a wildcard": ([SEND("QUEUE/*", "x")], "E-DEST-WILDCARD", 1002),
-    "what the broker writes": ([SEND("/queue/monitor", "x")], "E-READ-ONLY", 1008),
-    "somebody's temporary name": ([frames.subscribe("/temp-queue/NOBODY/x")], "E-TEMP-OWNER", 1008),
-    "no temporary name": ([SEND("/temp-queue/x", "x")], "E-TEMP-UNKNOWN", 1002),
+    "a read-only queue": ([SEND("/queue/monitor", "x")], "E-READ-ONLY", 1008),
+    "another client's temporary name": ([frames.subscribe("/temp-queue/NOBODY/x")], "E-TEMP-OWNER", 1008),
+    "an unknown temporary name": ([SEND("/temp-queue/x", "x")], "E-TEMP-UNKNOWN", 1002),
 }
 
 
@@ -74,14 +77,14 @@ def test_an_error_is_followed_by_its_close_code(
 
 
 def secret(client: Clients, broker: BrokerProcess) -> str:
-    """What stands in the full names of somebody's temporary destinations."""
+    """The secret part in the full names of another client's temporary destinations."""
     owner, queue = client(to=broker), f"/queue/{fresh('secret')}"
     owner.subscribe(queue)
     owner.send(SEND(queue, reply_to="/temp-queue/x"))
     return owner.expect_message()["reply-to"].removeprefix("/temp-queue/").removesuffix("/x")
 
 
-# -- loss ----------------------------------------------------------------------------------------------------------
+# -- lost connections ----------------------------------------------------------------------------------------------
 
 LOSSES: dict[str, Callable[[WebSocket], None]] = {
     "reset": WebSocket.reset,
@@ -92,7 +95,7 @@ LOSSES: dict[str, Callable[[WebSocket], None]] = {
     "DISCONNECT": lambda wire: wire.send(frames.disconnect()),
     "an error of STOMP": lambda wire: wire.send(b"NOISE\n\n\0"),
     "an error of WebSocket": lambda wire: wire.send_frame(0xB, b""),
-    "text that is none": lambda wire: wire.send_frame(1, b"\xff"),
+    "text that is not UTF-8": lambda wire: wire.send_frame(1, b"\xff"),
 }
 
 
@@ -136,7 +139,7 @@ def test_a_transaction_of_a_lost_websocket_is_aborted(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_acks_may_be_split_over_websocket_messages(ws: OpenWebSocket, queue: str, version: str) -> None:
-    """Commands of a worker, byte by byte in messages of one byte and in fragments."""
+    """The frames come byte by byte, in messages of one byte and in fragments."""
     wire = ws(version)
     wire.subscribe(queue, "s", ack="client")
     for number in range(3):
