@@ -25,6 +25,26 @@ HEADER_QUERIES = [
 JSON_QUERIES = ["network", "benchmark", "shards", "memory", "queues", "ack", "store", "slow"]
 """The queries that are answered by a JSON body."""
 
+NETWORK_FIELDS = {
+    "bytes_in",
+    "bytes_out",
+    "frames_in",
+    "messages_in",
+    "deliveries",
+    "reads",
+    "writes",
+    "dropped_websocket_frames",
+    "fixed_underruns",
+    "cached_destinations",
+    "connections",
+    "accepted",
+    "refused",
+    "closed",
+    "errors",
+    "dropped",
+}
+"""The fields of the query `network`."""
+
 MONITOR = "/queue/monitor"
 _BLOCK = re.compile(r"Queue: ([^\n]+)\nsize: (\d+)\ndequeued: (\d+)\nenqueued: (\d+)\n\n")
 
@@ -49,6 +69,12 @@ def answer(wire: Wire, query: str) -> Any:
         return json.loads(frame.text)
     assert header_names(frame) == [query] and frame.body == b"", frame
     return frame[query] if query == "subs" else json.loads(frame[query])
+
+
+def ask(wire: Wire, query: str, destination: str = "DIAG") -> Frame:
+    """Sends a query to a destination that `wire` has subscribed to; returns the answer."""
+    wire.send(frames.send(destination, query))
+    return wire.expect_message(destination=destination)
 
 
 def shards_sum(wire: Wire, name: str) -> int:

@@ -36,3 +36,15 @@ def strict(shared_broker: StartBroker) -> BrokerProcess:
 def patient(shared_broker: StartBroker) -> BrokerProcess:
     """A broker that does not redeliver while the test runs."""
     return shared_broker(redelivery_delay="1h")
+
+
+@pytest.fixture
+def holding(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that keeps messages without subscriber for an hour."""
+    return shared_broker(TTL="1h")
+
+
+@pytest.fixture
+def clean(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker without retained or stale messages: a subscriber to everything gets nothing old."""
+    return shared_broker(max_retained=0)

@@ -12,7 +12,7 @@ from tests.support.acks import CLIENT_MODES, VERSION_COMMAND, ack, ack_and_wait,
 from tests.support.clients import Clients, StartBroker
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.process import BrokerProcess
-from tests.support.queues import NUMBERS, bodies, left_in, take, unsubscribe_and_wait, until_receipt
+from tests.support.queues import NUMBERS, bodies, fill, left_in, numbered, take, unsubscribe_and_wait, until_receipt
 
 # -- unknown ids ---------------------------------------------------------------------------------------------------
 
@@ -197,3 +197,22 @@ def test_an_ack_in_1_1_names_the_message_and_not_the_delivery(
     assert first["message-id"] == second["message-id"]
     assert ack_and_wait(wire, first) == []
     assert unacknowledged(wire, queue) == []
+
+
+@pytest.mark.parametrize("version", ESCAPING)
+def test_late_acks_are_recognised_after_many_deliveries(client: Clients, queue: str, version: str) -> None:
+    """Of ten thousand requeued deliveries the first and the last get a late ACK and a late NACK."""
+    wire, publisher = client(version), client()
+    numbers = numbered(1000)
+    fill(publisher, queue, *numbers)
+    taken = []
+    for _ in range(10):
+        wire.send(frames.subscribe(queue, "s", ack="client"))
+        messages = take(wire, *numbers)
+        taken += [messages[0], messages[-1]]
+        wire.send(frames.unsubscribe("s", receipt="u"))
+        wire.expect_receipt("u")
+    assert ack_and_wait(wire, *taken) == []
+    wire.send(*(nack(wire, message) for message in taken))
+    wire.barrier()
+    assert bodies(left_in(publisher, queue)) == numbers

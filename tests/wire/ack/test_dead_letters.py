@@ -276,6 +276,36 @@ def test_a_lost_consumer_does_not_count_as_a_failure(
     expect_dead_letters(publisher, queue, "x")
 
 
+@pytest.mark.parametrize("version", ESCAPING)
+def test_a_dead_letter_begins_with_three_headers_of_its_own(
+    client: Clients, shared_broker: StartBroker, queue: str, version: str
+) -> None:
+    broker = shared_broker(max_deliveries=1)
+    wire, dlq = client(version, to=broker), client(version, to=broker)
+    pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("content-type", "text/x")]
+    wire.send_and_wait(queue, b"\0body\0", *pairs)
+    wire.send(frames.subscribe(queue, "s", ack="client-individual"))
+    message = wire.expect_message(b"\0body\0")
+    assert nack_and_wait(wire, message) == []
+    dlq.send(frames.subscribe(dead_letters(queue)))
+    dead = dlq.expect_message(b"\0body\0", redelivered=None)
+    assert dead["message-id"] == message["message-id"]
+    told = [("dead-letter-reason", "max-deliveries"), ("original-destination", queue), ("delivery-count", "1")]
+    assert [pair for pair in dead.headers if pair in told + pairs] == told + pairs
+
+
+def test_dead_letters_of_a_temporary_queue_use_its_full_name(client: Clients, shared_broker: StartBroker) -> None:
+    broker = shared_broker(max_deliveries=1)
+    owner, other = client(to=broker), client(to=broker)
+    owner.subscribe("/temp-queue/x", "t", ack="client-individual")
+    owner.send(frames.send("/temp-queue/x", "x", reply_to="/temp-queue/x"))
+    message = owner.expect_message("x")
+    address = message["reply-to"]
+    assert nack_and_wait(owner, message) == []
+    other.send(frames.subscribe(f"/queue/dlq{address}"))
+    other.expect_message("x", original_destination=address, dead_letter_reason="max-deliveries")
+
+
 # -- expiry --------------------------------------------------------------------------------------------------------
 
 

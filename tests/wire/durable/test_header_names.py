@@ -15,12 +15,6 @@ EACH_VERSION = pytest.mark.parametrize("version", VERSIONS)
 EACH_NAME = pytest.mark.parametrize("header", NAMES)
 
 
-@pytest.fixture
-def name(topic: str) -> str:
-    """A subscription name that no other test uses."""
-    return "d-" + topic.removeprefix("/topic/")
-
-
 def attach(wire: Wire, topic: str, id: str, *headers: Header) -> list[str]:
     """Subscribes; returns the bodies of the messages up to one that is sent now."""
     receipt, end = fresh("attached"), fresh("end")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import frames
 from tests.support.acks import ack_and_wait
-from tests.support.clients import Clients, OpenWebSocket, StartBroker
+from tests.support.clients import Clients, OpenWebSocket
 from tests.support.frames import VERSIONS
 from tests.support.losses import LOSSES, LossDetector
 from tests.support.process import BrokerProcess
@@ -26,12 +26,6 @@ PAIRS = [(one, other) for one in VERSIONS for other in VERSIONS]
 def open_session(request: pytest.FixtureRequest, client: Clients, ws: OpenWebSocket) -> Open:
     """Opens a session of this version, over TCP or WebSocket."""
     return client if request.param == "tcp" else ws
-
-
-@pytest.fixture
-def clean(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker without retained or stale messages: a subscriber to everything gets nothing old."""
-    return shared_broker(max_retained=0)
 
 
 def reply_address(owner: Wire, service: Wire, name: str, queue: str) -> str:

@@ -26,18 +26,6 @@ def work(topic: str) -> str:
     return "#" + topic.removeprefix("/topic/")
 
 
-@pytest.fixture
-def holding(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that keeps messages without subscriber for an hour."""
-    return shared_broker(TTL="1h")
-
-
-@pytest.fixture
-def clean(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker without retained or stale messages: a subscriber to everything gets nothing old."""
-    return shared_broker(max_retained=0)
-
-
 def workers(
     client: Clients, topic: str, *patterns: str, version: str = "1.2", **headers: frames.HeaderValue
 ) -> list[Wire]:
