@@ -86,7 +86,7 @@ def samples(root: Path) -> bool:
         right = True
         for attempt in ("first", "second"):
             began, used = time.monotonic(), cpu_s(spark)
-            found = discovery.take_in(str(root))
+            found = discovery.discover(str(root))
             ranked = batch.percentiles(spark, found, frames.runs(spark, found))
             rows = batch.percentile_rows(ranked)
             took = time.monotonic() - began

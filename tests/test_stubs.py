@@ -1,4 +1,4 @@
-"""The stub of the compiled module says what the module has."""
+"""The type stub of the compiled module agrees with the module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 def test_core_pyi_agrees_with_core(tmp_path: Path) -> None:
     allowed = tmp_path / "allowed.txt"
-    allowed.write_text("stompica._core.__all__\n")  # the binding makes it; the module is private
+    allowed.write_text("stompica._core.__all__\n")  # PyO3 adds it; the module is private
     checked = subprocess.run(
         [sys.executable, "-m", "mypy.stubtest", "stompica._core", "--concise", "--allowlist", str(allowed)],
         cwd=tmp_path,

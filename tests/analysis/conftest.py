@@ -1,4 +1,4 @@
-"""One Spark session for all tests, on two cores; and one analysis of synthetic runs that several tests look at."""
+"""One Spark session on two cores for all tests, and one analysis of synthetic runs shared by several tests."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.analysis.synthetic import Ints, Shape
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Spark starts in seconds: once is enough."""
+    """One session for all tests, because Spark takes seconds to start."""
     with session("local[2]") as spark:
         yield spark
 
 
 @dataclass
 class Planted:
-    """Synthetic runs, what is in them, and what the analysis made of them."""
+    """Synthetic runs, the planted effects, and the results of the analysis."""
 
     source: Path
     into: Path
@@ -44,7 +44,7 @@ class Planted:
 
 @pytest.fixture(scope="session")
 def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    """All that the analysis has to find, in one folder, analysed once."""
+    """All effects that the analysis must find, in one folder, analysed once."""
     source, into = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("report")
     rng = np.random.default_rng(61613)
     variants = synthetic.turns(source, 1, [Shape(), Shape(cpu_us=0.056), Shape(deliveries_per_s=1_150_000)], seed=3)

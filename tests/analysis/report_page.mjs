@@ -1,4 +1,4 @@
-// Opens a report in headless Chromium and prints what it saw as JSON: `node report_page.mjs REPORT SCREENSHOT`.
+// Opens a report in headless Chromium and prints its observations as JSON: `node report_page.mjs REPORT SCREENSHOT`.
 
 import { pathToFileURL } from 'node:url'
 import { withPage } from '../interop/js/chromium.mjs'
@@ -9,7 +9,7 @@ const seen = await withPage('about:blank', async page => {
   const problems = []
   page.on('console', message => message.type() === 'error' && problems.push(message.text()))
   page.on('pageerror', error => problems.push(String(error)))
-  page.on('request', request => request.url().startsWith('http') && problems.push(`asked for ${request.url()}`))
+  page.on('request', request => request.url().startsWith('http') && problems.push(`requested ${request.url()}`))
   await page.goto(pathToFileURL(report).href)
   const column = name => page.evaluate(name => {
     const table = document.querySelector('#runs ~ .table table')
@@ -23,7 +23,7 @@ const seen = await withPage('about:blank', async page => {
     headings: await page.evaluate(() => [...document.querySelectorAll('h2')].map(heading => heading.textContent)),
     figures: await page.evaluate(() => [...document.querySelectorAll('figure svg')].map(svg => svg.getBoundingClientRect().height)),
     texts: await page.evaluate(() => document.querySelector('figure svg').textContent),
-    doubled: ids.filter((id, place) => ids.indexOf(id) !== place),
+    duplicates: ids.filter((id, place) => ids.indexOf(id) !== place),
     unsorted: await column('cpu_us_per_delivery'),
   }
   await page.screenshot({ path: screenshot, fullPage: true })

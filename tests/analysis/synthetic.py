@@ -1,4 +1,4 @@
-"""Runs that nobody measured: made from a seed, with what is to be found in them planted."""
+"""Synthetic runs: generated from a seed, with planted effects that the analysis must find."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy.typing as npt
 from stompica.recording import Histogram, Machine, RunInfo, RunWriter, Target, Workload
 
 EPOCH_US = 1_790_000_000_000_000
-"""When all synthetic runs began, µs since 1970."""
+"""Reference start of the synthetic runs, µs since 1970."""
 
 Ints = npt.NDArray[np.int64]
 
 
 def info(number: int, **changes: Any) -> RunInfo:
-    """run.json of synthetic run `number`; they begin an hour apart."""
+    """run.json of synthetic run `number`; runs start one hour apart."""
     started = EPOCH_US + number * 3_600_000_000
     run = RunInfo(
         run_id=started // 1000,
@@ -35,38 +35,38 @@ def info(number: int, **changes: Any) -> RunInfo:
 
 
 def workload(**changes: Any) -> Workload:
-    """The workload of `info` with changes."""
+    """The workload of `info`, with changes."""
     return dataclasses.replace(info(0).workload, **changes)
 
 
 @dataclasses.dataclass
 class Shape:
-    """What a synthetic run's repetitions look like."""
+    """Distribution of the values of a synthetic run's repetitions."""
 
     deliveries_per_s: float = 1_000_000.0
     cpu_us: float = 0.05
-    """CPU for each delivery."""
+    """CPU for each delivery, µs."""
     p50_us: float = 200.0
     rss_bytes: int = 20 * 2**20
     generator_share: float = 0.5
     noise: float = 0.03
-    """Standard deviation of the logarithm, from one repetition to the next."""
+    """Standard deviation of the logarithm between repetitions."""
     drift: float = 0.1
-    """The same for the machine's mood, which runs that take turns share."""
+    """The same for the machine's speed, which is common to runs that take turns."""
 
 
 def repetitions(
-    writer: RunWriter, shape: Shape, count: int, rng: np.random.Generator, moods: Sequence[float] | None = None
+    writer: RunWriter, shape: Shape, count: int, rng: np.random.Generator, slowdowns: Sequence[float] | None = None
 ) -> None:
-    """Rows of `repetitions`, one second each, with a latency histogram of 1,000 deliveries."""
-    moods = [1.0] * count if moods is None else moods
-    for number, mood in zip(range(count), moods, strict=True):
+    """Writes rows of `repetitions`, one second each, with a latency histogram of 1,000 deliveries."""
+    slowdowns = [1.0] * count if slowdowns is None else slowdowns
+    for number, slowdown in zip(range(count), slowdowns, strict=True):
         at_us = writer.info.started_at_us + number * 2_000_000
 
-        def noisy(value: float, mood: float = mood) -> float:
-            return value * mood * float(np.exp(rng.normal(0, shape.noise)))
+        def noisy(value: float, slowdown: float = slowdown) -> float:
+            return value * slowdown * float(np.exp(rng.normal(0, shape.noise)))
 
-        deliveries = round(noisy(shape.deliveries_per_s, 1 / mood))
+        deliveries = round(noisy(shape.deliveries_per_s, 1 / slowdown))
         writer.add(
             "repetitions",
             {
@@ -90,22 +90,22 @@ def repetitions(
 def turns(
     root: Path, number: int, shapes: Sequence[Shape], *, pairs: int = 10, seed: int = 1, **changes: Any
 ) -> list[RunInfo]:
-    """A campaign: runs that took turns, labelled A, B, …, in one mood of the machine for each turn."""
+    """A campaign of runs that took turns, labelled A, B, …; the machine's slowdown is the same within a turn."""
     rng = np.random.default_rng([seed, number])
     drift = shapes[0].drift
-    moods = [float(np.exp(rng.normal(0, drift))) for _ in range(pairs)]
+    slowdowns = [float(np.exp(rng.normal(0, drift))) for _ in range(pairs)]
     made = []
     for place, shape in enumerate(shapes):
         run = info(number, campaign=f"c{number}", label="ABCDEFGH"[place], **changes)
         run = dataclasses.replace(run, run_id=run.run_id + place, started_at_us=run.started_at_us + place)
         with RunWriter(root, run) as writer:
-            repetitions(writer, shape, pairs, rng, moods)
+            repetitions(writer, shape, pairs, rng, slowdowns)
         made.append(run)
     return made
 
 
 def sampled(root: Path, number: int, latencies: Sequence[Ints], **changes: Any) -> RunInfo:
-    """A run with raw samples, one array for each repetition, and the histograms that belong to them."""
+    """A run with raw samples, one array for each repetition, and the corresponding histograms."""
     run = info(number, **changes)
     with RunWriter(root, run) as writer:
         for repetition, values in enumerate(latencies):
@@ -127,7 +127,7 @@ def long_run(
     rss_bytes: Ints | None = None,
     **changes: Any,
 ) -> RunInfo:
-    """A run of one repetition with so many deliveries in each second; latencies and memory where given."""
+    """A run of one repetition with the given deliveries in each second, and latencies and memory if given."""
     run = info(number, **changes)
     size = len(deliveries)
     run = dataclasses.replace(run, ended_at_us=run.started_at_us + size * 1_000_000)
@@ -152,7 +152,7 @@ def long_run(
 
 
 def diag_rows(writer: RunWriter, seconds: Sequence[int], seed: int = 1) -> None:
-    """DIAG's answers in these seconds of the run: a queue that moves, one that does not, and two counters."""
+    """Writes DIAG's answers in these seconds of the run: a changing queue, an unchanged one, and two counters."""
     for second in seconds:
         at_us = writer.info.started_at_us + second * 1_000_000
         size = int(np.random.default_rng([seed, second]).integers(0, 1000))
@@ -162,7 +162,7 @@ def diag_rows(writer: RunWriter, seconds: Sequence[int], seed: int = 1) -> None:
 
 
 def stages(writer: RunWriter, means_ns: Mapping[str, int]) -> None:
-    """Timings of the stages around these means, 1,000 passes through each on both of two shards."""
+    """Writes timings of the stages around these means: 1,000 passes through each stage on each of two shards."""
     for shard in (0, 1):
         for stage, mean in means_ns.items():
             histogram = Histogram()

@@ -1,4 +1,4 @@
-"""The batch job finds what was planted, and nothing else."""
+"""The batch job finds the planted effects and no others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(400)
 
 
 def exact(values: Ints, fraction: tuple[int, int]) -> int:
-    """The order statistic, by sorting."""
+    """The order statistic, found by sorting."""
     part, whole = fraction
     ordered = np.sort(values)
     return int(ordered[-(-len(ordered) * part // whole) - 1])
@@ -66,11 +66,11 @@ def test_percentiles_of_histograms_are_those_of_the_merged_buckets(planted: Plan
         assert row[name] == quantile(buckets, part / whole), name
 
 
-def test_long_runs_get_the_same_figures_in_parts(
+def test_long_runs_give_the_same_percentiles_in_parts(
     planted: Planted, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs whose histograms would not fit into a worker: buckets are added up first, seconds done part by part."""
-    found = discovery.take_in(str(planted.source))
+    """For histograms that would not fit into a worker, buckets are merged first and seconds processed in parts."""
+    found = discovery.discover(str(planted.source))
     runs = frames.runs(spark, found)
     whole = Counter(batch.percentiles(spark, found, runs).collect())
     monkeypatch.setattr(latency, "MERGE_ROWS", max(found.bucket_rows.values()) - 1)
@@ -99,7 +99,7 @@ def test_a_planted_improvement_is_found(planted: Planted) -> None:
     assert verdicts(planted.analysis, planted.improved)["deliveries_per_s"] == "better"
 
 
-def test_a_peer_is_compared_but_is_no_regression(planted: Planted) -> None:
+def test_a_peer_is_compared_but_is_not_a_regression(planted: Planted) -> None:
     (row,) = rows(planted.analysis, "comparisons", planted.peer, metric="cpu_us_per_delivery", kind="peer")
     assert row["verdict"] == "worse" and row["ratio"] == pytest.approx(29 / 0.05, rel=0.2)
 
@@ -117,7 +117,7 @@ def test_planted_change_points_are_found_and_no_others(planted: Planted) -> None
     assert first["ratio"] == pytest.approx(0.8, rel=0.05)
 
 
-def test_a_sweep_gets_the_curve_it_was_made_from(planted: Planted) -> None:
+def test_a_sweep_is_fitted_by_the_curve_that_generated_it(planted: Planted) -> None:
     (row,) = [row for row in planted.analysis.rows["curves"] if row["sweep"] == "body_bytes"]
     assert (row["points"], row["from_x"], row["to_x"]) == (4, 117, 65536)
     assert row["curve"].endswith("·x")
@@ -132,7 +132,7 @@ def test_the_slowest_stage_is_the_bottleneck(planted: Planted) -> None:
     assert stage["passes"] == 2000 and stage["mean_ns"] == pytest.approx(40, rel=0.05)
 
 
-def test_seconds_hold_rates_latencies_cpu_and_memory(planted: Planted, spark: SparkSession) -> None:
+def test_seconds_contain_rates_latencies_cpu_and_memory(planted: Planted, spark: SparkSession) -> None:
     table = spark.read.parquet(f"file://{planted.into}/tables/per_second.parquet")
     found = {row["second"]: row for row in table.where(table.run_id == planted.shifted.run_id).collect()}
     assert sorted(found) == list(range(300))
@@ -144,7 +144,7 @@ def test_seconds_hold_rates_latencies_cpu_and_memory(planted: Planted, spark: Sp
     assert found[299]["rss_bytes"] >= 60 * 2**20
 
 
-def test_a_number_of_the_broker_is_not_added_to_those_of_its_shards(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_total_of_the_broker_is_not_added_to_those_of_its_shards(spark: SparkSession, tmp_path: Path) -> None:
     with RunWriter(tmp_path, synthetic.info(1, kind="live")) as writer:
         for second in range(20):
             at_us = writer.info.started_at_us + second * 1_000_000
@@ -152,7 +152,7 @@ def test_a_number_of_the_broker_is_not_added_to_those_of_its_shards(spark: Spark
                 writer.diag(at_us, "queues", {"both": size}, shard=shard)
                 if shard is not None:
                     writer.diag(at_us, "queues", {"shards": size}, shard=shard)
-    found = discovery.take_in(str(tmp_path))
+    found = discovery.discover(str(tmp_path))
     runs = frames.runs(spark, found)
     seconds = series.per_second(
         *(
@@ -168,7 +168,7 @@ def test_a_number_of_the_broker_is_not_added_to_those_of_its_shards(spark: Spark
         assert points == {second: 30.0 + second for second in range(20)}, name
 
 
-def test_intervals_without_length_do_not_end_the_job(spark: SparkSession, tmp_path: Path) -> None:
+def test_intervals_of_length_zero_do_not_fail_the_job(spark: SparkSession, tmp_path: Path) -> None:
     with RunWriter(tmp_path / "runs", synthetic.info(1)) as writer:
         at_us = writer.info.started_at_us
         counted = {"repetition": 0, "at_us": at_us, "duration_us": 0, "messages": 1, "deliveries": 75}
@@ -185,7 +185,7 @@ def test_intervals_without_length_do_not_end_the_job(spark: SparkSession, tmp_pa
     assert (second["deliveries_per_s"], second["cpu_cores"]) == (None, None)
 
 
-def test_runs_under_a_window_show_their_latency_and_their_figures(spark: SparkSession, tmp_path: Path) -> None:
+def test_runs_with_a_window_show_their_latency_and_their_figures(spark: SparkSession, tmp_path: Path) -> None:
     figures = {"user_bytes_per_connection": 710.5, "least_by_most_share": 1.0}
     with RunWriter(tmp_path / "runs", synthetic.info(1, figures=figures)) as writer:
         at_us = writer.info.started_at_us
@@ -202,7 +202,7 @@ def test_runs_under_a_window_show_their_latency_and_their_figures(spark: SparkSe
     assert charts.latency_curve(found.rows["percentiles"], list(found.found.runs.values())), "there is a curve to draw"
 
 
-def test_minutes_hold_what_diag_said(planted: Planted, spark: SparkSession) -> None:
+def test_minutes_contain_the_numbers_of_diag(planted: Planted, spark: SparkSession) -> None:
     table = spark.read.parquet(f"file://{planted.into}/tables/per_minute.parquet")
     chosen = table.where(table.run_id == planted.live.run_id).where("name = 'in.bytes' and shard = 1")
     found = sorted(chosen.collect(), key=lambda row: row["minute_us"])
@@ -212,7 +212,7 @@ def test_minutes_hold_what_diag_said(planted: Planted, spark: SparkSession) -> N
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_every_table_is_there_as_csv_and_as_parquet(planted: Planted, name: str) -> None:
+def test_every_table_is_written_as_csv_and_as_parquet(planted: Planted, name: str) -> None:
     stored = pq.read_table(planted.into / "tables" / f"{name}.parquet")
     assert stored.column_names == list(RESULTS[name].names)
     assert stored.num_rows == len(planted.analysis.rows[name])

@@ -15,7 +15,7 @@ from stompica.analysis import Report, __main__
 
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, object]]:
-    """Calls of `report`, which says that something got worse."""
+    """Records the calls of `report`, which is replaced and reports a regression."""
     calls: list[dict[str, object]] = []
 
     def report(source: str, into: Path, **others: object) -> Report:
@@ -32,11 +32,11 @@ def test_report_prints_the_verdict(reported: list[dict[str, object]], capsys: py
     assert reported == [{"source": "runs", "into": Path("out"), "quarantine": None, "master": "local[1]"}]
 
 
-def test_a_regression_is_an_exit_status_where_asked(reported: list[dict[str, object]]) -> None:
+def test_a_regression_sets_the_exit_status_on_request(reported: list[dict[str, object]]) -> None:
     assert __main__.main(["report", "runs", "--into", "out", "--fail-on-regression"]) == 3
 
 
-def test_what_cannot_be_done_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_printed_as_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
     assert __main__.main(["report", "runs", "--into", "out"]) == 1
@@ -45,7 +45,7 @@ def test_what_cannot_be_done_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
     )
 
 
-def test_the_package_offers_what_the_command_uses() -> None:
+def test_the_package_exports_what_the_command_uses() -> None:
     assert analysis.__all__ == ["AnalysisError", "Report", "follow", "report"]
 
 

@@ -1,4 +1,4 @@
-"""Whatever lies in the folder: a clear message or a quarantined file, never an ended job."""
+"""Bad files and runs: they give a clear message or are quarantined, and never end the job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The folder of a whole run."""
+    """The folder of a complete run."""
     with RunWriter(tmp_path / "runs", synthetic.info(1)) as writer:
         synthetic.repetitions(writer, Shape(), 3, np.random.default_rng(1))
     return writer.folder
@@ -39,66 +39,66 @@ def edit(run: Path, change: Callable[[dict[str, object]], object]) -> None:
 
 
 def reasons(run: Path) -> list[str]:
-    """Why files of the run, or the run itself, were put aside."""
+    """The reasons why files of the run, or the run itself, were quarantined."""
     try:
-        return [bad.reason for bad in discovery.take_in(str(run.parent)).quarantined]
+        return [bad.reason for bad in discovery.discover(str(run.parent)).quarantined]
     except AnalysisError:
-        aside = run.parent / "_quarantine"
-        return [path.read_text(encoding="utf-8").strip() for path in aside.rglob("*.reason.txt")]
+        quarantine = run.parent / "_quarantine"
+        return [path.read_text(encoding="utf-8").strip() for path in quarantine.rglob("*.reason.txt")]
 
 
-def test_an_empty_folder_says_what_a_run_is(tmp_path: Path) -> None:
+def test_the_error_for_an_empty_folder_explains_what_a_run_is(tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match=r"holds no recorded run: a run is a folder with a run.json"):
-        discovery.take_in(str(tmp_path))
+        discovery.discover(str(tmp_path))
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match="missing is not a folder"):
-        discovery.take_in(str(tmp_path / "missing"))
+        discovery.discover(str(tmp_path / "missing"))
 
 
-def test_a_half_written_file_is_put_aside(run: Path) -> None:
+def test_a_truncated_file_is_quarantined(run: Path) -> None:
     file = run / "latency-000001.parquet"
     file.write_bytes(file.read_bytes()[:-200])
-    found = discovery.take_in(str(run.parent))
+    found = discovery.discover(str(run.parent))
     assert [bad.path for bad in found.quarantined] == [f"{run.name}/latency-000001.parquet"]
     assert not file.exists() and (run.parent / "_quarantine" / run.name / file.name).exists()
     assert found.files["latency"] == [] and len(found.files["repetitions"]) == 1
-    assert discovery.take_in(str(run.parent)).quarantined == [], "once is enough"
+    assert discovery.discover(str(run.parent)).quarantined == [], "it was moved away"
 
 
 def test_quarantine_may_be_elsewhere(run: Path, tmp_path: Path) -> None:
     (run / "latency-000001.parquet").write_bytes(b"")
-    discovery.take_in(str(run.parent), str(tmp_path / "bad"))
+    discovery.discover(str(run.parent), str(tmp_path / "bad"))
     assert (tmp_path / "bad" / run.name / "latency-000001.parquet").exists()
 
 
-def test_a_file_with_a_wrong_schema_is_put_aside(run: Path) -> None:
+def test_a_file_with_a_wrong_schema_is_quarantined(run: Path) -> None:
     table = pa.table({"run_id": ["a"]}, schema=pa.schema([("run_id", pa.string())], schema(TABLES["diag"]).metadata))
     pq.write_table(table, run / "diag-000001.parquet")
     assert reasons(run) == ["diag-000001.parquet: column run_id is string, not int64"]
 
 
-def test_a_file_that_lacks_a_column_is_put_aside(run: Path) -> None:
+def test_a_file_that_lacks_a_column_is_quarantined(run: Path) -> None:
     whole = pq.read_table(run / "throughput-000001.parquet")
     pq.write_table(whole.drop_columns(["deliveries"]), run / "throughput-000001.parquet")
     assert reasons(run) == ["throughput-000001.parquet lacks the column deliveries"]
 
 
-def test_a_foreign_parquet_file_is_put_aside(run: Path) -> None:
+def test_a_foreign_parquet_file_is_quarantined(run: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), run / "samples-000001.parquet")
     (reason,) = reasons(run)
     assert reason.startswith("samples-000001.parquet was not written by stompica's recorder")
 
 
-def test_a_file_of_another_format_is_put_aside(run: Path) -> None:
+def test_a_file_of_another_format_is_quarantined(run: Path) -> None:
     table = pq.read_table(run / "latency-000001.parquet")
     metadata = {**table.schema.metadata, b"stompica.format": b"2"}
     pq.write_table(table.replace_schema_metadata(metadata), run / "latency-000001.parquet")
     assert reasons(run) == ["latency-000001.parquet has format 2; this version of stompica reads format 1"]
 
 
-def test_a_file_of_another_run_is_put_aside(run: Path) -> None:
+def test_a_file_of_another_run_is_quarantined(run: Path) -> None:
     table = pq.read_table(run / "latency-000001.parquet")
     other = table.set_column(0, table.schema.field("run_id"), pa.array([7] * len(table), pa.int64()))
     pq.write_table(other, run / "latency-000001.parquet")
@@ -123,7 +123,7 @@ def test_a_file_of_another_run_is_put_aside(run: Path) -> None:
     ],
     ids=["format", "lacks", "lacks-inner", "type", "map", "figures", "state", "id"],
 )
-def test_a_bad_run_json_puts_the_run_aside(
+def test_a_run_with_a_bad_run_json_is_quarantined(
     run: Path, change: Callable[[dict[str, object]], object], reason: str
 ) -> None:
     edit(run, change)
@@ -132,18 +132,18 @@ def test_a_bad_run_json_puts_the_run_aside(
     assert not run.exists()
 
 
-def test_a_run_json_that_is_no_json_puts_the_run_aside(run: Path) -> None:
+def test_a_run_whose_run_json_is_not_json_is_quarantined(run: Path) -> None:
     (run / "run.json").write_text('{"format": 1, ', encoding="utf-8")
     (found,) = reasons(run)
     assert found.startswith("run.json is not JSON: ")
 
 
-def test_names_of_run_json_that_are_not_known_are_passed_over(run: Path) -> None:
+def test_unknown_names_in_run_json_are_ignored(run: Path) -> None:
     edit(run, lambda content: content.update(weather="fine"))
-    assert discovery.take_in(str(run.parent)).quarantined == []
+    assert discovery.discover(str(run.parent)).quarantined == []
 
 
-def test_a_copy_of_a_run_is_put_aside(run: Path) -> None:
+def test_a_copy_of_a_run_is_quarantined(run: Path) -> None:
     copy = run.parent / f"{run.name}-copy"
     copy.mkdir()
     for file in run.iterdir():
@@ -152,16 +152,16 @@ def test_a_copy_of_a_run_is_put_aside(run: Path) -> None:
     assert reason.startswith(f"is a copy of {run.name}: both have run_id ")
 
 
-def test_a_run_that_was_cut_off_is_shown_as_that(run: Path, spark: SparkSession, tmp_path: Path) -> None:
+def test_an_interrupted_run_is_shown_as_cut_off(run: Path, spark: SparkSession, tmp_path: Path) -> None:
     edit(run, lambda content: content.update(state="recording", ended_at_us=None))
     (row,) = batch.analyse(spark, str(run.parent), tmp_path / "into").rows["runs"]
     assert row["state"] == "cut off" and row["repetitions"] == 3
 
 
-def test_a_file_damaged_inside_is_found_by_its_checksum_and_the_job_goes_on(
+def test_a_damaged_page_is_found_by_its_checksum_and_the_job_continues(
     run: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The footer is whole, so only the reading meets it; then every page is looked at and the job run once more."""
+    """The footer is valid, so only reading finds the damage; then every page is checked and the job runs again."""
     file = run / "latency-000001.parquet"
     content = bytearray(file.read_bytes())
     group = pq.read_metadata(file).row_group(0)

@@ -1,4 +1,4 @@
-"""The statistics without Spark: false alarms are rare, real differences are found, known answers are met."""
+"""The statistics without Spark: false alarms are rare, real differences are found, known answers are reproduced."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from tests.analysis import synthetic
     ("p", "freedom", "expected"),
     [(0.975, 1, 12.7062), (0.975, 2, 4.30265), (0.995, 4, 4.60409), (0.999, 9, 4.29681), (0.9995, 29, 3.6594)],
 )
-def test_student_quantiles_are_those_of_the_tables(p: float, freedom: int, expected: float) -> None:
+def test_student_quantiles_agree_with_published_tables(p: float, freedom: int, expected: float) -> None:
     assert inference.student_quantile(p, freedom) == pytest.approx(expected, rel=1e-4)
 
 
 def campaign(number: int, rng: np.random.Generator, pairs: int, **factors: float) -> tuple[list[RunInfo], dict]:  # type: ignore[type-arg]
-    """A campaign of two runs: 4 % noise, and a machine whose mood swings by 20 % from turn to turn."""
+    """A campaign of two runs: 4 % noise, and a machine whose speed varies by 20 % from turn to turn."""
     base = synthetic.info(number, campaign=f"c{number}", label="A", state="complete")
     other = synthetic.info(number, campaign=f"c{number}", label="B", state="complete", run_id=base.run_id + 1)
-    moods = {metric.name: np.exp(rng.normal(0, 0.2, pairs)) for metric in METRICS}
+    slowdowns = {metric.name: np.exp(rng.normal(0, 0.2, pairs)) for metric in METRICS}
     values = {}
     for run in (base, other):
-        noisy = {name: mood * np.exp(rng.normal(0, 0.04, pairs)) for name, mood in moods.items()}
+        noisy = {name: slowdown * np.exp(rng.normal(0, 0.04, pairs)) for name, slowdown in slowdowns.items()}
         scaled = {name: value * (factors.get(name, 1.0) if run is other else 1.0) for name, value in noisy.items()}
         values[run.run_id] = {name: dict(enumerate(value.tolist())) for name, value in scaled.items()}
     return [base, other], values
 
 
 def verdicts(number: int, rng: np.random.Generator, pairs: int, **factors: float) -> dict[str, str]:
-    """The verdicts on such a campaign."""
+    """The verdicts on a campaign of `campaign`."""
     runs, values = campaign(number, rng, pairs, **factors)
     names = {run.run_id: run.label for run in runs}
     return {row["metric"]: row["verdict"] for row in comparisons.compare(runs, names, values)}
 
 
 @pytest.mark.parametrize("pairs", [5, 10, 30])
-def test_of_100_comparisons_of_equals_at_most_5_raise_an_alarm(pairs: int) -> None:
+def test_at_most_5_of_100_comparisons_of_equals_raise_an_alarm(pairs: int) -> None:
     rng = np.random.default_rng(100 + pairs)
     found = [set(verdicts(number, rng, pairs).values()) for number in range(100)]
     assert sum(verdict != {"no difference shown"} for verdict in found) <= 5
@@ -54,7 +54,7 @@ def test_a_difference_of_15_percent_is_found_in_20_of_20(metric: comparisons.Met
         assert found == ["better" if better else "worse"] * 20
 
 
-def test_a_sure_but_tiny_difference_is_none() -> None:
+def test_a_certain_but_tiny_difference_is_not_reported() -> None:
     runs, values = campaign(1, np.random.default_rng(1), 10)
     base, other = (values[run.run_id] for run in runs)
     other["p50_us"] = {number: value * 1.01 for number, value in base["p50_us"].items()}
@@ -94,19 +94,19 @@ def test_the_same_data_give_the_same_interval() -> None:
     assert inference.paired(base, other, 0.002) == first
 
 
-@pytest.mark.parametrize("resemblance", [0.0, 0.6])
-def test_of_100_level_series_at_most_5_have_a_change_point(resemblance: float) -> None:
+@pytest.mark.parametrize("correlation", [0.0, 0.6])
+def test_at_most_5_of_100_stable_series_have_a_change_point(correlation: float) -> None:
     rng = np.random.default_rng(7)
     alarms = 0
     for _ in range(100):
         noise = rng.normal(0, 0.1, 300)
         for second in range(1, 300):
-            noise[second] += resemblance * noise[second - 1]
+            noise[second] += correlation * noise[second - 1]
         alarms += bool(changes.find(np.exp(noise), 0.01))
     assert alarms <= 5
 
 
-def test_all_of_50_planted_change_points_are_found_where_they_are() -> None:
+def test_all_of_50_planted_change_points_are_located() -> None:
     rng = np.random.default_rng(8)
     for _ in range(50):
         values = 1e6 * np.exp(rng.normal(0, 0.05, 200))
@@ -117,7 +117,7 @@ def test_all_of_50_planted_change_points_are_found_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [1.0] * 5, [3.0] * 100], ids=["empty", "short", "constant"])
-def test_series_without_a_story_have_no_change_points(values: list[float]) -> None:
+def test_empty_short_and_constant_series_have_no_change_points(values: list[float]) -> None:
     assert changes.find(np.array(values), 0.01) == []
 
 

@@ -1,4 +1,4 @@
-"""The recording format: what is written is read back, and the document says what it is."""
+"""The recording format: what is written is read back, and the document describes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.analysis import synthetic
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "recording.md"
 
 
-def test_a_run_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_run_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     with RunWriter(tmp_path, synthetic.info(1, settings={"writers": "2"})) as run:
         run.add("samples", {"repetition": 0, "at_us": [5, 6], "latency_us": np.array([7, 8])})
         run.add("process", {"repetition": 0, "at_us": 5, "process": "target", "cpu_us": 9})
@@ -68,8 +68,8 @@ def test_numbers_of_a_diag_answer_become_rows(tmp_path: Path) -> None:
     ]
 
 
-def test_a_column_that_may_be_empty_may_be_missing(tmp_path: Path) -> None:
-    """As `part_of` is from files written before there was such a column."""
+def test_a_nullable_column_may_be_missing(tmp_path: Path) -> None:
+    """For example `part_of` in files written before that column existed."""
     with RunWriter(tmp_path, synthetic.info(1)) as run:
         run.diag(5, "network", {"bytes_in": 7})
     path = run.folder / "diag-000001.parquet"
@@ -81,14 +81,14 @@ def test_a_column_that_may_be_empty_may_be_missing(tmp_path: Path) -> None:
     assert check_run(run.folder).faults == ["diag-000001.parquet lacks the column unit"]
 
 
-def test_an_exception_makes_the_run_a_failed_one(tmp_path: Path) -> None:
+def test_an_exception_marks_the_run_as_failed(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), RunWriter(tmp_path, synthetic.info(1)) as run:
         raise RuntimeError("message 17 was lost")
     found = read_info(run.folder)
     assert (found.state, found.fault) == ("failed", "RuntimeError: message 17 was lost")
 
 
-def test_a_run_that_is_not_closed_was_cut_off(tmp_path: Path) -> None:
+def test_a_run_that_is_not_closed_is_unfinished(tmp_path: Path) -> None:
     run = RunWriter(tmp_path, synthetic.info(1))
     run.latency(0, "intended", 1, 1, [Bucket(1, 1, 1)])
     run.flush()
@@ -103,9 +103,9 @@ def test_a_run_that_is_not_closed_was_cut_off(tmp_path: Path) -> None:
     ]
 
 
-def test_a_disk_that_is_full_is_the_error_and_the_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_recorded_as_the_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_content: object, path: Path) -> None:
-        raise OSError(28, "as pyarrow says it", str(path))
+        raise OSError(28, "pyarrow's text", str(path))
 
     monkeypatch.setattr(writer, "write_parquet", fail)
     for explicit in (True, False):
@@ -122,7 +122,9 @@ def test_a_disk_that_is_full_is_the_error_and_the_fault(tmp_path: Path, monkeypa
         assert [file.name for file in run.folder.iterdir()] == ["run.json"]
 
 
-def test_each_flush_makes_a_file_and_none_is_ever_seen_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_flush_writes_a_file_that_appears_only_when_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[list[str]] = []
     write = writer.write_parquet
 
@@ -136,11 +138,11 @@ def test_each_flush_makes_a_file_and_none_is_ever_seen_in_part(tmp_path: Path, m
             run.latency(0, "intended", at_us, 1, [Bucket(1, 1, 1)])
             run.flush()
             run.flush()
-    assert seen == [[], ["latency-000001.parquet"]], "a file has its name only when it is whole"
+    assert seen == [[], ["latency-000001.parquet"]], "a file has its name only when it is complete"
     assert [file.name for file in run.folder.glob(".*")] == []
 
 
-def test_many_rows_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_flushed_automatically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "ROWS_MAX", 10)
     run = RunWriter(tmp_path, synthetic.info(1))
     run.add("samples", {"repetition": 0, "at_us": range(10), "latency_us": range(10)})
@@ -179,15 +181,15 @@ def test_the_check_names_every_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 255, 256, 257, 511, 512, 1000, 123_456_789, 2**40 + 12345])
-def test_a_bucket_holds_its_value_closely(value: int) -> None:
+def test_a_bucket_is_narrow_and_contains_its_value(value: int) -> None:
     low, high = bounds(value)
     assert low <= value <= high
     assert high - low <= value / 2 ** (PRECISION_BITS - 1)
     assert bounds(low) == bounds(high) == (low, high)
-    assert bounds(high + 1)[0] == high + 1, "buckets are next to each other"
+    assert bounds(high + 1)[0] == high + 1, "buckets are adjacent"
 
 
-def test_merged_histograms_count_what_all_counted() -> None:
+def test_merged_histograms_have_the_sum_of_all_counts() -> None:
     first, second, both = Histogram(), Histogram(), Histogram()
     values = np.random.default_rng(1).lognormal(6, 2, 2000).astype(int).tolist()
     first.record_all(values[:700])
@@ -198,7 +200,7 @@ def test_merged_histograms_count_what_all_counted() -> None:
     assert quantile(first, 0.99) == bounds(sorted(values)[1979])[1]
 
 
-def test_quantiles_of_nothing_are_refused() -> None:
+def test_quantiles_without_values_are_refused() -> None:
     with pytest.raises(ValueError, match="no values were counted"):
         quantile([], 0.5)
 
@@ -207,7 +209,7 @@ def test_quantiles_of_nothing_are_refused() -> None:
     ("name", "table"),
     [("diag.parquet", "diag"), ("diag-000007.parquet", "diag"), ("diag-x.parquet", None), ("diag.csv", None)],
 )
-def test_files_are_known_by_their_names(name: str, table: str | None) -> None:
+def test_files_are_recognised_by_their_names(name: str, table: str | None) -> None:
     found = table_of(name)
     assert (None if found is None else found.name) == table
 

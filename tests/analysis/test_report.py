@@ -1,4 +1,4 @@
-"""The report, as a browser shows it."""
+"""The report's verdict, and its page in a browser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from stompica.analysis import page
 from stompica.analysis.batch import Analysis
-from stompica.analysis.discovery import Intake
+from stompica.analysis.discovery import Recordings
 from stompica.analysis.tables import RESULTS, Row
 from tests.analysis import synthetic
 from tests.analysis.conftest import Planted
@@ -23,13 +23,13 @@ def test_the_verdict_names_the_regression_and_nothing_else(planted: Planted) -> 
     kind, sentence, lines = page.verdict(planted.analysis)
     assert (kind, sentence) == ("bad", "1 regression.")
     assert len(lines) == 1 and lines[0].startswith("fanout-75 tcp B")
-    assert re.search(r"CPU per delivery \+1\d\.\d% \(worse; 99\.\d+% sure: between \+", lines[0])
+    assert re.search(r"CPU per delivery \+1\d\.\d% \(worse; 99\.\d+% confidence: between \+", lines[0])
 
 
 def analysis(**rows: list[Row]) -> Analysis:
-    """An analysis with these rows and no others."""
+    """An analysis with only these rows."""
     run = synthetic.info(1, state="complete")
-    found = Analysis(Intake({run.run_id: run}), {run.run_id: "run"}, {name: [] for name in RESULTS})
+    found = Analysis(Recordings({run.run_id: run}), {run.run_id: "run"}, {name: [] for name in RESULTS})
     found.rows.update(rows)
     return found
 
@@ -52,9 +52,9 @@ COMPARED: dict[str, object] = {
     [
         ({"verdict": "worse"}, "bad", "1 regression."),
         ({"verdict": "no difference shown"}, "good", "No regression in 1 comparison."),
-        ({"verdict": "worse", "kind": "peer"}, "open", "No regression was looked for: "),
+        ({"verdict": "worse", "kind": "peer"}, "open", "No regression test was possible: "),
         ({"verdict": "suspect", "kind": "earlier"}, "open", "No regression is proven; "),
-        ({"verdict": "too few pairs", "ratio": None}, "open", "No regression was looked for: "),
+        ({"verdict": "too few pairs", "ratio": None}, "open", "No regression test was possible: "),
     ],
     ids=["worse", "same", "peer", "suspect", "few"],
 )
@@ -81,14 +81,14 @@ def test_the_page_in_a_browser(planted: Planted, tmp_path: Path) -> None:
     written = page.write(planted.analysis, planted.into)
     script = Path(__file__).parent / "report_page.mjs"
     seen = json.loads(runtimes.run([node, script, written, tmp_path / "page.png"]))
-    assert seen["problems"] == [], "errors on the console, or something was asked for from elsewhere"
+    assert seen["problems"] == [], "errors on the console, or requests to other servers"
     assert seen["verdict"].startswith("1 regression.")
     sections = [name.capitalize() for name in RESULTS]
     assert sorted(seen["headings"]) == sorted([*sections, "Over time"])
     runs_with_series = len([run for run in planted.analysis.charts.runs if run.run_id != planted.peer.run_id])
     assert len(seen["figures"]) >= 4 + runs_with_series and min(seen["figures"]) > 100
     assert "ratio to the baseline" in seen["texts"]
-    assert seen["doubled"] == [], "an id that is there twice"
+    assert seen["duplicates"] == [], "an id occurs twice"
     costs = [row["cpu_us_per_delivery"] for row in planted.analysis.rows["runs"]]
     ordered = sorted(cost for cost in costs if cost is not None)
     empty = [""] * costs.count(None)

@@ -1,4 +1,4 @@
-"""The streaming job: nothing missing, nothing twice, whatever happens to it and to its files."""
+"""The streaming job: nothing is lost or duplicated, whatever happens to it and to its files."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ LATE_US = 120_000_000
 
 
 def closed_minutes(spark: SparkSession, source: Path) -> Counter[Row]:
-    """The aggregates of all minutes that the watermark has passed, by the batch job's way."""
-    rows = frames.read(spark, "diag", discovery.take_in(str(source)).files["diag"])
+    """The aggregates of all minutes that the watermark has passed, computed as in the batch job."""
+    rows = frames.read(spark, "diag", discovery.discover(str(source)).files["diag"])
     newest = rows.agg({"at_us": "max"}).collect()[0][0]
     closed = series.per_minute(rows).where(f"minute_us + 60000000 <= {newest} - {LATE_US}")
     return Counter(closed.collect())
 
 
 def written_minutes(spark: SparkSession, into: Path) -> Counter[Row]:
-    """What the streaming job has written."""
+    """The minutes that the streaming job has written."""
     return Counter(stream.read_minutes(spark, into).collect())
 
 
@@ -43,18 +43,18 @@ def recorder(tmp_path: Path) -> RunWriter:
     return RunWriter(tmp_path / "runs", synthetic.info(1, kind="live"))
 
 
-def test_minutes_are_complete_while_files_come_and_the_job_is_broken_off(
+def test_minutes_are_complete_when_the_job_is_interrupted(
     spark: SparkSession, recorder: RunWriter, tmp_path: Path
 ) -> None:
-    """Breaks between the write of a batch and its commit: the batch has to be repeated and must not count twice."""
+    """Fails between the write of a batch and its commit: the batch is repeated and must not count twice."""
     source, into = tmp_path / "runs", tmp_path / "followed"
     broken = False
 
-    def break_off(number: int) -> None:
+    def fail_if_broken(number: int) -> None:
         if broken:
-            raise RuntimeError("broken off")
+            raise RuntimeError("interrupted")
 
-    with stream.following(spark, source, into, after_batch=break_off) as job:
+    with stream.following(spark, source, into, after_batch=fail_if_broken) as job:
         for part in range(3):
             synthetic.diag_rows(recorder, range(part * 150, part * 150 + 150))
             recorder.flush()
@@ -68,13 +68,13 @@ def test_minutes_are_complete_while_files_come_and_the_job_is_broken_off(
     broken = False
     synthetic.diag_rows(recorder, range(700, 900))
     recorder.flush()
-    with stream.following(spark, source, into, after_batch=break_off) as job:
+    with stream.following(spark, source, into, after_batch=fail_if_broken) as job:
         job.process_available()
     assert written_minutes(spark, into) == closed_minutes(spark, source)
     assert max(written_minutes(spark, into).values()) == 1
 
 
-def test_bad_files_are_put_aside_and_counted_while_the_job_goes_on(
+def test_bad_files_are_quarantined_and_counted_while_the_job_continues(
     spark: SparkSession, recorder: RunWriter, tmp_path: Path
 ) -> None:
     source, into = tmp_path / "runs", tmp_path / "followed"
@@ -92,13 +92,13 @@ def test_bad_files_are_put_aside_and_counted_while_the_job_goes_on(
         assert [Path(bad.path).name for bad in job.gate.quarantined] == ["diag-000900.parquet", "diag-000901.parquet"]
         assert job.gate.admitted == 2
     assert written_minutes(spark, into) == closed_minutes(spark, source) != Counter()
-    aside = source / "_quarantine" / recorder.folder.name
-    assert "not a whole Parquet file" in (aside / "diag-000900.parquet.reason.txt").read_text(encoding="utf-8")
-    assert (recorder.folder / ".part-diag-000902.parquet").exists(), "a file that is being written is left alone"
+    quarantine = source / "_quarantine" / recorder.folder.name
+    assert "not a whole Parquet file" in (quarantine / "diag-000900.parquet.reason.txt").read_text(encoding="utf-8")
+    assert (recorder.folder / ".part-diag-000902.parquet").exists(), "an unfinished file is ignored"
 
 
-def test_a_job_killed_outright_goes_on_where_it_was(spark: SparkSession, recorder: RunWriter, tmp_path: Path) -> None:
-    """SIGKILL to the process that runs the job, as soon as it has written a minute; the rest is done in this one."""
+def test_a_killed_job_continues_where_it_stopped(spark: SparkSession, recorder: RunWriter, tmp_path: Path) -> None:
+    """Kills the process of the job as soon as it has written a minute; the rest is done in this process."""
     source, into = tmp_path / "runs", tmp_path / "followed"
     command = [sys.executable, "-m", "stompica.analysis", "follow", str(source), "--into", str(into)]
     with (tmp_path / "log").open("wb") as log:
@@ -124,8 +124,8 @@ def test_a_job_killed_outright_goes_on_where_it_was(spark: SparkSession, recorde
     assert written_minutes(spark, into) == closed_minutes(spark, source) != Counter()
 
 
-def test_results_within_the_recordings_are_not_let_in_again(recorder: RunWriter) -> None:
-    """The folder that is followed may be that of one run, and the results may go below it."""
+def test_results_within_the_recordings_are_not_admitted_again(recorder: RunWriter) -> None:
+    """The followed folder may be that of one run, and may contain the results."""
     synthetic.diag_rows(recorder, range(10))
     recorder.flush()
     ready = recorder.folder / "followed" / "ready"
@@ -133,7 +133,7 @@ def test_results_within_the_recordings_are_not_let_in_again(recorder: RunWriter)
     assert [gate.admit(), gate.admit()] == [1, 0]
 
 
-def test_a_folder_that_is_not_there_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with (
         pytest.raises(AnalysisError, match="missing is not a folder"),
         stream.following(spark, tmp_path / "missing", tmp_path / "into"),

@@ -1,4 +1,4 @@
-"""Analysis of recorded runs with Spark: `report` makes tables and one HTML page of them, `follow` watches live ones.
+"""Analysis of recorded runs with Spark: `report` writes tables and one HTML page, `follow` aggregates live recordings.
 
 Needs the extra `stompica[analysis]` and Java 17 or later. `python -m stompica.analysis` is the command line.
 """
@@ -17,7 +17,7 @@ try:
     import pyspark as _pyspark
 except ImportError as error:
     needs = f"stompica.analysis needs {error.name}: pip install 'stompica[analysis]'"
-    # What sys.argv says while `python -m` looks for its module (docs.python.org, sys.argv): `__main__` comes too late.
+    # sys.argv while `python -m` locates the module (docs.python.org, sys.argv): `__main__` would run too late.
     if sys.argv[:1] == ["-m"]:
         sys.exit(f"stompica: {needs}")
     raise ImportError(needs) from error
@@ -37,15 +37,15 @@ class Report:
     page: Path
     """The HTML file; its tables are in the folder `tables` beside it."""
     verdict: str
-    """`good`, `bad` (a regression or a failed run), or `open` (nothing to compare, or only with earlier runs)."""
+    """`good`, `bad` (a regression or a failed run), or `open` (nothing to compare, or only earlier runs differ)."""
     summary: str
-    """The verdict in words, and where the page is."""
+    """The verdict in words, and the path of the page."""
     took_s: float
-    """Time of the job, in seconds, without the start of Spark's session and the drawing."""
+    """Duration of the job in seconds, without starting the Spark session and drawing the charts."""
 
 
 def report(source: str, into: Path | str, *, quarantine: str | None = None, master: str | None = None) -> Report:
-    """Analyses all runs below `source`; writes `into`/report.html and `into`/tables. AnalysisError where it can't."""
+    """Analyses all runs below `source`; writes `into`/report.html and `into`/tables. AnalysisError if that fails."""
     into = Path(into)
     with session(master) as spark:
         analysis = batch.analyse(spark, source, into, quarantine)
@@ -65,15 +65,15 @@ def follow(
     watermark: str = stream.WATERMARK,
     once: bool = False,
 ) -> int:
-    """Follows the live recordings below `source` until `stop`, or `once` through what is there.
+    """Follows the live recordings below `source` until `stop`; with `once`, processes what exists and returns.
 
-    Aggregates per minute go to `into`/per_minute, from where the last call ended. Returns how many bad files were put
-    aside. AnalysisError where it can't start, or the query failed.
+    Writes aggregates per minute to `into`/per_minute, continuing where the last call ended. Returns the number of files
+    moved to quarantine. AnalysisError if it can't start or the query fails.
     """
-    aside = None if quarantine is None else Path(quarantine)
+    folder = None if quarantine is None else Path(quarantine)
     with (
         session(master) as spark,
-        stream.following(spark, Path(source), Path(into), quarantine=aside, watermark=watermark) as job,
+        stream.following(spark, Path(source), Path(into), quarantine=folder, watermark=watermark) as job,
     ):
         if once:
             job.process_available()

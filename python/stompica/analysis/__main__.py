@@ -1,4 +1,4 @@
-"""`python -m stompica.analysis`, and the same file as a script of spark-submit."""
+"""`python -m stompica.analysis`; this file is also a script for spark-submit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ABOUT = "Analyses recorded runs with Spark; see docs/analysis.md."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status: 0, 1 where it failed, 2 for bad usage, 3 for a regression found."""
+    """Runs one command; returns the exit status: 0, 1 for a failure, 2 for bad usage, 3 for a detected regression."""
     parsed = _parser().parse_args(arguments)
     try:
         if parsed.command == "follow":
@@ -38,19 +38,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("stompica.analysis", description=_ABOUT)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, about in (
-        ("report", "all recorded runs below SOURCE into tables and one HTML page"),
-        ("follow", "the live recordings that grow below SOURCE into aggregates per minute"),
+        ("report", "turn all recorded runs below SOURCE into tables and one HTML page"),
+        ("follow", "turn the growing live recordings below SOURCE into aggregates per minute"),
     ):
         command = commands.add_parser(name, help=about, description=about)
-        command.add_argument("source", metavar="SOURCE", help="folder that holds the runs")
-        command.add_argument("--into", type=Path, required=True, help="folder of the results; all workers must see it")
-        command.add_argument("--quarantine", help="where bad files are moved; default: SOURCE/_quarantine")
-        command.add_argument("--master", help="Spark's master; default: what spark-submit says, or local[*]")
+        command.add_argument("source", metavar="SOURCE", help="folder with the runs")
+        command.add_argument("--into", type=Path, required=True, help="folder for the results, shared by all workers")
+        command.add_argument("--quarantine", help="folder that bad files are moved to; default: SOURCE/_quarantine")
+        command.add_argument("--master", help="Spark's master; default: that of spark-submit, or local[*]")
         if name == "report":
             command.add_argument("--fail-on-regression", action="store_true", help="exit status 3 for a bad verdict")
         else:
-            command.add_argument("--watermark", default="2 minutes", help="how late a file may come")
-            command.add_argument("--once", action="store_true", help="process what is there, then end")
+            command.add_argument("--watermark", default="2 minutes", help="how late a file may arrive")
+            command.add_argument("--once", action="store_true", help="process the existing files, then exit")
     return parser
 
 

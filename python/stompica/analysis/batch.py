@@ -1,4 +1,4 @@
-"""The batch job: all runs in, tidy tables out. Spark does what grows with the samples, the driver what is left then."""
+"""The batch job: turns all runs into tables. Spark does the work that grows with the samples, the driver the rest."""
 
 from __future__ import annotations
 
@@ -20,54 +20,54 @@ from pyspark.sql import functions as F
 
 from stompica.analysis import changes, comparisons, costs, discovery, frames, latency, series, tables
 from stompica.analysis.chartdata import ChartData, collect_chart_data
-from stompica.analysis.discovery import Intake
+from stompica.analysis.discovery import Recordings
 from stompica.analysis.session import AnalysisError
 from stompica.analysis.tables import Row
 from stompica.recording.run import RunInfo
 
 LONG_RUN_S = 60
-"""Change points are looked for in runs of this length and more."""
+"""Minimum length of runs that are searched for change points."""
 
 CHANGING = ("deliveries_per_s", "p99_us", "cpu_cores", "rss_bytes")
 
 JOBS = 4
-"""Spark jobs that run side by side: each is too small to keep all cores busy to its end."""
+"""Spark jobs that run in parallel: each alone is too small to keep all cores busy."""
 
 
 @dataclass
 class Analysis:
-    """What the job found."""
+    """The results of the job."""
 
-    found: Intake
+    found: Recordings
     names: dict[int, str]
-    """What people call each run."""
+    """Display name of each run."""
     rows: dict[str, list[Row]] = field(default_factory=dict)
     """Rows of each table of RESULTS."""
     charts: ChartData = field(default_factory=ChartData)
     sweeps: list[dict[str, Any]] = field(default_factory=list)
     """Points and curve of each sweep."""
     took_s: float = 0.0
-    """Time of the job, without the start of the session."""
+    """Duration of the job in seconds, without starting the session."""
 
 
 def analyse(spark: SparkSession, source: str, into: Path, quarantine: str | None = None) -> Analysis:
     """Analyses all runs below `source` and writes every table into `into`/tables, as CSV and Parquet.
 
-    `source` is a path, or a URI that both Spark and Arrow know. `into` is a folder that all workers see. Bad files are
-    moved into `quarantine` (by default `source`/_quarantine) and do not end the job. AnalysisError where nothing can
-    be analysed.
+    `source` is a path, or a URI that both Spark and Arrow know. `into` is a folder that all workers can access. Bad
+    files are moved to `quarantine` (by default `source`/_quarantine) and do not end the job. AnalysisError if there is
+    no run or Spark fails.
     """
     began = time.monotonic()
-    found = discovery.take_in(source, quarantine)
+    found = discovery.discover(source, quarantine)
     try:
         result = _analyse(spark, found, into)
     except (PySparkException, Py4JJavaError) as error:
-        # A file whose footer is whole may be damaged inside. Now every page is looked at, and the job run once more.
-        put_aside = found.quarantined
-        found = discovery.take_in(source, quarantine, deep=True)
+        # A file with a valid footer may have damaged pages: check every page and run the job once more.
+        moved = found.quarantined
+        found = discovery.discover(source, quarantine, deep=True)
         if not found.quarantined:
             raise AnalysisError(f"Spark failed: {' '.join(str(error).split())[:500]}") from error
-        found.quarantined = put_aside + found.quarantined
+        found.quarantined = moved + found.quarantined
         result = _analyse(spark, found, into)
     for name in tables.RESULTS:
         tables.write(into / "tables", name, result.rows[name])
@@ -75,8 +75,8 @@ def analyse(spark: SparkSession, source: str, into: Path, quarantine: str | None
     return result
 
 
-def run_names(found: Intake) -> dict[int, str]:
-    """What people call each run: workload, transport, label or target; and the time where that is not enough."""
+def run_names(found: Recordings) -> dict[int, str]:
+    """Display names of the runs: workload, transport, label or target; with the time if that is ambiguous."""
 
     def name(run: RunInfo) -> str:
         return f"{run.workload.name} {run.workload.transport} {run.label or run.target.name}"
@@ -92,9 +92,9 @@ def _moment(run: RunInfo) -> str:
     return f"{datetime.datetime.fromtimestamp(run.started_at_us / 1e6, datetime.timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
-def percentiles(spark: SparkSession, found: Intake, runs: DataFrame) -> DataFrame:
+def percentiles(spark: SparkSession, found: Recordings, runs: DataFrame) -> DataFrame:
     """Percentiles of each second, repetition and run."""
-    # A plan for what is not there costs time, too.
+    # Planning for missing tables would cost time too.
     parts = []
     if found.files["samples"]:
         parts.append(latency.of_samples(frames.read(spark, "samples", found.files["samples"])))
@@ -105,14 +105,14 @@ def percentiles(spark: SparkSession, found: Intake, runs: DataFrame) -> DataFram
 
 
 def percentile_rows(ranked: DataFrame) -> list[Row]:
-    """Those of repetitions and runs, as dictionaries without the run's name."""
+    """The percentiles of repetitions and runs, as dictionaries without the run's name."""
     rows = _collect(ranked.where(F.col("second") < 0).drop("second"))
     return sorted(
         rows, key=lambda row: (row["run_id"], row["series"], row["repetition"] or 0, row["repetition"] is None)
     )
 
 
-def _analyse(spark: SparkSession, found: Intake, into: Path) -> Analysis:
+def _analyse(spark: SparkSession, found: Recordings, into: Path) -> Analysis:
     result = Analysis(found, run_names(found))
     runs = frames.runs(spark, found).cache()
     ranked = percentiles(spark, found, runs).persist()
@@ -124,7 +124,7 @@ def _analyse(spark: SparkSession, found: Intake, into: Path) -> Analysis:
             "minutes": jobs.submit(_write_minutes, spark, found, into),
         }
         repetitions: list[Row] = [*found.repetitions]
-        # Beside the largest job, which is not over yet.
+        # Done while the largest job still runs.
         _summaries(result, repetitions, later["percentiles"].result(), later["stages"].result())
         seconds = later["seconds"].result()
         shifts = jobs.submit(_change_rows, seconds, found, repetitions)
@@ -138,7 +138,7 @@ def _analyse(spark: SparkSession, found: Intake, into: Path) -> Analysis:
 
 
 def _summaries(result: Analysis, repetitions: list[Row], percentiles: list[Row], stages: list[Row]) -> None:
-    """All tables that follow from what was collected."""
+    """Fills in all tables that are derived from the collected rows."""
     found, names, rows = result.found, result.names, result.rows
     runs = sorted(found.runs.values(), key=lambda run: (run.started_at_us, run.run_id))
     values = comparisons.repetition_values(repetitions, percentiles)
@@ -180,7 +180,7 @@ def _run_row(run: RunInfo, result: Analysis, values: comparisons.Values, repetit
     }
 
 
-def _state(run: RunInfo, found: Intake) -> str:
+def _state(run: RunInfo, found: Recordings) -> str:
     folder = found.folders[run.run_id]
     lost = [bad.path.rsplit("/", 1)[-1] for bad in found.quarantined if bad.path.startswith(f"{folder}/")]
     state = {"recording": "cut off", "failed": f"failed: {run.fault}"}.get(run.state, run.state)
@@ -191,37 +191,37 @@ def _collect(frame: DataFrame) -> list[Row]:
     return [row.asDict() for row in frame.collect()]
 
 
-def _stage_sums(spark: SparkSession, found: Intake) -> list[Row]:
+def _stage_sums(spark: SparkSession, found: Recordings) -> list[Row]:
     if not found.files["stages"]:
         return []
     stages = frames.read(spark, "stages", found.files["stages"])
-    # Sums of integers come out the same in any order.
+    # Sums of integers do not depend on the order.
     total = (F.sum(F.col("count") * (F.col("bucket_low_ns") + F.col("bucket_high_ns"))) / 2).alias("total_ns")
     return _collect(stages.groupBy("run_id", "stage").agg(F.sum("count").alias("passes"), total))
 
 
-def _write_seconds(found: Intake, ranked: DataFrame, runs: DataFrame, into: Path) -> DataFrame:
+def _write_seconds(found: Recordings, ranked: DataFrame, runs: DataFrame, into: Path) -> DataFrame:
     throughput, process = (
         frames.read(runs.sparkSession, name, found.files[name]) for name in ("throughput", "process")
     )
     return _write_large(series.per_second(throughput, ranked, process, runs), into, "per_second")
 
 
-def _write_minutes(spark: SparkSession, found: Intake, into: Path) -> DataFrame:
+def _write_minutes(spark: SparkSession, found: Recordings, into: Path) -> DataFrame:
     diag = frames.read(spark, "diag", found.files["diag"])
     return _write_large(series.per_minute(diag), into, "per_minute")
 
 
 def _write_large(frame: DataFrame, into: Path, name: str) -> DataFrame:
-    """Writes a table that may not fit into the driver: a folder of Parquet files, which it gives back, and a CSV."""
+    """Writes a table that may exceed the driver's memory as a folder of Parquet files, which it returns, and a CSV."""
     folder = (into / "tables" / f"{name}.parquet").absolute()
     frame.write.mode("overwrite").parquet(f"file://{folder}")
     tables.write_csv(folder)
     return frame.sparkSession.read.schema(frame.schema).parquet(f"file://{folder}")
 
 
-def _change_rows(seconds: DataFrame, found: Intake, repetitions: list[Row]) -> list[Row]:
-    """Change points of the long runs; without any, no Python worker has to be started."""
+def _change_rows(seconds: DataFrame, found: Recordings, repetitions: list[Row]) -> list[Row]:
+    """Change points of the long runs. Without long runs no Python worker is started."""
     long = {row["run_id"] for row in repetitions if row["duration_us"] >= LONG_RUN_S * 1_000_000}
     known = {row["run_id"] for row in repetitions}
     long |= {run for run, info in found.runs.items() if run not in known and _length_s(info) >= LONG_RUN_S}
@@ -236,5 +236,5 @@ def _change_rows(seconds: DataFrame, found: Intake, repetitions: list[Row]) -> l
 
 
 def _length_s(run: RunInfo) -> float:
-    """Seconds a run took; one without an end may be as long as it likes."""
+    """Duration of a run in seconds; infinite for a run without an end."""
     return float("inf") if run.ended_at_us is None else (run.ended_at_us - run.started_at_us) / 1e6

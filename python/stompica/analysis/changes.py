@@ -1,8 +1,8 @@
-"""Change points: where in a long run the level shifted, and stayed so.
+"""Change points: where the level of a long run shifted for good.
 
-Pettitt's rank test, again on both sides of what it finds. Ranks don't mind a few wild seconds; that neighbouring
-seconds resemble each other is allowed for by how many independent values they are worth. Needs numpy and nothing
-else: Spark sends this file to its workers.
+Uses Pettitt's rank test, recursively on both sides of each change point. Ranks are robust against outliers; correlation
+between neighbouring seconds is corrected by the effective number of independent values. Needs only numpy: Spark sends
+this file to its workers.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 SEGMENT_MIN = 10
-"""Values between two change points, at least."""
+"""Minimum number of values between two change points."""
 
 EFFECT_MIN = 0.05
-"""Smaller shifts are left out, as a share of the level."""
+"""Smaller shifts are ignored, as a share of the level."""
 
-RESEMBLANCE_MAX = 0.95
+CORRELATION_MAX = 0.95
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Change:
 
     index: int
     before: float
-    """Median from the change before to here."""
+    """Median from the previous change point to this one."""
     after: float
-    """Median from here to the next change."""
+    """Median from this change point to the next one."""
     p: float
-    """How probable so large a shift is where there is none."""
+    """Probability of a shift this large by chance."""
 
 
 def find(values: Floats, alpha: float) -> list[Change]:
-    """All change points of a series, in order; where there is none, one is found with probability `alpha` at most."""
+    """All change points of a series, in order; the probability of a false one in a stable series is at most `alpha`."""
     size = len(values)
     if size < 2 * SEGMENT_MIN:
         return []
@@ -57,11 +57,11 @@ def find(values: Floats, alpha: float) -> list[Change]:
 
 
 SCHEMA = "run_id long, repetition int, metric string, second int, before double, after double, ratio double, p double"
-"""What `of_frame` gives for each change point, as Spark names it."""
+"""Schema for Spark of the rows that `of_frame` returns for each change point."""
 
 
 def of_frame(metrics: Sequence[str], alpha: float) -> Callable[[Any], Any]:
-    """A function from the seconds of one repetition, as a pandas frame, to a frame of its change points."""
+    """Returns a function from the seconds of one repetition, a pandas frame, to a frame of its change points."""
 
     def search(seconds: Any) -> Any:
         import pandas as pd
@@ -81,7 +81,7 @@ def of_frame(metrics: Sequence[str], alpha: float) -> Callable[[Any], Any]:
 
 
 def _refine(values: Floats, edges: dict[int, float]) -> dict[int, float]:
-    """Each edge once more, between its neighbours: the first cut of a series is made before the others are known."""
+    """Locates each edge again between its neighbours: the first ones were found before the others were known."""
     found = sorted(edges)
     bounds = [0, *found, len(values)]
     refined = {}
@@ -92,7 +92,7 @@ def _refine(values: Floats, edges: dict[int, float]) -> dict[int, float]:
 
 
 def _prune(values: Floats, edges: dict[int, float]) -> list[Change]:
-    """Without shifts too small to matter, the smallest first."""
+    """Removes shifts under EFFECT_MIN, the smallest first."""
     while True:
         bounds = [0, *sorted(edges), len(values)]
         levels = [float(np.median(values[a:b])) for a, b in itertools.pairwise(bounds)]
@@ -110,7 +110,7 @@ def _effect(change: Change) -> float:
 
 
 def _pettitt(values: Floats) -> tuple[int, float]:
-    """Where the ranks before and after differ most, and how probable that is by chance; 0 for too few values."""
+    """The index where ranks before and after differ most, and its probability by chance; 0 for too few values."""
     size = len(values)
     if size < 2 * SEGMENT_MIN:
         return 0, 1.0
@@ -118,25 +118,25 @@ def _pettitt(values: Floats) -> tuple[int, float]:
     steps = np.arange(1, size)
     sums = 2 * np.cumsum(ranks)[:-1] - steps * (size + 1)
     inside = np.abs(sums[SEGMENT_MIN - 1 : size - SEGMENT_MIN])
-    # The test's sums favour the middle; for the place, each is taken by its spread.
+    # The test's sums favour the middle: to locate the change, each is divided by its standard deviation.
     spread = np.sqrt(steps * (size - steps))[SEGMENT_MIN - 1 : size - SEGMENT_MIN]
     split = int(np.argmax(inside / spread)) + SEGMENT_MIN
-    strength = float(np.max(inside)) ** 2 * _worth(values, split)
+    strength = float(np.max(inside)) ** 2 * _independence(values, split)
     return split, min(1.0, 2 * math.exp(-6 * strength / (size**3 + size**2)))
 
 
-def _worth(values: Floats, split: int) -> float:
-    """Independent values in one value, from how much neighbours resemble each other around the two medians."""
+def _independence(values: Floats, split: int) -> float:
+    """Share of independent values, from the correlation of neighbours around the two medians."""
     rest = np.concatenate([values[:split] - np.median(values[:split]), values[split:] - np.median(values[split:])])
     ranks = _ranks(rest) - (len(rest) + 1) / 2
     spread = float(ranks @ ranks)
-    resemblance = float(ranks[:-1] @ ranks[1:]) / spread if spread else 0.0
-    resemblance = min(max(resemblance, 0.0), RESEMBLANCE_MAX)
-    return (1 - resemblance) / (1 + resemblance)
+    correlation = float(ranks[:-1] @ ranks[1:]) / spread if spread else 0.0
+    correlation = min(max(correlation, 0.0), CORRELATION_MAX)
+    return (1 - correlation) / (1 + correlation)
 
 
 def _ranks(values: Floats) -> Floats:
-    """Ranks from 1, equal values sharing theirs."""
+    """Ranks from 1; equal values share their mean rank."""
     _, place, times = np.unique(values, return_inverse=True, return_counts=True)
     shared: Floats = (np.cumsum(times) - (times - 1) / 2)[place]
     return shared

@@ -1,4 +1,4 @@
-"""What the charts over time show: a bounded number of points, whatever was recorded."""
+"""Data of the charts over time: a bounded number of points, however much was recorded."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stompica.analysis import frames, series
-from stompica.analysis.discovery import Intake
+from stompica.analysis.discovery import Recordings
 from stompica.analysis.tables import Row
 from stompica.recording.run import RunInfo
 
 RUNS_MAX = 12
-"""Runs shown over time: the latest ones."""
+"""Number of runs shown over time: the latest ones."""
 
 POINTS_MAX = 400
-"""Points of one line."""
+"""Maximum number of points of one line."""
 
 LEVELS_MAX = 6
-"""Numbers of DIAG shown for one run: those that moved, the largest first."""
+"""DIAG numbers shown for one run: those that changed, the largest first."""
 
 LEVEL_QUERIES = ("session", "stale", "memory", "queues", "ack", "store", "slow")
-"""DIAG's answers that are levels, as sizes of queues are, and not counters."""
+"""DIAG queries whose answers are levels, such as queue sizes, and not counters."""
 
 
 @dataclass
@@ -32,13 +32,13 @@ class ChartData:
 
     runs: list[RunInfo] = field(default_factory=list)
     seconds: list[Row] = field(default_factory=list)
-    """`run_id, repetition, second` and the values of per_second."""
+    """Rows with `run_id, repetition, second` and the values of per_second."""
     levels: list[Row] = field(default_factory=list)
-    """`run_id, query, name, unit, second, value`: DIAG on the same axis."""
+    """Rows with `run_id, query, name, unit, second, value`: DIAG's numbers on the same axis."""
 
 
-def collect_chart_data(seconds: DataFrame, runs: DataFrame, found: Intake) -> ChartData:
-    """The latest runs over time, thinned out."""
+def collect_chart_data(seconds: DataFrame, runs: DataFrame, found: Recordings) -> ChartData:
+    """The latest runs over time, downsampled."""
     latest = sorted(found.runs.values(), key=lambda run: (run.started_at_us, run.run_id))[-RUNS_MAX:]
     ids = [run.run_id for run in latest]
     chosen = seconds.where(F.col("run_id").isin(ids))
@@ -48,7 +48,7 @@ def collect_chart_data(seconds: DataFrame, runs: DataFrame, found: Intake) -> Ch
     else:
         longest = max((run.ended_at_us or 0) - run.started_at_us for run in latest) // 1_000_000
     width = max(1, math.ceil((longest + 1) / POINTS_MAX))
-    points = series.thinned(chosen, F.lit(width)).orderBy("run_id", "repetition", "second").collect()
+    points = series.downsampled(chosen, F.lit(width)).orderBy("run_id", "repetition", "second").collect()
     files = found.files_of("diag", ids)
     levels = _levels(frames.read(runs.sparkSession, "diag", files), runs, width) if files else []
     return ChartData(latest, [row.asDict() for row in points], levels)
@@ -58,7 +58,7 @@ def _levels(diag: DataFrame, runs: DataFrame, width_s: int) -> list[Row]:
     keys = ["run_id", "query", "name", "unit"]
     second = F.floor((F.col("at_us") - F.col("started_at_us")) / (1_000_000 * width_s)) * width_s
     levels = diag.where(F.col("query").isin(*LEVEL_QUERIES)).join(F.broadcast(runs), "run_id")
-    # A number that only shards report is their sum; where the whole broker reports it, too, that is the sum already.
+    # A number reported by shards only is their sum; one reported for the whole broker already is that sum.
     by_shard = levels.groupBy(*keys, "shard", second.cast("int").alias("second")).agg(F.avg("value").alias("value"))
     whole = F.max(F.when(F.col("shard").isNull(), F.col("value")))
     points = by_shard.groupBy(*keys, "second").agg(F.coalesce(whole, F.sum("value")).alias("value"))

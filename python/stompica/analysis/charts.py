@@ -1,4 +1,4 @@
-"""The report's charts, as SVG that can stand several times in one page."""
+"""The report's charts, as SVG elements that can be combined in one page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STYLE: dict[Any, Any] = {
 }
 
 COLOURS = ("#0b62a4", "#d1495b", "#3a7d44", "#b5651d", "#6a4c93", "#1b9aaa", "#8d6b94", "#5c5c5c")
-"""Told apart in print and by people who see fewer colours; lines differ in their dashes too."""
+"""Distinguishable in print and with colour blindness; lines also differ in their dashes."""
 
 DASHES = ("-", "--", "-.", ":")
 
@@ -38,7 +38,7 @@ BARS_MAX = 30
 
 
 def svg(name: str, width: float, height: float, draw: Callable[[Figure], None]) -> str:
-    """A figure as an SVG element whose ids begin with `name`, so that figures don't meet in one page."""
+    """A figure as an SVG element whose ids begin with `name`, so that figures in one page don't conflict."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
@@ -48,7 +48,7 @@ def svg(name: str, width: float, height: float, draw: Callable[[Figure], None]) 
     element = element[element.index("<svg") :]
     element = re.sub(r'\bid="', f'id="{name}-', element)
     element = element.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
-    # As wide as the page allows, at most as wide as it was drawn; the height follows from the viewBox.
+    # As wide as the page allows, up to the drawn width; the height follows from the viewBox.
     opening, rest = element.split(">", 1)
     opening = re.sub(r' (width|height)="[^"]*"', "", opening)
     return f'{opening} style="max-width: {width * 6.6:.0f}rem">{rest}'
@@ -71,7 +71,7 @@ def throughput(rows: Sequence[Row]) -> str:
 
 
 def latency_curve(rows: Sequence[Row], runs: Sequence[RunInfo]) -> str:
-    """Latency over the share of deliveries that were not faster, both logarithmic: each step is one more nine."""
+    """Latency over the share of slower deliveries, both logarithmic: each step is one more nine."""
     whole = {row["run_id"]: row for row in rows if row["repetition"] is None and row["series"] in SHOWN}
     shown = [whole[run.run_id] for run in runs if run.run_id in whole]
     slower = [(of - part) / of for part, of in QUANTILES.values()]
@@ -90,7 +90,7 @@ def latency_curve(rows: Sequence[Row], runs: Sequence[RunInfo]) -> str:
 
 
 def over_time(run: RunInfo, name: str, seconds: Sequence[Row], levels: Sequence[Row]) -> str:
-    """One run on one time axis: throughput, latency, CPU, memory, and what DIAG said; only what was recorded."""
+    """One run on one time axis: throughput, latency, CPU, memory and DIAG's numbers, as far as recorded."""
     panels: list[tuple[str, list[tuple[str, Sequence[Row], str, float]]]] = [
         ("deliveries/s", [("", seconds, "deliveries_per_s", 1.0)]),
         ("latency, µs", [(part, seconds, f"{part}_us", 1.0) for part in ("p50", "p99", "max")]),
@@ -123,7 +123,7 @@ def over_time(run: RunInfo, name: str, seconds: Sequence[Row], levels: Sequence[
 
 
 def _line(axes: Axes, rows: Sequence[Row], column: str, scale: float, look: dict[str, Any]) -> None:
-    """A line that is broken between repetitions."""
+    """Draws a line with gaps between repetitions."""
     x: list[float] = []
     y: list[float] = []
     before = None
@@ -139,7 +139,7 @@ def _line(axes: Axes, rows: Sequence[Row], column: str, scale: float, look: dict
 
 
 def sweep(place: int, found: dict[str, Any]) -> str:
-    """The points of a sweep and the curve through them."""
+    """The points of a sweep and the fitted curve."""
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
@@ -153,7 +153,7 @@ def sweep(place: int, found: dict[str, Any]) -> str:
 
 
 def ratios(rows: Sequence[Row]) -> str:
-    """The confidence intervals of all comparisons around 1."""
+    """The confidence intervals of all comparisons, relative to 1."""
     shown = [row for row in rows if row.get("ratio") is not None][:BARS_MAX]
 
     def draw(figure: Figure) -> None:
@@ -167,7 +167,7 @@ def ratios(rows: Sequence[Row]) -> str:
         axes.set(xscale="log", xlabel="ratio to the baseline, with its confidence interval")
         axes.xaxis.set_major_formatter("{x:.2g}")
         low, high = axes.get_xlim()
-        # Over several powers of ten the numbers between them would stand on top of each other.
+        # Over several powers of ten, minor labels would overlap.
         axes.xaxis.set_minor_formatter("{x:.2g}" if high < 20 * low else "")
         axes.tick_params(axis="x", which="both", labelsize=7)
 

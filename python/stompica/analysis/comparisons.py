@@ -1,11 +1,11 @@
-"""Which runs are compared with which, and what comes out.
+"""Pairs of runs to compare, and the results.
 
 Runs of one campaign with equal workloads took turns: repetition n of one is paired with repetition n of the other, so
-that the machine's moods cancel out. Runs of different campaigns were measured at different times; what drifted between
-is in the ratio, so only large shifts are called suspect, and nothing is called worse.
+that drift of the machine cancels out. Runs of different campaigns were measured at different times; their ratio
+includes the drift, so only large shifts are reported, and only as suspect, never as worse.
 
-The probability that a campaign in which nothing differs shows any difference is `ALPHA` at most: it is shared out
-equally among all comparisons of the campaign.
+The probability of any false difference in a campaign is at most `ALPHA`, which is divided equally among all comparisons
+of the campaign.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ALPHA = 0.01
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of a repetition."""
+    """A measured value of a repetition."""
 
     name: str
     more_is_better: bool
     drift: float
-    """Shift between campaigns that the machine alone may cause, as a share."""
+    """Largest shift between campaigns that the machine alone may cause, as a share."""
 
 
 METRICS = (
@@ -45,17 +45,17 @@ METRICS = (
     Metric("peak_rss_bytes", False, 0.10),
 )
 
-PLAIN = {
+DISPLAY_NAMES = {
     "deliveries_per_s": "deliveries per second",
     "cpu_us_per_delivery": "CPU per delivery",
     "p50_us": "median latency",
     "p99_us": "99th percentile of latency",
     "peak_rss_bytes": "peak memory",
 }
-"""What people call the metrics."""
+"""Display names of the metrics."""
 
 EFFECT_MIN = 0.02
-"""A difference under this share is none worth speaking of, however sure it is."""
+"""Smaller differences, as a share, are not reported, however certain they are."""
 
 Values = Mapping[int, Mapping[str, Mapping[int, float]]]
 """Run, metric, repetition: value."""
@@ -71,7 +71,7 @@ class Pair:
 
 
 def compare(runs: Iterable[RunInfo], names: Mapping[int, str], values: Values) -> list[Row]:
-    """All comparisons that the runs allow, one row for each pair and metric."""
+    """All possible comparisons, one row for each pair and metric."""
     known = sorted(runs, key=lambda run: (run.started_at_us, run.run_id))
     pairs = [*_within_campaigns(known), *_with_earlier(known)]
     rows: list[Row] = []
@@ -96,7 +96,7 @@ def _within_campaigns(runs: list[RunInfo]) -> Iterable[Pair]:
 
 
 def _with_earlier(runs: list[RunInfo]) -> Iterable[Pair]:
-    """Each variant's last run against the one before it, where they are of different campaigns."""
+    """Each variant's last run against the previous one, if they are from different campaigns."""
 
     def variant(run: RunInfo) -> str | None:
         what = (run.target.name, dict(run.settings), run.writers, run.label, dataclasses.asdict(run.machine))
@@ -175,7 +175,7 @@ def _verdict(pair: Pair, metric: Metric, ratio: Ratio | None) -> str:
 
 
 def repetition_values(repetitions: Iterable[Row], percentiles: Iterable[Row]) -> Values:
-    """The metrics of each repetition that has no fault; values that are not positive are left out."""
+    """The metrics of each repetition without a fault; values that are not positive are omitted."""
     values: dict[int, dict[str, dict[int, float]]] = {}
 
     def put(row: Row, name: str, value: float | None) -> None:

@@ -1,4 +1,4 @@
-"""What a run cost, what limited it, and how costs grow in a sweep."""
+"""The cost of a run, its bottleneck, and the growth of cost in a sweep."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stompica.analysis.tables import Row
 from stompica.recording.run import RunInfo
 
 GENERATOR_BUSY = 0.8
-"""Share of its core from which on the generator may have been the limit."""
+"""Share of its core above which the generator may have been the limit."""
 
 TARGET_BUSY = 0.85
-"""Share of its threads (or of the machine's cores) from which on the target's CPU was the limit."""
+"""Share of its threads (or of the machine's cores) above which the target's CPU was the limit."""
 
 SWEEPS = ("subscribers", "body_bytes", "writers")
 
@@ -28,7 +28,7 @@ def medians(run: RunInfo, values: Values) -> dict[str, float | None]:
 
 
 def stage_rows(stages: Iterable[Row], names: Mapping[int, str]) -> list[Row]:
-    """The table of stages from sums by run and stage."""
+    """The rows of the table `stages` from sums by run and stage."""
     found = list(stages)
     totals: dict[int, float] = {}
     for row in found:
@@ -48,7 +48,7 @@ def stage_rows(stages: Iterable[Row], names: Mapping[int, str]) -> list[Row]:
 
 
 def bottlenecks(runs: Iterable[RunInfo], names: Mapping[int, str], values: Values, stages: list[Row]) -> list[Row]:
-    """What limited each run, as far as it was measured."""
+    """The rows of the table `bottlenecks`, as far as it was measured what limited the runs."""
     slowest: dict[int, Row] = {}
     for row in stages:
         slowest.setdefault(row["run_id"], row)
@@ -64,7 +64,7 @@ def _limit(run: RunInfo, figures: Mapping[str, float | None], stage: Row | None)
     if busy is not None and busy > GENERATOR_BUSY:
         return "generator", busy, f"the generator used {busy:.0%} of its core: the target may be faster than shown"
     if run.workload.rate_per_s:
-        return "rate", None, f"the load was {run.workload.rate_per_s} messages a second, whatever the target could do"
+        return "rate", None, f"the load was limited to {run.workload.rate_per_s} messages a second"
     if stage is not None and stage["share"] is not None and stage["mean_ns"] is not None:
         share = stage["share"]
         return stage["stage"], share, f"{share:.0%} of the time in all stages, {stage['mean_ns']:.0f} ns a pass"
@@ -79,7 +79,7 @@ def _limit(run: RunInfo, figures: Mapping[str, float | None], stage: Row | None)
 
 
 def fitted(runs: Iterable[RunInfo], values: Values) -> tuple[list[Row], list[dict[str, Any]]]:
-    """The table of curves, and for the charts each sweep's points (`group`, `sweep`, `x`, `y`, `curve`)."""
+    """The rows of the table `curves`, and for the charts each sweep (`group`, `sweep`, `x`, `y`, `curve`)."""
     rows: list[Row] = []
     sweeps: list[dict[str, Any]] = []
     measured = [(run, medians(run, values)["cpu_us_per_delivery"]) for run in runs if run.state == "complete"]
@@ -102,7 +102,7 @@ def fitted(runs: Iterable[RunInfo], values: Values) -> tuple[list[Row], list[dic
 
 
 def _group(run: RunInfo, sweep: str) -> str:
-    """What all points of a sweep have in common, in words; the workload's name may change with what grows."""
+    """What all points of a sweep have in common, in words; not the workload's name, which may differ between points."""
     load = run.workload
     parts = [
         f"{run.target.name} {run.target.version}".strip(),

@@ -1,4 +1,4 @@
-"""What a delivery costs as one thing grows: subscribers, body, threads. A fitted curve for each such sweep."""
+"""Curves fitted to a delivery's cost as one parameter grows: subscribers, body size or threads."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 POINTS_MIN = 3
-"""Two points fit any curve."""
+"""Any curve fits two points."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """y over x by one of `MODELS`, with coefficients a and b."""
+    """y as a function of x by one of `MODELS`, with coefficients a and b."""
 
     model: str
     a: float
     b: float
     error: float
-    """Root of the mean squared relative error of the points."""
+    """Root mean square of the points' relative errors."""
 
     def at(self, x: Floats) -> Floats:
         """The curve's value at each x."""
@@ -47,17 +47,17 @@ def _power(x: Floats, a: float, b: float) -> Floats:
 
 
 MODELS: dict[str, Callable[[Floats, float, float], Floats]] = {
-    # So much for each delivery, and so much for each octet (or subscriber, or thread).
+    # A cost for each delivery, and one for each octet (or subscriber, or thread).
     "line": _line,
-    # So much for each delivery, and a cost of the message that all share.
+    # A cost for each delivery, and one for the message, shared by all its deliveries.
     "shared": _shared,
-    # Neither: a straight line on paper with two logarithmic axes.
+    # Neither: a straight line in a chart with two logarithmic axes.
     "power": _power,
 }
 
 
 def fit(x: Sequence[float], y: Sequence[float]) -> Curve | None:
-    """The model with the least relative error; None for fewer than `POINTS_MIN` different x. x and y are positive."""
+    """The model with the least relative error; None for fewer than `POINTS_MIN` distinct x. x and y are positive."""
     xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if len(set(xs.tolist())) < POINTS_MIN:
         return None

@@ -1,6 +1,6 @@
-"""Finds the runs in a folder, and puts aside what is no whole recording before Spark meets it.
+"""Finds the runs in a folder, and moves invalid recordings to quarantine before Spark reads them.
 
-A bad file never ends the job: it is moved to the quarantine folder, beside a file that says why, and counted.
+A bad file never ends the job: it is moved to the quarantine folder, next to a file with the reason, and counted.
 """
 
 from __future__ import annotations
@@ -20,63 +20,63 @@ from stompica.recording.run import RUN_FILE, RecordingError, RunInfo
 from stompica.recording.schema import TABLES, table_of
 
 QUARANTINE = "_quarantine"
-"""Name of the quarantine folder within the recordings, where no other is given."""
+"""Default name of the quarantine folder within the recordings."""
 
 READERS = 4
-"""Files looked at side by side; most of that is waiting."""
+"""Files checked in parallel; most of that is waiting for I/O."""
 
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A file or run that was put aside."""
+    """A file or run that was moved to quarantine."""
 
     path: str
-    """Where it was, relative to the recordings."""
+    """Its original path, relative to the recordings."""
     reason: str
 
 
 @dataclass
-class Intake:
-    """What a folder holds."""
+class Recordings:
+    """The valid runs and files of a folder."""
 
     runs: dict[int, RunInfo] = field(default_factory=dict)
     folders: dict[int, str] = field(default_factory=dict)
     """Folder of each run, relative to the recordings."""
     files: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in TABLES})
-    """Whole files of each table, as Spark names them."""
+    """Valid files of each table, by their names in Spark."""
     owners: dict[str, int] = field(default_factory=dict)
-    """Run of each of these files."""
+    """The run of each of these files."""
     sampled: set[int] = field(default_factory=set)
     """Runs with raw samples."""
 
     repetitions: list[dict[str, Any]] = field(default_factory=list)
-    """Rows of that table, which is small: no job is needed to collect them."""
+    """Rows of the table `repetitions`, which is small enough to be read without a job."""
     bucket_rows: dict[int, int] = field(default_factory=dict)
-    """Histogram rows of each run."""
+    """Number of histogram rows of each run."""
     quarantined: list[Quarantined] = field(default_factory=list)
 
     def files_of(self, table: str, runs: Collection[int]) -> list[str]:
-        """The files of some runs only."""
+        """Returns the table's files of the given runs."""
         return [file for file in self.files[table] if self.owners[file] in runs]
 
 
 @dataclass(frozen=True)
 class Store:
-    """A folder on some file system, named as Spark names it: a path, or a URI such as `s3a://bucket/runs`."""
+    """A folder on any file system, by its name in Spark: a path, or a URI such as `s3a://bucket/runs`."""
 
     files: fs.FileSystem
     root: str
     prefix: str
-    """What makes Spark's name of a file from the file system's."""
+    """Prefix that turns a path of the file system into a name for Spark."""
 
     @staticmethod
     def at(location: str) -> Store:
-        """The store at `location`. AnalysisError where there is no such file system."""
+        """Opens the store at `location`. AnalysisError if the file system is unknown or can't be reached."""
         scheme, separator, _ = location.partition("://")
         if not separator:
             return Store(fs.LocalFileSystem(), posixpath.abspath(location), "file://")
         try:
-            # Spark says s3a where Arrow says s3.
+            # Spark's s3a is Arrow's s3.
             found, path = fs.FileSystem.from_uri("s3" + location[3:] if scheme == "s3a" else location)
         except (ArrowException, OSError) as error:
             raise AnalysisError(f"{location}: {error}") from error
@@ -84,11 +84,11 @@ class Store:
         return Store(found, path.rstrip("/"), f"{scheme}://{host if scheme == 'hdfs' else ''}")
 
     def spark_name(self, path: str) -> str:
-        """What Spark calls a file. Spark takes names for patterns, so their letters are escaped."""
+        """A file's name for Spark, with the characters of patterns escaped, since Spark reads names as patterns."""
         return self.prefix + "".join(f"\\{letter}" if letter in "*?[]{}\\" else letter for letter in path)
 
     def set_aside(self, quarantine: str, found: Quarantined) -> None:
-        """Moves a file or folder under `quarantine` and writes the reason beside it."""
+        """Moves a file or folder to `quarantine` and writes the reason next to it."""
         target = posixpath.join(quarantine, found.path)
         self.files.create_dir(posixpath.dirname(target), recursive=True)
         source = posixpath.join(self.root, found.path)
@@ -98,7 +98,7 @@ class Store:
             stream.write(f"{found.reason}\n".encode())
 
     def listing(self) -> list[fs.FileInfo]:
-        """Everything below the root but hidden and quarantined files, in order. AnalysisError where there is none."""
+        """Everything below the root but hidden and quarantined files, sorted. AnalysisError if it is not a folder."""
         if self.files.get_file_info(self.root).type != fs.FileType.Directory:
             raise AnalysisError(f"{self.root} is not a folder: give the folder that holds the recorded runs")
         found = self.files.get_file_info(fs.FileSelector(self.root, recursive=True))
@@ -106,7 +106,7 @@ class Store:
         return sorted(shown, key=lambda info: str(info.path).split("/"))
 
     def relative(self, path: str) -> str:
-        """A path from the root on."""
+        """A path relative to the root."""
         return path.removeprefix(self.root).lstrip("/")
 
 
@@ -114,27 +114,27 @@ def _hidden(relative: str) -> bool:
     return any(part[:1] in (".", "_") for part in relative.split("/"))
 
 
-def take_in(location: str, quarantine: str | None = None, *, deep: bool = False) -> Intake:
-    """Looks at every file below `location` and puts aside the bad ones.
+def discover(location: str, quarantine: str | None = None, *, deep: bool = False) -> Recordings:
+    """Checks every file below `location` and moves the bad ones to quarantine.
 
-    `deep` reads all pages and not only the footers. AnalysisError where there is no run at all.
+    `deep` reads all pages, not only the footers. AnalysisError if there is no run.
     """
     store = Store.at(location)
-    aside = posixpath.join(store.root, QUARANTINE) if quarantine is None else Store.at(quarantine).root
-    found = Intake()
+    folder = posixpath.join(store.root, QUARANTINE) if quarantine is None else Store.at(quarantine).root
+    found = Recordings()
     listing = store.listing()
     with ThreadPoolExecutor(READERS) as readers:
-        _take_runs(store, listing, found, readers)
-        _take_files(store, listing, found, readers, deep)
+        _discover_runs(store, listing, found, readers)
+        _discover_files(store, listing, found, readers, deep)
     for bad in found.quarantined:
-        store.set_aside(aside, bad)
+        store.set_aside(folder, bad)
     if not found.runs:
-        put_aside = f" ({len(found.quarantined)} bad ones are in {aside})" if found.quarantined else ""
-        raise AnalysisError(f"{location} holds no recorded run{put_aside}: a run is a folder with a {RUN_FILE}")
+        bad_ones = f" ({len(found.quarantined)} bad ones are in {folder})" if found.quarantined else ""
+        raise AnalysisError(f"{location} holds no recorded run{bad_ones}: a run is a folder with a {RUN_FILE}")
     return found
 
 
-def _take_runs(store: Store, listing: list[fs.FileInfo], found: Intake, readers: ThreadPoolExecutor) -> None:
+def _discover_runs(store: Store, listing: list[fs.FileInfo], found: Recordings, readers: ThreadPoolExecutor) -> None:
     def read(info: fs.FileInfo) -> RunInfo | RecordingError:
         try:
             with store.files.open_input_stream(info.path) as stream:
@@ -155,8 +155,8 @@ def _take_runs(store: Store, listing: list[fs.FileInfo], found: Intake, readers:
             found.folders[run.run_id] = folder
 
 
-def _take_files(
-    store: Store, listing: list[fs.FileInfo], found: Intake, readers: ThreadPoolExecutor, deep: bool
+def _discover_files(
+    store: Store, listing: list[fs.FileInfo], found: Recordings, readers: ThreadPoolExecutor, deep: bool
 ) -> None:
     owners = {folder: run for run, folder in found.folders.items()}
 
@@ -188,7 +188,7 @@ def _take_files(
     _read_repetitions(store, files, found, readers)
 
 
-def _read_repetitions(store: Store, files: list[fs.FileInfo], found: Intake, readers: ThreadPoolExecutor) -> None:
+def _read_repetitions(store: Store, files: list[fs.FileInfo], found: Recordings, readers: ThreadPoolExecutor) -> None:
     whole = set(found.files["repetitions"])
     paths = [info.path for info in files if store.spark_name(info.path) in whole]
     columns = list(TABLES["repetitions"].names)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from stompica.analysis.discovery import Intake
+from stompica.analysis.discovery import Recordings
 from stompica.recording.schema import TABLES, Table
 
 _TYPES = {
@@ -26,18 +26,18 @@ def schema(table: Table) -> T.StructType:
 
 
 def read(spark: SparkSession, table: str, files: Sequence[str]) -> DataFrame:
-    """The rows of the named files; none where there is no file."""
+    """The rows of the given files; without files an empty frame."""
     wanted = schema(TABLES[table])
     if not files:
-        # The optimizer sees that nothing is there, and leaves out all that would be done with it.
+        # The optimizer recognizes the empty frame and removes all work on it.
         nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in wanted]
         return spark.range(1).select(*nothing).where("false")
     return spark.read.schema(wanted).parquet(*files)
 
 
-def runs(spark: SparkSession, found: Intake) -> DataFrame:
-    """`run_id`, `started_at_us` of each run: small, to be joined with the rest."""
+def runs(spark: SparkSession, found: Recordings) -> DataFrame:
+    """`run_id` and `started_at_us` of each run: a small frame for joins."""
     rows = [{"run_id": run.run_id, "started_at_us": run.started_at_us} for run in found.runs.values()]
-    # As a text within the plan: rows from Python would have to come through a Python worker or Arrow, which start late.
+    # As a literal in the plan: rows from Python would need a Python worker or Arrow, which take long to start.
     parsed = F.from_json(F.lit(json.dumps(rows)), "array<struct<run_id: long, started_at_us: long>>")
     return spark.range(1).select(F.inline(parsed))

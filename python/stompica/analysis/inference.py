@@ -1,8 +1,8 @@
-"""Is one variant different from another? Confidence intervals of ratios, few assumptions, small samples.
+"""Confidence intervals of ratios between variants, with few assumptions, for small samples.
 
-Everything is done on logarithms, so that a factor of two up weighs as much as one down. An interval is the hull of two:
-Student's, which knows how little a few pairs say, and the bootstrap's, which knows the shape of the data. With five
-pairs a bootstrap alone is far too sure of itself (it can't look beyond the pairs there are).
+All calculations use logarithms, so that a factor of two up weighs as much as one down. An interval is the hull of two:
+Student's, which accounts for small samples, and the bootstrap's, which accounts for the shape of the data. With five
+pairs a bootstrap alone gives intervals that are far too narrow.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 PAIRS_MIN = 5
-"""Fewer pairs tell nothing."""
+"""Fewer pairs give no result."""
 
 RESAMPLES = 10_000
 SEED = 61613
-"""The same data give the same report."""
+"""Fixed, so that the same data give the same report."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Ratio:
 
 
 def paired(base: Floats, other: Floats, alpha: float) -> Ratio | None:
-    """Ratio of `other` to `base`, where values at the same place were measured next to each other.
+    """Ratio of `other` to `base`; values with the same index were measured in the same turn.
 
-    None for too few pairs. Values have to be positive.
+    None for too few pairs. Values must be positive.
     """
     if len(base) < PAIRS_MIN:
         return None
@@ -69,7 +69,7 @@ def _hull(centre: float, error: float, freedom: int, means: Floats, alpha: float
 
 @functools.cache
 def _weights(size: int, stream: int = 0) -> Floats:
-    """One row for each resample: how often it draws each value, by `size`."""
+    """One row for each resample: how often it draws each value, divided by `size`."""
     drawn = np.random.default_rng([SEED, size, stream]).multinomial(size, np.full(size, 1 / size), RESAMPLES)
     weights: Floats = drawn / size
     return weights
@@ -77,7 +77,7 @@ def _weights(size: int, stream: int = 0) -> Floats:
 
 @functools.cache
 def student_quantile(p: float, freedom: int) -> float:
-    """The value that Student's t with `freedom` degrees exceeds with probability 1 - p, for p ≥ ½."""
+    """The p-quantile, p ≥ ½, of Student's t with `freedom` degrees of freedom."""
     low, high = 0.0, 1.0
     while student_cdf(high, freedom) < p:
         high *= 2
@@ -88,7 +88,7 @@ def student_quantile(p: float, freedom: int) -> float:
 
 
 def student_cdf(t: float, freedom: int) -> float:
-    """Probability that Student's t is at most t ≥ 0: the finite sums for whole degrees of freedom."""
+    """Probability that Student's t is at most t ≥ 0, by the finite sums for integer degrees of freedom."""
     angle = math.atan(t / math.sqrt(freedom))
     cosine, sine = math.cos(angle), math.sin(angle)
     term, total = (1.0, 1.0) if freedom % 2 == 0 else (cosine, cosine)

@@ -1,7 +1,7 @@
-"""Exact percentiles, from raw integer µs or from merged histogram buckets, by one and the same way.
+"""Exact percentiles, from raw integer µs or from merged histogram buckets, by the same method.
 
-Spark adds up counts of equal values, which loses nothing and leaves few rows, however many were measured; their ranks
-then give the percentiles. No sketch, no interpolation.
+Spark adds up the counts of equal values, which is lossless and leaves few rows, however many were measured; their ranks
+then give the percentiles. There is no sketch and no interpolation.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stompica.analysis import ranks
-from stompica.analysis.discovery import Intake
+from stompica.analysis.discovery import Recordings
 
 MERGE_ROWS = 2_000_000
-"""Histogram rows of one run from which on equal buckets are added up first: they would not fit into a worker."""
+"""Above this number of histogram rows in one run, equal buckets are merged first, to fit into a worker."""
 
 BUNDLE_ROWS = 200_000
-"""Histogram rows that a worker gets at once, of as many runs as that takes: handing it each run alone takes longer."""
+"""Histogram rows passed to a worker at once, from several runs: passing each run separately takes longer."""
 
 PART_S = 900
-"""Of a run of more than MERGE_ROWS, a worker gets the seconds of so much time at once, in seconds."""
+"""Length, in seconds, of the time slices in which a run of more than MERGE_ROWS is passed to workers."""
 
 _BUCKET = ("run_id", "repetition", "series", "bucket_low_us", "bucket_high_us")
 
 
 def of_samples(samples: DataFrame) -> DataFrame:
-    """Percentiles of each repetition and run from raw samples: the columns of `ranks.SCHEMA`.
+    """Percentiles of each repetition and run from raw samples, with the columns of `ranks.SCHEMA`.
 
-    The rule is that of `ranks`, without Python's workers: so few rows are left that their start would take longest.
+    Uses the rule of `ranks`, but no Python workers: there are so few rows that starting them would take longest.
     """
     counted = samples.groupBy("run_id", "repetition", "latency_us").agg(F.count("*").alias("count"))
     both = F.explode(F.array("repetition", F.lit(None))).alias("repetition")
     rows = counted.select("run_id", both, F.col("latency_us").cast("long").alias("value_us"), "count")
     ordered = Window.partitionBy("run_id", "repetition").orderBy("value_us")
-    # One order for both sums, so that rows are sorted once.
+    # The same order for both sums, so that rows are sorted once.
     passed = F.sum("count").over(ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     total = F.sum("count").over(ordered.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing))
     found = [
@@ -50,10 +50,10 @@ def of_samples(samples: DataFrame) -> DataFrame:
     return figures.select("run_id", "repetition", *names, second, *figures.columns[2:])
 
 
-def of_histograms(latency: DataFrame, runs: DataFrame, found: Intake) -> DataFrame:
-    """Percentiles of each second, repetition and run from histograms: the columns of `ranks.SCHEMA`.
+def of_histograms(latency: DataFrame, runs: DataFrame, found: Recordings) -> DataFrame:
+    """Percentiles of each second, repetition and run from histograms, with the columns of `ranks.SCHEMA`.
 
-    Where a run has raw samples, they replace its histograms of the series `intended`, but not for the seconds.
+    A run's raw samples, if any, replace its histograms of the series `intended`, but not for the seconds.
     """
     _send()
     starts = {run.run_id: run.started_at_us for run in found.runs.values()}
@@ -66,7 +66,7 @@ def of_histograms(latency: DataFrame, runs: DataFrame, found: Intake) -> DataFra
     only_totals = ranks.of_histograms(starts, found.sampled, seconds=False)
     totals = merged.groupBy("run_id").applyInArrow(only_totals, ranks.SCHEMA)
     only_seconds = ranks.of_histograms(starts, found.sampled, totals=False)
-    # The same whole second as in `ranks`: none may be in two parts.
+    # The same second as in `ranks`, so that none is split between two parts.
     second = F.greatest(F.floor((F.col("at_us") - F.col("started_at_us")) / 1_000_000), F.lit(0))
     part = F.floor(second / PART_S)
     parts = latency.join(F.broadcast(runs), "run_id").select(*_BUCKET, "at_us", "count", part.alias("part"))

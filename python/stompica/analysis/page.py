@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing beside it, with a plain verdict on top."""
+"""The report: one self-contained HTML file, with the verdict at the top."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from stompica.analysis import charts
 from stompica.analysis.batch import Analysis
-from stompica.analysis.comparisons import ALPHA, PLAIN
+from stompica.analysis.comparisons import ALPHA, DISPLAY_NAMES
 from stompica.analysis.tables import RESULTS, Row
 from stompica.recording.schema import Column
 
 ROWS_MAX = 300
-"""Rows of a table in the page; the files beside it have all."""
+"""Maximum rows of a table in the page; the files in `tables` have all rows."""
 
 SWEEPS_MAX = 12
 
@@ -42,7 +42,7 @@ def write(analysis: Analysis, into: Path) -> Path:
 
 
 def verdict(analysis: Analysis) -> tuple[str, str, list[str]]:
-    """The plain verdict: `bad`, `open` or `good`; a sentence; and what it rests on, one line each."""
+    """The verdict: `bad`, `open` or `good`; a sentence; and the findings behind it, one line each."""
     rows = analysis.rows["comparisons"]
     worse = [row for row in rows if row["verdict"] == "worse" and row["kind"] == "variant"]
     suspect = [row for row in rows if row["verdict"] == "suspect"]
@@ -50,25 +50,25 @@ def verdict(analysis: Analysis) -> tuple[str, str, list[str]]:
     lines = [_sentence(row) for row in [*worse, *suspect]]
     lines += [f"{row['run']} {row['state']}" for row in failed]
     if analysis.rows["quarantine"]:
-        lines.append(f"{len(analysis.rows['quarantine'])} files were put aside: see Quarantine")
+        lines.append(f"{len(analysis.rows['quarantine'])} files were moved to quarantine: see Quarantine")
     compared = sum(row.get("ratio") is not None and row["kind"] == "variant" for row in rows)
     if worse or failed:
         number = f"{len(worse)} regression{'s' * (len(worse) != 1)}"
         ran = f", and {len(failed)} failed run{'s' * (len(failed) != 1)}" if failed else ""
         return "bad", f"{number}{ran}.", lines
     if suspect:
-        return "open", "No regression is proven; against earlier runs something shifted. Measure both in turns.", lines
+        return "open", "No regression is proven; results differ from earlier runs. Measure both in turns.", lines
     if not compared:
-        return "open", "No regression was looked for: no two variants of one workload took turns often enough.", lines
+        return "open", "No regression test was possible: no two variants of a workload took enough turns.", lines
     better = [_sentence(row) for row in rows if row["verdict"] == "better" and row["kind"] == "variant"]
     return "good", f"No regression in {compared} comparison{'s' * (compared != 1)}.", [*better, *lines]
 
 
 def _sentence(row: Row) -> str:
     low, high = row["ratio_low"] - 1, row["ratio_high"] - 1
-    sure = f"{1 - row['alpha']:.2%} sure: between {low:+.1%} and {high:+.1%}"
-    name = PLAIN.get(row["metric"], row["metric"])
-    return f"{row['run']} against {row['base']}: {name} {row['ratio'] - 1:+.1%} ({row['verdict']}; {sure})"
+    interval = f"{1 - row['alpha']:.2%} confidence: between {low:+.1%} and {high:+.1%}"
+    name = DISPLAY_NAMES.get(row["metric"], row["metric"])
+    return f"{row['run']} against {row['base']}: {name} {row['ratio'] - 1:+.1%} ({row['verdict']}; {interval})"
 
 
 def _page(analysis: Analysis) -> Iterator[str]:
@@ -87,9 +87,9 @@ def _page(analysis: Analysis) -> Iterator[str]:
     if lines:
         yield "<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines[:ROWS_MAX]) + "</ul>"
     yield "</section>"
-    yield f"""<p>Runs of one campaign took turns, so their repetitions are compared in pairs; the probability that a
-campaign without any difference shows one is {ALPHA:.0%} at most. Percentiles are exact ranks, from raw microseconds or
-from histogram buckets (then the bucket's upper end, less than 1 % above).</p>"""
+    yield f"""<p>Runs of one campaign took turns, so their repetitions are compared in pairs; the probability of any
+false difference in a campaign is at most {ALPHA:.0%}. Percentiles are exact ranks of raw microseconds or of histogram
+buckets (then the bucket's upper bound, less than 1 % above).</p>"""
     for name in _ORDER:
         yield from _section(analysis, name)
     yield from _over_time(analysis)
@@ -114,17 +114,17 @@ def _charts(analysis: Analysis, name: str) -> Iterator[str]:
         yield _figure(charts.throughput(rows), "Throughput and CPU: medians over the repetitions.")
     elif name == "percentiles":
         chart = charts.latency_curve(rows, analysis.charts.runs)
-        since = "a message was meant to be sent, or its batch was written under a window"
-        yield _figure(chart, f"Latency from when {since}; the latest runs.")
+        since = "the scheduled time of sending, or, with a window, from the writing of the batch"
+        yield _figure(chart, f"Latency from {since}; the latest runs.")
     elif name == "comparisons":
-        yield _figure(charts.ratios(rows), "Ratios to the baseline. An interval that holds 1 shows no difference.")
+        yield _figure(charts.ratios(rows), "Ratios to the baseline. An interval that includes 1 shows no difference.")
     elif name == "curves":
         for place, sweep in enumerate(analysis.sweeps[:SWEEPS_MAX]):
             yield _figure(charts.sweep(place, sweep), sweep["group"])
 
 
 def _over_time(analysis: Analysis) -> Iterator[str]:
-    yield '<h2 id="time">Over time</h2><p>The latest runs; all that was recorded of one run shares an axis.</p>'
+    yield '<h2 id="time">Over time</h2><p>The latest runs; everything recorded of one run has the same time axis.</p>'
     for run in reversed(analysis.charts.runs):
         seconds, levels = (
             [row for row in rows if row["run_id"] == run.run_id]

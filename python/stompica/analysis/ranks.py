@@ -1,7 +1,8 @@
-"""Percentiles of counted values by exact ranks. Needs numpy and pyarrow only: Spark sends this file to its workers.
+"""Percentiles of counted values by exact ranks. Needs only numpy and pyarrow: Spark sends this file to its workers.
 
-Rows are ordered by value and their counts summed from the least on; the percentile q is the first value that at least
-q of all do not exceed. All is integers: the result depends neither on the order of the rows nor on where it was found.
+Rows are sorted by value and their counts summed in that order; the percentile q is the lowest value that at least a
+share q of all values does not exceed. All arithmetic is on integers: the result depends neither on the order of the
+rows nor on their distribution over workers.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ QUANTILES: dict[str, tuple[int, int]] = {
     "p999_us": (999, 1000),
     "p9999_us": (9999, 10000),
 }
-"""Column and fraction of each percentile; fractions of integers, so that ranks are exact."""
+"""Column and fraction of each percentile; the fractions are integers, so that ranks are exact."""
 
 NO_SECOND = -1
-"""`second` of rows that belong to no second."""
+"""`second` of rows that do not belong to a second."""
 
 SHOWN = ("intended", "window")
-"""The series that a run's latency is shown by; a run has one of them, by how its load is paced."""
+"""The series that represent a run's latency; a run has one of them, depending on how its load is paced."""
 
 FIGURES = "count long, mean_us double, p50_us long, p90_us long, p99_us long, p999_us long, p9999_us long, max_us long"
 SCHEMA = f"run_id long, repetition int, series string, source string, second int, {FIGURES}"
-"""What comes out, as Spark names it: a second, a repetition, or (`repetition` empty) the whole run."""
+"""The result's schema for Spark; a row is for a second, a repetition, or (`repetition` null) the whole run."""
 
 
 def of_histograms(
     starts: Mapping[int, int], sampled: Collection[int], *, totals: bool = True, seconds: bool = True
 ) -> Callable[[Any], Any]:
-    """A function from an Arrow table of histogram rows of runs to their percentiles.
+    """Returns a function from an Arrow table of histogram rows to their percentiles.
 
-    Columns: run_id, repetition, series, bucket_low_us, bucket_high_us, count, and for `seconds` at_us. `totals` are
-    repetitions and runs, without the series `intended` of the runs `sampled`; `seconds` are of SHOWN only.
-    `starts` says when each run began, in µs since 1970.
+    Columns: run_id, repetition, series, bucket_low_us, bucket_high_us, count, and for `seconds` at_us. `totals` adds
+    repetitions and runs, without the series `intended` of the runs `sampled`; `seconds` adds seconds, for SHOWN only.
+    `starts` has each run's start in µs since 1970.
     """
     known = np.array(sorted(starts), np.int64)
     began = np.array([starts[run] for run in known.tolist()], np.int64)
@@ -92,7 +93,7 @@ def _table(parts: Sequence[Figures], series: Sequence[str]) -> Any:
 
 
 def _figures(keys: Sequence[Ints], low: Ints, value: Ints, count: Ints) -> Figures:
-    """One entry for each different combination of `keys`."""
+    """The percentiles for each distinct combination of `keys`."""
     order = np.lexsort((value, *keys))
     keys = [key[order] for key in keys]
     low, value, count = low[order], value[order], count[order]
@@ -113,7 +114,7 @@ def _figures(keys: Sequence[Ints], low: Ints, value: Ints, count: Ints) -> Figur
 
 
 def _differs(keys: Sequence[Ints]) -> npt.NDArray[np.bool_]:
-    """Where a row's keys are not those of the row before; the first row's are not."""
+    """Whether each row's keys differ from those of the previous row; true for the first."""
     different = np.ones(len(keys[0]), dtype=np.bool_)
     different[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
     return different

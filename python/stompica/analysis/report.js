@@ -1,4 +1,4 @@
-// Tables sort by the column whose heading is pressed: numbers by value, the rest as text, empty cells last.
+// A press on a heading sorts the table by that column: numbers by value, other cells as text, empty cells last.
 for (const table of document.querySelectorAll('table')) {
   const headings = [...table.tHead.rows[0].cells]
   headings.forEach((heading, column) => {

@@ -1,4 +1,4 @@
-"""The Spark session: local by default, on a cluster when asked, the same job either way."""
+"""The Spark session: local by default, or on a cluster, for the same job."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pyspark.sql import SparkSession
 from stompica.errors import StompicaError
 
 DRIVER_MEMORY = "640m"
-"""Heap of the driver's virtual machine where nobody sets another; in local mode the executors live in it too."""
+"""Default heap of the driver's virtual machine; in local mode the executors share it."""
 
 _ALWAYS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Recordings are many small files: pack them by size instead of by number, list them without a job of its own.
+    # Recordings are many small files: pack them by size instead of by number, and list them without a separate job.
     "spark.sql.files.openCostInBytes": "65536",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "20000",
-    # Damaged pages are found instead of read as nonsense.
+    # Detect damaged pages instead of reading wrong values.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
 }
 
@@ -31,21 +31,21 @@ _LOCAL = {
     "spark.driver.memory": DRIVER_MEMORY,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Most jobs are over before the second compiler pays: without it 1,000 runs take a quarter less CPU, and the hottest
-    # loop (20 million samples, once warm) a third more.
+    # Most jobs end before the optimizing compiler pays off: without it 1,000 runs take a quarter less CPU, and the
+    # hottest loop (20 million samples, once warm) a third more.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 
 
 class AnalysisError(StompicaError):
-    """The analysis can't do what it was asked for; one line that says why and what to do."""
+    """The analysis failed; the message is one line with the reason and the remedy."""
 
 
 @contextlib.contextmanager
 def session(master: str | None = None, config: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session for the time of a `with` block; `master` as spark-submit has it.
+    """A session for a `with` block; `master` as for spark-submit.
 
-    Without `master`, what spark-submit says counts, then `local[*]`. AnalysisError where Spark can't start.
+    Without `master`, that of spark-submit is used, else `local[*]`. AnalysisError if Spark can't start.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if master is None and not submitted:
@@ -73,6 +73,6 @@ def session(master: str | None = None, config: Mapping[str, str] | None = None) 
 
 
 def prepare(spark: SparkSession) -> None:
-    """Sets what can be set only when it is known where the session runs."""
+    """Sets options that depend on where the session runs."""
     spark.sparkContext.setLogLevel("ERROR")
     spark.conf.set("spark.sql.shuffle.partitions", str(max(4, 2 * spark.sparkContext.defaultParallelism)))

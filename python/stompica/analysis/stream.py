@@ -1,11 +1,11 @@
-"""The streaming job: follows a folder in which live recordings grow, and keeps DIAG's aggregates minute by minute.
+"""The streaming job: follows a folder of growing live recordings and aggregates DIAG's numbers per minute.
 
-    recordings ─► gate: whole files only, bad ones to quarantine ─► ready/ ─► Spark: watermark, minutes ─► per_minute/
+    recordings ─► gate: valid files only, bad ones to quarantine ─► ready/ ─► Spark: watermark, minutes ─► per_minute/
 
-Spark reads `ready`, a folder of hard links to files that were read through and found whole; a bad file thus never
-reaches the query. A minute is written once, when the watermark has passed it, and never changes. Each batch has a
-folder of its own, written anew when the batch is repeated after a crash, and Spark's checkpoint tells which batch that
-is: so nothing is missing and nothing is there twice, however often the job is killed.
+Spark reads `ready`, a folder of hard links to files that were read completely and found valid; so a bad file never
+reaches the query. A minute is written once, when the watermark has passed it, and never changes. Each batch has its own
+folder, which is rewritten when the batch is repeated after a crash; Spark's checkpoint records which batch that is. So
+nothing is lost or duplicated, however often the job is killed.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from stompica.recording.run import RecordingError
 from stompica.recording.schema import TABLES, table_of
 
 WATERMARK = "2 minutes"
-"""How late a file may come, by default; a minute is written that much after its end."""
+"""Default limit for how late a file may arrive; a minute is written this long after its end."""
 
 POLL_S = 2.0
-"""How often the folder is looked at."""
+"""Interval at which the folder is scanned."""
 
 
 @dataclass
 class Gate:
-    """Lets whole DIAG files of `source` into `ready`, once each; moves bad ones into `quarantine`."""
+    """Links each valid DIAG file of `source` into `ready` once; moves bad ones to `quarantine`."""
 
     source: Path
     ready: Path
@@ -47,7 +47,7 @@ class Gate:
     admitted: int = 0
 
     def admit(self) -> int:
-        """Looks for new files; returns how many were let in."""
+        """Scans for new files; returns how many were admitted."""
         self.ready.mkdir(parents=True, exist_ok=True)
         new = 0
         for path in sorted(self.source.rglob("diag*.parquet")):
@@ -55,7 +55,7 @@ class Gate:
             if any(part[:1] in (".", "_") for part in relative.parts) or table_of(path.name) is not TABLES["diag"]:
                 continue
             if self.ready in path.parents:
-                # The results lie within the recordings: what was let in would come in again.
+                # The results are inside the recordings: admitted files would be admitted again.
                 continue
             link = self.ready / "--".join(relative.parts)
             if not link.exists() and self._is_whole(path, relative):
@@ -76,7 +76,7 @@ class Gate:
 
 
 def _link(path: Path, link: Path) -> None:
-    """A second name for the file; where the file systems differ, a copy that appears whole or not at all."""
+    """Hard-links the file; across file systems, copies it so that the copy appears complete or not at all."""
     try:
         os.link(path, link)
     except FileExistsError:
@@ -94,15 +94,15 @@ class Following:
     gate: Gate
     query: StreamingQuery
     minutes: Path
-    """Folder of the results, one folder below it for each batch that closed a minute."""
+    """Folder of the results; it has a subfolder for each batch that completed a minute."""
 
     def process_available(self) -> None:
-        """Lets new files in and waits until all that is there has been processed."""
+        """Admits new files and waits until all admitted files have been processed."""
         self.gate.admit()
         self._wait(self.query.processAllAvailable)
 
     def run(self, stop: threading.Event, poll_s: float = POLL_S) -> None:
-        """Lets files in until `stop`; AnalysisError if the query failed."""
+        """Admits files until `stop`, every `poll_s` seconds; AnalysisError if the query failed."""
         while not stop.is_set():
             self.gate.admit()
             if not self.query.isActive:
@@ -127,9 +127,10 @@ def following(
     watermark: str = WATERMARK,
     after_batch: Callable[[int], None] | None = None,
 ) -> Iterator[Following]:
-    """Starts, or resumes from `into`/checkpoint, the job that follows `source`; stops it at the end of the block.
+    """Starts the job that follows `source`, or resumes it from `into`/checkpoint; stops it at the end of the block.
 
-    `after_batch` is called when a batch has been written and before it counts as done.
+    `after_batch` is called when a batch has been written, before it is committed. AnalysisError if `source` is not a
+    folder.
     """
     if not source.is_dir():
         raise AnalysisError(f"{source} is not a folder: give the folder in which recordings grow")
@@ -138,7 +139,7 @@ def following(
     minutes = into / "per_minute"
 
     def write(batch: DataFrame, number: int) -> None:
-        # Every batch has to be read, also one that closes no minute: its state would not be kept otherwise.
+        # Every batch must be read, even if it completes no minute: otherwise its state would not be saved.
         batch.persist()
         if batch.count():
             target = f"file://{(minutes / f'batch-{number:06}').absolute()}"
@@ -169,7 +170,7 @@ def _minutes(spark: SparkSession, ready: Path, watermark: str) -> DataFrame:
 
 
 def read_minutes(spark: SparkSession, into: Path) -> DataFrame:
-    """What the job has written so far."""
+    """Reads the minutes written so far."""
     empty = series.per_minute(frames.read(spark, "diag", []))
     parts = sorted(str(path.parent) for path in (into / "per_minute").glob("*/_SUCCESS"))
     if not parts:
