@@ -13,12 +13,12 @@ use crate::fault::Fault;
 use crate::inbound::HEADROOM;
 use crate::latency::{Latency, WindowLatency};
 use crate::ledger::Ledger;
-use crate::plan::Plan;
 use crate::publisher::Publisher;
 use crate::receiver::Lane;
 use crate::series::{Interval, Series};
 use crate::target::Target;
 use crate::timer::Timer;
+use crate::topology::Topology;
 use crate::workload::Transport;
 
 /// Octets read at once.
@@ -34,9 +34,9 @@ const TIMER: Token = Token(usize::MAX);
 pub struct Fleet {
     poll: Poll,
     events: Events,
-    /// Connections, in the order of the plan's seats.
+    /// Connections, in the order of the topology's seats.
     pub conns: Vec<Conn>,
-    /// Publishers, in the order of the plan's feeds.
+    /// Publishers, in the order of the topology's feeds.
     pub publishers: Vec<Publisher>,
     /// For each publisher the sequence number due on each of its lanes; of a work queue, how many arrived.
     pub progress: Vec<Vec<u64>>,
@@ -58,15 +58,20 @@ pub struct Fleet {
 
 impl Fleet {
     /// Makes all connections and waits for every RECEIPT.
-    pub fn open(plan: &Plan, target: &Target, transport: Transport, relay: bool) -> Result<Fleet, Fault> {
+    pub fn open(
+        topology: &Topology,
+        target: &Target,
+        transport: Transport,
+        relay: bool,
+    ) -> Result<Fleet, Fault> {
         let login = Rc::new(target.login.clone());
         let mut fleet = Fleet {
             poll: Poll::new()?,
             events: Events::with_capacity(1024),
             conns: Vec::new(),
             publishers: Vec::new(),
-            progress: plan.lane_counts().into_iter().map(|count| vec![0; count]).collect(),
-            ledger: plan.ledger.clone(),
+            progress: topology.lane_counts().into_iter().map(|count| vec![0; count]).collect(),
+            ledger: topology.ledger.clone(),
             delivered: 0,
             latency: None,
             window_latency: None,
@@ -74,21 +79,21 @@ impl Fleet {
             timer: None,
             buffer: vec![0; HEADROOM + READ_MAX],
             ready: Vec::new(),
-            is_ready: vec![false; plan.seats.len()],
+            is_ready: vec![false; topology.seats.len()],
         };
-        let mut slots = vec![0; plan.feeds.len()];
+        let mut slots = vec![0; topology.feeds.len()];
         let mut watch = Watch::new();
         let mut settled = 0;
-        while settled < plan.seats.len() {
-            while fleet.conns.len() < plan.seats.len() && fleet.conns.len() - settled < OPENING_MAX {
-                let seat = &plan.seats[fleet.conns.len()];
-                let receiver = plan.receiver(seat, &mut slots, transport, relay);
+        while settled < topology.seats.len() {
+            while fleet.conns.len() < topology.seats.len() && fleet.conns.len() - settled < OPENING_MAX {
+                let seat = &topology.seats[fleet.conns.len()];
+                let receiver = topology.receiver(seat, &mut slots, transport, relay);
                 let mut conn = Conn::open(
                     target.address,
                     Rc::clone(&login),
                     transport,
                     &seat.subscriptions,
-                    &plan.headers,
+                    &topology.headers,
                     receiver,
                 )?;
                 let token = Token(fleet.conns.len());
@@ -101,19 +106,20 @@ impl Fleet {
             while fleet.conns.get(settled).is_some_and(|conn| conn.state == State::Ready) {
                 settled += 1;
             }
-            watch
-                .moved(settled > before, || format!("{settled} of {} connections ready", plan.seats.len()))?;
+            watch.moved(settled > before, || {
+                format!("{settled} of {} connections ready", topology.seats.len())
+            })?;
         }
-        for (seat, conn) in plan.seats.iter().zip(&mut fleet.conns) {
+        for (seat, conn) in topology.seats.iter().zip(&mut fleet.conns) {
             conn.mute = seat.mute;
         }
-        fleet.seat_publishers(plan, transport);
+        fleet.seat_publishers(topology, transport);
         Ok(fleet)
     }
 
-    fn seat_publishers(&mut self, plan: &Plan, transport: Transport) {
-        for (number, feed) in plan.feeds.iter().enumerate() {
-            let Some(seat) = plan.seats.iter().position(|seat| seat.publisher == Some(number)) else {
+    fn seat_publishers(&mut self, topology: &Topology, transport: Transport) {
+        for (number, feed) in topology.feeds.iter().enumerate() {
+            let Some(seat) = topology.seats.iter().position(|seat| seat.publisher == Some(number)) else {
                 continue;
             };
             self.publishers.push(Publisher::new(seat, feed.clone(), transport == Transport::Ws));

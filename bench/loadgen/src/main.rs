@@ -16,7 +16,6 @@ mod latency;
 mod ledger;
 mod login;
 mod machine;
-mod plan;
 mod procfs;
 mod publisher;
 mod receiver;
@@ -30,6 +29,7 @@ mod stomp;
 mod table;
 mod target;
 mod timer;
+mod topology;
 mod workload;
 mod ws;
 

@@ -10,12 +10,12 @@ use crate::conn::Progress;
 use crate::fault::Fault;
 use crate::fleet::Fleet;
 use crate::latency::WindowLatency;
-use crate::plan::Plan;
 use crate::procfs;
 use crate::result::{Firehose, Idle, Run, Shares};
 use crate::round::Round;
 use crate::series;
 use crate::target::Target;
+use crate::topology::Topology;
 use crate::workload::{Kind, Transport, Workload};
 
 /// Rounds run at least so long before they are measured.
@@ -97,8 +97,8 @@ impl Meter {
 }
 
 impl Setting<'_> {
-    fn open(&self, plan: &Plan) -> Result<Fleet, Fault> {
-        Fleet::open(plan, self.target, self.transport, self.relay)
+    fn open(&self, topology: &Topology) -> Result<Fleet, Fault> {
+        Fleet::open(topology, self.target, self.transport, self.relay)
     }
 
     fn round(&self, fleet: &mut Fleet) -> Result<Round, Fault> {
@@ -110,7 +110,7 @@ impl Setting<'_> {
 
     /// Rounds until the target has used the CPU asked for.
     fn rounds(&self) -> Result<Run, Fault> {
-        let mut fleet = self.open(&Plan::new(self.workload))?;
+        let mut fleet = self.open(&Topology::new(self.workload))?;
         let begun = Instant::now();
         self.round(&mut fleet)?;
         while self.workload.min_cpu_s > 0.0 && begun.elapsed() < WARM_UP {
@@ -147,12 +147,12 @@ impl Setting<'_> {
 
     /// A new consumer gets nothing: every ACK took effect.
     fn nothing_is_left(&self) -> Result<(), Fault> {
-        let looks = || self.open(&Plan::new(self.workload).subscribers_only())?.leave();
+        let looks = || self.open(&Topology::new(self.workload).subscribers_only())?.leave();
         looks().map_err(|fault| Fault::LeftOver(fault.to_string()))
     }
 
     fn latency(&self) -> Result<Run, Fault> {
-        let mut fleet = self.open(&Plan::new(self.workload))?;
+        let mut fleet = self.open(&Topology::new(self.workload))?;
         let meter = Meter::start(self.target);
         fleet.begin_series(self.series);
         let round = fleet.rate_round(self.workload.rate, self.workload.seconds, self.samples.is_some())?;
@@ -171,7 +171,7 @@ impl Setting<'_> {
         let gained = |now: u64, before: u64| (now as f64 - before as f64) / count as f64;
         let before = self.memory();
         let begun = Instant::now();
-        let mut fleet = self.open(&Plan::new(self.workload))?;
+        let mut fleet = self.open(&Topology::new(self.workload))?;
         let connect_s = begun.elapsed().as_secs_f64();
         let connected = self.memory();
         let rest = Meter::start(self.target);
@@ -199,18 +199,19 @@ impl Setting<'_> {
 
     fn firehose(&self) -> Result<Run, Fault> {
         let length = Duration::from_secs_f64(self.workload.seconds);
-        let mut fleet = self.open(&Plan::new(self.workload).without_mute())?;
+        let mut fleet = self.open(&Topology::new(self.workload).without_mute())?;
         let meter = Meter::start(self.target);
         let mut alone = Timeline::default();
         let round = fleet.firehose(length, |now, delivered| alone.seen(now, delivered))?;
         let mut run = meter.finish(&round, 1);
         fleet.leave()?;
         drop(fleet);
-        let plan = Plan::new(self.workload);
-        let mut fleet = self.open(&plan)?;
+        let topology = Topology::new(self.workload);
+        let mut fleet = self.open(&topology)?;
         let mut beside = Timeline::default();
         fleet.firehose(length, |now, delivered| beside.seen(now, delivered))?;
-        let slow = plan.seats.iter().position(|seat| seat.mute).expect("a firehose plan has a mute seat");
+        let slow =
+            topology.seats.iter().position(|seat| seat.mute).expect("a firehose topology has a mute seat");
         let slow_ended = drain(&mut fleet, slow)?;
         let alone_per_s = alone.rate_in_second_half(length);
         let beside_per_s = beside.rate_in_second_half(length);

@@ -2,11 +2,11 @@
 
 use crate::body::Body;
 use crate::fault::Fault;
-use crate::plan::Plan;
 use crate::procfs::{self, Memory};
 use crate::result::{Held, Run};
 use crate::round::Round;
 use crate::stomp;
+use crate::topology::Topology;
 
 use super::dialogue::{Dialogue, Reply};
 use super::{Meter, Setting};
@@ -22,17 +22,17 @@ impl Setting<'_> {
     /// Fills a queue, then has all of it consumed: what is not there cannot have cost memory.
     pub(super) fn backlog(&self) -> Result<Run, Fault> {
         let count = self.workload.messages;
-        let mut producer = self.open(&Plan::new(self.workload).publishers_only())?;
+        let mut producer = self.open(&Topology::new(self.workload).publishers_only())?;
         let before = self.memory();
         let meter = Meter::start(self.target);
         let round = producer.receipt_round(count)?;
         let mut run = meter.finish(&round, 1);
         let full = self.memory();
-        let plan = Plan::new(self.workload).subscribers_only();
-        let mut consumer = self.open(&plan)?;
+        let topology = Topology::new(self.workload).subscribers_only();
+        let mut consumer = self.open(&topology)?;
         consumer.take_all(count)?;
         consumer.leave()?;
-        let feed = &plan.feeds[0];
+        let feed = &topology.feeds[0];
         let frame = stomp::send(&feed.destinations[0], feed.body.template(), None).len();
         run.held = Some(held(count, frame as f64, [before, full, self.memory()]));
         Ok(run)

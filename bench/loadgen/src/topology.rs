@@ -21,7 +21,7 @@ pub struct Seat {
 
 /// All connections of a run.
 #[derive(Debug)]
-pub struct Plan {
+pub struct Topology {
     /// Connections, publishers last.
     pub seats: Vec<Seat>,
     /// What each publisher sends.
@@ -33,9 +33,9 @@ pub struct Plan {
     ack: Ack,
 }
 
-impl Plan {
+impl Topology {
     /// The connections of a workload.
-    pub fn new(workload: &Workload) -> Plan {
+    pub fn new(workload: &Workload) -> Topology {
         let feeds: Vec<_> =
             (0..workload.publishers).map(|publisher| Rc::new(feed(workload, publisher))).collect();
         let queue = workload.kind == Kind::Queue;
@@ -66,23 +66,23 @@ impl Plan {
             seats.extend((0..workload.publishers).map(publisher));
         }
         let ledger = queue.then(|| Rc::new(RefCell::new(Ledger::new(workload.publishers))));
-        Plan { seats, feeds, ledger, headers: headers(workload), ack: workload.ack }
+        Topology { seats, feeds, ledger, headers: headers(workload), ack: workload.ack }
     }
 
     /// Only those that publish.
-    pub fn publishers_only(mut self) -> Plan {
+    pub fn publishers_only(mut self) -> Topology {
         self.seats.retain(|seat| seat.publisher.is_some());
         self
     }
 
     /// Only those that subscribe, and nobody publishes.
-    pub fn subscribers_only(mut self) -> Plan {
+    pub fn subscribers_only(mut self) -> Topology {
         self.seats.retain(|seat| !seat.subscriptions.is_empty());
         self
     }
 
     /// The same without the connections that never read.
-    pub fn without_mute(mut self) -> Plan {
+    pub fn without_mute(mut self) -> Topology {
         self.seats.retain(|seat| !seat.mute);
         self
     }
