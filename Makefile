@@ -92,8 +92,11 @@ fuzz:
 soak: setup build
 	$(BIN)/python -m pytest tests/soak tests/bench -m soak $(PYTEST)
 
-bench: build
-	bench/run $(BENCH)
+# All workloads beside the ideal relay, with the default number of writers and with one: about an hour.
+# make bench BENCH="fanout-75 --transport tcp"
+BENCH ?= all --peers relay --variant default --variant one:writers=1
+bench: $(VENV)/.dev build loadgen
+	$(BIN)/stompica bench run $(BENCH)
 
 wheel: $(BIN)/maturin
 	$(BIN)/maturin build --release --out dist

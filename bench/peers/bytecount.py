@@ -1,8 +1,8 @@
 """A small fan-out generator for Redis, NATS and MQTT: publishes under a window and counts what comes by bytes.
 
 All messages are of one length, so that bytes tell how many came. Nothing else is checked: not their order, nor what is
-in them. `python -m bench.peers.bytecount PROTOCOL HOST:PORT PID OUT …`, run from the top of the source tree, writes one
-line of JSON like the load generator's.
+in them. `python -m bench.peers.bytecount PROTOCOL HOST:PORT PID …`, run from the top of the source tree, makes one
+repetition and prints its result as one line of JSON, like the load generator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bench.peers.latency import WindowLatency
@@ -319,12 +318,11 @@ def measure(load: Load, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Makes one repetition; exit status 1 where it failed, which the line of JSON then says."""
+    """Makes one repetition and prints its result; exit status 1 if it failed."""
     parser = argparse.ArgumentParser("bench.peers.bytecount")
     parser.add_argument("protocol", choices=PROTOCOLS)
     parser.add_argument("address")
     parser.add_argument("pid", type=int)
-    parser.add_argument("out", type=Path)
     for name in ("publishers", "connections", "body", "messages", "window", "series"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--min-cpu", type=float, default=1.0)
@@ -335,7 +333,7 @@ def main(arguments: Sequence[str]) -> int:
             run = measure(load, options)
     except (Fault, OSError) as error:
         run = {"fault": str(error)}
-    options.out.write_text(json.dumps({"peak_rss_bytes": None, "runs": [run]}) + "\n", encoding="utf-8")
+    print(json.dumps({"peak_rss_bytes": None, **run}))
     return 1 if run["fault"] else 0
 
 

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 FAKE = """#!{python}
-import json, os, signal, sys
+import json, os, signal, socket, sys
 arguments = sys.argv[1:]
-if arguments[0] == "list":
-    sys.exit()
+if arguments[0] in ("check", "--version"):
+    sys.exit("0.1.0" if arguments[0] == "--version" else 0)
+if arguments[0] == "relay":
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        print("listening on 127.0.0.1:%d" % listener.getsockname()[1], flush=True)
+        signal.pause()
 option = lambda name: arguments[arguments.index(name) + 1]
 folder = os.path.dirname(os.path.abspath(__file__))
 calls = os.path.join(folder, "calls.jsonl")
@@ -32,8 +36,7 @@ if fault == "kill":
     os.kill(int(option("--pid")), signal.SIGKILL)
 if fault:
     run = {{"fault": fault, "seconds": 0.0, "messages": 0, "deliveries": 0, "deliveries_per_s": 0.0}}
-with open(option("--out"), "w") as file:
-    file.write(json.dumps({{"peak_rss_bytes": 1000000, "runs": [run]}}) + "\\n")
+print(json.dumps({{"peak_rss_bytes": 1000000, **run}}))
 sys.exit(1 if fault else 0)
 """
 

@@ -44,11 +44,10 @@ def repetition(name: str, tmp_path: Path, **fields: Any) -> dict[str, Any]:
     with peer.start(scratch) as running:
         assert running.version == peer.find() != ""
         order = loadgen.Order(point, running, 100, None)
-        record = loadgen.run(program, order, tmp_path, lambda pid: None)
+        run = loadgen.run(program, order, tmp_path, lambda pid: None)
     assert not procfs.exists(running.pid)
-    (run,) = record["runs"]
     assert run["fault"] is None
-    return dict(run)
+    return run
 
 
 def _program() -> Path:
@@ -70,6 +69,13 @@ def test_fan_out_is_counted_by_bytes(name: str, tmp_path: Path) -> None:
     assert run["target_cpu_s"] > 0
 
 
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+def test_the_ideal_relay_forwards_every_message(transport: str, tmp_path: Path) -> None:
+    run = repetition("relay", tmp_path, transport=transport, relay=True)
+    assert (run["messages"], run["deliveries"]) == (500, 1500)
+    assert run["target_cpu_s"] > 0 and run["peak_rss_bytes"] > 100_000
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("transport", ["tcp", "ws"])
@@ -85,6 +91,8 @@ def test_what_a_peer_can_not_do_is_said() -> None:
     assert PEERS["redis"].refuses(Point("fan", "ws", None, {})) == "it is not measured over ws"
     assert "kind latency" in PEERS["nats"].refuses(Point("late", "tcp", None, {"kind": "latency"}))
     assert "kind idle" in PEERS["rabbitmq"].refuses(Point("idle", "tcp", None, {"kind": "idle"}))
+    assert "more than bytes" in PEERS["relay"].refuses(fan)
+    assert PEERS["relay"].refuses(Point("fan", "ws", None, {"relay": True})) == ""
     assert "plain fan-out" in PEERS["mosquitto"].refuses(Point("own", "tcp", None, {"joint": True}))
     assert "twice" in PEERS["mosquitto"].refuses(Point("mux", "tcp", None, {"subscriptions": 75}))
 
@@ -155,22 +163,22 @@ MESSAGE = b"MSG bench-0 1 1\r\nx\r\n"
         ([MESSAGE * 3], "more bytes came than were sent"),
     ],
 )
-def test_bytes_that_miss_or_are_too_many_fail_the_run(tmp_path: Path, deliver: list[bytes], what: str) -> None:
-    out = tmp_path / "record.jsonl"
+def test_missing_or_surplus_bytes_fail_the_run(
+    capsys: pytest.CaptureFixture[str], deliver: list[bytes], what: str
+) -> None:
     numbers = ["--publishers=1", "--connections=1", "--body=1", "--messages=2", "--window=9", "--series=100"]
     with nats(deliver) as port:
-        assert bytecount.main(["nats", f"127.0.0.1:{port}", str(os.getpid()), str(out), *numbers, "--min-cpu=0"]) == 1
-    assert what in json.loads(out.read_text())["runs"][0]["fault"]
+        assert bytecount.main(["nats", f"127.0.0.1:{port}", str(os.getpid()), *numbers, "--min-cpu=0"]) == 1
+    assert what in json.loads(capsys.readouterr().out)["fault"]
 
 
-def test_pings_are_answered_and_are_no_messages(tmp_path: Path) -> None:
-    out = tmp_path / "record.jsonl"
+def test_pings_are_answered_and_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
     numbers = ["--publishers=1", "--connections=1", "--body=1", "--messages=2", "--window=9", "--series=100"]
     # One in the middle, one in pieces; a round to warm up, and one that counts.
     deliver = [MESSAGE + b"PING\r\n" + MESSAGE, b"", MESSAGE + b"PI", b"NG", b"\r\n", MESSAGE]
     with nats(deliver) as port:
-        status = bytecount.main(["nats", f"127.0.0.1:{port}", str(os.getpid()), str(out), *numbers, "--min-cpu=0"])
-    run = json.loads(out.read_text())["runs"][0]
+        status = bytecount.main(["nats", f"127.0.0.1:{port}", str(os.getpid()), *numbers, "--min-cpu=0"])
+    run = json.loads(capsys.readouterr().out)
     assert (status, run["fault"], run["deliveries"]) == (0, None, 2)
 
 
@@ -180,7 +188,7 @@ def test_the_harness_runs_the_byte_counter_of_the_source_tree(tmp_path: Path) ->
     with nats([MESSAGE * 2, b"", MESSAGE * 2]) as port:
         target = Running("nats", "2.0", os.getpid(), {"tcp": ("127.0.0.1", port)}, "nats")
         order = loadgen.Order(Point("tiny", "tcp", None, fields), target, 100, None)
-        (run,) = loadgen.run(Path("none"), order, tmp_path, lambda pid: None)["runs"]
+        run = loadgen.run(Path("none"), order, tmp_path, lambda pid: None)
     assert (run["fault"], run["messages"], run["deliveries"]) == (None, 2, 2)
 
 

@@ -4,35 +4,27 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::login::Login;
+use crate::target::Target;
 use crate::workload::Transport;
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-stompica-loadgen: load generator and checker for STOMP brokers
+stompica-loadgen: makes one repetition of one workload against one STOMP broker, and checks every message
 
-  list                     names and descriptions of the workloads
-  run [WORKLOAD…]          run workloads (all: no name), broker and ideal relay in turn
-      --transport tcp|ws     only this one
-      --writers LIST         settings of `writers`, comma-separated; default: default,1
-      --runs N               repetitions, default 5
-      --quick                one short repetition of everything; the figures mean nothing
-      --target broker|relay  relay: measure only the ideal relay
-      --no-relay             leave the ideal relay out
-      --set KEY=VALUE        one more setting of the broker (may be repeated)
-      --python PATH          interpreter that has stompica, default .venv/bin/python
-      --connect HOST:PORT    a broker that runs already; with --pid N its CPU and memory are read
-      --login L --passcode P --vhost H --ws-path PATH   what that broker asks for; default: no login, localhost, /ws
+  run FILE                 the workload of FILE (bench/workloads/NAME.toml); prints the result as one line of JSON;
+                           exit status 1 if the repetition failed
+      --connect ADDRESS:PORT   where the broker listens
+      --transport tcp|ws     default: tcp
+      --pid N                process of the broker, to measure its CPU and memory
+      --relay                it is the ideal relay
+      --login L --passcode P --vhost H --ws-path PATH   what it asks for; default: no login, localhost, /ws
       --close-is-receipt     it may close instead of answering DISCONNECT
-      --series MS            also throughput and latency of each interval of so many ms
-      --samples FILE         also every single latency, of one repetition (latency workloads)
-      --out FILE             results, default bench/results/DATE/run-TIME.jsonl; `-`: none
-  relay [--port N]         the ideal relay by itself
-  render [FILE…]           write the tables of result files (default: all in bench/results) between the markers
-                           of bench/README.md
-      --readme PATH
-  --workloads DIR          folder of the workloads, default bench/workloads
+      --series MS            also throughput and latency for each interval of so many ms
+      --samples FILE         also every single latency (workloads of kind latency; needs --series)
+  check FILE               checks that FILE is a workload and can be run over --transport
+  relay [--port N]         is the ideal relay; default: any free port
 
-Run it from the top of the source tree.
+`stompica bench` plans, repeats and records; see bench/README.md.
 ";
 
 /// What to do.
@@ -40,129 +32,79 @@ Run it from the top of the source tree.
 pub enum Command {
     /// Print the help.
     Help,
-    /// List the workloads.
-    List,
-    /// Run workloads.
+    /// Print the version.
+    Version,
+    /// Make one repetition.
     Run(Box<Options>),
+    /// Check a workload file for a transport.
+    Check(PathBuf, Transport),
     /// Be the ideal relay on this port.
     Relay(u16),
-    /// Render result files into a document.
-    Render(Vec<PathBuf>, PathBuf),
 }
 
 /// Options of `run`.
 #[derive(Debug, PartialEq)]
 pub struct Options {
-    /// Workloads by name; none: all.
-    pub names: Vec<String>,
-    /// Only this transport.
-    pub transport: Option<Transport>,
-    /// Values of `writers` to try; none is the default.
-    pub writers: Vec<Option<usize>>,
-    /// Repetitions.
-    pub runs: usize,
-    /// Smoke run.
-    pub quick: bool,
-    /// Measure only the relay.
-    pub relay_only: bool,
-    /// Measure the relay beside the broker.
-    pub relay: bool,
-    /// Further settings of the broker.
-    pub settings: Vec<String>,
-    /// Interpreter for the broker.
-    pub python: String,
-    /// A broker that runs already.
-    pub connect: Option<SocketAddr>,
-    /// Its process.
-    pub pid: Option<u32>,
-    /// How to log in there.
-    pub login: Login,
-    /// Length of the intervals to be told apart.
+    /// File of the workload.
+    pub workload: PathBuf,
+    /// Transport to run it over.
+    pub transport: Transport,
+    /// What to measure.
+    pub target: Target,
+    /// Length of the intervals in the result.
     pub series_ms: Option<u64>,
     /// File for single latencies.
     pub samples: Option<PathBuf>,
-    /// Where results go.
-    pub out: Option<PathBuf>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            names: Vec::new(),
-            transport: None,
-            writers: vec![None, Some(1)],
-            runs: 5,
-            quick: false,
-            relay_only: false,
-            relay: true,
-            settings: Vec::new(),
-            python: ".venv/bin/python".to_owned(),
-            connect: None,
-            pid: None,
-            login: Login::default(),
-            series_ms: None,
-            samples: None,
-            out: None,
-        }
-    }
+/// Everything that may be on the command line.
+#[derive(Default)]
+struct Arguments {
+    file: Option<PathBuf>,
+    transport: Option<Transport>,
+    connect: Option<SocketAddr>,
+    pid: Option<u32>,
+    relay: bool,
+    login: Login,
+    series_ms: Option<u64>,
+    samples: Option<PathBuf>,
+    port: u16,
 }
 
-/// Parses the arguments; also returns the folder of the workloads.
-pub fn parse(arguments: impl Iterator<Item = String>) -> Result<(Command, PathBuf), String> {
-    let mut arguments = arguments.peekable();
-    let mut workloads = PathBuf::from("bench/workloads");
-    let mut options = Options::default();
-    let mut readme = PathBuf::from("bench/README.md");
-    let mut port = 0;
-    let Some(command) = arguments.next() else { return Ok((Command::Help, workloads)) };
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
+/// Parses the arguments.
+pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let mut rest = arguments;
+    let mut taken = Arguments::default();
+    let Some(command) = rest.next() else { return Ok(Command::Help) };
+    while let Some(argument) = rest.next() {
+        let value = || rest.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
-            "--workloads" => workloads = value()?.into(),
-            "--readme" => readme = value()?.into(),
-            "--port" => port = number(&argument, &value()?)?,
-            "--help" | "-h" => return Ok((Command::Help, workloads)),
-            name if !name.starts_with('-') => options.names.push(argument),
-            _ => options.take(&argument, value)?,
+            "--help" | "-h" => return Ok(Command::Help),
+            name if name.starts_with('-') => taken.option(name, value)?,
+            _ if taken.file.is_some() => return Err(format!("{argument:?}: one workload at a time")),
+            file => taken.file = Some(file.into()),
         }
     }
-    if options.samples.is_some() && (options.runs != 1 || options.series_ms.is_none()) {
-        return Err("--samples is for one repetition with intervals: --runs 1 --series MS".to_owned());
+    match command.as_str() {
+        "run" => taken.run(),
+        "check" => Ok(Command::Check(taken.workload()?, taken.transport.unwrap_or(Transport::Tcp))),
+        "relay" => Ok(Command::Relay(taken.port)),
+        "help" | "--help" | "-h" => Ok(Command::Help),
+        "--version" => Ok(Command::Version),
+        other => Err(format!("unknown command {other:?}: run, check or relay")),
     }
-    let command = match command.as_str() {
-        "list" => Command::List,
-        "run" => Command::Run(Box::new(options)),
-        "relay" => Command::Relay(port),
-        "render" => Command::Render(options.names.into_iter().map(PathBuf::from).collect(), readme),
-        "help" | "--help" | "-h" => Command::Help,
-        other => return Err(format!("unknown command {other:?}: list, run, relay or render")),
-    };
-    Ok((command, workloads))
 }
 
-impl Options {
-    fn take(&mut self, name: &str, value: impl FnOnce() -> Result<String, String>) -> Result<(), String> {
+impl Arguments {
+    fn option(&mut self, name: &str, value: impl FnOnce() -> Result<String, String>) -> Result<(), String> {
         match name {
             "--transport" => self.transport = Some(transport(&value()?)?),
-            "--writers" => self.writers = value()?.split(',').map(writers).collect::<Result<_, _>>()?,
-            "--runs" => self.runs = number(name, &value()?)?,
-            "--quick" => {
-                (self.quick, self.runs) = (true, 1);
-                self.writers = vec![None];
-            }
-            "--target" => match value()?.as_str() {
-                "broker" => self.relay_only = false,
-                "relay" => self.relay_only = true,
-                other => return Err(format!("--target {other:?}: broker or relay")),
-            },
-            "--no-relay" => self.relay = false,
-            "--set" => self.settings.push(value()?),
-            "--python" => self.python = value()?,
             "--connect" => {
                 let text = value()?;
                 self.connect = Some(text.parse().map_err(|_| format!("--connect {text:?}: ADDRESS:PORT"))?);
             }
             "--pid" => self.pid = Some(number(name, &value()?)?),
+            "--relay" => self.relay = true,
             "--login" => self.user().0 = value()?,
             "--passcode" => self.user().1 = value()?,
             "--vhost" => self.login.host = value()?,
@@ -170,11 +112,8 @@ impl Options {
             "--ws-path" => self.login.ws_path = value()?,
             "--series" => self.series_ms = Some(number::<u64>(name, &value()?)?.max(1)),
             "--samples" => self.samples = Some(value()?.into()),
-            "--out" => self.out = Some(value()?.into()),
+            "--port" => self.port = number(name, &value()?)?,
             _ => return Err(format!("unknown option {name}")),
-        }
-        if self.runs == 0 {
-            return Err("--runs is at least 1".to_owned());
         }
         Ok(())
     }
@@ -182,10 +121,26 @@ impl Options {
     fn user(&mut self) -> &mut (String, String) {
         self.login.user.get_or_insert_default()
     }
+
+    fn workload(&mut self) -> Result<PathBuf, String> {
+        self.file.take().ok_or_else(|| "which workload? name its file".to_owned())
+    }
+
+    fn run(mut self) -> Result<Command, String> {
+        if self.samples.is_some() && self.series_ms.is_none() {
+            return Err("--samples needs --series MS".to_owned());
+        }
+        let workload = self.workload()?;
+        let address = self.connect.ok_or("which broker? --connect ADDRESS:PORT")?;
+        let target = Target { address, pid: self.pid, login: self.login, is_relay: self.relay };
+        let transport = self.transport.unwrap_or(Transport::Tcp);
+        let (series_ms, samples) = (self.series_ms, self.samples);
+        Ok(Command::Run(Box::new(Options { workload, transport, target, series_ms, samples })))
+    }
 }
 
 fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("{name} {text:?}: not a number that fits"))
+    text.parse().map_err(|_| format!("{name} {text:?}: not a number in its range"))
 }
 
 fn transport(text: &str) -> Result<Transport, String> {
@@ -196,16 +151,16 @@ fn transport(text: &str) -> Result<Transport, String> {
     }
 }
 
-fn writers(text: &str) -> Result<Option<usize>, String> {
-    if text == "default" { Ok(None) } else { number("--writers", text).map(Some) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn words(text: &str) -> Result<Command, String> {
+        parse(text.split(' ').map(str::to_owned))
+    }
+
     fn run(text: &str) -> Result<Options, String> {
-        match parse(text.split(' ').map(str::to_owned))?.0 {
+        match words(text)? {
             Command::Run(options) => Ok(*options),
             other => Err(format!("{other:?}")),
         }
@@ -213,25 +168,40 @@ mod tests {
 
     #[test]
     fn options_of_run_are_taken() {
-        let options = run("run fanout-75 pair-1 --transport ws --writers 1,default,4 --runs 3 --set ttl=1")
-            .expect("legal");
-        assert_eq!(options.names, ["fanout-75", "pair-1"]);
-        assert_eq!(options.transport, Some(Transport::Ws));
-        assert_eq!(options.writers, [Some(1), None, Some(4)]);
-        assert_eq!((options.runs, options.settings), (3, vec!["ttl=1".to_owned()]));
-        let options = run("run --passcode secret --login guest --vhost / --series 100").expect("legal");
-        assert_eq!(options.login.user, Some(("guest".to_owned(), "secret".to_owned())));
-        assert_eq!((options.login.host.as_str(), options.series_ms), ("/", Some(100)));
+        let options =
+            run("run a/fan.toml --connect 127.0.0.1:1 --transport ws --pid 7 --relay").expect("legal");
+        assert_eq!(options.workload, PathBuf::from("a/fan.toml"));
+        assert_eq!(options.transport, Transport::Ws);
+        assert_eq!(options.target.address, SocketAddr::from(([127, 0, 0, 1], 1)));
+        assert!(options.target.pid == Some(7) && options.target.is_relay);
+        let login = "--passcode secret --login guest --vhost / --series 100 --samples s";
+        let options = run(&format!("run fan.toml --connect 127.0.0.1:1 {login}")).expect("legal");
+        assert_eq!(options.target.login.user, Some(("guest".to_owned(), "secret".to_owned())));
+        assert_eq!((options.target.login.host.as_str(), options.series_ms), ("/", Some(100)));
+        assert_eq!((options.transport, options.target.pid), (Transport::Tcp, None));
+        assert!(!options.target.is_relay && options.samples == Some("s".into()));
+    }
+
+    #[test]
+    fn other_commands_are_taken() {
+        assert_eq!(words("relay --port 7"), Ok(Command::Relay(7)));
+        assert_eq!(words("check q.toml --transport ws"), Ok(Command::Check("q.toml".into(), Transport::Ws)));
+        assert_eq!(words("--version"), Ok(Command::Version));
+        assert_eq!(words("run --help"), Ok(Command::Help));
     }
 
     #[test]
     fn wrong_arguments_are_named() {
         for (text, part) in [
-            ("run --transport udp", "udp"),
-            ("run --runs 0", "--runs"),
-            ("run --runs", "needs a value"),
-            ("run --what 1", "--what"),
-            ("run --samples x --series 100", "--runs 1"),
+            ("run fan.toml --transport udp", "udp"),
+            ("run fan.toml --pid 0x7", "--pid \"0x7\""),
+            ("run fan.toml --pid", "needs a value"),
+            ("run fan.toml --what 1", "--what"),
+            ("run fan.toml --connect host", "ADDRESS:PORT"),
+            ("run fan.toml --connect 127.0.0.1:1 --samples x", "--series MS"),
+            ("run fan.toml", "which broker"),
+            ("run --connect 127.0.0.1:1", "which workload"),
+            ("run a.toml b.toml", "one workload at a time"),
             ("walk", "walk"),
         ] {
             assert!(run(text).is_err_and(|error| error.contains(part)), "{text}");

@@ -58,12 +58,8 @@ pub struct Fleet {
 
 impl Fleet {
     /// Makes all connections and waits for every RECEIPT.
-    pub fn open(
-        topology: &Topology,
-        target: &Target,
-        transport: Transport,
-        relay: bool,
-    ) -> Result<Fleet, Fault> {
+    pub fn open(topology: &Topology, target: &Target, transport: Transport) -> Result<Fleet, Fault> {
+        let relay = target.is_relay;
         let login = Rc::new(target.login.clone());
         let mut fleet = Fleet {
             poll: Poll::new()?,

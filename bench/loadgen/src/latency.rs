@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::series::{Series, micros};
 
@@ -160,19 +160,19 @@ impl Latency {
 }
 
 /// Latencies of one run.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct LatencyResult {
     /// Since the moment a message was meant to be sent: the figure to quote.
     pub from_intended: Percentiles,
     /// Since it was written: without what the generator itself was late.
     pub from_write: Percentiles,
     /// Both over time, when asked for.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<Vec<LatencyInterval>>,
 }
 
 /// Latencies of the deliveries of one interval: upper bound in µs and count of each bucket that is not empty.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct LatencyInterval {
     /// Its begin, since the begin of the repetition, µs.
     pub at_us: u64,
@@ -185,7 +185,7 @@ pub struct LatencyInterval {
 }
 
 /// Percentiles of a histogram, and the histogram.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Percentiles {
     /// Median, µs.
     pub p50_us: f64,
@@ -202,11 +202,6 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// p50, p99, p99.9 and max in µs.
-    pub fn figures(&self) -> [f64; 4] {
-        [self.p50_us, self.p99_us, self.p999_us, self.max_us]
-    }
-
     /// Of a histogram whose values are in units of so many ns, rounded down.
     fn new(histogram: &Histogram<u64>, unit_ns: u64) -> Percentiles {
         let micros = |value: u64| (value * unit_ns) as f64 / 1_000.0;

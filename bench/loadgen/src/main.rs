@@ -1,12 +1,14 @@
 //! Load generator, checker and ideal relay for STOMP brokers. See `bench/README.md`.
 //!
-//! One thread and one poll hold all connections of a run ([`fleet`]). What is read goes from [`inbound`] (WebSocket
+//! One process makes one repetition of one [`workload`] against one [`target`] that already listens, and prints the
+//! result. Planning, repeating and recording is the harness's part (`stompica bench`).
+//!
+//! One thread and one poll hold all connections of a repetition ([`fleet`]). Bytes read go from [`inbound`] (WebSocket
 //! frames unwrapped in place) to [`receiver`], which checks every message; [`round`] drives the [`publisher`]s;
-//! [`run`] makes one repetition of a [`workload`] and [`campaign`] all of them, with the broker and the [`relay`] in
-//! turn. Nothing here is shared with the broker's code.
+//! [`run`] puts a repetition together. The [`relay`] is a process of its own. Nothing here is shared with the
+//! broker's code.
 
 mod body;
-mod campaign;
 mod cli;
 mod conn;
 mod fault;
@@ -15,18 +17,15 @@ mod inbound;
 mod latency;
 mod ledger;
 mod login;
-mod machine;
 mod procfs;
 mod publisher;
 mod receiver;
 mod relay;
-mod render;
 mod result;
 mod round;
 mod run;
 mod series;
 mod stomp;
-mod table;
 mod target;
 mod timer;
 mod topology;
@@ -34,18 +33,21 @@ mod workload;
 mod ws;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use cli::Command;
+use cli::{Command, Options};
+use run::Repetition;
+use workload::Workload;
 
 fn main() -> ExitCode {
-    let (command, workloads) = match cli::parse(std::env::args().skip(1)) {
-        Ok(parsed) => parsed,
+    let command = match cli::parse(std::env::args().skip(1)) {
+        Ok(command) => command,
         Err(error) => {
             eprintln!("stompica-loadgen: {error}");
             return ExitCode::from(2);
         }
     };
-    match execute(command, &workloads) {
+    match execute(command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -55,29 +57,50 @@ fn main() -> ExitCode {
     }
 }
 
-/// True: everything went well.
-fn execute(command: Command, folder: &std::path::Path) -> Result<bool, String> {
+/// Executes a command; false: the repetition failed.
+fn execute(command: Command) -> Result<bool, String> {
     match command {
         Command::Help => print!("{}", cli::HELP),
-        Command::List => {
-            for workload in workload::load(folder)? {
-                let transports: Vec<&str> =
-                    workload.transports.iter().map(|transport| transport.name()).collect();
-                println!("{:<20} {:<7} {}", workload.name, transports.join(","), workload.about);
-            }
+        Command::Version => println!("stompica-loadgen {}", env!("CARGO_PKG_VERSION")),
+        Command::Run(options) => return repetition(&options),
+        Command::Check(file, transport) => {
+            let workload = Workload::load(&file)?;
+            workload.check_transport(transport)?;
+            println!("{}", workload.name);
         }
-        Command::Run(options) => {
-            let mut picked = workload::pick(&workload::load(folder)?, &options.names)?;
-            if options.relay_only {
-                picked.retain(|workload| workload.relay);
-            }
-            if options.quick {
-                picked = picked.into_iter().map(workload::Workload::quick).collect();
-            }
-            return campaign::campaign(&options, &picked);
+        Command::Relay(port) => {
+            raise_descriptor_limit();
+            relay::serve(port).map_err(|error| error.to_string())?;
         }
-        Command::Relay(port) => relay::serve(port).map_err(|error| error.to_string())?,
-        Command::Render(files, document) => render::render(&files, &document)?,
     }
     Ok(true)
+}
+
+/// Makes one repetition and prints its result; false: it failed.
+fn repetition(options: &Options) -> Result<bool, String> {
+    let workload = Workload::load(&options.workload)?;
+    workload.check_transport(options.transport)?;
+    raise_descriptor_limit();
+    let repetition = Repetition {
+        workload: &workload,
+        transport: options.transport,
+        target: &options.target,
+        series: options.series_ms.map(Duration::from_millis),
+        samples: options.samples.as_deref(),
+    };
+    let mut outcome = run::run(&repetition);
+    outcome.peak_rss_bytes = options.target.pid.map(|pid| procfs::memory(pid).peak);
+    println!("{}", serde_json::to_string(&outcome).map_err(|error| error.to_string())?);
+    Ok(outcome.fault.is_none())
+}
+
+/// Ten thousand connections need as many descriptors.
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the answer.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: `limit` is initialised and lives through the call; a failure leaves the old limit.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    }
 }

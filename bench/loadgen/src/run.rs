@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::fleet::Fleet;
 use crate::latency::WindowLatency;
 use crate::procfs;
-use crate::result::{Firehose, Idle, Run, Shares};
+use crate::result::{Firehose, Idle, Outcome, Shares};
 use crate::round::Round;
 use crate::series;
 use crate::target::Target;
@@ -22,16 +22,15 @@ use crate::workload::{Kind, Transport, Workload};
 const WARM_UP: Duration = Duration::from_millis(300);
 /// However little CPU it used, a repetition ends after so long.
 const RUN_MAX: Duration = Duration::from_secs(12);
-/// Everything one repetition needs.
-pub struct Setting<'a> {
+
+/// What one repetition is made of.
+pub struct Repetition<'a> {
     /// What to do.
     pub workload: &'a Workload,
     /// Over what.
     pub transport: Transport,
     /// Against whom.
     pub target: &'a Target,
-    /// The target is the ideal relay.
-    pub relay: bool,
     /// Length of the intervals to be told apart, if any.
     pub series: Option<Duration>,
     /// File for single latencies.
@@ -39,16 +38,16 @@ pub struct Setting<'a> {
 }
 
 /// Runs once; a fault becomes a failed run.
-pub fn run(setting: &Setting<'_>) -> Run {
-    let result = match setting.workload.kind {
-        Kind::Window | Kind::Fanin | Kind::Queue => setting.rounds(),
-        Kind::Latency => setting.latency(),
-        Kind::Idle => setting.idle(),
-        Kind::Backlog => setting.backlog(),
-        Kind::Queues => setting.queues(),
-        Kind::Firehose => setting.firehose(),
+pub fn run(repetition: &Repetition<'_>) -> Outcome {
+    let result = match repetition.workload.kind {
+        Kind::Window | Kind::Fanin | Kind::Queue => repetition.rounds(),
+        Kind::Latency => repetition.latency(),
+        Kind::Idle => repetition.idle(),
+        Kind::Backlog => repetition.backlog(),
+        Kind::Queues => repetition.queues(),
+        Kind::Firehose => repetition.firehose(),
     };
-    result.unwrap_or_else(|fault| Run { fault: Some(fault.to_string()), ..Run::default() })
+    result.unwrap_or_else(|fault| Outcome { fault: Some(fault.to_string()), ..Outcome::default() })
 }
 
 /// CPU of target and generator over a stretch of time.
@@ -76,11 +75,11 @@ impl Meter {
         self.pid.map(|pid| procfs::cpu_ns(pid).saturating_sub(self.target_ns) as f64 / 1e9)
     }
 
-    fn finish(&self, sum: &Round, rounds: u64) -> Run {
+    fn finish(&self, sum: &Round, rounds: u64) -> Outcome {
         let own_s = (procfs::own_cpu_ns() - self.own_ns) as f64 / 1e9;
         let target_s = self.target_s();
         let seconds = sum.elapsed.as_secs_f64();
-        Run {
+        Outcome {
             begun_unix_us: self.begun_unix_us,
             seconds,
             rounds,
@@ -91,14 +90,14 @@ impl Meter {
             cpu_us_per_delivery: target_s.map(|cpu| cpu * 1e6 / sum.deliveries as f64),
             generator_cpu_s: own_s,
             generator_share: own_s / self.begun.elapsed().as_secs_f64(),
-            ..Run::default()
+            ..Outcome::default()
         }
     }
 }
 
-impl Setting<'_> {
+impl Repetition<'_> {
     fn open(&self, topology: &Topology) -> Result<Fleet, Fault> {
-        Fleet::open(topology, self.target, self.transport, self.relay)
+        Fleet::open(topology, self.target, self.transport)
     }
 
     fn round(&self, fleet: &mut Fleet) -> Result<Round, Fault> {
@@ -109,7 +108,7 @@ impl Setting<'_> {
     }
 
     /// Rounds until the target has used the CPU asked for.
-    fn rounds(&self) -> Result<Run, Fault> {
+    fn rounds(&self) -> Result<Outcome, Fault> {
         let mut fleet = self.open(&Topology::new(self.workload))?;
         let begun = Instant::now();
         self.round(&mut fleet)?;
@@ -151,7 +150,7 @@ impl Setting<'_> {
         looks().map_err(|fault| Fault::LeftOver(fault.to_string()))
     }
 
-    fn latency(&self) -> Result<Run, Fault> {
+    fn latency(&self) -> Result<Outcome, Fault> {
         let mut fleet = self.open(&Topology::new(self.workload))?;
         let meter = Meter::start(self.target);
         fleet.begin_series(self.series);
@@ -166,7 +165,7 @@ impl Setting<'_> {
         Ok(run)
     }
 
-    fn idle(&self) -> Result<Run, Fault> {
+    fn idle(&self) -> Result<Outcome, Fault> {
         let count = self.workload.connections;
         let gained = |now: u64, before: u64| (now as f64 - before as f64) / count as f64;
         let before = self.memory();
@@ -197,7 +196,7 @@ impl Setting<'_> {
         Ok(run)
     }
 
-    fn firehose(&self) -> Result<Run, Fault> {
+    fn firehose(&self) -> Result<Outcome, Fault> {
         let length = Duration::from_secs_f64(self.workload.seconds);
         let mut fleet = self.open(&Topology::new(self.workload).without_mute())?;
         let meter = Meter::start(self.target);

@@ -1,13 +1,18 @@
 //! Workloads: small TOML files, one each, in `bench/workloads`.
+//!
+//! A file also has fields for the harness alone (`HARNESS_FIELDS`), which says what they mean.
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::receiver::STREAM_MIN;
 
+/// Fields that only the harness reads (`stompica.bench`).
+const HARNESS_FIELDS: [&str; 6] = ["group", "about", "transports", "relay", "wanted", "sweep"];
+
 /// How a workload is driven and what it measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Rounds of messages under a window: deliveries per second, CPU per delivery.
@@ -28,15 +33,8 @@ pub enum Kind {
     Firehose,
 }
 
-impl Kind {
-    /// Its memory is compared with that of a broker that never had a connection.
-    pub fn needs_fresh_broker(self) -> bool {
-        matches!(self, Kind::Idle | Kind::Backlog | Kind::Queues)
-    }
-}
-
 /// How consumers of a work queue acknowledge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ack {
     /// Not at all.
@@ -46,7 +44,7 @@ pub enum Ack {
 }
 
 /// What carries STOMP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
     /// STOMP over TCP.
@@ -55,18 +53,8 @@ pub enum Transport {
     Ws,
 }
 
-impl Transport {
-    /// `tcp` or `ws`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Transport::Tcp => "tcp",
-            Transport::Ws => "ws",
-        }
-    }
-}
-
 /// Subscription ids of the connections of one topic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ids {
     /// Every connection numbers its own from `sub-0`, as clients do.
@@ -76,19 +64,13 @@ pub enum Ids {
 }
 
 /// One workload.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Workload {
     /// Name on the command line and in results.
     pub name: String,
-    /// Second name that stands for several workloads.
-    pub group: Option<String>,
-    /// What it is, in one line.
-    pub about: String,
     /// How it is driven.
     pub kind: Kind,
-    /// Transports it is measured over.
-    pub transports: Vec<Transport>,
     /// Publishers, each with a destination of its own: `/topic/bench-0`, …; of a work queue, its producers.
     pub publishers: usize,
     /// Connections that subscribe, for each publisher; of a work queue, its consumers.
@@ -120,37 +102,15 @@ pub struct Workload {
     pub rate: u64,
     /// Length of a run where time and not messages decide.
     pub seconds: f64,
-    /// Whether the ideal relay is measured beside it.
-    pub relay: bool,
     /// Broker CPU a recorded run has at least; 0: one round is a run.
     pub min_cpu_s: f64,
-    /// What it is to reach with default settings; shown beside the figure.
-    pub wanted: Wanted,
-    /// Values that `stompica bench` runs it with in turn, by field; not looked at here, and not among all workloads.
-    #[serde(skip_serializing)]
-    pub sweep: toml::Table,
-}
-
-/// Figures to be reached.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Wanted {
-    /// Deliveries per second, at least.
-    pub per_s: Option<f64>,
-    /// CPU for each delivery, at most, µs.
-    pub cpu_us: Option<f64>,
-    /// Memory of each message (beside its frame) or queue, at most.
-    pub bytes: Option<f64>,
 }
 
 impl Default for Workload {
     fn default() -> Workload {
         Workload {
             name: String::new(),
-            group: None,
-            about: String::new(),
             kind: Kind::Window,
-            transports: vec![Transport::Tcp],
             publishers: 1,
             connections: 1,
             subscriptions: 1,
@@ -166,24 +126,32 @@ impl Default for Workload {
             window: 1_000,
             rate: 1_000,
             seconds: 5.0,
-            relay: false,
             min_cpu_s: 1.0,
-            wanted: Wanted::default(),
-            sweep: toml::Table::new(),
         }
     }
 }
 
 impl Workload {
-    /// A small version for a smoke run; its figures mean nothing.
-    pub fn quick(mut self) -> Workload {
-        self.messages = (self.messages / 10).max(1);
-        self.seconds = (self.seconds / 5.0).max(0.5);
-        self.min_cpu_s = 0.0;
-        if self.connections > 500 {
-            self.connections = 500;
+    /// Reads the workload of a file.
+    pub fn load(path: &Path) -> Result<Workload, String> {
+        let named = |error: String| format!("{}: {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
+        let mut fields: toml::Table = toml::from_str(&text).map_err(|error| named(error.to_string()))?;
+        fields.retain(|name, _| !HARNESS_FIELDS.contains(&name));
+        let workload: Workload = fields.try_into().map_err(|error| named(error.to_string()))?;
+        workload.check()?;
+        if path.file_stem().is_none_or(|stem| stem != workload.name.as_str()) {
+            return Err(named(format!("its name is {:?}", workload.name)));
         }
-        self
+        Ok(workload)
+    }
+
+    /// Checks that it can be run over this transport.
+    pub fn check_transport(&self, transport: Transport) -> Result<(), String> {
+        if self.kind == Kind::Queues && transport != Transport::Tcp {
+            return Err(format!("workload {}: queues are made over TCP", self.name));
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), String> {
@@ -201,8 +169,8 @@ impl Workload {
         if self.body < least {
             return wrong(&format!("body is at least {least}: the publisher's tag and the message's number"));
         }
-        if self.transports.is_empty() || !(0.1..=600.0).contains(&self.seconds) {
-            return wrong("one transport at least, seconds from 0.1 to 600");
+        if !(0.1..=600.0).contains(&self.seconds) {
+            return wrong("seconds is 0.1 to 600");
         }
         if self.joint && self.connections != 1 {
             return wrong("a joint connection is one connection");
@@ -233,50 +201,6 @@ impl Workload {
         {
             return Err("memory is measured with one publisher and one connection".to_owned());
         }
-        if self.kind == Kind::Queues && self.transports != [Transport::Tcp] {
-            return Err("queues are made over TCP".to_owned());
-        }
         Ok(())
     }
-}
-
-/// Reads all workloads of a folder, by name.
-pub fn load(folder: &Path) -> Result<Vec<Workload>, String> {
-    let shown = folder.display();
-    let entries = std::fs::read_dir(folder).map_err(|error| format!("{shown}: {error}"))?;
-    let mut workloads = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(|error| format!("{shown}: {error}"))?.path();
-        if path.extension().is_none_or(|extension| extension != "toml") {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let workload: Workload =
-            toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        workload.check()?;
-        if path.file_stem().is_none_or(|stem| stem != workload.name.as_str()) {
-            return Err(format!("{}: its name is {:?}", path.display(), workload.name));
-        }
-        workloads.push(workload);
-    }
-    workloads.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(workloads)
-}
-
-/// Picks workloads by name or group, all that are no sweep if no name is given, in the order of the names.
-pub fn pick(all: &[Workload], names: &[String]) -> Result<Vec<Workload>, String> {
-    if names.is_empty() {
-        return Ok(all.iter().filter(|workload| workload.sweep.is_empty()).cloned().collect());
-    }
-    let mut picked = Vec::new();
-    for name in names {
-        let before = picked.len();
-        let matching = |workload: &&Workload| workload.name == *name || workload.group.as_ref() == Some(name);
-        picked.extend(all.iter().filter(matching).cloned());
-        if picked.len() == before {
-            let known: Vec<&str> = all.iter().map(|workload| workload.name.as_str()).collect();
-            return Err(format!("no workload {name:?}; there are {}", known.join(", ")));
-        }
-    }
-    Ok(picked)
 }

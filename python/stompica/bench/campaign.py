@@ -1,8 +1,9 @@
 """A campaign: what is measured against what, as a plan in a file, and one file for each finished repetition.
 
     FOLDER/campaign.json                     the plan
-    FOLDER/parts/POINT-VARIANT/0000.json.gz  a repetition as it was measured: the generator's record, samples
+    FOLDER/parts/POINT-VARIANT/0000.json.gz  a repetition as it was measured: the generator's result, samples
     FOLDER/runs/…                            the recordings made of them (docs/recording.md)
+    FOLDER/results.jsonl                     all repetitions without what they were over time, for tables
 
 Whoever is interrupted goes on with the repetitions that have no file.
 """
@@ -21,7 +22,7 @@ from typing import Any
 from stompica.bench import BenchError
 from stompica.bench.workload import Point
 
-FORMAT = 1
+FORMAT = 2
 PLAN = "campaign.json"
 PARTS = "parts"
 SUFFIX = ".json.gz"
@@ -99,8 +100,8 @@ class Plan:
 class Part:
     """One finished repetition."""
 
-    record: Mapping[str, Any]
-    """The load generator's."""
+    run: Mapping[str, Any]
+    """The load generator's result."""
     target: Mapping[str, Any]
     """Name, version, writers, versions of what was measured."""
     processes: Sequence[Sequence[Any]] = ()
@@ -108,12 +109,6 @@ class Part:
     faults: Sequence[str] = ()
     """What could not be sampled."""
     pinned: str = ""
-
-    @property
-    def run(self) -> Mapping[str, Any]:
-        """The figures."""
-        runs: Sequence[Mapping[str, Any]] = self.record["runs"]
-        return runs[0]
 
     @property
     def fault(self) -> str:

@@ -60,7 +60,7 @@ def _peers() -> Iterator[dict[str, str]]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from stompica.bench import export, figures, show
+    from stompica.bench import export, figures, results, show
     from stompica.bench.runner import Runner
 
     program = loadgen.find()
@@ -77,6 +77,7 @@ def _run(options: argparse.Namespace) -> int:
                 print(f"what is finished is kept: {goes_on}", file=sys.stderr)
             raise
     export.record(campaign)
+    results.write(campaign)
     for line in figures.lines(campaign):
         print(line)
     print(f"recorded in {campaign.folder}; 'stompica bench report {campaign.folder}' explains it")
@@ -91,7 +92,7 @@ def _resumed(options: argparse.Namespace) -> Campaign:
 
 def _new(options: argparse.Namespace, program: Path, scratch: Path) -> Campaign:
     if not options.names:
-        raise BenchError("name a workload or a group; 'stompica bench list' shows them")
+        raise BenchError("name a workload, a group or 'all'; 'stompica bench list' shows them")
     picked = workload.pick(workload.load(_workloads(options)), options.names)
     folder = options.into or _results() / f"{time.strftime('%Y-%m-%d', time.gmtime())}" / _name(options)
     plan, notes = planning.plan(folder.name, picked, options)

@@ -64,7 +64,7 @@ def _info(campaign: Campaign, case: Case, parts: Mapping[int, Part]) -> RunInfo:
     same = [other for other in plan.cases if other.variant.target == "stompica" and other.point == case.point]
     return RunInfo(
         run_id=new_run_id(),
-        target=Target(variant.target, target["version"], machine.commit(tree) if own and tree else ""),
+        target=Target(variant.target, target["version"], machine.commit_of(tree, variant.target, variant.python)),
         workload=_workload(case.point),
         machine=machine.here(),
         started_at_us=min(moments),
@@ -109,7 +109,7 @@ def _repetition(writer: RunWriter, number: int, part: Part) -> None:
     begun_us = run.get("begun_unix_us") or (part.processes[0][0] if part.processes else now_us())
     used_s, own_s = run.get("target_cpu_s"), run.get("generator_cpu_s")
     resident = [row[3] for row in part.processes if row[1] == "target"]
-    peak = max([part.record.get("peak_rss_bytes") or 0, *resident])
+    peak = max([run.get("peak_rss_bytes") or 0, *resident])
     writer.add(
         "repetitions",
         {

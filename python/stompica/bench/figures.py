@@ -14,7 +14,7 @@ GENERATOR_BUSY = 0.8
 """Share of its core from which on the generator may have been the limit."""
 
 GROUPS = ("idle", "held", "firehose")
-"""Objects of the load generator's record with figures of one kind of workload; each is a table of its own."""
+"""Objects in the load generator's result with figures of one kind of workload; each is a table of its own."""
 
 LEAST_BY_MOST = "least_by_most_share"
 """Messages of the consumer of a queue that had least, by those of the one that had most."""
@@ -128,7 +128,7 @@ def _latencies(
 
 
 def _peak(parts: Sequence[Part]) -> str:
-    peaks = [part.record.get("peak_rss_bytes") or 0 for part in parts]
+    peaks = [part.run.get("peak_rss_bytes") or 0 for part in parts]
     seen = [row[3] for part in parts for row in part.processes if row[1] == "target"]
     most = max([*peaks, *seen], default=0)
     return f"{most / 2**20:.0f}" if most else ""

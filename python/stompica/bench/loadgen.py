@@ -79,50 +79,48 @@ def check(program: Path, points: Sequence[Point], scratch: Path) -> None:
         folder = scratch / f"check-{number}"
         folder.mkdir()
         path = _write(point, folder)
-        command = [str(program), "list", "--workloads", str(folder)]
-        listed = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        if listed.returncode:
-            reason = " ".join(listed.stderr.split()).removeprefix(f"{PROGRAM}: ").removeprefix(f"{path}: ")
+        command = [str(program), "check", str(path), "--transport", point.transport]
+        checked = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if checked.returncode:
+            reason = " ".join(checked.stderr.split()).removeprefix(f"{PROGRAM}: ").removeprefix(f"{path}: ")
             raise BenchError(f"the load generator refuses a workload: {reason}")
 
 
 def run(program: Path, order: Order, scratch: Path, started: Callable[[int], None]) -> dict[str, Any]:
-    """Makes one repetition; returns the record of the load generator, whose single run may have a `fault`.
+    """Makes one repetition; returns the load generator's result, which may have a `fault`.
 
     `started` is given the id of the generator's process. BenchError where the generator itself fails.
     """
     folder = scratch / "workload"
     folder.mkdir(exist_ok=True)
-    _write(order.point, folder)
-    out = scratch / "record.jsonl"
-    out.unlink(missing_ok=True)
+    file = _write(order.point, folder)
     tree = None
-    if order.target.protocol == "stomp":
-        command = [str(program), *_arguments(order, folder, out)]
+    if order.target.protocol in ("stomp", "relay"):
+        command = [str(program), *_arguments(order, file)]
     else:
         tree = byte_counter()
         if tree is None:
             raise BenchError(f"{order.target.name}: {NO_BYTE_COUNTER}")
-        command = [sys.executable, "-m", BYTE_COUNTER, *_byte_arguments(order, out)]
+        command = [sys.executable, "-m", BYTE_COUNTER, *_byte_arguments(order)]
     with procfs.pinned(order.cores):
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=tree
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tree
         )
     started(process.pid)
     try:
-        _, errors = process.communicate(timeout=REPETITION_MAX_S)
+        printed, errors = process.communicate(timeout=REPETITION_MAX_S)
     except subprocess.TimeoutExpired:
         raise BenchError(f"{order.point.workload}: no end after {REPETITION_MAX_S:.0f} s") from None
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         process.wait()
-    lines = out.read_text(encoding="utf-8").splitlines() if out.exists() else []
+    lines = printed.splitlines()
     if len(lines) != 1:
         reason = " ".join(errors.split())[-500:] or f"exit status {process.returncode}"
         raise BenchError(f"{order.point.workload}: the load generator failed: {reason}")
-    record: dict[str, Any] = json.loads(lines[0])
-    return record
+    result: dict[str, Any] = json.loads(lines[0])
+    return result
 
 
 def _write(point: Point, folder: Path) -> Path:
@@ -131,26 +129,27 @@ def _write(point: Point, folder: Path) -> Path:
     return path
 
 
-def _arguments(order: Order, folder: Path, out: Path) -> list[str]:
+def _arguments(order: Order, file: Path) -> list[str]:
     target = order.target
     address = target.addresses[order.point.transport]
-    arguments = ["run", order.point.workload, "--workloads", str(folder), "--out", str(out), "--no-relay"]
-    arguments += ["--transport", order.point.transport, "--writers", "default", "--runs", "1"]
+    arguments = ["run", str(file), "--transport", order.point.transport]
     arguments += ["--connect", f"{address[0]}:{address[1]}", "--pid", str(target.pid)]
     arguments += ["--series", str(order.series_ms), "--vhost", target.vhost, "--ws-path", target.ws_path]
     if target.login:
         arguments += ["--login", target.login, "--passcode", target.passcode]
     if order.point.transport in target.close_is_receipt:
         arguments += ["--close-is-receipt"]
+    if target.protocol == "relay":
+        arguments += ["--relay"]
     if order.samples is not None and order.point["kind"] == "latency":
         arguments += ["--samples", str(order.samples)]
     return arguments
 
 
-def _byte_arguments(order: Order, out: Path) -> list[str]:
+def _byte_arguments(order: Order) -> list[str]:
     target, point = order.target, order.point
     host, port = target.addresses[point.transport]
     numbers = ("publishers", "connections", "body", "messages", "window")
-    arguments = [target.protocol, f"{host}:{port}", str(target.pid), str(out), "--series", str(order.series_ms)]
+    arguments = [target.protocol, f"{host}:{port}", str(target.pid), "--series", str(order.series_ms)]
     arguments += [f"--{name}={point[name]}" for name in numbers]
-    return [*arguments, f"--min-cpu={point.fields.get('min_cpu_s', 1.0)}"]
+    return [*arguments, f"--min-cpu={point['min_cpu_s']}"]

@@ -28,6 +28,11 @@ def commit(folder: Path) -> str:
     return f"{named}+" if _git(folder, "status", "--porcelain", "--", *CODE) else named
 
 
+def commit_of(folder: Path | None, target: str, python: str) -> str:
+    """The commit of what was measured: this source tree's, unless that is another broker or another installation."""
+    return commit(folder) if folder and target == "stompica" and not python else ""
+
+
 def _cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()

@@ -21,11 +21,18 @@ QUICK_REPETITIONS = 2
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of `stompica bench run`."""
     add = parser.add_argument
-    add("names", nargs="*", metavar="WORKLOAD", help="workloads or groups; 'stompica bench list' shows them")
+    add(
+        "names",
+        nargs="*",
+        metavar="WORKLOAD",
+        help="workloads or groups, which 'stompica bench list' shows; all: each without a sweep",
+    )
     add(
         "--repetitions", type=_repetitions, metavar="N", help=f"default {REPETITIONS}; with --quick {QUICK_REPETITIONS}"
     )
-    add("--peers", default="installed", metavar="LIST", help="installed (default), none, or names: rabbitmq,redis")
+    add(
+        "--peers", default="installed", metavar="LIST", help="installed (default), none, or names: relay,rabbitmq,redis"
+    )
     add("--transport", choices=("tcp", "ws"), help="only this one")
     add("--sweep", action="append", default=[], metavar="NAME=V,V", help="vary body, subscribers, publishers, writers, "
         "ack, prefetch, rate or window; may be repeated")  # fmt: skip

@@ -68,7 +68,9 @@ class Runner:
                         first = case.number not in running
                         if first:
                             running[case.number] = self._start(case, stack)
-                        part = self._repetition(case, repetition, running[case.number], warm_up=first)
+                        part = self._repetition(
+                            case, repetition, running[case.number], first and case.point.has_warm_up
+                        )
                     if part is not None:
                         self._campaign.keep(case, repetition, part)
                     self._progress.ended(case, repetition, part)
@@ -102,17 +104,16 @@ class Runner:
             return None
         with self._folder("repetition") as name:
             folder, seen = Path(name), Samples()
-            record = self._warm_up(case, running, folder) if warm_up else None
-            if record is None or not record["runs"][0].get("fault"):
-                record, seen = self._measure(case, repetition, running, folder)
-        (run,) = record["runs"]
+            run = self._warm_up(case, running, folder) if warm_up else None
+            if run is None or not run.get("fault"):
+                run, seen = self._measure(case, repetition, running, folder)
         if run.get("fault") and (how := running.ended()):
             run["fault"] += f"; {running.name} ended {how}"
         described = {name: getattr(running, name) for name in ("name", "version", "writers", "versions", "protocol")}
-        return Part(record, described, seen.processes, seen.answers, seen.faults, str(self._pinning))
+        return Part(run, described, seen.processes, seen.answers, seen.faults, str(self._pinning))
 
     def _measure(self, case: Case, repetition: int, running: Running, folder: Path) -> tuple[dict[str, Any], Samples]:
-        """The load generator's record, and what was seen of the processes meanwhile."""
+        """The load generator's result, and what was seen of the processes meanwhile."""
         samples = self._campaign.samples(case, repetition) if self._plan.samples else None
         if samples is not None:
             samples.parent.mkdir(parents=True, exist_ok=True)
@@ -123,8 +124,8 @@ class Runner:
             def started(pid: int) -> None:
                 sampler.processes["generator"] = pid
 
-            record = self._order(case, running, folder, samples, started)
-        return record, sampler.samples
+            run = self._order(case, running, folder, samples, started)
+        return run, sampler.samples
 
     def _order(
         self, case: Case, running: Running, folder: Path, samples: Path | None, started: Callable[[int], None]

@@ -29,6 +29,8 @@ DEFAULTS: dict[str, Any] = {
     "messages": 1,
     "rate": 1000,
     "seconds": 5.0,
+    "min_cpu_s": 1.0,
+    "relay": False,
 }
 """Fields of a workload that are not in its file, as the load generator has them."""
 
@@ -37,6 +39,9 @@ UNDER_WAY_BYTES = 8 * 1024 * 1024
 ROUND_BYTES = 32 * 1024 * 1024
 ROUND_DELIVERIES = 1_000_000
 """A sweep over subscribers keeps about so many deliveries in a round."""
+
+ALL = "all"
+"""Name that stands for all workloads without a sweep."""
 
 FRESH_KINDS = ("idle", "backlog", "queues")
 """Kinds that compare memory with that of a broker that never had a connection."""
@@ -66,6 +71,8 @@ class Point:
     writers: int | None
     """Setting of this broker; None: its default."""
     fields: Mapping[str, Any]
+    wanted: Mapping[str, float] = field(default_factory=dict)
+    """Figures that are to be reached: `per_s` at least, `cpu_us` and `bytes` at most."""
 
     def __getitem__(self, name: str) -> Any:
         return self.fields.get(name, DEFAULTS.get(name))
@@ -74,6 +81,11 @@ class Point:
     def needs_fresh_broker(self) -> bool:
         """Whether each repetition needs a broker of its own."""
         return self["kind"] in FRESH_KINDS
+
+    @property
+    def has_warm_up(self) -> bool:
+        """Whether a short repetition precedes the first; a short firehose would end before it cuts off the slow one."""
+        return not self.needs_fresh_broker and self["kind"] != "firehose"
 
     def toml(self) -> str:
         """The file that the load generator reads."""
@@ -93,10 +105,11 @@ def load(folder: Path) -> list[Workload]:
 
 
 def pick(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
-    """Workloads by name or group. BenchError for a name that is neither."""
+    """Workloads by name or group; `all` is all without a sweep of their own. BenchError for any other name."""
     picked: list[Workload] = []
     for name in names:
         found = [workload for workload in known if name in (workload.name, workload.group)]
+        found = found or [workload for workload in known if name == ALL and not workload.sweep]
         if not found:
             raise BenchError(f"no workload {name!r}; there are {', '.join(workload.name for workload in known)}")
         picked += [workload for workload in found if workload not in picked]
@@ -171,7 +184,7 @@ def _point(workload: Workload, transport: str, chosen: dict[str, Any], quick: bo
         made["min_cpu_s"] = 0.0
         made["connections"] = min(now("connections"), 500)
     made["transports"] = [transport]
-    return Point(workload.name, transport, writers, made)
+    return Point(workload.name, transport, writers, made, workload.fields.get("wanted", {}))
 
 
 def _toml(value: Any) -> str:

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{HIGHEST_NS, Percentiles, buckets};
 use crate::series::micros;
@@ -112,17 +112,17 @@ impl WindowLatency {
 }
 
 /// Latencies of one run under a window.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct WindowResult {
     /// Since the batch of a message was begun to be written; queueing in the window is part of it.
     pub from_batch: Percentiles,
     /// The same over time, when asked for.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<Vec<WindowInterval>>,
 }
 
 /// Latencies of the deliveries of one interval: upper bound in µs and count of each bucket that is not empty.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct WindowInterval {
     /// Its begin, since the begin of the repetition, µs.
     pub at_us: u64,

@@ -3,24 +3,24 @@
 use crate::body::Body;
 use crate::fault::Fault;
 use crate::procfs::{self, Memory};
-use crate::result::{Held, Run};
+use crate::result::{Held, Outcome};
 use crate::round::Round;
 use crate::stomp;
 use crate::topology::Topology;
 
 use super::dialogue::{Dialogue, Reply};
-use super::{Meter, Setting};
+use super::{Meter, Repetition};
 
 /// Queues that have a consumer at the same time.
 const BATCH: u64 = 500;
 
-impl Setting<'_> {
+impl Repetition<'_> {
     pub(super) fn memory(&self) -> Memory {
         self.target.pid.map(procfs::memory).unwrap_or_default()
     }
 
     /// Fills a queue, then has all of it consumed: what is not there cannot have cost memory.
-    pub(super) fn backlog(&self) -> Result<Run, Fault> {
+    pub(super) fn backlog(&self) -> Result<Outcome, Fault> {
         let count = self.workload.messages;
         let mut producer = self.open(&Topology::new(self.workload).publishers_only())?;
         let before = self.memory();
@@ -39,7 +39,7 @@ impl Setting<'_> {
     }
 
     /// Sends one message to each of many queues, consumes it, leaves; then asks the broker whether they are all there.
-    pub(super) fn queues(&self) -> Result<Run, Fault> {
+    pub(super) fn queues(&self) -> Result<Outcome, Fault> {
         let count = self.workload.messages;
         let mut dialogue = Dialogue::connect(self.target)?;
         let body = Body::new("queue ", self.workload.body);

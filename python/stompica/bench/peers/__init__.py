@@ -10,8 +10,9 @@ from stompica.bench.peers.artemis import Artemis
 from stompica.bench.peers.base import Missing, Peer
 from stompica.bench.peers.pubsub import Mosquitto, Nats, Redis
 from stompica.bench.peers.rabbitmq import RabbitMQ
+from stompica.bench.peers.relay import Relay
 
-PEERS: dict[str, Peer] = {peer.name: peer for peer in (RabbitMQ(), Artemis(), Redis(), Nats(), Mosquitto())}
+PEERS: dict[str, Peer] = {peer.name: peer for peer in (Relay(), RabbitMQ(), Artemis(), Redis(), Nats(), Mosquitto())}
 """All adapters by name."""
 
 __all__ = ["PEERS", "Missing", "Peer"]

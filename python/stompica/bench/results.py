@@ -1,0 +1,134 @@
+"""The results of a campaign in one file: a line of JSON for each case, with all repetitions.
+
+This is what is kept of a measurement whose figures are quoted; `bench/render.py` makes tables of it. What happens over
+time is in the recordings (docs/recording.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stompica.bench import BenchError, loadgen, machine
+from stompica.bench.campaign import Campaign, Case, Part
+from stompica.bench.sampler import now_us
+from stompica.bench.workload import DEFAULTS, Point
+
+FORMAT = 1
+FILE = "results.jsonl"
+
+BROKER = "broker"
+"""What this broker is called in the file; others have their own names."""
+
+OVER_TIME = ("series", "intervals")
+"""Parts of a repetition that the recordings hold."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case."""
+
+    workload: Mapping[str, Any]
+    """All fields of the workload as it was run."""
+    target: str
+    """`broker`, or the name of a peer."""
+    transport: str
+    writers: int | None
+    """Setting `writers` of this broker; None: its default."""
+    settings: Sequence[str]
+    """Other settings, as `key=value`."""
+    quick: bool
+    """A smoke run: the figures mean nothing."""
+    commit: str
+    changed: bool
+    """Whether files of the code differed from the commit."""
+    machine: Mapping[str, Any]
+    versions: Mapping[str, str | None]
+    """`broker` (name and version), `python`."""
+    started_unix_s: int
+    peak_rss_bytes: int | None
+    runs: Sequence[Mapping[str, Any]]
+    """The load generator's results, one for each repetition."""
+    relay: Mapping[str, Any] | None = None
+    """`runs` of the ideal relay under the same load, in turns with these."""
+    label: str = ""
+    """What a person calls the variant."""
+
+
+def write(campaign: Campaign) -> Path:
+    """Writes the file of a campaign anew; returns it."""
+    measured = [(case, parts) for case in campaign.plan.cases if (parts := list(campaign.parts(case).values()))]
+    relay = {_key(case.point): parts for case, parts in measured if case.variant.target == "relay"}
+    others = {_key(case.point) for case, _ in measured if case.variant.target != "relay"}
+    lines = []
+    for case, parts in measured:
+        beside = relay.get(_key(case.point))
+        if case.variant.target == "relay":
+            if _key(case.point) in others:
+                continue  # it is part of their lines
+            beside = None
+        made = dataclasses.asdict(_result(campaign, case, parts, beside))
+        lines.append(json.dumps({"format": FORMAT, **made}) + "\n")
+    path = campaign.folder / FILE
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def read(path: Path) -> list[Result]:
+    """The results of a file. BenchError if it can't be read."""
+    names = {field.name for field in dataclasses.fields(Result)}
+    found = []
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            content = json.loads(line)
+            if content.get("format") != FORMAT:
+                raise BenchError(f"{path} has format {content.get('format')}; this version reads format {FORMAT}")
+            found.append(Result(**{name: value for name, value in content.items() if name in names}))
+    except (OSError, ValueError, TypeError) as error:
+        raise BenchError(f"{path}: {error}") from None
+    return found
+
+
+def _key(point: Point) -> str:
+    """What is equal for all that take turns."""
+    return json.dumps(dataclasses.asdict(dataclasses.replace(point, writers=None)), sort_keys=True)
+
+
+def _result(campaign: Campaign, case: Case, parts: Sequence[Part], relay: Sequence[Part] | None) -> Result:
+    target, variant = parts[0].target, case.variant
+    commit = machine.commit_of(next(loadgen.source_trees(), None), variant.target, variant.python)
+    python = target["versions"].get("python")
+    moments = [part.run.get("begun_unix_us") or now_us() for part in parts]
+    return Result(
+        workload={**DEFAULTS, **case.point.fields, "wanted": case.point.wanted},
+        target=BROKER if variant.target == "stompica" else variant.target,
+        transport=case.point.transport,
+        writers=variant.writers,
+        settings=[f"{key}={value}" for key, value in variant.settings.items()],
+        quick=campaign.plan.quick,
+        commit=commit.removesuffix("+"),
+        changed=commit.endswith("+"),
+        machine=dataclasses.asdict(machine.here()),
+        versions={
+            "broker": f"{target['name']} {target['version']}".strip(),
+            "python": f"Python {python}" if python else None,
+        },
+        started_unix_s=min(moments) // 1_000_000,
+        peak_rss_bytes=max((part.run.get("peak_rss_bytes") or 0 for part in parts), default=0) or None,
+        runs=[_whole(part.run) for part in parts],
+        relay={"runs": [_whole(part.run) for part in relay]} if relay else None,
+        label=variant.label,
+    )
+
+
+def _whole(run: Mapping[str, Any]) -> dict[str, Any]:
+    """A repetition without what it was over time."""
+    return {
+        name: _whole(value) if isinstance(value, dict) else value
+        for name, value in run.items()
+        if name not in OVER_TIME
+    }
