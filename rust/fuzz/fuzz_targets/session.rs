@@ -83,7 +83,7 @@ fn take(session: &mut Session, decoder: &mut Decoder, frame: &Frame<'_>) -> Goes
 fn hand_on(message: &Message<'_>, version: Version) {
     let mut out = Vec::new();
     encode::message_prefix(&mut out, Some(b"0"), version);
-    encode::message_tail(&mut out, message, version);
+    encode::message_suffix(&mut out, message, version);
     let body_at = out.len() - message.body.len() - 1;
     assert_eq!(&out[body_at..out.len() - 1], message.body);
     let lines = lines_of(&out[..], b"MESSAGE");

@@ -57,7 +57,7 @@ pub fn ack_id(out: &mut Vec<u8>, [subscription, number]: [u64; 2]) {
 
 /// Appends everything of a MESSAGE that follows the prefix: head, body and NUL. Returns how many of the sender's headers
 /// `version` cannot carry and were left out.
-pub fn message_tail(out: &mut Vec<u8>, message: &Message<'_>, version: Version) -> usize {
+pub fn message_suffix(out: &mut Vec<u8>, message: &Message<'_>, version: Version) -> usize {
     let left_out = message_head(out, message, version);
     out.extend_from_slice(message.body);
     out.push(0);
@@ -203,7 +203,7 @@ mod tests {
 
     fn tail(message: &Message<'_>, version: Version) -> (String, usize) {
         let mut out = Vec::new();
-        let left_out = message_tail(&mut out, message, version);
+        let left_out = message_suffix(&mut out, message, version);
         (String::from_utf8(out).expect("test data is UTF-8"), left_out)
     }
 

@@ -50,7 +50,7 @@ impl HeartBeat {
     /// When the client is given up if no byte comes until then: after twice the interval, the tolerance of PRODUCT.md,
     /// section 1. `None`: never.
     #[must_use]
-    pub fn late_at(&self, last_read_ms: u64) -> Option<u64> {
+    pub fn receive_deadline(&self, last_read_ms: u64) -> Option<u64> {
         let interval = u64::from(self.receive_ms);
         (interval > 0).then(|| last_read_ms.saturating_add(2 * interval))
     }
@@ -59,7 +59,7 @@ impl HeartBeat {
     /// answering pings. After ten times the interval, but never within the pause that browsers impose on the timers of
     /// hidden pages (PRODUCT.md, section 1). `None`: never.
     #[must_use]
-    pub fn given_up_at(&self, last_stomp_ms: u64) -> Option<u64> {
+    pub fn stomp_deadline(&self, last_stomp_ms: u64) -> Option<u64> {
         let interval = u64::from(self.receive_ms);
         (interval > 0).then(|| last_stomp_ms.saturating_add((10 * interval).max(HIDDEN_PAGE_MS)))
     }
@@ -67,13 +67,13 @@ impl HeartBeat {
     /// Whether the client has been silent for twice its interval.
     #[must_use]
     pub fn is_late(&self, now_ms: u64, last_read_ms: u64) -> bool {
-        self.late_at(last_read_ms).is_some_and(|late| now_ms >= late)
+        self.receive_deadline(last_read_ms).is_some_and(|late| now_ms >= late)
     }
 
     /// When to look at this session again; `None`: it has no heart-beats.
     #[must_use]
     pub fn next_deadline(&self, last_read_ms: u64, last_write_ms: u64) -> Option<u64> {
-        self.late_at(last_read_ms).into_iter().chain(self.next_send_due(last_write_ms)).min()
+        self.receive_deadline(last_read_ms).into_iter().chain(self.next_send_due(last_write_ms)).min()
     }
 }
 

@@ -228,7 +228,7 @@ proptest! {
         let message =
             Message { destination: b"/t", id: b"1", sender: 0, headers: &dialogue.own_headers, plain, body: &body };
         let mut out = Vec::new();
-        let left_out = encode::message_tail(&mut out, &message, receiver);
+        let left_out = encode::message_suffix(&mut out, &message, receiver);
 
         let expected: Vec<(Vec<u8>, Vec<u8>)> = carried
             .iter()

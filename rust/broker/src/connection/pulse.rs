@@ -44,15 +44,15 @@ impl Pulse {
     /// When the client is to be pinged or given up, if its last byte came at `read_ms` and nothing comes until then.
     #[must_use]
     pub fn deadline(&self, beats: &HeartBeat, read_ms: u64) -> u64 {
-        let patience_ms = beats.late_at(read_ms).map_or(PING_MS, |at_ms| at_ms - read_ms);
+        let patience_ms = beats.receive_deadline(read_ms).map_or(PING_MS, |at_ms| at_ms - read_ms);
         let silent_ms = self.pinged_ms.unwrap_or(read_ms).saturating_add(patience_ms);
-        beats.given_up_at(self.stomp_ms).map_or(silent_ms, |at_ms| at_ms.min(silent_ms))
+        beats.stomp_deadline(self.stomp_ms).map_or(silent_ms, |at_ms| at_ms.min(silent_ms))
     }
 
     /// For how long nothing of STOMP has come, if that is too long.
     #[must_use]
     pub fn is_without_stomp(&self, beats: &HeartBeat, now_ms: u64) -> Option<u64> {
-        beats.given_up_at(self.stomp_ms).filter(|at_ms| now_ms >= *at_ms).map(|_| now_ms - self.stomp_ms)
+        beats.stomp_deadline(self.stomp_ms).filter(|at_ms| now_ms >= *at_ms).map(|_| now_ms - self.stomp_ms)
     }
 }
 

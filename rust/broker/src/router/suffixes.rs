@@ -39,7 +39,7 @@ impl EncodedSuffixes {
             let suffix = &mut self.suffixes[at];
             suffix.clear();
             *left_out += if message.body.len() <= SUFFIX_BODY_MAX {
-                encode::message_tail(suffix, message, version)
+                encode::message_suffix(suffix, message, version)
             } else {
                 encode::message_head(suffix, message, version)
             } as u64;

@@ -174,7 +174,7 @@ impl Shard {
         let beats = conn.session.heartbeat();
         match &conn.transport {
             Transport::WebSocket(state) => state.pulse.deadline(beats, conn.read_ms),
-            _ => beats.late_at(conn.read_ms).unwrap_or(NEVER),
+            _ => beats.receive_deadline(conn.read_ms).unwrap_or(NEVER),
         }
     }
 

@@ -126,7 +126,7 @@ impl Shard {
             if !extra.is_empty() {
                 out.extend_from_slice(&extra);
             }
-            *left_out += encode::message_tail(out, message, version) as u64;
+            *left_out += encode::message_suffix(out, message, version) as u64;
         };
         match consumer_state.wire_format.framing {
             Framing::Stomp => {

@@ -38,8 +38,8 @@ impl Shard {
         let Some(state) = conn.websocket().filter(|state| state.peer_code.is_none()) else { return };
         if !rest.is_empty() {
             state.raw = rest.to_vec();
-        } else if state.decoder.is_within() {
-            state.arrival.is_incomplete(false, state.decoder.promised_bytes(), now_ms);
+        } else if state.decoder.is_mid_message() {
+            state.arrival.is_incomplete(false, state.decoder.announced_bytes(), now_ms);
         } else {
             state.arrival.is_over();
         }

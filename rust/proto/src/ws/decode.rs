@@ -132,13 +132,13 @@ impl WsDecoder {
 
     /// Whether a frame or a message has begun and is not complete.
     #[must_use]
-    pub fn is_within(&self) -> bool {
+    pub fn is_mid_message(&self) -> bool {
         self.remaining > 0 || !self.held.is_empty() || self.message != Message::None
     }
 
     /// Payload bytes of the message that has begun, as the headers so far promise.
     #[must_use]
-    pub fn promised_bytes(&self) -> u64 {
+    pub fn announced_bytes(&self) -> u64 {
         self.message_bytes
     }
 
