@@ -18,6 +18,7 @@ LAYERS = (
     "requester",
     "stats",
     "timer",
+    "totals",
     "report",
     "turn",
     "destination",

@@ -231,7 +231,7 @@ impl Broker {
     #[must_use]
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let mut all = stats::sum(&self.shared.published);
-        let memory = self.shared.memory.load(Ordering::Relaxed);
+        let memory = self.shared.totals.memory.load(Ordering::Relaxed);
         all.push(("memory_bytes", u64::try_from(memory).unwrap_or(0)));
         all
     }
@@ -314,7 +314,7 @@ fn supervise(shard: Shard, at: usize, shared: &Shared, lifetime: &Lifetime) {
     }
     let mut running = lifetime.lock();
     running.shards -= 1;
-    let lost = shared.lost.load(Ordering::Relaxed);
+    let lost = shared.totals.lost.load(Ordering::Relaxed);
     if running.shards == 0 && lost > 0 {
         let text = format!("{lost} messages of queues end with the broker (store=memory)");
         shared.log.push(Level::Info, text, Vec::new());

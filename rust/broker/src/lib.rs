@@ -37,6 +37,7 @@ mod stats;
 mod store;
 mod text;
 mod timer;
+mod totals;
 mod turn;
 
 pub use broker::{Broker, ConnectionInfo, DiagError, StartError};

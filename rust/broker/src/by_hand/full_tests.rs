@@ -56,7 +56,7 @@ fn leave_while_owed(leaving: &str) {
 /// back.
 pub(super) fn fill_memory(broker: &ByHand, full: bool) {
     let limit = broker.seats[0].shard.turn.config.memory_limit as i64;
-    broker.shared.memory.fetch_add(if full { limit } else { -limit }, Ordering::Relaxed);
+    broker.shared.totals.memory.fetch_add(if full { limit } else { -limit }, Ordering::Relaxed);
 }
 
 /// A message of 100 kB to a topic with so many groups that it takes several turns, published, and begun.

@@ -17,7 +17,7 @@ fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_thro
     reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
     broker.run();
     // As if other shards held so much.
-    broker.shared.memory.fetch_add((64 << 20) / 100 * 91, Ordering::Relaxed);
+    broker.shared.totals.memory.fetch_add((64 << 20) / 100 * 91, Ordering::Relaxed);
     let long = "n".repeat(8000);
     greedy.say(format!("SUBSCRIBE\nid:0\ndestination:/topic/{long}\n\n\0").as_bytes());
     requester.say(format!("SEND\ndestination:/topic/a\nreply-to:/temp-queue/{long}\n\nrefused\0").as_bytes());
@@ -39,8 +39,8 @@ fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_thro
 fn who_leaves_in_the_middle_of_a_frame_is_read_on_although_the_turn_is_over() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
     // As if others held much of unfinished frames: this one has to wait.
-    broker.shared.unfinished.fetch_add(16 << 20, Ordering::Relaxed);
-    broker.shared.connections.fetch_add(1000, Ordering::Relaxed);
+    broker.shared.totals.unfinished.fetch_add(16 << 20, Ordering::Relaxed);
+    broker.shared.totals.connections.fetch_add(1000, Ordering::Relaxed);
     let mut clients = [0; 2].map(|shard| connect(&mut broker, shard));
     for client in &mut clients {
         client.say(format!("SEND\n{}", format!("h:{}\n", "n".repeat(2000)).repeat(3)).as_bytes());
@@ -168,9 +168,9 @@ fn who_reads_too_slowly_what_fills_memory_is_cut_off_and_all_others_go_on() {
 #[test]
 fn what_others_have_begun_elsewhere_does_not_end_a_frame_of_which_little_has_come() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    broker.shared.connections.fetch_add(1000, Ordering::Relaxed);
+    broker.shared.totals.connections.fetch_add(1000, Ordering::Relaxed);
     let mut clients = [0; 2].map(|shard| connect(&mut broker, shard));
-    broker.shared.unfinished.fetch_add(26 << 20, Ordering::Relaxed);
+    broker.shared.totals.unfinished.fetch_add(26 << 20, Ordering::Relaxed);
     for client in &mut clients {
         client.say(
             format!("SEND\ndestination:/topic/a\ncontent-length:6000\n\n{}", "x".repeat(5500)).as_bytes(),
@@ -180,7 +180,7 @@ fn what_others_have_begun_elsewhere_does_not_end_a_frame_of_which_little_has_com
         broker.run();
         broker.pass(150);
     }
-    broker.shared.unfinished.fetch_sub(26 << 20, Ordering::Relaxed);
+    broker.shared.totals.unfinished.fetch_sub(26 << 20, Ordering::Relaxed);
     for client in &mut clients {
         let receipt = client.ask();
         client.say("x".repeat(500).as_bytes());
@@ -229,7 +229,7 @@ fn a_frame_that_comes_at_once_does_not_wait_a_second_for_each_that_trickles() {
         let config = Config { writers: 1, memory_limit: 4 << 20, heartbeat_ms: (0, 0), ..Config::default() };
         let mut broker = broker(config);
         let mut client = connect(&mut broker, 0);
-        broker.shared.unfinished.fetch_add(350 << 10, Ordering::Relaxed);
+        broker.shared.totals.unfinished.fetch_add(350 << 10, Ordering::Relaxed);
         let mut slow = tricklers(&mut broker, 20, missing);
         let receipt = client.ask();
         client.say(
@@ -246,7 +246,7 @@ fn a_frame_that_comes_at_once_does_not_wait_a_second_for_each_that_trickles() {
 fn a_frame_comes_although_others_that_lack_less_never_end() {
     let config = Config { writers: 1, memory_limit: 4 << 20, heartbeat_ms: (0, 0), ..Config::default() };
     let mut broker = broker(config);
-    broker.shared.unfinished.fetch_add(350 << 10, Ordering::Relaxed);
+    broker.shared.totals.unfinished.fetch_add(350 << 10, Ordering::Relaxed);
     let mut others: Vec<Client> = (0..20).map(|_| connect(&mut broker, 0)).collect();
     let mut client = connect(&mut broker, 0);
     let frame = format!("SEND\ndestination:/topic/short\ncontent-length:8000\n\n{}\0", "x".repeat(8000));

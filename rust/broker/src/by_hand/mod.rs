@@ -119,7 +119,7 @@ impl ByHand {
             socket2::SockRef::from(end).set_send_buffer_size(SOCKET_BYTES)?;
         }
         self.accepted += 1;
-        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        self.shared.totals.connections.fetch_add(1, Ordering::Relaxed);
         let stream = mio::net::TcpStream::from_std(TcpStream::from(OwnedFd::from(server)));
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let accepted = Accepted { stream, peer, id: self.accepted, refused: false };
@@ -178,8 +178,8 @@ impl ByHand {
     #[must_use]
     pub fn left(&self) -> Left {
         let mut left = Left {
-            connections: self.shared.connections.load(Ordering::Relaxed),
-            held_bytes: self.shared.memory.load(Ordering::Relaxed),
+            connections: self.shared.totals.connections.load(Ordering::Relaxed),
+            held_bytes: self.shared.totals.memory.load(Ordering::Relaxed),
             work: self.shared.mailboxes.iter().map(|mailbox| mailbox.add_work(0)).sum(),
             ..Left::default()
         };

@@ -200,8 +200,8 @@ impl Shard {
         if let Some(reply_to) = &options.reply_to {
             self.rewrite_reply_to(key, frame, reply_to, headers)?;
         }
-        if options.persistent && self.shared.warned_of_memory.is_first() {
-            self.log(Level::Warn, || {
+        if options.persistent && self.turn.totals.warned_of_memory.is_first() {
+            self.turn.log(Level::Warn, || {
                 "persistent:true was asked for; with store=memory a RECEIPT means accepted, not stored"
                     .to_owned()
             });

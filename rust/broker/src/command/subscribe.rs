@@ -375,8 +375,8 @@ impl Shard {
     /// Tells once that a trailing `*` of a dotted pattern reaches deeper than in other brokers.
     fn hint_at_deep_wildcard(&mut self, pattern: &[u8]) {
         let deep = self.turn.config.wildcards == Wildcards::Ancestor && pattern.ends_with(b".*");
-        if deep && self.shared.explained_wildcard.is_first() {
-            self.log(Level::Info, || {
+        if deep && self.turn.totals.explained_wildcard.is_first() {
+            self.turn.log(Level::Info, || {
                 format!(
                     "'{}' matches whatever remains of a destination; wildcards=segment makes it one segment",
                     String::from_utf8_lossy(pattern)

@@ -59,7 +59,8 @@ impl Shard {
                     return;
                 }
             };
-            let full = self.shared.connections.load(Ordering::Relaxed) >= self.turn.config.max_connections;
+            let full =
+                self.turn.totals.connections.load(Ordering::Relaxed) >= self.turn.config.max_connections;
             let refused = full || spare;
             if refused && !listener.may_refuse() {
                 self.turn.counters.refused += 1;
@@ -75,7 +76,7 @@ impl Shard {
                 self.adopt(accepted);
                 continue;
             }
-            self.shared.connections.fetch_add(1, Ordering::Relaxed);
+            self.turn.totals.connections.fetch_add(1, Ordering::Relaxed);
             let shard = (id % self.peers.outgoing.len() as u64) as usize;
             if shard == usize::from(self.id().0) {
                 self.adopt(accepted);
@@ -90,11 +91,11 @@ impl Shard {
         let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.refused) else {
             return false;
         };
-        if self.shared.connections.load(Ordering::Relaxed) >= self.turn.config.max_connections {
+        if self.turn.totals.connections.load(Ordering::Relaxed) >= self.turn.config.max_connections {
             return true;
         }
         conn.refused = false;
-        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        self.turn.totals.connections.fetch_add(1, Ordering::Relaxed);
         self.turn.counters.refused -= 1;
         if let Some(listener) = &mut self.acceptor.listener {
             listener.refused_closed();
@@ -106,8 +107,8 @@ impl Shard {
         self.turn.counters.accept_errors += 1;
         if self.turn.now_ms >= self.acceptor.next_log_ms {
             self.acceptor.next_log_ms = self.turn.now_ms + LOG_EVERY_MS;
-            let connections = self.shared.connections.load(Ordering::Relaxed);
-            self.log(Level::Warn, || {
+            let connections = self.turn.totals.connections.load(Ordering::Relaxed);
+            self.turn.log(Level::Warn, || {
                 format!("cannot accept with {connections} connections open: {error}; see ulimit -n")
             });
         }

@@ -282,7 +282,7 @@ impl Shard {
         let lost = requester::take_lost();
         if lost > 0 {
             self.turn.counters.lost_answers += lost;
-            self.log(Level::Error, || format!("{lost} answers were dropped (a bug in stompica)"));
+            self.turn.log(Level::Error, || format!("{lost} answers were dropped (a bug in stompica)"));
         }
         debug_assert_eq!(lost, 0, "whoever waits is answered");
     }

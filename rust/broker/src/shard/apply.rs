@@ -68,7 +68,7 @@ impl Shard {
         if !matches!(applying.plan.next_place(), Place::Topic { .. }) {
             return None;
         }
-        if self.is_out_of_memory() {
+        if self.turn.is_out_of_memory() {
             return Some(Obstacle::Memory);
         }
         let destination = self.destination(stored.destination()).ok()?;
@@ -85,7 +85,7 @@ impl Shard {
     fn stands(&self, obstacle: Obstacle) -> bool {
         match obstacle {
             Obstacle::FanOut(fan_out) => self.deliveries.fan_outs.is_live(fan_out),
-            Obstacle::Memory => self.is_out_of_memory(),
+            Obstacle::Memory => self.turn.is_out_of_memory(),
             Obstacle::Mailboxes(shards) => self.peers.busy.congested & shards != 0,
             Obstacle::Wide(shards) => self.holds_wide(shards),
             Obstacle::SlowConsumer(retries) => {

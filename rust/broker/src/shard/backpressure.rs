@@ -101,7 +101,7 @@ impl Shard {
             Some(Pause::Wide)
         } else if load.is_full {
             Some(Pause::SlowConsumer)
-        } else if self.memory.is_short || load.bytes >= LARGE_BODY {
+        } else if self.turn.memory.is_short || load.bytes >= LARGE_BODY {
             self.pause_for_memory(key, load)
         } else {
             None
@@ -128,7 +128,7 @@ impl Shard {
         if member.conn == ConnKey::NONE.index {
             self.queues.home.enqueue(queue, stored); // a durable subscription
             self.count_visits();
-            if self.memory.is_short {
+            if self.turn.memory.is_short {
                 self.note_keeper(member.subscription, queue);
             }
             return;
@@ -166,7 +166,7 @@ impl Shard {
         if own.is_none() && conn.full_since_ms.is_none() && waiting + conn.outbox.bytes() >= limit {
             self.connections.newly_full.push(key);
         }
-        if self.memory.is_short {
+        if self.turn.memory.is_short {
             self.note_keeper(member.subscription, queue);
         }
     }
@@ -202,7 +202,7 @@ impl Shard {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let owed = conn.is_owed();
         // An outbox that the socket has taken whole is not written again, so nothing would tell that it is not full.
-        let short = self.memory.is_short && !conn.outbox.is_empty();
+        let short = self.turn.memory.is_short && !conn.outbox.is_empty();
         let full = waiting >= self.turn.config.outbox_limit || owed || short;
         if !full {
             return;

@@ -135,7 +135,7 @@ impl Shard {
             self.give_back_unwritten(pending_writes, None);
         }
         self.memory.input_bytes -= conn.counted_bytes;
-        self.memory.unfinished.add(-(conn.counted_input as i64), &self.shared.unfinished);
+        self.memory.unfinished.add(-(conn.counted_input as i64), &self.turn.totals.unfinished);
         // The poll forgets the socket when it is closed; an error here means that it was never registered.
         _ = self.poll.registry().deregister(&mut conn.stream);
         let refused = conn.refused;
@@ -146,7 +146,7 @@ impl Shard {
                 listener.refused_closed();
             }
         } else {
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            self.turn.totals.connections.fetch_sub(1, Ordering::Relaxed);
         }
         self.turn.counters.closed += 1;
         match &mut self.acceptor.listener {

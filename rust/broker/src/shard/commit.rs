@@ -66,7 +66,7 @@ impl Shard {
         let commit = Commit {
             token,
             operations,
-            plan: Plan::new(self.shared.hasher.clone()),
+            plan: Plan::new(self.turn.hasher.clone()),
             receipt: frame.header(stompica_proto::header::RECEIPT).map(|id| (*id).into()),
             offender: super::close::describe(frame),
             asked: Vec::new(),

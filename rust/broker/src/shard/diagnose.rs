@@ -172,10 +172,10 @@ impl Shard {
     }
 
     fn complete_memory(&self, memory: &mut Memory) {
-        let held = self.shared.memory.load(Ordering::Relaxed);
+        let held = self.turn.held_bytes();
         memory.held_bytes = u64::try_from(held).unwrap_or(0);
         memory.limit_bytes = self.turn.config.memory_limit;
-        memory.short = self.memory.is_short;
+        memory.short = self.turn.memory.is_short;
         memory.input_bytes = self.memory.input_bytes as u64;
         memory.chunk_bytes = self.connections.chunks.held_bytes() as u64;
     }

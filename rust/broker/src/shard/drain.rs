@@ -50,7 +50,7 @@ impl Shard {
             self.remove(key);
         }
         self.drop_all_deferred();
-        self.shared.lost.fetch_add(self.queues.home.held_for_later(), Ordering::Relaxed);
+        self.turn.totals.lost.fetch_add(self.queues.home.held_for_later(), Ordering::Relaxed);
         self.forget_memory();
     }
 
@@ -121,7 +121,7 @@ impl Shard {
     fn close_waiting(&mut self) {
         let (closed, _) = self.close_those(waits_for_room);
         if closed > 0 {
-            self.log(Level::Warn, || {
+            self.turn.log(Level::Warn, || {
                 format!("draining: {closed} connections closed whose frames still waited for room")
             });
         }
@@ -131,7 +131,7 @@ impl Shard {
     fn close_some(&mut self, is_late: bool) {
         let (_, owed) = self.close_those(|conn| is_late || !conn.is_owed());
         if owed > 0 {
-            self.log(Level::Warn, || {
+            self.turn.log(Level::Warn, || {
                 format!("draining: {owed} connections closed for whose outboxes messages still waited")
             });
         }
@@ -188,7 +188,7 @@ impl Shard {
         let (connections, bytes) =
             cut.fold((0, 0), |(count, bytes), (_, conn)| (count + 1, bytes + conn.outbox.bytes()));
         if connections > 0 || !self.is_quiet() {
-            self.log(Level::Warn, || {
+            self.turn.log(Level::Warn, || {
                 format!("drain ran out: {connections} connections cut off, {bytes} bytes not sent")
             });
         }

@@ -100,7 +100,7 @@ impl Shard {
         !self.connections.refill.is_empty()
             || self.queues.replays.has_work()
             || ((self.deliveries.fan_outs.first().is_some() || self.queues.replays.wait_for_memory())
-                && !self.is_out_of_memory())
+                && !self.turn.is_out_of_memory())
     }
 
     /// Goes on with what earlier turns began, for half of a turn each.
@@ -123,7 +123,7 @@ impl Shard {
             if self.turn.budget.is_used_up(share) {
                 return;
             }
-            if self.is_out_of_memory() {
+            if self.turn.is_out_of_memory() {
                 return self.deliveries.fan_outs.stop(self.turn.now_ms);
             }
             let Some(mut stored) = self.deliveries.fan_outs.take_message(key) else { return };
@@ -140,7 +140,7 @@ impl Shard {
                 self.fan_out_to_group(&mut stored, group, key, newest);
                 if stored.size() >= AT_ONCE_BYTES / 16 {
                     self.count_memory();
-                    if self.is_out_of_memory() {
+                    if self.turn.is_out_of_memory() {
                         break;
                     }
                 }
@@ -294,7 +294,7 @@ impl Shard {
         }
         // Its consumer reads; that it is owed so much is not its fault. But where memory is short because of that, it has
         // no more time than others.
-        let is_too_much = self.memory.is_short && deferred.len() * WAITING_BYTES > owed_max;
+        let is_too_much = self.turn.memory.is_short && deferred.len() * WAITING_BYTES > owed_max;
         if let Some(since_ms) = conn.full_since_ms.as_mut().filter(|_| !is_too_much) {
             *since_ms = now_ms;
         }
@@ -308,7 +308,7 @@ impl Shard {
     fn refill_outbox(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
         self.distribute();
-        let tight = self.is_out_of_memory();
+        let tight = self.turn.is_out_of_memory();
         let conn = self.connections.table.get_mut(key).filter(|conn| conn.leaving.is_none());
         let Some(mut deferred) = conn.and_then(|conn| conn.deferred.take()) else {
             return self.pull_soon(key);

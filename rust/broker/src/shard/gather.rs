@@ -195,7 +195,7 @@ impl Shard {
     /// Tells some of those who are to be told: those who asked by a frame and those with an interval in turns.
     pub(super) fn tell_some(&mut self, subject: Subject) {
         let Some(mut telling) = self.diagnostics.inquiry(subject).telling.take() else { return };
-        if telling.is_begun && subject.query().has_rows() && self.is_out_of_memory() {
+        if telling.is_begun && subject.query().has_rows() && self.turn.is_out_of_memory() {
             return self.ask_again(subject, telling.audience);
         }
         telling.is_begun = true;

@@ -89,7 +89,7 @@ impl Shard {
     /// Tells a connection over `max_connections` so, in its own protocol.
     pub(super) fn refuse(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get(key) else { return };
-        let connections = self.shared.connections.load(Ordering::Relaxed);
+        let connections = self.turn.totals.connections.load(Ordering::Relaxed);
         let why = format!(
             "{connections} connections are open, max_connections is {}",
             self.turn.config.max_connections

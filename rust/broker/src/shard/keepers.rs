@@ -31,7 +31,7 @@ impl Shard {
             let Some((subscription, queue)) = self.memory.keepers.next() else { break };
             let keeps =
                 self.queues.home.queue(queue).is_some() && self.queues.home.allowance(queue).is_none();
-            if !(keeps && self.memory.is_short) {
+            if !(keeps && self.turn.memory.is_short) {
                 self.forget_keeper(subscription);
             }
         }

@@ -181,7 +181,7 @@ impl Shard {
 
     /// Whether messages of other shards are behind one that does not go on before there is memory.
     pub(super) fn mail_waits_for_memory(&self) -> bool {
-        !self.peers.inbound.is_empty() && !self.has_inbound() && self.is_out_of_memory()
+        !self.peers.inbound.is_empty() && !self.has_inbound() && self.turn.is_out_of_memory()
     }
 
     /// Takes over a connection.

@@ -4,7 +4,6 @@
 //! ([`super::passing`]). Meanwhile the largest outboxes count as full, so their consumers read or go. Input has a bound
 //! of its own ([`super::unfinished`]).
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Shard;
@@ -31,15 +30,9 @@ const RECLAIM_MS: u64 = 2000;
 /// What a shard knows of memory: its own and the broker's.
 #[derive(Debug, Default)]
 pub(super) struct MemoryState {
-    /// Publishers pause.
-    pub is_short: bool,
-    /// Half of `memory_limit` is held: who does not read its answers is not read.
-    pub is_half_used: bool,
     pub passing: Passing,
     pub keepers: Keepers,
     pub unfinished: Unfinished,
-    /// Bytes that this shard has brought into the broker's count.
-    pub counted_bytes: i64,
     /// Bytes of input, answers and transactions.
     pub input_bytes: usize,
     next_outbox_check_ms: u64,
@@ -60,35 +53,26 @@ impl Shard {
             .get(key)
             .and_then(|conn| conn.pending_writes.as_ref())
             .is_some_and(|it| it.unacked > 0);
-        holds && !self.is_out_of_memory()
-    }
-
-    /// Whether so much is held that nothing more is to be encoded for anybody who does not read.
-    pub(super) fn is_out_of_memory(&self) -> bool {
-        let limit = i64::try_from(self.turn.config.memory_limit).unwrap_or(i64::MAX);
-        self.shared.memory.load(Ordering::Relaxed) >= limit / 100 * 95
+        holds && !self.turn.is_out_of_memory()
     }
 
     /// Compares what is held with `memory_limit`.
     pub(super) fn look_at_memory(&mut self) {
-        let limit = i64::try_from(self.turn.config.memory_limit).unwrap_or(i64::MAX);
-        let held = self.shared.memory.load(Ordering::Relaxed);
-        let was_short = self.memory.is_short;
-        // Paused at 80 %, on again at 70 %, so that it does not flap.
-        self.memory.is_short = held >= limit / 10 * if was_short { 7 } else { 8 };
-        self.memory.is_half_used = held >= limit / 2;
-        if was_short && !self.memory.is_short {
+        let (held, limit) = (self.turn.held_bytes(), self.turn.memory_limit());
+        let was_short = self.turn.memory.is_short;
+        self.turn.memory.compare(held, limit);
+        if was_short && !self.turn.memory.is_short {
             self.let_all_pass();
         }
         if self.has_keepers() {
             self.look_at_keepers();
         }
-        if self.memory.is_short {
+        if self.turn.memory.is_short {
             self.ask_who_may_pass();
         }
-        if self.memory.is_short && self.turn.now_ms >= self.memory.next_outbox_check_ms {
+        if self.turn.memory.is_short && self.turn.now_ms >= self.memory.next_outbox_check_ms {
             if !was_short {
-                self.log(Level::Warn, || {
+                self.turn.log(Level::Warn, || {
                     format!("{held} bytes are held, memory_limit is {limit}: publishers pause")
                 });
             }
@@ -102,14 +86,14 @@ impl Shard {
 
     /// The shard ends: what it has counted is held no more.
     pub(super) fn forget_memory(&mut self) {
-        self.shared.memory.fetch_sub(self.memory.counted_bytes, Ordering::Relaxed);
-        self.memory.unfinished.forget(&self.shared.unfinished);
+        self.turn.count_memory(0);
+        self.memory.unfinished.forget(&self.turn.totals.unfinished);
     }
 
     /// Gives memory back to the system when there is nothing else to do and much less was held for a while than before.
     /// Whoever reads a message frees it, but only the thread that allocated it can give its page back.
     pub(super) fn reclaim_if_idle(&mut self) {
-        let held = self.shared.memory.load(Ordering::Relaxed);
+        let held = self.turn.held_bytes();
         let memory = &mut self.memory;
         memory.recent_peak = memory.recent_peak.max(held);
         memory.peak = memory.peak.max(held);
@@ -128,9 +112,9 @@ impl Shard {
 
     /// When to look again while others may make room without a word to this shard.
     pub(super) fn memory_timeout(&self) -> Option<Duration> {
-        let waits = self.memory.is_short || self.memory.unfinished.is_over() || self.has_arriving();
+        let waits = self.turn.memory.is_short || self.memory.unfinished.is_over() || self.has_arriving();
         // It may have run out since the turn began.
-        (waits || self.is_out_of_memory()).then_some(MEMORY_POLL)
+        (waits || self.turn.is_out_of_memory()).then_some(MEMORY_POLL)
     }
 
     /// When to look again: others may free what this shard allocated without a word to it.

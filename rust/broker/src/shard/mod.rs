@@ -121,11 +121,12 @@ impl Shard {
         epoch: &str,
     ) -> Self {
         let shards = shared.mailboxes.len();
+        let (totals, log) = (Arc::clone(&shared.totals), Arc::clone(&shared.log));
         let (stale, retained) = (Arc::clone(&shared.stale), Arc::clone(&shared.retained));
         Shard {
             router: Router::new(&config, shared.hasher.clone()),
             queues: Queues::new(id, &config, shared.hasher.clone(), stale, retained),
-            turn: Turn::new(id, shards, config, epoch),
+            turn: Turn::new(id, shards, config, totals, log, shared.hasher.clone(), epoch),
             shared,
             poll,
             acceptor: Acceptor::new(listener),

@@ -51,10 +51,10 @@ impl Shard {
             && !name.starts_with(b"/")
             && name.contains(&b'.')
             && self.router.kind(name) == Kind::Topic;
-        if is_dotted && self.shared.explained_dotted.is_first() {
+        if is_dotted && self.turn.totals.explained_dotted.is_first() {
             let shown = String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES)]);
             let more = if name.len() > SHOWN_BYTES { "…" } else { "" };
-            self.log(Level::Warn, || {
+            self.turn.log(Level::Warn, || {
                 format!("'{shown}{more}' is a topic, as are all dotted names; a queue's name begins with '/queue/'")
             });
         }
@@ -84,8 +84,8 @@ impl Shard {
         }
         self.count_memory();
         // Input that waits goes when there is room again, and has a bound of its own.
-        let input = self.shared.unfinished.load(Ordering::Relaxed);
-        self.require_memory_up_to(limit, name, id, self.shared.memory.load(Ordering::Relaxed) - input)
+        let input = self.turn.totals.unfinished.load(Ordering::Relaxed);
+        self.require_memory_up_to(limit, name, id, self.turn.held_bytes() - input)
     }
 
     /// Refuses a name that would take what is held over 90 % of `memory_limit`: nothing but its client can end it, so
@@ -95,7 +95,7 @@ impl Shard {
     /// `E-MEMORY`.
     pub(crate) fn require_memory_for(&mut self, name: &[u8], id: &[u8]) -> Result<(), ProtocolError> {
         self.count_memory();
-        let held = self.shared.memory.load(Ordering::Relaxed);
+        let held = self.turn.held_bytes();
         self.require_memory_up_to(self.turn.config.memory_limit / 10 * 9, name, id, held)
     }
 

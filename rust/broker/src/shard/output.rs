@@ -156,7 +156,7 @@ impl Shard {
     pub(super) fn post(&mut self) {
         if !self.peers.batch.is_empty() {
             let mut batch = take(&mut self.peers.batch);
-            batch.count_in(&self.shared.memory);
+            batch.count_in(&self.turn.totals.memory);
             let batch = Arc::new(batch);
             let shards = batch.shards();
             for shard in

@@ -36,7 +36,7 @@ fn are_too_many(conn: &Conn, limits: Limits) -> bool {
 
 impl Shard {
     fn limits_of_answers(&self) -> Limits {
-        let own = if self.memory.is_half_used { self.memory.unfinished.bite() } else { usize::MAX };
+        let own = if self.turn.memory.is_half_used { self.memory.unfinished.bite() } else { usize::MAX };
         Limits { all: self.turn.config.outbox_limit, own }
     }
 

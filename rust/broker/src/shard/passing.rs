@@ -9,7 +9,6 @@
 //! free again. So a queue that nobody reads costs its own publishers only.
 
 use std::hash::BuildHasher as _;
-use std::sync::atomic::Ordering;
 
 use super::Shard;
 use crate::connection::pausing::Pause;
@@ -32,11 +31,11 @@ impl Shard {
             let copies = i64::from(load.shards.count_ones()) + 2;
             wanted = i64::try_from(load.bytes).unwrap_or(i64::MAX).saturating_mul(copies);
         }
-        let limit = i64::try_from(self.turn.config.memory_limit).unwrap_or(i64::MAX);
-        let held = self.shared.memory.load(Ordering::Relaxed);
+        let limit = self.turn.memory_limit();
+        let held = self.turn.held_bytes();
         // Where little is held a large message is let through in any case, or it would wait for ever.
         let fits = !large || held < limit / 4 || held.saturating_add(wanted) < limit / 10 * 9;
-        if !self.memory.is_short && fits {
+        if !self.turn.memory.is_short && fits {
             return None;
         }
         let pause = if held >= limit / 100 * 95 {
@@ -48,7 +47,7 @@ impl Shard {
         } else {
             Some(Pause::Kept)
         };
-        self.memory.is_short |= pause.is_some(); // so that it is looked at again soon
+        self.turn.memory.is_short |= pause.is_some(); // so that it is looked at again soon
         pause
     }
 
@@ -62,7 +61,7 @@ impl Shard {
                 return !self.waits_for_subscriber(destination) && !self.router.has_keeper(destination);
             }
         }
-        let hash = self.shared.hasher.hash_one(load.name);
+        let hash = self.turn.hasher.hash_one(load.name);
         let passes = match home == self.turn.id {
             true => self.allowance_of(load.name).is_some(),
             false => self.memory.passing.take(hash, load.bytes),
@@ -105,7 +104,7 @@ impl Shard {
     pub(super) fn tell_allowance(&mut self, from: ShardId, name: &[u8]) {
         self.turn.budget.visit(1);
         if let Some(allowance) = self.allowance_of(name) {
-            let hash = self.shared.hasher.hash_one(name);
+            let hash = self.turn.hasher.hash_one(name);
             self.tell(from, QueueMail::Passes(hash, allowance));
         }
     }

@@ -159,9 +159,9 @@ impl Shard {
     pub(crate) fn create_queue(&mut self, name: &[u8], kind: QueueKind) -> Result<QueueKey, ProtocolError> {
         self.count_queues();
         // Counted before it is made: another home may make one at the same moment.
-        let others = self.shared.queues.fetch_add(1, Ordering::Relaxed);
+        let others = self.turn.totals.queues.fetch_add(1, Ordering::Relaxed);
         if self.router.is_at_limit(others) {
-            self.shared.queues.fetch_sub(1, Ordering::Relaxed);
+            self.turn.totals.queues.fetch_sub(1, Ordering::Relaxed);
             return Err(self.router.too_many());
         }
         self.queues.counted += 1;
@@ -176,13 +176,13 @@ impl Shard {
     pub(crate) fn count_queues(&mut self) {
         let (now, before) = (self.queues.home.named(), self.queues.counted);
         if now != before {
-            self.shared.queues.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+            self.turn.totals.queues.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
             self.queues.counted = now;
         }
     }
 
     pub(crate) fn queues_everywhere(&self) -> usize {
-        self.shared.queues.load(Ordering::Relaxed)
+        self.turn.totals.queues.load(Ordering::Relaxed)
     }
 
     /// Puts a message into the queue it names, here.
@@ -227,9 +227,9 @@ impl Shard {
     fn warn_of_grouping(&mut self, key: QueueKey) {
         let found = self.queues.home.queue(key).filter(|queue| self.queues.home.consumers_of(queue) > 1);
         if let Some(name) = found.map(|queue| String::from_utf8_lossy(&queue.name).into_owned())
-            && self.shared.grouping.is_first()
+            && self.turn.totals.grouping.is_first()
         {
-            self.log(crate::log::Level::Warn, || {
+            self.turn.log(crate::log::Level::Warn, || {
                 format!(
                     "JMSXGroupID was asked for on '{name}', which has several consumers: groups are not built \
                      yet, its messages are shared out like others"
@@ -253,7 +253,7 @@ impl Shard {
         if let Err((error, stored)) = outcome {
             self.turn.counters.dropped += 1;
             let name = String::from_utf8_lossy(stored.destination()).into_owned();
-            self.log(crate::log::Level::Warn, || format!("a message to '{name}' is dropped: {error}"));
+            self.turn.log(crate::log::Level::Warn, || format!("a message to '{name}' is dropped: {error}"));
         }
     }
 

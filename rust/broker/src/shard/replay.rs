@@ -168,7 +168,7 @@ impl Shard {
     /// The same for some of its subscriptions; the others have their turn later.
     fn pull_some(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
-        if self.is_out_of_memory() {
+        if self.turn.is_out_of_memory() {
             if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut())
                 && !pulls.is_listed
             {
@@ -256,7 +256,7 @@ impl Shard {
 
     /// Lets connections go on that have more to ask for, or could not while memory was short.
     pub(super) fn pull_again(&mut self) {
-        if !self.is_out_of_memory() {
+        if !self.turn.is_out_of_memory() {
             // None of theirs has been asked since.
             self.queues.replays.pulling.extend(self.queues.replays.short_of_memory.drain(..));
         }

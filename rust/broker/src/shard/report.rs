@@ -1,7 +1,5 @@
 //! What a shard tells of itself: counters, memory, log records.
 
-use std::sync::atomic::Ordering;
-
 use super::Shard;
 use crate::ids::ConnKey;
 use crate::log::Level;
@@ -20,13 +18,8 @@ impl Shard {
             + self.turn.timers.held_bytes()
             + self.deliveries.fan_outs.held_bytes()
             + self.queues.replays.held_bytes();
-        let held = i64::try_from(held)
-            .unwrap_or(i64::MAX)
-            .saturating_add(message::held_bytes() + text::held_bytes());
-        if held != self.memory.counted_bytes {
-            self.shared.memory.fetch_add(held - self.memory.counted_bytes, Ordering::Relaxed);
-            self.memory.counted_bytes = held;
-        }
+        let held = i64::try_from(held).unwrap_or(i64::MAX);
+        self.turn.count_memory(held.saturating_add(message::held_bytes() + text::held_bytes()));
     }
 
     pub(super) fn publish_counters(&mut self) {
@@ -47,15 +40,9 @@ impl Shard {
         self.shared.published[usize::from(self.turn.id.0)].publish(&self.turn.counters);
     }
 
-    pub(crate) fn log(&self, level: Level, text: impl FnOnce() -> String) {
-        if self.shared.log.enabled(level) {
-            self.shared.log.push(level, text(), vec![("shard", self.turn.id.0.to_string())]);
-        }
-    }
-
     /// Logs something about one connection.
     pub(crate) fn log_conn(&self, level: Level, key: ConnKey, text: impl FnOnce() -> String) {
-        if !self.shared.log.enabled(level) {
+        if !self.turn.log.enabled(level) {
             return;
         }
         let mut fields = vec![("shard", self.turn.id.0.to_string())];
@@ -63,6 +50,6 @@ impl Shard {
             fields.push(("connection", conn.id.to_string()));
             fields.push(("peer", conn.peer.to_string()));
         }
-        self.shared.log.push(level, text(), fields);
+        self.turn.log.push(level, text(), fields);
     }
 }

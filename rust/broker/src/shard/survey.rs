@@ -114,7 +114,7 @@ impl Shard {
     fn survey_some(&mut self, survey: &mut Survey) -> bool {
         let newest = (self.router.newest_subscription(), self.queues.home.table().newest());
         let newest = *survey.newest.get_or_insert(newest);
-        let may_have_rows = !self.is_out_of_memory();
+        let may_have_rows = !self.turn.is_out_of_memory();
         let mut visits = 0;
         while let Some(table) = survey.tables.first() {
             if visits >= VISITS_MAX {
@@ -186,7 +186,7 @@ impl Shard {
                 return name.len() + 64;
             }
             Report::Subscribed(hashes) => {
-                hashes.insert(self.shared.hasher.hash_one(self.subscribed_name(one)));
+                hashes.insert(self.turn.hasher.hash_one(self.subscribed_name(one)));
                 survey.row_bytes = hashes.len() * HASH_BYTES;
             }
             Report::Ack(rows) => {
@@ -227,7 +227,7 @@ impl Shard {
         self.complete(query, &mut report);
         if left_out > 0 {
             let name = query.name();
-            self.log(Level::Warn, || {
+            self.turn.log(Level::Warn, || {
                 format!("an answer to the query '{name}' has no room for {left_out} rows of this thread")
             });
         }

@@ -49,7 +49,7 @@ impl Shard {
         if kept != conn.counted_input {
             let change = kept as i64 - conn.counted_input as i64;
             conn.counted_input = kept;
-            self.memory.unfinished.add(change, &self.shared.unfinished);
+            self.memory.unfinished.add(change, &self.turn.totals.unfinished);
         }
     }
 
@@ -101,7 +101,7 @@ impl Shard {
     /// Why a connection that has sent a part of a frame is not read on now, if it is not.
     pub(super) fn pause_arrival(&mut self, key: ConnKey) -> Option<Pause> {
         let over = self.memory.unfinished.is_over();
-        if !over && !self.memory.is_short {
+        if !over && !self.turn.memory.is_short {
             return None;
         }
         let conn = self
@@ -135,8 +135,8 @@ impl Shard {
 
     /// Lets the next frame arrive while there is too much unfinished input, and those give way that stalled.
     pub(super) fn look_at_unfinished(&mut self) {
-        let connections = self.shared.connections.load(Ordering::Relaxed);
-        self.memory.unfinished.look(&self.shared.unfinished, self.turn.config.memory_limit, connections);
+        let connections = self.turn.totals.connections.load(Ordering::Relaxed);
+        self.memory.unfinished.look(&self.turn.totals.unfinished, self.turn.config.memory_limit, connections);
         if !self.memory.unfinished.is_over() {
             self.memory.unfinished.turn = None;
             if self.has_arriving() {

@@ -3,17 +3,22 @@
 pub mod budget;
 pub mod cpu_clock;
 pub mod jobs;
+pub mod memory;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use self::budget::{Budget, Heaviest};
 use self::cpu_clock::CpuClock;
 use self::jobs::Jobs;
+use self::memory::MemoryGauge;
 use crate::config::Config;
 use crate::ids::{MessageIds, ShardId};
+use crate::log::{Level, LogQueue};
 use crate::report::stages::Stages;
 use crate::stats::Counters;
 use crate::timer::Timers;
+use crate::totals::Totals;
 
 /// The turn of one shard: one pass of its loop.
 #[derive(Debug)]
@@ -24,6 +29,12 @@ pub struct Turn {
     pub shards: usize,
     /// The settings, as of the last reload.
     pub config: Arc<Config>,
+    /// Numbers that all shards add to.
+    pub totals: Arc<Totals>,
+    /// Where log records go.
+    pub log: Arc<LogQueue>,
+    /// Hashes destinations, the same on all shards.
+    pub hasher: foldhash::fast::RandomState,
     /// How many turns there have been.
     pub number: u64,
     /// Milliseconds since the broker's start, as of the turn's beginning.
@@ -38,6 +49,8 @@ pub struct Turn {
     pub timers: Timers,
     /// Work that goes on over several turns.
     pub jobs: Jobs,
+    /// What is known of the memory that all shards hold.
+    pub memory: MemoryGauge,
     /// What was counted since the start.
     pub counters: Counters,
     /// Times of the stages of a message's way, while they are taken.
@@ -51,10 +64,21 @@ pub struct Turn {
 impl Turn {
     /// Before the first turn of a shard.
     #[must_use]
-    pub fn new(id: ShardId, shards: usize, config: Arc<Config>, epoch: &str) -> Self {
+    pub fn new(
+        id: ShardId,
+        shards: usize,
+        config: Arc<Config>,
+        totals: Arc<Totals>,
+        log: Arc<LogQueue>,
+        hasher: foldhash::fast::RandomState,
+        epoch: &str,
+    ) -> Self {
         Turn {
             id,
             shards,
+            totals,
+            log,
+            hasher,
             number: 0,
             now_ms: 0,
             budget: Budget::default(),
@@ -62,11 +86,42 @@ impl Turn {
             cpu_clock: CpuClock::default(),
             timers: Timers::default(),
             jobs: Jobs::default(),
+            memory: MemoryGauge::default(),
             counters: Counters::default(),
             stages: Stages::default(),
             is_observed: config.log_frames,
             message_ids: MessageIds::new(epoch, id),
             config,
+        }
+    }
+
+    /// `memory_limit`, in bytes.
+    #[must_use]
+    pub fn memory_limit(&self) -> i64 {
+        i64::try_from(self.config.memory_limit).unwrap_or(i64::MAX)
+    }
+
+    /// Bytes that all shards hold.
+    #[must_use]
+    pub fn held_bytes(&self) -> i64 {
+        self.totals.memory.load(Ordering::Relaxed)
+    }
+
+    /// Whether 95 % of `memory_limit` is held: nothing more is to be encoded for a connection that does not read.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.held_bytes() >= self.memory_limit() / 100 * 95
+    }
+
+    /// Brings what this shard holds into the broker's count.
+    pub fn count_memory(&mut self, held_here: i64) {
+        self.memory.count(held_here, &self.totals.memory);
+    }
+
+    /// Logs something about this shard.
+    pub fn log(&self, level: Level, text: impl FnOnce() -> String) {
+        if self.log.enabled(level) {
+            self.log.push(level, text(), vec![("shard", self.id.0.to_string())]);
         }
     }
 }
