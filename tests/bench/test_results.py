@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import statistics
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,7 +56,8 @@ def test_a_campaign_leaves_its_results_in_one_file(generator: Loadgen, workloads
         assert [made["deliveries"] for made in one.runs] == [75_000, 75_000]
         assert one.relay is not None and len(one.relay["runs"]) == 2
         assert "series" not in one.runs[0] and "intervals" not in one.runs[0]["latency"]
-        assert (one.peak_rss_bytes, one.started_unix_s) == (1_000_000, RUN["begun_unix_us"] // 1_000_000)
+        assert one.started_unix_s == RUN["begun_unix_us"] // 1_000_000
+        assert (one.peak_rss_bytes or 0) > 1_000_000, "sampled, since it is more than the generator saw"
         assert one.machine["cores"] >= 1 and (one.versions["broker"] or "").startswith("stompica ")
 
 
@@ -161,3 +165,34 @@ def test_the_figures_of_the_readme_are_those_of_the_results_it_names(tmp_path: P
     document.write_text(text, encoding="utf-8")
     render.render([ROOT / name for name in named], document)
     assert document.read_text(encoding="utf-8").replace(f"{ROOT}/", "") == text
+
+
+def test_what_is_kept_is_what_the_documents_quote() -> None:
+    """Each kept file is of a campaign that bench/README.md names, and each campaign that it names is kept."""
+    listed = subprocess.run(["git", "ls-files", "bench/results"], cwd=ROOT, capture_output=True, text=True, check=True)
+    kept = {line.removeprefix("bench/results/") for line in listed.stdout.splitlines()}
+    text = (ROOT / "bench" / "README.md").read_text(encoding="utf-8")
+    table = text.partition("| kept in `bench/results` |")[2].partition("\n\n")[0]
+    named = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert len(named) == len(set(named)) >= 4
+    assert all(any(file == name or file.startswith(f"{name}/") for file in kept) for name in named)
+    assert all(any(file == name or file.startswith(f"{name}/") for name in named) for file in kept)
+    quoted = set(re.findall(r"`results/([\w./-]+)`", text))
+    assert quoted and quoted <= set(named)
+
+
+def test_the_readme_quotes_what_the_peers_reached() -> None:
+    found = {}
+    for one in results.read(ROOT / "bench" / "results" / "2026-11-21" / "peers" / results.FILE):
+        rate, each = (
+            statistics.median(run[name] for run in one.runs) for name in ("deliveries_per_s", "cpu_us_per_delivery")
+        )
+        found[one.workload["name"], one.target] = (rate, each)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| one topic to 75 connections"))
+    quoted = re.findall(r"([\d.]+) ([Mk]) \(([\d.]+)\)", row)
+    assert len(quoted) == 4
+    for target, (figure, unit, cpu_us) in zip(("broker", "redis", "artemis", "rabbitmq"), quoted, strict=True):
+        rate, each = found["fanout-75", target]
+        assert abs(rate / {"M": 1e6, "k": 1e3}[unit] / float(figure) - 1) < 0.01, target
+        assert abs(each / float(cpu_us) - 1) < 0.02, target

@@ -111,6 +111,12 @@ class Part:
     pinned: str = ""
 
     @property
+    def peak_rss_bytes(self) -> int | None:
+        """Most memory that was resident in the target's processes; None: unknown."""
+        sampled = [row[3] for row in self.processes if row[1] == "target"]
+        return max([self.run.get("peak_rss_bytes") or 0, *sampled]) or None
+
+    @property
     def fault(self) -> str:
         """Why it failed; empty: it did not."""
         return self.run.get("fault") or ""

@@ -108,8 +108,6 @@ def _repetition(writer: RunWriter, number: int, part: Part) -> None:
     run = part.run
     begun_us = run.get("begun_unix_us") or (part.processes[0][0] if part.processes else now_us())
     used_s, own_s = run.get("target_cpu_s"), run.get("generator_cpu_s")
-    resident = [row[3] for row in part.processes if row[1] == "target"]
-    peak = max([run.get("peak_rss_bytes") or 0, *resident])
     writer.add(
         "repetitions",
         {
@@ -120,7 +118,7 @@ def _repetition(writer: RunWriter, number: int, part: Part) -> None:
             "deliveries": run.get("deliveries", 0),
             "target_cpu_us": None if used_s is None else _us(used_s),
             "generator_cpu_us": None if own_s is None else _us(own_s),
-            "peak_rss_bytes": peak or None,
+            "peak_rss_bytes": part.peak_rss_bytes,
             "fault": part.fault or None,
         },
     )

@@ -128,9 +128,7 @@ def _latencies(
 
 
 def _peak(parts: Sequence[Part]) -> str:
-    peaks = [part.run.get("peak_rss_bytes") or 0 for part in parts]
-    seen = [row[3] for part in parts for row in part.processes if row[1] == "target"]
-    most = max([*peaks, *seen], default=0)
+    most = max((part.peak_rss_bytes or 0 for part in parts), default=0)
     return f"{most / 2**20:.0f}" if most else ""
 
 

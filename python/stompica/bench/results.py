@@ -118,7 +118,7 @@ def _result(campaign: Campaign, case: Case, parts: Sequence[Part], relay: Sequen
             "python": f"Python {python}" if python else None,
         },
         started_unix_s=min(moments) // 1_000_000,
-        peak_rss_bytes=max((part.run.get("peak_rss_bytes") or 0 for part in parts), default=0) or None,
+        peak_rss_bytes=max(part.peak_rss_bytes or 0 for part in parts) or None,
         runs=[_whole(part.run) for part in parts],
         relay={"runs": [_whole(part.run) for part in relay]} if relay else None,
         label=variant.label,
