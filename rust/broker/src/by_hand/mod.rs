@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::destination::home_of;
     use crate::message::OwnedMessage;
-    use crate::queue::mail::QueueMail;
+    use crate::queue::mail::HomeNote;
 
     #[test]
     fn a_session_across_two_shards_leaves_nothing() {
@@ -540,9 +540,10 @@ mod tests {
             body: b"",
             sender: 0,
         };
-        let stale = QueueMail::Stale(OwnedMessage::new(&message));
+        let stale = HomeNote::Stale(OwnedMessage::new(&message));
         broker.shared.mailboxes[home].add_frames(1);
-        broker.shared.mailboxes[home].post(&mut vec![Mail::Queue(ShardId(publishers as u8), vec![stale])]);
+        broker.shared.mailboxes[home]
+            .post(&mut vec![Mail::Queue(ShardId(publishers as u8), vec![stale.into()])]);
         publisher.say(format!("SEND\ndestination:{name}\n\nsecond\0").as_bytes());
         broker.turn(publishers);
         broker.turn(subscribers);

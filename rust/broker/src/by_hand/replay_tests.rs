@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::ids::ShardId;
 use crate::mail::mailbox::Mail;
 use crate::message::OwnedMessage;
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::HomeNote;
 
 /// More last values than one window has messages.
 const VALUES: usize = 70;
@@ -243,7 +243,7 @@ fn who_leaves_gets_the_stale_message_first_that_somebody_who_had_gone_has_given_
     // Its publisher has its RECEIPT; it was on its way to another subscription of that shard.
     let destination = name.as_bytes();
     let stale = Message { destination, id: b"1", sender: 0, headers: b"", plain: true, body: b"stale" };
-    let mail = Mail::Queue(ShardId(1), vec![QueueMail::Stale(OwnedMessage::new(&stale))]);
+    let mail = Mail::Queue(ShardId(1), vec![HomeNote::Stale(OwnedMessage::new(&stale)).into()]);
     broker.shared.mailboxes[0].add_frames(1);
     broker.shared.mailboxes[0].post(&mut vec![mail]);
     broker.run();

@@ -245,7 +245,7 @@ impl Shard {
         match verdict {
             Verdict::Accepted => {
                 self.turn.counters.acked += taken.len() as u64;
-                self.settle(subscription, taken);
+                self.settle_all(subscription, taken);
             }
             Verdict::Failed => {
                 self.turn.counters.nacked += taken.len() as u64;

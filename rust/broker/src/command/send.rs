@@ -19,7 +19,7 @@ use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::message::OwnedMessage;
 use crate::message::options::{self, Retain, SendOptions};
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::HomeNote;
 use crate::router::Destination;
 use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
@@ -85,7 +85,7 @@ impl Shard {
         let message = sent.message(&name, &id, headers);
         let going = self.publish(&message, destination, &reach);
         if self.waits_for_subscriber(destination) {
-            self.tell(to.home, QueueMail::Stale(OwnedMessage::new(&message)));
+            self.tell(to.home, HomeNote::Stale(OwnedMessage::new(&message)));
         }
         if let Some(fan_out) = going {
             let requester = self.ask(key, sent.receipt, self.id().bit()).requester();
@@ -226,7 +226,7 @@ impl Shard {
             going = self.publish(message, to.destination, reach);
             // A last value waits as such.
             if options.retain != Some(Retain::Set) && self.waits_for_subscriber(to.destination) {
-                self.tell(to.home, QueueMail::Stale(OwnedMessage::with_options(message, options)));
+                self.tell(to.home, HomeNote::Stale(OwnedMessage::with_options(message, options)));
             }
         }
         let Some(retain) = options.retain else {
@@ -242,7 +242,7 @@ impl Shard {
         let flow = going.map_or(Flow::Done, |fan_out| self.await_fan_out_too(key, fan_out, answer_to));
         let set = retain == Retain::Set && !expired;
         let stored = OwnedMessage::with_options(message, options);
-        self.tell(to.home, QueueMail::Retain(stored, set, Some(requester)));
+        self.tell(to.home, HomeNote::Retain(stored, set, Some(requester)));
         flow
     }
 
@@ -263,7 +263,7 @@ impl Shard {
             return Ok(());
         }
         let requester = self.ask(key, receipt, home.bit()).requester();
-        self.tell(home, QueueMail::Enqueue(stored, Some(requester)));
+        self.tell(home, HomeNote::Enqueue(stored, Some(requester)));
         Ok(())
     }
 
@@ -301,7 +301,7 @@ impl Shard {
         let reach = self.router.reach(destination);
         let going = self.publish(&stored.message(), destination, &reach);
         if !retained && self.waits_for_subscriber(destination) {
-            self.tell(home, QueueMail::Stale(stored));
+            self.tell(home, HomeNote::Stale(stored));
         }
         going
     }

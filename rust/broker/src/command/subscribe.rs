@@ -19,7 +19,7 @@ use crate::log::Level;
 use crate::message::options::{self, SubscribeOptions};
 use crate::queue::QueueKind;
 use crate::queue::consumer_state::{ConsumerState, Feed, InitialReplay, SharedCredit};
-use crate::queue::mail::{Attach, QueueMail, Source};
+use crate::queue::mail::{Attach, HomeNote, Source};
 use crate::queue::replay::Newcomer;
 use crate::queue::types::Credit;
 use crate::queue::unacked::Unacked;
@@ -297,12 +297,12 @@ impl Shard {
             (Feed::One(home), source) => {
                 let offender = crate::shard::describe(wanted.frame);
                 let attach = Attach { subscriber, source, credit, requester: to.requester(), offender };
-                self.tell(home, QueueMail::Attach(Box::new(attach)));
+                self.tell(home, HomeNote::Attach(Box::new(attach)));
             }
             (Feed::All, Source::Pattern(pattern)) => self.tell_everyone(|| {
                 let (source, offender) = (Source::Pattern(pattern.clone()), Offender::default()); // it is not refused
                 let requester = to.requester();
-                QueueMail::Attach(Box::new(Attach { subscriber, source, credit, requester, offender }))
+                HomeNote::Attach(Box::new(Attach { subscriber, source, credit, requester, offender }))
             }),
             (Feed::All, _) => {}
         }

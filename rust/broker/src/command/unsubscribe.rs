@@ -6,7 +6,7 @@ use stompica_proto::{Frame, ProtocolError};
 
 use crate::ids::ConnKey;
 use crate::message::options::{self, Durable};
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::HomeNote;
 use crate::router::group::SubscriptionIndex;
 use crate::shard::Shard;
 
@@ -52,7 +52,7 @@ impl Shard {
         let home = self.router.home(&name);
         let requester = self.ask(key, receipt, home.bit()).requester();
         let offender: Offender = crate::shard::describe(frame);
-        self.tell(home, QueueMail::EndDurable(name, requester, Box::new(offender)));
+        self.tell(home, HomeNote::EndDurable(name, requester, Box::new(offender)));
         Ok(())
     }
 

@@ -9,13 +9,13 @@ use std::vec::IntoIter;
 
 use super::mailbox::{Mail, Mailbox, give_back};
 use crate::ids::ShardId;
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::Note;
 
 /// Notes of one shard about queues, of which some have been read.
 #[derive(Debug)]
 pub(crate) struct Notes {
     pub from: ShardId,
-    pub left: IntoIter<QueueMail>,
+    pub left: IntoIter<Note>,
 }
 
 /// What is read next.
@@ -94,6 +94,7 @@ mod tests {
     use mio::{Poll, Waker};
 
     use super::*;
+    use crate::queue::mail::MemoryNote;
     use crate::shard::WAKER;
 
     fn mailbox(poll: &Poll) -> Mailbox {
@@ -131,7 +132,7 @@ mod tests {
         let poll = Poll::new().expect("a poll");
         let mailbox = mailbox(&poll);
         let mut incoming = Incoming::default();
-        let notes = (1..=3).map(|hash| QueueMail::MayPass(Box::from([hash]))).collect();
+        let notes = (1..=3).map(|hash| Note::from(MemoryNote::MayPass(Box::from([hash])))).collect();
         mailbox.post(&mut vec![Mail::Queue(ShardId(1), notes), Mail::Batch(Arc::default())]);
         incoming.refill(&mailbox, 0);
         let Some(Next::Mail(Mail::Queue(from, notes))) = incoming.next() else { panic!("notes first") };

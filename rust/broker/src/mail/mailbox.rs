@@ -17,7 +17,7 @@ use stompica_proto::encode::Message;
 use crate::broker::ConnectionInfo;
 use crate::config::Config;
 use crate::ids::ShardId;
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::Note;
 use crate::queue::replay::Newcomer;
 use crate::report::Query;
 use crate::report::types::Report;
@@ -59,7 +59,7 @@ pub enum Mail {
         backlog: Option<Newcomer>,
     },
     /// About queues, from this shard.
-    Queue(ShardId, Vec<QueueMail>),
+    Queue(ShardId, Vec<Note>),
     /// `from` has somebody behind a name or pattern for whom messages have to wait, or nobody any more.
     Full {
         /// Who.
@@ -124,7 +124,7 @@ pub struct Mailbox {
     waker: Waker,
     /// Frames in batches that the owner has not routed yet.
     frames: AtomicUsize,
-    /// What the owner has to read of deliveries, in [`QueueMail::load`].
+    /// What the owner has to read of deliveries, in [`Note::load`].
     deliveries: AtomicUsize,
     /// What the owner has to route of wide messages, in deliveries.
     work: AtomicUsize,

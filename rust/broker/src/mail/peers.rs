@@ -3,7 +3,6 @@
 use super::inbound::Inbounds;
 use super::incoming::Incoming;
 use super::mailbox::{Batch, Mail};
-use crate::queue::mail::QueueMail;
 
 /// Other shards that take no more of something for now, a bit for each.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,10 +23,6 @@ pub(crate) struct Busy {
 pub struct Peers {
     /// Mail for each shard.
     pub outgoing: Vec<Vec<Mail>>,
-    /// Notes about queues for each shard.
-    pub notes: Vec<Vec<QueueMail>>,
-    /// Deliveries in them that are not counted yet, in [`QueueMail::load`].
-    pub deliveries: Vec<usize>,
     /// This turn's messages for other shards.
     pub batch: Batch,
     /// Messages of other shards that are to be routed.
@@ -44,8 +39,6 @@ impl Peers {
     pub fn new(shards: usize) -> Self {
         Peers {
             outgoing: (0..shards).map(|_| Vec::new()).collect(),
-            notes: (0..shards).map(|_| Vec::new()).collect(),
-            deliveries: vec![0; shards],
             batch: Batch::default(),
             inbound: Inbounds::default(),
             incoming: Incoming::default(),

@@ -1,4 +1,4 @@
-//! What homes and the shards of their clients tell each other. Within a shard the same things are done at once.
+//! What homes and the shards of their clients tell each other: notes, by what they are about.
 
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
@@ -35,7 +35,7 @@ pub enum Source {
     },
 }
 
-/// A subscription that wants to consume.
+/// A subscription that begins to consume.
 #[derive(Debug)]
 pub struct Attach {
     /// Who.
@@ -87,88 +87,169 @@ pub struct Placed {
     pub stored: OwnedMessage,
 }
 
-/// One note of a shard to another.
+/// One note of a shard to another, or to itself, about queues.
 #[derive(Debug)]
-pub enum QueueMail {
+pub enum Note {
+    /// To the home of a queue, or of what is kept of a topic.
+    Home(HomeNote),
+    /// To the shard of a consumer.
+    Consumer(ConsumerNote),
+    /// To the shard of a connection that waits for an answer.
+    Answer(AnswerNote),
+    /// To a home that replays stale and retained messages.
+    Replay(ReplayNote),
+    /// To a home, about messages of a transaction.
+    Transaction(TransactionNote),
+    /// While memory is short.
+    Memory(MemoryNote),
+    /// Questions about the state of the broker, and their answers.
+    Diagnostics(DiagnosticsNote),
+}
+
+/// What the home of a queue, or of what is kept of a topic, is told.
+#[derive(Debug)]
+pub enum HomeNote {
     /// Put a message into the queue it names.
     Enqueue(OwnedMessage, Option<Requester>),
-    /// Hand a message to a consumer.
-    Deliver(Delivery),
     /// Messages were consumed, or written.
     Progress(Progress),
     /// A message comes back.
     GiveBack(Origin, OwnedMessage, GivenBack),
-    /// A subscription comes.
+    /// A subscription begins to consume.
     Attach(Box<Attach>),
-    /// A subscription goes.
+    /// A subscription ends.
     Detach(Subscriber),
-    /// A consumer of a pattern has no credit left here.
-    CreditRequest(SubscriptionKey, ConsumerKey),
+    /// A durable subscription ends.
+    EndDurable(Box<[u8]>, Requester, Box<Offender>),
     /// Credit for a consumer of a pattern, in messages.
     CreditGrant(ConsumerKey, i64),
     /// Credit of a consumer of a pattern that is not needed here is wanted elsewhere.
     CreditRevoke(Subscriber),
-    /// Such credit, in messages.
+    /// A message that found no subscriber: deliver it after all, or hold it.
+    Stale(OwnedMessage),
+    /// Drop the oldest stale message: there are too many.
+    DropStale,
+    /// Keep a topic's last value, or (`false`) forget it.
+    Retain(OwnedMessage, bool, Option<Requester>),
+}
+
+/// What the shard of a consumer is told.
+#[derive(Debug)]
+pub enum ConsumerNote {
+    /// Hand a message to a consumer.
+    Deliver(Delivery),
+    /// A consumer of a pattern has no credit left at the home that says so.
+    CreditRequest(SubscriptionKey, ConsumerKey),
+    /// Credit that a consumer of a pattern did not need there, in messages.
     CreditReturn(SubscriptionKey, i64),
     /// The credit of a durable subscription that was taken up again, to be given once the RECEIPT has left.
     Opens(ConnKey, u64, Progress),
+    /// A stale message, or (`true`) a retained one, for one new subscription.
+    Replayed(SubscriptionKey, OwnedMessage, bool),
+    /// The home has more of them for this subscription, once it has room.
+    ReplayPause(SubscriptionKey),
+    /// That was all that the home holds for this new subscription.
+    ReplayEnd(SubscriptionKey),
+}
+
+/// What the shard of a connection is told of a frame, which is named by its token; and a question that is answered so.
+#[derive(Debug)]
+pub enum AnswerNote {
     /// What was asked for took effect.
     Applied(ConnKey, u64),
     /// What was asked for is refused.
     Refused(ConnKey, u64, Box<(ProtocolError, Offender)>),
     /// Answer, so that the requester knows that nothing it sent before is on its way.
     RoundTrip(Requester),
-    /// A message that found no subscriber: deliver it after all, or hold it.
-    Stale(OwnedMessage),
-    /// Drop the oldest stale message: there are too many.
-    DropStale,
-    /// A stale message, or (`true`) a retained one, for one new subscription.
-    Replayed(SubscriptionKey, OwnedMessage, bool),
-    /// There is more of that, once the subscription has room.
-    ReplayPause(SubscriptionKey),
-    /// It has.
-    ReplayMore(Subscriber),
-    /// It has none before its client acknowledges something: whoever waits for the end is answered now.
-    ReplayUnacked(Subscriber),
-    /// It has gone.
-    ReplayStop(Subscriber),
-    /// Keep a topic's last value, or (`false`) forget it.
-    Retain(OwnedMessage, bool, Option<Requester>),
+}
+
+/// What a home that replays stale and retained messages is told.
+#[derive(Debug)]
+pub enum ReplayNote {
     /// The sender knows of a new subscription: from now on it routes to it.
     InterestAck(Subscriber),
-    /// That was all that a home holds for a new subscription.
-    ReplayEnd(SubscriptionKey),
-    /// Keep room for a transaction; its token names it.
-    Prepare(PagedDeque<Reservation>, Requester),
+    /// The subscription has room for more.
+    More(Subscriber),
+    /// The subscription has no room before its client acknowledges something: answer whoever waits for the end now.
+    Unacked(Subscriber),
+    /// The subscription has ended.
+    Stop(Subscriber),
+}
+
+/// What a home is told of a transaction.
+#[derive(Debug)]
+pub enum TransactionNote {
+    /// Keep room for it; its token names it.
+    Prepare(Reservations, Requester),
     /// The room that was kept is not needed.
     Cancel(u64),
     /// The messages of a transaction that was prepared under this token.
     Commit(PagedDeque<Placed>, u64, Requester),
-    /// A durable subscription ends.
-    EndDurable(Box<[u8]>, Requester, Box<Offender>),
-    /// Memory is short: would a message to this name be handed on at once?
+}
+
+/// What publishers and homes tell each other while memory is short.
+#[derive(Debug)]
+pub enum MemoryNote {
+    /// Would a message to this name be handed on at once?
     MayPass(Box<[u8]>),
     /// So many messages would, to the name with this hash.
     Passes(u64, Allowance),
-    /// Somebody has this query of diagnostics, under this number.
+}
+
+/// A question about the state of the broker, or a part of its answer.
+#[derive(Debug)]
+pub enum DiagnosticsNote {
+    /// The query, under this number.
     Diagnose(Query, u64),
-    /// A part of the answer to it.
+    /// The sender's part of the answer.
     Diagnosed(u64, Box<ShardReport>),
 }
 
-impl QueueMail {
+macro_rules! notes {
+    ($($variant:ident($note:ident)),*) => {
+        $(impl From<$note> for Note {
+            fn from(note: $note) -> Note {
+                Note::$variant(note)
+            }
+        })*
+    };
+}
+notes!(
+    Home(HomeNote),
+    Consumer(ConsumerNote),
+    Answer(AnswerNote),
+    Replay(ReplayNote),
+    Transaction(TransactionNote),
+    Memory(MemoryNote),
+    Diagnostics(DiagnosticsNote)
+);
+
+impl Note {
     /// Whether it counts against `max_input_queue_size`.
     #[must_use]
     pub fn is_frame(&self) -> bool {
-        matches!(self, QueueMail::Enqueue(..) | QueueMail::Stale(_) | QueueMail::Commit(..))
+        matches!(
+            self,
+            Note::Home(HomeNote::Enqueue(..) | HomeNote::Stale(_))
+                | Note::Transaction(TransactionNote::Commit(..))
+        )
     }
 
     /// What it counts among the deliveries that a shard may have to read.
     #[must_use]
     pub fn load(&self) -> usize {
         match self {
-            QueueMail::Deliver(delivery) => delivery.load(),
+            Note::Consumer(ConsumerNote::Deliver(delivery)) => delivery.load(),
             _ => 0,
         }
+    }
+
+    /// Whether a home alone acts on it.
+    #[must_use]
+    pub fn is_for_home(&self) -> bool {
+        matches!(
+            self,
+            Note::Home(_) | Note::Replay(_) | Note::Transaction(_) | Note::Memory(MemoryNote::MayPass(_))
+        )
     }
 }

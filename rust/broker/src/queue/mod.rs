@@ -26,6 +26,7 @@ pub mod home;
 pub mod initial_replay;
 mod lifetime;
 pub mod mail;
+pub mod notes;
 pub mod orphans;
 pub mod passing;
 mod patterns;

@@ -14,9 +14,9 @@ use crate::connection::answers::Answer;
 use crate::connection::conn::{Conn, Phase};
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::AnswerNote;
 use crate::queue::types::Progress;
-use crate::requester::{self, AnswerTo, Requester};
+use crate::requester::{self, AnswerTo};
 
 /// How long the last answers to a connection that sends no more may take, while it takes nothing that is ahead of them.
 /// Where nothing is ahead of them none should: it is a bug, and logged as one.
@@ -99,16 +99,6 @@ impl Shard {
     /// may take effect only now.
     fn listening(&mut self, key: ConnKey) -> Option<&mut Conn> {
         self.connections.table.get_mut(key).filter(|conn| conn.phase == Phase::Open)
-    }
-
-    /// Answers whoever asked.
-    pub(super) fn answer(&mut self, requester: Requester, outcome: Result<(), (ProtocolError, Offender)>) {
-        let to = requester.answered();
-        match outcome {
-            Ok(()) if !to.awaited => {}
-            Ok(()) => self.tell(to.shard, QueueMail::Applied(to.conn, to.token)),
-            Err(refusal) => self.tell(to.shard, QueueMail::Refused(to.conn, to.token, Box::new(refusal))),
-        }
     }
 
     /// What a connection asked for took effect at one more place.
@@ -226,7 +216,7 @@ impl Shard {
         }
         let to = self.ask_in_any_case(key, receipt, shards);
         for shard in (0..self.shared_len()).map(|at| ShardId(at as u8)).filter(|at| shards & at.bit() != 0) {
-            self.tell(shard, QueueMail::RoundTrip(to.requester()));
+            self.tell(shard, AnswerNote::RoundTrip(to.requester()));
         }
     }
 

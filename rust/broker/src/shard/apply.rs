@@ -15,7 +15,7 @@ use crate::ids::ShardId;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
 use crate::queue::consumer_state::ConsumerState;
-use crate::queue::mail::{Placed, QueueMail};
+use crate::queue::mail::{Placed, TransactionNote};
 use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
 use crate::turn::jobs::Job;
@@ -168,7 +168,7 @@ impl Shard {
         let homes = out.iter().fold(0, |bits, (home, _)| bits | home.bit());
         let to = self.ask_in_any_case(key, receipt.as_deref(), homes);
         for (home, messages) in out {
-            self.tell(home, QueueMail::Commit(messages, token, to.requester()));
+            self.tell(home, TransactionNote::Commit(messages, token, to.requester()));
         }
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.committing = None;

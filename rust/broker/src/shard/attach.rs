@@ -14,7 +14,7 @@ use crate::ids::{QueueKey, Subscriber};
 use crate::mail::mailbox::Mail;
 use crate::queue::QueueKind;
 use crate::queue::durable::Binding;
-use crate::queue::mail::{Attach, QueueMail, Source};
+use crate::queue::mail::{Attach, ConsumerNote, Source};
 use crate::queue::replay::Newcomer;
 use crate::queue::types::{Credit, Progress};
 use crate::requester::AnswerTo;
@@ -71,7 +71,7 @@ impl Shard {
                     // What was kept follows the RECEIPT: until that leaves, it has no credit.
                     let consumer = self.queues.home.attach(queue, subscriber, Credit::default());
                     let credit = Progress { queue, consumer, settled: 0, settled_bytes: 0, credit };
-                    self.tell(subscriber.shard, QueueMail::Opens(to.conn, to.token, credit));
+                    self.tell(subscriber.shard, ConsumerNote::Opens(to.conn, to.token, credit));
                 } else {
                     self.queues.home.attach(queue, subscriber, credit);
                     self.dispatch_queues(); // stale and retained messages reach a new one ahead of its RECEIPT

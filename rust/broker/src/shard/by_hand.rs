@@ -48,6 +48,7 @@ impl Shard {
         let before = self.turn.counters.deliveries;
         self.turn.budget = crate::turn::budget::Budget::least();
         self.dispatch_queues();
+        self.settle();
         self.turn.counters.deliveries - before
     }
 

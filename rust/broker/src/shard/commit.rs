@@ -28,7 +28,7 @@ use crate::destination::Kind;
 use crate::ids::ConnKey;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::TransactionNote;
 use crate::requester::AnswerTo;
 use crate::router::Destination;
 use crate::router::reach::Reach;
@@ -218,7 +218,7 @@ impl Shard {
             return self.decide(key);
         }
         for (home, reservations) in reservations {
-            self.tell(home, QueueMail::Prepare(reservations, to.requester()));
+            self.tell(home, TransactionNote::Prepare(reservations, to.requester()));
         }
     }
 
@@ -256,7 +256,7 @@ impl Shard {
 
     fn cancel_everywhere(&mut self, commit: &Commit) {
         for home in &commit.asked {
-            self.tell(*home, QueueMail::Cancel(commit.token));
+            self.tell(*home, TransactionNote::Cancel(commit.token));
         }
     }
 

@@ -51,6 +51,7 @@ impl Shard {
                 Due::Diagnostics(key) => self.watch_due(at_ms, key),
             }
             self.count_visits();
+            self.settle();
         }
     }
 

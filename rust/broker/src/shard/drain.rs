@@ -50,6 +50,7 @@ impl Shard {
             self.remove(key);
         }
         self.drop_all_deferred();
+        self.settle();
         self.turn.totals.lost.fetch_add(self.queues.home.held_for_later(), Ordering::Relaxed);
         self.forget_memory();
     }

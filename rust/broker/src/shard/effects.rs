@@ -5,7 +5,7 @@ use std::mem::take;
 
 use super::Shard;
 use crate::ids::QueueKey;
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::{ConsumerNote, HomeNote};
 use crate::queue::types::{Delivery, Effect};
 use crate::report::stages::Stage;
 use crate::timer::Due;
@@ -25,6 +25,7 @@ impl Shard {
     pub(super) fn dispatch_queues(&mut self) {
         self.proceed_with_returning();
         self.run_effects();
+        self.settle();
         if !self.queues.home.is_busy() {
             return;
         }
@@ -37,6 +38,7 @@ impl Shard {
             // In portions, so that memory is touched once while it is warm.
             self.queues.home.dispatch(64);
             self.run_effects();
+            self.settle();
             self.count_deliveries();
         }
         self.turn.stages.end(Stage::Encode, began);
@@ -77,19 +79,28 @@ impl Shard {
         }
     }
 
+    /// The same with all that follows from it.
+    pub(super) fn run_all_effects(&mut self) {
+        self.settle();
+        while !self.queues.home.effects.is_empty() {
+            self.run_effects();
+            self.settle();
+        }
+    }
+
     fn run_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Deliver(delivery) => self.carry_out(delivery),
             Effect::DeadLetter(stored) => {
                 let home = self.router.home(stored.destination());
-                self.tell(home, QueueMail::Enqueue(stored, None));
+                self.tell(home, HomeNote::Enqueue(stored, None));
             }
             Effect::Unmatched(stored) => self.unmatched(stored),
             Effect::CreditRequest(subscriber, consumer) => {
-                self.tell(subscriber.shard, QueueMail::CreditRequest(subscriber.key, consumer));
+                self.tell(subscriber.shard, ConsumerNote::CreditRequest(subscriber.key, consumer));
             }
             Effect::CreditReturn(subscriber, messages) => {
-                self.tell(subscriber.shard, QueueMail::CreditReturn(subscriber.key, messages));
+                self.tell(subscriber.shard, ConsumerNote::CreditReturn(subscriber.key, messages));
             }
             Effect::Timer(at_ms, key) => self.turn.timers.set(at_ms, Due::Queue(key)),
         }
@@ -104,8 +115,7 @@ impl Shard {
             self.receive(shard, delivery);
         } else {
             self.turn.budget.encoded += delivery.stored.size();
-            self.peers.deliveries[usize::from(shard.0)] += delivery.load();
-            self.peers.notes[usize::from(shard.0)].push(QueueMail::Deliver(delivery));
+            self.notes.deliver(delivery);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::connection::conn::Phase;
 use crate::connection::pausing::Question;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY};
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::DiagnosticsNote;
 use crate::report::Query;
 use crate::report::answer::Answer;
 use crate::report::types::{self, ShardReport};
@@ -46,6 +46,7 @@ impl Shard {
         });
         self.diagnostics.queue(subject);
         self.ask_next();
+        self.settle();
         // Whoever was told just now, this one was the last in line.
         if self.diagnostics.told == number {
             return Flow::Done; // there is but one shard, and little to tell
@@ -97,7 +98,7 @@ impl Shard {
         let gather = Gather { number, audience, reports: Vec::new(), waiting: self.shared_len() };
         self.diagnostics.inquiry(subject).gather = Some(gather);
         self.turn.budget.encoded += QUESTION_BYTES;
-        self.tell_everyone(|| QueueMail::Diagnose(query, number));
+        self.tell_everyone(|| DiagnosticsNote::Diagnose(query, number));
     }
 
     /// Whether anybody is left to be told; those in front who have gone are forgotten.

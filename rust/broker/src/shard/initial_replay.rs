@@ -1,7 +1,7 @@
 //! What a new subscription gets of the past: stale messages (`TTL`) and last values (`retain`).
 //!
 //! Each destination's are kept at its home. A home that hears of a new subscription waits until every other shard has
-//! heard of it too ([`QueueMail::InterestAck`]): what those have sent without knowing of it has come by then, since mail keeps
+//! heard of it too ([`ReplayNote::InterestAck`]): what those have sent without knowing of it has come by then, since mail keeps
 //! its order. Then it sends what matches, ahead of its answer. Live messages wait meanwhile in a queue of the
 //! subscription's own. So none is missed, none comes before what is older, and all of the past is in the outbox before
 //! the RECEIPT; of a subscription that acknowledges, what its credit allows (`shard/replay.rs`).
@@ -20,7 +20,7 @@ use crate::ids::ShardId;
 use crate::ids::{Subscriber, SubscriptionKey};
 use crate::message::OwnedMessage;
 use crate::queue::initial_replay::PendingReplay;
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::{HomeNote, ReplayNote};
 use crate::queue::replay::Newcomer;
 use crate::queue::types::Credit;
 use crate::requester::Requester;
@@ -50,7 +50,7 @@ impl Shard {
         let subscriber = Subscriber { shard, key: newcomer.key };
         for other in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
             if other != self.turn.id && shard != self.turn.id {
-                self.tell(other, QueueMail::InterestAck(subscriber));
+                self.tell(other, ReplayNote::InterestAck(subscriber));
             }
         }
         let replay = self.replay_of(name, newcomer.without, reply);
@@ -85,7 +85,7 @@ impl Shard {
         let Some((Place::Topic { group, .. }, conn)) = place else {
             if !retained {
                 let home = self.router.home(stored.destination());
-                self.tell(home, QueueMail::Stale(stored));
+                self.tell(home, HomeNote::Stale(stored));
             }
             return;
         };
@@ -187,7 +187,7 @@ impl Shard {
         let oldest = self.queues.stale.hold(stored, self.turn.config.max_stale_queue_size);
         queue.into_iter().for_each(|queue| self.hold_behind_stale(queue));
         if let Some(oldest) = oldest {
-            self.tell(oldest, QueueMail::DropStale);
+            self.tell(oldest, HomeNote::DropStale);
         }
         self.rearm_waiting();
     }
@@ -200,7 +200,7 @@ impl Shard {
         } else if let Some(oldest) =
             self.queues.stale.over(self.turn.config.max_stale_queue_size).filter(|at| *at != self.turn.id)
         {
-            self.tell(oldest, QueueMail::DropStale);
+            self.tell(oldest, HomeNote::DropStale);
         }
     }
 

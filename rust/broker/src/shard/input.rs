@@ -319,7 +319,9 @@ impl Shard {
                 Ok(Decoded::Frame { frame, consumed }) => {
                     self.turn.counters.frames_in += 1;
                     self.turn.budget.decode(&frame, consumed);
-                    match self.handle(key, &frame) {
+                    let flow = self.handle(key, &frame);
+                    self.settle();
+                    match flow {
                         Flow::Done => at += consumed,
                         Flow::Parked => {
                             self.turn.counters.frames_in -= 1; // it is looked at again
@@ -328,7 +330,10 @@ impl Shard {
                         }
                         Flow::Waiting => {
                             at += consumed;
-                            break;
+                            // What it waited for may have come while the notes of this shard were read.
+                            if self.connections.table.get(key).is_none_or(|conn| conn.wait.is_on()) {
+                                break;
+                            }
                         }
                         Flow::Later => {
                             self.turn.counters.frames_in -= 1;

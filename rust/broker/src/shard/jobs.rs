@@ -90,6 +90,7 @@ impl Shard {
                 }
             }
         }
+        self.settle();
     }
 
     /// Whether nothing is left over.

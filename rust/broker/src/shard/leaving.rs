@@ -17,7 +17,7 @@ use crate::delivery::returning::Fate;
 use crate::ids::ConnKey;
 use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
 use crate::queue::consumer_state::{ConsumerState, Feed};
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::HomeNote;
 use crate::queue::unacked::Unacked;
 use crate::router::Holdup;
 use crate::router::group::Place;
@@ -138,8 +138,8 @@ impl Shard {
     fn detach(&mut self, consumer_state: &ConsumerState, subscriber: Subscriber) {
         match consumer_state.feed {
             _ if consumer_state.own_queue.is_some() => self.queues.home.detach(subscriber),
-            Feed::One(home) => self.tell(home, QueueMail::Detach(subscriber)),
-            Feed::All => self.tell_everyone(|| QueueMail::Detach(subscriber)),
+            Feed::One(home) => self.tell(home, HomeNote::Detach(subscriber)),
+            Feed::All => self.tell_everyone(|| HomeNote::Detach(subscriber)),
         }
     }
 

@@ -26,7 +26,10 @@ impl Shard {
         while let Some(next) = self.peers.incoming.next() {
             match next {
                 Next::Notes(notes) => self.read_notes(notes),
-                Next::Mail(mail) => self.read_mail(mail),
+                Next::Mail(mail) => {
+                    self.read_mail(mail);
+                    self.settle();
+                }
             }
             if self.turn.budget.is_half_spent() {
                 break;
@@ -41,7 +44,8 @@ impl Shard {
             frames += usize::from(note.is_frame());
             deliveries += note.load();
             self.turn.budget.visit(1);
-            self.read_queue_mail(notes.from, note);
+            self.read_note(notes.from, note);
+            self.settle();
             if self.turn.budget.is_half_spent() {
                 break;
             }
@@ -249,7 +253,7 @@ impl Shard {
             && self.connections.parking.is_empty()
             && self.connections.table.iter().all(|(_, conn)| conn.outbox.is_empty())
             && self.peers.outgoing.iter().all(Vec::is_empty)
-            && self.peers.notes.iter().all(Vec::is_empty)
+            && self.notes.is_empty()
             && !self.has_queue_work()
     }
 

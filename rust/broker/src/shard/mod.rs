@@ -76,6 +76,7 @@ use crate::delivery::Deliveries;
 use crate::ids::{ConnKey, ShardId};
 use crate::mail::peers::Peers;
 pub use crate::mail::shared::Shared;
+use crate::queue::notes::Notes;
 use crate::queue::queues::Queues;
 use crate::report::stages::Stage;
 use crate::router::Router;
@@ -100,6 +101,7 @@ pub struct Shard {
     pub(crate) connections: Connections,
     pub(crate) router: Router,
     pub(crate) queues: Queues,
+    pub(crate) notes: Notes,
     pub(crate) deliveries: Deliveries,
     pub(crate) peers: Peers,
     memory: MemoryState,
@@ -126,6 +128,7 @@ impl Shard {
         Shard {
             router: Router::new(&config, shared.hasher.clone()),
             queues: Queues::new(id, &config, shared.hasher.clone(), stale, retained),
+            notes: Notes::new(id, shards),
             turn: Turn::new(id, shards, config, totals, log, shared.hasher.clone(), epoch),
             shared,
             poll,
@@ -214,20 +217,24 @@ impl Shard {
         let for_mail = self.turn.budget.go_on_to(TurnPart::Routes);
         // Before the sockets, so that a message whose RECEIPT has left never reaches a subscription that came after.
         self.route_inbound();
+        self.settle();
         let for_routes = self.turn.budget.go_on_to(TurnPart::Deliveries);
         self.proceed_with_deliveries();
+        self.settle();
         let for_deliveries = self.turn.budget.go_on_to(TurnPart::Sockets);
         self.serve_sockets();
         self.accept();
+        self.settle();
         self.meet_deadlines();
         let for_sockets = self.turn.budget.go_on_to(TurnPart::Queues);
         self.dispatch_queues();
         self.distribute();
         self.proceed_draining();
+        self.settle();
         self.post();
         self.flush();
         self.act_on_outboxes();
-        self.run_effects();
+        self.run_all_effects();
         self.post();
         self.close_idle_groups();
         self.router.trim();
@@ -261,12 +268,14 @@ impl Shard {
 
     fn serve_sockets(&mut self) {
         self.resume_parked();
+        self.settle();
         for _ in 0..self.connections.undrained.len() {
             if self.turn.budget.is_exhausted() {
                 break;
             }
             let Some(key) = self.connections.undrained.pop_front() else { break };
             self.serve(key);
+            self.settle();
         }
     }
 }

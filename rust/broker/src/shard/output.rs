@@ -180,22 +180,23 @@ impl Shard {
 
     fn post_queue_mail(&mut self) {
         self.count_deliveries();
-        for (at, mails) in self.peers.notes.iter_mut().enumerate().filter(|(_, mails)| !mails.is_empty()) {
-            let frames = mails.iter().filter(|mail| mail.is_frame()).count();
+        for (shard, notes) in self.notes.take_trays() {
+            let at = usize::from(shard.0);
+            let frames = notes.iter().filter(|note| note.is_frame()).count();
             let mark = (self.turn.config.max_input_queue_size / self.shared.mailboxes.len()).max(1);
             if frames > 0 && self.shared.mailboxes[at].add_frames(frames) > mark {
-                self.peers.busy.congested |= ShardId(at as u8).bit();
+                self.peers.busy.congested |= shard.bit();
             }
             // Ahead of other mail, as a batch is; a RECEIPT for a subscription comes behind what is due to it.
-            self.peers.outgoing[at].insert(0, Mail::Queue(self.turn.id, take(mails)));
+            self.peers.outgoing[at].insert(0, Mail::Queue(self.turn.id, notes));
         }
     }
 
     /// Counts what this home has for other shards to read; whoever has enough gets no more.
     pub(super) fn count_deliveries(&mut self) {
-        for (at, load) in self.peers.deliveries.iter_mut().enumerate().filter(|(_, load)| **load > 0) {
-            if self.shared.mailboxes[at].add_deliveries(take(load)) > DELIVERIES_MAX {
-                self.queues.home.close(ShardId(at as u8));
+        for (shard, load) in self.notes.take_deliveries() {
+            if self.shared.mailboxes[usize::from(shard.0)].add_deliveries(load) > DELIVERIES_MAX {
+                self.queues.home.close(shard);
             }
         }
     }

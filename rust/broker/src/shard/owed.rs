@@ -6,7 +6,7 @@ use crate::connection::deferred::{Deferred, Waiting};
 use crate::connection::pausing::Pause;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, ShardId};
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::HomeNote;
 use crate::queue::types::{Delivery, GivenBack};
 use crate::queue::unacked::Origin;
 use crate::turn::budget::Budget;
@@ -109,6 +109,6 @@ impl Shard {
     fn give_back_waiting(&mut self, home: ShardId, delivery: Delivery) {
         let Delivery { queue, consumer, stored, .. } = delivery;
         let origin = Origin { home, queue, consumer };
-        self.tell(home, QueueMail::GiveBack(origin, stored, GivenBack::Lost));
+        self.tell(home, HomeNote::GiveBack(origin, stored, GivenBack::Lost));
     }
 }

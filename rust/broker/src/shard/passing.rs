@@ -15,7 +15,7 @@ use crate::connection::pausing::Pause;
 use crate::delivery::passing::{LARGE_BODY, Load};
 use crate::destination::Kind;
 use crate::ids::{ConnKey, ShardId};
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::MemoryNote;
 use crate::queue::passing::Allowance;
 use crate::router::Destination;
 
@@ -69,7 +69,7 @@ impl Shard {
         if passes {
             self.memory.passing.leave(key);
         } else if self.memory.passing.wait(hash, load.name, home, key) && home != self.turn.id {
-            self.tell(home, QueueMail::MayPass(load.name.into()));
+            self.tell(home, MemoryNote::MayPass(load.name.into()));
         }
         passes
     }
@@ -105,7 +105,7 @@ impl Shard {
         self.turn.budget.visit(1);
         if let Some(allowance) = self.allowance_of(name) {
             let hash = self.turn.hasher.hash_one(name);
-            self.tell(from, QueueMail::Passes(hash, allowance));
+            self.tell(from, MemoryNote::Passes(hash, allowance));
         }
     }
 
@@ -123,7 +123,7 @@ impl Shard {
         for (hash, name, home) in self.memory.passing.next_round(self.turn.now_ms) {
             self.turn.budget.visit(1);
             if home != self.turn.id {
-                self.tell(home, QueueMail::MayPass(name));
+                self.tell(home, MemoryNote::MayPass(name));
             } else if let Some(allowance) = self.allowance_of(&name) {
                 self.let_pass(hash, allowance, false);
             }

@@ -15,7 +15,9 @@ use crate::ids::QueueKey;
 use crate::ids::ShardId;
 use crate::message::OwnedMessage;
 use crate::queue::QueueKind;
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::{
+    AnswerNote, ConsumerNote, DiagnosticsNote, HomeNote, MemoryNote, Note, ReplayNote, TransactionNote,
+};
 use crate::queue::types::{Progress, Refusal};
 use crate::requester::Requester;
 use crate::router::Destination;
@@ -42,70 +44,113 @@ pub(super) fn head_of_send(destination: &[u8], headers: &[u8]) -> Vec<u8> {
 }
 
 impl Shard {
-    /// Tells a shard; what concerns this one is done at once.
-    pub(crate) fn tell(&mut self, shard: ShardId, mail: QueueMail) {
-        if shard == self.turn.id {
-            self.read_queue_mail(shard, mail);
+    /// Tells a shard. The home of this one acts at once; what leads to its connections waits for [`Shard::settle`].
+    pub(crate) fn tell(&mut self, shard: ShardId, note: impl Into<Note>) {
+        let note = note.into();
+        if shard == self.turn.id && note.is_for_home() {
+            self.read_note(shard, note);
         } else {
-            self.peers.notes[usize::from(shard.0)].push(mail);
+            self.notes.tell(shard, note);
         }
     }
 
     /// Tells every shard, this one included.
-    pub(crate) fn tell_everyone(&mut self, mut mail: impl FnMut() -> QueueMail) {
+    pub(crate) fn tell_everyone<N: Into<Note>>(&mut self, mut note: impl FnMut() -> N) {
         for shard in 0..self.shared_len() {
-            self.tell(ShardId(shard as u8), mail());
+            self.tell(ShardId(shard as u8), note());
         }
     }
 
-    pub(super) fn read_queue_mail(&mut self, from: ShardId, mail: QueueMail) {
-        match mail {
-            QueueMail::Enqueue(stored, requester) => self.enqueue_for(stored, requester),
-            QueueMail::Deliver(delivery) => self.receive(from, delivery),
-            QueueMail::Progress(progress) => self.queues.home.progress(&progress),
-            QueueMail::GiveBack(origin, stored, why) => {
+    /// Acts on what waits for this shard, until nothing is left: runs after every frame, note, job and deadline.
+    pub(crate) fn settle(&mut self) {
+        while let Some(note) = self.notes.next_local() {
+            self.read_note(self.turn.id, note);
+        }
+    }
+
+    /// Answers a frame; see [`Notes::answer`](crate::queue::notes::Notes::answer).
+    pub(super) fn answer(&mut self, requester: Requester, outcome: Result<(), (ProtocolError, Offender)>) {
+        self.notes.answer(requester, outcome);
+    }
+
+    pub(super) fn read_note(&mut self, from: ShardId, note: Note) {
+        match note {
+            Note::Home(note) => self.read_home_note(note),
+            Note::Consumer(note) => self.read_consumer_note(from, note),
+            Note::Answer(note) => self.read_answer_note(note),
+            Note::Replay(note) => self.read_replay_note(note),
+            Note::Transaction(note) => self.read_transaction_note(from, note),
+            Note::Memory(MemoryNote::MayPass(name)) => self.tell_allowance(from, &name),
+            Note::Memory(MemoryNote::Passes(hash, allowance)) => self.let_pass(hash, allowance, true),
+            Note::Diagnostics(DiagnosticsNote::Diagnose(query, number)) => {
+                self.survey(query, ReportTo::Shard(from, number));
+            }
+            Note::Diagnostics(DiagnosticsNote::Diagnosed(number, report)) => self.diagnosed(number, *report),
+        }
+        self.count_visits();
+    }
+
+    fn read_home_note(&mut self, note: HomeNote) {
+        match note {
+            HomeNote::Enqueue(stored, requester) => self.enqueue_for(stored, requester),
+            HomeNote::Progress(progress) => self.queues.home.progress(&progress),
+            HomeNote::GiveBack(origin, stored, why) => {
                 self.queues.home.give_back(origin.queue, origin.consumer, stored, why);
             }
-            QueueMail::Attach(attach) => self.attach_here(*attach),
-            QueueMail::Detach(subscriber) => self.queues.home.detach(subscriber),
-            QueueMail::CreditRequest(key, consumer) => self.credit_requested(from, key, consumer),
-            QueueMail::CreditGrant(consumer, messages) => self.queues.home.grant(consumer, messages),
-            QueueMail::CreditRevoke(subscriber) => self.queues.home.revoke(subscriber),
-            QueueMail::CreditReturn(key, messages) => self.credit_returned(key, messages),
-            QueueMail::Opens(conn, token, credit) => self.open_behind(conn, token, from, credit),
-            QueueMail::Applied(conn, token) => self.applied(conn, token),
-            QueueMail::Refused(conn, token, refusal) => self.refused(conn, token, *refusal),
-            QueueMail::RoundTrip(requester) => self.answer(requester, Ok(())),
-            QueueMail::MayPass(name) => self.tell_allowance(from, &name),
-            QueueMail::Passes(hash, allowance) => self.let_pass(hash, allowance, true),
-            QueueMail::Stale(stored) => self.place_stale(stored),
-            QueueMail::DropStale => self.drop_stale(),
-            QueueMail::Replayed(key, stored, retained) => self.take_replayed(key, stored, retained),
-            QueueMail::InterestAck(subscriber) => self.interest_acknowledged(subscriber),
-            QueueMail::ReplayEnd(key) => self.replay_ended(from, key),
-            QueueMail::ReplayPause(key) => self.replay_paused(from, key),
-            QueueMail::ReplayMore(subscriber) => self.replay_more(subscriber),
-            QueueMail::ReplayUnacked(subscriber) => self.answer_before_the_end(subscriber),
-            QueueMail::ReplayStop(subscriber) => self.stop_replay(subscriber),
-            QueueMail::Retain(stored, set, requester) => self.retain_here(stored, set, requester),
-            QueueMail::Prepare(reservations, requester) => {
-                let token = requester.to().token;
-                self.prepare(reservations, (from, token), requester);
-            }
-            QueueMail::Cancel(token) => self.cancel((from, token)),
-            QueueMail::Commit(messages, prepared, requester) => {
-                self.settle_prepared((from, prepared), messages, requester);
-            }
-            QueueMail::EndDurable(name, requester, offender) => {
+            HomeNote::Attach(attach) => self.attach_here(*attach),
+            HomeNote::Detach(subscriber) => self.queues.home.detach(subscriber),
+            HomeNote::EndDurable(name, requester, offender) => {
                 let ended = self.end_durable(&name);
                 self.answer(requester, ended.map_err(|error| (error, *offender)));
             }
-            QueueMail::Diagnose(query, number) => {
-                self.survey(query, ReportTo::Shard(from, number));
-            }
-            QueueMail::Diagnosed(number, report) => self.diagnosed(number, *report),
+            HomeNote::CreditGrant(consumer, messages) => self.queues.home.grant(consumer, messages),
+            HomeNote::CreditRevoke(subscriber) => self.queues.home.revoke(subscriber),
+            HomeNote::Stale(stored) => self.place_stale(stored),
+            HomeNote::DropStale => self.drop_stale(),
+            HomeNote::Retain(stored, set, requester) => self.retain_here(stored, set, requester),
         }
-        self.count_visits();
+    }
+
+    fn read_consumer_note(&mut self, from: ShardId, note: ConsumerNote) {
+        match note {
+            ConsumerNote::Deliver(delivery) => self.receive(from, delivery),
+            ConsumerNote::CreditRequest(key, consumer) => self.credit_requested(from, key, consumer),
+            ConsumerNote::CreditReturn(key, messages) => self.credit_returned(key, messages),
+            ConsumerNote::Opens(conn, token, credit) => self.open_behind(conn, token, from, credit),
+            ConsumerNote::Replayed(key, stored, retained) => self.take_replayed(key, stored, retained),
+            ConsumerNote::ReplayPause(key) => self.replay_paused(from, key),
+            ConsumerNote::ReplayEnd(key) => self.replay_ended(from, key),
+        }
+    }
+
+    fn read_answer_note(&mut self, note: AnswerNote) {
+        match note {
+            AnswerNote::Applied(conn, token) => self.applied(conn, token),
+            AnswerNote::Refused(conn, token, refusal) => self.refused(conn, token, *refusal),
+            AnswerNote::RoundTrip(requester) => self.answer(requester, Ok(())),
+        }
+    }
+
+    fn read_replay_note(&mut self, note: ReplayNote) {
+        match note {
+            ReplayNote::InterestAck(subscriber) => self.interest_acknowledged(subscriber),
+            ReplayNote::More(subscriber) => self.replay_more(subscriber),
+            ReplayNote::Unacked(subscriber) => self.answer_before_the_end(subscriber),
+            ReplayNote::Stop(subscriber) => self.stop_replay(subscriber),
+        }
+    }
+
+    fn read_transaction_note(&mut self, from: ShardId, note: TransactionNote) {
+        match note {
+            TransactionNote::Prepare(reservations, requester) => {
+                let token = requester.to().token;
+                self.prepare(reservations, (from, token), requester);
+            }
+            TransactionNote::Cancel(token) => self.cancel((from, token)),
+            TransactionNote::Commit(messages, prepared, requester) => {
+                self.settle_prepared((from, prepared), messages, requester);
+            }
+        }
     }
 
     /// The queue that messages to a name go to, made if need be, with room for `count` of `bytes` in all. `None`: the
@@ -286,10 +331,6 @@ impl Shard {
         if home == self.turn.id {
             return self.queues.home.progress(&progress);
         }
-        let out = &mut self.peers.notes[usize::from(home.0)];
-        match out.last_mut() {
-            Some(QueueMail::Progress(last)) if last.is_of_same(&progress) => last.add(&progress),
-            _ => out.push(QueueMail::Progress(progress)),
-        }
+        self.notes.report(home, progress);
     }
 }

@@ -23,7 +23,7 @@ use crate::ids::{ConnKey, ShardId};
 use crate::ids::{ConsumerKey, Subscriber, SubscriptionKey};
 use crate::message::OwnedMessage;
 use crate::queue::consumer_state::Retries;
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::HomeNote;
 use crate::queue::types::{Credit, Delivery, GivenBack, Progress};
 use crate::queue::unacked::{Origin, Taken, TakenOnes};
 use crate::router::group::Framing;
@@ -61,7 +61,7 @@ impl Shard {
         let Delivery { subscriber, queue, consumer, stored } = delivery;
         let origin = Origin { home, queue, consumer };
         let Some((key, number)) = self.next_delivery(subscriber.key) else {
-            return self.tell(home, QueueMail::GiveBack(origin, stored, GivenBack::Lost));
+            return self.tell(home, HomeNote::GiveBack(origin, stored, GivenBack::Lost));
         };
         self.distribute();
         self.write_delivery(key, subscriber.key, number, &stored);
@@ -260,7 +260,7 @@ impl Shard {
     }
 
     /// Settles deliveries that were acknowledged.
-    pub(crate) fn settle(&mut self, key: SubscriptionKey, taken: TakenOnes) {
+    pub(crate) fn settle_all(&mut self, key: SubscriptionKey, taken: TakenOnes) {
         for taken in taken {
             self.settle_one(key, &taken);
         }
@@ -283,7 +283,7 @@ impl Shard {
         for Taken { origin, stored, .. } in taken {
             let credit = self.credit_for(key, &stored);
             let why = GivenBack::Failed { deliveries_max, delay_ms, credit };
-            self.tell(origin.home, QueueMail::GiveBack(origin, stored, why));
+            self.tell(origin.home, HomeNote::GiveBack(origin, stored, why));
         }
         self.grant_credit(key);
     }
@@ -325,7 +325,7 @@ impl Shard {
             if is_short {
                 let subscriber = Subscriber { shard: self.turn.id, key };
                 for other in (0..self.shared_len()).map(|at| ShardId(at as u8)).filter(|at| *at != home) {
-                    self.tell(other, QueueMail::CreditRevoke(subscriber));
+                    self.tell(other, HomeNote::CreditRevoke(subscriber));
                 }
             }
         }
@@ -353,10 +353,10 @@ impl Shard {
         }
         let others_want = !shared_credit.wanting.is_empty();
         for (home, consumer, messages) in grants {
-            self.tell(home, QueueMail::CreditGrant(consumer, messages));
+            self.tell(home, HomeNote::CreditGrant(consumer, messages));
             if others_want {
                 // In case it has no use for it any more.
-                self.tell(home, QueueMail::CreditRevoke(Subscriber { shard: self.turn.id, key }));
+                self.tell(home, HomeNote::CreditRevoke(Subscriber { shard: self.turn.id, key }));
             }
         }
     }

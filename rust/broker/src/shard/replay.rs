@@ -14,7 +14,7 @@ use super::Shard;
 use crate::ids::{ConnKey, ShardId};
 use crate::ids::{Subscriber, SubscriptionKey};
 use crate::queue::consumer_state::InitialReplay;
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::{ConsumerNote, ReplayNote};
 use crate::queue::replay::{Replay, Step, Visits, WINDOW_BYTES};
 use crate::queue::types::Queue;
 use crate::requester::Requester;
@@ -48,6 +48,7 @@ impl Shard {
             && let Some(subscriber) = self.queues.replays.ready.pop_front()
         {
             self.proceed_with_replay(subscriber);
+            self.settle();
         }
     }
 
@@ -77,18 +78,18 @@ impl Shard {
             if subscriber.shard != self.turn.id {
                 self.turn.budget.encoded += stored.size();
             }
-            self.tell(subscriber.shard, QueueMail::Replayed(subscriber.key, stored, retained));
+            self.tell(subscriber.shard, ConsumerNote::Replayed(subscriber.key, stored, retained));
         }
         match step {
             Step::End => {
                 if let Some(requester) = replay.reply {
                     self.answer(requester, Ok(())); // in front of the live messages that the end lets pass
                 }
-                self.tell(subscriber.shard, QueueMail::ReplayEnd(subscriber.key));
+                self.tell(subscriber.shard, ConsumerNote::ReplayEnd(subscriber.key));
             }
             Step::Pause => {
                 self.queues.replays.put(subscriber, replay, false);
-                self.tell(subscriber.shard, QueueMail::ReplayPause(subscriber.key));
+                self.tell(subscriber.shard, ConsumerNote::ReplayPause(subscriber.key));
             }
             Step::Send(..) | Step::Later => {
                 self.queues.replays.put(subscriber, replay, true);
@@ -121,10 +122,10 @@ impl Shard {
     pub(super) fn replay_paused(&mut self, home: ShardId, key: SubscriptionKey) {
         let subscriber = Subscriber { shard: self.turn.id, key };
         let Some(conn) = self.router.subscription_mut(key).map(|found| found.conn) else {
-            return self.tell(home, QueueMail::ReplayStop(subscriber));
+            return self.tell(home, ReplayNote::Stop(subscriber));
         };
         if conn == ConnKey::NONE {
-            return self.tell(home, QueueMail::ReplayMore(subscriber)); // a durable subscription keeps it anyway
+            return self.tell(home, ReplayNote::More(subscriber)); // a durable subscription keeps it anyway
         }
         self.window_has_come(home, key);
         if let Some(initial_replay) = self.initial_replay(key) {
@@ -231,7 +232,7 @@ impl Shard {
                 pulls.wanting.push_back((subscription, home));
             }
             if is_news {
-                self.tell(home, QueueMail::ReplayUnacked(subscriber));
+                self.tell(home, ReplayNote::Unacked(subscriber));
             }
             return;
         }
@@ -240,7 +241,7 @@ impl Shard {
         if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.windows += 1;
         }
-        self.tell(home, QueueMail::ReplayMore(subscriber));
+        self.tell(home, ReplayNote::More(subscriber));
     }
 
     /// Something has changed for a connection that no write tells of: it asks homes for more in the next turn.
@@ -289,7 +290,7 @@ impl Shard {
         let wanting = self.initial_replay(key).map_or(0, |found| std::mem::take(&mut found.wanting));
         for home in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
             if wanting & home.bit() != 0 {
-                self.tell(home, QueueMail::ReplayStop(Subscriber { shard: self.turn.id, key }));
+                self.tell(home, ReplayNote::Stop(Subscriber { shard: self.turn.id, key }));
             }
         }
         let Some(pulls) = self.connections.table.get_mut(conn).and_then(|conn| conn.pulls.as_mut()) else {

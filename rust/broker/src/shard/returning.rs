@@ -7,7 +7,7 @@ use super::Shard;
 use crate::collections::paged_deque::PagedDeque;
 use crate::connection::pending_writes::PendingWrite;
 use crate::delivery::returning::{Fate, Part, Returned};
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::HomeNote;
 use crate::queue::types::GivenBack;
 use crate::queue::unacked::Unacked;
 
@@ -66,7 +66,7 @@ impl Shard {
 
     fn return_one(&mut self, (fate, origin, stored): Returned) {
         match fate {
-            Fate::GiveBack => self.tell(origin.home, QueueMail::GiveBack(origin, stored, GivenBack::Lost)),
+            Fate::GiveBack => self.tell(origin.home, HomeNote::GiveBack(origin, stored, GivenBack::Lost)),
             Fate::Drop => self.queues.home.forget(&stored),
         }
     }

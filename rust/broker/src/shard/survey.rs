@@ -11,7 +11,7 @@ use crate::collections::keyed::was_there;
 use crate::connection::conn::Conn;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
-use crate::queue::mail::QueueMail;
+use crate::queue::mail::DiagnosticsNote;
 use crate::report::Query;
 use crate::report::types::{Report, ShardReport};
 use crate::router::group::Subscription;
@@ -234,7 +234,7 @@ impl Shard {
         match to {
             ReportTo::Shard(shard, number) => {
                 let report = ShardReport { report, left_out, weight: Weight::new(row_bytes) };
-                self.tell(shard, QueueMail::Diagnosed(number, Box::new(report)));
+                self.tell(shard, DiagnosticsNote::Diagnosed(number, Box::new(report)));
             }
             ReportTo::Handle(reply) => _ = reply.send(report), // who asked may have given up waiting
         }

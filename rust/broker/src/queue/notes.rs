@@ -1,0 +1,210 @@
+//! Notes that wait: those to other shards for the end of the turn, those to this one for the layers above the queues.
+//!
+//! A home acts on a note at once where that leads nowhere else; what leads upwards (a delivery to a connection, an answer
+//! to a frame) waits in [`Notes::next_local`] until the frame, the note or the job at hand is done. Notes to one shard
+//! keep their order: what an answer promises is told before the answer.
+
+use std::collections::VecDeque;
+use std::mem::take;
+
+use stompica_proto::ProtocolError;
+use stompica_proto::encode::Offender;
+
+use super::mail::{AnswerNote, ConsumerNote, HomeNote, Note};
+use super::types::{Delivery, Progress};
+use crate::ids::ShardId;
+use crate::requester::Requester;
+
+/// Room for more local notes than these is given back.
+const KEPT_LOCAL: usize = 256;
+
+/// Notes of one shard that wait.
+#[derive(Debug)]
+pub struct Notes {
+    /// The shard that they are from.
+    own: ShardId,
+    /// For each other shard, in their order.
+    trays: Vec<Vec<Note>>,
+    /// Deliveries in each tray that are not counted yet, in [`Note::load`].
+    deliveries: Vec<usize>,
+    /// To this shard.
+    local: VecDeque<Note>,
+}
+
+impl Notes {
+    /// None yet, of this shard among so many.
+    #[must_use]
+    pub fn new(own: ShardId, shards: usize) -> Self {
+        Notes {
+            own,
+            trays: (0..shards).map(|_| Vec::new()).collect(),
+            deliveries: vec![0; shards],
+            local: VecDeque::new(),
+        }
+    }
+
+    /// Adds a note behind all others to this shard.
+    pub fn tell(&mut self, shard: ShardId, note: impl Into<Note>) {
+        let note = note.into();
+        match shard == self.own {
+            true => self.local.push_back(note),
+            false => self.trays[usize::from(shard.0)].push(note),
+        }
+    }
+
+    /// Adds a delivery to another shard.
+    pub fn deliver(&mut self, delivery: Delivery) {
+        let shard = delivery.subscriber.shard;
+        self.deliveries[usize::from(shard.0)] += delivery.load();
+        self.tell(shard, ConsumerNote::Deliver(delivery));
+    }
+
+    /// Adds what another shard's home is told of its deliveries; consecutive notes about one consumer are one.
+    pub fn report(&mut self, home: ShardId, progress: Progress) {
+        let tray = &mut self.trays[usize::from(home.0)];
+        match tray.last_mut() {
+            Some(Note::Home(HomeNote::Progress(last))) if last.is_of_same(&progress) => last.add(&progress),
+            _ => tray.push(Note::Home(HomeNote::Progress(progress))),
+        }
+    }
+
+    /// Answers a frame, wherever its connection is. A frame that waits for no answer is told of a refusal only.
+    pub fn answer(&mut self, requester: Requester, outcome: Result<(), (ProtocolError, Offender)>) {
+        let to = requester.answered();
+        match outcome {
+            Ok(()) if !to.awaited => {}
+            Ok(()) => self.tell(to.shard, AnswerNote::Applied(to.conn, to.token)),
+            Err(refusal) => self.tell(to.shard, AnswerNote::Refused(to.conn, to.token, Box::new(refusal))),
+        }
+    }
+
+    /// Takes the next note to this shard.
+    pub fn next_local(&mut self) -> Option<Note> {
+        let note = self.local.pop_front();
+        if note.is_none() && self.local.capacity() > KEPT_LOCAL {
+            self.local = VecDeque::new();
+        }
+        note
+    }
+
+    /// Whether notes to this shard wait.
+    #[must_use]
+    pub fn has_local(&self) -> bool {
+        !self.local.is_empty()
+    }
+
+    /// Whether no note waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.has_local() && self.trays.iter().all(Vec::is_empty)
+    }
+
+    /// Takes what there is for other shards.
+    pub fn take_trays(&mut self) -> impl Iterator<Item = (ShardId, Vec<Note>)> {
+        let trays = self.trays.iter_mut().enumerate().filter(|(_, tray)| !tray.is_empty());
+        trays.map(|(at, tray)| (ShardId(at as u8), take(tray)))
+    }
+
+    /// Takes what the deliveries since the last time amount to, for each shard that is to read some.
+    pub fn take_deliveries(&mut self) -> impl Iterator<Item = (ShardId, usize)> {
+        let loads = self.deliveries.iter_mut().enumerate().filter(|(_, load)| **load > 0);
+        loads.map(|(at, load)| (ShardId(at as u8), take(load)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collections::keyed::Key;
+    use crate::ids::{ConnKey, Subscriber};
+    use crate::message::OwnedMessage;
+    use crate::queue::types::Credit;
+    use crate::requester::{AnswerTo, take_lost};
+
+    const OWN: ShardId = ShardId(1);
+    const OTHER: ShardId = ShardId(0);
+
+    fn progress(consumer: u32) -> Progress {
+        let (queue, consumer) = (Key { index: 0, generation: 0 }, Key { index: consumer, generation: 0 });
+        let credit = Credit { messages: 1, bytes: 10 };
+        Progress { queue, consumer, settled: 1, settled_bytes: 10, credit }
+    }
+
+    fn trays(notes: &mut Notes) -> Vec<(ShardId, Vec<Note>)> {
+        notes.take_trays().collect()
+    }
+
+    #[test]
+    fn notes_to_other_shards_wait_in_their_order() {
+        let mut notes = Notes::new(OWN, 3);
+        notes.tell(OTHER, HomeNote::DropStale);
+        notes.report(OTHER, progress(0));
+        assert!(!notes.has_local() && !notes.is_empty());
+        let taken = trays(&mut notes);
+        assert!(matches!(
+            &taken[..],
+            [(OTHER, tray)] if matches!(&tray[..], [Note::Home(HomeNote::DropStale), Note::Home(HomeNote::Progress(_))])
+        ));
+        assert!(notes.is_empty() && trays(&mut notes).is_empty());
+    }
+
+    #[test]
+    fn notes_to_the_own_shard_wait_apart() {
+        let mut notes = Notes::new(OWN, 2);
+        notes.tell(OWN, HomeNote::DropStale);
+        assert!(notes.has_local() && trays(&mut notes).is_empty());
+        assert!(matches!(notes.next_local(), Some(Note::Home(HomeNote::DropStale))));
+        assert!(notes.next_local().is_none() && notes.is_empty());
+    }
+
+    #[test]
+    fn consecutive_progress_of_one_consumer_is_one_note() {
+        let mut notes = Notes::new(OWN, 2);
+        for consumer in [0, 0, 1, 0] {
+            notes.report(OTHER, progress(consumer));
+        }
+        let settled: Vec<u64> = trays(&mut notes)
+            .into_iter()
+            .flat_map(|(_, tray)| tray)
+            .map(|note| if let Note::Home(HomeNote::Progress(it)) = note { it.settled } else { 0 })
+            .collect();
+        assert_eq!(settled, [2, 1, 1]);
+    }
+
+    #[test]
+    fn a_frame_without_receipt_is_told_of_a_refusal_only() {
+        let mut notes = Notes::new(OWN, 2);
+        let to = |shard, awaited| AnswerTo { shard, conn: ConnKey::NONE, token: 7, awaited };
+        notes.answer(to(OWN, false).requester(), Ok(()));
+        assert!(notes.is_empty());
+        notes.answer(to(OWN, true).requester(), Ok(()));
+        assert!(matches!(notes.next_local(), Some(Note::Answer(AnswerNote::Applied(_, 7)))));
+        let error = ProtocolError::new(stompica_proto::error::Code::Memory, "no room");
+        notes.answer(to(OTHER, false).requester(), Err((error, Offender::default())));
+        let taken = trays(&mut notes);
+        assert!(matches!(taken[0].1[..], [Note::Answer(AnswerNote::Refused(_, 7, _))]));
+        assert_eq!(take_lost(), 0);
+    }
+
+    #[test]
+    fn deliveries_are_counted_once() {
+        let mut notes = Notes::new(OWN, 2);
+        let message = stompica_proto::encode::Message {
+            destination: b"/queue/a",
+            id: b"i",
+            sender: 0,
+            headers: b"",
+            plain: true,
+            body: b"",
+        };
+        let key = Key { index: 0, generation: 0 };
+        let subscriber = Subscriber { shard: OTHER, key };
+        let delivery =
+            Delivery { subscriber, queue: key, consumer: key, stored: OwnedMessage::new(&message) };
+        let load = delivery.load();
+        notes.deliver(delivery);
+        assert_eq!(notes.take_deliveries().collect::<Vec<_>>(), [(OTHER, load)]);
+        assert_eq!(notes.take_deliveries().count(), 0);
+        assert_eq!(trays(&mut notes)[0].1[0].load(), load);
+    }
+}
