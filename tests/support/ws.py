@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from tests.support import frames
 from tests.support.wire import TIMEOUT, Wire
@@ -280,32 +281,10 @@ class WebSocket(Wire):
         for at, piece in enumerate(pieces):
             self.send_frame(CONTINUATION if at else self.opcode, piece, fin=at == len(pieces) - 1)
 
-    def send_frame(
-        self,
-        opcode: int,
-        payload: bytes = b"",
-        *,
-        fin: bool = True,
-        rsv: int = 0,
-        mask: bool = True,
-        mask_key: bytes | None = None,
-        length_form: int | None = None,
-        length: int | None = None,
-    ) -> None:
+    def send_frame(self, opcode: int, payload: bytes = b"", **options: Any) -> None:
         """Sends one frame; the options are those of `encode_frame`."""
         self._close_sent = self._close_sent or opcode == CLOSE
-        self.send_raw(
-            encode_frame(
-                opcode,
-                payload,
-                fin=fin,
-                rsv=rsv,
-                mask=mask,
-                mask_key=mask_key,
-                length_form=length_form,
-                length=length,
-            )
-        )
+        self.send_raw(encode_frame(opcode, payload, **options))
 
     def send_close(self, code: int | None = 1000, reason: bytes = b"") -> None:
         """Sends a Close; `None`: without payload."""

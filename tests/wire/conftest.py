@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.clients import StartBroker
+from tests.support.clients import Clients, StartBroker
 from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
 
 
 @pytest.fixture
@@ -15,9 +16,35 @@ def queue(topic: str) -> str:
 
 
 @pytest.fixture
+def destination(topic: str, kind: str) -> str:
+    """A destination that no other test uses, of the kind by which the test is parametrised: its prefix."""
+    return topic.replace("/topic/", kind)
+
+
+@pytest.fixture
+def subscriber(client: Clients, topic: str, version: str) -> Wire:
+    """A client of the version by which the test is parametrised, with a subscription to `topic`."""
+    wire = client(version)
+    wire.subscribe(topic)
+    return wire
+
+
+@pytest.fixture
+def publisher(client: Clients, version: str) -> Wire:
+    """Another client of the version by which the test is parametrised."""
+    return client(version)
+
+
+@pytest.fixture
 def quick(shared_broker: StartBroker) -> BrokerProcess:
     """A broker that redelivers soon."""
     return shared_broker(redelivery_delay=2)
+
+
+@pytest.fixture
+def quick_client(client: Clients, quick: BrokerProcess, version: str) -> Wire:
+    """A client, of the version by which the test is parametrised, of a broker that redelivers soon."""
+    return client(version, to=quick)
 
 
 @pytest.fixture

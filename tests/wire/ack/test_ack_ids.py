@@ -33,11 +33,9 @@ def test_an_id_that_was_never_issued_is_unknown(
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
-def test_an_id_that_was_acknowledged_is_unknown(
-    client: Clients, topic: str, version: str, mode: str, kind: str
-) -> None:
+def test_an_id_that_was_acknowledged_is_unknown(client: Clients, destination: str, version: str, mode: str) -> None:
     wire = client(version)
-    messages = deliver(wire, topic.replace("/topic/", kind), 3, ack=mode)
+    messages = deliver(wire, destination, 3, ack=mode)
     assert ack_and_wait(wire, messages[1]) == []
     wire.send(ack(wire, messages[1], receipt="r"))
     wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
@@ -45,9 +43,9 @@ def test_an_id_that_was_acknowledged_is_unknown(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
-def test_an_id_covered_by_a_later_ack_is_unknown(client: Clients, topic: str, version: str, kind: str) -> None:
+def test_an_id_covered_by_a_later_ack_is_unknown(client: Clients, destination: str, version: str) -> None:
     wire = client(version)
-    messages = deliver(wire, topic.replace("/topic/", kind), 3)
+    messages = deliver(wire, destination, 3)
     assert ack_and_wait(wire, messages[2]) == []
     wire.send(ack(wire, messages[0], receipt="r"))
     wire.expect_error("E-ACK-UNKNOWN", receipt_id="r")
@@ -70,10 +68,7 @@ def test_an_id_that_was_settled_is_unknown(
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
-def test_an_id_of_another_connection_is_unknown(
-    client: Clients, topic: str, version: str, command: str, kind: str
-) -> None:
-    destination = topic.replace("/topic/", kind)
+def test_an_id_of_another_connection_is_unknown(client: Clients, destination: str, version: str, command: str) -> None:
     owner, intruder = client(version), client(version)
     deliver(intruder, destination + "-thief", 1)
     messages = deliver(owner, destination, 20)
@@ -98,12 +93,10 @@ def test_a_message_of_another_subscription_is_unknown_in_1_1(
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
-def test_an_id_delivered_in_auto_mode_is_unknown(
-    client: Clients, topic: str, version: str, command: str, kind: str
-) -> None:
+def test_an_id_delivered_in_auto_mode_is_unknown(client: Clients, destination: str, version: str, command: str) -> None:
     wire = client(version)
-    wire.subscribe(topic.replace("/topic/", kind), "s")
-    wire.send(frames.send(topic.replace("/topic/", kind), "x"))
+    wire.subscribe(destination, "s")
+    wire.send(frames.send(destination, "x"))
     message = wire.expect_message("x")
     id = message["message-id"]
     wire.send(frames.frame(command, ("id", id), ("message-id", id), ("subscription", "s"), ("receipt", "r")))

@@ -15,6 +15,7 @@ from tests.support.losses import LOSSES, LossDetector
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
 from tests.support.queues import NUMBERS, bodies, fill, left_in, numbered, take, unsubscribe_and_wait
+from tests.support.wire import Wire
 
 # -- what an ACK covers --------------------------------------------------------------------------------------------
 
@@ -157,10 +158,11 @@ def test_acks_of_a_pattern_are_cumulative_over_its_queues(client: Clients, queue
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_cumulative_ack_frees_the_credit_of_all_it_covers(client: Clients, queue: str, version: str) -> None:
+@pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
+def test_a_cumulative_ack_frees_the_credit_of_all_it_covers(client: Clients, destination: str, version: str) -> None:
     wire, publisher = client(version), client()
-    wire.subscribe(queue, ack="client", prefetch_count=5)
-    fill(publisher, queue, *NUMBERS[:12])
+    wire.subscribe(destination, ack="client", prefetch_count=5)
+    fill(publisher, destination, *NUMBERS[:12])
     messages = take(wire, *NUMBERS[:5])
     wire.barrier(publisher)
     wire.send(ack(wire, messages[3]))
@@ -255,16 +257,13 @@ def test_an_ack_before_an_unsubscribe_in_one_segment_counts(client: Clients, que
 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("last", range(4))
-def test_a_nack_in_client_mode_covers_all_before_it(
-    client: Clients, quick: BrokerProcess, queue: str, version: str, last: int
-) -> None:
-    wire = client(version, to=quick)
-    messages = deliver(wire, queue, 4)
-    wire.send(nack(wire, messages[last]))
-    again = take(wire, *NUMBERS[: last + 1], redelivered="true", delivery_count="2")
-    wire.barrier()
-    assert ack_and_wait(wire, again[-1]) == []
-    assert unacknowledged(wire, queue) == []
+def test_a_nack_in_client_mode_covers_all_before_it(quick_client: Wire, queue: str, last: int) -> None:
+    messages = deliver(quick_client, queue, 4)
+    quick_client.send(nack(quick_client, messages[last]))
+    again = take(quick_client, *NUMBERS[: last + 1], redelivered="true", delivery_count="2")
+    quick_client.barrier()
+    assert ack_and_wait(quick_client, again[-1]) == []
+    assert unacknowledged(quick_client, queue) == []
 
 
 @pytest.mark.parametrize("version", ESCAPING)
@@ -283,29 +282,23 @@ def test_a_nack_in_client_individual_mode_covers_nothing_else(
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_a_redelivery_is_last_in_the_cumulative_order(
-    client: Clients, quick: BrokerProcess, queue: str, version: str
-) -> None:
+def test_a_redelivery_is_last_in_the_cumulative_order(quick_client: Wire, queue: str) -> None:
     """A cumulative ACK follows the order of deliveries, not that of the queue."""
-    wire = client(version, to=quick)
-    messages = deliver(wire, queue, 4)
-    wire.send(nack(wire, messages[1]))
-    take(wire, "0", "1", redelivered="true")
-    assert ack_and_wait(wire, messages[3]) == []
-    assert unacknowledged(wire, queue) == ["0", "1"]
+    messages = deliver(quick_client, queue, 4)
+    quick_client.send(nack(quick_client, messages[1]))
+    take(quick_client, "0", "1", redelivered="true")
+    assert ack_and_wait(quick_client, messages[3]) == []
+    assert unacknowledged(quick_client, queue) == ["0", "1"]
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_nacks_are_cumulative_within_one_subscription_only(
-    client: Clients, quick: BrokerProcess, queue: str, version: str
-) -> None:
-    wire = client(version, to=quick)
-    mine, others = deliver(wire, f"{queue}-a", 3, "a"), deliver(wire, f"{queue}-b", 3, "b")
-    wire.send(nack(wire, mine[2]))
-    take(wire, "0", "1", "2", subscription="a", redelivered="true")
-    wire.barrier()
-    assert ack_and_wait(wire, others[2]) == []
-    assert unacknowledged(wire, f"{queue}-b", "b") == []
+def test_nacks_are_cumulative_within_one_subscription_only(quick_client: Wire, queue: str) -> None:
+    mine, others = deliver(quick_client, f"{queue}-a", 3, "a"), deliver(quick_client, f"{queue}-b", 3, "b")
+    quick_client.send(nack(quick_client, mine[2]))
+    take(quick_client, "0", "1", "2", subscription="a", redelivered="true")
+    quick_client.barrier()
+    assert ack_and_wait(quick_client, others[2]) == []
+    assert unacknowledged(quick_client, f"{queue}-b", "b") == []
 
 
 @pytest.mark.parametrize("version", ESCAPING)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.support import frames
 from tests.support.acks import CLIENT_MODES, ack, ack_and_wait, nack, nack_and_wait
 from tests.support.clients import Clients, StartBroker
+from tests.support.expiry import EXPIRY_HEADERS, lifetime
 from tests.support.frames import ESCAPING
 from tests.support.losses import LOSSES, LossDetector
 from tests.support.process import BrokerProcess
@@ -18,15 +17,20 @@ from tests.support.redelivery import deliver_one, expect_dead_letters, nack_repe
 NUMBERS = numbered(20)
 
 
+@pytest.fixture
+def short_timeout(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker that gives up after three deliveries, each of which times out after 20 ms."""
+    return shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
+
+
 # -- ack_timeout ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 def test_a_message_not_acknowledged_in_time_goes_to_another_consumer(
-    client: Clients, shared_broker: StartBroker, queue: str, version: str, mode: str
+    client: Clients, impatient: BrokerProcess, queue: str, version: str, mode: str
 ) -> None:
-    broker = shared_broker(redelivery_delay=2, ack_timeout=50, max_deliveries=1000)
-    wire, successor = client(version, to=broker), client(to=broker)
+    wire, successor = client(version, to=impatient), client(to=impatient)
     deliver_one(wire, queue, ack="client")
     successor.send(frames.subscribe(queue, "successor"))
     successor.expect_message("x", redelivered="true")
@@ -36,17 +40,23 @@ def test_a_message_not_acknowledged_in_time_goes_to_another_consumer(
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/", "#"])
 def test_a_message_that_is_never_acknowledged_is_dead_lettered(
-    client: Clients, shared_broker: StartBroker, topic: str, mode: str, kind: str
+    client: Clients, short_timeout: BrokerProcess, destination: str, mode: str
 ) -> None:
-    broker = shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
-    destination = topic.replace("/topic/", kind)
-    wire, dlq = client(to=broker), client(to=broker)
+    wire, dlq = client(to=short_timeout), client(to=short_timeout)
     dlq.subscribe(dead_letters(destination))
     deliver_one(wire, destination, ack=mode)
     wire.expect_message("x", redelivered="true", delivery_count="2")
     wire.expect_message("x", redelivered="true", delivery_count="3")
     dlq.expect_message("x", dead_letter_reason="max-deliveries", delivery_count="3")
     wire.barrier(dlq)
+
+
+def test_auto_deliveries_have_no_timeout(client: Clients, short_timeout: BrokerProcess, queue: str) -> None:
+    wire, clock = client(to=short_timeout), client(to=short_timeout)
+    deliver_one(wire, queue, ack="auto")
+    deliver_one(clock, f"{queue}-2")
+    clock.expect_message("x", redelivered="true")
+    wire.barrier(clock)
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
@@ -64,18 +74,8 @@ def test_a_message_acknowledged_in_time_is_not_redelivered(
     wire.barrier(clock)
 
 
-def test_auto_deliveries_have_no_timeout(client: Clients, shared_broker: StartBroker, queue: str) -> None:
-    broker = shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
-    wire, clock = client(to=broker), client(to=broker)
-    deliver_one(wire, queue, ack="auto")
-    deliver_one(clock, f"{queue}-2")
-    clock.expect_message("x", redelivered="true")
-    wire.barrier(clock)
-
-
-def test_a_timeout_and_a_nack_both_count(client: Clients, shared_broker: StartBroker, queue: str) -> None:
-    broker = shared_broker(redelivery_delay=2, ack_timeout=20, max_deliveries=3)
-    wire, dlq = client(to=broker), client(to=broker)
+def test_a_timeout_and_a_nack_both_count(client: Clients, short_timeout: BrokerProcess, queue: str) -> None:
+    wire, dlq = client(to=short_timeout), client(to=short_timeout)
     dlq.subscribe(dead_letters(queue))
     wire.send(nack(wire, deliver_one(wire, queue)))
     wire.expect_message("x", delivery_count="2")
@@ -89,9 +89,8 @@ def test_a_timeout_and_a_nack_both_count(client: Clients, shared_broker: StartBr
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("kind", ["/queue/", "/queue/a/", "/topic/", "#", "/plain/", "plain."])
 def test_a_message_is_dead_lettered_after_max_deliveries(
-    client: Clients, strict: BrokerProcess, topic: str, version: str, kind: str
+    client: Clients, strict: BrokerProcess, destination: str, version: str, kind: str
 ) -> None:
-    destination = topic.replace("/topic/", kind)
     wire, publisher = client(version, to=strict), client(to=strict)
     wire.subscribe(destination, "s", ack="client")
     pairs = [("content-type", "text/x"), ("b", "1"), ("a", "2"), ("b", "3")]
@@ -163,9 +162,8 @@ def test_a_failing_message_does_not_stop_the_others(client: Clients, strict: Bro
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
 @pytest.mark.parametrize(("asked", "granted"), [(1, 1), (2, 2), (3, 3), (100, 3)])
 def test_a_subscription_may_ask_for_fewer_deliveries(
-    client: Clients, strict: BrokerProcess, topic: str, kind: str, asked: int, granted: int
+    client: Clients, strict: BrokerProcess, destination: str, asked: int, granted: int
 ) -> None:
-    destination = topic.replace("/topic/", kind)
     wire = client(to=strict)
     nack_repeatedly(wire, deliver_one(wire, destination, max_deliveries=asked), granted)
     (dead,) = expect_dead_letters(client(to=strict), destination, "x")
@@ -175,9 +173,8 @@ def test_a_subscription_may_ask_for_fewer_deliveries(
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
 @pytest.mark.parametrize(("asked", "granted"), [(1, 1), (2, 2), (100, 3)])
 def test_a_message_may_ask_for_fewer_deliveries(
-    client: Clients, strict: BrokerProcess, topic: str, kind: str, asked: int, granted: int
+    client: Clients, strict: BrokerProcess, destination: str, asked: int, granted: int
 ) -> None:
-    destination = topic.replace("/topic/", kind)
     wire, publisher = client(to=strict), client(to=strict)
     wire.subscribe(destination, "s", ack="client")
     publisher.send(frames.send(destination, "x", max_exceptions=asked))
@@ -318,12 +315,11 @@ def test_a_message_expired_on_arrival_is_dead_lettered(client: Clients, queue: s
     wire.barrier(dlq)
 
 
-@pytest.mark.parametrize("header", ["expires", "expiration", "ttl"])
+@pytest.mark.parametrize("header", EXPIRY_HEADERS)
 def test_a_message_that_waits_too_long_is_dead_lettered(client: Clients, queue: str, header: str) -> None:
     publisher, dlq = client(), client()
     dlq.subscribe(dead_letters(queue))
-    value = int(time.time() * 1000) + 100 if header == "expires" else 100
-    publisher.send(frames.send(queue, "short-lived", (header, str(value))), frames.send(queue, "long-lived"))
+    publisher.send(frames.send(queue, "short-lived", lifetime(header, 100)), frames.send(queue, "long-lived"))
     dlq.expect_message("short-lived", dead_letter_reason="expired", original_destination=queue)
     assert bodies(left_in(publisher, queue)) == ["long-lived"]
     dlq.barrier(publisher)

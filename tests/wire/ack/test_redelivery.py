@@ -29,9 +29,8 @@ LONG_MS = 10_000
 @pytest.mark.parametrize(("version", "mode"), NACKED)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/", "#"])
 def test_a_redelivery_is_marked_and_counted(
-    client: Clients, strict: BrokerProcess, topic: str, version: str, mode: str, kind: str
+    client: Clients, strict: BrokerProcess, destination: str, version: str, mode: str
 ) -> None:
-    destination = topic.replace("/topic/", kind)
     wire = client(version, to=strict)
     wire.subscribe(destination, "s", ack=mode)
     pairs = [("content-type", "text/x"), ("b", "1"), ("a", "2"), ("b", "3")]
@@ -172,10 +171,7 @@ def test_a_delay_goes_on_after_the_consumer_has_left(client: Clients, patient: B
 
 
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
-def test_a_subscription_may_ask_for_a_longer_delay(
-    client: Clients, strict: BrokerProcess, topic: str, kind: str
-) -> None:
-    destination = topic.replace("/topic/", kind)
+def test_a_subscription_may_ask_for_a_longer_delay(client: Clients, strict: BrokerProcess, destination: str) -> None:
     wire, other = client(to=strict), client(to=strict)
     slow = deliver_one(wire, destination, redelivery_delay=LONG_MS)
     assert nack_and_wait(wire, slow) == []
@@ -198,9 +194,8 @@ def test_a_subscription_cannot_ask_for_a_shorter_delay(client: Clients, patient:
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("kind", ["/queue/", "#"])
 def test_a_nacked_message_goes_to_another_consumer(
-    client: Clients, strict: BrokerProcess, topic: str, version: str, kind: str
+    client: Clients, strict: BrokerProcess, destination: str, topic: str, version: str
 ) -> None:
-    destination = topic.replace("/topic/", kind)
     wires = [client(version, to=strict) for _ in range(2)]
     publisher = client(to=strict)
     for wire in wires:
@@ -221,9 +216,8 @@ def test_a_nacked_message_goes_to_another_consumer(
 
 @pytest.mark.parametrize("kind", ["/queue/", "#"])
 def test_another_consumer_may_be_on_the_same_connection(
-    client: Clients, strict: BrokerProcess, topic: str, kind: str
+    client: Clients, strict: BrokerProcess, destination: str
 ) -> None:
-    destination = topic.replace("/topic/", kind)
     wire = client(to=strict)
     for id in "ab":
         wire.subscribe(destination, id, ack="client-individual")
@@ -238,9 +232,8 @@ def test_another_consumer_may_be_on_the_same_connection(
 
 @pytest.mark.parametrize("kind", ["/queue/", "#"])
 def test_another_consumer_may_have_subscribed_by_a_pattern(
-    client: Clients, strict: BrokerProcess, topic: str, kind: str
+    client: Clients, strict: BrokerProcess, destination: str
 ) -> None:
-    destination = topic.replace("/topic/", kind)
     wire, other = client(to=strict), client(to=strict)
     message = deliver_one(wire, f"{destination}/a")
     other.subscribe(f"{destination}/*", "p", ack="client")

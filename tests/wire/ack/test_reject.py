@@ -23,9 +23,8 @@ def dead_letter_consumer(client: Clients, destination: str, to: BrokerProcess | 
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/", "#"])
 def test_a_rejected_message_is_dead_lettered_at_once(
-    client: Clients, patient: BrokerProcess, topic: str, version: str, kind: str
+    client: Clients, patient: BrokerProcess, destination: str, version: str
 ) -> None:
-    destination = topic.replace("/topic/", kind)
     wire, dlq = client(version, to=patient), dead_letter_consumer(client, destination, patient)
     wire.subscribe(destination, ack="client-individual")
     wire.send(frames.send(destination, "x"))

@@ -11,6 +11,7 @@ from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.losses import LOSSES, LossDetector
 from tests.support.process import BrokerProcess
 from tests.support.queues import NUMBERS, bodies, fill, numbered, shares, take, unsubscribe_and_wait, until_receipt
+from tests.support.wire import Wire
 
 
 @pytest.mark.parametrize("header", ["prefetch-count", "prefetch", "activemq.prefetchSize", "credit"])
@@ -42,20 +43,6 @@ def test_the_default_prefetch_of_a_topic_is_a_thousand(client: Clients, topic: s
     wire.barrier(publisher)
     wire.send(ack(wire, messages[999]))
     take(wire, *numbers[1000:])
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_acks_on_a_topic_are_cumulative(client: Clients, topic: str, version: str) -> None:
-    wire, publisher = client(version), client()
-    wire.subscribe(topic, "s", ack="client", prefetch_count=4)
-    fill(publisher, topic, *NUMBERS[:10])
-    messages = take(wire, *NUMBERS[:4])
-    wire.send(ack(wire, messages[2]))
-    messages += take(wire, *NUMBERS[4:7])
-    wire.barrier(publisher)
-    wire.send(ack(wire, messages[6]))
-    take(wire, *NUMBERS[7:10])
-    wire.barrier(publisher)
 
 
 @pytest.mark.parametrize(("version", "mode"), INDIVIDUAL_MODES)
@@ -124,15 +111,12 @@ def test_nack_on_a_topic_redelivers_to_the_same_subscription(
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_nack_on_a_topic_is_cumulative_in_client_mode(
-    client: Clients, quick: BrokerProcess, topic: str, version: str
-) -> None:
-    wire = client(version, to=quick)
-    messages = deliver(wire, topic, 4)
-    wire.send(nack(wire, messages[2]))
-    take(wire, "0", "1", "2", redelivered="true", delivery_count="2")
-    assert ack_and_wait(wire, messages[3]) == []
-    wire.barrier()
+def test_nack_on_a_topic_is_cumulative_in_client_mode(quick_client: Wire, topic: str) -> None:
+    messages = deliver(quick_client, topic, 4)
+    quick_client.send(nack(quick_client, messages[2]))
+    take(quick_client, "0", "1", "2", redelivered="true", delivery_count="2")
+    assert ack_and_wait(quick_client, messages[3]) == []
+    quick_client.barrier()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

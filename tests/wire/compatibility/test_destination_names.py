@@ -15,31 +15,21 @@ ELSEWHERE = ["/exchange/amq.direct/a", "/exchange/logs", "/reply-queue/amq.gen-1
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", SAME)
-def test_a_send_to_a_rabbitmq_name_reaches_subscribers_of_the_own_name(
-    client: Clients, topic: str, version: str, kind: str
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_a_rabbitmq_name_means_the_own_name(
+    client: Clients, destination: str, version: str, kind: str, command: str
 ) -> None:
-    own = topic.replace("/topic/", kind)
+    """It is used by the sender or by the subscriber, as `command` says."""
+    names = dict.fromkeys(("SEND", "SUBSCRIBE"), destination) | {command: destination.replace(kind, SAME[kind])}
     wire, publisher = client(version), client(version)
-    wire.subscribe(own)
-    publisher.send_and_wait(own.replace(kind, SAME[kind]), "x")
-    wire.expect_message("x", destination=own)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("kind", SAME)
-def test_a_subscription_to_a_rabbitmq_name_gets_messages_for_the_own_name(
-    client: Clients, topic: str, version: str, kind: str
-) -> None:
-    own = topic.replace("/topic/", kind)
-    wire, publisher = client(version), client(version)
-    wire.subscribe(own.replace(kind, SAME[kind]))
-    publisher.send_and_wait(own, "x")
-    wire.expect_message("x", destination=own)
+    wire.subscribe(names["SUBSCRIBE"])
+    publisher.send_and_wait(names["SEND"], "x")
+    wire.expect_message("x", destination=destination)
 
 
 @pytest.mark.parametrize("kind", SAME)
-def test_a_1_0_subscription_may_be_ended_by_its_rabbitmq_name(client: Clients, topic: str, kind: str) -> None:
-    own = topic.replace("/topic/", kind)
+def test_a_1_0_subscription_may_be_ended_by_its_rabbitmq_name(client: Clients, destination: str, kind: str) -> None:
+    own = destination
     name = own.replace(kind, SAME[kind])
     wire, publisher = client("1.0"), client()
     wire.send(frames.subscribe(name, None, receipt="s"))

@@ -8,6 +8,7 @@ from tests.support import frames
 from tests.support.clients import Clients
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.queues import numbered
+from tests.support.wire import Wire
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -108,13 +109,11 @@ def test_frames_behind_disconnect_are_ignored(client: Clients, topic: str, versi
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_messages_sent_before_disconnect_arrive(client: Clients, topic: str, version: str) -> None:
-    wire, publisher = client(version), client(version)
-    wire.subscribe(topic)
+def test_messages_sent_before_disconnect_arrive(subscriber: Wire, publisher: Wire, topic: str) -> None:
     publisher.send(*(frames.send(topic, str(number)) for number in range(100)), frames.disconnect())
     publisher.expect_closed()
     for number in range(100):
-        wire.expect_message(str(number))
+        subscriber.expect_message(str(number))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -195,16 +194,16 @@ def test_an_error_arrives_although_input_is_unread_behind_it(client: Clients, to
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_error_affects_no_other_connection(client: Clients, topic: str, version: str) -> None:
-    wire, publisher = client(version), client(version)
-    wire.subscribe(topic)
+def test_an_error_affects_no_other_connection(
+    client: Clients, subscriber: Wire, publisher: Wire, topic: str, version: str
+) -> None:
     for _ in range(20):
         offender = client(version)
         offender.send(frames.subscribe(topic), frames.frame("NONSENSE"))
         offender.expect_error("E-COMMAND")
     publisher.send(frames.send(topic, "x"))
-    wire.expect_message("x")
-    wire.barrier(publisher)
+    subscriber.expect_message("x")
+    subscriber.barrier(publisher)
 
 
 @pytest.mark.parametrize("version", ESCAPING)
@@ -245,15 +244,15 @@ def test_half_close_right_behind_disconnect_loses_no_receipt(client: Clients, to
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_client_that_disappears_does_not_disturb_others(client: Clients, topic: str, version: str) -> None:
-    wire, publisher = client(version), client(version)
-    wire.subscribe(topic)
+def test_a_client_that_disappears_does_not_disturb_others(
+    client: Clients, subscriber: Wire, publisher: Wire, topic: str, version: str
+) -> None:
     for _ in range(20):
         gone = client(version)
         gone.subscribe(topic)
         publisher.send(frames.send(topic, "x"))
         gone.reset()
-        wire.expect_message("x")
+        subscriber.expect_message("x")
     publisher.send(frames.send(topic, "last"))
-    wire.expect_message("last")
-    wire.barrier(publisher)
+    subscriber.expect_message("last")
+    subscriber.barrier(publisher)

@@ -13,6 +13,8 @@ import pytest
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.frames import VERSIONS
+from tests.support.process import BrokerProcess
+from tests.support.wire import Wire
 
 STOP_SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 
@@ -86,26 +88,27 @@ def test_outboxes_are_flushed_to_a_slow_reader(client: Clients, start_broker: St
     assert broker.wait() == 0
 
 
-def test_a_client_that_never_reads_is_cut_off_when_drain_is_over(client: Clients, start_broker: StartBroker) -> None:
-    broker = start_broker(drain="1s")
+def publish_to_a_client_that_never_reads(client: Clients, broker: BrokerProcess) -> Wire:
+    """Fills the outbox of a subscriber that does not read; returns the publisher."""
     wire = client.raw(broker, receive_buffer=4096)
     wire.connect("1.2")
-    publisher = client(to=broker)
     wire.subscribe("/topic/a")
+    publisher = client(to=broker)
     publisher.send(*(frames.send("/topic/a", "x" * 10_000) for _ in range(1500)), frames.begin("t", receipt="r"))
     publisher.expect_receipt("r")
+    return publisher
+
+
+def test_a_client_that_never_reads_is_cut_off_when_drain_is_over(client: Clients, start_broker: StartBroker) -> None:
+    broker = start_broker(drain="1s")
+    publish_to_a_client_that_never_reads(client, broker)
     broker.terminate()
     assert broker.wait() == 0
 
 
 def test_a_second_signal_stops_at_once(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(drain="1h")
-    wire = client.raw(broker, receive_buffer=4096)
-    wire.connect("1.2")
-    publisher = client(to=broker)
-    wire.subscribe("/topic/a")
-    publisher.send(*(frames.send("/topic/a", "x" * 10_000) for _ in range(1500)), frames.begin("t", receipt="r"))
-    publisher.expect_receipt("r")
+    publisher = publish_to_a_client_that_never_reads(client, broker)
     broker.terminate()
     publisher.frames_until_closed()
     assert broker.alive

@@ -9,14 +9,12 @@ from tests.support.acks import ack_and_wait
 from tests.support.clients import Clients
 from tests.support.durable import EACH_DIALECT, EACH_VERSION, Durable
 from tests.support.queues import fill
+from tests.support.wire import Wire
 
 
 @EACH_VERSION
 @EACH_DIALECT
-def test_unsubscribe_with_the_same_headers_ends_it(
-    client: Clients, topic: str, name: str, version: str, dialect: str
-) -> None:
-    durable, publisher = Durable(client, dialect, version, topic, name), client(version)
+def test_unsubscribe_with_the_same_headers_ends_it(durable: Durable, publisher: Wire, topic: str) -> None:
     wire = durable.connection()
     assert durable.attach(wire) == []
     assert durable.end(wire) == []
@@ -26,10 +24,7 @@ def test_unsubscribe_with_the_same_headers_ends_it(
 
 @EACH_VERSION
 @EACH_DIALECT
-def test_a_subscription_can_be_ended_while_it_is_inactive(
-    client: Clients, topic: str, name: str, version: str, dialect: str
-) -> None:
-    durable, publisher = Durable(client, dialect, version, topic, name), client(version)
+def test_a_subscription_can_be_ended_while_it_is_inactive(durable: Durable, publisher: Wire, topic: str) -> None:
     durable.create()
     fill(publisher, topic, "thrown away")
     wire = durable.connection()

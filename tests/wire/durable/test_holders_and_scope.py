@@ -14,8 +14,7 @@ NUMBERS = numbered(10)
 
 
 @EACH_VERSION
-def test_two_holders_of_a_rabbitmq_subscription_share_it(client: Clients, topic: str, name: str, version: str) -> None:
-    durable, publisher = Durable(client, "rabbitmq", version, topic, name), client(version)
+def test_two_holders_of_a_rabbitmq_subscription_share_it(durable: Durable, publisher: Wire, topic: str) -> None:
     holders = [durable.connection() for _ in range(2)]
     for holder in holders:
         assert durable.attach(holder) == []
@@ -31,8 +30,7 @@ def test_two_holders_of_a_rabbitmq_subscription_share_it(client: Clients, topic:
     assert min(map(len, found)) >= 25
 
 
-def test_the_remaining_holder_gets_all_messages(client: Clients, topic: str, name: str) -> None:
-    durable, publisher = Durable(client, "rabbitmq", "1.2", topic, name), client()
+def test_the_remaining_holder_gets_all_messages(client: Clients, durable: Durable, publisher: Wire, topic: str) -> None:
     one, other = durable.connection(), durable.connection()
     assert durable.attach(one, ack="client-individual") == durable.attach(other) == []
     publisher.send(frames.send(topic, "1"), frames.send(topic, "2"))
@@ -45,8 +43,7 @@ def test_the_remaining_holder_gets_all_messages(client: Clients, topic: str, nam
 
 @EACH_VERSION
 @pytest.mark.parametrize("dialect", NAMED)
-def test_a_second_active_holder_is_an_error(client: Clients, topic: str, name: str, version: str, dialect: str) -> None:
-    durable, publisher = Durable(client, dialect, version, topic, name), client(version)
+def test_a_second_active_holder_is_an_error(durable: Durable, publisher: Wire, topic: str) -> None:
     holder, second = durable.connection(), durable.connection()
     assert durable.attach(holder) == []
     second.send(frames.subscribe(topic, "second", *durable.headers, receipt="r"))
@@ -59,8 +56,7 @@ def test_a_second_active_holder_is_an_error(client: Clients, topic: str, name: s
 
 
 @pytest.mark.parametrize("dialect", NAMED)
-def test_a_holder_that_left_does_not_block_the_next(client: Clients, topic: str, name: str, dialect: str) -> None:
-    durable = Durable(client, dialect, "1.2", topic, name)
+def test_a_holder_that_left_does_not_block_the_next(durable: Durable) -> None:
     for _ in range(10):
         wire = durable.connection()
         assert durable.attach(wire) == []
@@ -120,10 +116,7 @@ def test_the_same_login_and_client_resume_the_subscription(
 @EACH_VERSION
 @EACH_DIALECT
 @pytest.mark.parametrize("active", [True, False], ids=["active", "away"])
-def test_a_name_belongs_to_one_destination(
-    client: Clients, topic: str, name: str, version: str, dialect: str, active: bool
-) -> None:
-    durable, publisher = Durable(client, dialect, version, topic, name), client(version)
+def test_a_name_belongs_to_one_destination(durable: Durable, publisher: Wire, topic: str, active: bool) -> None:
     holder = durable.connection()
     assert durable.attach(holder) == []
     if not active:
@@ -138,8 +131,7 @@ def test_a_name_belongs_to_one_destination(
 
 
 @EACH_DIALECT
-def test_an_ended_name_is_free_for_another_destination(client: Clients, topic: str, name: str, dialect: str) -> None:
-    durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
+def test_an_ended_name_is_free_for_another_destination(durable: Durable, publisher: Wire, topic: str) -> None:
     wire = durable.connection()
     assert durable.attach(wire) == durable.end(wire) == []
     assert durable.attach(wire, topic=f"{topic}/other") == []

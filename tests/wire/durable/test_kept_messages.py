@@ -14,6 +14,7 @@ from tests.support.durable import EACH_DIALECT, EACH_VERSION, NAMED, Durable
 from tests.support.losses import LOSSES, LossDetector
 from tests.support.process import BrokerProcess
 from tests.support.queues import bodies, fill, numbered, take, unsubscribe_and_wait, until_receipt
+from tests.support.wire import Wire
 from tests.support.ws import WebSocket
 
 NUMBERS = numbered(10)
@@ -24,10 +25,7 @@ NUMBERS = numbered(10)
 
 @EACH_VERSION
 @EACH_DIALECT
-def test_messages_are_kept_in_order_while_the_subscriber_is_away(
-    client: Clients, topic: str, name: str, version: str, dialect: str
-) -> None:
-    durable, publisher = Durable(client, dialect, version, topic, name), client(version)
+def test_messages_are_kept_in_order_while_the_subscriber_is_away(durable: Durable, publisher: Wire, topic: str) -> None:
     durable.create()
     fill(publisher, topic, *NUMBERS)
     wire = durable.connection()
@@ -40,9 +38,9 @@ def test_messages_are_kept_in_order_while_the_subscriber_is_away(
 @EACH_VERSION
 @EACH_DIALECT
 def test_an_active_durable_subscription_behaves_like_any_other(
-    client: Clients, topic: str, name: str, version: str, dialect: str
+    client: Clients, durable: Durable, publisher: Wire, topic: str, version: str
 ) -> None:
-    durable, publisher, plain = Durable(client, dialect, version, topic, name), client(version), client(version)
+    plain = client(version)
     wire = durable.connection()
     assert durable.attach(wire) == []
     plain.subscribe(topic)
@@ -56,9 +54,8 @@ def test_an_active_durable_subscription_behaves_like_any_other(
 
 @EACH_DIALECT
 def test_an_unsubscribe_without_the_durable_headers_keeps_the_subscription(
-    client: Clients, topic: str, name: str, dialect: str
+    durable: Durable, publisher: Wire, topic: str
 ) -> None:
-    durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
     wire = durable.connection()
     assert durable.attach(wire) == []
     assert unsubscribe_and_wait(wire, durable.id) == []
@@ -69,10 +66,7 @@ def test_an_unsubscribe_without_the_durable_headers_keeps_the_subscription(
 
 @EACH_DIALECT
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_lost_connection_keeps_the_subscription(
-    client: Clients, topic: str, name: str, dialect: str, loss: str
-) -> None:
-    durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
+def test_a_lost_connection_keeps_the_subscription(durable: Durable, publisher: Wire, topic: str, loss: str) -> None:
     wire = durable.connection()
     detector = LossDetector(wire, publisher)
     assert durable.attach(wire) == []
@@ -83,8 +77,10 @@ def test_a_lost_connection_keeps_the_subscription(
 
 
 @EACH_DIALECT
-def test_kept_messages_do_not_go_to_other_subscribers(client: Clients, topic: str, name: str, dialect: str) -> None:
-    durable, publisher, plain = Durable(client, dialect, "1.2", topic, name), client(), client()
+def test_kept_messages_do_not_go_to_other_subscribers(
+    client: Clients, durable: Durable, publisher: Wire, topic: str
+) -> None:
+    plain = client()
     durable.create()
     fill(publisher, topic, "kept")
     plain.subscribe(topic)
@@ -94,9 +90,8 @@ def test_kept_messages_do_not_go_to_other_subscribers(client: Clients, topic: st
 
 @EACH_DIALECT
 def test_a_websocket_resumes_a_subscription_left_by_tcp(
-    client: Clients, broker: BrokerProcess, topic: str, name: str, dialect: str
+    durable: Durable, publisher: Wire, broker: BrokerProcess, topic: str
 ) -> None:
-    durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
     durable.create()
     fill(publisher, topic, *NUMBERS)
     with WebSocket.open(broker.port) as wire:
@@ -104,9 +99,10 @@ def test_a_websocket_resumes_a_subscription_left_by_tcp(
         assert durable.resume(publisher, wire) == NUMBERS
 
 
-def test_a_durable_subscription_moves_from_connection_to_connection(client: Clients, topic: str, name: str) -> None:
+def test_a_durable_subscription_moves_from_connection_to_connection(
+    durable: Durable, publisher: Wire, topic: str
+) -> None:
     """The connections are on different shards; the subscription is the same."""
-    durable, publisher = Durable(client, "rabbitmq", "1.2", topic, name), client()
     durable.create()
     for number in range(12):
         fill(publisher, topic, f"{number} a", f"{number} b")
@@ -117,9 +113,8 @@ def test_a_durable_subscription_moves_from_connection_to_connection(client: Clie
 
 @EACH_DIALECT
 def test_a_subscriber_that_comes_and_goes_gets_each_message_once_and_in_order(
-    client: Clients, topic: str, name: str, dialect: str
+    durable: Durable, publisher: Wire, topic: str
 ) -> None:
-    durable, publisher = Durable(client, dialect, "1.2", topic, name), client()
     durable.create()
     numbers = numbered(2000)
     found: list[str] = []
@@ -137,8 +132,8 @@ def test_a_subscriber_that_comes_and_goes_gets_each_message_once_and_in_order(
     assert found == [*numbers, ""]
 
 
-def test_messages_of_publishers_on_all_shards_are_kept_in_order(client: Clients, topic: str, name: str) -> None:
-    durable, publishers = Durable(client, "rabbitmq", "1.2", topic, name), [client() for _ in range(8)]
+def test_messages_of_publishers_on_all_shards_are_kept_in_order(client: Clients, durable: Durable, topic: str) -> None:
+    publishers = [client() for _ in range(8)]
     durable.create()
     for number in range(25):
         for who, publisher in enumerate(publishers):
@@ -152,8 +147,7 @@ def test_messages_of_publishers_on_all_shards_are_kept_in_order(client: Clients,
         assert [body for body in found if body.startswith(f"{who} ")] == [f"{who} {number}" for number in range(25)]
 
 
-def test_thousands_of_messages_are_kept(client: Clients, topic: str, name: str) -> None:
-    durable, publisher = Durable(client, "rabbitmq", "1.2", topic, name), client()
+def test_thousands_of_messages_are_kept(durable: Durable, publisher: Wire, topic: str) -> None:
     durable.create()
     numbers = numbered(5000)
     fill(publisher, topic, *numbers)
@@ -233,9 +227,8 @@ def test_a_kept_message_names_the_destination_of_its_send(client: Clients, topic
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 @EACH_DIALECT
 def test_unacknowledged_messages_are_redelivered(
-    client: Clients, topic: str, name: str, version: str, mode: str, dialect: str
+    client: Clients, durable: Durable, publisher: Wire, topic: str, mode: str
 ) -> None:
-    durable, publisher = Durable(client, dialect, version, topic, name), client(version)
     wire = durable.connection()
     detector = LossDetector(wire, publisher)
     assert durable.attach(wire, ack=mode) == []
@@ -255,8 +248,9 @@ def test_unacknowledged_messages_are_redelivered(
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
-def test_prefetch_applies_to_kept_messages(client: Clients, topic: str, name: str, version: str, mode: str) -> None:
-    durable, publisher = Durable(client, "rabbitmq", version, topic, name), client(version)
+def test_prefetch_applies_to_kept_messages(
+    client: Clients, durable: Durable, publisher: Wire, topic: str, mode: str
+) -> None:
     durable.create()
     fill(publisher, topic, *NUMBERS)
     wire = durable.connection()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.support import frames
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.clock import wait_ms
+from tests.support.expiry import EXPIRY_HEADERS, lifetime
 from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
 from tests.support.queues import (
@@ -23,25 +22,12 @@ from tests.support.queues import (
 from tests.support.wire import Wire
 
 NUMBERS = numbered(10)
-DURATIONS = ["ttl", "expiration"]
-BAD = ["abc", "-1", "1.5", "1e3", "0x10", "5 ", "5s", "99999999999999999999999", "٣"]
-
-
-@pytest.fixture
-def brief(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that keeps messages without subscriber for 100 ms."""
-    return shared_broker(TTL=100)
 
 
 def subscribed(wire: Wire, destination: str, id: str = "0", **headers: frames.HeaderValue) -> list[str]:
     """Subscribes; returns the bodies of the messages before the RECEIPT."""
     wire.send(frames.subscribe(destination, id, receipt=f"subscribed {id}", **headers))
     return bodies(until_receipt(wire, f"subscribed {id}"))
-
-
-def epoch_ms(from_now: int) -> int:
-    """A point in time as `expires` expresses it."""
-    return int(time.time() * 1000) + from_now
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -215,10 +201,8 @@ def test_ttl_does_not_apply_to_queues(client: Clients, brief: BrokerProcess, que
 def test_each_stale_topic_message_has_its_own_lifetime(client: Clients, holding: BrokerProcess, topic: str) -> None:
     publisher, wire = client(to=holding), client(to=holding)
     for number in range(9):
-        header = ("expires", *DURATIONS)[number % 3]
-        life = (100, 100_000)[number % 2]
-        value = epoch_ms(life) if header == "expires" else life
-        publisher.send_and_wait(topic, str(number), (header, str(value)))
+        header = EXPIRY_HEADERS[number % 3]
+        publisher.send_and_wait(topic, str(number), lifetime(header, (100, 100_000)[number % 2]))
     wait_ms(publisher, 200)
     assert subscribed(wire, topic) == ["1", "3", "5", "7"]
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
 
 from tests.support import frames
-from tests.support.clients import Clients, StartBroker
+from tests.support.clients import Clients
 from tests.support.clock import wait_ms
+from tests.support.expiry import EXPIRY_HEADERS, epoch_ms, lifetime
 from tests.support.frames import VERSIONS
-from tests.support.process import BrokerProcess
 from tests.support.queues import (
     bodies,
     dead_letters,
@@ -23,43 +22,30 @@ from tests.support.queues import (
 )
 
 NUMBERS = numbered(10)
-DURATIONS = ["ttl", "expiration"]
 BAD = ["abc", "-1", "1.5", "1e3", "0x10", "5 ", "5s", "99999999999999999999999", "٣"]
 
 
-@pytest.fixture
-def brief(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that keeps messages without subscriber for 100 ms."""
-    return shared_broker(TTL=100)
-
-
-def epoch_ms(from_now: int) -> int:
-    """A point in time as `expires` expresses it."""
-    return int(time.time() * 1000) + from_now
-
-
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("header", ["expires", *DURATIONS])
+@pytest.mark.parametrize("header", EXPIRY_HEADERS)
 def test_an_expired_message_is_dead_lettered_without_other_traffic(
     client: Clients, queue: str, version: str, header: str
 ) -> None:
     wire = client(version)
     name = queue.removeprefix("/queue/")
     wire.subscribe(f"/queue/dlq/{name}")
-    value = epoch_ms(60) if header == "expires" else 60
-    wire.send(frames.send(queue, "x", (header, str(value)), ("k", "v")))
+    wire.send(frames.send(queue, "x", lifetime(header, 60), ("k", "v")))
     dead = wire.expect_message("x", destination=f"/queue/dlq/{name}", k="v")
     assert (dead["dead-letter-reason"], dead["original-destination"]) == ("expired", queue)
 
 
-@pytest.mark.parametrize("header", ["expires", *DURATIONS])
+@pytest.mark.parametrize("header", EXPIRY_HEADERS)
 def test_an_expired_message_is_not_delivered_and_others_keep_their_order(
     client: Clients, queue: str, header: str
 ) -> None:
     wire = client()
-    value = epoch_ms(100) if header == "expires" else 100
+    expiring = lifetime(header, 100)
     for number in NUMBERS:
-        pairs = [(header, str(value))] if int(number) % 3 == 0 else []
+        pairs = [expiring] if int(number) % 3 == 0 else []
         wire.send(frames.send(queue, number, *pairs))
     wait_ms(wire, 200)
     assert bodies(left_in(wire, queue)) == ["1", "2", "4", "5", "7", "8"]
@@ -68,17 +54,17 @@ def test_an_expired_message_is_not_delivered_and_others_keep_their_order(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("header", ["expires", *DURATIONS])
+@pytest.mark.parametrize("header", EXPIRY_HEADERS)
 def test_a_message_is_delivered_with_its_expiry_header(
     client: Clients, topic: str, queue: str, version: str, header: str
 ) -> None:
     wire, publisher = client(version), client(version)
-    value = str(epoch_ms(100_000) if header == "expires" else 100_000)
-    publisher.send_and_wait(queue, "x", (header, value))
+    _, value = pair = lifetime(header, 100_000)
+    publisher.send_and_wait(queue, "x", pair)
     wire.send(frames.subscribe(queue, "queue"))
     assert wire.expect_message("x")[header] == value
     wire.subscribe(topic, "topic")
-    publisher.send(frames.send(topic, "y", (header, value)))
+    publisher.send(frames.send(topic, "y", pair))
     assert wire.expect_message("y")[header] == value
 
 
@@ -119,13 +105,12 @@ def test_a_dead_letter_does_not_expire_again(client: Clients, queue: str) -> Non
     assert (dead.text, dead["original-destination"]) == ("x", queue)
 
 
-@pytest.mark.parametrize("header", ["expires", *DURATIONS])
+@pytest.mark.parametrize("header", EXPIRY_HEADERS)
 def test_messages_for_an_inactive_durable_subscriber_expire(client: Clients, topic: str, header: str) -> None:
     wire, publisher = client(), client()
     wire.subscribe(topic, "durable", durable="true")
     assert unsubscribe_and_wait(wire, "durable") == []
-    value = epoch_ms(100) if header == "expires" else 100
-    publisher.send_and_wait(topic, "expires", (header, str(value)))
+    publisher.send_and_wait(topic, "expires", lifetime(header, 100))
     publisher.send_and_wait(topic, "stays")
     wait_ms(publisher, 200)
     wire.send(frames.subscribe(topic, "durable", durable="true"))
@@ -134,7 +119,7 @@ def test_messages_for_an_inactive_durable_subscriber_expire(client: Clients, top
     assert until_receipt(wire, "u") == []
 
 
-@pytest.mark.parametrize("header", ["expires", *DURATIONS])
+@pytest.mark.parametrize("header", EXPIRY_HEADERS)
 @pytest.mark.parametrize("value", BAD)
 def test_an_invalid_time_is_an_error(client: Clients, topic: str, header: str, value: str) -> None:
     for destination in (topic, topic.replace("/topic", "/queue"), f"#{topic}"):
@@ -161,15 +146,13 @@ def test_an_invalid_time_affects_no_other_connection(client: Clients, topic: str
     other.barrier()
 
 
-@pytest.mark.parametrize("soon", ["expires", *DURATIONS])
+@pytest.mark.parametrize("soon", EXPIRY_HEADERS)
 def test_the_shortest_of_several_lifetimes_applies(client: Clients, queue: str, soon: str) -> None:
     wire, dlq = client(), client()
     dlq.subscribe(dead_letters(queue))
-    for number, names in enumerate(itertools.permutations(["expires", *DURATIONS])):
-        wall_ms = int(time.time() * 1000)
-        lifetimes = {"expires": wall_ms + 100_000, "ttl": 100_000, "expiration": 100_000}
-        lifetimes[soon] = wall_ms + 30 if soon == "expires" else 30
-        wire.send(frames.send(queue, str(number), *((name, str(lifetimes[name])) for name in names)))
+    for number, names in enumerate(itertools.permutations(EXPIRY_HEADERS)):
+        pairs = (lifetime(name, 30 if name == soon else 100_000) for name in names)
+        wire.send(frames.send(queue, str(number), *pairs))
         dlq.expect_message(str(number), dead_letter_reason="expired")
     assert left_in(wire, queue) == []
 

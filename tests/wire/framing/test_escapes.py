@@ -10,6 +10,7 @@ import pytest
 from tests.support import frames
 from tests.support.clients import Clients
 from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.wire import Wire
 
 DEFINED = [("1.1", r"\n", "\n"), ("1.1", r"\c", ":"), ("1.1", r"\\", "\\")]
 DEFINED += [("1.2", escape, octet) for _, escape, octet in DEFINED] + [("1.2", r"\r", "\r")]
@@ -18,32 +19,24 @@ UNDEFINED = [r"\t", r"\x", r"\N", r"\C", r"\0", r"\ ", r"\:", r"\é", "\\", r"\\
 
 
 @pytest.mark.parametrize(("version", "escape", "octet"), DEFINED)
-def test_an_escape_in_a_value_is_read_and_written(
-    client: Clients, topic: str, version: str, escape: str, octet: str
-) -> None:
-    wire = client(version)
-    wire.subscribe(topic)
-    wire.send(frames.send(topic, "x", ("k", f"{escape}a{escape}{escape}b{escape}")))
-    message = wire.expect_message("x", k=f"{octet}a{octet}{octet}b{octet}")
+def test_an_escape_in_a_value_is_read_and_written(subscriber: Wire, topic: str, escape: str, octet: str) -> None:
+    subscriber.send(frames.send(topic, "x", ("k", f"{escape}a{escape}{escape}b{escape}")))
+    message = subscriber.expect_message("x", k=f"{octet}a{octet}{octet}b{octet}")
     assert message.raw_value(b"k") == f"{escape}a{escape}{escape}b{escape}".encode()
 
 
 @pytest.mark.parametrize(("version", "escape", "octet"), DEFINED)
-def test_escapes_apply_to_names(client: Clients, topic: str, version: str, escape: str, octet: str) -> None:
-    wire = client(version)
-    wire.subscribe(topic)
-    wire.send(frames.send(topic, "x", (f"na{escape}me", "v")))
-    message = wire.expect_message("x")
+def test_escapes_apply_to_names(subscriber: Wire, topic: str, escape: str, octet: str) -> None:
+    subscriber.send(frames.send(topic, "x", (f"na{escape}me", "v")))
+    message = subscriber.expect_message("x")
     assert message[f"na{octet}me"] == "v"
     assert message.raw_value(f"na{escape}me".encode()) == b"v"
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_escapes_are_read_once_from_left_to_right(client: Clients, topic: str, version: str) -> None:
-    wire = client(version)
-    wire.subscribe(topic)
-    wire.send(frames.send(topic, "x", ("k", r"\\n\\c\\\\\n\\r")))
-    wire.expect_message("x", k="\\n\\c\\\\\n\\r")
+def test_escapes_are_read_once_from_left_to_right(subscriber: Wire, topic: str) -> None:
+    subscriber.send(frames.send(topic, "x", ("k", r"\\n\\c\\\\\n\\r")))
+    subscriber.expect_message("x", k="\\n\\c\\\\\n\\r")
 
 
 @pytest.mark.parametrize("version", ESCAPING)
@@ -93,11 +86,9 @@ def test_1_0_has_no_escapes(client: Clients, topic: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_bodies_are_never_escaped(client: Clients, topic: str, version: str) -> None:
-    wire = client(version)
-    wire.subscribe(topic)
-    wire.send(frames.send(topic, r"\n\c\\\r\t\q:" + "\r\n\\"))
-    wire.expect_message(r"\n\c\\\r\t\q:" + "\r\n\\")
+def test_bodies_are_never_escaped(subscriber: Wire, topic: str) -> None:
+    subscriber.send(frames.send(topic, r"\n\c\\\r\t\q:" + "\r\n\\"))
+    subscriber.expect_message(r"\n\c\\\r\t\q:" + "\r\n\\")
 
 
 @pytest.mark.parametrize("version", ESCAPING)

@@ -7,9 +7,22 @@ import pytest
 from tests.support import frames
 from tests.support.clients import Clients
 from tests.support.frames import VERSIONS
+from tests.support.wire import Wire
 
 SENDER = pytest.mark.parametrize("sender", VERSIONS)
 RECEIVER = pytest.mark.parametrize("receiver", VERSIONS)
+
+
+@pytest.fixture
+def version(receiver: str) -> str:
+    """The version of `subscriber`."""
+    return receiver
+
+
+@pytest.fixture
+def publisher(client: Clients, sender: str) -> Wire:
+    """A client of the sender's version."""
+    return client(sender)
 
 
 # CRLF is a line end in 1.2 only.
@@ -30,45 +43,39 @@ def test_every_version_talks_to_every_other(
 @SENDER
 @RECEIVER
 def test_a_colon_in_a_value_is_escaped_for_the_receiver(
-    client: Clients, topic: str, sender: str, receiver: str
+    subscriber: Wire, publisher: Wire, topic: str, sender: str, receiver: str
 ) -> None:
-    wire, publisher = client(receiver), client(sender)
-    wire.subscribe(topic)
     publisher.send(frames.send(topic, "x", ("k", "a:b" if sender == "1.0" else r"a\cb"), ("l", ":")))
-    message = wire.expect_message("x", k="a:b", l=":")
+    message = subscriber.expect_message("x", k="a:b", l=":")
     assert message.raw_value(b"k") == (b"a:b" if receiver == "1.0" else rb"a\cb")
 
 
 @SENDER
 @RECEIVER
 def test_a_backslash_in_a_value_is_escaped_for_the_receiver(
-    client: Clients, topic: str, sender: str, receiver: str
+    subscriber: Wire, publisher: Wire, topic: str, sender: str, receiver: str
 ) -> None:
-    wire, publisher = client(receiver), client(sender)
-    wire.subscribe(topic)
     publisher.send(frames.send(topic, "x", ("k", "a\\nb\\" if sender == "1.0" else r"a\\nb" + "\\\\")))
-    message = wire.expect_message("x", k="a\\nb\\")
+    message = subscriber.expect_message("x", k="a\\nb\\")
     assert message.raw_value(b"k") == (b"a\\nb\\" if receiver == "1.0" else rb"a\\nb" + b"\\\\")
 
 
 @pytest.mark.parametrize("sender", ["1.1", "1.2"])
 @RECEIVER
-def test_a_line_feed_in_a_value_is_left_out_for_1_0(client: Clients, topic: str, sender: str, receiver: str) -> None:
-    wire, publisher = client(receiver), client(sender)
-    wire.subscribe(topic)
+def test_a_line_feed_in_a_value_is_left_out_for_1_0(
+    subscriber: Wire, publisher: Wire, topic: str, receiver: str
+) -> None:
     publisher.send(frames.send(topic, "x", ("before", "1"), ("k", r"a\nb"), ("after", "2")))
-    wire.expect_message("x", before="1", k=None if receiver == "1.0" else "a\nb", after="2")
+    subscriber.expect_message("x", before="1", k=None if receiver == "1.0" else "a\nb", after="2")
 
 
 @pytest.mark.parametrize("sender", ["1.1", "1.2"])
 @RECEIVER
 def test_a_colon_or_line_feed_in_a_name_is_left_out_for_1_0(
-    client: Clients, topic: str, sender: str, receiver: str
+    subscriber: Wire, publisher: Wire, topic: str, receiver: str
 ) -> None:
-    wire, publisher = client(receiver), client(sender)
-    wire.subscribe(topic)
     publisher.send(frames.send(topic, "x", (r"a\cb", "1"), (r"c\nd", "2"), (r"e\\f", "3")))
-    message = wire.expect_message("x")
+    message = subscriber.expect_message("x")
     expected = {"a:b": "1", "c\nd": "2", "e\\f": "3"} if receiver != "1.0" else {"e\\f": "3"}
     user = {name: value for name, value in message.headers if name in ("a:b", "c\nd", "e\\f")}
     assert user == expected
@@ -76,11 +83,9 @@ def test_a_colon_or_line_feed_in_a_name_is_left_out_for_1_0(
 
 @pytest.mark.parametrize("sender", ["1.1", "1.2"])
 @RECEIVER
-def test_an_empty_value_is_left_out_for_1_0(client: Clients, topic: str, sender: str, receiver: str) -> None:
-    wire, publisher = client(receiver), client(sender)
-    wire.subscribe(topic)
+def test_an_empty_value_is_left_out_for_1_0(subscriber: Wire, publisher: Wire, topic: str, receiver: str) -> None:
     publisher.send(frames.send(topic, "x", ("k", ""), ("l", "m")))
-    wire.expect_message("x", k=None if receiver == "1.0" else "", l="m")
+    subscriber.expect_message("x", k=None if receiver == "1.0" else "", l="m")
 
 
 @RECEIVER
@@ -99,11 +104,11 @@ def test_a_carriage_return_from_1_2_is_escaped_only_for_1_2(client: Clients, top
 
 @pytest.mark.parametrize("sender", ["1.0", "1.1"])
 @RECEIVER
-def test_a_carriage_return_from_1_0_and_1_1_is_kept(client: Clients, topic: str, sender: str, receiver: str) -> None:
-    wire, publisher = client(receiver), client(sender)
-    wire.subscribe(topic)
+def test_a_carriage_return_from_1_0_and_1_1_is_kept(
+    subscriber: Wire, publisher: Wire, topic: str, receiver: str
+) -> None:
     publisher.send(frames.send(topic, "x", ("k", "v\r"), ("l", "m")))
-    message = wire.expect_message("x", k="v\r", l="m")
+    message = subscriber.expect_message("x", k="v\r", l="m")
     if receiver == "1.2":
         assert message.raw_value(b"k") == rb"v\r"
 

@@ -20,48 +20,54 @@ SMALL = {"max_message_size": 1000, "max_header_size": 200, "max_headers": 10}
 
 @pytest.fixture
 def small(shared_broker: StartBroker) -> BrokerProcess:
+    """A broker with small limits for messages and headers."""
     return shared_broker(**SMALL)
+
+
+@pytest.fixture
+def limited(client: Clients, small: BrokerProcess, version: str) -> Wire:
+    """A client, of the version by which the test is parametrised, of a broker with small limits."""
+    return client(version, to=small)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
-def test_a_body_of_exactly_the_limit_is_accepted(
-    client: Clients, small: BrokerProcess, topic: str, version: str, counted: bool
-) -> None:
-    wire = client(version, to=small)
-    wire.subscribe(topic)
+def test_a_body_of_exactly_the_limit_is_accepted(limited: Wire, topic: str, counted: bool) -> None:
+    limited.subscribe(topic)
     build = frames.send_counted if counted else frames.send
-    wire.send(build(topic, "x" * 1000))
-    wire.expect_message("x" * 1000)
+    limited.send(build(topic, "x" * 1000))
+    limited.expect_message("x" * 1000)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", [1001, 5000, 3_000_000])
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
 def test_a_larger_body_is_an_error(
-    client: Clients, small: BrokerProcess, topic: str, version: str, size: int, counted: bool
+    client: Clients, limited: Wire, small: BrokerProcess, topic: str, size: int, counted: bool
 ) -> None:
     bystander = client(to=small)
     bystander.subscribe(topic)
-    wire = client(version, to=small)
     build = frames.send_counted if counted else frames.send
-    wire.send(build(topic, "x" * size, ("receipt", "r")))
-    wire.expect_error("E-MESSAGE-SIZE", receipt_id="r")
+    limited.send(build(topic, "x" * size, ("receipt", "r")))
+    limited.expect_error("E-MESSAGE-SIZE", receipt_id="r")
     bystander.barrier()
 
 
-def test_a_content_length_over_the_limit_is_refused_before_the_body(
-    client: Clients, small: BrokerProcess, topic: str
+@pytest.mark.parametrize(
+    ("sent", "codes"),
+    [
+        pytest.param("SEND\ndestination:TOPIC\ncontent-length:1001\n\n", ["E-MESSAGE-SIZE"], id="content-length"),
+        pytest.param("SEND\ndestination:TOPIC\n\n" + "x" * 1001, ["E-MESSAGE-SIZE"], id="body"),
+        pytest.param("SEND\ndestination:TOPIC\nk:" + "v" * 200, ["E-HEADER-SIZE"], id="header line"),
+        pytest.param("A" * 201, ["E-HEADER-SIZE", "E-COMMAND"], id="command"),
+    ],
+)
+def test_an_oversized_frame_is_refused_before_its_end(
+    client: Clients, small: BrokerProcess, topic: str, sent: str, codes: list[str]
 ) -> None:
     wire = client(to=small)
-    wire.send(f"SEND\ndestination:{topic}\ncontent-length:1001\n\n".encode())
-    wire.expect_error("E-MESSAGE-SIZE")
-
-
-def test_a_body_over_the_limit_is_refused_before_its_nul(client: Clients, small: BrokerProcess, topic: str) -> None:
-    wire = client(to=small)
-    wire.send(f"SEND\ndestination:{topic}\n\n".encode(), b"x" * 1001)
-    wire.expect_error("E-MESSAGE-SIZE")
+    wire.send(sent.replace("TOPIC", topic).encode())
+    wire.expect_error(*codes)
 
 
 def test_the_default_limit_of_a_body_is_16_mib(client: Clients, topic: str) -> None:
@@ -71,35 +77,17 @@ def test_the_default_limit_of_a_body_is_16_mib(client: Clients, topic: str) -> N
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_header_line_of_exactly_the_limit_is_accepted(
-    client: Clients, small: BrokerProcess, topic: str, version: str
-) -> None:
-    wire = client(version, to=small)
-    wire.subscribe(topic)
-    wire.send(frames.send(topic, "x", ("k", "v" * 198)))
-    wire.expect_message("x", k="v" * 198)
+def test_a_header_line_of_exactly_the_limit_is_accepted(limited: Wire, topic: str) -> None:
+    limited.subscribe(topic)
+    limited.send(frames.send(topic, "x", ("k", "v" * 198)))
+    limited.expect_message("x", k="v" * 198)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", [199, 2_000, 2_000_000])
-def test_a_longer_header_line_is_an_error(
-    client: Clients, small: BrokerProcess, topic: str, version: str, size: int
-) -> None:
-    wire = client(version, to=small)
-    wire.send(frames.send(topic, "x", ("k", "v" * size)))
-    wire.expect_error("E-HEADER-SIZE")
-
-
-def test_an_endless_header_line_is_refused_before_its_end(client: Clients, small: BrokerProcess, topic: str) -> None:
-    wire = client(to=small)
-    wire.send(f"SEND\ndestination:{topic}\nk:".encode(), b"v" * 200)
-    wire.expect_error("E-HEADER-SIZE")
-
-
-def test_an_endless_command_is_refused(client: Clients, small: BrokerProcess) -> None:
-    wire = client(to=small)
-    wire.send(b"A" * 201)
-    wire.expect_error("E-HEADER-SIZE", "E-COMMAND")
+def test_a_longer_header_line_is_an_error(limited: Wire, topic: str, size: int) -> None:
+    limited.send(frames.send(topic, "x", ("k", "v" * size)))
+    limited.expect_error("E-HEADER-SIZE")
 
 
 def test_an_endless_command_before_connect_is_refused(client: Clients, small: BrokerProcess) -> None:
@@ -119,23 +107,19 @@ def test_the_default_limit_of_a_header_line_is_10_kib(client: Clients, topic: st
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_exactly_as_many_headers_as_allowed_are_accepted(
-    client: Clients, small: BrokerProcess, topic: str, version: str
-) -> None:
-    wire = client(version, to=small)
-    wire.subscribe(topic)
+def test_exactly_as_many_headers_as_allowed_are_accepted(limited: Wire, topic: str) -> None:
+    limited.subscribe(topic)
     pairs = [(f"k{number}", "v") for number in range(9)]
-    wire.send(frames.send(topic, "x", *pairs))
-    message = wire.expect_message("x")
+    limited.send(frames.send(topic, "x", *pairs))
+    message = limited.expect_message("x")
     assert [pair for pair in message.headers if pair in pairs] == pairs
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("count", [10, 11, 1000])
-def test_more_headers_are_an_error(client: Clients, small: BrokerProcess, topic: str, version: str, count: int) -> None:
-    wire = client(version, to=small)
-    wire.send(frames.send(topic, "x", *((f"k{number}", "v") for number in range(count))))
-    wire.expect_error("E-HEADER-COUNT")
+def test_more_headers_are_an_error(limited: Wire, topic: str, count: int) -> None:
+    limited.send(frames.send(topic, "x", *((f"k{number}", "v") for number in range(count))))
+    limited.expect_error("E-HEADER-COUNT")
 
 
 def test_the_default_limit_of_headers_is_100(client: Clients, topic: str) -> None:

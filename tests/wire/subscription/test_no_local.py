@@ -110,10 +110,10 @@ def test_a_durable_subscription_keeps_no_messages_of_its_holder(
 
 
 @pytest.mark.parametrize("kind", ["/queue/", "#", "/temp-queue/"])
-def test_no_local_is_refused_on_queues(client: Clients, topic: str, kind: str) -> None:
+def test_no_local_is_refused_on_queues(client: Clients, destination: str) -> None:
     """There might be no other consumer for the message."""
     wire = client()
-    wire.send(frames.subscribe(topic.replace("/topic/", kind), "0", ("no-local", "true")))
+    wire.send(frames.subscribe(destination, "0", ("no-local", "true")))
     assert "'no-local'" in wire.expect_error("E-NOT-SUPPORTED").text
 
 

@@ -8,35 +8,32 @@ from tests.support import frames
 from tests.support.clients import Clients
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.queues import numbered
+from tests.support.wire import Wire
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_no_message_comes_after_the_receipt(client: Clients, topic: str, version: str) -> None:
-    wire, publisher = client(version), client(version)
-    wire.subscribe(topic)
+def test_no_message_comes_after_the_receipt(subscriber: Wire, publisher: Wire, topic: str) -> None:
     publisher.send(frames.send(topic, "x"))
-    wire.expect_message("x")
-    wire.send(frames.unsubscribe("0", receipt="u"))
-    wire.expect_receipt("u")
+    subscriber.expect_message("x")
+    subscriber.send(frames.unsubscribe("0", receipt="u"))
+    subscriber.expect_receipt("u")
     publisher.send(*(frames.send(topic, "not mine") for _ in range(10)))
-    wire.barrier(publisher)
+    subscriber.barrier(publisher)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_message_comes_after_the_receipt_while_a_publisher_streams(
-    client: Clients, topic: str, version: str
+    subscriber: Wire, publisher: Wire, topic: str
 ) -> None:
-    wire, publisher = client(version), client(version)
-    wire.subscribe(topic)
     publisher.send(*(frames.send(topic, str(number)) for number in range(2000)))
-    wire.send(frames.unsubscribe("0", receipt="u"))
+    subscriber.send(frames.unsubscribe("0", receipt="u"))
     publisher.send(*(frames.send(topic, str(number)) for number in range(2000, 4000)))
     expected = 0
-    while (frame := wire.recv_frame()).command == "MESSAGE":
+    while (frame := subscriber.recv_frame()).command == "MESSAGE":
         assert frame.text == str(expected)
         expected += 1
     assert (frame.command, frame["receipt-id"]) == ("RECEIPT", "u")
-    wire.barrier(publisher)
+    subscriber.barrier(publisher)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -80,11 +77,9 @@ def test_the_id_can_be_used_again(client: Clients, topic: str, version: str) -> 
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_the_id_is_required_from_1_1_on(client: Clients, topic: str, version: str) -> None:
-    wire = client(version)
-    wire.subscribe(topic)
-    wire.send(frames.unsubscribe(None, ("destination", topic), receipt="r"))
-    wire.expect_error("E-ID-MISSING", receipt_id="r")
+def test_the_id_is_required_from_1_1_on(subscriber: Wire, topic: str) -> None:
+    subscriber.send(frames.unsubscribe(None, ("destination", topic), receipt="r"))
+    subscriber.expect_error("E-ID-MISSING", receipt_id="r")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -96,12 +91,10 @@ def test_an_unknown_id_is_an_error(client: Clients, topic: str, version: str) ->
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_second_unsubscribe_is_an_error(client: Clients, topic: str, version: str) -> None:
-    wire = client(version)
-    wire.subscribe(topic)
-    wire.send(frames.unsubscribe("0", receipt="u"), frames.unsubscribe("0"))
-    wire.expect_receipt("u")
-    wire.expect_error("E-SUB-UNKNOWN", subscription="0")
+def test_a_second_unsubscribe_is_an_error(subscriber: Wire) -> None:
+    subscriber.send(frames.unsubscribe("0", receipt="u"), frames.unsubscribe("0"))
+    subscriber.expect_receipt("u")
+    subscriber.expect_error("E-SUB-UNKNOWN", subscription="0")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -10,6 +10,7 @@ import pytest
 from tests.support import frames
 from tests.support.clients import Clients
 from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.wire import Wire
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -107,12 +108,10 @@ def test_message_has_destination_message_id_and_subscription(client: Clients, to
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_message_ids_are_unique(client: Clients, topic: str, version: str) -> None:
-    wire, publisher = client(version), client(version)
-    wire.subscribe(topic)
-    for source in (wire, publisher):
+def test_message_ids_are_unique(subscriber: Wire, publisher: Wire, topic: str) -> None:
+    for source in (subscriber, publisher):
         source.send(*(frames.send(topic, "x") for _ in range(200)))
-    assert len({wire.expect_message("x")["message-id"] for _ in range(400)}) == 400
+    assert len({subscriber.expect_message("x")["message-id"] for _ in range(400)}) == 400
 
 
 def test_a_message_has_the_same_id_for_all_its_subscribers(client: Clients, topic: str) -> None:
@@ -123,25 +122,27 @@ def test_a_message_has_the_same_id_for_all_its_subscribers(client: Clients, topi
     assert len({wire.expect_message("x")["message-id"] for wire in wires}) == 1
 
 
+OTHER_NAMES = [
+    ("content-type", "application/json;charset=utf-8"),
+    ("zebra", "1"),
+    ("correlation-id", "c-1"),
+    ("type", "t"),
+    ("priority", "4"),
+    ("alpha", "2"),
+    ("reply-to", "/topic/answers"),
+    ("destinations", "not destination"),
+    ("message-id2", "3"),
+    ("ac", "4"),
+    ("acks", "5"),
+]
+REPEATED_NAMES = [("foo", "1"), ("bar", "2"), ("foo", "3"), ("aaa", "4"), ("foo", "5"), ("content-type", "text/x")]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
-def test_user_headers_are_passed_on_in_order(client: Clients, topic: str, version: str) -> None:
-    wire = client(version)
-    wire.subscribe(topic)
-    pairs = [
-        ("content-type", "application/json;charset=utf-8"),
-        ("zebra", "1"),
-        ("correlation-id", "c-1"),
-        ("type", "t"),
-        ("priority", "4"),
-        ("alpha", "2"),
-        ("reply-to", "/topic/answers"),
-        ("destinations", "not destination"),
-        ("message-id2", "3"),
-        ("ac", "4"),
-        ("acks", "5"),
-    ]
-    wire.send(frames.send(topic, "{}", *pairs))
-    message = wire.expect_message("{}")
+@pytest.mark.parametrize("pairs", [OTHER_NAMES, REPEATED_NAMES], ids=["other names", "repeated names"])
+def test_user_headers_are_passed_on_in_order(subscriber: Wire, topic: str, pairs: list[frames.Header]) -> None:
+    subscriber.send(frames.send(topic, "{}", *pairs))
+    message = subscriber.expect_message("{}")
     assert [pair for pair in message.headers if pair in pairs] == pairs
 
 
@@ -180,20 +181,16 @@ def test_a_forged_header_in_escaped_spelling_stays_another_header(client: Client
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_receipt_and_transaction_headers_are_not_passed_on(client: Clients, topic: str, version: str) -> None:
-    wire, publisher = client(version), client(version)
-    wire.subscribe(topic)
+def test_receipt_and_transaction_headers_are_not_passed_on(subscriber: Wire, publisher: Wire, topic: str) -> None:
     publisher.send(frames.begin("t"), frames.send(topic, "x", transaction="t", receipt="r"), frames.commit("t"))
-    wire.expect_message("x", receipt=None, transaction=None, receipt_id=None)
+    subscriber.expect_message("x", receipt=None, transaction=None, receipt_id=None)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_no_timestamp_is_added_by_default(client: Clients, topic: str, version: str) -> None:
-    wire = client(version)
-    wire.subscribe(topic)
-    wire.send(frames.send(topic, "x"), frames.send(topic, "y", timestamp="17"))
-    wire.expect_message("x", timestamp=None)
-    wire.expect_message("y", timestamp="17")
+def test_no_timestamp_is_added_by_default(subscriber: Wire, topic: str) -> None:
+    subscriber.send(frames.send(topic, "x"), frames.send(topic, "y", timestamp="17"))
+    subscriber.expect_message("x", timestamp=None)
+    subscriber.expect_message("y", timestamp="17")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -265,11 +262,9 @@ def test_subscribe_may_carry_headers_of_other_brokers(client: Clients, topic: st
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_publisher_does_not_get_its_own_messages(client: Clients, topic: str, version: str) -> None:
-    wire, publisher = client(version), client(version)
-    wire.subscribe(topic)
+def test_a_publisher_does_not_get_its_own_messages(subscriber: Wire, publisher: Wire, topic: str) -> None:
     publisher.send(frames.send(topic, "x"))
-    wire.expect_message("x")
+    subscriber.expect_message("x")
     publisher.barrier()
 
 

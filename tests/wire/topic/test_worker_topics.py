@@ -295,10 +295,9 @@ def test_messages_of_a_lost_worker_go_to_another_one(
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 def test_a_nacked_message_goes_to_another_worker(
-    client: Clients, shared_broker: StartBroker, work: str, version: str, mode: str
+    client: Clients, quick: BrokerProcess, work: str, version: str, mode: str
 ) -> None:
-    broker = shared_broker(redelivery_delay="10ms")
-    wire, other, publisher = (client(version, to=broker) for _ in range(3))
+    wire, other, publisher = (client(version, to=quick) for _ in range(3))
     wire.subscribe(work, "work", ack=mode)
     fill(publisher, work, "x")
     message = wire.expect_message("x")
@@ -310,10 +309,9 @@ def test_a_nacked_message_goes_to_another_worker(
 
 @pytest.mark.parametrize("version", ESCAPING)
 def test_a_nacked_message_returns_to_a_lone_worker(
-    client: Clients, shared_broker: StartBroker, work: str, version: str
+    client: Clients, quick: BrokerProcess, work: str, version: str
 ) -> None:
-    broker = shared_broker(redelivery_delay="10ms")
-    wire = client(version, to=broker)
+    wire = client(version, to=quick)
     wire.subscribe(work, ack="client-individual")
     wire.send(frames.send(work, "x"))
     for count in (None, "2", "3"):

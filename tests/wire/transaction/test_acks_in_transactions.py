@@ -10,8 +10,10 @@ from tests.support.clients import Clients, StartBroker
 from tests.support.clock import wait_ms
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.losses import LOSSES, LossDetector
+from tests.support.process import BrokerProcess
 from tests.support.queues import bodies, fill, left_in, numbered, take, until_receipt
 from tests.support.transactions import INDIVIDUAL, commit, consume
+from tests.support.wire import Wire
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
@@ -67,10 +69,9 @@ def test_after_abort_a_message_can_be_acknowledged_again(client: Clients, queue:
 @pytest.mark.parametrize("version", ESCAPING)
 @pytest.mark.parametrize("mode", ["client", INDIVIDUAL])
 def test_a_nack_takes_effect_at_commit(
-    client: Clients, shared_broker: StartBroker, queue: str, version: str, mode: str
+    client: Clients, quick: BrokerProcess, queue: str, version: str, mode: str
 ) -> None:
-    broker = shared_broker(redelivery_delay="10ms")
-    wire, other = client(version, to=broker), client(version, to=broker)
+    wire, other = client(version, to=quick), client(version, to=quick)
     fill(other, queue, "1")
     (message,) = consume(wire, queue, "1", mode=mode, prefetch_count=1)
     other.subscribe(queue, "other", ack=mode)
@@ -85,15 +86,13 @@ def test_a_nack_takes_effect_at_commit(
 
 
 @pytest.mark.parametrize("version", ESCAPING)
-def test_an_aborted_nack_is_not_a_failed_delivery(
-    client: Clients, shared_broker: StartBroker, queue: str, version: str
-) -> None:
-    broker = shared_broker(redelivery_delay="10ms")
-    wire = client(version, to=broker)
-    fill(wire, queue, "1")
-    (message,) = consume(wire, queue, "1")
-    wire.send(frames.begin("t"), nack(wire, message, transaction="t"), frames.abort("t"), nack(wire, message))
-    wire.expect_message("1", redelivered="true", delivery_count="2")
+def test_an_aborted_nack_is_not_a_failed_delivery(quick_client: Wire, queue: str) -> None:
+    fill(quick_client, queue, "1")
+    (message,) = consume(quick_client, queue, "1")
+    quick_client.send(
+        frames.begin("t"), nack(quick_client, message, transaction="t"), frames.abort("t"), nack(quick_client, message)
+    )
+    quick_client.expect_message("1", redelivered="true", delivery_count="2")
 
 
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)

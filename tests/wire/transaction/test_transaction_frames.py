@@ -10,6 +10,7 @@ import pytest
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.frames import ESCAPING, VERSIONS
+from tests.support.wire import Wire
 
 # 1.0 has no NACK
 VERSION_COMMAND = [(version, name) for version in VERSIONS for name in ("SEND", "ACK")]
@@ -55,51 +56,45 @@ def test_a_transaction_ends_once(client: Clients, version: str, end: str) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_transaction_name_can_be_used_again(client: Clients, topic: str, version: str) -> None:
-    wire = client(version)
-    wire.subscribe(topic)
+def test_a_transaction_name_can_be_used_again(subscriber: Wire, topic: str) -> None:
     for number in range(10):
-        wire.send(
+        subscriber.send(
             frames.begin("t"),
             frames.send(topic, str(number), transaction="t"),
             (frames.abort if number % 2 else frames.commit)("t"),
         )
     for number in range(0, 10, 2):
-        wire.expect_message(str(number))
-    wire.barrier()
+        subscriber.expect_message(str(number))
+    subscriber.barrier()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_messages_are_delivered_at_commit_in_order(client: Clients, topic: str, version: str) -> None:
-    wire, publisher = client(version), client(version)
-    wire.subscribe(topic)
+def test_messages_are_delivered_at_commit_in_order(subscriber: Wire, publisher: Wire, topic: str) -> None:
     publisher.send(frames.begin("t"))
     for number in range(10):
         publisher.send(frames.send(topic, str(number), transaction="t"))
     publisher.send(frames.send(topic, "outside"))
-    wire.expect_message("outside")
-    wire.barrier(publisher)
+    subscriber.expect_message("outside")
+    subscriber.barrier(publisher)
     publisher.send(frames.commit("t", receipt="c"))
     publisher.expect_receipt("c")
     for number in range(10):
-        wire.expect_message(str(number), transaction=None)
-    wire.barrier(publisher)
+        subscriber.expect_message(str(number), transaction=None)
+    subscriber.barrier(publisher)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_abort_drops_the_messages(client: Clients, topic: str, version: str) -> None:
-    wire, publisher = client(version), client(version)
-    wire.subscribe(topic)
+def test_abort_drops_the_messages(subscriber: Wire, publisher: Wire, topic: str) -> None:
     publisher.send(frames.begin("t"), frames.send(topic, "never", transaction="t"), frames.abort("t", receipt="a"))
     publisher.expect_receipt("a")
-    wire.barrier(publisher)
+    subscriber.barrier(publisher)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("end", ["disconnect", "half-close", "reset", "error"])
-def test_the_end_of_the_connection_drops_the_messages(client: Clients, topic: str, version: str, end: str) -> None:
-    wire, publisher = client(version), client(version)
-    wire.subscribe(topic)
+def test_the_end_of_the_connection_drops_the_messages(
+    client: Clients, subscriber: Wire, publisher: Wire, topic: str, version: str, end: str
+) -> None:
     publisher.send(frames.begin("t"), frames.send(topic, "never", transaction="t", receipt="r"))
     publisher.expect_receipt("r")
     if end == "disconnect":
@@ -112,33 +107,29 @@ def test_the_end_of_the_connection_drops_the_messages(client: Clients, topic: st
         publisher.expect_error("E-COMMAND")
     else:
         publisher.reset()
-    wire.barrier(client(version))
+    subscriber.barrier(client(version))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_receipt_of_a_send_in_a_transaction_comes_before_commit(client: Clients, topic: str, version: str) -> None:
-    wire = client(version)
-    wire.subscribe(topic)
-    wire.send(frames.begin("t"), frames.send(topic, "x", transaction="t", receipt="accepted"))
-    wire.expect_receipt("accepted")
-    wire.barrier()
-    wire.send(frames.commit("t"))
-    wire.expect_message("x")
+def test_the_receipt_of_a_send_in_a_transaction_comes_before_commit(subscriber: Wire, topic: str) -> None:
+    subscriber.send(frames.begin("t"), frames.send(topic, "x", transaction="t", receipt="accepted"))
+    subscriber.expect_receipt("accepted")
+    subscriber.barrier()
+    subscriber.send(frames.commit("t"))
+    subscriber.expect_message("x")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_transactions_run_side_by_side(client: Clients, topic: str, version: str) -> None:
-    wire = client(version)
-    wire.subscribe(topic)
-    wire.send(frames.begin("a"), frames.begin("b"), frames.begin("c"))
+def test_transactions_run_side_by_side(subscriber: Wire, topic: str) -> None:
+    subscriber.send(frames.begin("a"), frames.begin("b"), frames.begin("c"))
     for number in range(4):
         for name in "abc":
-            wire.send(frames.send(topic, f"{name}{number}", transaction=name))
-    wire.send(frames.commit("b"), frames.abort("a"), frames.commit("c"))
+            subscriber.send(frames.send(topic, f"{name}{number}", transaction=name))
+    subscriber.send(frames.commit("b"), frames.abort("a"), frames.commit("c"))
     for name in "bc":
         for number in range(4):
-            wire.expect_message(f"{name}{number}")
-    wire.barrier()
+            subscriber.expect_message(f"{name}{number}")
+    subscriber.barrier()
 
 
 @pytest.mark.parametrize(("version", "command"), VERSION_COMMAND)
