@@ -42,6 +42,12 @@ class Driver:
             headers = {"redelivered": "true", "delivery-count": str(count), **headers}
         return self.model.message(connection, "0", body, queue, headers)
 
+    def hold(self, connection: str, body: str, mode: str = "client-individual", prefetch: int = 0) -> Delivery:
+        """A new consumer receives a new message, and does not acknowledge it."""
+        self.consumer(connection, mode=mode, prefetch=prefetch)
+        self.send(body)
+        return self.receive(connection, body)
+
     def receive_dead_letter(self, connection: str, body: str, count: int, reason: str = "max-deliveries") -> Delivery:
         headers = {"dead-letter-reason": reason, "original-destination": Q, "delivery-count": str(count)}
         return self.model.message(connection, "0", body, DEAD, headers)
@@ -59,8 +65,29 @@ class Driver:
     def nack(self, delivery: Delivery) -> None:
         self.confirm(self.model.settle(delivery, "nack"))
 
+    def fail(self, delivery: Delivery) -> Delivery:
+        """The delivery is negatively acknowledged, and its message delivered again after the delay."""
+        self.nack(delivery)
+        self.now += 1
+        return self.receive(delivery.consumer.connection, delivery.message.body, delivery.count + 1)
+
+    def ack_in_transaction(self, delivery: Delivery, *bodies: str) -> Transaction:
+        """A new transaction acknowledges the delivery and sends these messages."""
+        transaction = self.begin(delivery.consumer.connection, *bodies)
+        self.confirm(self.model.settle(delivery, "ack", transaction))
+        return transaction
+
     def reset(self, connection: str) -> None:
         self.model.dropped(connection, all_read=False)
+
+    def deliverable(self) -> list[str]:
+        """Returns the bodies of the messages that must be delivered now."""
+        return [each.body for each in self.model.deliverable()]
+
+    def expect_lost(self, bodies: str) -> None:
+        """At the end of the run the model reports these messages as lost."""
+        with self.raises(f"lost: {bodies}"):
+            self.model.finish()
 
     def raises(self, match: str) -> pytest.RaisesExc[Violation]:
         return pytest.raises(Violation, match=match)

@@ -11,9 +11,9 @@ def test_a_simple_correct_run_is_allowed() -> None:
     driver = Driver()
     driver.consumer("c", prefetch=2)
     driver.send("1", "2", "3")
-    assert [each.body for each in driver.model.deliverable()] == ["1", "2", "3"]
+    assert driver.deliverable() == ["1", "2", "3"]
     first, second = driver.receive("c", "1"), driver.receive("c", "2")
-    assert driver.model.deliverable() == []
+    assert driver.deliverable() == []
     driver.ack(first)
     third = driver.receive("c", "3")
     driver.ack(third)
@@ -28,21 +28,17 @@ def test_a_message_that_is_never_delivered_is_lost() -> None:
     driver = Driver()
     driver.send("1")
     driver.consumer("c")
-    assert [each.body for each in driver.model.deliverable()] == ["1"]
-    with driver.raises("lost: 1"):
-        driver.model.finish()
+    assert driver.deliverable() == ["1"]
+    driver.expect_lost("1")
 
 
 def test_a_message_of_a_lost_consumer_that_is_not_redelivered_is_lost() -> None:
     driver = Driver()
-    driver.consumer("c")
-    driver.send("1")
-    driver.receive("c", "1")
+    driver.hold("c", "1")
     driver.reset("c")
     driver.consumer("d")
-    assert [each.body for each in driver.model.deliverable()] == ["1"]
-    with driver.raises("lost: 1"):
-        driver.model.finish()
+    assert driver.deliverable() == ["1"]
+    driver.expect_lost("1")
 
 
 def test_a_send_without_receipt_may_be_lost_with_its_connection() -> None:
@@ -58,8 +54,7 @@ def test_a_send_before_one_that_was_delivered_may_not_be_lost() -> None:
     driver.reset("p")
     driver.consumer("c")
     driver.ack(driver.receive("c", "2"))
-    with driver.raises("lost: 1"):
-        driver.model.finish()
+    driver.expect_lost("1")
 
 
 def test_an_ack_without_receipt_may_take_effect_or_not() -> None:
@@ -90,8 +85,7 @@ def test_a_consumer_with_acks_that_is_reset_consumes_nothing() -> None:
     driver.consumer("c")
     driver.send("1")
     driver.reset("c")
-    with driver.raises("lost: 1"):
-        driver.model.finish()
+    driver.expect_lost("1")
 
 
 # -- delivered twice, held, not for this consumer --------------------------------------------------------------
@@ -296,8 +290,7 @@ def test_an_ack_in_a_transaction_frees_no_prefetch_before_commit() -> None:
     driver.consumer("c", prefetch=1)
     driver.send("1", "2")
     held = driver.receive("c", "1")
-    transaction = driver.begin("c")
-    driver.confirm(driver.model.settle(held, "ack", transaction))
+    transaction = driver.ack_in_transaction(held)
     with driver.raises("2 came to c/0 .* beside 1"):
         driver.receive("c", "2")
     driver.model.commit(transaction)
@@ -325,8 +318,7 @@ def test_an_individual_ack_covers_one_delivery() -> None:
     driver.send("1", "2")
     driver.receive("c", "1")
     driver.ack(driver.receive("c", "2"))
-    with driver.raises("lost: 1"):
-        driver.model.finish()
+    driver.expect_lost("1")
 
 
 # -- counts ----------------------------------------------------------------------------------------------------
@@ -353,9 +345,7 @@ def test_the_headers_of_a_first_delivery_do_not_say_redelivered(headers: dict[st
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_second_delivery_has_delivery_count_2(count: int) -> None:
     driver = Driver()
-    driver.consumer("c")
-    driver.send("1")
-    driver.nack(driver.receive("c", "1"))
+    driver.nack(driver.hold("c", "1"))
     driver.now += 1
     with driver.raises(f"delivery-count {count}, but 1 deliveries"):
         driver.receive("c", "1", count)

@@ -9,11 +9,7 @@ from tests.model.driver import DEAD, Driver, Q
 
 def test_a_nacked_message_waits_for_its_redelivery_delay() -> None:
     driver = Driver()
-    driver.consumer("c")
-    driver.send("1")
-    driver.nack(driver.receive("c", "1"))
-    driver.now += 1
-    driver.nack(driver.receive("c", "1", 2))
+    driver.nack(driver.fail(driver.hold("c", "1")))
     driver.now += 1.5
     with driver.raises("1 came 500 ms before its redelivery was due"):
         driver.receive("c", "1", 3)
@@ -21,11 +17,7 @@ def test_a_nacked_message_waits_for_its_redelivery_delay() -> None:
 
 def test_a_message_is_a_dead_letter_after_its_last_failure() -> None:
     driver = Driver(max_deliveries=2)
-    driver.consumer("c")
-    driver.send("1")
-    driver.nack(driver.receive("c", "1"))
-    driver.now += 1
-    driver.nack(driver.receive("c", "1", 2))
+    driver.nack(driver.fail(driver.hold("c", "1")))
     driver.now += 2
     with driver.raises("1 came from /queue/a after 2 failures of 2"):
         driver.receive("c", "1", 3)
@@ -36,9 +28,7 @@ def test_the_headers_of_a_dead_letter_are_checked() -> None:
     driver.consumer("c")
     driver.consumer("d", DEAD)
     driver.send("1")
-    driver.nack(driver.receive("c", "1"))
-    driver.now += 1
-    driver.nack(driver.receive("c", "1", 2))
+    driver.nack(driver.fail(driver.receive("c", "1")))
     assert [each.home for each in driver.model.deliverable()] == [Q]
     with driver.raises("dead-letter-reason:expired, not max-deliveries"):
         driver.receive_dead_letter("d", "1", 2, "expired")
@@ -60,9 +50,7 @@ def test_a_message_is_no_dead_letter_before_its_last_failure() -> None:
 
 def test_the_loss_of_a_consumer_is_no_failure() -> None:
     driver = Driver(max_deliveries=1)
-    driver.consumer("c")
-    driver.send("1")
-    driver.receive("c", "1")
+    driver.hold("c", "1")
     driver.reset("c")
     driver.consumer("d", DEAD)
     with driver.raises("1 is a dead letter after at most 0 failures of 1"):
@@ -71,14 +59,11 @@ def test_the_loss_of_a_consumer_is_no_failure() -> None:
 
 def test_a_dead_letter_that_is_never_delivered_is_lost() -> None:
     driver = Driver(max_deliveries=1)
-    driver.consumer("c")
-    driver.send("1")
-    driver.nack(driver.receive("c", "1"))
-    assert driver.model.deliverable() == []
+    driver.nack(driver.hold("c", "1"))
+    assert driver.deliverable() == []
     driver.consumer("d", DEAD)
-    assert [each.body for each in driver.model.deliverable()] == ["1"]
-    with driver.raises("lost: 1"):
-        driver.model.finish()
+    assert driver.deliverable() == ["1"]
+    driver.expect_lost("1")
 
 
 def test_a_sender_may_set_a_lower_limit_of_failures() -> None:
@@ -111,20 +96,16 @@ def test_a_delivery_is_requeued_only_after_the_timeout() -> None:
 
 def test_a_message_must_be_redelivered_after_the_timeout() -> None:
     driver = Driver(ack_timeout=5, redelivery_delay=0.5)
-    driver.consumer("c", prefetch=1)
-    driver.send("1")
-    driver.receive("c", "1")
-    assert driver.model.deliverable() == []
+    driver.hold("c", "1", prefetch=1)
+    assert driver.deliverable() == []
     driver.now += 5.6
-    assert [each.body for each in driver.model.deliverable()] == ["1"]
+    assert driver.deliverable() == ["1"]
     driver.receive("c", "1", 2)
 
 
 def test_an_ack_after_the_timeout_may_take_effect_or_not() -> None:
     driver = Driver(ack_timeout=5, redelivery_delay=0.5)
-    driver.consumer("c")
-    driver.send("1")
-    delivery = driver.receive("c", "1")
+    delivery = driver.hold("c", "1")
     driver.now += 6
     driver.ack(delivery)
     driver.model.finish()
@@ -167,8 +148,7 @@ def test_a_committed_transaction_may_not_lose_a_message() -> None:
     driver.consumer("c")
     driver.confirm(driver.model.commit(driver.begin("p", "1", "2")))
     driver.ack(driver.receive("c", "1"))
-    with driver.raises("lost: 2"):
-        driver.model.finish()
+    driver.expect_lost("2")
 
 
 def test_a_transaction_of_unknown_outcome_may_not_lose_only_some_messages() -> None:
@@ -177,17 +157,13 @@ def test_a_transaction_of_unknown_outcome_may_not_lose_only_some_messages() -> N
     driver.model.commit(driver.begin("p", "1", "2"))
     driver.reset("p")
     driver.ack(driver.receive("c", "1"))
-    with driver.raises("lost: 2"):
-        driver.model.finish()
+    driver.expect_lost("2")
 
 
 def test_a_transaction_of_unknown_outcome_may_not_lose_only_its_ack() -> None:
     driver = Driver()
-    driver.consumer("c")
-    driver.send("0")
-    held = driver.receive("c", "0")
-    transaction = driver.begin("c", "1")
-    driver.confirm(driver.model.settle(held, "ack", transaction))
+    held = driver.hold("c", "0")
+    transaction = driver.ack_in_transaction(held, "1")
     driver.model.commit(transaction)
     driver.reset("c")
     driver.consumer("d")
@@ -198,19 +174,15 @@ def test_a_transaction_of_unknown_outcome_may_not_lose_only_its_ack() -> None:
 
 def test_a_transaction_of_unknown_outcome_may_not_lose_only_its_message() -> None:
     driver = Driver()
-    driver.consumer("c")
-    driver.send("0")
-    held = driver.receive("c", "0")
-    transaction = driver.begin("c", "1")
-    driver.confirm(driver.model.settle(held, "ack", transaction))
+    held = driver.hold("c", "0")
+    transaction = driver.ack_in_transaction(held, "1")
     driver.model.commit(transaction)
     driver.reset("c")
     driver.consumer("d")
     driver.model.finish()
     driver.model.resolve_unknown()
-    assert [each.body for each in driver.model.deliverable()] == ["0"]
-    with driver.raises("lost: 0"):
-        driver.model.finish()
+    assert driver.deliverable() == ["0"]
+    driver.expect_lost("0")
 
 
 def test_a_transaction_of_unknown_outcome_may_not_lose_only_some_acks() -> None:
@@ -224,22 +196,17 @@ def test_a_transaction_of_unknown_outcome_may_not_lose_only_some_acks() -> None:
     driver.reset("c")
     driver.consumer("d")
     driver.ack(driver.receive("d", "1", 2))
-    with driver.raises("lost: 2"):
-        driver.model.finish()
+    driver.expect_lost("2")
 
 
 def test_an_aborted_ack_has_no_effect() -> None:
     driver = Driver()
-    driver.consumer("c")
-    driver.send("1")
-    held = driver.receive("c", "1")
-    transaction = driver.begin("c")
-    driver.confirm(driver.model.settle(held, "ack", transaction))
+    held = driver.hold("c", "1")
+    transaction = driver.ack_in_transaction(held)
     driver.confirm(driver.model.abort(transaction))
     with driver.raises("held by c/0"):
         driver.receive("c", "1", 2)
-    with driver.raises("lost: 1"):
-        driver.model.finish()
+    driver.expect_lost("1")
     driver.ack(held)
     driver.model.finish()
 
