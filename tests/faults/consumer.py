@@ -1,7 +1,7 @@
-"""A consumer as a process of its own, to be killed: `python consumer.py PORT DESTINATION ACK PREFETCH hold|work`.
+"""A consumer in a process of its own, to be killed: `python consumer.py PORT DESTINATION ACK PREFETCH hold|work`.
 
-Says `took BODY` for each MESSAGE. With `work` it acknowledges each and says `acked BODY` when the RECEIPT is there;
-with `hold` it keeps them all. It needs no packages, so that `python -S -E` starts it fast.
+It prints `took BODY` for each MESSAGE. With `work` it acknowledges each one and prints `acked BODY` when the RECEIPT
+comes; with `hold` it acknowledges none. It needs no packages, so `python -S -E` starts it fast.
 """
 
 import socket
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 def frames(sock: socket.socket) -> Iterator[tuple[str, dict[str, str], str]]:
-    """Command, headers and body of every frame that comes; nothing here needs an escape."""
+    """Yields command, headers and body of every frame that comes; no header here needs an escape."""
     with sock.makefile("rb") as stream:
         for line in stream:
             command = line.decode().strip()
@@ -24,7 +24,7 @@ def frames(sock: socket.socket) -> Iterator[tuple[str, dict[str, str], str]]:
                 yield command, headers, body
 
 
-def main(port: str, destination: str, ack: str, prefetch: str, deed: str) -> None:
+def main(port: str, destination: str, ack: str, prefetch: str, action: str) -> None:
     sock = socket.create_connection(("127.0.0.1", int(port)))
     sock.sendall(
         b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
@@ -34,7 +34,7 @@ def main(port: str, destination: str, ack: str, prefetch: str, deed: str) -> Non
     for command, headers, body in frames(sock):
         if command == "MESSAGE":
             print("took", body, flush=True)
-            if deed == "work":
+            if action == "work":
                 sock.sendall(f"ACK\nid:{headers['ack']}\nreceipt:{body}\n\n\0".encode())
         elif command == "RECEIPT":
             print("acked", headers["receipt-id"], flush=True)

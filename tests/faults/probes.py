@@ -1,4 +1,4 @@
-"""What the fault tests look at and load the broker with."""
+"""What the fault tests measure of a broker, and how they load it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.parser import Frame
 from tests.support.wire import Wire
 
 SMALL_BUFFER = 4096
-"""A receive buffer for slow readers, so that the kernel hides little of their slowness."""
+"""A receive buffer for slow readers: small, so that the kernel buffers little of what they do not read."""
 
 
 def memory_kib(pid: int, field: str = "VmRSS") -> int:
-    """Resident memory of a process; `VmHWM` is its peak."""
+    """Returns the resident memory of a process; `VmHWM` is its peak."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1])
@@ -24,17 +24,17 @@ def memory_kib(pid: int, field: str = "VmRSS") -> int:
 
 
 def descriptors(pid: int) -> int:
-    """Open descriptors of a process."""
+    """Returns the number of open descriptors of a process."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def body(number: int, size: int) -> bytes:
-    """A body that begins with its number."""
+    """Returns a body that begins with its number."""
     return b"%08d" % number + b"." * (size - 8)
 
 
 def flood(publisher: Wire, topic: str, count: int, size: int, *, start: int = 0) -> None:
-    """SENDs of numbered bodies, as fast as the broker takes them; returns when all are processed."""
+    """Sends numbered bodies as fast as the broker takes them; returns when all are processed."""
     batch = max(1, (1 << 18) // size)
     for first in range(start, start + count, batch):
         numbers = range(first, min(first + batch, start + count))
@@ -43,7 +43,7 @@ def flood(publisher: Wire, topic: str, count: int, size: int, *, start: int = 0)
 
 
 class Listener(threading.Thread):
-    """Reads every MESSAGE up to the one with number `last`; keeps their numbers, and when it was silent."""
+    """Reads every MESSAGE up to number `last`; records their numbers and every pause longer than 0.25 s."""
 
     def __init__(self, wire: Wire, last: int) -> None:
         super().__init__(daemon=True)
@@ -54,7 +54,7 @@ class Listener(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Reads; a failure is raised again by `result`."""
+        """Reads; `result` raises a failure again."""
         try:
             self._read()
         except BaseException as failure:
@@ -71,7 +71,7 @@ class Listener(threading.Thread):
             self.numbers.append(int(message.body[:8]))
 
     def result(self, timeout: float = 60.0) -> list[int]:
-        """The numbers in the order they came."""
+        """Returns the numbers in the order in which they came."""
         self.join(timeout)
         assert not self.is_alive(), f"still waiting after {len(self.numbers)} messages"
         if self.failure is not None:
@@ -80,7 +80,7 @@ class Listener(threading.Thread):
 
 
 def rest_of(wire: Wire) -> tuple[list[Frame], bool]:
-    """Every whole frame up to the end, and whether the end was in order (not a reset, not inside a frame)."""
+    """Returns all complete frames up to the end, and whether the stream ended in order (no reset, no partial frame)."""
     found: list[Frame] = []
     with contextlib.suppress(ConnectionResetError):
         while True:

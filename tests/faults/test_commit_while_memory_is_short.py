@@ -1,43 +1,42 @@
-"""A COMMIT that waits for the homes of its queues ends by their answers alone, whatever else is retried meanwhile."""
+"""A COMMIT that waits for the homes of its queues is ended only by their answers, not by retries for other reasons."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import threading
 from collections.abc import Iterator
 
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
+from tests.support.diagnostics import answer
 from tests.support.process import BrokerProcess
 from tests.support.queues import take
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 QUEUES = [f"/queue/kept-{number}" for number in range(16)]
-"""Enough for every home to have some."""
+"""Enough queues for every shard to be the home of some."""
 
 
-def parked(asker: Wire) -> int:
-    """How often SENDs were parked, in all shards."""
-    asker.send(frames.frame("DIAG", body="shards"))
-    return sum(row["parked"] for row in json.loads(asker.expect("DIAG").body))
+def parked(observer: Wire) -> int:
+    """Returns how many SENDs were parked, in all shards."""
+    return sum(row["parked"] for row in answer(observer, "shards"))
 
 
 def fill(filler: Wire) -> None:
-    """SENDs to a queue that nobody reads, until they wait; ends with the connection."""
+    """Sends to a queue that nobody reads until the SENDs have to wait; ends with the connection."""
     with contextlib.suppress(OSError):
         for _ in range(60):
             filler.send(frames.send_counted("/queue/backlog", b"." * (1 << 20)))
 
 
 @contextlib.contextmanager
-def changes_of_interest(broker: BrokerProcess) -> Iterator[None]:
-    """Clients on all shards that subscribe and unsubscribe all the time: whoever waits for room is tried again."""
+def changing_interest(broker: BrokerProcess) -> Iterator[None]:
+    """Clients on all shards subscribe and unsubscribe all the time, so that parked publishers are tried again."""
     over = threading.Event()
 
-    def come_and_go() -> None:
+    def subscribe_repeatedly() -> None:
         with Wire(broker.port, timeout=30) as wire:
             wire.connect()
             for number in itertools.count():
@@ -47,7 +46,7 @@ def changes_of_interest(broker: BrokerProcess) -> Iterator[None]:
                 if over.is_set():
                     return
 
-    threads = [threading.Thread(target=come_and_go, daemon=True) for _ in range(4)]
+    threads = [threading.Thread(target=subscribe_repeatedly, daemon=True) for _ in range(4)]
     for thread in threads:
         thread.start()
     try:
@@ -61,22 +60,22 @@ def changes_of_interest(broker: BrokerProcess) -> Iterator[None]:
 def test_pipelined_commits_of_a_client_that_half_closes_are_both_answered(
     start_broker: StartBroker, client: Clients
 ) -> None:
-    """It holds a delivery, so that it may commit while memory is short, and a long SEND of it is on its way."""
+    """Each client holds a delivery, so it may commit while memory is short, and has sent a part of a long SEND."""
     broker = start_broker(memory_limit="64MiB", writers=4, publish_timeout="20s")
     workers = [client(to=broker, timeout=30) for _ in range(24)]
     for number, worker in enumerate(workers):
         own = f"/queue/own-{number}"
         worker.send(frames.send(own, "x"), frames.subscribe(own, "0", ack="client-individual"))
         take(worker, "x")
-    filler, asker = client(to=broker), client(to=broker)
+    filler, observer = client(to=broker), client(to=broker)
     threading.Thread(target=fill, args=[filler], daemon=True).start()
-    eventually(lambda: parked(asker) > 0, "memory is short")
+    eventually(lambda: parked(observer) > 0, "memory is short")
     long = frames.send_counted("/queue/kept-0", b"." * (100 << 10), transaction="b")
     begun = [frames.begin("a"), *(frames.send(queue, "a", transaction="a") for queue in QUEUES), frames.begin("b")]
     for worker in workers:
         worker.send(*begun, long[: 80 << 10])
     commits = [frames.commit("a", receipt="a"), frames.commit("b", receipt="b")]
-    with changes_of_interest(broker):
+    with changing_interest(broker):
         for worker in workers:
             worker.send(long[80 << 10 :], *commits)
             worker.half_close()

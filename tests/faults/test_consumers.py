@@ -1,4 +1,4 @@
-"""Consumers that die, come and go, refuse everything, or are not there (PRODUCT.md, sections 1, 5 and 7)."""
+"""Consumers that are killed, join and leave, NACK everything, or are missing (docs/behaviour.md, sections 1, 5, 7)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.churn import churn, consumer_command
-from tests.faults.hostile import ask
 from tests.faults.probes import body, rest_of
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
+from tests.support.diagnostics import answer
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
@@ -24,15 +24,15 @@ HELD = 1000
 """Deliveries in flight to the consumer that is killed."""
 
 BUSY_S = 1.0
-"""How long a consumer that refuses everything is watched, at least."""
+"""The least time for which a consumer that NACKs everything is watched, in seconds."""
 
 BUSY_SHARE_MAX = 0.3
-"""Of one core: far above what delayed redeliveries need, far below a loop."""
+"""The share of one core: far more than delayed redeliveries need, far less than a busy loop takes."""
 
 
 @contextmanager
 def consumer(broker: BrokerProcess, queue: str, ack: str, prefetch: int) -> Iterator[subprocess.Popen[str]]:
-    """A consumer in a process of its own that acknowledges nothing; killed at the end if it still lives."""
+    """A consumer in a process of its own that acknowledges nothing; it is killed at the end if it is still running."""
     command = consumer_command(broker, queue, ack, prefetch, "hold")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -48,7 +48,7 @@ def queue(topic: str) -> str:
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_what_a_killed_consumer_held_goes_to_another_in_order(
+def test_messages_of_a_killed_consumer_go_to_another_in_order(
     client: Clients, broker: BrokerProcess, queue: str, ack: str
 ) -> None:
     publisher, survivor = client(timeout=30), client(timeout=30)
@@ -69,10 +69,10 @@ def test_what_a_killed_consumer_held_goes_to_another_in_order(
     survivor.disconnect()
 
 
-def test_what_a_killed_consumer_held_is_shared_by_the_others(
+def test_messages_of_a_killed_consumer_are_shared_by_the_others(
     client: Clients, broker: BrokerProcess, queue: str
 ) -> None:
-    """Each of the others sees its part in order, and nothing comes twice."""
+    """Each of the others gets its share in order, and nothing comes twice."""
     publisher = client(timeout=30)
     survivors = [client(timeout=30) for _ in range(4)]
     publisher.send(*(frames.send(queue, str(number)) for number in range(HELD)))
@@ -83,13 +83,13 @@ def test_what_a_killed_consumer_held_is_shared_by_the_others(
         for wire in survivors:
             wire.subscribe(queue, ack="auto")
         process.kill()
-        seen = [take_share(wire) for wire in survivors]
-    assert all(part == sorted(part) for part in seen)
-    assert sorted(number for part in seen for number in part) == list(range(HELD))
+        received = [take_share(wire) for wire in survivors]
+    assert all(part == sorted(part) for part in received)
+    assert sorted(number for part in received for number in part) == list(range(HELD))
 
 
 def take_share(wire: Wire) -> list[int]:
-    """The numbers that one of four survivors is given; they take turns."""
+    """Returns the numbers that one of four remaining consumers gets; they take turns."""
     return [int(wire.expect("MESSAGE", redelivered="true").text) for _ in range(HELD // 4)]
 
 
@@ -100,12 +100,12 @@ def test_a_thousand_consumers_join_and_leave_while_producers_run(start_broker: S
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds that all threads of a process have run."""
+    """Returns the seconds of processor time that all threads of a process have used."""
     return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
-def test_a_consumer_that_refuses_everything_at_once_burns_no_core(start_broker: StartBroker) -> None:
-    """100 messages go round and round, each later than the time before; nobody has to wait for them."""
+def test_a_consumer_that_nacks_everything_uses_little_processor_time(start_broker: StartBroker) -> None:
+    """100 messages are redelivered again and again, each after a longer delay; other clients do not wait for them."""
     broker = start_broker(max_deliveries=1_000_000)
     with Wire(broker.port) as refuser, Wire(broker.port) as other:
         refuser.connect()
@@ -131,7 +131,7 @@ WINDOW = 8
 
 
 def publish_until_refused(publisher: Wire, queue: str) -> int:
-    """SENDs until the broker refuses one with E-MEMORY; how many it accepted."""
+    """Sends until the broker refuses a SEND with E-MEMORY; returns how many it accepted."""
     accepted = 0
     while True:
         numbers = range(accepted, accepted + WINDOW)
@@ -148,7 +148,7 @@ def publish_until_refused(publisher: Wire, queue: str) -> int:
 
 
 def test_a_full_memory_refuses_publishers_and_loses_nothing(start_broker: StartBroker) -> None:
-    """A queue without consumers fills the memory; whoever holds unacknowledged deliveries may still send."""
+    """A queue without consumers fills the memory; a client that holds unacknowledged deliveries may still send."""
     broker = start_broker(memory_limit="32MiB", publish_timeout="500ms")
     with Wire(broker.port) as worker, Wire(broker.port) as publisher, Wire(broker.port) as second:
         worker.connect()
@@ -159,7 +159,7 @@ def test_a_full_memory_refuses_publishers_and_loses_nothing(start_broker: StartB
         accepted = publish_until_refused(publisher, "/queue/full")
         assert accepted * BODY > 16 << 20, f"refused after {accepted} messages"
         second.connect()
-        # What the first had under way when it was cut off left a little room.
+        # The frames that the first publisher had in transit when it was cut off left a little room.
         more = publish_until_refused(second, "/queue/full")
         assert more * BODY < 2 << 20, f"{more} more accepted"
         worker.send_and_wait("/queue/results", "done")
@@ -176,7 +176,7 @@ def test_a_full_memory_refuses_publishers_and_loses_nothing(start_broker: StartB
 
 
 def fill_past(broker: BrokerProcess, publisher: Wire, queue: str, share: float) -> int:
-    """SENDs until that share of `memory_limit` is held; how many messages."""
+    """Sends until that share of `memory_limit` is held; returns how many messages were sent."""
     numbers = 0
     while True:
         memory = broker_memory(broker)
@@ -187,15 +187,15 @@ def fill_past(broker: BrokerProcess, publisher: Wire, queue: str, share: float) 
 
 
 def broker_memory(broker: BrokerProcess) -> dict[str, int]:
-    """What is held, and the limit."""
-    with Wire(broker.port) as asking:
-        memory: dict[str, int] = ask(asking, "memory")
+    """Returns the bytes held, and the limit."""
+    with Wire(broker.port) as observer:
+        memory: dict[str, int] = answer(observer, "memory")
         return memory
 
 
 @pytest.mark.parametrize("destination", ["/queue/work/a", "/queue/work/>"])
-def test_workers_that_come_back_to_a_full_memory_empty_it(start_broker: StartBroker, destination: str) -> None:
-    """Deliveries in flight fill all that SENDs may; once their worker has gone only another one can free memory."""
+def test_a_new_worker_empties_a_full_memory(start_broker: StartBroker, destination: str) -> None:
+    """Deliveries in flight fill all that SENDs may fill; after their worker has gone only another can free memory."""
     broker = start_broker(memory_limit="16MiB", publish_timeout="60s")
     with Wire(broker.port) as worker, Wire(broker.port) as publisher, Wire(broker.port) as late, ExitStack() as stack:
         worker.connect()
@@ -204,11 +204,11 @@ def test_workers_that_come_back_to_a_full_memory_empty_it(start_broker: StartBro
         reading.start()
         publisher.connect()
         sent = fill_past(broker, publisher, "/queue/work/a", 0.95)
-        for _ in range(16):  # what waits in them counts, too
+        for _ in range(16):  # what waits in their outboxes counts, too
             waiting = stack.enter_context(Wire(broker.port))
             waiting.connect()
             waiting.send(*(frames.send_counted("/queue/other", body(0, 12 << 10)) for _ in range(4)))
-        eventually(lambda: broker_memory(broker)["held_bytes"] > 0.97 * (16 << 20), "so much is held")
+        eventually(lambda: broker_memory(broker)["held_bytes"] > 0.97 * (16 << 20), "97 % of the limit is held")
         worker.half_close()
         reading.join()
         memory = broker_memory(broker)
@@ -221,7 +221,7 @@ def test_workers_that_come_back_to_a_full_memory_empty_it(start_broker: StartBro
 
 
 def take_all(broker: BrokerProcess, queue: str, numbers: Sequence[int]) -> None:
-    """A new consumer takes messages of these numbers in order, acknowledges them, and there are no more."""
+    """A new consumer gets exactly the messages with these numbers, in order, and acknowledges them."""
     with Wire(broker.port) as wire:
         wire.connect()
         wire.send(frames.subscribe(queue, "0", ack="client", prefetch_count=100))
@@ -234,8 +234,8 @@ def take_all(broker: BrokerProcess, queue: str, numbers: Sequence[int]) -> None:
         wire.expect_receipt("bye")
 
 
-def test_publishers_that_wait_for_memory_go_on_when_there_is_some(start_broker: StartBroker) -> None:
-    """Twice the limit goes through a queue whose consumer comes only when the publisher is held."""
+def test_publishers_that_wait_for_memory_continue_when_some_is_free(start_broker: StartBroker) -> None:
+    """Twice the limit goes through a queue whose consumer subscribes only after the publisher is held back."""
     broker = start_broker(memory_limit="32MiB")
     count = (64 << 20) // BODY
     accepted = threading.Semaphore(0)
@@ -257,4 +257,4 @@ def test_publishers_that_wait_for_memory_go_on_when_there_is_some(start_broker: 
     take_all(broker, "/queue/slow", range(count))
     thread.join(20)
     assert not thread.is_alive()
-    eventually(lambda: broker.alive, "the broker lives")
+    eventually(lambda: broker.alive, "the broker is alive")

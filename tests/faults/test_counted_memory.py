@@ -1,11 +1,10 @@
-"""What the broker counts as held follows what it really takes of memory, however a client fills it.
+"""The memory that the broker counts as held follows the memory that it really uses, however a client fills it.
 
-`memory_limit` is worth as much as this count is. A way to fill memory is a row of `WAYS`.
+`memory_limit` is only as good as this count. Each way to fill memory is a row of `WAYS`.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -15,30 +14,30 @@ import pytest
 from tests.faults.probes import memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
+from tests.support.diagnostics import answer
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 FACTOR = 1.5
 SLACK = 16 << 20
-"""What the process takes beside, and what the allocator keeps for a moment."""
+"""What the process uses besides, and what the allocator keeps for a short time."""
 LONG = 10_000
 """Nearly the longest header line."""
-PATIENCE_S = 40.0
+TIMEOUT_S = 40.0
 
 
 def connected(broker: BrokerProcess) -> Wire:
-    """A session."""
-    wire = Wire(broker.port, timeout=PATIENCE_S)
+    """Returns a new session."""
+    wire = Wire(broker.port, timeout=TIMEOUT_S)
     wire.connect()
     return wire
 
 
 def held_bytes(broker: BrokerProcess) -> int:
-    """The broker's own count."""
+    """Returns the broker's count."""
     with connected(broker) as wire:
-        wire.send(frames.frame("DIAG", body="memory"))
-        held: int = json.loads(wire.expect("DIAG").body)["held_bytes"]
+        held: int = answer(wire, "memory")["held_bytes"]
         wire.disconnect()
         return held
 
@@ -53,20 +52,20 @@ def push(wire: Wire, all_frames: Iterable[bytes]) -> Wire:
 
 
 def long_name(start: str, number: int, end: str = "") -> str:
-    """A name of maximum length."""
+    """Returns a name of maximum length."""
     return f"{start}{number}-".ljust(LONG - len(end), "n") + end
 
 
-def topics_of_long_names(broker: BrokerProcess) -> list[Wire]:
+def topics_with_long_names(broker: BrokerProcess) -> list[Wire]:
     return [push(connected(broker), (frames.subscribe(long_name("/topic/", at), f"{at}") for at in range(9_900)))]
 
 
-def patterns_of_long_names(broker: BrokerProcess) -> list[Wire]:
+def patterns_with_long_names(broker: BrokerProcess) -> list[Wire]:
     names = (long_name("/topic/", at, "/>") for at in range(5_000))
     return [push(connected(broker), (frames.subscribe(name, f"{at}") for at, name in enumerate(names)))]
 
 
-def patterns_of_many_segments(broker: BrokerProcess) -> list[Wire]:
+def patterns_with_many_segments(broker: BrokerProcess) -> list[Wire]:
     names = (f"/topic/{at}" + "/*/b" * 2_400 for at in range(200))
     return [push(connected(broker), (frames.subscribe(name, f"{at}") for at, name in enumerate(names)))]
 
@@ -82,14 +81,14 @@ def many_short_subscriptions(broker: BrokerProcess) -> list[Wire]:
     return wires
 
 
-def many_that_acknowledge(broker: BrokerProcess) -> list[Wire]:
+def many_subscriptions_with_acknowledgements(broker: BrokerProcess) -> list[Wire]:
     wires = [connected(broker) for _ in range(10)]
     for wire in wires:
         push(wire, (frames.subscribe("/topic/one", f"{at}", ack="client") for at in range(9_900)))
     return wires
 
 
-def names_that_nobody_subscribes_to(broker: BrokerProcess) -> list[Wire]:
+def names_without_subscribers(broker: BrokerProcess) -> list[Wire]:
     return [push(connected(broker), (frames.send(long_name("/topic/", at)) for at in range(30_000)))]
 
 
@@ -100,70 +99,70 @@ def consumers_of_many_queues(broker: BrokerProcess) -> list[Wire]:
 
 
 def patterns_of_many_queues(broker: BrokerProcess) -> list[Wire]:
-    """128 patterns that match every queue."""
+    """Subscribes to 128 patterns that match every queue."""
     consumer, publisher = connected(broker), connected(broker)
     wild = [[("*" if number >> at & 1 else "x") for at in range(7)] for number in range(128)]
     push(consumer, (frames.subscribe(f"/queue/{'/'.join(one)}/*", "".join(one), ack="client") for one in wild))
     return [consumer, push(publisher, (frames.send(f"/queue/{'x/' * 7}{at}", "x") for at in range(10_000)))]
 
 
-def temporary_queues_of_long_names(broker: BrokerProcess) -> list[Wire]:
+def temporary_queues_with_long_names(broker: BrokerProcess) -> list[Wire]:
     names = (long_name("/temp-queue/", at)[: LONG - 100] for at in range(5_000))
     return [push(connected(broker), (frames.send("/topic/one", reply_to=name) for name in names))]
 
 
-def temporary_topics_of_long_names(broker: BrokerProcess) -> list[Wire]:
+def temporary_topics_with_long_names(broker: BrokerProcess) -> list[Wire]:
     names = (long_name("/temp-topic/", at)[: LONG - 100] for at in range(5_000))
     return [push(connected(broker), (frames.send("/topic/one", reply_to=name) for name in names))]
 
 
-def temporary_queues_subscribed_to(broker: BrokerProcess) -> list[Wire]:
+def subscribed_temporary_queues(broker: BrokerProcess) -> list[Wire]:
     names = (long_name("/temp-queue/", at)[: LONG - 100] for at in range(5_000))
     return [push(connected(broker), (frames.subscribe(name, f"{at}") for at, name in enumerate(names)))]
 
 
-def messages_of_long_names_that_wait_for_a_subscriber(broker: BrokerProcess) -> list[Wire]:
+def stale_messages_with_long_names(broker: BrokerProcess) -> list[Wire]:
     return [push(connected(broker), (frames.send(long_name("#", at)) for at in range(10_000)))]
 
 
-def last_values_of_long_names(broker: BrokerProcess) -> list[Wire]:
+def retained_messages_with_long_names(broker: BrokerProcess) -> list[Wire]:
     names = (long_name("/topic/", at) for at in range(10_000))
     return [push(connected(broker), (frames.send(name, retain="set", ttl=3_600_000) for name in names))]
 
 
 def deliveries_in_flight(broker: BrokerProcess) -> list[Wire]:
-    consumer, publisher = Wire(broker.port, timeout=PATIENCE_S), connected(broker)
+    consumer, publisher = Wire(broker.port, timeout=TIMEOUT_S), connected(broker)
     consumer.connect("1.1")
     consumer.subscribe("/topic/one", "s", ack="client-individual", prefetch_count=0)
     return [consumer, push(publisher, (frames.send("/topic/one", "x" * 100) for _ in range(100_000)))]
 
 
 WAYS: list[Callable[[BrokerProcess], list[Wire]]] = [
-    topics_of_long_names,
-    patterns_of_long_names,
-    patterns_of_many_segments,
+    topics_with_long_names,
+    patterns_with_long_names,
+    patterns_with_many_segments,
     ids_of_maximum_length,
     many_short_subscriptions,
-    many_that_acknowledge,
-    names_that_nobody_subscribes_to,
+    many_subscriptions_with_acknowledgements,
+    names_without_subscribers,
     consumers_of_many_queues,
     patterns_of_many_queues,
-    temporary_queues_of_long_names,
-    temporary_topics_of_long_names,
-    temporary_queues_subscribed_to,
+    temporary_queues_with_long_names,
+    temporary_topics_with_long_names,
+    subscribed_temporary_queues,
     deliveries_in_flight,
 ]
 
 
 OUTLIVING: list[Callable[[BrokerProcess], list[Wire]]] = [
-    messages_of_long_names_that_wait_for_a_subscriber,
-    last_values_of_long_names,
+    stale_messages_with_long_names,
+    retained_messages_with_long_names,
 ]
-"""What stays when the client has gone."""
+"""What stays after the client has gone."""
 
 
-def crowds_that_come_and_go(broker: BrokerProcess) -> list[Wire]:
-    """Rounds of connections, one for each kind, all at a time; most of them go while others come. Queues stay."""
+def clients_that_come_and_go(broker: BrokerProcess) -> list[Wire]:
+    """Each round opens one connection of each kind at the same time; most connections end while others begin."""
     choose, held = random.Random(1), []
     kinds: list[Callable[[str], bytes]] = [
         lambda name: frames.subscribe(f"/queue/{name}", name),
@@ -191,7 +190,7 @@ def crowds_that_come_and_go(broker: BrokerProcess) -> list[Wire]:
 
 
 def check(broker: BrokerProcess, fill: Callable[[BrokerProcess], list[Wire]], slack: int = SLACK) -> int:
-    """Fills memory: the count follows. Returns what was counted before, once the clients have gone."""
+    """Fills memory and checks that the count follows. Returns the count before, after the clients have gone."""
     counted_before, resident_before = held_bytes(broker), memory_kib(broker.pid) << 10
     wires = fill(broker)
     grown: list[tuple[int, int]] = []
@@ -212,30 +211,30 @@ def check(broker: BrokerProcess, fill: Callable[[BrokerProcess], list[Wire]], sl
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("fill", WAYS)
-def test_what_is_counted_follows_what_is_resident(
+def test_counted_memory_follows_resident_memory(
     start_broker: StartBroker, fill: Callable[[BrokerProcess], list[Wire]]
 ) -> None:
     broker = start_broker(memory_limit="2GiB")
     counted_before = check(broker, fill)
-    eventually(lambda: held_bytes(broker) - counted_before < SLACK * 3, "nothing is held for those that went")
+    eventually(lambda: held_bytes(broker) - counted_before < SLACK * 3, "nothing is held for clients that have gone")
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("fill", OUTLIVING)
-def test_what_outlives_its_client_is_counted(
+def test_memory_that_outlives_its_client_is_counted(
     start_broker: StartBroker, fill: Callable[[BrokerProcess], list[Wire]]
 ) -> None:
     check(start_broker(memory_limit="2GiB", TTL="1h"), fill)
 
 
 @pytest.mark.timeout(180)
-def test_what_crowds_have_left_does_not_stay_resident(start_broker: StartBroker) -> None:
-    """Beside what stays there is more room for the allocator to keep: pages that are used in part, of each kind."""
-    check(start_broker(memory_limit="2GiB", writers=4), crowds_that_come_and_go, slack=2 * SLACK)
+def test_memory_of_clients_that_come_and_go_does_not_stay_resident(start_broker: StartBroker) -> None:
+    """Besides what stays, the allocator keeps more: partly used pages of each kind."""
+    check(start_broker(memory_limit="2GiB", writers=4), clients_that_come_and_go, slack=2 * SLACK)
 
 
 @pytest.mark.parametrize("ack", ["auto", "client"])
-def test_a_subscription_that_memory_has_no_room_for_is_refused(start_broker: StartBroker, ack: str) -> None:
+def test_a_subscription_is_refused_when_memory_has_no_room(start_broker: StartBroker, ack: str) -> None:
     broker = start_broker(memory_limit="64MiB")
     with connected(broker) as greedy, connected(broker) as other:
         other.subscribe("/topic/other")
@@ -245,7 +244,7 @@ def test_a_subscription_that_memory_has_no_room_for_is_refused(start_broker: Sta
         except (ConnectionError, AssertionError):
             pass
         else:
-            raise AssertionError("all 100 MB of names were taken")
+            raise AssertionError("all 100 MB of names were accepted")
         other.send_and_wait("/topic/elsewhere")
         other.barrier()
     peak = memory_kib(broker.pid, "VmHWM")
@@ -254,7 +253,7 @@ def test_a_subscription_that_memory_has_no_room_for_is_refused(start_broker: Sta
         late.subscribe("/topic/late")
 
 
-def test_the_error_says_what_there_was_no_room_for(start_broker: StartBroker) -> None:
+def test_the_error_names_the_subscription_that_memory_has_no_room_for(start_broker: StartBroker) -> None:
     broker = start_broker(memory_limit="64MiB")
     with connected(broker) as wire:
         for at in range(9_900):
@@ -265,4 +264,4 @@ def test_the_error_says_what_there_was_no_room_for(start_broker: StartBroker) ->
             assert (frame.command, frame["receipt-id"]) == ("RECEIPT", f"{at}")
         assert (frame["code"], frame["receipt-id"], frame["subscription"]) == ("E-MEMORY", f"{at}", f"{at}")
         assert b"memory_limit" in frame.body
-        assert at > 1_000, f"only {at} subscriptions were taken"
+        assert at > 1_000, f"only {at} subscriptions were accepted"

@@ -1,4 +1,4 @@
-"""A connection that ends with a great many unacknowledged deliveries: they go back in portions (PRODUCT.md 6)."""
+"""A connection ends with very many unacknowledged deliveries: they are requeued over several turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUEUE = "/queue/many"
 
 
 @pytest.mark.parametrize("ends", ["reset", "unsubscribe"])
-def test_all_come_to_the_next_consumer_in_order(client: Clients, start_broker: StartBroker, ends: str) -> None:
+def test_all_deliveries_go_to_the_next_consumer_in_order(client: Clients, start_broker: StartBroker, ends: str) -> None:
     broker = start_broker()
     first, second, watcher = (client(to=broker, timeout=30) for _ in range(3))
     first.subscribe(QUEUE, "s", ack="client-individual", prefetch_count=0)
@@ -40,7 +40,7 @@ def test_all_come_to_the_next_consumer_in_order(client: Clients, start_broker: S
     assert sorted(left) == list(range(COUNT))
 
 
-def test_what_an_ended_subscription_to_a_topic_held_is_dropped(client: Clients, start_broker: StartBroker) -> None:
+def test_deliveries_of_an_ended_topic_subscription_are_dropped(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker()
     wire, watcher = client(to=broker, timeout=30), client(to=broker)
     base = answer(watcher, "memory")["held_bytes"]
@@ -50,4 +50,4 @@ def test_what_an_ended_subscription_to_a_topic_held_is_dropped(client: Clients, 
     for _ in range(COUNT):
         wire.expect_message("x")
     wire.reset()
-    eventually(lambda: answer(watcher, "memory")["held_bytes"] < base + (1 << 20), "nothing of it is held", 30)
+    eventually(lambda: answer(watcher, "memory")["held_bytes"] < base + (1 << 20), "their memory is freed", 30)

@@ -1,4 +1,4 @@
-"""One message to very many subscriptions: the limits hold while it is delivered (PRODUCT.md, section 1)."""
+"""One message to very many subscriptions: the limits hold while it is delivered (docs/behaviour.md, section 1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.wire import Wire
 from tests.support.ws import WebSocket
 
 RESIDENT_KIB_MAX = (256 + 64) << 10
-"""What `memory_limit=256MiB` allows the whole process."""
+"""What `memory_limit=256MiB` allows for the whole process."""
 SUBSCRIPTIONS = 500
 BODY = b"x" * 1_000_000
 TOPIC = "/topic/wide"
@@ -25,7 +25,7 @@ TOPIC = "/topic/wide"
 
 @pytest.fixture
 def limited(start_broker: StartBroker) -> Iterator[BrokerProcess]:
-    """A broker whose peak of memory is checked at the end."""
+    """A broker whose peak memory is checked at the end."""
     broker = start_broker(memory_limit="256MiB", outbox_limit="1MiB")
     yield broker
     peak = memory_kib(broker.pid, "VmHWM")
@@ -33,7 +33,7 @@ def limited(start_broker: StartBroker) -> Iterator[BrokerProcess]:
 
 
 def subscribe_often(wire: Wire, count: int, **headers: frames.HeaderValue) -> None:
-    """Subscribes with ids of their own, so that no two get the same bytes."""
+    """Subscribes with unique ids, so that no two subscriptions get the same bytes."""
     last = count - 1
     wire.send(
         *(frames.subscribe(TOPIC, str(at), receipt="all" if at == last else None, **headers) for at in range(count))
@@ -42,10 +42,10 @@ def subscribe_often(wire: Wire, count: int, **headers: frames.HeaderValue) -> No
 
 
 def subscriber(broker: BrokerProcess, count: int = SUBSCRIPTIONS, **headers: frames.HeaderValue) -> Wire:
-    """A connection with that many subscriptions, which has not read anything else yet.
+    """Returns a connection with `count` subscriptions that has read nothing else yet.
 
-    Its receive buffer is the system's: with a small one a reader in Python is too slow beside other load, and one that
-    takes no byte for a second is cut off.
+    It has the system's default receive buffer. With a small one, a reader in Python is too slow on a loaded machine,
+    and a connection that takes no byte for a second is cut off.
     """
     wire = Wire(broker.port, timeout=30)
     wire.connect()
@@ -60,7 +60,7 @@ def publisher(broker: BrokerProcess) -> Wire:
 
 
 def sent_to(wire: Wire, count: int) -> list[int]:
-    """The subscriptions that got the next so many messages."""
+    """Returns the subscriptions that got the next `count` messages."""
     found = []
     for _ in range(count):
         message = wire.expect("MESSAGE")
@@ -69,7 +69,7 @@ def sent_to(wire: Wire, count: int) -> list[int]:
     return found
 
 
-def test_each_subscription_gets_a_large_message_while_memory_stays_in_its_limit(limited: BrokerProcess) -> None:
+def test_each_subscription_gets_a_large_message_within_the_memory_limit(limited: BrokerProcess) -> None:
     with subscriber(limited) as consumer, publisher(limited) as sender:
         sender.send(frames.send_counted(TOPIC, BODY, receipt="wide"), frames.send_counted(TOPIC, "after"))
         assert sorted(sent_to(consumer, SUBSCRIPTIONS)) == list(range(SUBSCRIPTIONS))
@@ -78,14 +78,16 @@ def test_each_subscription_gets_a_large_message_while_memory_stays_in_its_limit(
         assert len(after) == SUBSCRIPTIONS
 
 
-def test_the_same_with_acknowledgements(limited: BrokerProcess) -> None:
+def test_each_subscription_with_acks_gets_a_large_message_within_the_memory_limit(
+    limited: BrokerProcess,
+) -> None:
     with subscriber(limited, ack="client-individual") as consumer, publisher(limited) as sender:
         sender.send(frames.send_counted(TOPIC, BODY, receipt="wide"))
         sender.expect_receipt("wide")
         assert sorted(sent_to(consumer, SUBSCRIPTIONS)) == list(range(SUBSCRIPTIONS))
 
 
-def test_the_same_over_websocket(limited: BrokerProcess) -> None:
+def test_each_subscription_over_websocket_gets_a_large_message_within_the_memory_limit(limited: BrokerProcess) -> None:
     with WebSocket.connected(limited.port) as consumer, publisher(limited) as sender:
         consumer.timeout = 30
         subscribe_often(consumer, SUBSCRIPTIONS)
@@ -95,7 +97,7 @@ def test_the_same_over_websocket(limited: BrokerProcess) -> None:
 
 
 def test_queues_of_one_connection_share_its_outbox(limited: BrokerProcess) -> None:
-    """A full outbox takes no more from queues either, however many of them its connection consumes."""
+    """A full outbox takes no more messages of queues either, however many queues its connection consumes."""
     consumer = Wire(limited.port, timeout=30, receive_buffer=SMALL_BUFFER)
     consumer.connect()
     consumer.send(*(frames.subscribe(f"/queue/own-{at}", str(at), receipt=str(at)) for at in range(200)))
@@ -108,7 +110,7 @@ def test_queues_of_one_connection_share_its_outbox(limited: BrokerProcess) -> No
         assert sorted(sent_to(consumer, 200)) == list(range(200))
 
 
-def test_two_connections_that_share_their_ids(limited: BrokerProcess) -> None:
+def test_two_connections_with_the_same_subscription_ids(limited: BrokerProcess) -> None:
     with subscriber(limited) as idle, subscriber(limited) as other, publisher(limited) as sender:
         sender.send(frames.send_counted(TOPIC, BODY, receipt="wide"))
         readers = [threading.Thread(target=sent_to, args=(wire, SUBSCRIPTIONS)) for wire in (idle, other)]
@@ -120,7 +122,7 @@ def test_two_connections_that_share_their_ids(limited: BrokerProcess) -> None:
 
 
 def test_many_connections_that_read(limited: BrokerProcess) -> None:
-    """No outbox is over its limit, but all of them together would be over the memory."""
+    """No outbox exceeds its limit, but without a bound all of them together would exceed the memory."""
     wires = [Wire(limited.port, timeout=30, receive_buffer=SMALL_BUFFER) for _ in range(400)]
     for at, wire in enumerate(wires):
         wire.connect()
@@ -134,7 +136,7 @@ def test_many_connections_that_read(limited: BrokerProcess) -> None:
         wire.close()
 
 
-def test_a_consumer_that_never_reads_is_cut_off_and_its_publisher_goes_on(limited: BrokerProcess) -> None:
+def test_a_consumer_that_never_reads_is_cut_off_and_its_publisher_continues(limited: BrokerProcess) -> None:
     with subscriber(limited) as stuck, publisher(limited) as sender:
         sender.send(frames.send_counted(TOPIC, BODY, receipt="wide"))
         sender.expect_receipt("wide")
@@ -143,7 +145,7 @@ def test_a_consumer_that_never_reads_is_cut_off_and_its_publisher_goes_on(limite
         stuck.discard()
 
 
-def test_a_subscriber_that_leaves_in_the_middle(limited: BrokerProcess) -> None:
+def test_a_subscriber_that_disconnects_during_a_fan_out(limited: BrokerProcess) -> None:
     with subscriber(limited) as leaver, publisher(limited) as sender:
         sender.send(frames.send_counted(TOPIC, BODY, receipt="wide"))
         sent_to(leaver, 3)
@@ -152,8 +154,8 @@ def test_a_subscriber_that_leaves_in_the_middle(limited: BrokerProcess) -> None:
         sender.send_and_wait(TOPIC, "goes on")
 
 
-def leave_in_the_middle(broker: BrokerProcess, accepted: bool) -> int:
-    """All subscriptions end while a message is on its way to them. Returns how many frames came of it."""
+def end_during_a_fan_out(broker: BrokerProcess, accepted: bool) -> int:
+    """All subscriptions end while a message is being delivered to them. Returns how many frames of it came."""
     with subscriber(broker) as consumer, publisher(broker) as sender:
         sender.send(frames.send_counted(TOPIC, BODY, receipt="wide"))
         if accepted:
@@ -161,30 +163,30 @@ def leave_in_the_middle(broker: BrokerProcess, accepted: bool) -> int:
         sent_to(consumer, 3)
         consumer.send(*(frames.unsubscribe(str(at)) for at in range(SUBSCRIPTIONS)))
         consumer.send(frames.send("/topic/nobody", "x", receipt="left"))
-        seen: list[Frame] = []
-        while not seen or seen[-1].command != "RECEIPT":
+        received: list[Frame] = []
+        while not received or received[-1].command != "RECEIPT":
             frame = consumer._parser.next_frame()
             if frame is not None:
-                seen.append(frame)
+                received.append(frame)
             else:
                 assert consumer.receive_some()
         if not accepted:
             sender.expect_receipt("wide")
-        return len(seen) - 1
+        return len(received) - 1
 
 
-def test_subscriptions_that_end_before_the_receipt_left_are_skipped(start_broker: StartBroker) -> None:
-    came = leave_in_the_middle(start_broker(memory_limit="256MiB", outbox_limit="1MiB", writers=1), accepted=False)
-    assert came < 60, "what was not in the outbox yet is not sent"
+def test_subscriptions_that_end_before_the_receipt_was_sent_are_skipped(start_broker: StartBroker) -> None:
+    came = end_during_a_fan_out(start_broker(memory_limit="256MiB", outbox_limit="1MiB", writers=1), accepted=False)
+    assert came < 60, "a delivery that was not in the outbox yet was sent"
 
 
-def test_subscriptions_that_end_after_the_receipt_left_get_it_first(start_broker: StartBroker) -> None:
-    """The publisher is on another thread than they are, and does not wait for them."""
-    came = leave_in_the_middle(start_broker(memory_limit="256MiB", outbox_limit="1MiB", writers=2), accepted=True)
+def test_subscriptions_that_end_after_the_receipt_was_sent_get_the_message_first(start_broker: StartBroker) -> None:
+    """The publisher is on another shard than the subscriptions, and does not wait for them."""
+    came = end_during_a_fan_out(start_broker(memory_limit="256MiB", outbox_limit="1MiB", writers=2), accepted=True)
     assert came == SUBSCRIPTIONS - 3
 
 
-def test_one_who_subscribes_in_the_middle_gets_what_comes_after(limited: BrokerProcess) -> None:
+def test_a_subscription_during_a_fan_out_gets_the_messages_after_it(limited: BrokerProcess) -> None:
     with subscriber(limited) as consumer, publisher(limited) as sender, Wire(limited.port, timeout=30) as late:
         late.connect()
         sender.send(frames.send_counted(TOPIC, BODY, receipt="wide"))
@@ -196,8 +198,8 @@ def test_one_who_subscribes_in_the_middle_gets_what_comes_after(limited: BrokerP
         late.expect_message("after")
 
 
-def test_what_one_publisher_sends_stays_in_order(limited: BrokerProcess) -> None:
-    """Behind a message that waits for room come others, to the same and to other topics."""
+def test_the_messages_of_one_publisher_stay_in_order(limited: BrokerProcess) -> None:
+    """Messages to the same and to other topics follow a message that waits for room."""
     with subscriber(limited, 20) as consumer, publisher(limited) as sender:
         consumer.subscribe("/topic/other", "other")
         sender.send(
@@ -224,7 +226,7 @@ def test_a_transaction_of_large_messages(limited: BrokerProcess) -> None:
 
 
 def test_more_subscriptions_than_one_turn_serves(start_broker: StartBroker) -> None:
-    """20 connections with 2,000 subscriptions each: every one of them gets each message once, in order."""
+    """20 connections with 2,000 subscriptions each: every subscription gets each message once, in order."""
     broker = start_broker()
     wires = [Wire(broker.port, timeout=30) for _ in range(20)]
     for wire in wires:
@@ -242,11 +244,11 @@ def test_more_subscriptions_than_one_turn_serves(start_broker: StartBroker) -> N
         wire.close()
 
 
-def test_nothing_is_left_of_a_fan_out(limited: BrokerProcess) -> None:
+def test_a_fan_out_leaves_no_memory_held(limited: BrokerProcess) -> None:
     with subscriber(limited) as stuck, publisher(limited) as sender:
         before = memory_kib(limited.pid)
         sender.send(frames.send_counted(TOPIC, BODY, receipt="wide"))
         sent_to(stuck, 1)
         stuck.reset()
         sender.expect_receipt("wide")
-        eventually(lambda: memory_kib(limited.pid) < before + (32 << 10), "memory is given back", 20)
+        eventually(lambda: memory_kib(limited.pid) < before + (32 << 10), "the memory is freed", 20)

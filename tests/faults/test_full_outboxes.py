@@ -1,4 +1,4 @@
-"""A full outbox holds its publishers back wherever they are connected (PRODUCT.md, `slow_consumer`)."""
+"""A full outbox holds its publishers back, on whatever shard they are (docs/delivery.md, slow consumers)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.process import BrokerProcess
 from tests.support.wire import Wire
 
 AHEAD_MAX = 96 << 20
-"""What two publishers may be ahead of a consumer with an outbox of 8 MiB: twice what all buffers between them take."""
+"""How far two publishers may be ahead of a consumer with an outbox of 8 MiB: twice what all buffers hold."""
 TRIAL_S = 1.0
-"""How long a publisher tries to get further ahead than that."""
+"""How long a publisher tries to get further ahead."""
 
 
 class SlowReader:
-    """A consumer that takes a few MB a second: too little for any publisher, enough not to be cut off."""
+    """A consumer that reads a few MB a second: less than any publisher sends, enough not to be cut off."""
 
     def __init__(self, port: int) -> None:
         self.wire = Wire(port, receive_buffer=1 << 16)
@@ -32,7 +32,7 @@ class SlowReader:
         self._thread = threading.Thread(target=self._read, daemon=True)
 
     def start(self) -> None:
-        """From now on it reads, and whatever comes is forgotten."""
+        """Starts to read; all that it reads is discarded."""
         self._thread.start()
 
     def _read(self) -> None:
@@ -40,20 +40,18 @@ class SlowReader:
             self.taken += len(self.wire.sock.recv(1 << 15))
 
     def close(self) -> None:
-        """Ends the reading and the connection."""
+        """Stops reading and closes the connection."""
         self._done.set()
         self._thread.join()
         self.wire.discard()
 
 
 BURST = 20
-"""Messages of 10 KB that come together: far more than an outbox of 16 KiB takes."""
+"""The number of 10 KB messages that come together: far more than an outbox of 16 KiB takes."""
 
 
 @pytest.mark.parametrize("leaving", [frames.unsubscribe("a", receipt="bye"), frames.disconnect(receipt="bye")])
-def test_what_was_accepted_comes_before_the_receipt_of_the_end_of_a_subscription(
-    start_broker: StartBroker, leaving: bytes
-) -> None:
+def test_accepted_messages_come_before_the_receipt_of_unsubscribe(start_broker: StartBroker, leaving: bytes) -> None:
     broker = start_broker(outbox_limit="16KiB", slow_consumer="block:60s")
     heard: list[Frame] = []
     with Wire(broker.port, receive_buffer=1 << 14) as reader, Wire(broker.port) as publisher:
@@ -64,7 +62,7 @@ def test_what_was_accepted_comes_before_the_receipt_of_the_end_of_a_subscription
         def read() -> None:
             while not heard or heard[-1].command == "MESSAGE":
                 heard.append(reader.recv_frame())
-                time.sleep(0.0005)  # never as fast as the publisher
+                time.sleep(0.0005)  # slower than the publisher
 
         thread = threading.Thread(target=read, daemon=True)
         thread.start()
@@ -79,7 +77,7 @@ def test_what_was_accepted_comes_before_the_receipt_of_the_end_of_a_subscription
 
 
 STEADY_READ = 64 << 10
-"""What is read every 50 ms: 1.3 MB a second, so a socket's buffer of megabytes has no room for a second and more."""
+"""What is read every 50 ms: 1.3 MB a second, so a full socket buffer of megabytes stays full for over a second."""
 
 
 @pytest.mark.timeout(60)
@@ -109,13 +107,13 @@ def test_a_consumer_that_reads_steadily_is_not_cut_off(start_broker: StartBroker
 
 @pytest.fixture
 def broker(start_broker: StartBroker) -> BrokerProcess:
-    """Its outboxes are large enough to stay over half for a while."""
+    """A broker whose outboxes are large enough to stay over half full for some time."""
     return start_broker(outbox_limit="8MiB", slow_consumer="block:60s")
 
 
 @pytest.fixture
 def publishers(broker: BrokerProcess) -> Iterator[list[Wire]]:
-    """Dealt out to the shards in turns: where there are several, the last ones are not on the slow consumer's."""
+    """Publishers on all shards: with several shards the last ones are not on the slow consumer's."""
     wires = [Wire(broker.port) for _ in range(4)]
     for wire in wires:
         wire.connect()
@@ -126,17 +124,17 @@ def publishers(broker: BrokerProcess) -> Iterator[list[Wire]]:
 
 @pytest.fixture
 def slow(broker: BrokerProcess, publishers: list[Wire]) -> Iterator[SlowReader]:
-    """Its outbox is full of `/topic/first`."""
+    """A consumer whose outbox is full of `/topic/first`."""
     reader = SlowReader(broker.port)
     reader.wire.subscribe("/topic/first", "first")
     reader.start()
-    assert get_ahead(publishers[:2], "/topic/first", reader) <= AHEAD_MAX
+    assert send_ahead(publishers[:2], "/topic/first", reader) <= AHEAD_MAX
     yield reader
     reader.close()
 
 
-def get_ahead(publishers: list[Wire], topic: str, reader: SlowReader) -> int:
-    """Publishes as fast as the broker takes it. Returns by how many bytes the publishers were ahead at last."""
+def send_ahead(publishers: list[Wire], topic: str, reader: SlowReader) -> int:
+    """Publishes as fast as the broker takes it. Returns how many bytes the publishers were ahead at the end."""
     data = frames.send_counted(topic, b"x" * 8192) * 64
     sent = [0] * len(publishers)
     taken_before, ahead = reader.taken, 0
@@ -151,9 +149,9 @@ def get_ahead(publishers: list[Wire], topic: str, reader: SlowReader) -> int:
 
 
 @pytest.mark.parametrize("renewed", [False, True], ids=["new", "renewed"])
-def test_a_subscription_that_joins_a_full_connection_holds_publishers_of_all_shards_back(
+def test_a_new_subscription_of_a_connection_with_a_full_outbox_holds_back_publishers_of_all_shards(
     broker: BrokerProcess, publishers: list[Wire], slow: SlowReader, renewed: bool
 ) -> None:
     subscribe = frames.subscribe("/topic/second", "second")
     slow.wire.send(subscribe, *([frames.unsubscribe("second"), subscribe] if renewed else []))
-    assert get_ahead(publishers[2:], "/topic/second", slow) <= AHEAD_MAX
+    assert send_ahead(publishers[2:], "/topic/second", slow) <= AHEAD_MAX

@@ -1,6 +1,6 @@
-"""Clients that fill what messages are kept in: names, queues, what is unacknowledged, transactions, timers, outboxes.
+"""Clients that fill what holds messages: names, queues, unacknowledged deliveries, transactions, timers, outboxes.
 
-Each row names what is filled; the worst silence of a bystander is printed (`pytest -s`), not judged.
+Each row names what is filled. The longest round trip of a bystander is printed (`pytest -s`), but is no condition.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.faults.hostile import LOGIN, LONG, Attack, endure
+from tests.faults.hostile import LOGIN, LONG, Attack, run_attack
 from tests.support import frames
 from tests.support.clients import StartBroker
 
@@ -91,23 +91,23 @@ def crossing(number: int) -> Sequence[bytes]:
 
 
 ATTACKS = [
-    Attack("names that stay resolved, of maximum length", unsubscribed_names, connections=4),
-    Attack("names that stay resolved", short_names, connections=4),
+    Attack("resolved names of maximum length", unsubscribed_names, connections=4),
+    Attack("resolved names", short_names, connections=4),
     Attack("queues", queues, connections=4),
-    Attack("queues of long names", queues_of_long_names, connections=2, settings={"publish_timeout": "2s"}),
+    Attack("queues with long names", queues_of_long_names, connections=2, settings={"publish_timeout": "2s"}),
     Attack("one long queue", a_long_queue, settings={"publish_timeout": "2s"}),
     Attack("unacknowledged deliveries", unacknowledged),
     Attack(
-        "deliveries that were taken back",
+        "requeued deliveries",
         timed_out,
         connections=3,
         hold_s=1,
         settings={"ack_timeout": "100", "max_deliveries": 100},
     ),
-    Attack("timers of expiries", falling_expiries, reads=True),
-    Attack("last values", last_values),
+    Attack("expiry timers", falling_expiries, reads=True),
+    Attack("retained messages", last_values),
     Attack("stale messages", stale, connections=3, settings={"TTL": "1500"}),
-    Attack("temporary names", temporary_names, connections=3, settings={"publish_timeout": "2s"}),
+    Attack("temporary destinations", temporary_names, connections=3, settings={"publish_timeout": "2s"}),
     Attack("open transactions", open_transactions, connections=5, settings={"publish_timeout": "2s"}),
     Attack("queues of a COMMIT", commits_to_many_queues, connections=2),
     Attack("outboxes of a topic", to_a_crowd, connections=60),
@@ -118,4 +118,4 @@ ATTACKS = [
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_publishers_cannot_fill(start_broker: StartBroker, attack: Attack) -> None:
-    endure(start_broker, attack)
+    run_attack(start_broker, attack)

@@ -1,6 +1,6 @@
-"""Clients that fill what subscriptions are kept in: tables, names, patterns, their own queues, durable ones, watches.
+"""Clients that fill what holds subscriptions: tables, names, patterns, private queues, durable ones, DIAG intervals.
 
-Each row names what is filled; the worst silence of a bystander is printed (`pytest -s`), not judged.
+Each row names what is filled. The longest round trip of a bystander is printed (`pytest -s`), but is no condition.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.faults.hostile import LOGIN, LONG, Attack, endure
+from tests.faults.hostile import LOGIN, LONG, Attack, run_attack
 from tests.support import frames
 from tests.support.clients import StartBroker
 
 
 def names(count: int, prefix: str, *, size: int = 200) -> list[str]:
-    """Names of about `size` octets that differ."""
+    """Returns `count` different names of about `size` octets."""
     tail = LONG[: max(0, size - len(prefix) - 8)]
     return [f"{prefix}{number:06}{tail}" for number in range(count)]
 
@@ -105,23 +105,23 @@ def retained_for_many(number: int) -> Sequence[bytes]:
 
 ATTACKS = [
     Attack("subscriptions", subscribers, connections=10, rounds=2),
-    Attack("subscriptions of long names", long_names, connections=4),
+    Attack("subscriptions with long names", long_names, connections=4),
     Attack("subscriptions with long ids", long_ids, connections=4),
     Attack("patterns", patterns, connections=4, reads=True),
     Attack("patterns that come and go", coming_and_going, connections=4, reads=True),
-    Attack("queues of subscriptions that acknowledge", own_queues, connections=2),
-    Attack("queues of subscriptions without credit", own_queues_without_credit),
+    Attack("private queues of subscriptions with acknowledgements", own_queues, connections=2),
+    Attack("private queues without credit", own_queues_without_credit),
     Attack("names beside many patterns", names_beside_patterns, hold_s=1),
     Attack("groups of one topic", own_ids),
-    Attack("consumers of patterns of queues", consumers_of_patterns),
-    Attack("durable subscriptions that end at once", durables_that_end_at_once, connections=5, reads=True),
+    Attack("consumers of queue patterns", consumers_of_patterns),
+    Attack("durable subscriptions that end immediately", durables_that_end_at_once, connections=5, reads=True),
     Attack("durable subscriptions to one topic", durables, reads=True, hold_s=1),
-    Attack("watches of DIAG", watches, connections=2),
-    Attack("retained messages for many", retained_for_many),
+    Attack("DIAG intervals", watches, connections=2),
+    Attack("replays of retained messages", retained_for_many),
 ]
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_subscribers_cannot_fill(start_broker: StartBroker, attack: Attack) -> None:
-    endure(start_broker, attack)
+    run_attack(start_broker, attack)

@@ -1,15 +1,14 @@
-"""A COMMIT of very many queues goes on over many turns: it stays all or nothing, and others are served meanwhile."""
+"""A COMMIT to very many queues takes many turns: it is atomic, and others are served meanwhile."""
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
 
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
-from tests.support.diagnostics import shards_sum
+from tests.support.diagnostics import answer, shards_sum
 from tests.support.process import BrokerProcess
 from tests.support.queues import take
 from tests.support.waiting import eventually
@@ -20,29 +19,28 @@ QUEUES = 8000
 
 @pytest.fixture
 def broker(start_broker: StartBroker, writers: int) -> BrokerProcess:
-    """A broker of its own: what it holds is counted."""
+    """A broker of the test's own, because its memory and queues are counted."""
     return start_broker(writers=writers, max_queue_length=4, queue_idle_expiry="1h")
 
 
 def begin(wire: Wire, prefix: str, count: int = QUEUES) -> None:
-    """Keeps one message to each of so many queues in a transaction."""
+    """Puts one message to each of `count` queues into a transaction."""
     queues = (f"/queue/{prefix}/{number}" for number in range(count))
     wire.send(frames.begin("t"), *(frames.send(queue, "x", transaction="t") for queue in queues))
     wire.send_and_wait("/topic/none")
 
 
-def enqueued(asker: Wire) -> int:
-    """Messages that all queues have got."""
-    asker.send(frames.frame("DIAG", body="queues"))
-    return sum(row["enqueued"] for row in json.loads(asker.expect("DIAG").body))
+def enqueued(observer: Wire) -> int:
+    """Returns how many messages all queues have received."""
+    return sum(row["enqueued"] for row in answer(observer, "queues"))
 
 
-def is_settled(asker: Wire) -> bool:
-    """Whether nothing but this question waits for any shard."""
-    return shards_sum(asker, "unanswered") == 1
+def is_settled(observer: Wire) -> bool:
+    """Whether no other request than this query waits for any shard."""
+    return shards_sum(observer, "unanswered") == 1
 
 
-def test_others_are_served_meanwhile(broker: BrokerProcess, client: Clients) -> None:
+def test_other_clients_are_served_during_a_large_commit(broker: BrokerProcess, client: Clients) -> None:
     publisher, bystander = client(to=broker, timeout=30), client(to=broker)
     begin(publisher, "large", 20_000)
     publisher.send(frames.commit("t", receipt="committed"))
@@ -55,12 +53,12 @@ def test_others_are_served_meanwhile(broker: BrokerProcess, client: Clients) -> 
             break
         except BlockingIOError:
             answered += 1
-    assert answered >= 2, "one turn did it all"
-    eventually(lambda: is_settled(bystander), "all of it is settled")
+    assert answered >= 2, "the COMMIT was done in one turn"
+    eventually(lambda: is_settled(bystander), "the COMMIT has ended")
     assert enqueued(bystander) == 20_000
 
 
-def test_a_queue_that_is_full_leaves_nothing_of_it(broker: BrokerProcess, client: Clients) -> None:
+def test_a_large_commit_that_meets_a_full_queue_has_no_effect(broker: BrokerProcess, client: Clients) -> None:
     publisher, other = client(to=broker, timeout=30), client(to=broker)
     full = f"/queue/refused/{QUEUES - 1}"
     for _ in range(4):
@@ -68,9 +66,9 @@ def test_a_queue_that_is_full_leaves_nothing_of_it(broker: BrokerProcess, client
     begin(publisher, "refused")
     publisher.send(frames.commit("t", receipt="committed"))
     publisher.expect_error("E-QUEUE-FULL", receipt_id="committed")
-    eventually(lambda: is_settled(other), "the room is free again")
+    eventually(lambda: is_settled(other), "the reservations are released")
     assert enqueued(other) == 4
-    assert shards_sum(other, "queues") == 1, "those that were made for it are gone"
+    assert shards_sum(other, "queues") == 1, "a queue that was created for the COMMIT is left"
     other.subscribe("/queue/refused/0")
     other.send_and_wait("/topic/none")
     publisher = client(to=broker)
@@ -79,7 +77,7 @@ def test_a_queue_that_is_full_leaves_nothing_of_it(broker: BrokerProcess, client
 
 
 @pytest.mark.parametrize("lost_after", [1, 5, 20, 80])
-def test_a_client_that_goes_meanwhile_leaves_all_or_nothing(
+def test_a_large_commit_is_atomic_when_its_client_leaves(
     broker: BrokerProcess, client: Clients, lost_after: int
 ) -> None:
     publisher, other = client(to=broker, timeout=30), client(to=broker)
@@ -88,10 +86,10 @@ def test_a_client_that_goes_meanwhile_leaves_all_or_nothing(
     for _ in range(lost_after):
         other.send_and_wait("/topic/other")
     publisher.reset()
-    eventually(lambda: shards_sum(other, "connections") == 1, "it is gone")
-    eventually(lambda: is_settled(other), "all of it is settled")
+    eventually(lambda: shards_sum(other, "connections") == 1, "the client's connection has ended")
+    eventually(lambda: is_settled(other), "the COMMIT has ended")
     found = enqueued(other)
-    assert found in (0, QUEUES), "a part of it took effect"
+    assert found in (0, QUEUES), "only a part of the COMMIT took effect"
     consumer = client(to=broker)
     consumer.subscribe("/queue/lost/7")
     if found:
@@ -100,8 +98,10 @@ def test_a_client_that_goes_meanwhile_leaves_all_or_nothing(
     consumer.expect_message("behind it")
 
 
-def test_what_it_acknowledges_does_not_time_out_meanwhile(start_broker: StartBroker, client: Clients) -> None:
-    """Workers commit an ACK while the homes are busy; where a RECEIPT came, the job is not delivered again."""
+def test_deliveries_acknowledged_by_a_commit_do_not_time_out_meanwhile(
+    start_broker: StartBroker, client: Clients
+) -> None:
+    """Workers commit an ACK while the homes are busy; a message whose COMMIT got a RECEIPT is not delivered again."""
     broker = start_broker(writers=4, ack_timeout="1s", redelivery_delay=1, max_deliveries=100)
     busy = client(to=broker, timeout=30)
     begin(busy, "busy", 10_000)
@@ -117,7 +117,7 @@ def test_what_it_acknowledges_does_not_time_out_meanwhile(start_broker: StartBro
         worker.send(frames.begin("t"), *results, ack)
         while worker.recv_frame().header("receipt-id") != "accepted":
             pass
-        accepted.append(time.monotonic() - delivered < 0.5)  # in time; one that is late has no effect
+        accepted.append(time.monotonic() - delivered < 0.5)  # in time; a late ACK has no effect
     busy.send(frames.commit("t", receipt="committed"))
     for worker in workers:
         worker.send(frames.commit("t", receipt="done"))
@@ -128,21 +128,20 @@ def test_what_it_acknowledges_does_not_time_out_meanwhile(start_broker: StartBro
         outcomes.append(frame.command)
         worker.discard()
     busy.expect_receipt("committed")
-    asker = client(to=broker)
-    eventually(lambda: is_settled(asker), "all of it is settled")
-    asker.send(frames.frame("DIAG", body="queues"))
-    sizes = {row["name"]: row["size"] for row in json.loads(asker.expect("DIAG").body)}
+    observer = client(to=broker)
+    eventually(lambda: is_settled(observer), "the COMMITs have ended")
+    sizes = {row["name"]: row["size"] for row in answer(observer, "queues")}
     for number, outcome in enumerate(outcomes):
         if accepted[number]:
             left = sizes[f"/queue/jobs-{number}"]
-            assert left == (0 if outcome == "RECEIPT" else 1), f"{outcome}, and {left} jobs are left"
+            assert left == (0 if outcome == "RECEIPT" else 1), f"{outcome}, and {left} messages are left"
     assert sizes.get("/queue/results-0", 0) == outcomes.count("RECEIPT")
 
 
-def test_one_that_is_refused_by_its_time_limit_takes_no_effect_later(
+def test_a_commit_that_is_refused_by_its_timeout_has_no_later_effect(
     start_broker: StartBroker, client: Clients
 ) -> None:
-    """An answer to an earlier frame is due, so the ERROR has to wait, and the homes may answer behind it."""
+    """An earlier frame waits for its answer, so the ERROR has to wait, and answers of the homes may come after it."""
     broker = start_broker(writers=4, publish_timeout="50ms")
     busy = client(to=broker, timeout=30)
     begin(busy, "busy", 10_000)
@@ -158,10 +157,9 @@ def test_one_that_is_refused_by_its_time_limit_takes_no_effect_later(
         while (frame := wire.recv_frame()).header("receipt-id") == "early" and frame.command == "RECEIPT":
             pass
         outcomes.append(frame.command)
-    asker = client(to=broker)
-    eventually(lambda: is_settled(asker), "all of it is settled")
-    asker.send(frames.frame("DIAG", body="queues"))
-    rows = json.loads(asker.expect("DIAG").body)
+    observer = client(to=broker)
+    eventually(lambda: is_settled(observer), "the COMMIT has ended")
+    rows = answer(observer, "queues")
     for number, outcome in enumerate(outcomes):
         own = [row for row in rows if row["name"].startswith(f"/queue/hasty-{number}-")]
         kept = sum(row["enqueued"] for row in own if not row["name"].endswith("-early"))

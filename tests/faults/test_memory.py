@@ -1,4 +1,4 @@
-"""Memory stays inside `memory_limit`, whoever floods the broker and however (PRODUCT.md, section 1)."""
+"""Memory stays within `memory_limit`, whatever floods the broker (docs/behaviour.md, section 1)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.wire import Wire
 from tests.support.ws import TEXT, WebSocket, encode_frame
 
 RESIDENT_KIB_MAX = 320 << 10
-"""What `memory_limit=256MiB` allows the whole process."""
-PATIENCE_S = 15.0
+"""What `memory_limit=256MiB` allows for the whole process."""
+TIMEOUT_S = 15.0
 """Half of `publish_timeout`."""
 
 
 @pytest.fixture
 def limited(start_broker: StartBroker) -> Iterator[BrokerProcess]:
-    """A broker with `memory_limit=256MiB`, whose peak is checked at the end."""
+    """A broker with `memory_limit=256MiB`, whose peak memory is checked at the end."""
     broker = start_broker(memory_limit="256MiB")
     yield broker
     peak = memory_kib(broker.pid, "VmHWM")
@@ -36,7 +36,7 @@ def limited(start_broker: StartBroker) -> Iterator[BrokerProcess]:
 
 
 def assert_serves(broker: BrokerProcess) -> None:
-    """A new client is served."""
+    """Checks that a new client is served."""
     with Wire(broker.port) as client:
         client.connect()
         client.subscribe("/topic/new")
@@ -44,8 +44,8 @@ def assert_serves(broker: BrokerProcess) -> None:
         client.barrier()
 
 
-def test_firehose_into_many_that_never_read(limited: BrokerProcess) -> None:
-    """16 outboxes of 32 MiB would be twice the limit: the largest are acted on before that."""
+def test_many_publishers_to_many_subscribers_that_never_read(limited: BrokerProcess) -> None:
+    """16 outboxes of 32 MiB would take twice the limit: the broker acts on the largest ones before that."""
     slow = [Wire(limited.port, receive_buffer=SMALL_BUFFER) for _ in range(16)]
     for at, wire in enumerate(slow):
         wire.connect()
@@ -59,7 +59,7 @@ def test_firehose_into_many_that_never_read(limited: BrokerProcess) -> None:
         wire.discard()
 
 
-def test_firehose_of_one_topic_into_many_that_never_read(limited: BrokerProcess) -> None:
+def test_one_topic_to_many_subscribers_that_never_read(limited: BrokerProcess) -> None:
     slow = [Wire(limited.port, receive_buffer=SMALL_BUFFER) for _ in range(75)]
     for wire in slow:
         wire.connect()
@@ -72,7 +72,7 @@ def test_firehose_of_one_topic_into_many_that_never_read(limited: BrokerProcess)
 
 
 def test_many_unfinished_frames(limited: BrokerProcess) -> None:
-    """400 connections with 0.9 MiB of a frame each: input that is not a frame yet counts too."""
+    """400 connections with an incomplete frame of 0.9 MiB each: the input of incomplete frames counts too."""
     unfinished = frames.send("/topic/a", b"x" * 900_000, content_length=1_000_000)[:-1]
     held = hold(limited, 200, unfinished) + hold_websockets(limited, 200, unfinished)
     for wire in held:
@@ -80,49 +80,49 @@ def test_many_unfinished_frames(limited: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("silent", [0, 100])
-def test_publishers_whose_frames_fill_the_memory_all_get_through(limited: BrokerProcess, silent: int) -> None:
-    """Nobody's frame is whole when memory is short, so pausing all of them would keep it short.
+def test_publishers_whose_frames_fill_the_memory_can_all_complete_them(limited: BrokerProcess, silent: int) -> None:
+    """No frame is complete when memory gets short, so to pause all publishers would keep it short.
 
-    With some that say nothing more, the others get through all the same.
+    Some publishers may send nothing more; the others can complete their frames nevertheless.
     """
     frame = frames.send("/topic/a", b"x" * 1_000_000, content_length=1_000_000, receipt="r")
     idle, held = ([connected(limited) for _ in range(count)] for count in (silent, 250 - silent))
-    offer({wire.sock: frame[:900_000] for wire in idle}, patience=0.2)
-    unsent = offer({wire.sock: frame[:900_000] for wire in held}, patience=0.2)
-    unsent = offer({sock: rest + frame[900_000:] for sock, rest in unsent.items()}, patience=PATIENCE_S)
+    send_in_parallel({wire.sock: frame[:900_000] for wire in idle}, patience=0.2)
+    unsent = send_in_parallel({wire.sock: frame[:900_000] for wire in held}, patience=0.2)
+    unsent = send_in_parallel({sock: rest + frame[900_000:] for sock, rest in unsent.items()}, patience=TIMEOUT_S)
     left = sum(1 for rest in unsent.values() if rest)
-    assert left == 0, f"nobody could send within {PATIENCE_S} s; {left} wait"
+    assert left == 0, f"no publisher could send for {TIMEOUT_S} s; {left} are waiting"
     for wire in held:
         wire.expect_receipt("r")
     for wire in [*idle, *held]:
         wire.discard()
 
 
-def test_memory_of_consumed_messages_goes_back_to_the_system(start_broker: StartBroker) -> None:
-    """Consumers on other threads free what a publisher's thread allocated, and that one may be idle by then."""
+def test_memory_of_consumed_messages_is_returned_to_the_system(start_broker: StartBroker) -> None:
+    """Consumers on other threads free what a publisher's thread allocated; that thread may be idle by then."""
     broker = start_broker(memory_limit="1GiB")
     count, before = 40_000, memory_kib(broker.pid)
-    with Wire(broker.port, timeout=PATIENCE_S) as publisher:
+    with Wire(broker.port, timeout=TIMEOUT_S) as publisher:
         publisher.connect()
         flood(publisher, "/queue/many", count, 4096)
-        assert memory_kib(broker.pid) - before > 100 << 10, "the queue holds them"
-        with Wire(broker.port, timeout=PATIENCE_S) as consumer:
+        assert memory_kib(broker.pid) - before > 100 << 10, "the queue does not hold the messages"
+        with Wire(broker.port, timeout=TIMEOUT_S) as consumer:
             consumer.connect()
             consumer.subscribe("/queue/many")
             for _ in range(count):
                 consumer.expect("MESSAGE")
-        eventually(lambda: memory_kib(broker.pid) - before < 32 << 10, "the memory is given back", timeout=30)
+        eventually(lambda: memory_kib(broker.pid) - before < 32 << 10, "the memory is returned", timeout=30)
 
 
 def connected(broker: BrokerProcess) -> Wire:
-    """A session."""
-    wire = Wire(broker.port, timeout=PATIENCE_S)
+    """Returns a new session."""
+    wire = Wire(broker.port, timeout=TIMEOUT_S)
     wire.connect()
     return wire
 
 
-def offer(unsent: dict[socket.socket, bytes], *, patience: float) -> dict[socket.socket, bytes]:
-    """Sends side by side, until all is sent or nobody can for `patience` seconds. Returns what is left."""
+def send_in_parallel(unsent: dict[socket.socket, bytes], *, patience: float) -> dict[socket.socket, bytes]:
+    """Sends to all until all is sent, or until no socket takes bytes for `patience` seconds. Returns what is left."""
     with selectors.DefaultSelector() as ready:
         for sock in unsent:
             sock.settimeout(0)
@@ -137,7 +137,7 @@ def offer(unsent: dict[socket.socket, bytes], *, patience: float) -> dict[socket
 
 
 def hold(broker: BrokerProcess, count: int, data: bytes) -> list[Wire]:
-    """Sessions that sent as much of `data` as the broker took at once."""
+    """Returns sessions that have sent as much of `data` as the broker took at once."""
     held = []
     for _ in range(count):
         wire = Wire(broker.port)
@@ -159,16 +159,16 @@ def hold_websockets(broker: BrokerProcess, count: int, data: bytes) -> list[Wire
 
 
 def push(sock: socket.socket, data: bytes) -> None:
-    """Sends until all is sent or the peer has not read for a moment."""
+    """Sends until all is sent, or the peer stops reading for a moment."""
     sock.settimeout(0.05)
     with contextlib.suppress(TimeoutError):
         sock.sendall(data)
 
 
 def test_many_publishers_of_big_bodies_at_once(start_broker: StartBroker) -> None:
-    """Eight publishers of 8 MiB bodies to one topic that five read: nobody is refused, nothing is lost.
+    """Eight publishers of 8 MiB bodies to one topic with five readers: no SEND is refused, no message is lost.
 
-    The allocator gives 8 MiB blocks back to the system a moment after they were freed, so the peak may be higher than
+    The allocator returns blocks of 8 MiB to the system some time after they were freed, so the peak may be higher than
     for small frames.
     """
     limited = start_broker(memory_limit="256MiB")
@@ -188,18 +188,18 @@ def test_many_publishers_of_big_bodies_at_once(start_broker: StartBroker) -> Non
         for _ in range(rounds * len(publishers)):
             got.append(len(wire.expect("MESSAGE").body))
 
-    seen: list[list[int]] = [[] for _ in listeners]
+    received: list[list[int]] = [[] for _ in listeners]
     threads = [threading.Thread(target=publish, args=(wire,), daemon=True) for wire in publishers]
     threads += [
         threading.Thread(target=listen, args=(wire, got), daemon=True)
-        for wire, got in zip(listeners, seen, strict=True)
+        for wire, got in zip(listeners, received, strict=True)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(40)
-    assert [len(got) for got in seen] == [rounds * len(publishers)] * len(listeners)
-    assert all(length == size for got in seen for length in got)
+    assert [len(got) for got in received] == [rounds * len(publishers)] * len(listeners)
+    assert all(length == size for got in received for length in got)
     for wire in [*listeners, *publishers]:
         wire.discard()
     peak = memory_kib(limited.pid, "VmHWM")
@@ -207,8 +207,8 @@ def test_many_publishers_of_big_bodies_at_once(start_broker: StartBroker) -> Non
     assert_serves(limited)
 
 
-def test_many_subscriptions_of_long_names(limited: BrokerProcess) -> None:
-    """As many as one connection may have, and the last of them works."""
+def test_many_subscriptions_with_long_names(limited: BrokerProcess) -> None:
+    """One connection makes as many subscriptions as it may, and the last one works."""
     with Wire(limited.port) as client:
         client.connect()
         for first in range(0, 10_000, 1000):

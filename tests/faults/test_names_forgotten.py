@@ -1,4 +1,4 @@
-"""Names that nobody subscribes to are forgotten one day: never while a message to one of them is on its way."""
+"""Names without subscribers are forgotten some time, but never while a message to one of them is being delivered."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 REMEMBERED = 65_536
-"""So many names without a subscription were remembered at most."""
+"""The most names without a subscription that the broker remembers."""
 ATTEMPTS = 64
-"""Dead letters with a new name each, from when nearly as many are remembered until after."""
+"""Dead letters with a new name each: from shortly before the limit of names is reached until after."""
 
 
-def refused_soon(broker: BrokerProcess) -> tuple[Wire, Sequence[Frame]]:
-    """A client that holds a message of each of `ATTEMPTS` queues, and is about to refuse them for good."""
+def about_to_nack(broker: BrokerProcess) -> tuple[Wire, Sequence[Frame]]:
+    """A client that holds a message of each of `ATTEMPTS` queues, and will NACK each for the last time."""
     client = Wire(broker.port, timeout=20)
     client.connect()
     client.subscribe("/queue/own/>", "q", ack="client-individual", max_deliveries="1")
@@ -30,15 +30,23 @@ def refused_soon(broker: BrokerProcess) -> tuple[Wire, Sequence[Frame]]:
 
 
 def remember(client: Wire, names: range) -> None:
-    """SENDs to names that nobody subscribes to."""
+    """Sends to names without subscribers."""
     for first in range(names.start, names.stop, 5000):
         numbers = range(first, min(first + 5000, names.stop))
         client.send(*(frames.send(f"/topic/nobody/{number}") for number in numbers))
     client.send_and_wait("/topic/nobody")
 
 
+def nack_and_send(client: Wire, held: Sequence[Frame], topic: str) -> None:
+    """While the limit of names is being reached, each NACK makes a dead letter of a new name just before a SEND."""
+    client.send_and_wait(topic, "first")
+    remember(client, range(REMEMBERED - ATTEMPTS // 2 - len(held)))
+    for number, message in enumerate(held):
+        client.send(nack(client, message), frames.send(topic, f"{number}"))
+
+
 def messages_until(wire: Wire, end: str) -> list[str]:
-    """The bodies of the MESSAGEs up to this one."""
+    """Returns the bodies of the MESSAGEs up to this one."""
     found: list[str] = []
     while not found or found[-1] != end:
         found.append(wire.expect("MESSAGE").text)
@@ -47,18 +55,15 @@ def messages_until(wire: Wire, end: str) -> list[str]:
 
 @pytest.mark.parametrize("ttl", [0, 600_000])
 def test_a_dead_letter_of_a_new_name_while_a_message_is_delivered(start_broker: StartBroker, ttl: int) -> None:
-    """A NACK and a SEND in one segment: what the NACK leads to must not disturb the delivery, whatever it forgets."""
+    """A NACK and a SEND in one segment: a name that the NACK makes the broker forget does not disturb the delivery."""
     broker = start_broker(TTL=ttl, max_stale_queue_size=100_000)
-    client, held = refused_soon(broker)
+    client, held = about_to_nack(broker)
     with Wire(broker.port, timeout=20) as listener:
         listener.connect()
         patterns = ["/topic/x/>", "/topic/x/a/>", "/topic/*/a/b"]
         for at, pattern in enumerate(patterns):
             listener.subscribe(pattern, f"{at}", ack="auto" if at == 1 else "client", prefetch_count="0")
-        client.send_and_wait("/topic/x/a/b", "first")
-        remember(client, range(REMEMBERED - ATTEMPTS // 2 - len(held)))
-        for number, message in enumerate(held):
-            client.send(nack(client, message), frames.send("/topic/x/a/b", f"{number}"))
+        nack_and_send(client, held, "/topic/x/a/b")
         client.send_and_wait("/topic/x/a/b", "last")
         for pattern_id in range(len(patterns)):
             listener.send(frames.unsubscribe(f"{pattern_id}", receipt=f"{pattern_id}"))
@@ -73,22 +78,19 @@ def test_a_dead_letter_of_a_new_name_while_a_message_is_delivered(start_broker: 
 
 
 @pytest.mark.parametrize("ttl", [0, 600_000])
-def test_one_pattern_and_names_without_end(start_broker: StartBroker, ttl: int) -> None:
-    """After the delivery the broker asks whether anybody was there: by then the name may be forgotten."""
+def test_one_pattern_and_an_unlimited_number_of_names(start_broker: StartBroker, ttl: int) -> None:
+    """After a delivery the broker checks whether a subscriber existed: the name may be forgotten by then."""
     broker = start_broker(TTL=ttl, max_stale_queue_size=100_000)
-    client, held = refused_soon(broker)
+    client, held = about_to_nack(broker)
     with Wire(broker.port, timeout=20) as listener:
         listener.connect()
         listener.subscribe("/topic/x/>", "0", ack="client", prefetch_count="0")
-        client.send_and_wait("/topic/x/a", "first")
-        remember(client, range(REMEMBERED - ATTEMPTS // 2 - len(held)))
-        for number, message in enumerate(held):
-            client.send(nack(client, message), frames.send("/topic/x/a", f"{number}"))
+        nack_and_send(client, held, "/topic/x/a")
         remember(client, range(REMEMBERED, 2 * REMEMBERED))
         client.send_and_wait("/topic/x/a", "last")
         assert messages_until(listener, "last") == ["first", *(f"{number}" for number in range(ATTEMPTS)), "last"]
-        client.send(frames.subscribe("/queue/dlq/own/>", "graves"))
-        graves = [client.expect("MESSAGE", subscription="graves") for _ in held]
-        assert {grave["original-destination"] for grave in graves} == {f"/queue/own/{at}" for at in range(ATTEMPTS)}
+        client.send(frames.subscribe("/queue/dlq/own/>", "dead"))
+        dead = [client.expect("MESSAGE", subscription="dead") for _ in held]
+        assert {letter["original-destination"] for letter in dead} == {f"/queue/own/{at}" for at in range(ATTEMPTS)}
     client.discard()
-    eventually(lambda: broker.alive, "it lives")
+    eventually(lambda: broker.alive, "the broker is alive")

@@ -1,4 +1,4 @@
-"""Who does not read the answers to its own frames is not read either (`outbox_limit`), and is cut off at last."""
+"""A client that does not read the answers to its frames is not read (`outbox_limit`), and is cut off in the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def broker(start_broker: StartBroker) -> BrokerProcess:
 
 @pytest.fixture
 def flooder(broker: BrokerProcess) -> Iterator[Callable[[bool], Wire]]:
-    """Makes a client that takes nothing."""
+    """Makes clients that read nothing."""
     made: list[Wire] = []
 
     def make(websocket: bool) -> Wire:
@@ -48,7 +48,7 @@ def flooder(broker: BrokerProcess) -> Iterator[Callable[[bool], Wire]]:
 
 
 def send_until_held(sock: socket.socket, piece: bytes) -> int:
-    """Sends up to FLOOD bytes, until nothing is taken for a while. Returns how many were."""
+    """Sends up to FLOOD bytes, until nothing is taken for a while. Returns how many bytes were taken."""
     data = piece * ((1 << 20) // len(piece))
     sent = 0
     sock.settimeout(0.4)
@@ -68,7 +68,7 @@ def send_until_held(sock: socket.socket, piece: bytes) -> int:
     ],
     ids=["receipts", "transactions", "pongs", "receipts-over-websocket"],
 )
-def test_answers_that_nobody_takes_stay_within_the_outbox_limit(
+def test_unread_answers_stay_within_the_outbox_limit(
     broker: BrokerProcess, flooder: Callable[[bool], Wire], websocket: bool, piece: bytes
 ) -> None:
     before_kib = memory_kib(broker.pid)
@@ -77,7 +77,7 @@ def test_answers_that_nobody_takes_stay_within_the_outbox_limit(
     assert memory_kib(broker.pid) - before_kib < GROWTH_KIB_MAX
 
 
-def test_who_takes_no_answers_is_cut_off(broker: BrokerProcess, flooder: Callable[[bool], Wire]) -> None:
+def test_a_client_that_reads_no_answers_is_cut_off(broker: BrokerProcess, flooder: Callable[[bool], Wire]) -> None:
     wire = flooder(False)
     send_until_held(wire.sock, LONG_RECEIPT)
     broker.wait_for_log("slow consumer cut off", timeout=10)
@@ -86,8 +86,8 @@ def test_who_takes_no_answers_is_cut_off(broker: BrokerProcess, flooder: Callabl
     assert (last.command, last["code"]) == ("ERROR", "E-SLOW-CONSUMER")
 
 
-def test_who_takes_its_answers_after_all_gets_every_one_in_order(start_broker: StartBroker) -> None:
-    """It is read again, once it has taken half of them."""
+def test_a_client_that_reads_its_answers_late_gets_all_of_them_in_order(start_broker: StartBroker) -> None:
+    """The broker reads from the client again after it has taken half of its answers."""
     broker = start_broker(outbox_limit="64KiB", slow_consumer="block:60s")
     count = 20_000
     with Wire(broker.port, timeout=20, receive_buffer=SMALL_BUFFER) as wire:

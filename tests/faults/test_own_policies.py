@@ -1,4 +1,4 @@
-"""A subscription may ask for another policy than the server's by `slow-consumer` (PRODUCT.md, sections 1 and 6)."""
+"""`slow-consumer` gives a subscription another policy than the server's (docs/behaviour.md, sections 1 and 6)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.support.wire import Wire
 
 SIZE = 8192
 COUNT = 2500
-"""20 MB: more than the kernel's buffers of one connection and all that waits for it can hide."""
+"""20 MB: more than the kernel's buffers of one connection and everything else that holds messages for it."""
 STEP = 16
 
 
-def publish_beside(wire: Wire, slow_port: int, topic: str, policy: str) -> tuple[Wire, Wire]:
-    """Publishes COUNT messages, each read by `wire`, while a subscriber with this policy of its own does not read."""
+def publish_to_both(wire: Wire, slow_port: int, topic: str, policy: str) -> tuple[Wire, Wire]:
+    """Publishes COUNT messages, each read by `wire`, while a subscriber with the policy `policy` does not read."""
     slow = Wire(slow_port, receive_buffer=SMALL_BUFFER)
     slow.connect()
     slow.subscribe(topic, slow_consumer=policy)
@@ -27,42 +27,42 @@ def publish_beside(wire: Wire, slow_port: int, topic: str, policy: str) -> tuple
         sent = range(first, min(first + STEP, COUNT))
         publisher.send(*(frames.send_counted(topic, body(number, SIZE)) for number in sent))
         for number in sent:
-            assert int(wire.expect("MESSAGE").body[:8]) == number, "nobody else loses anything, or waits"
+            assert int(wire.expect("MESSAGE").body[:8]) == number, "another subscriber lost a message"
     return slow, publisher
 
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
-def test_a_subscription_that_would_rather_lose_messages_holds_nobody_up(
+def test_a_subscription_with_a_drop_policy_does_not_hold_up_others(
     client: Clients, shared_broker: StartBroker, topic: str, policy: str
 ) -> None:
     broker = shared_broker(outbox_limit="256KiB", slow_consumer="block:60s")
-    slow, publisher = publish_beside(client(to=broker), broker.port, topic, policy)
+    slow, publisher = publish_to_both(client(to=broker), broker.port, topic, policy)
     with slow, publisher:
         got: list[int] = []
-        told = 0
+        dropped = 0
         while len(got) < 30 or (policy == "drop-oldest" and got[-1] != COUNT - 1):
             message = slow.expect("MESSAGE")
             got.append(int(message.body[:8]))
-            told += int(message.header("dropped") or 0)
-        assert got == sorted(set(got)), "order kept, nothing twice"
+            dropped += int(message.header("dropped") or 0)
+        assert got == sorted(set(got)), "out of order, or delivered twice"
         if policy == "drop-newest":
-            assert got == list(range(30)), "the oldest stay"
+            assert got == list(range(30)), "the oldest messages are missing"
         else:
-            assert 0 < told == COUNT - len(got), "the newest stay, and the headers tell how many are missing"
+            assert 0 < dropped == COUNT - len(got), "the headers do not count what is missing"
 
 
-def test_a_subscription_that_would_rather_be_cut_off_is(
+def test_a_subscription_with_the_policy_disconnect_is_cut_off(
     client: Clients, shared_broker: StartBroker, topic: str
 ) -> None:
     broker = shared_broker(outbox_limit="256KiB", slow_consumer="block:60s")
-    slow, publisher = publish_beside(client(to=broker), broker.port, topic, "disconnect")
+    slow, publisher = publish_to_both(client(to=broker), broker.port, topic, "disconnect")
     with slow, publisher:
         *messages, error = slow.frames_until_closed()
         assert (error.command, error["code"]) == ("ERROR", "E-SLOW-CONSUMER")
         assert [int(message.body[:8]) for message in messages] == list(range(len(messages)))
 
 
-def test_a_server_that_does_not_block_publishers_says_so(
+def test_a_server_that_does_not_block_publishers_refuses_the_policy_block(
     client: Clients, shared_broker: StartBroker, topic: str
 ) -> None:
     wire = client(to=shared_broker(slow_consumer="drop-oldest"))

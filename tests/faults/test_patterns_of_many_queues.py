@@ -1,4 +1,4 @@
-"""Patterns over thousands of queues: what they cost in memory and work does not multiply (PRODUCT.md 5 and 7)."""
+"""Patterns over thousands of queues: their costs in memory and work do not multiply."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ NAMES = "/queue/many"
 
 
 @pytest.fixture
-def roomy(start_broker: StartBroker) -> BrokerProcess:
-    """A broker whose queues stay."""
+def lasting_broker(start_broker: StartBroker) -> BrokerProcess:
+    """A broker whose idle queues are not deleted."""
     return start_broker(queue_idle_expiry="1h")
 
 
 def fill_queues(wire: Wire) -> None:
-    """One message in each of many queues."""
+    """Sends one message to each of many queues."""
     for first in range(0, QUEUES, 1000):
         wire.send(*(frames.send(f"{NAMES}/{number}", str(number)) for number in range(first, first + 1000)))
     wire.barrier()
 
 
-def test_consumers_of_a_pattern_do_not_multiply_with_its_queues(client: Clients, roomy: BrokerProcess) -> None:
-    watcher, wire = (client(to=roomy, timeout=60) for _ in range(2))
+def test_the_memory_of_pattern_consumers_is_not_multiplied_by_the_number_of_queues(
+    client: Clients, lasting_broker: BrokerProcess
+) -> None:
+    watcher, wire = (client(to=lasting_broker, timeout=60) for _ in range(2))
     fill_queues(wire)
-    held, resident = answer(watcher, "memory")["held_bytes"], memory_kib(roomy.pid)
+    held, resident = answer(watcher, "memory")["held_bytes"], memory_kib(lasting_broker.pid)
     for first in range(0, 1000, 100):
         wire.send(
             *(
@@ -44,15 +46,15 @@ def test_consumers_of_a_pattern_do_not_multiply_with_its_queues(client: Clients,
     wire.send(frames.send("/topic/nobody", receipt="all"))
     assert len(until_receipt(wire, "all")) <= 1000
     held = answer(watcher, "memory")["held_bytes"] - held
-    resident = 1024 * (memory_kib(roomy.pid) - resident)
+    resident = 1024 * (memory_kib(lasting_broker.pid) - resident)
     assert resident < 1.5 * held + (16 << 20), f"{resident} bytes resident, {held} counted"
 
 
-def test_changes_of_patterns_cost_no_walk_over_all_queues_each(client: Clients, roomy: BrokerProcess) -> None:
-    watcher, wire, other = (client(to=roomy, timeout=60) for _ in range(3))
+def test_a_change_of_patterns_does_not_walk_over_all_queues(client: Clients, lasting_broker: BrokerProcess) -> None:
+    watcher, wire, other = (client(to=lasting_broker, timeout=60) for _ in range(3))
 
     def cost() -> int:
-        """Processor time that 1,000 patterns take which come and go, in microseconds."""
+        """Returns the processor time of 1,000 patterns that are subscribed and unsubscribed, in microseconds."""
         before = shards_sum(watcher, "cpu_us")
         wire.send(
             *(
@@ -74,10 +76,10 @@ def test_changes_of_patterns_cost_no_walk_over_all_queues_each(client: Clients, 
 
 
 @pytest.mark.parametrize("between", ["nothing", "unsubscribed", "another"])
-def test_what_waits_in_many_queues_reaches_a_new_pattern_once(
-    client: Clients, roomy: BrokerProcess, between: str
+def test_messages_in_many_queues_reach_a_new_pattern_once(
+    client: Clients, lasting_broker: BrokerProcess, between: str
 ) -> None:
-    wire = client(to=roomy, timeout=60)
+    wire = client(to=lasting_broker, timeout=60)
     fill_queues(wire)
     pattern = f"{NAMES}/>"
     before = {
@@ -92,10 +94,10 @@ def test_what_waits_in_many_queues_reaches_a_new_pattern_once(
     wire.barrier()
 
 
-def test_a_connection_that_ends_in_the_middle_leaves_its_messages_to_the_next(
-    client: Clients, roomy: BrokerProcess
+def test_messages_of_a_connection_that_ends_during_delivery_go_to_the_next(
+    client: Clients, lasting_broker: BrokerProcess
 ) -> None:
-    wire, short = client(to=roomy, timeout=60), client(to=roomy)
+    wire, short = client(to=lasting_broker, timeout=60), client(to=lasting_broker)
     fill_queues(wire)
     short.send(frames.subscribe(f"{NAMES}/>", "s", ack="client", prefetch_count=100))
     short.reset()
@@ -105,8 +107,8 @@ def test_a_connection_that_ends_in_the_middle_leaves_its_messages_to_the_next(
     wire.barrier()
 
 
-def test_a_full_queue_goes_with_its_owner_in_portions(client: Clients, roomy: BrokerProcess) -> None:
-    watcher, wire = (client(to=roomy, timeout=60) for _ in range(2))
+def test_a_full_temporary_queue_is_deleted_over_several_turns(client: Clients, lasting_broker: BrokerProcess) -> None:
+    watcher, wire = (client(to=lasting_broker, timeout=60) for _ in range(2))
     base = answer(watcher, "memory")["held_bytes"]
     wire.send(frames.subscribe("/temp-queue/x", "s", ack="client", prefetch_count=1))
     for _ in range(100):
@@ -114,4 +116,4 @@ def test_a_full_queue_goes_with_its_owner_in_portions(client: Clients, roomy: Br
     wire.expect_message("x")
     wire.barrier()
     wire.close()
-    eventually(lambda: answer(watcher, "memory")["held_bytes"] < base + (1 << 20), "nothing of it is held", 30)
+    eventually(lambda: answer(watcher, "memory")["held_bytes"] < base + (1 << 20), "its memory is freed", 30)

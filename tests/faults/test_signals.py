@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT (PRODUCT.md, section 1): finish, flush, close, exit 0; a second one stops at once."""
+"""SIGTERM and SIGINT (docs/behaviour.md, section 1): finish, flush, close, exit 0; a second signal stops at once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.hostile import ask
 from tests.faults.probes import SMALL_BUFFER, flood
 from tests.support import frames
 from tests.support.clients import StartBroker
+from tests.support.diagnostics import answer
 from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
@@ -23,13 +24,13 @@ from tests.support.ws import WebSocket
 
 
 def refuses(broker: BrokerProcess) -> bool:
-    """Whether nobody listens on the broker's port any more."""
+    """Whether the broker's port accepts no connections any more."""
     with socket.socket() as sock:
         return sock.connect_ex(("127.0.0.1", broker.port)) != 0
 
 
 class Publisher(threading.Thread):
-    """Sends numbered bodies, each with a receipt, until the broker goes; reads the RECEIPTs beside that."""
+    """Sends numbered bodies, each with a receipt header, until the broker ends; reads the RECEIPTs at the same time."""
 
     def __init__(self, wire: Wire, name: int) -> None:
         super().__init__(daemon=True)
@@ -41,7 +42,7 @@ class Publisher(threading.Thread):
         self.warm = threading.Event()
 
     def run(self) -> None:
-        """Sends until it fails, 20 frames at a time, at most 200 ahead of the receipts."""
+        """Sends until it fails, 20 frames at a time, at most 200 ahead of the RECEIPTs."""
         self.reader.start()
         sent = 0
         with contextlib.suppress(OSError):
@@ -71,7 +72,7 @@ class Publisher(threading.Thread):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_under_load_receipts_due_are_sent_and_what_they_promise_was_delivered(
+def test_under_load_all_due_receipts_are_sent_and_the_messages_delivered(
     start_broker: StartBroker, number: signal.Signals
 ) -> None:
     broker = start_broker(drain="60s")
@@ -80,11 +81,11 @@ def test_under_load_receipts_due_are_sent_and_what_they_promise_was_delivered(
     listener.subscribe("/topic/load")
     heard: list[Frame] = []
 
-    def hear() -> None:
+    def listen() -> None:
         heard.extend(listener.frames_until_closed())
         listener.close()
 
-    hearing = threading.Thread(target=hear, daemon=True)
+    hearing = threading.Thread(target=listen, daemon=True)
     hearing.start()
     publishers = []
     for name in range(4):
@@ -109,8 +110,8 @@ def test_under_load_receipts_due_are_sent_and_what_they_promise_was_delivered(
     for publisher in publishers:
         got = delivered[publisher.number]
         assert publisher.others == []
-        assert got == list(range(len(got))), "in order, nothing lost"
-        assert publisher.receipts == got, "each frame that took effect has its RECEIPT, and no other has"
+        assert got == list(range(len(got))), "a message is missing or out of order"
+        assert publisher.receipts == got, "the RECEIPTs do not match the deliveries"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
@@ -141,7 +142,7 @@ def test_broker_without_connections_exits_0(start_broker: StartBroker) -> None:
 
 
 def stuck(broker: BrokerProcess) -> tuple[Wire, Wire]:
-    """A subscriber that does not read and for which the broker holds megabytes; and its publisher."""
+    """A subscriber that does not read and for which the broker holds megabytes, and its publisher."""
     slow, publisher = Wire(broker.port, receive_buffer=SMALL_BUFFER), Wire(broker.port)
     slow.connect()
     publisher.connect()
@@ -151,7 +152,7 @@ def stuck(broker: BrokerProcess) -> tuple[Wire, Wire]:
 
 
 def test_drain_waits_for_a_reader_and_loses_nothing(start_broker: StartBroker) -> None:
-    """16 MB wait when the signal comes; the subscriber begins to read only then."""
+    """16 MB are waiting when the signal comes; the subscriber starts to read only then."""
     broker = start_broker(drain="30s")
     slow, publisher = stuck(broker)
     with slow, publisher:
@@ -159,31 +160,38 @@ def test_drain_waits_for_a_reader_and_loses_nothing(start_broker: StartBroker) -
         publisher.expect_closed()
         publisher.close()
         assert broker.alive
-        seen = slow.frames_until_closed()
+        received = slow.frames_until_closed()
         slow.close()
-        assert [int(frame.body[:8]) for frame in seen] == list(range(2000))
+        assert [int(frame.body[:8]) for frame in received] == list(range(2000))
         assert broker.wait() == 0
 
 
-def test_drain_that_runs_out_says_what_was_cut_and_exits_0(start_broker: StartBroker) -> None:
-    """The threads that have nothing to cut off say nothing."""
+def test_a_drain_that_times_out_logs_what_was_cut_off_and_exits_0(start_broker: StartBroker) -> None:
+    """Threads that have nothing to cut off log nothing."""
     broker = start_broker(drain="500ms")
     slow, publisher = stuck(broker)
     with slow, publisher:
         broker.terminate()
         assert broker.wait() == 0
-        said = re.findall(r"drain ran out: (\d+) connections cut off, (\d+) bytes not sent", broker.log_text())
-        assert [connections for connections, _ in said] == ["1"], broker.log_text()
-        assert int(said[0][1]) > 1 << 20
+        logged = re.findall(r"drain ran out: (\d+) connections cut off, (\d+) bytes not sent", broker.log_text())
+        assert [connections for connections, _ in logged] == ["1"], broker.log_text()
+        assert int(logged[0][1]) > 1 << 20
 
 
-def test_second_signal_stops_at_once(start_broker: StartBroker) -> None:
+@contextlib.contextmanager
+def draining(start_broker: StartBroker) -> Iterator[tuple[BrokerProcess, Wire, Wire]]:
+    """Yields a broker after its first signal, with a subscriber that does not read, and its publisher."""
     broker = start_broker(drain="60s")
     slow, publisher = stuck(broker)
     with slow, publisher:
         broker.terminate()
-        eventually(lambda: refuses(broker), "the first signal is taken")
-        assert broker.alive, "it drains"
+        eventually(lambda: refuses(broker), "the broker accepts no more connections")
+        yield broker, slow, publisher
+
+
+def test_second_signal_stops_at_once(start_broker: StartBroker) -> None:
+    with draining(start_broker) as (broker, _, _):
+        assert broker.alive, "the broker ended without a drain"
         began = time.monotonic()
         broker.terminate()
         broker.wait()
@@ -191,19 +199,15 @@ def test_second_signal_stops_at_once(start_broker: StartBroker) -> None:
 
 
 def test_new_connections_are_refused_while_draining(start_broker: StartBroker) -> None:
-    broker = start_broker(drain="60s")
-    slow, publisher = stuck(broker)
-    with slow, publisher:
-        broker.terminate()
-        eventually(lambda: refuses(broker), "nobody accepts any more")
+    with draining(start_broker) as (broker, slow, publisher):
         for wire in (publisher, slow):
             wire.frames_until_closed()
             wire.close()
         assert broker.wait() == 0
 
 
-def test_senders_that_wait_for_room_do_not_take_the_others_close_from_them(start_broker: StartBroker) -> None:
-    """A queue that nobody reads has filled memory, and its publisher waits: there will never be room."""
+def test_publishers_that_wait_for_memory_do_not_delay_the_close_of_others(start_broker: StartBroker) -> None:
+    """A queue that nobody reads has filled the memory, and its publisher waits: there will never be room."""
     broker = start_broker(drain="8s", memory_limit="4MiB")
     with (
         Wire(broker.port) as publisher,
@@ -225,8 +229,8 @@ def test_senders_that_wait_for_room_do_not_take_the_others_close_from_them(start
         assert "drain ran out" not in broker.log_text()
 
 
-def test_a_consumer_that_reads_slowly_does_not_take_the_others_close_from_them(start_broker: StartBroker) -> None:
-    """It is owed more than fits into `drain`, and not cut off for a long time."""
+def test_a_slow_consumer_does_not_delay_the_close_of_others(start_broker: StartBroker) -> None:
+    """More is due to it than it can read within `drain`, and its policy does not cut it off in that time."""
     broker = start_broker(drain="4s", outbox_limit="64KiB", slow_consumer="block:1h")
     ended = threading.Event()
     with (
@@ -248,7 +252,7 @@ def test_a_consumer_that_reads_slowly_does_not_take_the_others_close_from_them(s
         reader = threading.Thread(target=trickle, daemon=True)
         reader.start()
         publisher.send(*(frames.send_counted("/topic/a", b"." * 400_000, receipt=str(at)) for at in range(2)))
-        eventually(lambda: ask(websocket, "memory")["outbox_bytes"] > 64 << 10, "its outbox is full")
+        eventually(lambda: answer(websocket, "memory")["outbox_bytes"] > 64 << 10, "the consumer's outbox is full")
         broker.terminate()
         websocket.expect_close(1001)
         publisher.frames_until_closed()

@@ -1,4 +1,4 @@
-"""Many subscriptions of several connections that want the same stale messages."""
+"""Many subscriptions of several connections compete for the same stale messages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.support.wire import Wire
 
 CLIENTS = 4
 PATTERNS = 100
-"""Of each client: more than it may ask at once."""
+"""The number of patterns of each client: more than it may request at once."""
 TOPICS = 300
 MESSAGES = 3000
 
 
-def test_rivals_for_stale_messages_share_them_and_get_their_receipts(start_broker: StartBroker) -> None:
-    """What one was promised by a home another may have taken meanwhile: then it asks for something else."""
+def test_competing_subscriptions_share_stale_messages_and_get_their_receipts(start_broker: StartBroker) -> None:
+    """A message that a home has announced may be taken by another subscription meanwhile: then others are requested."""
     broker = start_broker(TTL="1h")
     with ExitStack() as stack:
         clients = [stack.enter_context(Wire(broker.port)) for _ in range(CLIENTS)]

@@ -1,4 +1,4 @@
-"""Peers that are slow to begin, fall silent, or are half gone (`login_timeout`, `heartbeat`)."""
+"""Clients that are slow to log in, fall silent, or are half-closed (`login_timeout`, `heartbeat`)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.support.ws import CLOSE, PING, PONG, RawStream, WebSocket, handshake_
 
 @pytest.fixture
 def impatient(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that waits a second for a login."""
+    """A broker that waits one second for a login."""
     return shared_broker(login_timeout="1s")
 
 
 # login_timeout
 
 
-def test_half_a_connect_times_out_with_an_error(impatient: BrokerProcess) -> None:
-    """All at once, so that the time passes once."""
+def test_a_partial_connect_times_out_with_an_error(impatient: BrokerProcess) -> None:
+    """All connections at once, so that the test waits for the timeout only once."""
     with contextlib.ExitStack() as opened:
         wires = []
         for sent in (b"CONNECT\n", frames.connect()[:-1], b"\n\nSTOMP\nhost:x\n", b"CONNE"):
@@ -44,8 +44,8 @@ def test_nothing_but_eols_times_out(impatient: BrokerProcess) -> None:
             assert [frame["code"] for frame in wire.frames_until_closed()] in ([], ["E-LOGIN-TIMEOUT"])
 
 
-def test_half_a_request_times_out(impatient: BrokerProcess) -> None:
-    """Nothing says what the answer is: 408, an ERROR while it might still be STOMP, or just the end."""
+def test_a_partial_request_times_out(impatient: BrokerProcess) -> None:
+    """The answer is 408, an ERROR if the input could still be STOMP, or only the end of the stream."""
     with contextlib.ExitStack() as opened:
         streams = []
         for sent in (b"G", b"GET / HT", handshake_request()[:-2]):
@@ -79,8 +79,8 @@ def test_websocket_pings_are_no_login(impatient: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("drip", [b"\n", b"CONNECT\n" + b"a:b\n" * 90, handshake_request()])
-def test_dripping_bytes_do_not_extend_the_time(impatient: BrokerProcess, drip: bytes) -> None:
-    """A byte every 50 ms; each is life for a heart-beat, but no login."""
+def test_single_bytes_do_not_extend_the_login_timeout(impatient: BrokerProcess, drip: bytes) -> None:
+    """One byte every 50 ms: each is a sign of life for the heart-beat, but no login."""
     with RawStream(impatient.port) as stream:
         stream.sock.settimeout(0.05)
         deadline = time.monotonic() + 20
@@ -96,7 +96,7 @@ def test_dripping_bytes_do_not_extend_the_time(impatient: BrokerProcess, drip: b
 
 
 def test_session_outlives_the_login_timeout(impatient: BrokerProcess) -> None:
-    """Time is told by a silent connection that is opened later and closed first."""
+    """A silent connection that is opened later and closed first shows that the timeout has passed."""
     with Wire(impatient.port) as session, WebSocket.connected(impatient.port) as other:
         session.connect()
         with Wire(impatient.port) as silent:
@@ -115,7 +115,7 @@ def test_slow_login_within_the_time_works(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("version", frames.ESCAPING)
-def test_silent_client_is_told_and_closed(shared_broker: StartBroker, version: str) -> None:
+def test_a_silent_client_gets_an_error_and_is_closed(shared_broker: StartBroker, version: str) -> None:
     broker = shared_broker(heartbeat="0,1000")
     with Wire(broker.port) as wire:
         wire.connect(version, heart_beat="1000,0")
@@ -134,10 +134,10 @@ def test_subscriptions_of_a_silent_client_are_gone(shared_broker: StartBroker, t
         other.expect_message("x")
 
 
-# half-open
+# half-closed
 
 
-def test_client_that_ended_its_writing_gets_what_is_due(broker: BrokerProcess) -> None:
+def test_a_half_closed_client_gets_what_is_due(broker: BrokerProcess) -> None:
     with Wire(broker.port) as wire:
         wire.connect()
         wire.send(*(frames.send("/topic/nobody", "x" * 100, receipt=f"r{at}") for at in range(500)))
@@ -147,7 +147,7 @@ def test_client_that_ended_its_writing_gets_what_is_due(broker: BrokerProcess) -
         wire.expect_closed()
 
 
-def test_client_that_ended_its_writing_inside_a_frame(broker: BrokerProcess, topic: str) -> None:
+def test_a_client_that_half_closes_inside_a_frame(broker: BrokerProcess, topic: str) -> None:
     with Wire(broker.port) as wire, Wire(broker.port) as other:
         other.connect()
         other.subscribe(topic)
@@ -160,13 +160,13 @@ def test_client_that_ended_its_writing_inside_a_frame(broker: BrokerProcess, top
         other.barrier()
 
 
-def test_client_that_ended_its_writing_before_connect(broker: BrokerProcess) -> None:
+def test_a_client_that_half_closes_before_connect(broker: BrokerProcess) -> None:
     with Wire(broker.port) as wire:
         wire.half_close()
         assert all(frame.command == "ERROR" for frame in wire.frames_until_closed())
 
 
-def test_websocket_that_ended_its_writing_gets_what_is_due(broker: BrokerProcess) -> None:
+def test_a_half_closed_websocket_gets_what_is_due(broker: BrokerProcess) -> None:
     with WebSocket.connected(broker.port) as client:
         client.send(*(frames.send("/topic/nobody", "x", receipt=f"r{at}") for at in range(100)))
         client.half_close()
@@ -181,7 +181,7 @@ def test_websocket_that_ended_its_writing_gets_what_is_due(broker: BrokerProcess
 
 
 def test_a_send_held_longer_than_publish_timeout_is_refused(start_broker: StartBroker) -> None:
-    """A queue that nobody reads fills the memory, so the next SEND to it is held; whoever sends nothing stays."""
+    """A queue that nobody reads fills the memory, so the next SEND to it is held; idle connections stay open."""
     broker = start_broker(memory_limit="1MiB", publish_timeout="300ms")
     with Wire(broker.port) as holder, Wire(broker.port) as publisher:
         holder.connect()

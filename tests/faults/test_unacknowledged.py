@@ -1,4 +1,4 @@
-"""A topic subscriber that does not acknowledge: what waits for its credit is under the outbox rules (PRODUCT.md 7).
+"""A topic subscriber that does not acknowledge: the outbox rules apply to messages that wait for its credit.
 
 It reads all that it is sent, so its outbox itself is empty.
 """
@@ -18,7 +18,7 @@ OUTBOX = "64KiB"
 
 
 class Scene:
-    """A subscriber that holds a delivery, one that reads on, and a publisher that sends more than an outbox holds."""
+    """A subscriber that holds a delivery, one that reads, and a publisher that sends more than an outbox holds."""
 
     def __init__(
         self, client: Clients, shared_broker: StartBroker, topic: str, policy: str, own: str | None = None
@@ -37,17 +37,17 @@ class Scene:
         self.held = self.holder.expect_message(subscription="s")
 
     def parked(self) -> int:
-        """How often publishers had to wait so far. Every shard is asked, so each has seen what came before."""
+        """Returns how often publishers have had to wait. Every shard answers, after all that came before."""
         return sum(shard["parked"] for shard in answer(self.watcher, "shards"))
 
-    def all_is_published(self) -> None:
-        """The publisher is held up no more, and the other subscriber has everything."""
+    def expect_all_published(self) -> None:
+        """Checks that the publisher is no longer held back, and that the other subscriber gets everything."""
         for number in range(self.sent):
             self.publisher.expect_receipt(str(number))
         assert numbers([self.other.expect_message() for _ in range(self.sent)]) == list(range(self.sent))
 
     def acknowledge(self) -> list[Frame]:
-        """Acknowledges one message after the other, up to the last one sent; all that came."""
+        """Acknowledges one message after the other, up to the last one that was sent; returns all that came."""
         found = [self.held]
         while numbers(found)[-1] != self.sent - 1:
             self.holder.send(frames.ack(id=found[-1]["ack"]))
@@ -56,12 +56,12 @@ class Scene:
 
 
 def numbers(messages: list[Frame]) -> list[int]:
-    """The messages by their numbers."""
+    """Returns the numbers of the messages."""
     return [int(message.text[:3]) for message in messages]
 
 
 def missing(messages: list[Frame]) -> int:
-    """How many were left out, as the headers tell."""
+    """Returns how many messages were dropped, according to the headers."""
     return sum(int(message.header("dropped") or 0) for message in messages)
 
 
@@ -69,26 +69,32 @@ def test_block_publishers_wait_and_nothing_is_lost(client: Clients, shared_broke
     scene = Scene(client, shared_broker, topic, "block:60s")
     assert scene.is_held_up
     assert numbers(scene.acknowledge()) == list(range(scene.sent))
-    scene.all_is_published()
+    scene.expect_all_published()
 
 
 @pytest.mark.parametrize("policy", ["block:200ms", "disconnect"])
-def test_who_does_not_acknowledge_in_time_is_cut_off(
+def test_a_subscriber_that_does_not_acknowledge_in_time_is_cut_off(
     client: Clients, shared_broker: StartBroker, topic: str, policy: str
 ) -> None:
     scene = Scene(client, shared_broker, topic, policy)
     scene.holder.expect_error("E-SLOW-CONSUMER")
-    scene.all_is_published()
+    scene.expect_all_published()
+
+
+def scene_with_drops(client: Clients, shared_broker: StartBroker, topic: str, policy: str, own: str | None) -> Scene:
+    """Returns a scene in which no publisher was held back."""
+    scene = Scene(client, shared_broker, topic, policy, own)
+    assert not scene.is_held_up
+    scene.expect_all_published()
+    return scene
 
 
 @pytest.mark.parametrize(("policy", "own"), [("drop-newest", None), ("block:60s", "drop-newest")])
 def test_drop_newest_keeps_the_oldest(
     client: Clients, shared_broker: StartBroker, topic: str, policy: str, own: str | None
 ) -> None:
-    """Those that come when there is room again tell how many are missing."""
-    scene = Scene(client, shared_broker, topic, policy, own)
-    assert not scene.is_held_up
-    scene.all_is_published()
+    """The messages that come when there is room again have headers that count the missing ones."""
+    scene = scene_with_drops(client, shared_broker, topic, policy, own)
     found = [scene.held]
     while len(found) < 3:
         scene.holder.send(frames.ack(id=found[-1]["ack"]))
@@ -100,7 +106,7 @@ def test_drop_newest_keeps_the_oldest(
     scene.held = found[-1]
     found += scene.acknowledge()[1:]
     kept = numbers(found)[:-1]
-    assert kept == list(range(len(kept))), "the oldest"
+    assert kept == list(range(len(kept))), "not the oldest messages"
     assert 0 < missing(found) == scene.sent - len(found)
 
 
@@ -108,9 +114,7 @@ def test_drop_newest_keeps_the_oldest(
 def test_drop_oldest_keeps_the_newest(
     client: Clients, shared_broker: StartBroker, topic: str, policy: str, own: str | None
 ) -> None:
-    scene = Scene(client, shared_broker, topic, policy, own)
-    assert not scene.is_held_up
-    scene.all_is_published()
+    scene = scene_with_drops(client, shared_broker, topic, policy, own)
     found = scene.acknowledge()
-    assert numbers(found)[1:] == list(range(scene.sent + 1 - len(found), scene.sent)), "the newest"
+    assert numbers(found)[1:] == list(range(scene.sent + 1 - len(found), scene.sent)), "not the newest messages"
     assert 0 < missing(found) == scene.sent - len(found)

@@ -1,4 +1,4 @@
-"""Frames that come in part: what they may hold, and for how long (`frame_timeout`, a quarter of `memory_limit`)."""
+"""Incomplete frames: how much memory they may hold, and for how long (`frame_timeout`, a quarter of `memory_limit`)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.ws import TEXT, WebSocket, encode_frame
 
 LIMIT = 64 << 20
 """The `memory_limit` of these brokers."""
-PATIENCE_S = 15.0
+TIMEOUT_S = 15.0
 """Half of `publish_timeout`."""
 
 
-def announced(length: int, *, came: int = 0, receipt: str | None = None) -> bytes:
-    """The beginning of a SEND whose body is to have `length` bytes, with `came` of them."""
+def partial_send(length: int, *, came: int = 0, receipt: str | None = None) -> bytes:
+    """Returns the beginning of a SEND whose body has `length` bytes, with the first `came` bytes of the body."""
     head = [("destination", "/topic/a"), ("content-length", str(length))]
     if receipt is not None:
         head.append(("receipt", receipt))
@@ -34,28 +34,28 @@ def limited(start_broker: StartBroker) -> BrokerProcess:
     return start_broker(memory_limit=LIMIT)
 
 
-def test_what_is_announced_is_not_held(limited: BrokerProcess, client: Clients) -> None:
-    """280 announcements of 1 MB each, and nobody else has to wait."""
+def test_announced_bytes_are_not_counted_as_held(limited: BrokerProcess, client: Clients) -> None:
+    """280 frames announce 1 MB each, and no other client has to wait."""
     for _ in range(280):
-        client(to=limited).send(announced(1_000_000))
+        client(to=limited).send(partial_send(1_000_000))
     before_kib = memory_kib(limited.pid)
-    publisher = client(to=limited, timeout=PATIENCE_S)
+    publisher = client(to=limited, timeout=TIMEOUT_S)
     publisher.send_and_wait("/topic/other", b"y" * 1_000_000)
     publisher.send_and_wait("/queue/other", b"y" * 1_000_000)
     assert memory_kib(limited.pid) - before_kib < LIMIT >> 12
 
 
-def test_what_came_of_frames_takes_a_quarter_of_the_memory_and_others_go_on(
+def test_incomplete_frames_take_a_quarter_of_the_memory_and_others_are_served(
     limited: BrokerProcess, client: Clients
 ) -> None:
-    """Frames that stay incomplete would hold 150 MB, more than twice the limit."""
+    """The incomplete frames would take 150 MB, more than twice the limit."""
     before_kib = memory_kib(limited.pid)
     stalled = [client(to=limited) for _ in range(150)]
     for wire in stalled:
         wire.sock.settimeout(0.02)
         with contextlib.suppress(TimeoutError, ConnectionError):
-            wire.sock.sendall(announced(2_000_000, came=1_000_000))
-    publisher = client(to=limited, timeout=PATIENCE_S)
+            wire.sock.sendall(partial_send(2_000_000, came=1_000_000))
+    publisher = client(to=limited, timeout=TIMEOUT_S)
     for size in (10, 100_000, 1_000_000):
         publisher.send_and_wait("/topic/other", b"y" * size)
         publisher.send_and_wait("/queue/other", b"y" * size)
@@ -65,33 +65,33 @@ def test_what_came_of_frames_takes_a_quarter_of_the_memory_and_others_go_on(
 def test_a_frame_that_is_not_complete_in_time_is_an_error(shared_broker: StartBroker, client: Clients) -> None:
     broker = shared_broker(frame_timeout="300ms")
     wire = client(to=broker)
-    wire.send(announced(100, came=10, receipt="r"))
+    wire.send(partial_send(100, came=10, receipt="r"))
     error = wire.expect_error("E-FRAME-TIMEOUT", receipt_id="r")
     assert "frame_timeout" in error.text
 
 
-def test_a_frame_has_a_second_more_for_each_64_kib(shared_broker: StartBroker, client: Clients) -> None:
+def test_a_frame_gets_one_more_second_for_each_64_kib(shared_broker: StartBroker, client: Clients) -> None:
     broker = shared_broker(frame_timeout="100ms")
     wire = client(to=broker)
     began = time.monotonic()
-    wire.send(announced(128 << 10, came=10))
+    wire.send(partial_send(128 << 10, came=10))
     wire.expect_error("E-FRAME-TIMEOUT")
     assert time.monotonic() - began > 2.0
 
 
-def test_a_slow_and_steady_sender_passes(shared_broker: StartBroker, client: Clients) -> None:
+def test_a_slow_but_steady_sender_does_not_time_out(shared_broker: StartBroker, client: Clients) -> None:
     """Its frame takes longer than `frame_timeout` alone would allow."""
     broker = shared_broker(frame_timeout="2s")
     wire = client(to=broker)
-    frame = announced(256 << 10, came=256 << 10, receipt="r") + b"\0"
+    frame = partial_send(256 << 10, came=256 << 10, receipt="r") + b"\0"
     for at in range(0, len(frame), len(frame) // 8 + 1):
         wire.send(frame[at : at + len(frame) // 8 + 1])
         time.sleep(0.3)
     wire.expect_receipt("r")
 
 
-def test_frames_that_follow_each_other_have_their_own_time(shared_broker: StartBroker, client: Clients) -> None:
-    """At no moment is everything complete, and no frame takes long."""
+def test_each_of_several_frames_in_a_row_has_its_own_timeout(shared_broker: StartBroker, client: Clients) -> None:
+    """The input is never complete at any moment, but no single frame takes long."""
     broker = shared_broker(frame_timeout="2s")
     wire = client(to=broker)
     frame = frames.send("/topic/a", "x")
@@ -103,7 +103,7 @@ def test_frames_that_follow_each_other_have_their_own_time(shared_broker: StartB
     wire.barrier()
 
 
-def test_line_ends_between_frames_are_no_frame(shared_broker: StartBroker, client: Clients) -> None:
+def test_line_ends_between_frames_do_not_start_the_timeout(shared_broker: StartBroker, client: Clients) -> None:
     broker = shared_broker(frame_timeout="200ms")
     wire = client(to=broker)
     wire.send(b"\n\r\n\r")
@@ -125,29 +125,29 @@ def test_a_websocket_message_that_is_not_complete_in_time_is_an_error(shared_bro
         assert client.closed is not None and client.closed.code == 1008
 
 
-def test_who_sends_at_once_does_not_wait_for_those_that_trickle(start_broker: StartBroker, client: Clients) -> None:
-    """20 that say a byte every 8 ms of 1 MB; together they hold a tenth of the memory. Each had a second for itself."""
+def test_a_publisher_does_not_wait_for_clients_that_send_slowly(start_broker: StartBroker, client: Clients) -> None:
+    """20 clients send a byte of 1 MB every 8 ms, and hold a tenth of the memory; each started one second ago."""
     broker = start_broker(memory_limit=8 << 20, writers=1, heartbeat="0,0")
-    tricklers = [client(to=broker) for _ in range(20)]
-    for wire in tricklers:
-        wire.send(announced(1_000_000, came=40_000))
+    slow_clients = [client(to=broker) for _ in range(20)]
+    for wire in slow_clients:
+        wire.send(partial_send(1_000_000, came=40_000))
     publisher = client(to=broker)
     sending = threading.Thread(target=publisher.send_and_wait, args=("/topic/other", b"y" * 100_000))
     sending.start()
-    said = 0
-    while sending.is_alive() and said < 2500:
-        for wire in tricklers:
+    sent = 0
+    while sending.is_alive() and sent < 2500:
+        for wire in slow_clients:
             wire.send(b"x")
-        said += 1
+        sent += 1
         time.sleep(0.008)
     sending.join()
-    assert said < 400, "bytes of each trickler came before the publisher's RECEIPT"
+    assert sent < 400, "bytes of each slow client were read before the publisher's RECEIPT"
 
 
 def test_acks_behind_a_large_send_are_read_while_memory_is_short(start_broker: StartBroker, client: Clients) -> None:
-    """Who holds deliveries is read on: what it acknowledges is what makes room."""
+    """The broker goes on reading from clients that hold deliveries: their ACKs free memory."""
     broker = start_broker(memory_limit=LIMIT, publish_timeout="60s")
-    worker = client(to=broker, timeout=PATIENCE_S)
+    worker = client(to=broker, timeout=TIMEOUT_S)
     worker.subscribe("/queue/jobs", "0", ack="client-individual")
     worker.send(frames.send("/queue/jobs", "job"))
     job = worker.expect("MESSAGE")

@@ -1,4 +1,4 @@
-"""STOMP 1.0 names subscriptions by destination: whoever has many of them does not hold up the others (PRODUCT.md 7)."""
+"""STOMP 1.0 unsubscribes by destination: a client with many subscriptions does not delay the others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tests.support.diagnostics import shards_sum
 
 COUNT = 5000
 VISITS_MAX = 20_000
-"""What one turn looks at, with what it has begun."""
+"""The visits of one turn, with what it has begun."""
 
 
 def test_each_search_counts_as_work_of_its_turn(client: Clients, start_broker: StartBroker) -> None:
-    """Each UNSUBSCRIBE looks through half of those that are left."""
+    """Each UNSUBSCRIBE searches half of the remaining subscriptions on average."""
     broker = start_broker()
     watcher, wire = client(to=broker, timeout=60), client("1.0", to=broker, timeout=60)
     wire.send(*(frames.subscribe(f"/topic/one/{number}", f"{number}") for number in range(COUNT)))
