@@ -32,7 +32,7 @@ def test_5_5_1_close_before_and_after_connect(ws: OpenWebSocket, version: str | 
 
 
 @pytest.mark.parametrize("reason", [b"", b"bye", "f\u00fcr heute \u20ac".encode(), b"x" * 123])
-def test_5_5_1_reason_of_any_legal_kind_is_taken(ws: OpenWebSocket, reason: bytes) -> None:
+def test_5_5_1_reason_of_any_legal_kind_is_accepted(ws: OpenWebSocket, reason: bytes) -> None:
     client = ws()
     client.send_close(1000, reason)
     client.expect_close(1000)
@@ -73,9 +73,9 @@ def test_5_5_1_close_byte_by_byte(ws: OpenWebSocket) -> None:
     client.expect_close(1000)
 
 
-def test_5_5_1_what_follows_a_close_is_ignored(ws: OpenWebSocket, topic: str) -> None:
-    witness, client = ws(), ws()
-    witness.subscribe(topic)
+def test_5_5_1_frames_after_a_close_are_ignored(ws: OpenWebSocket, topic: str) -> None:
+    other, client = ws(), ws()
+    other.subscribe(topic)
     client.send_raw(
         encode_frame(CLOSE, close_payload(1000))
         + encode_frame(TEXT, frames.send(topic, "too late"))
@@ -85,28 +85,28 @@ def test_5_5_1_what_follows_a_close_is_ignored(ws: OpenWebSocket, topic: str) ->
     client._close_sent = True
     client.expect_close(1000)
     assert client.controls == []
-    witness.barrier()
+    other.barrier()
 
 
-def test_5_5_1_frames_before_the_close_are_served(ws: OpenWebSocket, topic: str) -> None:
-    witness, client = ws(), ws()
-    witness.subscribe(topic)
+def test_5_5_1_frames_before_the_close_are_processed(ws: OpenWebSocket, topic: str) -> None:
+    other, client = ws(), ws()
+    other.subscribe(topic)
     client.send_raw(
         encode_frame(TEXT, frames.send(topic, "in time", receipt="r")) + encode_frame(CLOSE, close_payload(1000))
     )
     client._close_sent = True
-    witness.expect_message("in time")
+    other.expect_message("in time")
     client.expect_receipt("r")
     client.expect_close(1000)
 
 
 @pytest.mark.parametrize("last", ["SEND", "COMMIT", "DISCONNECT"])
-def test_5_5_1_answers_that_wait_for_other_threads_stand_before_the_close(
+def test_5_5_1_answers_that_wait_for_other_shards_are_sent_before_the_close(
     ws: OpenWebSocket, start_broker: StartBroker, last: str
 ) -> None:
-    """The queues have their homes on all threads; the Close comes in the same read as the frames."""
+    """The queues have their homes on all shards; the Close comes in the same read as the frames."""
     broker = start_broker(writers=4)
-    witness, client = ws(to=broker), ws(to=broker)
+    other, client = ws(to=broker), ws(to=broker)
     transaction = [("transaction", "t")] if last == "COMMIT" else []
     said = [frames.begin("t")] if transaction else []
     receipts = [] if transaction else [f"r{at}" for at in range(32)]
@@ -123,16 +123,16 @@ def test_5_5_1_answers_that_wait_for_other_threads_stand_before_the_close(
     client._close_sent = True
     for receipt_id in receipts:
         client.expect_receipt(receipt_id)
-    client.expect_close(3000, 1000)  # DISCONNECT brings a Close of its own
+    client.expect_close(3000, 1000)  # DISCONNECT has its own Close
     for at in range(32):
-        witness.subscribe(f"/queue/{at}", str(at))
-        witness.expect_message(str(at))
+        other.subscribe(f"/queue/{at}", str(at))
+        other.expect_message(str(at))
 
 
-def test_5_5_1_refusal_by_another_thread_stands_before_the_close(ws: OpenWebSocket, start_broker: StartBroker) -> None:
-    """Of messages without a RECEIPT as well."""
+def test_5_5_1_error_from_another_shard_is_sent_before_the_close(ws: OpenWebSocket, start_broker: StartBroker) -> None:
+    """Also for messages without a receipt header."""
     broker = start_broker(writers=4, max_queue_length=1)
-    for at in range(16):  # some are at home elsewhere
+    for at in range(16):  # some have their home on another shard
         client = ws(to=broker)
         said = frames.send(f"/queue/{at}", "fits") + frames.send(f"/queue/{at}", "one too many")
         client.send_raw(encode_frame(TEXT, said) + encode_frame(CLOSE, close_payload(3000)))
@@ -141,7 +141,7 @@ def test_5_5_1_refusal_by_another_thread_stands_before_the_close(ws: OpenWebSock
 
 
 def test_7_1_1_server_closes_tcp_first(ws: OpenWebSocket) -> None:
-    """After both Close frames this side sends nothing and closes nothing, and still sees the end."""
+    """After both Close frames the client sends nothing and does not close, and the stream ends nevertheless."""
     client = ws()
     client.send_close(1000)
     frame = client.recv_ws()
@@ -149,7 +149,7 @@ def test_7_1_1_server_closes_tcp_first(ws: OpenWebSocket) -> None:
     client.stream.expect_eof()
 
 
-def test_7_1_7_failing_server_ends_even_if_its_close_is_never_answered(ws: OpenWebSocket) -> None:
+def test_7_1_7_failing_server_ends_the_connection_even_if_its_close_is_never_answered(ws: OpenWebSocket) -> None:
     client = ws()
     client.send_frame(3)
     frame = client.recv_ws()
@@ -157,12 +157,12 @@ def test_7_1_7_failing_server_ends_even_if_its_close_is_never_answered(ws: OpenW
     client.stream.expect_eof()
 
 
-def test_7_1_7_failing_server_takes_nothing_more(ws: OpenWebSocket, topic: str) -> None:
-    witness, client = ws(), ws()
-    witness.subscribe(topic)
+def test_7_1_7_failing_server_processes_no_more_frames(ws: OpenWebSocket, topic: str) -> None:
+    other, client = ws(), ws()
+    other.subscribe(topic)
     client.send_raw(encode_frame(3) + encode_frame(TEXT, frames.send(topic, "after the failure")))
     client.expect_close(1002)
-    witness.barrier()
+    other.barrier()
 
 
 def test_7_1_5_loss_without_close_frees_the_session(ws: OpenWebSocket, topic: str) -> None:
@@ -174,7 +174,7 @@ def test_7_1_5_loss_without_close_frees_the_session(ws: OpenWebSocket, topic: st
     other.expect_message("still here")
 
 
-def test_7_1_6_reason_of_a_failure_says_why(ws: OpenWebSocket) -> None:
+def test_7_1_6_close_of_a_failure_has_a_reason(ws: OpenWebSocket) -> None:
     client = ws()
     client.send_frame(TEXT, b"x", mask=False)
     assert client.expect_close(1002) != ""

@@ -7,21 +7,22 @@ import pytest
 from tests.support import frames
 from tests.support.clients import OpenWebSocket
 from tests.support.ws import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, encode_frame
+from tests.ws.cuts import expect_delivered_at_every_cut
 
 BEAT = b"\n"
-"""A message that is legal at any time: a heart-beat."""
+"""A message that is allowed at any time: a heart-beat."""
 
 # 5.1, 5.3: masking
 
 
 @pytest.mark.parametrize("opcode", [TEXT, BINARY, CONTINUATION, CLOSE, PING, PONG])
-def test_5_1_unmasked_frame_of_a_client_fails_the_connection(ws: OpenWebSocket, opcode: int) -> None:
+def test_5_1_unmasked_client_frame_fails_the_connection(ws: OpenWebSocket, opcode: int) -> None:
     client = ws()
     client.send_frame(opcode, b"", mask=False)
     client.expect_close(1002)
 
 
-def test_5_1_unmasked_frame_fails_it_before_the_payload_has_come(ws: OpenWebSocket) -> None:
+def test_5_1_unmasked_frame_fails_the_connection_before_its_payload_has_come(ws: OpenWebSocket) -> None:
     client = ws()
     client.send_frame(TEXT, b"", mask=False, length=1000)
     client.expect_close(1002)
@@ -37,7 +38,7 @@ def test_5_3_any_mask_and_any_length_are_unmasked(ws: OpenWebSocket, topic: str,
     client.expect_message(body)
 
 
-def test_5_3_mask_goes_on_where_a_segment_ends(ws: OpenWebSocket, topic: str) -> None:
+def test_5_3_mask_continues_across_segments(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
     client.subscribe(topic)
     sent = encode_frame(TEXT, frames.send_counted(topic, "abcdefghij" * 3), mask_key=b"\x11\x22\x33\x44")
@@ -83,7 +84,7 @@ def test_5_2_reserved_opcode_between_fragments_fails_the_connection(ws: OpenWebS
 @pytest.mark.parametrize("size", [0, 1, 124, 125, 126, 127, 128, 255, 256, 65535, 65536, 65537])
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
 def test_5_2_payload_of_every_length_form(ws: OpenWebSocket, topic: str, size: int, opcode: int) -> None:
-    """The payload is one whole SEND, so sizes are those of the frame; below the head it is EOLs."""
+    """The payload is one complete SEND of exactly that size; sizes below the smallest SEND consist of EOLs."""
     client = ws()
     client.subscribe(topic)
     head = len(frames.send(topic, content_length=100000))
@@ -147,18 +148,13 @@ def test_5_4_empty_message_means_nothing(ws: OpenWebSocket, topic: str) -> None:
     client.expect_message("after")
 
 
-def test_5_4_cut_at_every_byte(ws: OpenWebSocket, topic: str) -> None:
+def test_5_4_stomp_frame_cut_at_every_byte(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
-    client.subscribe(topic)
-    sent = frames.send_counted(topic, "a:b\n\n\u00e4\u20ac")
-    for cut in range(len(sent) + 1):
-        client.send_fragments(sent[:cut], sent[cut:])
-    for _ in range(len(sent) + 1):
-        client.expect_message("a:b\n\n\u00e4\u20ac")
+    expect_delivered_at_every_cut(client, topic, "a:b\n\n\u00e4\u20ac", client.send_fragments)
 
 
-def test_5_4_frame_is_used_when_its_end_has_come_though_the_message_goes_on(ws: OpenWebSocket, topic: str) -> None:
-    """STOMP takes the bytes as a stream; a message boundary means nothing to it."""
+def test_5_4_stomp_frame_is_processed_when_complete_though_the_message_continues(ws: OpenWebSocket, topic: str) -> None:
+    """STOMP reads the bytes as a stream, so the end of a message has no meaning for it."""
     client = ws()
     client.subscribe(topic)
     client.send_frame(TEXT, frames.send(topic, "first"), fin=False)
@@ -174,7 +170,7 @@ def test_5_4_continuation_without_a_start_fails_the_connection(ws: OpenWebSocket
     client.expect_close(1002)
 
 
-def test_5_4_continuation_after_a_whole_message_fails_the_connection(ws: OpenWebSocket) -> None:
+def test_5_4_continuation_after_a_complete_message_fails_the_connection(ws: OpenWebSocket) -> None:
     client = ws()
     client.send_fragments(BEAT, BEAT)
     client.send_frame(CONTINUATION, BEAT)
@@ -238,7 +234,7 @@ def test_5_5_2_ping_byte_by_byte(ws: OpenWebSocket) -> None:
 
 
 def test_5_5_3_many_pings_in_one_segment(ws: OpenWebSocket) -> None:
-    """An endpoint may answer only the last of them; the pongs that come are in order and end with it."""
+    """A server may answer only the last ping; the pongs that come are in order and end with its payload."""
     client = ws()
     names = [b"%d" % at for at in range(100)]
     client.send_raw(b"".join(encode_frame(PING, name) for name in names))
@@ -273,8 +269,8 @@ def test_5_5_3_unsolicited_pong_is_ignored(ws: OpenWebSocket, topic: str, payloa
     assert client.controls == []
 
 
-def test_5_5_3_pong_waits_for_no_reader_of_messages(ws: OpenWebSocket, topic: str) -> None:
-    """Pongs and MESSAGEs share one connection: both arrive whole, whatever their order."""
+def test_5_5_3_pong_does_not_wait_for_a_reader_of_messages(ws: OpenWebSocket, topic: str) -> None:
+    """Pongs and MESSAGEs share one connection: all arrive complete, in any order."""
     client = ws()
     client.subscribe(topic)
     for at in range(50):
@@ -291,7 +287,7 @@ def test_5_5_3_pong_waits_for_no_reader_of_messages(ws: OpenWebSocket, topic: st
 # 5.6, 5.8 and what the server sends
 
 
-def test_5_6_text_out_where_the_frame_is_utf8_and_binary_where_not(ws: OpenWebSocket, topic: str) -> None:
+def test_5_6_server_sends_text_for_utf8_frames_and_binary_for_others(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
     client.opcode = BINARY
     client.subscribe(topic)
@@ -304,7 +300,7 @@ def test_5_6_text_out_where_the_frame_is_utf8_and_binary_where_not(ws: OpenWebSo
 
 @pytest.mark.parametrize("size", [0, 100, 126, 200, 65535, 65536, 200_000])
 def test_5_2_server_lengths_are_minimal(ws: OpenWebSocket, topic: str, size: int) -> None:
-    """`recv_ws` checks the length form of every frame; here it sees each of them."""
+    """`recv_ws` checks the form of the length of every frame; here every form occurs."""
     client = ws()
     client.subscribe(topic)
     client.send(frames.send_counted(topic, b"x" * size))

@@ -1,4 +1,4 @@
-"""RFC 6455, section 4: the opening handshake, and the Origin rules of PRODUCT.md, section 4."""
+"""RFC 6455, section 4: the opening handshake, and the Origin rules of docs/behaviour.md, section 4."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ SAMPLE_KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 SAMPLE_ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
-def ask(broker: BrokerProcess, **variation: Any) -> Response:
-    """The answer to one handshake request on a connection of its own."""
+def upgrade(broker: BrokerProcess, **variation: Any) -> Response:
+    """Returns the response to one handshake request on a new connection."""
     with RawStream(broker.port) as stream:
         stream.send(handshake_request(port=broker.port, **variation))
         return stream.read_response()
 
 
 def refused(broker: BrokerProcess, *statuses: int, **variation: Any) -> Response:
-    """As `ask`, where the answer is one of these statuses, complete, and followed by the end."""
+    """As `upgrade`; the response must have one of these statuses, be complete, and be followed by the end."""
     with RawStream(broker.port) as stream:
         stream.send(handshake_request(port=broker.port, **variation))
         response = stream.read_response()
         assert response.status in statuses, response
-        assert response.header("Content-Length") is not None, "without it the client can't know the end"
+        assert response.header("Content-Length") is not None, "the client needs it to find the end"
         assert "close" in (response.header("Connection") or "").lower().split(", ")
         stream.expect_eof()
         return response
@@ -38,8 +38,8 @@ def refused(broker: BrokerProcess, *statuses: int, **variation: Any) -> Response
 # 4.2.2: what the server answers
 
 
-def test_4_2_2_answer_has_upgrade_connection_and_the_accept_of_the_sample_key(broker: BrokerProcess) -> None:
-    response = ask(broker, key=SAMPLE_KEY)
+def test_4_2_2_response_has_upgrade_connection_and_the_accept_of_the_sample_key(broker: BrokerProcess) -> None:
+    response = upgrade(broker, key=SAMPLE_KEY)
     assert response.status == 101
     assert (response.header("Upgrade") or "").lower() == "websocket"
     assert (response.header("Connection") or "").lower() == "upgrade"
@@ -47,7 +47,7 @@ def test_4_2_2_answer_has_upgrade_connection_and_the_accept_of_the_sample_key(br
 
 
 @pytest.mark.parametrize("path", ["/", "/ws", "/stomp", "/stomp/websocket", "/a/b?token=x&y=%20", "/%C3%A4"])
-def test_4_2_2_any_path_is_upgraded(broker: BrokerProcess, path: str) -> None:
+def test_4_2_2_every_path_is_upgraded(broker: BrokerProcess, path: str) -> None:
     with WebSocket.open(broker.port, path=path) as client:
         client.connect()
 
@@ -64,13 +64,13 @@ def test_4_2_2_any_path_is_upgraded(broker: BrokerProcess, path: str) -> None:
     ],
     ids=["camel-case", "upper-case", "lower-case", "in-a-list", "first-in-a-list", "other-headers"],
 )
-def test_4_2_1_tokens_are_compared_without_case_and_other_headers_ignored(
+def test_4_2_1_tokens_are_case_insensitive_and_other_headers_ignored(
     broker: BrokerProcess, variation: dict[str, Any]
 ) -> None:
-    assert ask(broker, **variation).status == 101
+    assert upgrade(broker, **variation).status == 101
 
 
-def test_4_2_1_header_names_are_compared_without_case(broker: BrokerProcess) -> None:
+def test_4_2_1_header_names_are_case_insensitive(broker: BrokerProcess) -> None:
     request = handshake_request(port=broker.port)
     head, _, rest = request.partition(b"\r\n")
     lines = [line.partition(b":") for line in rest.split(b"\r\n")]
@@ -98,7 +98,7 @@ def test_4_request_may_come_byte_by_byte(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 5, 14, 16, 40, -1, -2, -3])
-def test_4_request_may_be_split_anywhere(broker: BrokerProcess, cut: int) -> None:
+def test_4_request_may_be_split_at_any_byte(broker: BrokerProcess, cut: int) -> None:
     request = handshake_request(port=broker.port)
     with RawStream(broker.port) as stream:
         stream.send(request[:cut])
@@ -121,7 +121,7 @@ def test_4_frames_may_follow_the_request_in_the_same_segment(broker: BrokerProce
 
 
 @pytest.mark.parametrize(
-    ("asked", "chosen"),
+    ("requested", "chosen"),
     [
         ([], None),
         (["v12.stomp"], "v12.stomp"),
@@ -136,26 +136,28 @@ def test_4_frames_may_follow_the_request_in_the_same_segment(broker: BrokerProce
         (["v13.stomp", "v12.stompx"], None),
     ],
 )
-def test_4_2_2_best_known_subprotocol_is_chosen(broker: BrokerProcess, asked: list[str], chosen: str | None) -> None:
-    response = ask(broker, subprotocols=asked)
+def test_4_2_2_best_known_subprotocol_is_chosen(
+    broker: BrokerProcess, requested: list[str], chosen: str | None
+) -> None:
+    response = upgrade(broker, subprotocols=requested)
     assert response.status == 101
     assert response.all("Sec-WebSocket-Protocol") == ([] if chosen is None else [chosen])
 
 
 def test_4_1_subprotocols_may_be_spread_over_several_header_lines(broker: BrokerProcess) -> None:
     lines = [("Sec-WebSocket-Protocol", name) for name in ("mqtt", "v10.stomp", "v12.stomp, v11.stomp")]
-    assert ask(broker, headers=lines).all("Sec-WebSocket-Protocol") == ["v12.stomp"]
+    assert upgrade(broker, headers=lines).all("Sec-WebSocket-Protocol") == ["v12.stomp"]
 
 
 @pytest.mark.parametrize("subprotocols", [[], ["v12.stomp"], ["v10.stomp"], ["mqtt"]])
-def test_session_works_whatever_was_asked(broker: BrokerProcess, subprotocols: list[str]) -> None:
+def test_session_works_with_any_requested_subprotocols(broker: BrokerProcess, subprotocols: list[str]) -> None:
     with WebSocket.open(broker.port, subprotocols=subprotocols) as client:
         client.connect("1.0,1.1,1.2")
 
 
-def test_9_1_extension_that_was_not_built_is_declined(broker: BrokerProcess) -> None:
+def test_9_1_unsupported_extension_is_declined(broker: BrokerProcess) -> None:
     offer = [("Sec-WebSocket-Extensions", "permessage-deflate; client_max_window_bits")]
-    response = ask(broker, headers=offer)
+    response = upgrade(broker, headers=offer)
     assert response.status == 101
     assert response.all("Sec-WebSocket-Extensions") == []
 
@@ -172,7 +174,7 @@ def test_4_2_1_key_must_be_sixteen_bytes_in_base64(broker: BrokerProcess, key: s
 
 
 @pytest.mark.parametrize("version", ["0", "7", "8", "12", "14", "99", "abc", "13, 8"])
-def test_4_4_unknown_version_gets_426_and_the_version_we_speak(broker: BrokerProcess, version: str) -> None:
+def test_4_4_unknown_version_gets_426_and_the_supported_version(broker: BrokerProcess, version: str) -> None:
     response = refused(broker, 426, version=version)
     assert response.all("Sec-WebSocket-Version") == ["13"]
 
@@ -223,7 +225,7 @@ def test_4_2_1_upgrade_and_connection_are_required(broker: BrokerProcess, variat
     ],
     ids=["no-version", "version-9.9", "no-colon", "space-in-name", "nul", "no-path"],
 )
-def test_4_2_1_malformed_request_gets_a_proper_answer(broker: BrokerProcess, request_head: bytes) -> None:
+def test_4_2_1_malformed_request_gets_a_complete_response(broker: BrokerProcess, request_head: bytes) -> None:
     with RawStream(broker.port) as stream:
         stream.send(request_head)
         assert stream.read_response().status in (400, 505)
@@ -241,23 +243,23 @@ def test_10_4_oversize_head_without_end_gets_431(broker: BrokerProcess) -> None:
         stream.expect_eof()
 
 
-def test_10_4_too_many_headers_get_a_proper_answer(broker: BrokerProcess) -> None:
+def test_10_4_too_many_headers_get_a_complete_response(broker: BrokerProcess) -> None:
     refused(broker, 400, 431, headers=[(f"X-{at}", "y") for at in range(500)])
 
 
-def test_10_4_oversize_path_gets_a_proper_answer(broker: BrokerProcess) -> None:
+def test_10_4_oversize_path_gets_a_complete_response(broker: BrokerProcess) -> None:
     refused(broker, 414, 431, path="/" + "p" * 20_000)
 
 
-def test_keys_differ_and_answers_follow(broker: BrokerProcess) -> None:
+def test_each_key_gets_its_own_accept_value(broker: BrokerProcess) -> None:
     first, second = (
-        ask(broker, key=base64.b64encode(bytes([fill]) * 16).decode()).header("Sec-WebSocket-Accept")
+        upgrade(broker, key=base64.b64encode(bytes([fill]) * 16).decode()).header("Sec-WebSocket-Accept")
         for fill in (0, 255)
     )
     assert first != second
 
 
-# 10.2, PRODUCT.md section 4: Origin
+# 10.2, docs/behaviour.md, section 4: Origin
 
 
 @pytest.mark.parametrize(
@@ -277,9 +279,9 @@ def test_keys_differ_and_answers_follow(broker: BrokerProcess) -> None:
         ("broker.example", "https://Broker.Example:8443"),
     ],
 )
-def test_10_2_origin_of_the_same_host_or_none_is_taken(broker: BrokerProcess, host: str, origin: str | None) -> None:
+def test_10_2_origin_of_the_same_host_or_none_is_accepted(broker: BrokerProcess, host: str, origin: str | None) -> None:
     named = None if origin is None else origin.format(port=broker.port)
-    assert ask(broker, host=host.format(port=broker.port), origin=named).status == 101
+    assert upgrade(broker, host=host.format(port=broker.port), origin=named).status == 101
 
 
 @pytest.mark.parametrize(
@@ -310,17 +312,17 @@ def test_10_2_loopback_origin_is_foreign_to_a_named_host(broker: BrokerProcess) 
     refused(broker, 403, host="broker.example", origin="http://localhost:3000")
 
 
-def test_10_2_ws_origins_allows_what_it_names_and_no_more(start_broker: StartBroker) -> None:
+def test_10_2_ws_origins_allows_exactly_the_listed_origins(start_broker: StartBroker) -> None:
     broker = start_broker(ws_origins="https://app.example,http://other.example:8080")
-    assert ask(broker, origin="https://app.example").status == 101
-    assert ask(broker, origin="http://other.example:8080").status == 101
-    assert ask(broker).status == 101, "programs send no Origin"
-    assert ask(broker, origin="https://evil.example").status == 403
-    assert ask(broker, origin="http://other.example:8081").status == 403
-    assert ask(broker, origin="null").status == 403
+    assert upgrade(broker, origin="https://app.example").status == 101
+    assert upgrade(broker, origin="http://other.example:8080").status == 101
+    assert upgrade(broker).status == 101, "programs send no Origin"
+    assert upgrade(broker, origin="https://evil.example").status == 403
+    assert upgrade(broker, origin="http://other.example:8081").status == 403
+    assert upgrade(broker, origin="null").status == 403
 
 
-# PRODUCT.md, section 2
+# docs/behaviour.md, section 2
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
@@ -332,7 +334,7 @@ def test_plain_http_health_answers_200(broker: BrokerProcess, path: str) -> None
 
 
 @pytest.mark.parametrize("path", ["/nothing-here", "/ws"])
-def test_plain_http_elsewhere_gets_a_4xx(broker: BrokerProcess, path: str) -> None:
+def test_plain_http_to_other_paths_gets_a_4xx(broker: BrokerProcess, path: str) -> None:
     with RawStream(broker.port) as stream:
         stream.send(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode())
         assert 400 <= stream.read_response().status < 500

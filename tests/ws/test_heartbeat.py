@@ -1,4 +1,4 @@
-"""Heart-beats over WebSocket (PRODUCT.md, sections 1 and 3): an EOL message both ways, and a Ping for a late client."""
+"""Heart-beats over WebSocket (docs/behaviour.md, sections 1 and 3): EOL messages both ways, a Ping to a late client."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ ROUNDS = 4
 
 @pytest.fixture
 def beating(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that offers, and asks for, a beat each `INTERVAL_MS`."""
+    """A broker that offers and requests a heart-beat each `INTERVAL_MS`."""
     return shared_broker(heartbeat=f"{INTERVAL_MS},{INTERVAL_MS}")
 
 
 @pytest.fixture
 def both(beating: BrokerProcess) -> Iterator[WebSocket]:
-    """A session with beats both ways."""
+    """A session with heart-beats both ways."""
     with WebSocket.connected(beating.port, heart_beat=f"{INTERVAL_MS},{INTERVAL_MS}") as client:
         yield client
 
 
 @pytest.fixture
 def silent(beating: BrokerProcess) -> Iterator[WebSocket]:
-    """A session that promised beats and gets none."""
+    """A session that has promised heart-beats but sends none."""
     with WebSocket.connected(beating.port, heart_beat=f"{INTERVAL_MS},0") as client:
         yield client
 
 
-def test_beat_of_the_server_is_a_message_of_one_eol(beating: BrokerProcess) -> None:
+def test_server_heart_beat_is_a_message_of_one_eol(beating: BrokerProcess) -> None:
     with WebSocket.connected(beating.port, heart_beat=f"0,{INTERVAL_MS}") as client:
         for _ in range(3):
             message = client.recv_message()
@@ -45,14 +45,14 @@ def test_beat_of_the_server_is_a_message_of_one_eol(beating: BrokerProcess) -> N
 
 
 @pytest.mark.parametrize("beat", [b"\n", b"\r\n"])
-def test_beats_of_the_client_keep_it_alive(both: WebSocket, beat: bytes) -> None:
+def test_client_heart_beats_keep_the_session_alive(both: WebSocket, beat: bytes) -> None:
     for _ in range(ROUNDS):
         both.wait_beats(1)
         both.send(beat)
     both.barrier()
 
 
-def test_any_bytes_are_life_also_inside_a_frame(both: WebSocket) -> None:
+def test_any_bytes_count_as_a_sign_of_life_even_inside_a_frame(both: WebSocket) -> None:
     both.subscribe("/topic/long-frame")
     sent = frames.send("/topic/long-frame", "x" * 100)
     both.send_frame(TEXT, sent[:20], fin=False)
@@ -64,14 +64,14 @@ def test_any_bytes_are_life_also_inside_a_frame(both: WebSocket) -> None:
 
 
 @pytest.mark.parametrize("opcode", [PING, PONG])
-def test_control_frames_are_life_too(both: WebSocket, opcode: int) -> None:
+def test_control_frames_count_as_a_sign_of_life(both: WebSocket, opcode: int) -> None:
     for _ in range(ROUNDS):
         both.wait_beats(1)
         both.send_frame(opcode, b"alive")
     both.barrier()
 
 
-def test_late_client_is_pinged_and_dropped_if_the_pong_is_missing_too(silent: WebSocket) -> None:
+def test_late_client_is_pinged_and_closed_if_the_pong_is_missing_too(silent: WebSocket) -> None:
     frame = silent.recv_ws()
     assert frame.opcode == PING, frame
     silent.expect_error_and_close("E-HEART-BEAT-TIMEOUT", 1002)
@@ -79,7 +79,7 @@ def test_late_client_is_pinged_and_dropped_if_the_pong_is_missing_too(silent: We
 
 
 def test_late_client_that_answers_pings_stays(silent: WebSocket) -> None:
-    """A throttled browser tab: no timers run in it, but the browser itself answers pings."""
+    """Like a throttled browser tab: its timers do not run, but the browser itself answers pings."""
     for _ in range(3):
         frame = silent.recv_ws()
         assert frame.opcode == PING, frame
@@ -88,7 +88,7 @@ def test_late_client_that_answers_pings_stays(silent: WebSocket) -> None:
 
 
 def test_no_beats_without_agreement(beating: BrokerProcess, both: WebSocket) -> None:
-    """Time is told by another session: while it gets its beats, this one gets nothing."""
+    """Another session measures the time: while it gets its heart-beats, this one gets nothing."""
     with WebSocket.connected(beating.port, heart_beat="0,0") as quiet:
         for _ in range(ROUNDS):
             both.wait_beats(1)

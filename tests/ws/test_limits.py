@@ -1,4 +1,4 @@
-"""RFC 6455, section 10.4: sizes. A bound is checked on the announced length, before the bytes are there."""
+"""RFC 6455, section 10.4: sizes. A limit is checked on the announced length, before the bytes have come."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import frames
 from tests.support.clients import OpenWebSocket, StartBroker
-from tests.support.ws import BINARY, CONTINUATION, TEXT
+from tests.support.ws import BINARY, CONTINUATION, TEXT, WebSocket
 
 SMALL = {"max_message_size": "4KiB", "ws_data_frame_max_length": "8KiB"}
 LIMIT = 8 << 10
@@ -21,20 +21,20 @@ def test_10_4_announced_length_over_the_limit_is_1009_at_once(
     client.expect_close(1009)
 
 
-def test_10_4_default_limit_takes_its_size_and_no_more(ws: OpenWebSocket) -> None:
+def test_10_4_default_limit_accepts_its_size_and_no_more(ws: OpenWebSocket) -> None:
     limit = (16 << 20) + (1 << 20) + (64 << 10)
     client = ws()
     client.send_frame(BINARY, b"", length=limit + 1)
     client.expect_close(1009)
 
 
-def test_10_4_enormous_length_is_refused_without_memory(ws: OpenWebSocket) -> None:
+def test_10_4_enormous_length_is_refused_without_using_memory(ws: OpenWebSocket) -> None:
     client = ws()
     client.send_frame(BINARY, b"", length=(1 << 63) - 1)
     client.expect_close(1009)
 
 
-def test_10_4_length_at_the_limit_is_taken(ws: OpenWebSocket, shared_broker: StartBroker, topic: str) -> None:
+def test_10_4_length_at_the_limit_is_accepted(ws: OpenWebSocket, shared_broker: StartBroker, topic: str) -> None:
     client = ws(to=shared_broker(**SMALL))
     client.subscribe(topic)
     sent = frames.send_counted(topic, "at the limit")
@@ -50,24 +50,24 @@ def test_10_4_assembled_message_over_the_limit_is_1009(ws: OpenWebSocket, shared
     client.expect_close(1009)
 
 
-def test_10_4_assembled_message_at_the_limit_is_taken(
-    ws: OpenWebSocket, shared_broker: StartBroker, topic: str
-) -> None:
+@pytest.fixture
+def subscriber(ws: OpenWebSocket, shared_broker: StartBroker, topic: str) -> WebSocket:
+    """A subscriber to the topic, on a broker with small limits."""
     client = ws(to=shared_broker(**SMALL))
     client.subscribe(topic)
-    sent = frames.send_counted(topic, "x" * 4000)
+    return client
+
+
+def test_10_4_assembled_message_at_the_limit_is_accepted(subscriber: WebSocket, topic: str) -> None:
+    client, sent = subscriber, frames.send_counted(topic, "x" * 4000)
     client.send_fragments(b"\n" * (LIMIT - len(sent)), sent[:100], sent[100:])
     client.expect_message("x" * 4000)
     client.send_fragments(b"\n" * (LIMIT - len(sent)), sent)
     client.expect_message("x" * 4000)
 
 
-def test_10_4_control_frames_do_not_count_against_the_message(
-    ws: OpenWebSocket, shared_broker: StartBroker, topic: str
-) -> None:
-    client = ws(to=shared_broker(**SMALL))
-    client.subscribe(topic)
-    sent = frames.send_counted(topic, "x" * 4000)
+def test_10_4_control_frames_do_not_count_towards_the_message(subscriber: WebSocket, topic: str) -> None:
+    client, sent = subscriber, frames.send_counted(topic, "x" * 4000)
     client.send_frame(TEXT, b"\n" * (LIMIT - len(sent)), fin=False)
     for _ in range(100):
         client.send_frame(10, bytes(125))
@@ -121,7 +121,7 @@ def test_too_many_headers_get_error_then_1009(ws: OpenWebSocket, topic: str) -> 
 
 @pytest.mark.parametrize("size", [64 << 10, 1 << 20, 16 << 20])
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
-def test_bodies_up_to_16_mib_pass_whole(ws: OpenWebSocket, topic: str, size: int, opcode: int) -> None:
+def test_bodies_up_to_16_mib_arrive_complete(ws: OpenWebSocket, topic: str, size: int, opcode: int) -> None:
     body = (b"\xff" if opcode == BINARY else b"x") + b"0123456789abcdef" * (size // 16)
     body = body[:size]
     client, publisher = ws(), ws()

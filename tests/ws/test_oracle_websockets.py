@@ -1,4 +1,4 @@
-"""The `websockets` library as a real client: it checks every byte of ours with its own RFC 6455 code."""
+"""The `websockets` library as a client: it checks every byte that the broker sends with its own RFC 6455 code."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ PROTOCOLS = [Subprotocol(name) for name in ("v10.stomp", "v11.stomp", "v12.stomp
 
 
 class Session:
-    """STOMP over the library's connection."""
+    """STOMP over a connection of the library."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
         self.parser = Parser("1.2")
 
     def receive(self, timeout: float = 10) -> Frame:
-        """The next frame."""
+        """Returns the next frame."""
         while (frame := self.parser.next_frame()) is None:
             message = self.connection.recv(timeout)
             self.parser.feed(message.encode() if isinstance(message, str) else message)
         return frame
 
     def expect(self, command: str, **headers: str) -> Frame:
-        """The next frame, of this command and with these headers."""
+        """Returns the next frame, which must have this command and these headers."""
         frame = self.receive()
         assert frame.command == command, frame
         for name, value in headers.items():
@@ -39,7 +39,7 @@ class Session:
         return frame
 
     def start(self, topic: str) -> None:
-        """CONNECT, and a subscription."""
+        """Sends CONNECT and a SUBSCRIBE."""
         self.connection.send(frames.connect("1.2").decode())
         self.expect("CONNECTED", version="1.2")
         self.connection.send(frames.subscribe(topic, "0", receipt="ready").decode())
@@ -79,8 +79,8 @@ def test_bytes_come_back_as_bytes(session: Session, topic: str, size: int) -> No
     assert session.expect("MESSAGE").body == body
 
 
-def test_fragments_of_the_library(session: Session, topic: str) -> None:
-    """An iterable is sent as one message with a frame for each of its items."""
+def test_fragments_sent_by_the_library(session: Session, topic: str) -> None:
+    """The library sends an iterable as one message with a frame for each item."""
     body = "\u20ac0123456789" * 1000
     sent = frames.send_counted(topic, body).decode()
     session.connection.send(sent[at : at + 97] for at in range(0, len(sent), 97))
@@ -90,7 +90,7 @@ def test_fragments_of_the_library(session: Session, topic: str) -> None:
     assert session.expect("MESSAGE").body == b"\xff" * 5000
 
 
-def test_ping_of_the_library_gets_its_pong(session: Session) -> None:
+def test_ping_of_the_library_is_answered(session: Session) -> None:
     for payload in (b"", b"payload", bytes(125)):
         assert session.connection.ping(payload).wait(10)
 
@@ -128,6 +128,6 @@ def test_foreign_origin_is_refused(url: str) -> None:
     assert refused.value.response.status_code == 403
 
 
-def test_own_origin_is_taken(url: str) -> None:
+def test_same_origin_is_accepted(url: str) -> None:
     with connect(url, origin=Origin("http://localhost:8000"), subprotocols=PROTOCOLS) as connection:
         assert connection.subprotocol == "v12.stomp"

@@ -1,4 +1,4 @@
-"""STOMP over WebSocket (PRODUCT.md, sections 3 and 4): how frames and messages map, and how sessions end."""
+"""STOMP over WebSocket (docs/behaviour.md, sections 3 and 4): how frames map to messages, and how sessions end."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from tests.support import frames
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.ws import BINARY, CLOSE, PING, TEXT, encode_frame
+from tests.ws.cuts import expect_delivered_at_every_cut
 
-# One stream of bytes, whatever the messages
+# one stream of bytes, independent of message boundaries
 
 
 def test_one_frame_over_several_messages(ws: OpenWebSocket, topic: str) -> None:
@@ -23,15 +24,10 @@ def test_one_frame_over_several_messages(ws: OpenWebSocket, topic: str) -> None:
 
 def test_one_frame_cut_at_every_byte_into_two_messages(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
-    client.subscribe(topic)
-    sent = frames.send_counted(topic, "cut")
-    for cut in range(len(sent) + 1):
-        client.send_pieces(sent[:cut], sent[cut:])
-    for _ in range(len(sent) + 1):
-        client.expect_message("cut")
+    expect_delivered_at_every_cut(client, topic, "cut", client.send_pieces)
 
 
-def test_session_with_every_byte_a_message(ws: OpenWebSocket, topic: str) -> None:
+def test_session_with_one_byte_in_each_message(ws: OpenWebSocket, topic: str) -> None:
     client = ws(None)
     client.send_bytewise(frames.connect())
     client.expect("CONNECTED", version="1.2")
@@ -85,8 +81,8 @@ def test_thousand_frames_in_one_message_and_in_one_segment(ws: OpenWebSocket, to
         client.expect_message(f"{at}")
 
 
-def test_each_message_of_the_server_holds_whole_frames(ws: OpenWebSocket, topic: str) -> None:
-    """Not demanded, but what browsers' libraries handle best: no frame is spread over messages."""
+def test_each_message_of_the_server_holds_complete_frames(ws: OpenWebSocket, topic: str) -> None:
+    """Not required, but what the libraries of browsers handle best: no frame extends over several messages."""
     client = ws()
     client.subscribe(topic)
     client.send(*(frames.send(topic, f"{at}") for at in range(100)))
@@ -110,7 +106,7 @@ def test_every_version(ws: OpenWebSocket, topic: str, version: str) -> None:
     client.expect_close(1000)
 
 
-# How a session ends
+# how a session ends
 
 
 def test_disconnect_with_receipt_ends_with_1000(ws: OpenWebSocket) -> None:
@@ -146,7 +142,7 @@ PROTOCOL_ERRORS = {
 
 
 @pytest.mark.parametrize("code", PROTOCOL_ERRORS)
-def test_protocol_error_is_told_then_closed_with_1002(ws: OpenWebSocket, code: str) -> None:
+def test_protocol_error_gets_an_error_and_is_closed_with_1002(ws: OpenWebSocket, code: str) -> None:
     client = ws()
     client.opcode = BINARY
     client.send(PROTOCOL_ERRORS[code])
@@ -161,7 +157,7 @@ def test_protocol_error_is_told_then_closed_with_1002(ws: OpenWebSocket, code: s
         ("E-HEART-BEAT", frames.connect("1.2", heart_beat="a,b")),
     ],
 )
-def test_error_before_login_is_told_then_closed_with_1002(ws: OpenWebSocket, code: str, sent: bytes) -> None:
+def test_error_before_login_gets_an_error_and_is_closed_with_1002(ws: OpenWebSocket, code: str, sent: bytes) -> None:
     client = ws(None)
     client.send(sent)
     client.expect_error_and_close(code, 1002)
@@ -174,7 +170,7 @@ def test_header_that_is_not_utf8_in_a_binary_message(ws: OpenWebSocket) -> None:
     client.expect_error_and_close("E-UTF8", 1002)
 
 
-def test_what_is_not_built_is_closed_with_1008(ws: OpenWebSocket) -> None:
+def test_use_of_a_missing_feature_is_closed_with_1008(ws: OpenWebSocket) -> None:
     client = ws()
     client.send(frames.subscribe("/topic/a", "0", selector="a = 1"))
     client.expect_error_and_close("E-NOT-SUPPORTED", 1008)
@@ -202,7 +198,7 @@ def test_error_comes_after_the_frames_before_it(ws: OpenWebSocket, topic: str) -
 
 
 def test_error_reaches_a_client_that_was_still_sending(ws: OpenWebSocket, topic: str) -> None:
-    """Closing with unread input would reset the connection and lose the ERROR."""
+    """To close with unread input would reset the connection, and the ERROR would be lost."""
     client = ws()
     client.send_raw(
         encode_frame(TEXT, frames.unsubscribe("never"))
@@ -220,12 +216,12 @@ def test_sigterm_ends_with_1001(ws: OpenWebSocket, start_broker: StartBroker) ->
     assert broker.wait() == 0
 
 
-# TCP and WebSocket are equals
+# TCP and WebSocket together
 
 
 @pytest.mark.parametrize("version", frames.VERSIONS)
 @pytest.mark.parametrize("other", frames.VERSIONS)
-def test_tcp_and_websocket_hear_each_other(
+def test_tcp_and_websocket_exchange_messages(
     ws: OpenWebSocket, client: Clients, topic: str, version: str, other: str
 ) -> None:
     near, far = ws(version), client(other)
@@ -239,7 +235,9 @@ def test_tcp_and_websocket_hear_each_other(
     far.expect_message(b"\xff from tcp", colour="blue", destination=topic)
 
 
-def test_many_of_both_kinds_hear_the_same_in_the_same_order(ws: OpenWebSocket, client: Clients, topic: str) -> None:
+def test_many_clients_over_both_transports_receive_the_same_in_the_same_order(
+    ws: OpenWebSocket, client: Clients, topic: str
+) -> None:
     listeners = [ws() for _ in range(6)] + [client() for _ in range(6)]
     for listener in listeners:
         listener.subscribe(topic)
@@ -254,7 +252,7 @@ def test_many_of_both_kinds_hear_the_same_in_the_same_order(ws: OpenWebSocket, c
         assert by == {"0": list(range(0, 200, 2)), "1": list(range(1, 200, 2))}
 
 
-def test_ping_and_close_of_one_leave_the_other_alone(ws: OpenWebSocket, client: Clients, topic: str) -> None:
+def test_ping_and_close_of_one_client_do_not_affect_the_other(ws: OpenWebSocket, client: Clients, topic: str) -> None:
     near, far = ws(), client()
     far.subscribe(topic)
     near.send_frame(PING, b"x")

@@ -1,4 +1,4 @@
-"""RFC 6455, section 8.1: text that is not UTF-8 fails the connection with 1007, as early as can be seen."""
+"""RFC 6455, section 8.1: text that is not UTF-8 fails the connection with 1007 as soon as that is certain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ invalid = pytest.mark.parametrize("octets", INVALID.values(), ids=INVALID.keys()
 
 
 @pytest.mark.parametrize("body", VALID)
-def test_8_1_valid_text_passes(ws: OpenWebSocket, topic: str, body: str) -> None:
+def test_8_1_valid_text_is_delivered(ws: OpenWebSocket, topic: str, body: str) -> None:
     client = ws()
     client.subscribe(topic)
     client.send(frames.send_counted(topic, body))
@@ -70,14 +70,14 @@ def test_8_1_invalid_text_before_connect_fails_the_connection(ws: OpenWebSocket,
 
 
 @invalid
-def test_8_1_invalid_text_is_seen_before_its_message_ends(ws: OpenWebSocket, octets: bytes) -> None:
+def test_8_1_invalid_text_is_detected_before_its_message_ends(ws: OpenWebSocket, octets: bytes) -> None:
     client = ws()
     client.send_frame(TEXT, b"SEND\n" + octets + b"x", fin=False)
     client.expect_close(1007)
 
 
 @invalid
-def test_8_1_invalid_text_is_seen_before_its_frame_ends(ws: OpenWebSocket, octets: bytes) -> None:
+def test_8_1_invalid_text_is_detected_before_its_frame_ends(ws: OpenWebSocket, octets: bytes) -> None:
     client = ws()
     start = b"SEND\n" + octets + b"x"
     client.send_raw(encode_frame(TEXT, start + bytes(1000))[: 8 + len(start)])
@@ -107,14 +107,14 @@ def test_8_1_text_that_ends_inside_a_code_point_after_fragments(ws: OpenWebSocke
 
 
 def test_8_1_code_point_may_not_span_two_messages(ws: OpenWebSocket, topic: str) -> None:
-    """Each message is text of its own, though STOMP reads on over its end."""
+    """Each message is a text of its own, though STOMP reads on across its end."""
     client = ws()
     sent = frames.send_counted(topic, "\u20ac")
     client.send_pieces(sent[:-2], sent[-2:])
     client.expect_close(1007)
 
 
-def test_8_1_ping_inside_a_cut_code_point_changes_nothing(ws: OpenWebSocket, topic: str) -> None:
+def test_8_1_ping_inside_a_split_code_point_has_no_effect(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
     client.subscribe(topic)
     sent = frames.send_counted(topic, "\u20ac")
