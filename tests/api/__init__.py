@@ -1,1 +1,1 @@
-"""The front: settings, command line, signals, logs, and the broker inside a Python process."""
+"""The Python package: settings, command line, signals, logs, and the broker inside a Python process."""

@@ -1,4 +1,4 @@
-"""The command line as a function."""
+"""A fixture that runs the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.api.command_line import CommandLine, Result
 
 @pytest.fixture
 def stompica(tmp_path: Path) -> CommandLine:
-    """Runs `python -m stompica …` to its end, in an empty folder and without STOMPICA_ variables but those given."""
+    """Runs `python -m stompica …` to its end, in an empty folder and with only the given STOMPICA_ variables."""
 
     def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("STOMPICA_")}

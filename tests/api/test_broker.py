@@ -1,11 +1,10 @@
-"""PRODUCT section 10: a broker inside a Python process."""
+"""A broker inside a Python process (docs/behaviour.md, section 10)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
-import logging
 import signal
 import socket
 import statistics
@@ -20,19 +19,12 @@ import pytest
 
 import stompica
 from stompica import Broker
+from tests.api.sessions import connect
 from tests.support import frames
 from tests.support.wire import Wire
 
 
-def connect(broker: Broker) -> socket.socket:
-    """A connected 1.2 session."""
-    client = socket.create_connection(broker.address, timeout=20)
-    client.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
-    assert client.recv(4096).startswith(b"CONNECTED")
-    return client
-
-
-def test_a_context_manager_listens_and_ends() -> None:
+def test_a_context_manager_starts_and_stops_the_broker() -> None:
     with Broker() as broker:
         assert broker.port > 0 and broker.address == ("127.0.0.1", broker.port)
         assert broker.url == f"stomp://127.0.0.1:{broker.port}"
@@ -43,7 +35,7 @@ def test_a_context_manager_listens_and_ends() -> None:
         socket.create_connection(("127.0.0.1", port)).close()
 
 
-def test_an_asynchronous_context_manager() -> None:
+def test_an_asynchronous_context_manager_starts_and_stops_the_broker() -> None:
     async def scenario() -> str:
         async with Broker() as broker:
             reader, writer = await asyncio.open_connection(*broker.address)
@@ -56,7 +48,7 @@ def test_an_asynchronous_context_manager() -> None:
     assert asyncio.run(scenario()) == "CONNECTED\n"
 
 
-def test_starting_and_stopping_twice_are_fine() -> None:
+def test_starting_and_stopping_twice_is_allowed() -> None:
     broker = Broker()
     broker.start()
     port = broker.port
@@ -76,7 +68,7 @@ def test_several_brokers_in_one_process() -> None:
             connect(broker).close()
 
 
-def test_what_is_asked_of_a_stopped_broker_is_an_error() -> None:
+def test_queries_of_a_stopped_broker_are_errors() -> None:
     broker = Broker()
     for ask in (lambda: broker.port, lambda: broker.url, broker.stats, broker.connections, broker.settle):
         with pytest.raises(stompica.NotRunning, match="not running"):
@@ -118,7 +110,7 @@ def test_settings_are_keyword_arguments_of_any_suitable_type() -> None:
         ),
     ],
 )
-def test_a_bad_setting_is_a_config_error_at_once(settings: dict[str, Any], message: str) -> None:
+def test_a_bad_setting_is_an_immediate_config_error(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(stompica.ConfigError) as caught:
         Broker(**settings)
     assert str(caught.value) == message
@@ -131,7 +123,7 @@ def test_a_setting_of_another_type_is_a_type_error(value: Any) -> None:
         Broker(host=value)
 
 
-def test_a_settings_file_may_have_a_name_in_bytes(tmp_path: Path) -> None:
+def test_the_name_of_a_settings_file_may_be_bytes(tmp_path: Path) -> None:
     class Name:
         def __fspath__(self) -> bytes:
             return bytes(tmp_path / "s.toml")
@@ -155,7 +147,7 @@ def test_connections_are_listed() -> None:
         assert connection.shard in (0, 1) and connection.outbox_bytes == 0
 
 
-def test_settle_returns_when_everything_was_delivered() -> None:
+def test_settle_returns_when_all_messages_are_delivered() -> None:
     with Broker(writers=2) as broker, connect(broker) as client:
         client.sendall(b"SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:r\n\n\0")
         assert client.recv(4096).startswith(b"RECEIPT")
@@ -172,7 +164,7 @@ def test_stats_are_numbers_by_name() -> None:
         assert stats and all(isinstance(count, int) for count in stats.values())
 
 
-def test_acknowledgements_are_counted_by_what_became_of_them() -> None:
+def test_acknowledgements_are_counted_by_their_outcome() -> None:
     with Broker() as broker, Wire(broker.port) as wire:
         wire.connect()
         wire.subscribe("/queue/a", "s", ack="client-individual")
@@ -186,7 +178,7 @@ def test_acknowledgements_are_counted_by_what_became_of_them() -> None:
         assert [stats[name] for name in ("acked", "nacked", "late_acks")] == [1, 1, 2]
 
 
-def test_drain_ends_the_broker_in_order() -> None:
+def test_drain_ends_the_broker_gracefully() -> None:
     with Broker() as broker, connect(broker) as client:
         assert not broker.wait(0)
         assert broker.drain(60)
@@ -194,12 +186,12 @@ def test_drain_ends_the_broker_in_order() -> None:
         assert client.recv(100) == b""
 
 
-def test_starting_after_a_drain_starts_anew() -> None:
+def test_a_broker_can_be_started_again_after_a_drain() -> None:
     broker = Broker(drain=60).start()
     with connect(broker) as client:
         assert not broker.drain(0)
         assert repr(broker) == f"<stompica.Broker {broker.url} draining>"
-        assert client.recv(100) == b""  # what reads to the end and closes is all that the drain waits for
+        assert client.recv(100) == b""  # the drain waits only for clients to read to the end and close
     assert broker.start() is broker
     with connect(broker):
         assert repr(broker) == f"<stompica.Broker {broker.url}>"
@@ -210,7 +202,7 @@ def test_starting_after_a_drain_starts_anew() -> None:
         connect(broker).close()
 
 
-def test_settling_ends_with_the_broker() -> None:
+def test_settle_ends_with_the_broker() -> None:
     with Broker(drain=60) as broker:
         with connect(broker):
             assert not broker.drain(0)
@@ -219,7 +211,7 @@ def test_settling_ends_with_the_broker() -> None:
                 broker.settle(60)
 
 
-def test_an_asynchronous_start_after_a_drain_lets_the_loop_run() -> None:
+def test_an_asynchronous_start_after_a_drain_does_not_block_the_loop() -> None:
     async def scenario() -> None:
         broker = Broker(drain=60).start()
         reader, writer = await asyncio.open_connection(*broker.address)
@@ -250,20 +242,20 @@ def test_wait_lets_other_threads_run_and_ends_with_the_broker() -> None:
     broker.stop()
 
 
-def test_signals_are_never_touched() -> None:
+def test_signal_handlers_are_not_changed() -> None:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
     before = [signal.getsignal(number) for number in numbers]
     with Broker():
         assert [signal.getsignal(number) for number in numbers] == before
 
 
-def test_the_environment_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOMPICA_PORT", "70000")
     with Broker() as broker:
         assert broker.port != 70000
 
 
-def test_reload_applies_what_it_can_and_names_the_rest() -> None:
+def test_reload_applies_what_it_can_and_names_the_other_settings() -> None:
     with Broker(max_headers=20) as broker:
         assert broker.reload(max_headers=2, wildcards="segment") == ["wildcards"]
         with socket.create_connection(broker.address, timeout=20) as client:
@@ -285,7 +277,7 @@ def test_reload_reads_the_file_again(tmp_path: Path) -> None:
             assert client.recv(4096).startswith(b"ERROR")
 
 
-def test_port_none_is_the_default_which_is_a_free_one() -> None:
+def test_port_none_means_a_free_port_by_default() -> None:
     with Broker(port=None) as one, Broker(port=None) as two:
         assert one.port != two.port and 61613 not in (one.port, two.port)
         assert one.reload(port=None) == []
@@ -300,117 +292,21 @@ def test_port_none_leaves_the_port_to_the_settings_file(tmp_path: Path) -> None:
             assert broker.port != taken.port
 
 
-def test_a_forgotten_broker_stops() -> None:
+def test_a_broker_without_references_stops() -> None:
     broker = Broker().start()
     address = broker.address
     threads = threading.active_count()
     del broker
     gc.collect()
     assert threading.active_count() == threads - 1
-    # The listener may take a moment to close: a connection that it still accepts is closed without an answer.
+    # The listener may take a moment to close; a connection that it still accepts is closed without an answer.
     with contextlib.suppress(OSError), socket.create_connection(address, timeout=20) as client:
         client.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
         assert client.recv(1) == b""
 
 
-def test_logs_reach_logging(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, logger="stompica")
-    with Broker(log_level="debug", debug=True) as broker:
-        connect(broker).close()
-        broker.settle()
-    records = [record for record in caplog.records if record.name == "stompica"]
-    assert records and all(isinstance(record.created, float) for record in records)
-
-
-def test_logs_reach_a_logger_of_ones_own() -> None:
-    class Keep(logging.Handler):
-        def __init__(self) -> None:
-            super().__init__()
-            self.records: list[logging.LogRecord] = []
-
-        def emit(self, record: logging.LogRecord) -> None:
-            self.records.append(record)
-
-    own, keep = logging.getLogger("my.broker"), Keep()
-    own.addHandler(keep)
-    own.setLevel(logging.DEBUG)
-    with Broker(debug=True, logger=own) as broker:
-        connect(broker).close()
-    assert keep.records and keep.records[0].name == "my.broker"
-
-
-class Failing(logging.Handler):
-    """Raises at the first record, and waits for the one that says that a client is connected."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        super().__init__()
-        self.error = error
-        self.connected = threading.Event()
-
-    def _fail(self) -> None:
-        error, self.error = self.error, None
-        if error is not None:
-            raise error
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._fail()
-        if record.getMessage().startswith("connected, "):
-            self.connected.set()
-
-
-class FailingFilter(Failing):
-    """Raises as a filter, not as a handler."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        self._fail()
-        return True
-
-
-@pytest.mark.parametrize("error", [RuntimeError("bad handler"), SystemExit(3)])
-@pytest.mark.parametrize("kind", [Failing, FailingFilter])
-def test_a_handler_that_raises_costs_that_record_only(
-    kind: type[Failing], error: BaseException, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own, handler = logging.Logger("failing", logging.DEBUG), kind(error)
-    own.addHandler(handler)
-    with Broker(debug=True, logger=own) as broker:
-        connect(broker).close()
-        assert handler.connected.wait(20)
-    said = capsys.readouterr().err
-    assert "--- Logging error ---" in said and type(error).__name__ in said
-
-
-def test_a_record_that_can_not_be_made_costs_that_record_only(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A factory of records may have a field of our name. Nobody hears of it where logging is told to be quiet."""
-    own, handler, made = logging.Logger("own", logging.DEBUG), Failing(None), 0
-    make = own.makeRecord
-
-    def make_but_one(*arguments: Any, **more: Any) -> logging.LogRecord:
-        nonlocal made
-        made += 1
-        if made == 1:
-            raise KeyError("fields")
-        return make(*arguments, **more)
-
-    own.addHandler(handler)
-    monkeypatch.setattr(own, "makeRecord", make_but_one)
-    monkeypatch.setattr(logging, "raiseExceptions", False)
-    with Broker(debug=True, logger=own) as broker:
-        connect(broker).close()
-        assert handler.connected.wait(20)
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("logger", [5, "stompica", logging.LoggerAdapter(logging.getLogger("x"), {})])
-def test_what_is_no_logger_is_a_type_error(logger: Any) -> None:
-    with pytest.raises(TypeError, match=rf"^logger is a logging\.Logger or None, not {type(logger).__name__}$"):
-        Broker(logger=logger)
-
-
 def test_a_broker_is_ready_in_milliseconds(record_property: Callable[[str, object], None]) -> None:
-    """Measured and reported; the bound of 50 ms is the bench's to judge, so that a busy machine fails no test."""
+    """The time is measured and reported only; the bench checks the limit of 50 ms, so a busy machine fails no test."""
     seconds = []
     for _ in range(5):
         started = time.perf_counter()

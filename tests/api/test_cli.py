@@ -1,4 +1,4 @@
-"""The command line: help, version, options of both dialects, the first lines, a port in use."""
+"""The command line: help, version, options of both styles, the first log lines, a port in use."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.api.command_line import TEXT, CommandLine, effective, refused
 from tests.support.process import BrokerProcess
 
 
-def test_help_breaks_no_word(stompica: CommandLine) -> None:
-    """`drop-newest` at the end of a line is not `drop-`."""
+def test_help_does_not_break_words(stompica: CommandLine) -> None:
+    """A line does not end inside `drop-newest`, as `drop-`."""
     words = " ".join(stompica("--help").stdout.split())
     for setting in _core.settings():
         assert setting.doc in words
@@ -34,7 +34,7 @@ def test_help_names_every_setting_with_its_default(stompica: CommandLine, option
     assert max(len(line) for line in result.stdout.splitlines()) <= 100
 
 
-def test_version(stompica: CommandLine) -> None:
+def test_version_is_printed(stompica: CommandLine) -> None:
     assert stompica("--version").stdout == f"stompica {package.__version__}\n"
 
 
@@ -58,7 +58,7 @@ def test_version(stompica: CommandLine) -> None:
         (["--slow-consumer", "disconnect"], {"slow_consumer": "disconnect"}),
     ],
 )
-def test_options_of_both_dialects(stompica: CommandLine, arguments: list[str], shown: dict[str, object]) -> None:
+def test_options_of_both_styles(stompica: CommandLine, arguments: list[str], shown: dict[str, object]) -> None:
     result = effective(stompica("config", *arguments))
     assert {key: result[key] for key in shown} == shown
 
@@ -102,12 +102,12 @@ def test_the_first_lines_say_version_address_and_limits() -> None:
     assert lines[3].startswith("max_connections is 500: ")
 
 
-def test_more_connections_than_descriptors_are_warned_of() -> None:
+def test_a_warning_is_logged_for_more_connections_than_descriptors() -> None:
     with BrokerProcess(descriptors=100, max_connections=1000) as broker:
         broker.wait_for_log("max_connections is 1000, but 'ulimit -n' allows 100 only: raise that")
 
 
-def test_the_address_is_told_at_every_log_level() -> None:
+def test_the_address_is_logged_at_every_log_level() -> None:
     with BrokerProcess(log_level="error") as broker:
         assert broker.port > 0
 
@@ -138,7 +138,7 @@ def test_the_console_script_is_the_same_command() -> None:
 
 
 @pytest.mark.parametrize("command", ["--help", "--version", "config"])
-def test_an_output_that_takes_nothing_is_one_line(command: str) -> None:
+def test_output_that_cannot_be_written_is_one_line(command: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "stompica", command],
@@ -147,7 +147,7 @@ def test_an_output_that_takes_nothing_is_one_line(command: str) -> None:
     assert (done.returncode, done.stderr) == (1, "stompica: standard output: No space left on device\n")
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
+def test_a_reader_that_closes_early_causes_no_error() -> None:
     piped = subprocess.run(
         ["/bin/sh", "-c", '"$0" -m stompica --help | head -1', sys.executable],
         capture_output=True, text=True, timeout=60,

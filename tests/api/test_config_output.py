@@ -1,4 +1,4 @@
-"""What `stompica config` prints is a settings file that gives the same settings, whatever they are."""
+"""`stompica config` prints a settings file that gives the same settings, whatever they are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES = (
 
 
 def again(found: list[Given]) -> list[Given]:
-    """The settings in force with the printed ones as the only file."""
+    """Returns the settings in force with the printed ones as the only file."""
     return check(_core.parse_file("again.toml", help_text.effective(found)))
 
 
@@ -34,7 +34,7 @@ def again(found: list[Given]) -> list[Given]:
 @example("processors", "5\n", "x")
 @example("max_queue_length", str(2**64 - 2), "x")
 @example("port", "1", "a\nb.toml line 3")
-def test_what_config_prints_is_read_as_the_same_settings(key: str, value: str, source: str) -> None:
+def test_printed_settings_are_read_back_unchanged(key: str, value: str, source: str) -> None:
     try:
         found = check([(key, value, source)])
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Settings files: TOML, stompserver's YAML, `config check`."""
+"""Settings files: TOML, stompserver's YAML, `stompica config check`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ max_message_size = "64KiB"
 """
 
 
-def test_toml_values_of_every_type(stompica: CommandLine, tmp_path: Path) -> None:
+def test_toml_values_of_every_type_are_read(stompica: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text(EVERY_TYPE)
     shown = effective(stompica("config", "config=s.toml"))
     assert (shown["port"], shown["host"], shown["debug"], shown["login_timeout"]) == (3000, "::1", 1, "1500ms")
@@ -58,21 +58,23 @@ def test_toml_values_of_every_type(stompica: CommandLine, tmp_path: Path) -> Non
         ("auth = true\n", "setting 'auth' (value 'true', s.toml line 1): not built yet in this version; only 0 is"),
     ],
 )
-def test_a_bad_file_names_setting_and_line(stompica: CommandLine, tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_file_is_refused_with_setting_and_line(
+    stompica: CommandLine, tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "s.toml").write_text(text)
     assert refused(stompica("config", "check", "s.toml")) == message
     assert refused(stompica("-C", "s.toml", "port=0")) == message
 
 
 @pytest.mark.parametrize("text", ["port = \n", "port\n", "port = 1\nport = 2\n", "'"])
-def test_what_is_not_toml_is_named_with_its_line(stompica: CommandLine, tmp_path: Path, text: str) -> None:
+def test_invalid_toml_is_refused_with_its_line(stompica: CommandLine, tmp_path: Path, text: str) -> None:
     (tmp_path / "s.toml").write_text("# a comment\n" + text)
     message = refused(stompica("config", "check", "s.toml"))
     line = text.count("\n") + 1 if text.startswith("port = 1") else 2
     assert message.startswith(f"s.toml line {line}: not TOML: ")
 
 
-def test_a_file_that_can_not_be_read(stompica: CommandLine, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_refused(stompica: CommandLine, tmp_path: Path) -> None:
     assert refused(stompica("config=none.toml")) == (
         "setting 'config' (value 'none.toml', command line): can't read the file: No such file or directory"
     )
@@ -114,7 +116,7 @@ STOMPSERVER = """\
 """
 
 
-def test_stompservers_yaml(stompica: CommandLine, tmp_path: Path) -> None:
+def test_a_stompserver_yaml_file_is_read(stompica: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "stompserver.conf").write_text(STOMPSERVER)
     shown = effective(stompica("config", "-C", "stompserver.conf"))
     assert (shown["port"], shown["host"], shown["dir"], shown["store"]) == (
@@ -126,7 +128,7 @@ def test_stompservers_yaml(stompica: CommandLine, tmp_path: Path) -> None:
     assert effective(stompica("config", "-C", "stompserver.conf", "-p", "1"))["port"] == 1
 
 
-def test_yaml_that_asks_for_what_is_missing_is_refused(stompica: CommandLine, tmp_path: Path) -> None:
+def test_yaml_that_enables_a_missing_feature_is_refused(stompica: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "s.yml").write_text(":auth: true\n")
     assert refused(stompica("-C", "s.yml")).startswith("setting 'auth' (value 'true', s.yml line 1): not built yet")
     (tmp_path / "s.yml").write_text(":port: 1\n:queue: dbm\n")
@@ -139,7 +141,7 @@ def test_a_file_is_read_only_when_named(stompica: CommandLine, tmp_path: Path) -
     assert effective(stompica("config"))["port"] == 61613
 
 
-def test_relative_names_start_from_the_working_folder(stompica: CommandLine, tmp_path: Path) -> None:
+def test_relative_names_are_relative_to_the_working_folder(stompica: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "s.toml").write_text("port = 7\n")
     assert effective(stompica("config", "-w", "etc", "-C", "s.toml"))["port"] == 7

@@ -1,4 +1,4 @@
-"""The log on stderr: text, JSON, and readers that fail."""
+"""The log on stderr: as text, as JSON, and with readers that fail."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_debug_logs_frames_but_no_passcode() -> None:
         assert "hush-hush" not in broker.log_text() and "anna" in broker.log_text()
 
 
-def test_a_record_is_one_line_whatever_is_in_it() -> None:
+def test_a_record_is_one_line_whatever_it_contains() -> None:
     record: logs.Record = (0.0, "warn", "bad destination", [("destination", "/a\n2030-01-01 INFO forged\x1b[2J")])
     assert logs.render_text(record) == (
         "1970-01-01T00:00:00.000Z WARN  bad destination destination=/a\\n2030-01-01 INFO forged\\x1b[2J"
@@ -57,7 +57,7 @@ def test_a_record_is_one_line_whatever_is_in_it() -> None:
 
 
 def session(port: int) -> None:
-    """One connection whose frames are all logged: about 20 KB."""
+    """Makes one connection whose frames are all logged: about 20 KB."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
         client.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
         assert client.recv(4096).startswith(b"CONNECTED")
@@ -68,7 +68,7 @@ def session(port: int) -> None:
 
 
 def address(log: IO[bytes]) -> int:
-    """The port, once the log tells it; the rest of the log stays unread."""
+    """Returns the port, once it is logged; the rest of the log stays unread."""
     while True:
         line = log.readline()
         assert line, "the broker ended"
@@ -78,8 +78,8 @@ def address(log: IO[bytes]) -> int:
 
 
 @pytest.mark.parametrize("reader", ["closes", "stalls", "stalls-nonblocking"])
-def test_a_reader_that_fails_stops_nothing(reader: str) -> None:
-    """A pipe holds 64 KiB, the sessions log far more. The broker goes on, and still ends on a signal."""
+def test_a_failing_reader_of_the_log_does_not_stop_the_broker(reader: str) -> None:
+    """A pipe holds 64 KiB; the sessions log far more. The broker continues, and still ends on a signal."""
     out, into = os.pipe()
     os.set_blocking(into, reader != "stalls-nonblocking")
     command = [sys.executable, "-m", "stompica", "port=0", "debug=1"]
@@ -97,7 +97,7 @@ def test_a_reader_that_fails_stops_nothing(reader: str) -> None:
         assert process.wait(60) == 0
 
 
-def test_a_closed_descriptor_is_given_up() -> None:
+def test_a_closed_log_descriptor_is_not_written_again() -> None:
     out, into = os.pipe()
     os.close(out)
     os.close(into)
@@ -106,6 +106,6 @@ def test_a_closed_descriptor_is_given_up() -> None:
     sink([(0.0, "info", "lost too", [])])
 
 
-def test_without_stderr_a_bad_setting_still_has_its_status() -> None:
+def test_without_stderr_a_bad_setting_still_sets_the_exit_status() -> None:
     command = ["/bin/sh", "-c", 'exec "$0" -m stompica port=x 2>&-', sys.executable]
     assert subprocess.run(command, env=ENVIRONMENT, timeout=60).returncode == 2

@@ -1,4 +1,4 @@
-"""`run` and `run_default`, the ancestor's module: five numbers, blocking until a signal."""
+"""`run` and `run_default`, the functions of C stompica's module: five numbers, blocking until a signal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = "processors, port, max_input_queue_size, max_stale_queue_size, TTL"
         (4, 0, 0, 0, None),
     ],
 )
-def test_anything_but_five_whole_numbers_is_a_type_error(numbers: tuple[int, ...]) -> None:
+def test_anything_but_five_integers_is_a_type_error(numbers: tuple[int, ...]) -> None:
     with pytest.raises(TypeError, match=f"five whole numbers: {NAMES}; it got "):
         stompica.run(*numbers)
 
@@ -73,7 +73,7 @@ def running(code: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 @pytest.fixture
 def port() -> int:
-    """A port that was free a moment ago: `run` has no way to ask for a free one."""
+    """A port that was free a moment ago: `run` has no way to request a free one."""
     with stompica.Broker() as broker:
         return broker.port
 
@@ -86,7 +86,7 @@ def test_run_blocks_until_a_signal(port: int) -> None:
         assert process.wait(60) == 0
 
 
-def test_run_takes_no_settings_from_the_environment_and_puts_handlers_back(port: int) -> None:
+def test_run_ignores_the_environment_and_restores_signal_handlers(port: int) -> None:
     code = (
         "import os, signal, stompica\n"
         "os.environ['STOMPICA_WRITERS'] = '7'\n"

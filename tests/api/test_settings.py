@@ -1,4 +1,4 @@
-"""PRODUCT section 1: where settings come from, which one wins, and how a bad one is refused."""
+"""Where settings come from, their priority, and how a bad one is refused (docs/behaviour.md, section 1)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ WHOLE = "must be a whole number, "
         ("=1", "unknown setting '' (value '1', command line): 'stompica --help' lists the settings"),
     ],
 )
-def test_a_bad_setting_is_one_line_and_status_2(stompica: CommandLine, argument: str, message: str) -> None:
+def test_a_bad_setting_prints_one_line_and_ends_with_status_2(
+    stompica: CommandLine, argument: str, message: str
+) -> None:
     assert refused(stompica("port=0", argument)) == message
 
 
@@ -82,7 +84,7 @@ def test_a_bad_setting_is_one_line_and_status_2(stompica: CommandLine, argument:
     ["auth=1", "auth=on", "users=.passwd", "tls_cert=a.pem", "tls_key=a.pem", "tls_client_ca=a.pem", "fsync=interval:5",
      "checkpoint=5", "store=file", "store=sqlite", "queue=dbm", "record=/topic/a"],
 )  # fmt: skip
-def test_a_setting_whose_feature_is_missing_is_refused_by_name(stompica: CommandLine, argument: str) -> None:
+def test_a_setting_of_a_missing_feature_is_refused_by_name(stompica: CommandLine, argument: str) -> None:
     key, value = argument.split("=")
     message = refused(stompica("port=0", argument))
     name = {"queue": "store"}.get(key, key)
@@ -94,18 +96,20 @@ def test_a_setting_whose_feature_is_missing_is_refused_by_name(stompica: Command
     [["-c", "0"], ["checkpoint=0"], ["auth=0"], ["auth=off"], ["fsync=always"], ["fsync=never"], ["store=memory"],
      ["record=none"], ["tls_cert=none"]],
 )  # fmt: skip
-def test_what_asks_for_what_happens_anyway_is_taken(stompica: CommandLine, arguments: list[str]) -> None:
+def test_a_setting_that_asks_for_the_only_behaviour_is_accepted(stompica: CommandLine, arguments: list[str]) -> None:
     assert stompica("config", *arguments).returncode == 0
 
 
-def test_defaults_are_the_documented_ones(stompica: CommandLine) -> None:
+def test_defaults_are_as_documented(stompica: CommandLine) -> None:
     shown = effective(stompica("config"))
     assert (shown["port"], shown["host"], shown["slow_consumer"]) == (61613, "127.0.0.1", "block:5s")
     assert (shown["max_message_size"], shown["outbox_limit"], shown["heartbeat"]) == ("16MiB", "32MiB", "10000,10000")
     assert set(sources(stompica("config")).values()) == {"default"}
 
 
-def test_the_command_line_wins_over_the_environment_over_the_file(stompica: CommandLine, tmp_path: Path) -> None:
+def test_the_command_line_has_priority_over_the_environment_and_that_over_the_file(
+    stompica: CommandLine, tmp_path: Path
+) -> None:
     (tmp_path / "s.toml").write_text("port = 1\nhost = '::1'\ndrain = 1\nmax_headers = 7\n")
     result = stompica("config", "port=3", "config=s.toml", env={"STOMPICA_PORT": "2", "STOMPICA_HOST": "127.0.0.2"})
     shown = effective(result)
@@ -115,7 +119,7 @@ def test_the_command_line_wins_over_the_environment_over_the_file(stompica: Comm
     assert (came["max_headers"], came["writers"]) == ("s.toml line 4", "default")
 
 
-def test_what_config_prints_can_be_used_as_a_settings_file(stompica: CommandLine, tmp_path: Path) -> None:
+def test_the_output_of_config_is_a_settings_file(stompica: CommandLine, tmp_path: Path) -> None:
     first = stompica("config", "port=0", "writers=3", "slow_consumer=drop-oldest", "ws_origins=https://a,https://b")
     (tmp_path / "again.toml").write_text(first.stdout)
     assert effective(stompica("config", "-C", "again.toml")) == effective(first)
@@ -130,7 +134,7 @@ def test_what_config_prints_can_be_used_as_a_settings_file(stompica: CommandLine
         ("max_queue_length=18446744073709551614", "18446744073709551614"),
     ],
 )
-def test_a_value_that_toml_has_no_plain_way_to_write_is_read_back(
+def test_a_value_without_a_plain_toml_form_is_read_back(
     stompica: CommandLine, tmp_path: Path, argument: str, shown: str
 ) -> None:
     first = stompica("config", argument, "processors=5\n")
@@ -139,13 +143,13 @@ def test_a_value_that_toml_has_no_plain_way_to_write_is_read_back(
 
 
 @pytest.mark.parametrize(("processors", "writers"), [(1, 1), (2, 1), (3, 1), (4, 2), (66, 64)])
-def test_processors_set_writers(stompica: CommandLine, processors: int, writers: int) -> None:
+def test_processors_sets_writers(stompica: CommandLine, processors: int, writers: int) -> None:
     result = stompica("config", f"processors={processors}")
     assert effective(result)["writers"] == writers
     assert sources(result)["writers"] == f"processors={processors}, command line"
 
 
-def test_processors_0_is_the_default_of_writers(stompica: CommandLine) -> None:
+def test_processors_0_means_the_default_of_writers(stompica: CommandLine) -> None:
     assert effective(stompica("config", "processors=0"))["writers"] == effective(stompica("config"))["writers"]
 
 
@@ -177,13 +181,13 @@ def test_processors_0_is_the_default_of_writers(stompica: CommandLine) -> None:
         ("prefetch=1", 1),
     ],
 )
-def test_values_take_units_and_names_take_any_case(stompica: CommandLine, argument: str, shown: object) -> None:
+def test_values_may_have_units_and_names_any_case(stompica: CommandLine, argument: str, shown: object) -> None:
     key = argument.split("=")[0].lower().replace("-", "_")
     key = {"heart_beat": "heartbeat", "ttl": "TTL"}.get(key, key)
     assert effective(stompica("config", argument))[key] == shown
 
 
-def test_debug_implies_the_debug_level(stompica: CommandLine) -> None:
+def test_debug_sets_the_debug_level(stompica: CommandLine) -> None:
     assert effective(stompica("config", "-d"))["log_level"] == "debug"
 
 
@@ -192,12 +196,12 @@ def test_max_connections_follows_the_descriptor_limit(stompica: CommandLine) -> 
     assert effective(stompica("config"))["max_connections"] == min(hard - 128, 10_000_000)
 
 
-def test_an_unknown_variable_is_refused(stompica: CommandLine) -> None:
+def test_an_unknown_environment_variable_is_refused(stompica: CommandLine) -> None:
     message = refused(stompica("config", env={"STOMPICA_POTR": "1"}))
     assert message == "unknown setting 'POTR' (value '1', STOMPICA_POTR): did you mean 'port'?"
 
 
-def test_variables_of_tests_and_of_service_links_are_not_settings(stompica: CommandLine) -> None:
+def test_variables_of_tests_and_service_links_are_ignored(stompica: CommandLine) -> None:
     links = {
         "STOMPICA_TEST_BROKER": "x",
         "STOMPICA_SERVICE_HOST": "10.0.0.1",
@@ -209,6 +213,6 @@ def test_variables_of_tests_and_of_service_links_are_not_settings(stompica: Comm
     assert effective(result)["port"] == 61613 and sources(result)["port"] == "default"
 
 
-def test_a_long_or_many_lined_value_still_makes_one_short_line(stompica: CommandLine) -> None:
+def test_a_long_value_or_one_with_line_ends_still_prints_one_short_line(stompica: CommandLine) -> None:
     message = refused(stompica("port=" + "9\n" * 5000))
     assert len(message) < 400
