@@ -1,1 +1,1 @@
-"""The ancestor's ways under `compat=stompica`, and the loads it was tested with."""
+"""C stompica's behaviour under `compat=stompica`, and the loads that it was tested with."""

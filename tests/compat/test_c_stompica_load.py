@@ -1,4 +1,4 @@
-"""The loads the ancestor was tested with; nothing may be lost, doubled or out of order."""
+"""The loads that C stompica was tested with: no message is lost, delivered twice or out of order."""
 
 from __future__ import annotations
 
@@ -15,11 +15,6 @@ from tests.support.wire import Wire
 from tests.support.ws import WebSocket
 
 pytestmark = pytest.mark.timeout(240)
-
-
-@pytest.fixture
-def compat(shared_broker: StartBroker) -> BrokerProcess:
-    return shared_broker(compat="stompica")
 
 
 @pytest.fixture
@@ -60,7 +55,7 @@ def test_100_subscriptions_to_one_topic_and_1000_sends(client: Clients, compat: 
 
 
 def test_one_connection_that_sends_to_its_own_100_subscriptions(client: Clients, compat: BrokerProcess) -> None:
-    """The same, sender and receiver in one: the client reads while it sends, or both sides would wait."""
+    """The sender is also the receiver: the client reads while it sends, otherwise both sides would wait."""
     wire = client(to=compat, timeout=60)
     wire.send(*(frames.subscribe("/q/own", f"sub-{number}") for number in range(100)))
     wire.barrier()
@@ -72,7 +67,7 @@ def test_one_connection_that_sends_to_its_own_100_subscriptions(client: Clients,
 
 
 def test_5000_connections(client: Clients, start_broker: StartBroker, descriptors: int) -> None:
-    """All connect, subscribe to a topic of their own and to a shared one, and get both messages."""
+    """Each connection subscribes to its own topic and to a shared one, and gets both messages."""
     if descriptors < 5200:
         pytest.skip(f"needs 5,200 descriptors, the limit here is {descriptors}: raise `ulimit -Hn`")
     broker = start_broker(compat="stompica", heartbeat="0,0", login_timeout="60s")
@@ -104,7 +99,7 @@ def test_5000_connections(client: Clients, start_broker: StartBroker, descriptor
     publisher.barrier()
 
 
-def test_1000_websocket_clients_on_topics_of_their_own(
+def test_1000_websocket_clients_on_their_own_topics(
     client: Clients, start_broker: StartBroker, descriptors: int
 ) -> None:
     if descriptors < 1200:

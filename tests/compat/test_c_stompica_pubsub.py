@@ -1,7 +1,7 @@
-"""`compat=stompica`: the ancestor's pub-sub, wildcards and errors.
+"""`compat=stompica`: C stompica's pub-sub, wildcards and errors.
 
-No `/queue/` kind: every destination but `#…` is pub-sub. What stands before the first `*` of a subscription is a plain
-prefix, wherever the `*` stands.
+There is no `/queue/` kind: every destination except `#…` is pub-sub. The text before the first `*` of a subscription is
+a plain prefix, wherever the `*` is.
 """
 
 from __future__ import annotations
@@ -14,17 +14,6 @@ from tests.support.frames import VERSIONS
 from tests.support.process import BrokerProcess
 
 
-@pytest.fixture
-def compat(shared_broker: StartBroker) -> BrokerProcess:
-    return shared_broker(compat="stompica")
-
-
-@pytest.fixture
-def name(topic: str) -> str:
-    """A word no other test uses."""
-    return topic.rpartition("/")[2]
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/", "/q/", "/", "", "/temp-queue/", "/temp-topic/"])
 def test_every_destination_is_pub_sub(
@@ -33,7 +22,7 @@ def test_every_destination_is_pub_sub(
     destination = kind + name
     subscribers = [client(version, to=compat) for _ in range(3)]
     publisher = client(version, to=compat)
-    publisher.send_and_wait(destination, "nobody is here, nothing is held")
+    publisher.send_and_wait(destination, "no subscriber, not held")
     for wire in subscribers:
         wire.subscribe(destination)
     publisher.send(*(frames.send(destination, str(number)) for number in range(10)))
@@ -44,10 +33,10 @@ def test_every_destination_is_pub_sub(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_worker_topics_are_still_their_own_kind(
+def test_worker_topics_are_still_a_kind_of_their_own(
     client: Clients, compat: BrokerProcess, name: str, version: str
 ) -> None:
-    """Each message goes to one of them, by turns."""
+    """Each message goes to one of the subscribers, in turn."""
     workers, publisher = [client(version, to=compat) for _ in range(2)], client(version, to=compat)
     for wire in workers:
         wire.subscribe(f"#{name}")
@@ -68,7 +57,7 @@ def test_worker_topics_are_still_their_own_kind(
         ("{}*", ["{}", "{}a", "{}/a"], ["/{}"]),
     ],
 )
-def test_what_stands_before_the_star_is_a_prefix(
+def test_the_text_before_the_star_is_a_prefix(
     client: Clients, compat: BrokerProcess, name: str, pattern: str, matches: list[str], others: list[str]
 ) -> None:
     wire, publisher = client(to=compat), client(to=compat)
@@ -80,7 +69,7 @@ def test_what_stands_before_the_star_is_a_prefix(
     wire.barrier(publisher)
 
 
-def test_a_lone_star_takes_everything(client: Clients, start_broker: StartBroker) -> None:
+def test_a_single_star_matches_everything(client: Clients, start_broker: StartBroker) -> None:
     broker = start_broker(compat="stompica")
     wire, publisher = client(to=broker), client(to=broker)
     wire.subscribe("*")
@@ -135,7 +124,7 @@ def test_send_to_a_star_is_an_error(client: Clients, compat: BrokerProcess, dest
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_ancestor_s_errors_now_end_in_a_close(
+def test_errors_of_c_stompica_now_close_the_connection(
     client: Clients, compat: BrokerProcess, version: str, sent: bytes, code: str
 ) -> None:
     wire = client(version, to=compat)
@@ -143,7 +132,7 @@ def test_the_ancestor_s_errors_now_end_in_a_close(
     wire.expect_error(code)
 
 
-def test_what_the_ancestor_got_wrong_is_right_here_too(client: Clients, compat: BrokerProcess, name: str) -> None:
+def test_known_defects_of_c_stompica_are_not_copied(client: Clients, compat: BrokerProcess, name: str) -> None:
     """Header names by prefix, the last of repeated headers, frames split over segments, bodies over 9.9 kB."""
     wire = client(to=compat)
     wire.subscribe(f"/q/{name}")

@@ -1,4 +1,4 @@
-"""The ancestor's worker topics, its TTL and its listeners that reconnect: what was sent is there, once."""
+"""C stompica's worker topics, TTL and reconnecting listeners: every message is delivered once."""
 
 from __future__ import annotations
 
@@ -22,26 +22,15 @@ RECONNECTS = 100
 
 @pytest.fixture
 def held(shared_broker: StartBroker) -> BrokerProcess:
-    """A broker that holds what nobody has subscribed to yet."""
+    """A broker that keeps messages without subscribers."""
     return shared_broker(compat="stompica", TTL=TTL_MS)
-
-
-@pytest.fixture
-def compat(shared_broker: StartBroker) -> BrokerProcess:
-    return shared_broker(compat="stompica")
-
-
-@pytest.fixture
-def name(topic: str) -> str:
-    """A word no other test uses."""
-    return topic.rpartition("/")[2]
 
 
 # TTL
 
 
 def test_ttl_one_to_one(client: Clients, held: BrokerProcess, name: str) -> None:
-    """800 connections send, each to a destination of its own; then each subscribes to its neighbour's."""
+    """800 connections send, each to its own destination; then each subscribes to that of the next one."""
     wires = [client(to=held, timeout=30) for _ in range(CONNECTIONS)]
     for number, wire in enumerate(wires):
         wire.send(frames.send(f"/q/{name}/{number}", f"hello {number}", receipt="sent"))
@@ -54,8 +43,8 @@ def test_ttl_one_to_one(client: Clients, held: BrokerProcess, name: str) -> None
         wire.expect_receipt("subscribed")
 
 
-def test_ttl_one_to_one_on_one_connection_each(client: Clients, held: BrokerProcess, name: str) -> None:
-    """SEND and SUBSCRIBE in one piece: the message is still there for the subscription behind it."""
+def test_ttl_one_to_one_when_the_sender_subscribes(client: Clients, held: BrokerProcess, name: str) -> None:
+    """SEND and SUBSCRIBE in one write: the subscription gets the message that was sent before it."""
     wires = [client(to=held, timeout=30) for _ in range(100)]
     for number, wire in enumerate(wires):
         wire.send(frames.send(f"/q/{name}/own/{number}", "x"), frames.subscribe(f"/q/{name}/own/{number}"))
@@ -64,7 +53,7 @@ def test_ttl_one_to_one_on_one_connection_each(client: Clients, held: BrokerProc
 
 
 def many_to_one(client: Clients, broker: BrokerProcess, destination: str, pause_s: float) -> None:
-    """1,000 sends from ten connections, then the subscriber: every message once, in each publisher's order."""
+    """1,000 SENDs from ten connections, then a subscriber: it gets every message once, in each publisher's order."""
     publishers = [client(to=broker, timeout=30) for _ in range(10)]
     for at, wire in enumerate(publishers):
         bodies = [f"{at} {number}" for number in range(MANY // 10)]
@@ -90,13 +79,13 @@ def test_ttl_many_to_one(client: Clients, held: BrokerProcess, name: str) -> Non
 
 @pytest.fixture
 def two_writers() -> Iterator[BrokerProcess]:
-    """A broker of its own, started once: five seconds are waited through only once."""
+    """A broker of the test's own that is started once, so that the test waits five seconds only once."""
     with BrokerProcess(compat="stompica", TTL=10_000, writers=2) as broker:
         yield broker
 
 
 def test_ttl_many_to_one_after_five_seconds(two_writers: BrokerProcess) -> None:
-    """The ancestor's own delay."""
+    """Five seconds are the delay of C stompica's own test."""
     clients = Clients(two_writers)
     try:
         many_to_one(clients, two_writers, "/q/five/seconds", 5)
@@ -108,7 +97,7 @@ def test_ttl_many_to_one_after_five_seconds(two_writers: BrokerProcess) -> None:
 
 
 def test_ten_workers_share_the_load(client: Clients, compat: BrokerProcess, name: str) -> None:
-    """Each of 1,000 messages goes to one worker, and each worker has its tenth."""
+    """Each of 1,000 messages goes to one worker, and each worker gets a tenth of them."""
     workers, publisher = [client(to=compat) for _ in range(WORKERS)], client(to=compat)
     for wire in workers:
         wire.subscribe(f"#{name}")
@@ -121,7 +110,7 @@ def test_ten_workers_share_the_load(client: Clients, compat: BrokerProcess, name
 
 
 def test_ten_workers_share_every_destination_of_a_pattern(client: Clients, compat: BrokerProcess, name: str) -> None:
-    """Balanced per destination: the messages of each of ten destinations go round all ten workers."""
+    """The load is balanced per destination: the messages of each of ten destinations go to all ten workers in turn."""
     workers, publisher = [client(to=compat) for _ in range(WORKERS)], client(to=compat)
     for wire in workers:
         wire.subscribe(f"#{name}/*")
@@ -137,8 +126,8 @@ def test_ten_workers_share_every_destination_of_a_pattern(client: Clients, compa
     assert all(part == {f"#{name}/{at}": WORKERS for at in range(10)} for part in got), got
 
 
-def test_workers_that_come_late_find_what_waits(client: Clients, held: BrokerProcess, name: str) -> None:
-    """With TTL, a worker topic holds its messages for the first worker; then all share what comes."""
+def test_workers_that_subscribe_late_get_the_waiting_messages(client: Clients, held: BrokerProcess, name: str) -> None:
+    """With TTL, a worker topic keeps its messages for the first worker; then all workers share new ones."""
     publisher = client(to=held)
     publisher.send(*(frames.send(f"#{name}", str(number)) for number in range(50)))
     publisher.send_and_wait(f"#{name}", "50")
@@ -155,10 +144,10 @@ def test_workers_that_come_late_find_what_waits(client: Clients, held: BrokerPro
         wire.barrier(publisher)
 
 
-# listeners that reconnect
+# reconnecting listeners
 
 
-def test_a_listener_that_reconnects_a_hundred_times_finds_what_came_meanwhile(
+def test_a_listener_that_reconnects_a_hundred_times_gets_what_came_meanwhile(
     client: Clients, held: BrokerProcess, name: str
 ) -> None:
     publisher = client(to=held)
@@ -173,10 +162,10 @@ def test_a_listener_that_reconnects_a_hundred_times_finds_what_came_meanwhile(
 
 
 @pytest.mark.parametrize("prefix", ["/q/", "#"])
-def test_a_listener_that_reconnects_a_hundred_times_hears_what_is_sent_while_it_is_there(
+def test_a_listener_that_reconnects_a_hundred_times_gets_what_is_sent_while_it_is_connected(
     client: Clients, compat: BrokerProcess, name: str, prefix: str
 ) -> None:
-    """Half of the times it leaves by DISCONNECT, half by a lost connection; no trace of it is left."""
+    """Half of the times it leaves by DISCONNECT, half by a lost connection; nothing of it remains."""
     publisher, destination = client(to=compat), prefix + name
     for number in range(RECONNECTS):
         listener = client(to=compat)

@@ -2,9 +2,9 @@
 
     python tests/conformance/autobahn.py --wstest wstest
 
-The suite (`autobahntestsuite` on PyPI) wants Python 2.7; with it go autobahn 0.10.9, txaio 2.1.0, Twisted 20.3.0 and
+The suite (`autobahntestsuite` on PyPI) needs Python 2.7, with autobahn 0.10.9, txaio 2.1.0, Twisted 20.3.0 and
 unittest2. `--wstest` is the command that starts it. All cases of chapters 1 to 7, 9 and 10 must pass, strictly; cases
-that the suite itself only reports (INFORMATIONAL) are listed. The exit status is 0 when all do.
+that the suite only reports (INFORMATIONAL) are listed. The exit status is 0 if all cases pass.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AGENT = "stompica"
 
 @contextlib.contextmanager
 def echo_server() -> Iterator[str]:
-    """Builds and starts `ws_echo` on a free port; gives its URL."""
+    """Builds and starts `ws_echo` on a free port; yields its URL."""
     build = ["cargo", "build", "--quiet", "--release", "-p", "stompica-proto", "--example", "ws_echo"]
     subprocess.run(build, cwd=ROOT, check=True)
     command = [str(ROOT / "target/release/examples/ws_echo"), "0"]
@@ -43,7 +43,7 @@ def echo_server() -> Iterator[str]:
 
 
 def run_suite(url: str, *, wstest: list[str], cases: list[str], directory: Path) -> dict[str, dict[str, object]]:
-    """Runs the cases; gives the suite's verdict on each, by case number."""
+    """Runs the cases; returns the suite's verdict on each, by case number."""
     reports = directory / "reports"
     spec = directory / "fuzzingclient.json"
     settings = {
@@ -60,7 +60,7 @@ def run_suite(url: str, *, wstest: list[str], cases: list[str], directory: Path)
 
 
 def main() -> int:
-    """Runs the suite and tells which cases did not pass."""
+    """Runs the suite and prints the cases that did not pass."""
     parser = argparse.ArgumentParser(description="Autobahn test suite against the WebSocket codec")
     parser.add_argument("--wstest", default="wstest", help="command that starts wstest (default: %(default)s)")
     parser.add_argument("cases", nargs="*", default=CASES, help="cases to run, such as 9.*")

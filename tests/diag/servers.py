@@ -1,4 +1,4 @@
-"""Servers that answer by heart, and are no broker."""
+"""Servers that are no broker: they send prepared answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def server(*answers: bytes, lingers: bool = False) -> Iterator[str]:
-    """Answers each thing it is sent with the next of these; then closes, or with `lingers` waits for the client's end.
+    """Answers each thing that it reads with the next answer; then closes, or with `lingers` waits for the client's end.
 
-    Gives its address.
+    Yields its address.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

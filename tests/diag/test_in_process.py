@@ -30,7 +30,7 @@ def wire(own: stompica.Broker) -> Iterator[Wire]:
 
 
 @pytest.mark.parametrize("query", diag.QUERIES)
-def test_every_query_is_answered_by_its_record_and_back(own: stompica.Broker, query: str) -> None:
+def test_every_query_gives_its_record(own: stompica.Broker, query: str) -> None:
     record = own.diag(query)
     kind = diag.QUERIES[query]
     assert isinstance(record, kind if isinstance(kind, type) else tuple)
@@ -56,7 +56,7 @@ def test_queues_and_acks_are_rows(own: stompica.Broker, wire: Wire) -> None:
     assert (ack.subscription, ack.destination, ack.mode, ack.in_flight) == ("7", "/queue/jobs", "client-individual", 1)
 
 
-def test_network_counts_on(own: stompica.Broker, wire: Wire) -> None:
+def test_network_counters_increase(own: stompica.Broker, wire: Wire) -> None:
     before = own.diag("network")
     wire.subscribe("/topic/a", "1")
     wire.send(frames.send("/topic/a", "hello"))
@@ -72,25 +72,25 @@ def test_records_are_frozen(own: stompica.Broker) -> None:
         own.diag("session").clients = 3  # type: ignore[misc]
 
 
-def test_an_unknown_query_names_those_there_are(own: stompica.Broker) -> None:
+def test_an_unknown_query_is_refused_with_the_list_of_queries(own: stompica.Broker) -> None:
     with pytest.raises(diag.DiagError, match=r"unknown DIAG query 'sesion': there are session, "):
         own.diag("sesion")
     with pytest.raises(diag.DiagError, match="unknown DIAG query"):
         own.diag.watch("sesion")
 
 
-def test_a_broker_that_does_not_run_can_not_be_asked() -> None:
+def test_a_broker_that_does_not_run_cannot_be_queried() -> None:
     with pytest.raises(stompica.NotRunning):
         stompica.Broker().diag("session")
 
 
-def test_watch_gives_a_record_at_once_and_then_at_each_interval(own: stompica.Broker) -> None:
+def test_watch_yields_a_record_at_once_and_then_at_each_interval(own: stompica.Broker) -> None:
     begun = time.monotonic()
     with own.diag.watch("session", interval=0.05) as records:
         taken = [next(records) for _ in range(4)]
     assert taken == [own.diag("session")] * 4
-    assert time.monotonic() - begun >= 0.15, "the fourth is due after three intervals"
-    assert list(records) == [], "closed at the end of the block"
+    assert time.monotonic() - begun >= 0.15, "the fourth record came too early"
+    assert list(records) == [], "a record came after the end of the block"
 
 
 def test_watch_ends_when_another_thread_closes_it(own: stompica.Broker) -> None:
@@ -111,7 +111,7 @@ def test_watch_ends_with_the_broker() -> None:
     assert list(records) == []
 
 
-def test_watch_ends_with_a_broker_that_was_drained() -> None:
+def test_watch_ends_with_a_drained_broker() -> None:
     with stompica.Broker(writers=4) as broker:
         records = broker.diag.watch("session", interval=0.01)
         next(records)
@@ -135,12 +135,12 @@ def test_watch_is_an_async_iterator() -> None:
 
 
 @pytest.mark.parametrize("interval", [0, -1, 0.001, float("nan"), float("inf")])
-def test_an_interval_that_is_none_is_refused(own: stompica.Broker, interval: float) -> None:
+def test_an_invalid_interval_is_refused(own: stompica.Broker, interval: float) -> None:
     with pytest.raises(ValueError, match="interval"):
         own.diag.watch("session", interval=interval)
 
 
-def test_stage_timings_begin_with_the_first_question(own: stompica.Broker, wire: Wire) -> None:
+def test_stage_timings_begin_with_the_first_query(own: stompica.Broker, wire: Wire) -> None:
     assert own.diag("benchmark").enabled_ms_left > 0
     wire.subscribe("/topic/a", "1")
     wire.send(frames.send("/topic/a", "hello"))

@@ -1,4 +1,4 @@
-"""Answers of a broker of another version, and answers that are none."""
+"""Answers of a broker of another version, and invalid answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from stompica.diag import QUERIES, Bucket, DiagError, Stage, Stale, plain, recor
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "diag.md"
 
 
-def test_names_that_are_not_known_are_passed_over() -> None:
+def test_unknown_names_are_ignored() -> None:
     assert records.decode("store", {"kind": "memory", "bytes": 5}) == records.Store("memory")
 
 
-def test_stale_has_words_of_its_own_for_pythons() -> None:
+def test_stale_has_field_names_that_python_allows() -> None:
     answer = {"in": 1, "out": 2, "stale": 3}
     assert records.decode("stale", answer) == Stale(input=1, output=2, stale=3)
     assert plain(Stale(1, 2, 3)) == answer
@@ -41,19 +41,19 @@ def test_stale_has_words_of_its_own_for_pythons() -> None:
         ("benchmark", {"enabled_ms_left": 0, "stages": []}, "benchmark.stages is"),
     ],
 )
-def test_an_answer_that_does_not_fit_is_named(query: str, answer: Any, what: str) -> None:
+def test_an_answer_that_does_not_fit_is_an_error_with_its_name(query: str, answer: Any, what: str) -> None:
     with pytest.raises(DiagError, match=what):
         records.decode(query, answer)
 
 
-def test_quantiles_of_a_stage() -> None:
+def test_quantiles_of_a_stage_are_estimated() -> None:
     stage = Stage(100, 5000, (Bucket(10, 19, 50), Bucket(20, 39, 49), Bucket(640, 1279, 1)))
     assert [stage.quantile_ns(q) for q in (0, 0.5, 0.51, 0.99, 1)] == [19, 19, 39, 39, 1279]
     assert Stage(0, 0).quantile_ns(0.5) == 0 and Stage(0, 0).mean_ns == 0
 
 
 def record_of(query: str) -> Any:
-    """The record of a query's answer, or of the rows of its list; None where it is plain values."""
+    """Returns the record type of a query, or of the rows of its list; None for plain values."""
     kind = QUERIES[query]
     if typing.get_origin(kind) is tuple:
         kind = typing.get_args(kind)[0]
@@ -61,7 +61,7 @@ def record_of(query: str) -> Any:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_the_document_names_each_query_with_all_its_numbers(query: str) -> None:
+def test_the_documentation_names_each_query_with_all_its_numbers(query: str) -> None:
     section = DOCUMENT.read_text(encoding="utf-8").partition("\n## Queries\n")[2].partition("\n## ")[0]
     (row,) = re.findall(rf"^\| .*`{query}`[,` a-z-]* \| (.*) \|$", section, re.MULTILINE)
     kind = record_of(query)
@@ -69,7 +69,7 @@ def test_the_document_names_each_query_with_all_its_numbers(query: str) -> None:
     assert [key for key in keys if f"`{key}`" not in row] == []
 
 
-def test_each_field_of_a_record_says_what_it_is() -> None:
+def test_each_field_of_a_record_has_a_description() -> None:
     mute: list[str] = []
     for kind in ast.parse(inspect.getsource(records)).body:
         if isinstance(kind, ast.ClassDef) and kind.decorator_list:
@@ -109,7 +109,7 @@ def wrong() -> None:
 """
 
 
-def test_a_user_s_script_is_checked_strictly(tmp_path: Path) -> None:
+def test_a_user_s_script_passes_strict_type_checks(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     script = tmp_path / "user.py"
     script.write_text(USER, encoding="utf-8")

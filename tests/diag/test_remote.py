@@ -1,4 +1,4 @@
-"""`stompica.diag.connect`: a broker in another process, over TCP and WebSocket; and what is no broker."""
+"""`stompica.diag.connect`: a broker in another process, over TCP and WebSocket; and servers that are no broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_query_is_answered(remote: diag.RemoteDiag, query: str) -> None:
     assert diag.records.decode(query, diag.plain(record)) == record
 
 
-def test_answers_tell_of_others(remote: diag.RemoteDiag, client: Clients, topic: str) -> None:
+def test_answers_include_other_clients(remote: diag.RemoteDiag, client: Clients, topic: str) -> None:
     wire = client()
     before = remote("session")
     wire.subscribe(topic, "1")
@@ -48,12 +48,12 @@ def test_threads_may_share_a_connection(remote: diag.RemoteDiag) -> None:
     assert len(found) == 80 and len(set(found)) == 1
 
 
-def test_an_address_without_a_scheme_is_enough(broker: BrokerProcess) -> None:
+def test_an_address_without_a_scheme_is_accepted(broker: BrokerProcess) -> None:
     with diag.connect(f"{broker.host}:{broker.port}") as remote:
         assert remote.server.count(".") == 2
 
 
-def test_login_and_passcode_are_taken_from_the_url_and_not_shown() -> None:
+def test_login_and_passcode_are_taken_from_the_url_and_hidden() -> None:
     seen: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -73,7 +73,7 @@ def test_login_and_passcode_are_taken_from_the_url_and_not_shown() -> None:
     assert b"\nlogin:ann@home\npasscode:p:s/\n" in seen[0]
 
 
-def test_a_closed_connection_is_named(broker: BrokerProcess) -> None:
+def test_a_closed_connection_is_an_error_with_its_name(broker: BrokerProcess) -> None:
     remote = diag.connect(f"{broker.host}:{broker.port}")
     remote.close()
     remote.close()
@@ -92,12 +92,12 @@ def test_a_closed_connection_is_named(broker: BrokerProcess) -> None:
         ("", "'' is not an address: write stomp://"),
     ],
 )
-def test_an_invalid_address_is_named(url: str, what: str) -> None:
+def test_an_invalid_address_is_refused_with_the_reason(url: str, what: str) -> None:
     with pytest.raises(diag.DiagError, match=what):
         diag.connect(url)
 
 
-def test_nobody_there() -> None:
+def test_a_refused_connection_is_an_error() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         with pytest.raises(diag.DiagError, match="refused"):
@@ -120,12 +120,12 @@ CONNECTED = b"CONNECTED\nversion:1.2\nserver:stompica/9\n\n\0"
         ([CONNECTED, b"ERROR\nmessage:E-FORBIDDEN\n\n\0"], "refused: E-FORBIDDEN"),
     ],
 )
-def test_another_server_is_told_from_a_broker(answers: list[bytes], what: str) -> None:
+def test_another_server_is_distinguished_from_a_broker(answers: list[bytes], what: str) -> None:
     with server(*answers) as url, pytest.raises(diag.DiagError, match=what), diag.connect(url, timeout=20) as remote:
         remote("session")
 
 
-def test_header_values_are_unescaped_and_frames_may_come_in_pieces() -> None:
+def test_header_values_are_unescaped_and_frames_may_be_split() -> None:
     body = (
         b'[{"name":"/queue/a","kind":"work","size":1,"waiting_bytes":0,'
         b'"in_flight":0,"consumers":0,"enqueued":1,"dequeued":0}]'
@@ -142,7 +142,7 @@ def test_header_values_are_unescaped_and_frames_may_come_in_pieces() -> None:
         assert remote("session").clients == 1
 
 
-def test_no_answer_in_time() -> None:
+def test_a_missing_answer_is_an_error() -> None:
     with server(CONNECTED, b"") as url, diag.connect(url, timeout=1) as remote:
         with pytest.raises(diag.DiagError, match=r"did not answer in time|closed the connection"):
             remote("session")

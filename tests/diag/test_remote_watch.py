@@ -1,4 +1,4 @@
-"""Watches of a broker in another process: one subscription each, to which the broker sends the records by itself."""
+"""Watches of a broker in another process: each is one subscription, to which the broker sends records by itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OFTEN = 0.1
 
 @pytest.fixture(params=SCHEMES)
 def own(request: pytest.FixtureRequest, start_broker: StartBroker) -> Iterator[diag.RemoteDiag]:
-    """The only connection of a broker that nobody else uses."""
+    """The only connection of a broker that no other test uses."""
     broker = start_broker()
     with diag.connect(f"{request.param}://{broker.host}:{broker.port}") as own:
         yield own
@@ -41,17 +41,17 @@ def test_every_query_can_be_watched(remote: diag.RemoteDiag, query: str) -> None
             assert diag.records.decode(query, diag.plain(record)) == record
 
 
-def test_records_come_without_a_question(own: diag.RemoteDiag) -> None:
+def test_records_come_without_further_queries(own: diag.RemoteDiag) -> None:
     with own.watch("network", interval=OFTEN) as records:
         taken = [next(records) for _ in range(4)]
-    assert len({record.frames_in for record in taken}) == 1, "nothing was asked for"
+    assert len({record.frames_in for record in taken}) == 1, "a query was sent for a record"
     assert taken[0].bytes_out < taken[-1].bytes_out
     assert {record.accepted for record in taken} == {1}
 
 
 def test_a_watch_is_a_subscription_until_it_is_closed(own: diag.RemoteDiag) -> None:
     watches = [own.watch("session", interval=OFTEN) for _ in range(3)]
-    assert own("session").subscriptions == 0, "it begins with the first record"
+    assert own("session").subscriptions == 0, "the subscription began before the first record was read"
     assert [next(records).subscriptions for records in watches] == [1, 2, 3]
     assert own("subs") == ("DIAG/session",)
     watches[0].close()
@@ -63,7 +63,7 @@ def test_a_watch_is_a_subscription_until_it_is_closed(own: diag.RemoteDiag) -> N
     assert own("session").subscriptions == 0
 
 
-def test_a_watch_that_is_dropped_is_unsubscribed(own: diag.RemoteDiag) -> None:
+def test_a_watch_without_references_is_unsubscribed(own: diag.RemoteDiag) -> None:
     for record in own.watch("session", interval=OFTEN):
         assert record.subscriptions == 1
         break
@@ -73,14 +73,14 @@ def test_a_watch_that_is_dropped_is_unsubscribed(own: diag.RemoteDiag) -> None:
             pass
 
 
-def test_a_closed_watch_that_never_began_gives_nothing(own: diag.RemoteDiag) -> None:
+def test_a_watch_that_is_closed_before_it_began_yields_nothing(own: diag.RemoteDiag) -> None:
     records = own.watch("session", interval=OFTEN)
     records.close()
     assert list(records) == []
     assert own("session").subscriptions == 0
 
 
-def test_questions_and_watches_share_a_connection(own: diag.RemoteDiag) -> None:
+def test_queries_and_watches_share_a_connection(own: diag.RemoteDiag) -> None:
     with own.watch("memory", interval=OFTEN) as memory, own.watch("subs", interval=OFTEN) as subs:
         for _ in range(3):
             assert next(memory).limit_bytes == own("memory").limit_bytes
@@ -89,7 +89,7 @@ def test_questions_and_watches_share_a_connection(own: diag.RemoteDiag) -> None:
 
 
 @pytest.mark.parametrize("closed", ["watch", "connection"])
-def test_who_waits_is_woken_when_another_thread_closes_it(remote: diag.RemoteDiag, closed: str) -> None:
+def test_a_waiting_thread_is_woken_when_another_thread_closes_the_watch(remote: diag.RemoteDiag, closed: str) -> None:
     records = remote.watch("session", interval=3600)
     next(records)
     taken: list[diag.Session] = []
@@ -100,7 +100,7 @@ def test_who_waits_is_woken_when_another_thread_closes_it(remote: diag.RemoteDia
     assert not reader.is_alive() and taken == []
 
 
-def test_two_threads_may_take_from_one_watch(remote: diag.RemoteDiag) -> None:
+def test_two_threads_may_read_from_one_watch(remote: diag.RemoteDiag) -> None:
     records = remote.watch("session", interval=OFTEN)
     taken: list[diag.Session] = []
 
@@ -116,7 +116,7 @@ def test_two_threads_may_take_from_one_watch(remote: diag.RemoteDiag) -> None:
     records.close()
 
 
-def test_a_watch_after_the_end_is_told_so(remote: diag.RemoteDiag) -> None:
+def test_a_watch_after_the_end_of_the_connection_is_an_error(remote: diag.RemoteDiag) -> None:
     remote.close()
     records = remote.watch("session", interval=OFTEN)
     with pytest.raises(diag.DiagError, match="connection closed"):
@@ -125,7 +125,7 @@ def test_a_watch_after_the_end_is_told_so(remote: diag.RemoteDiag) -> None:
 
 
 @pytest.mark.parametrize("interval", [0, 0.05, float("nan"), float("inf"), 100_000])
-def test_an_interval_that_brokers_do_not_have(remote: diag.RemoteDiag, interval: float) -> None:
+def test_an_interval_outside_the_broker_s_range_is_refused(remote: diag.RemoteDiag, interval: float) -> None:
     with pytest.raises(ValueError, match=r"from 0\.1 to 86400 s"):
         remote.watch("session", interval=interval)
 
@@ -155,7 +155,7 @@ def test_the_end_of_the_broker_is_one_error(
 # -- async ---------------------------------------------------------------------------------------------------------
 
 
-def test_watches_take_turns_in_one_loop(own: diag.RemoteDiag) -> None:
+def test_watches_alternate_in_one_loop(own: diag.RemoteDiag) -> None:
     async def take(query: str) -> list[object]:
         taken: list[object] = []
         with own.watch(query, interval=OFTEN) as records:
@@ -173,7 +173,7 @@ def test_watches_take_turns_in_one_loop(own: diag.RemoteDiag) -> None:
     assert own("session").subscriptions == 0
 
 
-def test_a_task_that_is_cancelled_loses_nothing(own: diag.RemoteDiag) -> None:
+def test_a_cancelled_task_loses_no_record(own: diag.RemoteDiag) -> None:
     async def take() -> None:
         records = own.watch("session", interval=3600)
         assert (await anext(records)).subscriptions == 1
@@ -192,7 +192,7 @@ def test_a_task_that_is_cancelled_loses_nothing(own: diag.RemoteDiag) -> None:
     assert own("session").subscriptions == 0
 
 
-def test_a_loop_that_has_ended_is_no_trouble(own: diag.RemoteDiag) -> None:
+def test_a_closed_event_loop_causes_no_error(own: diag.RemoteDiag) -> None:
     records = own.watch("session", interval=OFTEN)
 
     async def take() -> diag.Session:
@@ -220,13 +220,13 @@ def test_the_end_of_the_broker_is_one_error_of_an_async_iterator(start_broker: S
         asyncio.run(take())
 
 
-# -- what is no broker, or a lame one ------------------------------------------------------------------------------
+# -- servers that are no broker, or do not answer ------------------------------------------------------------------
 
 CONNECTED = b"CONNECTED\nversion:1.2\nserver:stompica/9\n\n\0"
 
 
 def message(clients: int) -> bytes:
-    """An answer to `session` at an interval."""
+    """Returns an answer to `session` at an interval."""
     names = f"clients:{clients}\nwebsockets:0\nstomp_connected:1\nsubscriptions:1"
     return f"MESSAGE\nsubscription:1\nmessage-id:1\ndestination:DIAG/session\n{names}\n\nsession\0".encode()
 
@@ -242,7 +242,7 @@ def message(clients: int) -> bytes:
         (b"", "did not answer in time"),
     ],
 )
-def test_a_server_that_can_not_be_watched_is_named(answer: bytes, what: str) -> None:
+def test_a_server_that_cannot_be_watched_is_an_error_with_the_reason(answer: bytes, what: str) -> None:
     with server(CONNECTED, answer, lingers=True) as address, diag.connect(address, timeout=2) as remote:
         records = remote.watch("session", interval=OFTEN)
         with pytest.raises(diag.DiagError, match=f"stomp://{address}.*{what}"):
@@ -250,7 +250,7 @@ def test_a_server_that_can_not_be_watched_is_named(answer: bytes, what: str) -> 
         assert list(records) == []
 
 
-def test_a_dead_peer_does_not_hang_an_async_iterator() -> None:
+def test_a_silent_server_does_not_block_an_async_iterator_forever() -> None:
     with server(CONNECTED, message(1), lingers=True) as address, diag.connect(address, timeout=2) as remote:
 
         async def take() -> list[int]:
@@ -260,7 +260,7 @@ def test_a_dead_peer_does_not_hang_an_async_iterator() -> None:
             asyncio.run(take())
 
 
-def test_a_question_without_an_answer_ends_the_watches_of_its_connection() -> None:
+def test_an_unanswered_query_ends_the_watches_of_its_connection() -> None:
     with server(CONNECTED, message(1), lingers=True) as address, diag.connect(address, timeout=2) as remote:
         records = remote.watch("session", interval=60)
         assert next(records).clients == 1
@@ -272,28 +272,28 @@ def test_a_question_without_an_answer_ends_the_watches_of_its_connection() -> No
         assert list(records) == []
 
 
-def test_what_a_slow_reader_missed_is_left_out() -> None:
+def test_records_that_a_slow_reader_missed_are_left_out() -> None:
     several = b"".join(message(number) for number in range(2, 7))
     answer = several + b'DIAG\nstore:\nquery:store\n\n{"kind":"memory"}\0'
     with server(CONNECTED, message(1), answer, lingers=True) as address, diag.connect(address, timeout=20) as remote:
         records = remote.watch("session", interval=60)
         assert next(records).clients == 1
-        remote("store")  # its answer came behind them
+        remote("store")  # its answer came after them
         assert next(records).clients == 6
 
 
-def test_answers_to_questions_of_others_are_passed_over() -> None:
-    """They come when somebody else SENDs a question to the same destination."""
+def test_answers_to_queries_of_others_are_ignored() -> None:
+    """They come when another client sends a query to the same destination."""
     foreign = b'MESSAGE\nsubscription:1\nquery:store\n\n{"kind":"memory"}\0MESSAGE\nsubscription:1\nsubs:a\n\nsubs\0'
     answer = message(2) + foreign + b'DIAG\nquery:store\n\n{"kind":"memory"}\0'
     with server(CONNECTED, message(1), answer, lingers=True) as address, diag.connect(address, timeout=20) as remote:
         records = remote.watch("session", interval=60)
         assert next(records).clients == 1
-        remote("store")  # its answer came behind them
+        remote("store")  # its answer came after them
         assert next(records).clients == 2
 
 
-def test_a_connection_that_is_dropped_ends_its_thread(broker: BrokerProcess) -> None:
+def test_a_connection_without_references_ends_its_thread(broker: BrokerProcess) -> None:
     remote = diag.connect(f"{broker.host}:{broker.port}")
     readers = [thread for thread in threading.enumerate() if thread.name == "stompica-diag"]
     del remote

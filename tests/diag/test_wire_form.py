@@ -1,4 +1,4 @@
-"""docs/diag.md shows DIAG frame by frame: a broker that has just been started answers exactly so."""
+"""docs/diag.md shows DIAG frame by frame: a broker that has just been started answers exactly like that."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ BLOCK = re.compile(r"^```(client|broker)\n(.*?)\n```$", re.MULTILINE | re.DOTALL
 
 
 def dialogue() -> list[tuple[str, bytes]]:
-    """Who says what, in the order of the page."""
+    """Returns the frames of the page in order, each with its sender."""
     text = PAGE.read_text(encoding="utf-8")
     return [(who, frame.replace("^@", "\0").encode()) for who, frame in BLOCK.findall(text)]
 
 
 def pool(frame: bytes) -> bytes:
-    """How often buffers are used again depends on how often the broker writes: numbers of `ws_buffer` are any."""
+    """Masks the numbers of `ws_buffer`: how often buffers are reused depends on how often the broker writes."""
     return re.sub(rb"\d+", b"N", frame) if frame.startswith(b"DIAG\nws_buffer:") else frame
 
 
 def received(wire: Wire, length: int) -> bytes:
-    """So many bytes."""
+    """Reads exactly `length` bytes."""
     found = b""
     wire.sock.settimeout(wire.timeout)
     while len(found) < length:
         piece = wire.sock.recv(length - len(found))
-        assert piece, f"the end after {found!r}"
+        assert piece, f"the stream ended after {found!r}"
         found += piece
     return found
 
 
-def test_the_broker_says_what_the_page_says() -> None:
+def test_the_broker_answers_as_the_page_shows() -> None:
     said = dialogue()
     assert len(said) >= 20
     with BrokerProcess(writers=1, ids="sequential") as broker, Wire(broker.port) as wire:
@@ -46,10 +46,10 @@ def test_the_broker_says_what_the_page_says() -> None:
                 wire.send(frame)
             else:
                 assert pool(received(wire, len(frame))) == pool(frame)
-        assert wire.sock.recv(1) == b"", "the last one is an ERROR"
+        assert wire.sock.recv(1) == b"", "the connection did not end after the ERROR"
 
 
-def test_the_page_asks_by_both_ways() -> None:
+def test_the_page_shows_both_ways_to_query() -> None:
     asked = [frame for who, frame in dialogue() if who == "client"]
     by_frame = {frame.partition(b"\n\n")[2] for frame in asked if frame.startswith(b"DIAG\n")}
     by_topic = {frame.partition(b"\n\n")[2] for frame in asked if frame.startswith(b"SEND\ndestination:DIAG\n")}

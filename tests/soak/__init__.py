@@ -1,1 +1,1 @@
-"""Long runs, behind `make soak`."""
+"""Long runs, for `make soak`."""

@@ -1,4 +1,4 @@
-"""Everything in this folder is marked `soak` and left out unless `-m soak` asks for it (`make soak`)."""
+"""Everything in this folder is marked `soak` and left out unless `-m soak` selects it (`make soak`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the tests of this folder, gives them time, and deselects them when nobody asked."""
+    """Marks the tests of this folder, gives them more time, and deselects them unless `soak` is selected."""
     here = [item for item in items if HERE in item.path.parents]
     for item in here:
         item.add_marker(pytest.mark.soak)

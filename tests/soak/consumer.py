@@ -1,7 +1,7 @@
-"""A consumer in a process of its own, made to be killed: `python -m tests.soak.consumer PORT QUEUE PREFETCH`.
+"""A consumer in a process of its own, to be killed: `python -m tests.soak.consumer PORT QUEUE PREFETCH`.
 
-It keeps a few messages unacknowledged, so that a kill finds it with some. It says what it does on its standard output,
-at once: `ready`, `got BODY`, `acks BODY` (the ACK is about to leave), `acked BODY` (its RECEIPT has come).
+It keeps a few messages unacknowledged, so that a kill leaves some. It prints each event at once: `ready`, `got BODY`,
+`acks BODY` (the ACK is about to be sent), `acked BODY` (its RECEIPT has come).
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from tests.support.wire import Wire
 KEEPS = 10
 
 
-def say(line: str) -> None:
-    """One write a line: what was said before a SIGKILL can be read after it."""
+def report(line: str) -> None:
+    """Writes each line with one system call, so that it can be read after a SIGKILL."""
     os.write(1, f"{line}\n".encode())
 
 
 def main(port: int, queue: str, prefetch: str) -> None:
-    """Acknowledges what comes, but for the last few, until it is killed."""
+    """Acknowledges all messages except the last few, until it is killed."""
     wire = Wire(port, timeout=3600)
     wire.connect()
     wire.subscribe(queue, "0", ack="client-individual", prefetch_count=prefetch)
-    say("ready")
+    report("ready")
     held: list[Frame] = []
     while True:
         frame = wire.recv_frame()
         if frame.command == "MESSAGE":
             held.append(frame)
-            say(f"got {frame.text}")
+            report(f"got {frame.text}")
             if len(held) > KEEPS:
                 oldest = held.pop(0)
-                say(f"acks {oldest.text}")
+                report(f"acks {oldest.text}")
                 wire.send(frames.ack(id=oldest["ack"], receipt=oldest.text))
         else:
             assert frame.command == "RECEIPT", frame
-            say(f"acked {frame['receipt-id']}")
+            report(f"acked {frame['receipt-id']}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Consumers by the ten thousand, and consumers that are killed: nothing is lost, nothing is done twice."""
+"""Tens of thousands of consumers, and consumers that are killed: no message is lost or acknowledged twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.wire import Wire
 
 CONSUMERS = 20_000
 PRESENT = 10_000
-"""Consumers that are there at a time."""
+"""Consumers that are connected at a time."""
 
 KILLS = 1000
 WORKERS = 8
@@ -44,9 +44,9 @@ def test_churn_among_ten_thousand_consumers(start_broker: StartBroker, allowed: 
         pytest.skip(f"needs {PRESENT + 200} descriptors, the limit here is {allowed}: raise `ulimit -Hn`")
     broker = start_broker()
     before = descriptors(broker.pid)
-    ledger = churn(broker, consumers=CONSUMERS, present=PRESENT)
-    assert len(ledger.accepted) > CONSUMERS
-    eventually(lambda: descriptors(broker.pid) == before, "all descriptors are given back")
+    tally = churn(broker, consumers=CONSUMERS, present=PRESENT)
+    assert len(tally.accepted) > CONSUMERS
+    eventually(lambda: descriptors(broker.pid) == before, "all descriptors are closed")
 
 
 class Worker:
@@ -56,7 +56,7 @@ class Worker:
         command = consumer_command(broker, QUEUE, "client-individual", 5, "work")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
         self.holds: set[str] = set()
-        self._said = b""
+        self._output = b""
 
     @property
     def stdout(self) -> IO[bytes]:
@@ -64,57 +64,57 @@ class Worker:
         return self.process.stdout
 
     def read(self) -> list[tuple[str, str]]:
-        """What it said since the last time, as (deed, body); blocks until it says something or is dead."""
-        self._said += self.stdout.read1(1 << 16)  # type: ignore[attr-defined]
-        *lines, self._said = self._said.split(b"\n")
-        return [(deed, body) for deed, _, body in (line.decode().partition(" ") for line in lines)]
+        """Returns what it has printed since the last call, as (event, body); waits for output or its end."""
+        self._output += self.stdout.read1(1 << 16)  # type: ignore[attr-defined]
+        *lines, self._output = self._output.split(b"\n")
+        return [(event, body) for event, _, body in (line.decode().partition(" ") for line in lines)]
 
     def kill(self) -> list[tuple[str, str]]:
-        """SIGKILL; what it had still said."""
+        """Kills it with SIGKILL; returns what it had still printed."""
         self.process.kill()
         rest = []
-        while said := self.read():
-            rest += said
+        while output := self.read():
+            rest += output
         self.process.wait()
         self.stdout.close()
         return rest
 
 
-def test_a_thousand_kills_lose_and_double_nothing(
+def test_a_thousand_kills_lose_and_duplicate_nothing(
     start_broker: StartBroker, record_property: Callable[[str, object], None]
 ) -> None:
-    """Whoever had its RECEIPT has the message alone; what a killed worker had not confirmed may be either way."""
+    """A message whose ACK got its RECEIPT is gone; one that a killed worker had not confirmed may or may not be."""
     broker = start_broker()
     seed = time.time_ns()
     print(f"seed {seed}")
     record_property("seed", seed)
-    shop = Shop(broker, random.Random(seed))
+    workers = Workers(broker, random.Random(seed))
     with contextlib.ExitStack() as cleanup, Wire(broker.port, timeout=30) as producer:
-        cleanup.callback(shop.close)
+        cleanup.callback(workers.close)
         producer.connect()
         sent = 0
         for _ in range(WORKERS):
-            shop.hire()
-        while shop.kills < KILLS:
+            workers.add()
+        while workers.kills < KILLS:
             bodies = [str(number) for number in range(sent, sent + 50)]
             sent += 50
             producer.send(*(frames.send_counted(QUEUE, body) for body in bodies[:-1]))
             producer.send_and_wait(QUEUE, bodies[-1])
-            shop.work_until(sent - 200)
-    left = {str(number) for number in range(sent)} - shop.acked
+            workers.work_until(sent - 200)
+    left = {str(number) for number in range(sent)} - workers.acked
     with Wire(broker.port, timeout=30) as last:
         last.connect()
         last.send(frames.subscribe(QUEUE, "0", ack="auto"))
         rest: list[str] = []
-        while not left - shop.doubtful <= set(rest):
+        while not left - workers.doubtful <= set(rest):
             rest.append(last.expect("MESSAGE").text)
         last.send(frames.disconnect(receipt="bye"))
         rest += [frame.text for frame in last.frames_until_closed() if frame.command == "MESSAGE"]
     assert len(rest) == len(set(rest))
-    assert not set(rest) & shop.acked, "acknowledged, and there again"
+    assert not set(rest) & workers.acked, "delivered again after its acknowledgement"
 
 
-class Shop:
+class Workers:
     """Workers that are killed at random and replaced."""
 
     def __init__(self, broker: BrokerProcess, chance: random.Random) -> None:
@@ -126,14 +126,14 @@ class Shop:
         self._selector = selectors.DefaultSelector()
         self._workers: list[Worker] = []
 
-    def hire(self) -> None:
-        """One more worker."""
+    def add(self) -> None:
+        """Starts one more worker."""
         worker = Worker(self.broker)
         self._workers.append(worker)
         self._selector.register(worker.stdout, selectors.EVENT_READ, worker)
 
     def work_until(self, acked: int) -> None:
-        """Lets them work until so many messages are acknowledged or in doubt, killing one now and then."""
+        """Lets them work until `acked` messages are acknowledged or in doubt; kills one worker now and then."""
         deadline = time.monotonic() + 60
         while len(self.acked | self.doubtful) < acked:
             assert time.monotonic() < deadline, f"only {len(self.acked)} of {acked} acknowledged"
@@ -150,12 +150,12 @@ class Shop:
         self._note(worker, worker.kill())
         self.doubtful |= worker.holds
         self.kills += 1
-        self.hire()
+        self.add()
 
-    def _note(self, worker: Worker, said: list[tuple[str, str]]) -> None:
-        for deed, body in said:
-            if deed == "took":
-                assert body not in self.acked, f"{body} was acknowledged, and is here again"
+    def _note(self, worker: Worker, output: list[tuple[str, str]]) -> None:
+        for event, body in output:
+            if event == "took":
+                assert body not in self.acked, f"{body} was delivered again after its acknowledgement"
                 worker.holds.add(body)
             else:
                 assert body not in self.acked, f"{body} was acknowledged twice"
@@ -163,7 +163,7 @@ class Shop:
                 self.acked.add(body)
 
     def close(self) -> None:
-        """Ends all workers."""
+        """Kills all workers."""
         for worker in self._workers:
             worker.kill()
         self._selector.close()

@@ -1,4 +1,4 @@
-"""A thousand consumers are killed at random while producers run: every message is acknowledged once, none is lost."""
+"""A thousand consumers are killed at random while producers run: every message is acknowledged exactly once."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ CONNECTIONS = 16
 PROCESSES = 3
 QUEUES = [f"/queue/kills/{name}" for name in "abcd"]
 AHEAD = 2000
-"""Messages that producers may be ahead of the consumers."""
-PATIENCE_S = 30
+"""The number of messages that producers may be ahead of the consumers."""
+TIMEOUT_S = 30
 
 
-class Books:
-    """What was sent, what came, and what was acknowledged, with or without the RECEIPT."""
+class Tally:
+    """The messages that were sent, that came, and that were acknowledged, with or without a RECEIPT."""
 
     def __init__(self) -> None:
         self.placed: set[str] = set()
         self.deliveries: collections.Counter[str] = collections.Counter()
         self.acked: collections.Counter[str] = collections.Counter()
         self.in_doubt: set[str] = set()
-        """Of some of their ACKs the RECEIPT was never read, because the consumer was killed."""
+        """Messages for some of whose ACKs no RECEIPT was read, because the consumer was killed."""
 
     def unsettled(self) -> set[str]:
-        """In a queue for certain, and no ACK was ever sent that may count."""
+        """Returns the messages that are certainly in a queue: no ACK of them can have had an effect."""
         return {body for body in self.placed if not self.acked[body] and body not in self.in_doubt}
 
     def check(self) -> None:
-        """Each once: two RECEIPTs for ACKs of one message would mean that it came again after the first."""
+        """Two RECEIPTs for ACKs of one message would mean that it was delivered again after the first ACK."""
         twice = [body for body, count in self.acked.items() if count > 1]
         assert not twice, f"acknowledged twice: {twice[:20]} ({len(twice)})"
         lost = self.unsettled()
@@ -50,30 +50,30 @@ class Books:
 
 
 class Consumer:
-    """A connection in this process; `reset` kills it."""
+    """A connection in this process; `kill` resets it."""
 
-    def __init__(self, port: int, books: Books, chance: random.Random) -> None:
-        self.books = books
-        self.link = TcpLink(port, timeout=PATIENCE_S)
+    def __init__(self, port: int, tally: Tally, chance: random.Random) -> None:
+        self.tally = tally
+        self.link = TcpLink(port, timeout=TIMEOUT_S)
         self.link.connect()
         self.mode = chance.choice(["client", "client-individual"])
         pattern = chance.choice([*QUEUES, "/queue/kills/*"])
         prefetch = chance.choice([1, 3, 20, 100])
         self.link.send(frames.subscribe(pattern, "0", ack=self.mode, prefetch_count=prefetch))
         self.keeps = chance.randrange(prefetch)
-        """It leaves so many unacknowledged, so that a kill finds it with some."""
+        """The number of messages that it leaves unacknowledged, so that a kill leaves some."""
         self.held: list[Frame] = []
         self.waiting: dict[str, list[str]] = {}
-        """Bodies by the receipt of the ACK that covers them."""
+        """Bodies, by the receipt of the ACK that covers them."""
         self.last: dict[tuple[str, str], int] = {}
 
     def read(self) -> None:
-        """Takes what is there and acknowledges what it does not keep."""
+        """Reads what has come, and acknowledges what it does not keep."""
         found = self.link.read()
         assert found is not None, "the broker closed a consumer"
         for frame in found:
             if frame.command == "RECEIPT":
-                self.books.acked.update(self.waiting.pop(frame["receipt-id"]))
+                self.tally.acked.update(self.waiting.pop(frame["receipt-id"]))
                 continue
             assert frame.command == "MESSAGE", frame
             self._take(frame)
@@ -81,7 +81,7 @@ class Consumer:
         self.acknowledge()
 
     def acknowledge(self) -> None:
-        """The oldest, down to what it keeps."""
+        """Acknowledges the oldest messages, all except those that it keeps."""
         due = max(0, len(self.held) - self.keeps)
         batch, self.held = self.held[:due], self.held[due:]
         if self.mode == "client":
@@ -92,10 +92,10 @@ class Consumer:
 
     def _take(self, frame: Frame) -> None:
         body, queue = frame.text, frame["destination"]
-        self.books.deliveries[body] += 1
+        self.tally.deliveries[body] += 1
         if "redelivered" not in frame:
             producer, number = body.split(":")
-            assert int(number) > self.last.get((queue, producer), -1), f"{body} out of turn in {queue}"
+            assert int(number) > self.last.get((queue, producer), -1), f"{body} out of order in {queue}"
             self.last[queue, producer] = int(number)
 
     def _ack(self, batch: list[Frame]) -> None:
@@ -105,17 +105,17 @@ class Consumer:
             self.link.send(frames.ack(id=batch[-1]["ack"], receipt=receipt))
 
     def kill(self) -> None:
-        """A TCP reset; ACKs without RECEIPT may count or not."""
+        """Resets the connection; ACKs without RECEIPT may or may not have had an effect."""
         self.link.reset()
         for bodies in self.waiting.values():
-            self.books.in_doubt.update(bodies)
+            self.tally.in_doubt.update(bodies)
 
 
 class ConsumerProcess:
     """A real process; `kill` is SIGKILL."""
 
-    def __init__(self, port: int, books: Books, chance: random.Random) -> None:
-        self.books = books
+    def __init__(self, port: int, tally: Tally, chance: random.Random) -> None:
+        self.tally = tally
         command = [sys.executable, "-m", "tests.soak.consumer", str(port), chance.choice(QUEUES), "50"]
         self.process = subprocess.Popen(
             command, cwd=Path(__file__).parent.parent.parent, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
@@ -127,7 +127,7 @@ class ConsumerProcess:
         self.waiting: set[str] = set()
 
     def read(self) -> bool:
-        """Takes what it has said; `False` at the end."""
+        """Reads what it has printed; `False` at the end."""
         said = os.read(self.output.fileno(), 1 << 16)
         *lines, self._buffer = (self._buffer + said).split(b"\n")
         for line in lines:
@@ -135,34 +135,34 @@ class ConsumerProcess:
             if word == "ready":
                 self.ready = True
             elif word == "got":
-                self.books.deliveries[body] += 1
+                self.tally.deliveries[body] += 1
             elif word == "acks":
                 self.waiting.add(body)
             else:
-                self.books.acked[body] += 1
+                self.tally.acked[body] += 1
                 self.waiting.discard(body)
         return bool(said)
 
     def kill(self) -> None:
-        """Kills it, reaps it, and hears its last words."""
+        """Kills it, waits for its end, and reads the rest of its output."""
         self.process.kill()
         self.process.wait()
         while self.read():
             pass
         self.output.close()
-        self.books.in_doubt |= self.waiting
+        self.tally.in_doubt |= self.waiting
 
 
 class Producer(threading.Thread):
-    """Sends numbered messages, some in transactions, until it is told to stop."""
+    """Sends numbered messages, some in transactions, until `stop` is set."""
 
-    def __init__(self, port: int, name: str, books: Books, stop: threading.Event) -> None:
+    def __init__(self, port: int, name: str, tally: Tally, stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self.name = name
-        self.books = books
+        self.tally = tally
         self.stop = stop
         self.failure: BaseException | None = None
-        self._wire = Wire(port, timeout=PATIENCE_S)
+        self._wire = Wire(port, timeout=TIMEOUT_S)
         self._wire.connect()
 
     def run(self) -> None:
@@ -175,7 +175,7 @@ class Producer(threading.Thread):
     def _send_all(self) -> None:
         number = 0
         while not self.stop.is_set():
-            if len(self.books.placed) - len(self.books.acked) > AHEAD:
+            if len(self.tally.placed) - len(self.tally.acked) > AHEAD:
                 self.stop.wait(0.005)
                 continue
             self._batch(range(number, number + 20), transaction=number % 100 == 0)
@@ -190,20 +190,20 @@ class Producer(threading.Thread):
         else:
             self._wire.send(*sends[:-1], frames.send(QUEUES[3], bodies[-1], receipt="placed"))
         self._wire.expect_receipt("placed")
-        self.books.placed.update(bodies)
+        self.tally.placed.update(bodies)
 
 
-class Crowd:
+class Consumers:
     """All consumers, read from one thread."""
 
-    def __init__(self, port: int, books: Books, chance: random.Random) -> None:
-        self.port, self.books, self.chance = port, books, chance
-        self.connections = [Consumer(port, books, chance) for _ in range(CONNECTIONS)]
-        self.processes = [ConsumerProcess(port, books, chance) for _ in range(PROCESSES)]
+    def __init__(self, port: int, tally: Tally, chance: random.Random) -> None:
+        self.port, self.tally, self.chance = port, tally, chance
+        self.connections = [Consumer(port, tally, chance) for _ in range(CONNECTIONS)]
+        self.processes = [ConsumerProcess(port, tally, chance) for _ in range(PROCESSES)]
         self.killed = 0
 
-    def pump(self, timeout: float) -> None:
-        """Reads once from all that have something."""
+    def receive(self, timeout: float) -> None:
+        """Reads once from each consumer that has input."""
         connections = {each.link.sock.fileno(): each for each in self.connections}
         processes = {each.output.fileno(): each for each in self.processes}
         ready, _, _ = select.select([*connections, *processes], [], [], timeout)
@@ -219,84 +219,84 @@ class Crowd:
         return not any(each.waiting for each in self.connections) and not any(each.waiting for each in self.processes)
 
     def kill_connection(self) -> None:
-        """Resets one, and another one comes."""
+        """Resets one connection and opens another."""
         victim = self.connections.pop(self.chance.randrange(len(self.connections)))
         victim.kill()
-        self.connections.append(Consumer(self.port, self.books, self.chance))
+        self.connections.append(Consumer(self.port, self.tally, self.chance))
 
     def kill_process(self) -> bool:
-        """Kills one that had the time to begin, and another one comes."""
+        """Kills a process that has had the time to start, and starts another."""
         ready = [each for each in self.processes if each.ready]
         if not ready:
             return False
         victim = self.chance.choice(ready)
         self.processes.remove(victim)
         victim.kill()
-        self.processes.append(ConsumerProcess(self.port, self.books, self.chance))
+        self.processes.append(ConsumerProcess(self.port, self.tally, self.chance))
         return True
 
     def close(self) -> None:
-        """Ends all of them."""
+        """Ends all consumers."""
         for each in self.connections:
             each.link.discard()
         for process in self.processes:
             process.kill()
 
 
-def test_a_thousand_killed_consumers_lose_and_double_nothing(start_broker: StartBroker) -> None:
+def test_a_thousand_killed_consumers_lose_and_duplicate_nothing(start_broker: StartBroker) -> None:
     broker = start_broker()
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    books, stop = Books(), threading.Event()
-    producers = [Producer(broker.port, f"p{number}", books, stop) for number in range(2)]
-    crowd = Crowd(broker.port, books, chance)
+    tally, stop = Tally(), threading.Event()
+    producers = [Producer(broker.port, f"p{number}", tally, stop) for number in range(2)]
+    consumers = Consumers(broker.port, tally, chance)
     try:
         for producer in producers:
             producer.start()
-        kill_at_random(crowd, chance)
+        kill_at_random(consumers, chance)
         stop.set()
         for producer in producers:
-            producer.join(PATIENCE_S)
+            producer.join(TIMEOUT_S)
             assert producer.failure is None, producer.failure
-        drain(broker.port, crowd, books)
+        drain(broker.port, consumers, tally)
     finally:
         stop.set()
-        crowd.close()
-    books.check()
-    returned = sum(count > 1 for count in books.deliveries.values())
-    print(f"{len(books.placed)} messages, {returned} of them came more than once, {len(books.in_doubt)} ACKs in doubt")
-    assert returned > 0, "no kill hit a consumer that held anything"
+        consumers.close()
+    tally.check()
+    returned = sum(count > 1 for count in tally.deliveries.values())
+    print(f"{len(tally.placed)} messages, {returned} of them came more than once, {len(tally.in_doubt)} ACKs in doubt")
+    assert returned > 0, "no killed consumer held a message"
 
 
-def kill_at_random(crowd: Crowd, chance: random.Random) -> None:
-    """All the kills, with a little work in between."""
+def kill_at_random(consumers: Consumers, chance: random.Random) -> None:
+    """Performs all kills, with a little work in between."""
     resets, kills = RESETS, PROCESS_KILLS
     while resets or kills:
         for _ in range(chance.randrange(1, 6)):
-            crowd.pump(0.01)
+            consumers.receive(0.01)
         if kills and chance.random() < kills / (resets + kills):
-            kills -= crowd.kill_process()
+            kills -= consumers.kill_process()
         elif resets:
-            crowd.kill_connection()
+            consumers.kill_connection()
             resets -= 1
 
 
-def drain(port: int, crowd: Crowd, books: Books) -> None:
-    """Until every message is settled; then one more message per queue comes, and nothing before it."""
-    while crowd.processes:  # which keep some for ever
-        crowd.processes.pop().kill()
-    for consumer in crowd.connections:
+def drain(port: int, consumers: Consumers, tally: Tally) -> None:
+    """Runs until every message is settled; then one more message per queue comes, and nothing before it."""
+    while consumers.processes:  # they keep some messages unacknowledged
+        consumers.processes.pop().kill()
+    for consumer in consumers.connections:
         consumer.keeps = 0
         consumer.acknowledge()
-    left = PATIENCE_S / 0.05
-    while books.unsettled() or not crowd.is_answered:
-        crowd.pump(0.05)
+    left = TIMEOUT_S / 0.05
+    while tally.unsettled() or not consumers.is_answered:
+        consumers.receive(0.05)
         left -= 1
-        assert left > 0, f"never came, or never answered: {sorted(books.unsettled())[:20]}"
-    crowd.close()
-    crowd.connections = []
-    with Wire(port, timeout=PATIENCE_S) as last:
+        assert left > 0, f"not delivered, or ACK not confirmed: {sorted(tally.unsettled())[:20]}"
+    consumers.close()
+    consumers.connections = []
+    with Wire(port, timeout=TIMEOUT_S) as last:
         last.connect()
         for queue in QUEUES:
             last.send_and_wait(queue, "last")
@@ -305,4 +305,4 @@ def drain(port: int, crowd: Crowd, books: Books) -> None:
         while ends < len(QUEUES):
             message = last.expect_message()
             ends += message.text == "last"
-            books.acked[message.text] += message.text != "last"
+            tally.acked[message.text] += message.text != "last"

@@ -1,4 +1,4 @@
-"""The model test of tests/model, thousands of runs with seeds that nobody has tried before (they are printed)."""
+"""The random runs of tests/model, thousands of them, with new seeds (they are printed)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.support.clients import StartBroker
 
 RUNS = 3000
 TIMED_RUNS = 500
-"""Each of these waits for timeouts now and then."""
+"""Runs that wait for timeouts now and then."""
 
 
-def play_all(find_broker: StartBroker, rules: Rules, runs: int) -> None:
+def run_all(find_broker: StartBroker, rules: Rules, runs: int) -> None:
     first = random.SystemRandom().randrange(1 << 32)
     print(f"seeds {first} to {first + runs - 1}")
     for seed in range(first, first + runs):
@@ -21,8 +21,8 @@ def play_all(find_broker: StartBroker, rules: Rules, runs: int) -> None:
 
 
 def test_thousands_of_random_interleavings(shared_broker: StartBroker) -> None:
-    play_all(shared_broker, UNTIMED, RUNS)
+    run_all(shared_broker, UNTIMED, RUNS)
 
 
 def test_hundreds_of_random_interleavings_with_timeouts(shared_broker: StartBroker) -> None:
-    play_all(shared_broker, TIMED, TIMED_RUNS)
+    run_all(shared_broker, TIMED, TIMED_RUNS)

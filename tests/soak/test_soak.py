@@ -17,14 +17,14 @@ from tests.support.waiting import eventually
 from tests.support.wire import Wire
 from tests.support.ws import PING, PONG, WebSocket
 
-CROWD = 5000
-"""Subscribers of the firehose."""
+SUBSCRIBERS = 5000
+"""The subscribers of the flooded topic."""
 MEMORY_RUN_S = 60
 CHURN = 20_000
 
 
 def test_idle_websocket_without_heart_beats_is_pinged(start_broker: StartBroker) -> None:
-    """Once a minute; a browser without heart-beats would otherwise be cut off by what stands between."""
+    """Once a minute; otherwise proxies would close the connection of a browser without heart-beats."""
     broker = start_broker()
     with WebSocket.connected(broker.port, heart_beat="0,0") as client:
         for _ in range(2):
@@ -34,13 +34,13 @@ def test_idle_websocket_without_heart_beats_is_pinged(start_broker: StartBroker)
         client.barrier()
 
 
-def drain_crowd(port: int, count: int, ready: Event, stop: Event) -> None:
-    """In a process of its own: that many subscribers of one topic, all read and thrown away."""
+def read_and_discard(port: int, count: int, ready: Event, stop: Event) -> None:
+    """Runs in a process of its own: `count` subscribers of one topic, whose input is read and discarded."""
     selector = selectors.DefaultSelector()
     for _ in range(count):
         wire = Wire(port, timeout=30)
         wire.connect()
-        wire.subscribe("/topic/firehose")
+        wire.subscribe("/topic/flood")
         wire.sock.setblocking(False)
         selector.register(wire.sock, selectors.EVENT_READ)
     ready.set()
@@ -50,48 +50,48 @@ def drain_crowd(port: int, count: int, ready: Event, stop: Event) -> None:
                 key.fileobj.recv(1 << 18)  # type: ignore[union-attr]
 
 
-def firehose(port: int, stop: Event) -> None:
-    """In a process of its own: publishes to the crowd as fast as the broker takes it."""
+def publish_forever(port: int, stop: Event) -> None:
+    """Runs in a process of its own: publishes to the topic as fast as the broker takes it."""
     with Wire(port, timeout=30) as wire:
         wire.connect()
-        block = b"".join(frames.send_counted("/topic/firehose", "." * 117) for _ in range(50))
+        block = b"".join(frames.send_counted("/topic/flood", "." * 117) for _ in range(50))
         while not stop.is_set():
             wire.send(block)
 
 
-def test_pair_beside_a_firehose_into_five_thousand(
+def test_pair_beside_a_flooded_topic_with_five_thousand_subscribers(
     start_broker: StartBroker, record_property: Callable[[str, object], None]
 ) -> None:
-    """Measures the pair's round trips; the figure is recorded and judged by the reader, not by this test.
+    """Measures the round trips of a pair of clients; the figure is recorded and is no condition of this test.
 
-    The readers here are Python and share the machine with the broker, so the figure is an upper bound.
+    The readers are in Python and share the machine with the broker, so the figure is an upper bound.
     """
     broker = start_broker()
     context = multiprocessing.get_context("spawn")
     ready, stop = context.Event(), context.Event()
-    crowd = context.Process(target=drain_crowd, args=(broker.port, CROWD, ready, stop), daemon=True)
-    hose = context.Process(target=firehose, args=(broker.port, stop), daemon=True)
+    readers = context.Process(target=read_and_discard, args=(broker.port, SUBSCRIBERS, ready, stop), daemon=True)
+    publisher = context.Process(target=publish_forever, args=(broker.port, stop), daemon=True)
     with Wire(broker.port, timeout=30) as near, Wire(broker.port, timeout=30) as far:
         for wire in (near, far):
             wire.connect()
         near.subscribe("/topic/to-near")
         far.subscribe("/topic/to-far")
-        crowd.start()
+        readers.start()
         assert ready.wait(120)
-        hose.start()
+        publisher.start()
         trips_ms = [round_trip_ms(near, far, at) for at in range(2000)]
         stop.set()
-        hose.join(30)
-        crowd.join(30)
+        publisher.join(30)
+        readers.join(30)
     trips_ms.sort()
     for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("max_ms", 1.0)):
         value = trips_ms[min(len(trips_ms) - 1, int(len(trips_ms) * share))]
         record_property(name, f"{value:.2f}")
-        print(f"pair beside a firehose into {CROWD}: {name} {value:.2f}")
+        print(f"pair beside a flood of {SUBSCRIBERS} subscribers: {name} {value:.2f}")
 
 
 def round_trip_ms(near: Wire, far: Wire, at: int) -> float:
-    """One message there and one back."""
+    """Sends one message there and one back; returns the time."""
     began = time.perf_counter()
     near.send(frames.send("/topic/to-far", f"{at}"))
     far.expect_message(f"{at}")
@@ -101,7 +101,7 @@ def round_trip_ms(near: Wire, far: Wire, at: int) -> float:
 
 
 def test_memory_stays_bounded_for_a_minute_of_floods(start_broker: StartBroker) -> None:
-    """Slow readers come, are cut off and come again, beside a flood that never ends."""
+    """Slow readers connect, are cut off and connect again, beside an endless flood."""
     broker = start_broker(memory_limit="256MiB", slow_consumer="block:1s")
     end = time.monotonic() + MEMORY_RUN_S
     with Wire(broker.port, timeout=30) as publisher:
@@ -120,7 +120,7 @@ def test_memory_stays_bounded_for_a_minute_of_floods(start_broker: StartBroker) 
 
 
 def test_churn_leaves_nothing_behind(start_broker: StartBroker) -> None:
-    """Connect, subscribe, one message, gone: memory after the second half is that after the first."""
+    """Each connection subscribes, gets one message and ends: memory does not grow in the second half of the test."""
     broker = start_broker()
 
     def rounds(count: int) -> None:
@@ -136,12 +136,12 @@ def test_churn_leaves_nothing_behind(start_broker: StartBroker) -> None:
     rounds(CHURN // 2)
     half = memory_kib(broker.pid)
     rounds(CHURN // 2)
-    eventually(lambda: descriptors(broker.pid) == before, "all descriptors are given back")
-    assert memory_kib(broker.pid) <= half + 4096, "it grew by more than 4 MiB"
+    eventually(lambda: descriptors(broker.pid) == before, "all descriptors are closed")
+    assert memory_kib(broker.pid) <= half + 4096, "the memory grew by more than 4 MiB"
 
 
-def test_thousand_websockets_with_beats_live_on(start_broker: StartBroker) -> None:
-    """Each beats once a second for half a minute, none is dropped."""
+def test_thousand_websockets_with_heart_beats_stay_connected(start_broker: StartBroker) -> None:
+    """Each sends a heart-beat once a second for half a minute; no connection is lost."""
     broker = start_broker(heartbeat="1000,1000")
     clients = [WebSocket.connected(broker.port, heart_beat="1000,0") for _ in range(1000)]
     tick = threading.Event()
