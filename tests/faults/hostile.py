@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from tests.faults.probes import SMALL_BUFFER, descriptors, memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.diagnostics import answer
+from tests.support.probes import SMALL_BUFFER, descriptors, memory_kib
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import Wire

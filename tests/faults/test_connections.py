@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.probes import descriptors
 from tests.support import frames
 from tests.support.clients import StartBroker
+from tests.support.probes import descriptors
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import Wire

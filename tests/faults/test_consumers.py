@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.churn import churn, consumer_command
-from tests.faults.probes import body, rest_of
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.diagnostics import answer
+from tests.support.probes import body, rest_of
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import Wire

@@ -11,10 +11,10 @@ from itertools import islice
 
 import pytest
 
-from tests.faults.probes import memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.diagnostics import answer
+from tests.support.probes import memory_kib
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import Wire

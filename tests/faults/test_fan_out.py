@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.probes import SMALL_BUFFER, memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.parser import Frame
+from tests.support.probes import SMALL_BUFFER, memory_kib
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import Wire

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.probes import memory_kib
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.diagnostics import answer, shards_sum
+from tests.support.probes import memory_kib
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import Wire

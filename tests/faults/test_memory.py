@@ -11,9 +11,9 @@ from typing import cast
 
 import pytest
 
-from tests.faults.probes import SMALL_BUFFER, flood, memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
+from tests.support.probes import SMALL_BUFFER, flood, memory_kib
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import Wire

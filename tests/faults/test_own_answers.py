@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.faults.probes import SMALL_BUFFER, memory_kib, rest_of
 from tests.support import frames
 from tests.support.clients import StartBroker
+from tests.support.probes import SMALL_BUFFER, memory_kib, rest_of
 from tests.support.process import BrokerProcess
 from tests.support.wire import Wire
 from tests.support.ws import PING, TEXT, WebSocket, encode_frame

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.probes import SMALL_BUFFER, body
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
+from tests.support.probes import SMALL_BUFFER, body
 from tests.support.wire import Wire
 
 SIZE = 8192

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.probes import memory_kib
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.diagnostics import answer, shards_sum
+from tests.support.probes import memory_kib
 from tests.support.process import BrokerProcess
 from tests.support.queues import bodies, until_receipt
 from tests.support.waiting import eventually

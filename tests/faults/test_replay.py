@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.probes import SMALL_BUFFER, descriptors, memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
 from tests.support.diagnostics import answer
 from tests.support.parser import Frame
+from tests.support.probes import SMALL_BUFFER, descriptors, memory_kib
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import Wire

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.probes import SMALL_BUFFER, Listener, body, flood, rest_of
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
 from tests.support.parser import Frame
+from tests.support.probes import SMALL_BUFFER, Listener, body, flood, rest_of
 from tests.support.process import BrokerProcess
 from tests.support.wire import Wire
 from tests.support.ws import WebSocket

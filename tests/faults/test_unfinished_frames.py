@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tests.faults.probes import memory_kib
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
+from tests.support.probes import memory_kib
 from tests.support.process import BrokerProcess
 from tests.support.wire import Wire
 from tests.support.ws import TEXT, WebSocket, encode_frame

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from multiprocessing.synchronize import Event
 
-from tests.faults.probes import SMALL_BUFFER, descriptors, flood, memory_kib
 from tests.support import frames
 from tests.support.clients import StartBroker
+from tests.support.probes import SMALL_BUFFER, descriptors, flood, memory_kib
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
 from tests.support.ws import PING, PONG, WebSocket
