@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import threading
 from collections.abc import Iterator
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.support import frames
 from tests.support.clients import Clients, StartBroker
+from tests.support.probes import raised_descriptor_limit
 from tests.support.process import BrokerProcess
 from tests.support.wire import Wire
 from tests.support.ws import WebSocket
@@ -19,11 +19,9 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture
 def descriptors() -> Iterator[int]:
-    """Raises the soft descriptor limit of this process for the test; the number that is then allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    yield hard
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    """The descriptor limit of this process, raised for the test."""
+    with raised_descriptor_limit() as limit:
+        yield limit
 
 
 def test_1000_subscriptions_and_1000_sends_on_one_connection(client: Clients, compat: BrokerProcess) -> None:

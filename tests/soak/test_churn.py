@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import resource
 import selectors
 import subprocess
 import time
@@ -16,7 +15,7 @@ import pytest
 from tests.faults.churn import QUEUE, churn, consumer_command
 from tests.support import frames
 from tests.support.clients import StartBroker
-from tests.support.probes import descriptors
+from tests.support.probes import descriptors, raised_descriptor_limit
 from tests.support.process import BrokerProcess
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
@@ -32,11 +31,9 @@ WORKERS = 8
 
 @pytest.fixture
 def allowed() -> Iterator[int]:
-    """Raises the soft descriptor limit of this process for the test; the number that is then allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    yield hard
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    """The descriptor limit of this process, raised for the test."""
+    with raised_descriptor_limit() as limit:
+        yield limit
 
 
 def test_churn_among_ten_thousand_consumers(start_broker: StartBroker, allowed: int) -> None:

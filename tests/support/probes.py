@@ -1,10 +1,12 @@
-"""What the fault tests measure of a broker, and how they load it."""
+"""What the tests measure of a broker process, and how they load it."""
 
 from __future__ import annotations
 
 import contextlib
+import resource
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support import frames
@@ -26,6 +28,17 @@ def memory_kib(pid: int, field: str = "VmRSS") -> int:
 def descriptors(pid: int) -> int:
     """Returns the number of open descriptors of a process."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+@contextlib.contextmanager
+def raised_descriptor_limit() -> Iterator[int]:
+    """Raises the soft descriptor limit of this process as far as possible; yields the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def body(number: int, size: int) -> bytes:
