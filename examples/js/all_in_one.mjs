@@ -1,4 +1,4 @@
-// Protocol, connection and load cases against a running broker, in one go:
+// Runs protocol, connection and load cases against a running broker:
 //     node all_in_one.mjs --port 61613 [--only protocol|connections|load]
 // Exits with 1 if a case failed.
 
@@ -12,7 +12,7 @@ const LIMIT_MS = 60_000
 
 const { only, ...broker } = options({ host: '127.0.0.1', port: 61613, only: '' })
 
-/** The case's result, or a failure when it takes too long. */
+/** Returns the case's result; fails if it takes too long. */
 function limited(running) {
   let timer
   const limit = new Promise((_, reject) => {

@@ -1,13 +1,13 @@
-// What the examples share: a connected @stomp/stompjs client, and the command line.
+// Shared by the examples: a connected @stomp/stompjs client, and the command line.
 
 import { parseArgs } from 'node:util'
 import { Client } from '@stomp/stompjs'
 import { WebSocket } from 'ws'
 
-// The library wants a browser's WebSocket; Node has one of its own from version 22 on.
+// The library needs a browser's WebSocket; Node has its own only from version 22 on.
 Object.assign(globalThis, { WebSocket })
 
-/** The command line's `--name value` pairs over `defaults`; a number stays a number. */
+/** Returns the `--name value` pairs of the command line over `defaults`; numbers stay numbers. */
 export function options(defaults) {
   const described = Object.keys(defaults).map(name => [name, { type: 'string' }])
   const { values } = parseArgs({ options: Object.fromEntries(described) })
@@ -17,7 +17,7 @@ export function options(defaults) {
   return { ...defaults, ...values }
 }
 
-/** A connected client. It ends the program when the broker refuses something or the connection is lost. */
+/** Returns a connected client. It ends the program if the broker sends ERROR or the connection is lost. */
 export function connect({ host, port }) {
   return new Promise(resolve => {
     let end = `no broker answers at ${host}:${port}`
@@ -35,7 +35,7 @@ export function connect({ host, port }) {
         console.error(`${frame.headers.message}\n${frame.body}`)
         process.exit(1)
       },
-      // What fails ends in a close, too.
+      // Every failure also closes the WebSocket.
       onWebSocketClose: () => {
         if (!client.active) return
         console.error(end)
@@ -48,7 +48,7 @@ export function connect({ host, port }) {
 
 let receipts = 0
 
-/** Calls `act` with a header that asks for a RECEIPT, and waits for it. */
+/** Calls `act` with a header that requests a RECEIPT, and waits for it. */
 export function receipt(client, act) {
   return new Promise(resolve => {
     const id = `receipt-${receipts++}`
@@ -57,7 +57,7 @@ export function receipt(client, act) {
   })
 }
 
-/** Subscribes; when this returns, the subscription has taken effect. */
+/** Subscribes; the subscription has taken effect when this returns. */
 export function subscribe(client, destination, onMessage) {
   return receipt(client, headers => client.subscribe(destination, onMessage, headers))
 }

@@ -1,4 +1,4 @@
-// The page of index.html: connects, shows what arrives at the destination, sends what is typed.
+// The script of index.html: connects, shows what arrives at the destination, sends what is typed.
 
 const { Client } = globalThis.StompJs
 const element = id => document.getElementById(id)
@@ -17,7 +17,7 @@ function show(state) {
 
 function showMessage(message) {
   const item = document.createElement('li')
-  // textContent, never innerHTML: what others publish is not to be trusted as markup.
+  // textContent, never innerHTML: messages of others must not be trusted as markup.
   item.textContent = `${message.headers.destination}: ${message.body}`
   element('messages').append(item)
 }

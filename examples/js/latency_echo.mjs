@@ -1,6 +1,6 @@
-// Measures how long a message takes to an echoing client and back, through the broker both ways:
+// Measures the time of a message through the broker to an echoing client, and back through the broker:
 //     node latency_echo.mjs --port 61613 --count 1000
-// What is measured holds both clients' own time too, far more than the broker's: compare with the load generator.
+// The measured time includes that of both clients, far more than the broker's: compare with the load generator.
 
 import { connect, options, subscribe } from './client.mjs'
 
@@ -16,7 +16,7 @@ const meter = await connect(broker)
 let arrived
 await subscribe(meter, PONG, () => arrived())
 
-/** Sends one message and waits for its answer; the time in microseconds. */
+/** Sends one message and waits for its answer; returns the time in microseconds. */
 async function roundTrip(body) {
   const sent = performance.now()
   await new Promise(resolve => {

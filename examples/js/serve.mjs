@@ -1,4 +1,4 @@
-// Serves index.html on a port of its own (0: a free one) and prints its address: `node serve.mjs --page 8000`
+// Serves index.html on the port `--page` (0: a free one) and prints its address: `node serve.mjs --page 8000`
 
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'

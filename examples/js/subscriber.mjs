@@ -1,4 +1,4 @@
-// Prints what arrives at a destination, until --count messages came or Ctrl-C:
+// Prints what arrives at a destination, until --count messages have come or Ctrl-C is pressed:
 //     node subscriber.mjs --port 61613 --destination '/topic/*' --count 10
 
 import { connect, options, subscribe } from './client.mjs'

@@ -1,4 +1,4 @@
-"""What the longer examples share: connecting, and waiting for frames instead of being called back."""
+"""Shared by the longer examples: they connect, and wait for frames instead of using callbacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import stomp
 
 
 class Arrivals(stomp.ConnectionListener):
-    """Hands frames from stomp.py's thread to ours; `None` stands for the end of the connection."""
+    """Passes frames from stomp.py's thread to the main thread; `None` means the end of the connection."""
 
     def __init__(self) -> None:
         self.frames: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -28,7 +28,7 @@ class Arrivals(stomp.ConnectionListener):
         self.frames.put(None)
 
     def next(self, timeout: float | None = None) -> Any:
-        """The next MESSAGE or RECEIPT; ends the program when the broker says ERROR or the connection is lost."""
+        """Returns the next MESSAGE or RECEIPT; exits if the broker sends ERROR or the connection is lost."""
         frame = self.frames.get(timeout=timeout)
         if frame is None:
             raise SystemExit("the connection was lost")
@@ -37,14 +37,14 @@ class Arrivals(stomp.ConnectionListener):
         return frame
 
     def message(self, timeout: float | None = None) -> Any:
-        """The next MESSAGE; RECEIPTs before it are passed over."""
+        """Returns the next MESSAGE; discards RECEIPTs before it."""
         while True:
             frame = self.next(timeout)
             if frame.cmd == "MESSAGE":
                 return frame
 
     def receipt(self, name: str, timeout: float = 10.0) -> None:
-        """Waits for this RECEIPT; MESSAGEs before it are kept."""
+        """Waits for this RECEIPT; keeps the MESSAGEs before it."""
         kept = []
         while True:
             frame = self.next(timeout)
@@ -56,7 +56,7 @@ class Arrivals(stomp.ConnectionListener):
 
 
 def connect(options: argparse.Namespace) -> tuple[Any, Arrivals]:
-    """A connection to the broker at `--host` and `--port`, and what arrives there."""
+    """Returns a connection to the broker at `--host` and `--port`, and its arrivals."""
     arrivals = Arrivals()
     connection = stomp.Connection12([(options.host, options.port)], vhost=options.host, heartbeats=(10_000, 10_000))
     connection.set_listener("arrivals", arrivals)
@@ -68,16 +68,16 @@ def connect(options: argparse.Namespace) -> tuple[Any, Arrivals]:
 
 
 def disconnect(connection: Any, arrivals: Arrivals) -> None:
-    """Ends in order: when the RECEIPT of DISCONNECT is there, everything sent before has taken effect."""
+    """Disconnects in order: after the RECEIPT of DISCONNECT, everything sent before has taken effect."""
     connection.disconnect(receipt="bye")
     frame = None
-    # stomp.py closes when it sees this RECEIPT, and tells of the close before it tells of the RECEIPT.
+    # stomp.py closes the connection at this RECEIPT, and reports the close before the RECEIPT.
     while frame is None or frame.cmd != "RECEIPT" or frame.headers["receipt-id"] != "bye":
         frame = arrivals.frames.get(timeout=10)
 
 
 def arguments(text: str | None) -> argparse.ArgumentParser:
-    """A parser that knows where the broker is."""
+    """Returns a parser with the options for the broker's address."""
     parser = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=61613)

@@ -1,4 +1,4 @@
-"""What the programs diag_….py share: asking a broker about itself, in both ways of the C stompica.
+"""Shared by the programs diag_….py: they query a broker's statistics, in both ways of C stompica.
 
 docs/diag.md shows the frames.
 """
@@ -13,8 +13,8 @@ from typing import Any
 from arrivals import arguments, connect, disconnect
 
 
-def ask_by_frame(host: str, port: int, query: str) -> Any:
-    """The answer to a DIAG frame, which needs no session: one header, named as the query, with JSON."""
+def query_by_frame(host: str, port: int, query: str) -> Any:
+    """Returns the answer to a DIAG frame, which needs no session: one header with the name of the query, in JSON."""
     try:
         broker = socket.create_connection((host, port), timeout=10)
     except OSError:
@@ -35,8 +35,8 @@ def ask_by_frame(host: str, port: int, query: str) -> Any:
     return json.loads(value)
 
 
-def ask_by_topic(options: Any, query: str) -> Mapping[str, str]:
-    """The headers of the answer to a SEND, which comes to whoever is subscribed to its destination, as a MESSAGE."""
+def query_by_topic(options: Any, query: str) -> Mapping[str, str]:
+    """Sends the query to a destination; the answer comes as headers of a MESSAGE to its subscribers."""
     connection, arrivals = connect(options)
     destination = f"DIAG/{query}"
     connection.subscribe(destination, id="1", headers={"receipt": "subscribed"})
@@ -49,9 +49,9 @@ def ask_by_topic(options: Any, query: str) -> Mapping[str, str]:
 
 
 def show(text: str, query: str, statistics: Mapping[str, str]) -> None:
-    """Asks in both ways and prints a line for each; `statistics` is the name of each header by the name in JSON."""
+    """Queries in both ways and prints a line for each; `statistics` maps each name in JSON to the header's name."""
     options = arguments(text).parse_args()
-    by_frame = ask_by_frame(options.host, options.port, query)
+    by_frame = query_by_frame(options.host, options.port, query)
     print("by frame:", *(f"{name}={by_frame[name]}" for name in statistics))
-    by_topic = ask_by_topic(options, query)
+    by_topic = query_by_topic(options, query)
     print("by topic:", *(f"{name}={by_topic[name]}" for name in statistics.values()))

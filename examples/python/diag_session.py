@@ -1,4 +1,4 @@
-"""Prints who is connected to a broker, asked in both ways.
+"""Prints the number of clients of a broker, queried in both ways.
 
 python diag_session.py --port 61613
 """

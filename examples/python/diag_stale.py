@@ -1,4 +1,4 @@
-"""Prints what waits in a broker, asked in both ways: frames to be routed, messages to be written or for a subscriber.
+"""Prints how many frames and messages wait in a broker, queried in both ways: in mailboxes, in outboxes, stale.
 
 python diag_stale.py --port 61613
 """

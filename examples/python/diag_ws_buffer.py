@@ -1,4 +1,4 @@
-"""Prints how a broker's output buffers are used, asked in both ways.
+"""Prints how a broker's output buffers are used, queried in both ways.
 
 python diag_ws_buffer.py --port 61613
 """

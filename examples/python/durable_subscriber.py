@@ -1,6 +1,6 @@
-"""Prints what was published on a topic, also what came while it was away.
+"""Prints what is published on a topic, including what was published while this program did not run.
 
-The broker keeps the subscription under its name until `--forget` ends it.
+The broker keeps the subscription under its name until `--forget` deletes it.
 
 python durable_subscriber.py --port 61613 --name alice --destination /topic/news --count 10
 python durable_subscriber.py --port 61613 --name alice --destination /topic/news --forget
@@ -27,9 +27,9 @@ def show(connection: Any, arrivals: Arrivals, count: int | None) -> None:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--destination", default="/topic/news")
-    parser.add_argument("--name", default="reader", help="what the broker keeps the subscription under")
-    parser.add_argument("--count", type=int, help="ends after so many messages (default: never)")
-    parser.add_argument("--forget", action="store_true", help="ends the subscription instead of reading")
+    parser.add_argument("--name", default="reader", help="name of the subscription in the broker")
+    parser.add_argument("--count", type=int, help="ends after this many messages (default: never)")
+    parser.add_argument("--forget", action="store_true", help="deletes the subscription instead of reading")
     options = parser.parse_args()
 
     connection, arrivals = connect(options)
@@ -45,7 +45,7 @@ def main() -> None:
         print("ready", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             show(connection, arrivals, options.count)
-    # Without UNSUBSCRIBE: going away leaves a durable subscription where it is.
+    # No UNSUBSCRIBE: a durable subscription continues to exist after DISCONNECT.
     disconnect(connection, arrivals)
 
 

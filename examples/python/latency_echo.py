@@ -1,9 +1,9 @@
-"""Measures how long a message takes to an echoing client and back, through the broker both ways.
+"""Measures the time of a message through the broker to an echoing client, and back through the broker.
 
     python latency_echo.py --port 61613 --count 1000
 
-One connection sends to `/topic/latency/ping`, another answers every message on `/topic/latency/pong`. What is measured
-holds both clients' own time too, and Python's is far more than the broker's: compare with the load generator.
+One connection sends to `/topic/latency/ping`, another answers every message on `/topic/latency/pong`. The measured time
+includes that of both clients, and Python takes far more than the broker: compare with the load generator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PONG = "/topic/latency/pong"
 
 
 class Client(stomp.ConnectionListener):
-    """A connected session that knows when it is subscribed."""
+    """A connected session that can wait until it is subscribed."""
 
     def __init__(self, host: str, port: int) -> None:
         self.receipts: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -35,20 +35,20 @@ class Client(stomp.ConnectionListener):
         self.receipts.put(frame.headers["receipt-id"])
 
     def subscribe(self, destination: str) -> None:
-        """Returns when the subscription took effect."""
+        """Returns when the subscription has taken effect."""
         self.connection.subscribe(destination, id="1", headers={"receipt": "subscribed"})
         self.receipts.get(timeout=10)
 
 
 class Echo(Client):
-    """Sends back what arrives."""
+    """Sends every message back."""
 
     def on_message(self, frame: stomp.utils.Frame) -> None:
         self.connection.send(PONG, frame.body)
 
 
 class Meter(Client):
-    """Notes when each answer arrived."""
+    """Records when each answer arrives."""
 
     def __init__(self, host: str, port: int) -> None:
         self.arrivals_ns: queue.SimpleQueue[int] = queue.SimpleQueue()

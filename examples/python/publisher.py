@@ -1,4 +1,4 @@
-"""Publishes numbered messages and waits until the broker has taken all of them.
+"""Publishes numbered messages and waits until the broker has accepted all of them.
 
 python publisher.py --port 61613 --destination /topic/demo --count 10
 """
@@ -13,7 +13,7 @@ import stomp
 
 
 class Answers(stomp.ConnectionListener):
-    """Hands what the broker answers from stomp.py's thread to ours."""
+    """Passes the broker's answers from stomp.py's thread to the main thread."""
 
     def __init__(self) -> None:
         self.frames: queue.SimpleQueue[stomp.utils.Frame | None] = queue.SimpleQueue()
@@ -44,10 +44,10 @@ def main() -> None:
     except stomp.exception.ConnectFailedException:
         raise SystemExit(f"no broker answers at {options.host}:{options.port}") from None
 
-    # When the broker refuses a SEND it says so in an ERROR and closes, so that the next send may fail here.
+    # When the broker refuses a SEND it sends an ERROR and closes, so that the next send may fail here.
     with contextlib.suppress(stomp.exception.NotConnectedException, OSError):
         for number in range(1, options.count + 1):
-            # The RECEIPT of the last SEND also says that all before it were taken.
+            # The RECEIPT of the last SEND also shows that all earlier ones were accepted.
             receipt = {"receipt": "last"} if number == options.count else {}
             connection.send(options.destination, f"message {number}", content_type="text/plain", headers=receipt)
 

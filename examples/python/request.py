@@ -1,4 +1,4 @@
-"""Asks a service and prints its answers, which come over a temporary queue of this connection's own.
+"""Sends requests to a service and prints the answers, which come through a temporary queue of this connection.
 
 python request.py --port 61613 --destination /queue/upper-case hello world
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from arrivals import arguments, connect, disconnect
 
 ANSWERS = "/temp-queue/answers"
-"""Our own name for it: the service sees another one, which nobody can guess and only we can read from."""
+"""Our name of the temporary queue. The service sees another one, which nobody can guess; only we can read from it."""
 
 
 def main() -> None:

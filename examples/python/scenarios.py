@@ -1,4 +1,4 @@
-"""Four shapes of load; each fails when a message is lost or comes twice.
+"""Four load scenarios; each one fails if a message is lost or delivered twice.
 
 python -m stompica port=61613 TTL=60000 &
 python scenarios.py --port 61613 one-to-one --clients 800
@@ -6,8 +6,8 @@ python scenarios.py --port 61613 many-to-one --count 1000 --pause 5
 python scenarios.py --port 61613 workers --clients 10 --count 1000
 python scenarios.py --port 61613 reconnect --count 100
 
-The first two need a broker that holds messages nobody has subscribed to yet: its `TTL`, in milliseconds, is larger than
-the pause.
+The first two need a broker that keeps messages without subscribers: its `TTL`, in milliseconds, must be longer than the
+pause.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any
 from arrivals import Arrivals, arguments, connect, disconnect
 
 TTL_MS = 60_000
-"""For how long the broker should hold messages that wait for a subscriber, or twice the pause."""
+"""How long the broker keeps messages that wait for a subscriber; or twice the pause, if that is longer."""
 
 
 def take(options: argparse.Namespace, arrivals: Arrivals) -> Any:
-    """The next MESSAGE's body."""
+    """Returns the body of the next MESSAGE."""
     try:
         return arrivals.message(options.timeout).body
     except queue.Empty:
@@ -34,18 +34,18 @@ def take(options: argparse.Namespace, arrivals: Arrivals) -> Any:
 
 
 def hint(options: argparse.Namespace) -> str:
-    """What may be missing: the first two scenarios fail with a broker that holds no messages."""
+    """Returns a hint for the first two scenarios, which fail with a broker that keeps no messages."""
     if options.scenario not in ("one-to-one", "many-to-one"):
         return ""
     ttl_ms = max(TTL_MS, round(2000 * options.pause))
     return (
-        f"; {options.scenario} needs a broker that holds messages until somebody subscribes: "
+        f"; {options.scenario} needs a broker that holds messages until a client subscribes: "
         f"python -m stompica port={options.port} TTL={ttl_ms}"
     )
 
 
 def one_to_one(options: argparse.Namespace, name: str) -> str:
-    """Each client sends to a destination of its own, then subscribes to it and finds the message."""
+    """Each client sends to its own destination, then subscribes to it and gets the message."""
     clients = [connect(options) for _ in range(options.clients)]
     for number, (connection, _) in enumerate(clients):
         connection.send(f"/topic/{name}/{number}", f"hello {number}")
@@ -58,7 +58,7 @@ def one_to_one(options: argparse.Namespace, name: str) -> str:
 
 
 def many_to_one(options: argparse.Namespace, name: str) -> str:
-    """Many sends to one destination; the only subscriber comes later and gets them all, in order."""
+    """Many messages to one destination; the only subscriber comes later and gets all of them in order."""
     connection, arrivals = connect(options)
     for number in range(options.count):
         receipt = {"receipt": "last"} if number == options.count - 1 else {}
@@ -67,13 +67,13 @@ def many_to_one(options: argparse.Namespace, name: str) -> str:
     time.sleep(options.pause)
     connection.subscribe(f"/topic/{name}", id="1")
     for number in range(options.count):
-        assert take(options, arrivals) == str(number), "another message than the next one"
+        assert take(options, arrivals) == str(number), "not the next message"
     disconnect(connection, arrivals)
     return f"{options.count} messages waited {options.pause:g} s"
 
 
 def workers(options: argparse.Namespace, name: str) -> str:
-    """Messages to a worker topic: each goes to one of the workers, who share them evenly."""
+    """Messages to a worker topic: each goes to one of the workers, which share them evenly."""
     clients = [connect(options) for _ in range(options.clients)]
     for connection, arrivals in clients:
         connection.subscribe(f"#{name}", id="1", headers={"receipt": "ready"})
@@ -91,17 +91,17 @@ def workers(options: argparse.Namespace, name: str) -> str:
 
 
 def reconnect(options: argparse.Namespace, name: str) -> str:
-    """A listener comes, hears one message and goes, again and again."""
+    """A listener connects, receives one message and disconnects, again and again."""
     publisher, answers = connect(options)
     for number in range(options.count):
         connection, arrivals = connect(options)
         connection.subscribe(f"/topic/{name}", id="1", headers={"receipt": "ready"})
         arrivals.receipt("ready")
         publisher.send(f"/topic/{name}", str(number))
-        assert take(options, arrivals) == str(number), "another message than the one just sent"
+        assert take(options, arrivals) == str(number), "not the message just sent"
         disconnect(connection, arrivals)
     disconnect(publisher, answers)
-    return f"a listener came {options.count} times and heard {options.count} messages"
+    return f"a listener connected {options.count} times and received {options.count} messages"
 
 
 SCENARIOS = {"one-to-one": one_to_one, "many-to-one": many_to_one, "workers": workers, "reconnect": reconnect}

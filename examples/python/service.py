@@ -1,4 +1,4 @@
-"""Answers requests: takes them from a queue and sends each answer where the request's `reply-to` says.
+"""Answers requests: takes them from a queue and sends each answer to the request's `reply-to` destination.
 
 python service.py --port 61613 --destination /queue/upper-case
 """
@@ -12,17 +12,18 @@ from arrivals import Arrivals, arguments, connect, disconnect
 
 
 def serve(connection: Any, arrivals: Arrivals, count: int | None) -> None:
-    """Answers until `count` requests are answered."""
+    """Serves until `count` requests are answered."""
     served = 0
     while served != count:
         request = arrivals.message()
         headers = {}
-        # Tells the asker which of its questions this is the answer to.
+        # Lets the client match the answer with its request.
         if "correlation-id" in request.headers:
             headers["correlation-id"] = request.headers["correlation-id"]
-        # The broker has made the asker's temporary queue into a name that reaches it. Gone askers are no error.
+        # The broker has replaced the client's temporary queue by a name that reaches it. If the client is gone, it is
+        # no error.
         connection.send(request.headers["reply-to"], request.body.upper(), headers=headers)
-        # Only now: a service that dies before this point leaves the request to another.
+        # Acknowledge only now: if the service dies before this point, another one gets the request.
         connection.ack(request.headers["ack"])
         served += 1
 
@@ -30,7 +31,7 @@ def serve(connection: Any, arrivals: Arrivals, count: int | None) -> None:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--destination", default="/queue/upper-case")
-    parser.add_argument("--count", type=int, help="ends after so many requests (default: never)")
+    parser.add_argument("--count", type=int, help="ends after this many requests (default: never)")
     options = parser.parse_args()
 
     connection, arrivals = connect(options)

@@ -1,4 +1,4 @@
-"""Prints what arrives at a destination, until `--count` messages came or Ctrl-C.
+"""Prints what arrives at a destination, until `--count` messages have come or Ctrl-C is pressed.
 
 python subscriber.py --port 61613 --destination '/topic/*' --count 10
 """
@@ -13,7 +13,7 @@ import stomp
 
 
 class Arrivals(stomp.ConnectionListener):
-    """Hands frames from stomp.py's thread to ours; `None` stands for the end of the connection."""
+    """Passes frames from stomp.py's thread to the main thread; `None` means the end of the connection."""
 
     def __init__(self) -> None:
         self.frames: queue.SimpleQueue[stomp.utils.Frame | None] = queue.SimpleQueue()
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=61613)
     parser.add_argument("--destination", default="/topic/demo", help="may be a pattern such as '/topic/*'")
-    parser.add_argument("--count", type=int, help="ends after so many messages (default: never)")
+    parser.add_argument("--count", type=int, help="ends after this many messages (default: never)")
     options = parser.parse_args()
 
     arrivals = Arrivals()

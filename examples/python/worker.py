@@ -1,7 +1,7 @@
-"""Works through a queue: takes a job, does it, acknowledges it; gives back what went wrong.
+"""Works through a queue: takes a job, does it, acknowledges it; a job that fails is negatively acknowledged.
 
-Start as many as you like, each job goes to one of them. A worker that is killed loses nothing: what it had not
-acknowledged goes to another.
+Start as many workers as you like; each job goes to one of them. A killed worker loses no job: those that it had not
+acknowledged go to another one.
 
 python worker.py --port 61613 --destination /queue/jobs --count 10
 """
@@ -17,7 +17,7 @@ from arrivals import Arrivals, arguments, connect, disconnect
 
 
 def do(job: Any, options: argparse.Namespace) -> None:
-    """The work itself: here it takes time and prints the job, or fails when it is delivered for the first time."""
+    """The work itself: here it takes time and prints the job, or fails if the job is delivered for the first time."""
     print(f"took: {job.body}", flush=True)
     time.sleep(options.seconds)
     if options.fail_first and job.headers.get("redelivered") != "true":
@@ -34,7 +34,8 @@ def work(connection: Any, arrivals: Arrivals, options: argparse.Namespace) -> No
             do(job, options)
         except Exception as failure:
             print(f"failed: {job.body}: {failure}", flush=True)
-            # It comes again a little later, here or elsewhere; after too many times it goes to /queue/dlq/….
+            # The job is delivered again a little later, here or elsewhere; after too many failures it goes to
+            # /queue/dlq/….
             connection.nack(job.headers["ack"])
         else:
             connection.ack(job.headers["ack"])
@@ -44,10 +45,12 @@ def work(connection: Any, arrivals: Arrivals, options: argparse.Namespace) -> No
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--destination", default="/queue/jobs")
-    parser.add_argument("--count", type=int, help="ends after so many jobs (default: never)")
+    parser.add_argument("--count", type=int, help="ends after this many jobs (default: never)")
     parser.add_argument("--prefetch", type=int, default=10, help="jobs that may wait here while one is done")
-    parser.add_argument("--seconds", type=float, default=0.0, help="pretends that each job takes so long")
-    parser.add_argument("--fail-first", action="store_true", help="pretends that each job fails at its first delivery")
+    parser.add_argument("--seconds", type=float, default=0.0, help="simulated duration of each job")
+    parser.add_argument(
+        "--fail-first", action="store_true", help="simulates a failure at the first delivery of each job"
+    )
     options = parser.parse_args()
 
     connection, arrivals = connect(options)

@@ -1,1 +1,1 @@
-"""Clients that other people wrote, run against the broker as their users run them."""
+"""Clients of other projects, run against the broker in the way their users run them."""

@@ -1,7 +1,7 @@
 """Finds the runtimes that the clients need and runs client programs.
 
-A client program takes where the broker listens and the names of scenarios, runs them in that order, prints
-`PASS name` for each and exits with 0; at the first failure it says why on stderr and exits with 1.
+A client program gets the broker's address and the names of scenarios. It runs them in that order, prints `PASS name`
+for each one and exits with 0; at the first failure it prints the reason on stderr and exits with 1.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ EXAMPLES = HERE.parent.parent / "examples"
 """The project's examples."""
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-"""The browser; the variable names another one."""
+"""The browser; the environment variable names another one."""
 
 TIMEOUT = 100.0
-"""Seconds until a client program counts as hung. Its own waits are shorter and say what they waited for."""
+"""Seconds until a client program counts as hung. Its own timeouts are shorter and have better error messages."""
 
 _PASS = re.compile(r"^PASS (\S+)$", re.MULTILINE)
 
 
 def missing(what: str) -> NoReturn:
-    """Skips the test because `what` is not there; in CI, where nothing may be missing, fails it."""
+    """Skips the test because `what` is missing; in CI, where nothing may be missing, fails it."""
     reason = f"{what} is missing: tests/interop/setup.sh installs it"
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
@@ -40,17 +40,17 @@ def missing(what: str) -> NoReturn:
 
 
 def program(name: str) -> str:
-    """The path of an executable."""
+    """Returns the path of an executable."""
     return shutil.which(name) or missing(name)
 
 
 def installed(path: Path, what: str) -> Path:
-    """`path`, which the installation of `what` creates."""
+    """Returns `path`, which the installation of `what` creates."""
     return path if path.exists() else missing(what)
 
 
 def library(command: Sequence[str], what: str) -> None:
-    """Checks by running `command` that the library `what` can be loaded."""
+    """Checks that the library `what` can be loaded, by running `command`."""
     if (
         subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT).returncode
         != 0
@@ -59,7 +59,7 @@ def library(command: Sequence[str], what: str) -> None:
 
 
 def run(command: Sequence[str | Path], *, timeout: float = TIMEOUT, cwd: Path | None = None) -> str:
-    """What `command` prints on stdout; fails with all it printed unless it exits with 0 in time."""
+    """Returns what `command` prints on stdout; fails with all its output unless it exits with 0 in time."""
     named = " ".join(str(part) if len(str(part)) <= 80 else f"{str(part)[:40]}…" for part in command)
     try:
         done = subprocess.run(
@@ -73,14 +73,16 @@ def run(command: Sequence[str | Path], *, timeout: float = TIMEOUT, cwd: Path | 
             cwd=cwd,
         )
     except subprocess.TimeoutExpired as late:
-        pytest.fail(f"{named} still runs after {timeout} s:\n{_text(late.stdout)}\n{_text(late.stderr)}", pytrace=False)
+        pytest.fail(
+            f"{named} is still running after {timeout} s:\n{_text(late.stdout)}\n{_text(late.stderr)}", pytrace=False
+        )
     if done.returncode != 0:
         pytest.fail(f"{named} exited with {done.returncode}:\n{done.stdout}\n{done.stderr}", pytrace=False)
     return done.stdout
 
 
 def run_scenarios(command: Sequence[str | Path], scenarios: Sequence[str], *, timeout: float = TIMEOUT) -> None:
-    """Runs a client program through `scenarios` and checks that it says to have passed each."""
+    """Runs a client program through `scenarios` and checks that it reports each as passed."""
     assert _PASS.findall(run([*command, *scenarios], timeout=timeout)) == list(scenarios)
 
 

@@ -1,4 +1,4 @@
-"""A stomp.py connection whose frames are waited for instead of listened to."""
+"""A stomp.py connection whose frames can be waited for, without a listener of the test's own."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import stomp
 from stomp.adapter.ws import WSStompConnection
 
 TIMEOUT = 30.0
-"""Seconds until what a test waits for counts as never coming."""
+"""Seconds until an awaited frame counts as missing."""
 
 
 class Inbox:
-    """A stomp.py listener that keeps what it is told, in order per kind."""
+    """A stomp.py listener that keeps all events, in order per kind."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, queue.SimpleQueue[Any]] = {
@@ -46,14 +46,14 @@ class Inbox:
         self._kinds["disconnected"].put(None)
 
     def next(self, kind: str, timeout: float = TIMEOUT) -> Any:
-        """The next of this kind, already there or to come."""
+        """Returns the next event of this kind, waiting for it if necessary."""
         try:
             return self._kinds[kind].get(timeout=timeout)
         except queue.Empty:
             raise AssertionError(f"no {kind} within {timeout} s") from None
 
     def is_empty(self, kind: str) -> bool:
-        """Whether nothing of this kind waits."""
+        """Whether no event of this kind is waiting."""
         return self._kinds[kind].empty()
 
 
@@ -68,22 +68,22 @@ class Session:
         self.connected = self.inbox.next("connected").headers
 
     def receipt(self, act: Callable[..., Any], *arguments: Any, **keywords: Any) -> None:
-        """Calls `act` with a receipt header and waits for its RECEIPT."""
+        """Calls `act` with a receipt header and waits for the RECEIPT."""
         receipt = f"receipt-of {act.__name__}"
         keywords["headers"] = {**keywords.get("headers", {}), "receipt": receipt}
         act(*arguments, **keywords)
         assert self.inbox.next("receipt").headers == {"receipt-id": receipt}
 
     def message(self, timeout: float = TIMEOUT) -> Any:
-        """The next MESSAGE."""
+        """Returns the next MESSAGE."""
         return self.inbox.next("message", timeout)
 
     def ack(self, message: Any, **options: Any) -> None:
-        """ACK of a MESSAGE with its RECEIPT, in the form that the version has; `options` may name a transaction."""
+        """Acknowledges a MESSAGE in the form of the STOMP version, with a RECEIPT; `options` may name a transaction."""
         self._answer(self.stomp.ack, message, **options)
 
     def nack(self, message: Any, **options: Any) -> None:
-        """NACK of a MESSAGE with its RECEIPT; 1.0 has none."""
+        """Sends NACK for a MESSAGE, with a RECEIPT; 1.0 has no NACK."""
         self._answer(self.stomp.nack, message, **options)
 
     def _answer(self, act: Callable[..., Any], message: Any, **options: Any) -> None:
@@ -96,9 +96,9 @@ class Session:
         assert self.inbox.next("receipt").headers == {"receipt-id": "acked"}
 
     def lose(self) -> None:
-        """Ends the connection without a word, as a lost network does."""
+        """Ends the connection without DISCONNECT, like a network failure."""
         sock = self.stomp.transport.socket
-        # Over WebSocket the library's own close ends nothing while its thread still reads.
+        # Over WebSocket the library's own close has no effect while its thread is reading.
         getattr(sock, "sock", sock).shutdown(socket.SHUT_RDWR)
         self.inbox.next("disconnected")
 
@@ -111,7 +111,7 @@ class Session:
 
 
 def over_tcp(kind: Any) -> Callable[..., Any]:
-    """Makes connections of one of stomp.py's TCP classes."""
+    """Returns a function that makes connections of one of stomp.py's TCP classes."""
 
     def make(port: int, **options: Any) -> Any:
         return kind([("127.0.0.1", port)], timeout=TIMEOUT, **options)
@@ -120,7 +120,7 @@ def over_tcp(kind: Any) -> Callable[..., Any]:
 
 
 def over_websocket(*, binary: bool) -> Callable[..., Any]:
-    """Makes connections over WebSocket, whose frames go out as text or as binary messages."""
+    """Returns a function that makes WebSocket connections; frames are sent as text or as binary messages."""
 
     def make(port: int, **options: Any) -> Any:
         return WSStompConnection(
@@ -137,12 +137,12 @@ CONNECTIONS = {
     "websocket-text": over_websocket(binary=False),
     "websocket-binary": over_websocket(binary=True),
 }
-"""How to make each kind of connection that stomp.py has."""
+"""How to make each kind of stomp.py connection."""
 
 
 @contextmanager
 def session(kind: str, port: int, *, connect: dict[str, Any] | None = None, **options: Any) -> Iterator[Session]:
-    """A connected session; at the end it is disconnected in order unless it already ended."""
+    """Yields a connected session; at the end it is disconnected in order unless it has already ended."""
     started = Session(CONNECTIONS[kind](port, **options), **(connect or {}))
     try:
         yield started

@@ -27,7 +27,7 @@ COUNT = 20
 
 
 def command(language: str, name: str) -> list[str | Path]:
-    """The command that starts an example."""
+    """Returns the command that starts an example."""
     if language == "python":
         return [sys.executable, PYTHON / f"{name}.py"]
     runtimes.installed(JS / "node_modules" / "ws", "examples/js/node_modules")
@@ -36,7 +36,7 @@ def command(language: str, name: str) -> list[str | Path]:
 
 @contextmanager
 def running(parts: list[str | Path]) -> Iterator[subprocess.Popen[str]]:
-    """A process whose output is read while it runs; killed at the end if it still does."""
+    """A process whose output is read while it runs; it is killed at the end if it is still running."""
     with subprocess.Popen(parts, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -45,7 +45,7 @@ def running(parts: list[str | Path]) -> Iterator[subprocess.Popen[str]]:
 
 
 def line(process: subprocess.Popen[str]) -> str:
-    """The next line that `process` prints; empty when it ended."""
+    """Returns the next line that `process` prints; empty if it has ended."""
     assert process.stdout is not None
     return process.stdout.readline().rstrip("\n")
 
@@ -66,7 +66,7 @@ def test_a_subscriber_prints_what_a_publisher_publishes(
 
 
 @pytest.mark.parametrize("language", ["python", "js"])
-def test_a_publisher_says_what_the_broker_refused(broker: BrokerProcess, topic: str, language: str) -> None:
+def test_a_publisher_reports_what_the_broker_refused(broker: BrokerProcess, topic: str, language: str) -> None:
     parts = [*command(language, "publisher"), "--port", str(broker.port), "--destination", f"{topic}/*"]
     with running(parts) as process:
         output, errors = process.communicate(timeout=runtimes.TIMEOUT)
@@ -76,24 +76,24 @@ def test_a_publisher_says_what_the_broker_refused(broker: BrokerProcess, topic: 
 
 @pytest.mark.parametrize("language", ["python", "js"])
 @pytest.mark.parametrize("name", ["subscriber", "publisher", "latency_echo"])
-def test_an_example_says_where_no_broker_answers(language: str, name: str) -> None:
+def test_an_example_reports_when_no_broker_answers(language: str, name: str) -> None:
     assert_no_broker(command(language, name))
 
 
 @pytest.mark.parametrize("name", ["worker", "diag_session"])
-def test_the_shared_parts_of_the_examples_say_where_no_broker_answers(name: str) -> None:
+def test_the_shared_parts_of_the_examples_report_when_no_broker_answers(name: str) -> None:
     assert_no_broker(command("python", name))
 
 
 def assert_no_broker(parts: list[str | Path]) -> None:
-    """The example's last line says so where nobody listens: at a port that is bound and does not accept."""
+    """Checks the example's last line when it connects to a port that is bound but does not accept."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         with running([*parts, "--port", str(port)]) as process:
             output, errors = process.communicate(timeout=runtimes.TIMEOUT)
     assert (output, process.returncode) == ("", 1)
-    # stomp.py logs each of its attempts, in front of it.
+    # stomp.py logs each of its attempts before that line.
     assert errors.splitlines()[-1] == f"no broker answers at 127.0.0.1:{port}" and "Traceback" not in errors, errors
 
 
@@ -104,7 +104,7 @@ def test_latency_echo_prints_percentiles(broker: BrokerProcess, language: str) -
 
 
 def options(broker: BrokerProcess, destination: str, *more: str) -> list[str | Path]:
-    """Where the broker and the example's destination are."""
+    """Returns the options for the broker's address and the example's destination."""
     return ["--port", str(broker.port), "--destination", destination, *more]
 
 
@@ -115,17 +115,17 @@ def queue(topic: str) -> str:
 
 
 def ended(process: subprocess.Popen[str]) -> list[str]:
-    """What `process` still prints until it ends well."""
+    """Returns what `process` still prints until it ends successfully."""
     output, errors = process.communicate(timeout=runtimes.TIMEOUT)
     assert process.returncode == 0, errors
     return output.splitlines()
 
 
 def test_workers_share_a_queue_and_do_every_job(broker: BrokerProcess, queue: str) -> None:
-    """Each worker does half of the jobs; those that come to the second for the first time fail there.
+    """Each worker does half of the jobs; jobs that are delivered to the second worker for the first time fail there.
 
-    Which job comes to whom, and how often, depends on who is quicker: a worker that has done its half gives back what
-    it was given on top of that.
+    Which worker gets which job, and how often, depends on their speed: a worker that has done its half returns the
+    other jobs that it was sent.
     """
     messages = [f"message {number}" for number in range(1, COUNT + 1)]
     half = ["--count", str(COUNT // 2), "--prefetch", str(COUNT // 2)]
@@ -139,7 +139,7 @@ def test_workers_share_a_queue_and_do_every_job(broker: BrokerProcess, queue: st
     done = [text for text in said + said_too if text.startswith("done: ")]
     failed = [text for text in said_too if text.startswith("failed: ")]
     assert sorted(text.removeprefix("done: ").rpartition(" (")[0] for text in done) == sorted(messages)
-    assert failed, "both were ready before the first job, so the second was given one for the first time"
+    assert failed, "both workers were ready before the first job, so the second must have failed one"
     assert not any(text.endswith("(delivery 1)") for text in said_too if text.startswith("done: "))
 
 
@@ -164,7 +164,7 @@ def test_a_service_answers_requests(broker: BrokerProcess, queue: str) -> None:
         assert ended(service) == []
 
 
-def test_a_durable_subscriber_finds_what_came_while_it_was_away(broker: BrokerProcess, topic: str) -> None:
+def test_a_durable_subscriber_gets_what_came_while_it_was_away(broker: BrokerProcess, topic: str) -> None:
     named = [*command("python", "durable_subscriber"), *options(broker, topic, "--name", topic.rpartition("/")[2])]
     publish = [*command("python", "publisher"), *options(broker, topic)]
     with running([*named, "--count", "2"]) as process:
@@ -191,7 +191,7 @@ DIAGNOSTICS = {
 
 
 @pytest.mark.parametrize("query", DIAGNOSTICS)
-def test_a_broker_tells_of_itself_by_frame_and_by_topic(broker: BrokerProcess, query: str) -> None:
+def test_a_broker_answers_diagnostics_by_frame_and_by_topic(broker: BrokerProcess, query: str) -> None:
     said = runtimes.run([*command("python", f"diag_{query}"), "--port", str(broker.port)])
     names = DIAGNOSTICS[query]
     headers = ["input-queue-size", "output-queue-size", "stale-queue-size"] if query == "stale" else names
@@ -205,19 +205,19 @@ SCENARIOS = {
     "one-to-one": (["--clients", "50"], "50 clients found their messages\n"),
     "many-to-one": (["--count", "100", "--pause", "0"], "100 messages waited 0 s\n"),
     "workers": (["--clients", "10", "--count", "100"], "10 workers did 100 jobs, each the same number\n"),
-    "reconnect": (["--count", "10"], "a listener came 10 times and heard 10 messages\n"),
+    "reconnect": (["--count", "10"], "a listener connected 10 times and received 10 messages\n"),
 }
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_scenarios(shared_broker: StartBroker, scenario: str) -> None:
+def test_scenarios_pass(shared_broker: StartBroker, scenario: str) -> None:
     broker = shared_broker(TTL=60_000)
     more, expected = SCENARIOS[scenario]
     assert runtimes.run([*command("python", "scenarios"), "--port", str(broker.port), scenario, *more]) == expected
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_scenarios_as_the_readme_calls_them(shared_broker: StartBroker, scenario: str) -> None:
+def test_scenarios_pass_with_the_commands_of_the_readme(shared_broker: StartBroker, scenario: str) -> None:
     readme = (PYTHON / "README.md").read_text()
     started = re.search(r"^python -m stompica port=61613 (.+)$", readme, re.MULTILINE)
     called = re.search(rf"^python scenarios.py --port 61613 ({scenario} .*)$", readme, re.MULTILINE)
@@ -235,7 +235,7 @@ def test_a_scenario_without_its_ttl_names_the_command_that_starts_the_broker(
         output, errors = process.communicate(timeout=runtimes.TIMEOUT)
     assert (output, process.returncode) == ("", 1)
     assert errors.splitlines()[-1] == (
-        f"lost: no message within 0.5 s; {scenario} needs a broker that holds messages until somebody subscribes: "
+        f"lost: no message within 0.5 s; {scenario} needs a broker that holds messages until a client subscribes: "
         f"python -m stompica port={broker.port} TTL=60000"
     )
 
@@ -247,7 +247,7 @@ def test_all_in_one_passes_every_case(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_the_page_talks_to_stomp_py(broker: BrokerProcess, topic: str) -> None:
+def test_the_example_page_and_stomp_py_exchange_messages(broker: BrokerProcess, topic: str) -> None:
     runtimes.installed(Path(runtimes.CHROMIUM), "Chromium")
     runtimes.installed(PAGE.parent / "node_modules" / "playwright-core", "tests/interop/js/node_modules")
     command("js", "serve")

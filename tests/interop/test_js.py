@@ -21,7 +21,7 @@ STOMPJS = [*BOTH, "large", "order", "replies"]
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """Node, with the packages installed."""
+    """Returns the path of Node, with the packages installed."""
     found = runtimes.program("node")
     runtimes.installed(JS / "node_modules" / "ws", "tests/interop/js/node_modules")
     return found
@@ -29,7 +29,7 @@ def node() -> str:
 
 @pytest.fixture(scope="module")
 def chromium() -> Path:
-    """The browser."""
+    """Returns the path of the browser."""
     return runtimes.installed(Path(runtimes.CHROMIUM), "Chromium")
 
 
@@ -49,7 +49,7 @@ def test_stompjs_on_a_page_in_chromium(broker: BrokerProcess, node: str, chromiu
 
 
 @pytest.mark.timeout(200)
-def test_a_page_in_chromium_and_stomp_py_talk_to_each_other(
+def test_a_page_in_chromium_and_stomp_py_exchange_messages(
     broker: BrokerProcess, node: str, chromium: Path, topic: str
 ) -> None:
     with session("tcp-1.2", broker.port) as python:

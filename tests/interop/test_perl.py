@@ -12,7 +12,7 @@ pytestmark = pytest.mark.interop
 
 @pytest.fixture(scope="module")
 def perl() -> str:
-    """Perl, with the library."""
+    """Returns the path of Perl, with the library installed."""
     found = runtimes.program("perl")
     runtimes.library([found, "-MNet::Stomp", "-e", "1"], "Perl's library Net::Stomp (libnet-stomp-perl)")
     return found

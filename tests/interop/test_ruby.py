@@ -12,7 +12,7 @@ pytestmark = pytest.mark.interop
 
 @pytest.fixture(scope="module")
 def ruby() -> str:
-    """Ruby, with the library."""
+    """Returns the path of Ruby, with the library installed."""
     found = runtimes.program("ruby")
     runtimes.library([found, "-e", "require 'stomp'"], "Ruby's library stomp (ruby-stomp)")
     return found

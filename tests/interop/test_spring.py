@@ -21,10 +21,10 @@ RELAY = ["topic", "queue", "shared", "user"]
 
 @pytest.fixture(scope="module")
 def spring() -> Sequence[str | Path]:
-    """The command that starts one of the programs, whose name comes next."""
+    """Returns the command that starts one of the programs; the program's name follows."""
     java = runtimes.program("java")
     libraries = runtimes.installed(TARGET / "classpath.txt", "the compiled Java client").read_text().strip()
-    # The JVM lives for seconds: the first compiler and the simplest collector start fastest.
+    # The JVM runs only for seconds: the first compiler and the simplest collector start fastest.
     speed = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
     return (java, *speed, "-cp", f"{TARGET / 'classes'}:{libraries}")
 
@@ -38,5 +38,5 @@ def test_spring(broker: BrokerProcess, spring: Sequence[str | Path], transport: 
 
 @pytest.mark.timeout(200)
 def test_spring_relay(broker: BrokerProcess, spring: Sequence[str | Path]) -> None:
-    """Web clients talk to a Spring application, which passes them on: topics, queues and user destinations."""
+    """Web clients connect to a Spring application that relays to the broker: topics, queues and user destinations."""
     runtimes.run_scenarios([*spring, f"{PACKAGE}.SpringRelay", str(broker.port)], RELAY, timeout=180)

@@ -14,10 +14,10 @@ ESCAPING = [kind for kind in ALL if kind != "tcp-1.0"]
 WITH_HEARTBEATS = ESCAPING
 
 BEAT_MS = 1000
-"""The interval of heart-beats, each way."""
+"""The interval of heart-beats both ways."""
 
 BEATS = 4
-"""Heart-beats waited for: longer than the broker waits for one of the client's."""
+"""Heart-beats to wait for: for longer than the broker's timeout for the client's heart-beats."""
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -41,7 +41,7 @@ def test_connects_subscribes_sends_and_disconnects_with_receipts(broker: BrokerP
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_connected_says_what_was_agreed(broker: BrokerProcess, kind: str) -> None:
+def test_connected_has_the_agreed_values(broker: BrokerProcess, kind: str) -> None:
     with session(kind, broker.port) as client:
         assert client.connected["server"].startswith("stompica/")
         assert client.connected["session"]
@@ -51,13 +51,13 @@ def test_connected_says_what_was_agreed(broker: BrokerProcess, kind: str) -> Non
 
 @pytest.mark.parametrize("kind", ["tcp-1.1", "tcp-1.2"])
 def test_login_and_host_of_any_name_are_accepted(broker: BrokerProcess, kind: str) -> None:
-    """Without `vhost` stomp.py sends no host header at all; every other test here connects that way."""
+    """Without `vhost` stomp.py sends no host header; all other tests here connect in that way."""
     with session(kind, broker.port, vhost="elsewhere", connect={"username": "a:b", "passcode": "c\\d"}) as client:
         assert client.stomp.is_connected()
 
 
 @pytest.mark.parametrize("kind", WITH_HEARTBEATS)
-def test_heartbeats_keep_an_idle_session(broker: BrokerProcess, topic: str, kind: str) -> None:
+def test_heartbeats_keep_an_idle_session_open(broker: BrokerProcess, topic: str, kind: str) -> None:
     with session(kind, broker.port, heartbeats=(BEAT_MS, BEAT_MS)) as client:
         client.receipt(client.stomp.subscribe, topic, id="1")
         for _ in range(BEATS):
@@ -68,7 +68,7 @@ def test_heartbeats_keep_an_idle_session(broker: BrokerProcess, topic: str, kind
 
 
 @pytest.mark.parametrize("kind", ESCAPING)
-def test_headers_survive_their_escapes(broker: BrokerProcess, topic: str, kind: str) -> None:
+def test_header_values_survive_escaping(broker: BrokerProcess, topic: str, kind: str) -> None:
     headers = {"colon": "a:b:c", "backslash": "C:\\new\\c", "newline": "two\nlines", "snow": "☃ and 🜁"}
     with session(kind, broker.port) as client:
         client.receipt(client.stomp.subscribe, topic, id="id:with:colons")
@@ -86,7 +86,7 @@ def test_a_carriage_return_survives_in_1_2(broker: BrokerProcess, topic: str) ->
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_text_beyond_ascii_arrives(broker: BrokerProcess, topic: str, kind: str) -> None:
+def test_non_ascii_text_arrives(broker: BrokerProcess, topic: str, kind: str) -> None:
     text = "Grüße, 世界, 🜁\r\nsecond line"
     with session(kind, broker.port) as client:
         client.receipt(client.stomp.subscribe, topic, id="1")
@@ -116,7 +116,7 @@ def test_an_empty_body_arrives(broker: BrokerProcess, topic: str, kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_a_transaction_sends_all_or_nothing(broker: BrokerProcess, topic: str, kind: str) -> None:
+def test_a_transaction_is_atomic(broker: BrokerProcess, topic: str, kind: str) -> None:
     with session(kind, broker.port) as client:
         client.receipt(client.stomp.subscribe, topic, id="1")
         for transaction, end in (("aborted", client.stomp.abort), ("committed", client.stomp.commit)):
@@ -131,7 +131,7 @@ def test_a_transaction_sends_all_or_nothing(broker: BrokerProcess, topic: str, k
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_an_error_says_why_and_ends_the_connection(broker: BrokerProcess, topic: str, kind: str) -> None:
+def test_an_error_has_a_reason_and_ends_the_connection(broker: BrokerProcess, topic: str, kind: str) -> None:
     with session(kind, broker.port) as client:
         client.stomp.send(f"{topic}/*", "to whom?", headers={"receipt": "never"})
         error = client.inbox.next("error")
@@ -144,7 +144,7 @@ def test_an_error_says_why_and_ends_the_connection(broker: BrokerProcess, topic:
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_a_wildcard_receives_what_lies_below(broker: BrokerProcess, topic: str, kind: str) -> None:
+def test_a_wildcard_receives_the_names_below_it(broker: BrokerProcess, topic: str, kind: str) -> None:
     with session(kind, broker.port) as client:
         client.receipt(client.stomp.subscribe, f"{topic}/*", id="1")
         for name in ("a", "a/b", "c"):
@@ -156,7 +156,7 @@ def test_a_wildcard_receives_what_lies_below(broker: BrokerProcess, topic: str, 
         ]
 
 
-def test_a_name_of_no_other_kind_is_a_topic(broker: BrokerProcess, topic: str) -> None:
+def test_a_name_without_a_known_prefix_is_a_topic(broker: BrokerProcess, topic: str) -> None:
     name = topic.removeprefix("/topic/") + ".plain.name"
     with session("tcp-1.2", broker.port) as client:
         client.receipt(client.stomp.subscribe, name, id="1")
@@ -165,7 +165,7 @@ def test_a_name_of_no_other_kind_is_a_topic(broker: BrokerProcess, topic: str) -
         assert (message.headers["destination"], message.body) == (name, "hello")
 
 
-def test_every_kind_of_connection_hears_every_other(broker: BrokerProcess, topic: str) -> None:
+def test_all_kinds_of_connections_exchange_messages(broker: BrokerProcess, topic: str) -> None:
     clients: list[Session] = []
     try:
         for kind in ALL:

@@ -1,4 +1,4 @@
-"""stompest 2.3.0 (PyPI): the integration tests that it brings with it, on queues in every version.
+"""stompest 2.3.0 (PyPI): the integration tests that it contains, on queues in every version.
 
 Its TLS tests are left out: the broker has no certificate here.
 """
@@ -26,8 +26,8 @@ TESTS = [
 ]
 
 
-def test_stompest_s_own_suite(start_broker: StartBroker) -> None:
-    """The heart-beats are slow enough for a busy machine: the suite is strict about being late."""
+def test_the_suite_of_stompest_passes(start_broker: StartBroker) -> None:
+    """The heart-beats are slow enough for a busy machine: the suite does not tolerate late ones."""
     python = runtimes.installed(HERE / ".venv" / "bin" / "python", "stompest")
     broker = start_broker(heartbeat="1000,1000")
     runtimes.run_scenarios([python, HERE / "suite.py", str(broker.port)], TESTS)

@@ -1,4 +1,4 @@
-// What the cases share.
+// Shared by the cases.
 
 /** Fails the case unless both are equal as JSON. */
 export function equal(actual, expected) {
@@ -8,12 +8,12 @@ export function equal(actual, expected) {
 
 let topics = 0
 
-/** A topic that no other case, and no other run, uses. */
+/** Returns a topic that no other case and no other run uses. */
 export function newTopic() {
   return `/topic/all-in-one/${process.pid}-${topics++}`
 }
 
-/** Does `act` for 0…count-1, all at once. */
+/** Calls `act` with 0 to count-1, all at once. */
 export function times(count, act) {
   return Promise.all(Array.from({ length: count }, (_, number) => act(number)))
 }

@@ -1,4 +1,4 @@
-// Many connections, coming and going.
+// Many connections that begin and end.
 
 import { connect, subscribe } from '../client.mjs'
 import { equal, newTopic, times } from './check.mjs'
@@ -7,7 +7,7 @@ import { TcpClient } from './tcp.mjs'
 export const title = 'connections'
 
 export const cases = {
-  async '500 TCP connections hear one message'({ port }) {
+  async '500 TCP connections receive one message'({ port }) {
     const destination = newTopic()
     const clients = await times(500, async () => {
       const client = await TcpClient.open(port)
@@ -21,7 +21,7 @@ export const cases = {
     return { deliveries: clients.length }
   },
 
-  async '200 WebSocket connections, each with a topic of its own'({ host, port }) {
+  async '200 WebSocket connections, each with its own topic'({ host, port }) {
     const base = newTopic()
     await times(200, async number => {
       const client = await connect({ host, port })

@@ -1,5 +1,5 @@
-// Many messages: every subscriber checks that nothing is lost, doubled or out of order. The rates that are printed are
-// Node's: the load generator in bench/ measures the broker.
+// Many messages: every subscriber checks that no message is lost, delivered twice or out of order. The printed rates
+// are those of Node: the load generator in bench/ measures the broker.
 
 import { connect, subscribe } from '../client.mjs'
 import { equal, newTopic, times } from './check.mjs'
@@ -7,7 +7,7 @@ import { TcpClient } from './tcp.mjs'
 
 export const title = 'load'
 
-/** Awaits messages whose bodies count up from 0, in order. */
+/** Waits for messages whose bodies count up from 0, in order. */
 async function expectNumbers(client, count) {
   for (let number = 0; number < count; number++) {
     const { body } = await client.next()

@@ -1,4 +1,4 @@
-// What STOMP promises, over TCP and WebSocket.
+// The guarantees of STOMP, over TCP and WebSocket.
 
 import { connect, receipt, subscribe } from '../client.mjs'
 import { equal, newTopic } from './check.mjs'
@@ -7,7 +7,7 @@ import { TcpClient, encode } from './tcp.mjs'
 export const title = 'protocol'
 
 export const cases = {
-  async 'the highest common version is agreed on'({ port }) {
+  async 'the highest common version is used'({ port }) {
     for (const [offered, agreed] of [['1.0,1.1,1.2', '1.2'], ['1.1,1.0', '1.1'], ['1.2,9.9', '1.2']]) {
       const client = await TcpClient.open(port, { 'accept-version': offered, host: 'localhost' })
       equal([client.connected.command, client.connected.headers.version], ['CONNECTED', agreed])
@@ -21,7 +21,7 @@ export const cases = {
     equal(await client.next(), undefined)
   },
 
-  async 'headers and bodies arrive as they were sent'({ port }) {
+  async 'headers and bodies arrive unchanged'({ port }) {
     const client = await TcpClient.open(port)
     const destination = newTopic()
     await client.receipt('SUBSCRIBE', { id: 'a:b', destination })
@@ -35,7 +35,7 @@ export const cases = {
     await client.close()
   },
 
-  async 'frames may come byte by byte, and many at once'({ port }) {
+  async 'frames may be sent byte by byte, and many at once'({ port }) {
     const client = await TcpClient.open(port)
     const destination = newTopic()
     const bytes = encode('SUBSCRIBE', { id: '1', destination, receipt: 'slow' })
@@ -49,7 +49,7 @@ export const cases = {
     await client.close()
   },
 
-  async 'a transaction sends all or nothing'({ port }) {
+  async 'a transaction is atomic'({ port }) {
     const client = await TcpClient.open(port)
     const destination = newTopic()
     await client.receipt('SUBSCRIBE', { id: '1', destination })
@@ -62,16 +62,16 @@ export const cases = {
     await client.close()
   },
 
-  async 'after UNSUBSCRIBE nothing more comes'({ port }) {
+  async 'no message comes after UNSUBSCRIBE'({ port }) {
     const client = await TcpClient.open(port)
     const destination = newTopic()
     await client.receipt('SUBSCRIBE', { id: '1', destination })
     await client.receipt('UNSUBSCRIBE', { id: '1' })
-    await client.receipt('SEND', { destination }, 'nobody listens')
+    await client.receipt('SEND', { destination }, 'no subscriber')
     await client.close()
   },
 
-  async 'a pattern receives what lies below it'({ port }) {
+  async 'a pattern receives the names below it'({ port }) {
     const client = await TcpClient.open(port)
     const destination = newTopic()
     await client.receipt('SUBSCRIBE', { id: '1', destination: `${destination}/*` })
@@ -80,23 +80,23 @@ export const cases = {
     await client.close()
   },
 
-  async 'a mistake is answered by an ERROR with a code, then the end'({ port }) {
+  async 'an invalid frame gets an ERROR with a code, then the end'({ port }) {
     const client = await TcpClient.open(port)
-    client.send('SEND', { receipt: 'never' }, 'to whom?')
+    client.send('SEND', { receipt: 'never' }, 'no destination')
     const error = await client.next()
     equal([error.command, error.headers['receipt-id'], error.headers.code], ['ERROR', 'never', 'E-DEST-MISSING'])
     equal(await client.next(), undefined)
   },
 
-  async 'TCP and WebSocket hear each other'({ host, port }) {
+  async 'TCP and WebSocket clients exchange messages'({ host, port }) {
     const [tcp, web] = [await TcpClient.open(port), await connect({ host, port })]
     const destination = newTopic()
     await tcp.receipt('SUBSCRIBE', { id: '1', destination: `${destination}/tcp` })
     await subscribe(web, `${destination}/web`, message => {
-      web.publish({ destination: `${destination}/tcp`, body: `heard: ${message.body}` })
+      web.publish({ destination: `${destination}/tcp`, body: `received: ${message.body}` })
     })
     tcp.send('SEND', { destination: `${destination}/web` }, 'Grüße, 世界')
-    equal((await tcp.next()).body.toString(), 'heard: Grüße, 世界')
+    equal((await tcp.next()).body.toString(), 'received: Grüße, 世界')
     await receipt(web, headers => web.publish({ destination: newTopic(), headers }))
     await Promise.all([tcp.close(), web.deactivate()])
   },

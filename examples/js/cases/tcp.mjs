@@ -1,4 +1,4 @@
-// A STOMP client over TCP in 100 lines: for cases that want frames as they are on the wire.
+// A STOMP client over TCP in 100 lines, for cases that need frames as they are on the wire.
 
 import { once } from 'node:events'
 import { createConnection } from 'node:net'
@@ -9,14 +9,14 @@ const UNESCAPES = Object.fromEntries(Object.entries(ESCAPES).map(([plain, escape
 const escape = text => String(text).replace(/[\\\r\n:]/g, found => ESCAPES[found])
 const unescape = text => text.replace(/\\[\\rnc]/g, found => UNESCAPES[found])
 
-/** The bytes of a frame. Headers of CONNECT are not escaped, in no version. */
+/** Returns the bytes of a frame. Headers of CONNECT are not escaped in any version. */
 export function encode(command, headers = {}, body = '') {
   const plain = command === 'CONNECT' ? String : escape
   const lines = Object.entries(headers).map(([name, value]) => `${plain(name)}:${plain(value)}\n`)
   return Buffer.concat([Buffer.from(`${command}\n${lines.join('')}\n`), Buffer.from(body), Buffer.of(0)])
 }
 
-/** One frame of the server at the start of `bytes` with its length, or nothing while it is incomplete. */
+/** Returns the server's frame at the start of `bytes` with its length, or undefined if it is incomplete. */
 function decode(bytes) {
   let start = 0
   while (bytes[start] === 10) start++
@@ -41,7 +41,7 @@ export class TcpClient {
   #bytes = Buffer.alloc(0)
   #ended = false
 
-  /** A connected session, unless `headers` ask for something else. */
+  /** Returns a connected session, with these CONNECT headers. */
   static async open(port, headers = { 'accept-version': '1.2', host: 'localhost' }) {
     const client = new TcpClient()
     client.socket = createConnection({ port, host: '127.0.0.1', noDelay: true })
@@ -74,21 +74,21 @@ export class TcpClient {
     this.socket.write(encode(command, headers, body))
   }
 
-  /** The next frame; `undefined` when the connection ended. */
+  /** Returns the next frame; `undefined` after the end of the connection. */
   next() {
     if (this.#frames.length > 0) return Promise.resolve(this.#frames.shift())
     if (this.#ended) return Promise.resolve(undefined)
     return new Promise(resolve => this.#waiting.push(resolve))
   }
 
-  /** Sends a frame that asks for a RECEIPT and waits for it, over nothing but it. */
+  /** Sends a frame with a receipt header and waits for its RECEIPT, which must be the next frame. */
   async receipt(command, headers, body) {
     this.send(command, { ...headers, receipt: command }, body)
     const frame = await this.next()
     if (frame?.headers['receipt-id'] !== command) throw new Error(`no RECEIPT of ${command}: ${describe(frame)}`)
   }
 
-  /** DISCONNECT, its RECEIPT, and the broker's end of the connection. */
+  /** Sends DISCONNECT, waits for its RECEIPT and for the broker's end of the connection. */
   async close() {
     await this.receipt('DISCONNECT')
     const more = await this.next()
@@ -96,7 +96,7 @@ export class TcpClient {
   }
 }
 
-/** A frame for a failure's message. */
+/** Describes a frame for the message of a failure. */
 export function describe(frame) {
   return frame ? `${frame.command} ${JSON.stringify(frame.headers)} ${frame.body.subarray(0, 60)}` : 'the end'
 }

@@ -1,5 +1,5 @@
-// @stomp/stompjs on a page in headless Chromium: `node browser.mjs PORT SCENARIO…`. The scenario `chat=TOPIC` talks on
-// TOPIC with another client; all others are those of stompjs_scenarios.mjs.
+// @stomp/stompjs on a page in headless Chromium: `node browser.mjs PORT SCENARIO…`. The scenario `chat=TOPIC`
+// exchanges messages with another client on TOPIC; all others are those of stompjs_scenarios.mjs.
 
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
@@ -17,7 +17,7 @@ const FILES = {
   '/stompjs.js': ['node_modules/@stomp/stompjs/bundles/stomp.umd.min.js', 'text/javascript'],
 }
 
-/** Serves the page on a free port of its own, so that its origin differs from the broker's by the port. */
+/** Serves the page on a free port of its own, so that its origin has another port than the broker. */
 async function serve() {
   const server = createServer(async (request, response) => {
     const [file, type] = FILES[request.url] ?? []
@@ -29,7 +29,7 @@ async function serve() {
   return server
 }
 
-/** The scenario `name`, run by the page. */
+/** Returns the scenario `name`, which the page runs. */
 function find(page, name) {
   const url = port => `ws://127.0.0.1:${port}/stomp`
   if (name.startsWith('chat=')) {

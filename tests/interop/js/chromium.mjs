@@ -15,7 +15,7 @@ const FLAGS = [
   '--disable-sync',
 ]
 
-/** Calls `use` with a page that shows `address`; browser and profile are gone afterwards. Page errors go to stderr. */
+/** Calls `use` with a page that shows `address`, then removes browser and profile. Page errors go to stderr. */
 export async function withPage(address, use) {
   const profile = await mkdtemp(join(tmpdir(), 'stompica-chromium-'))
   const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium'

@@ -1,4 +1,4 @@
-// Uses the example page as a person would: `node example_page.mjs PORT DESTINATION`. Prints READY once it is connected,
+// Uses the example page like a person: `node example_page.mjs PORT DESTINATION`. Prints READY when it is connected,
 // waits for a message, sends one, disconnects, prints PASS page.
 
 import { spawn } from 'node:child_process'

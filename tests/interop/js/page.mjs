@@ -1,4 +1,4 @@
-// What runs inside the browser. `stomp` scenarios are called by name from browser.mjs; `chat` talks to whoever sends.
+// Runs inside the browser. browser.mjs calls the scenarios of `stomp` by name; `chat` answers other clients.
 
 import * as stompjs from '/stompjs_scenarios.mjs'
 
@@ -6,7 +6,7 @@ const stomp = globalThis.StompJs
 
 globalThis.scenario = (name, url) => stompjs[name]({ stomp, url })
 
-/** Answers every message on `topic`/to-page on `topic`/from-page until one says bye; `ready` is called once it listens. */
+/** Answers messages on `topic`/to-page on `topic`/from-page until one is "bye"; calls `ready` when it is subscribed. */
 globalThis.chat = async (url, topic) => {
   const session = await stompjs.Session.open({ stomp, url })
   await session.subscribe(`${topic}/to-page`)

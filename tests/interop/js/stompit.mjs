@@ -5,21 +5,21 @@ import { promisify } from 'node:util'
 import stompit from 'stompit'
 import { ACKS, BEAT_MS, Inbox, check, equal, main, newQueue, newTopic, within } from './support.mjs'
 
-/** A connected client with promises for what the library calls back about. */
+/** A connected client with promises for the library's callbacks. */
 class Session {
   messages = new Inbox('MESSAGE')
   errors = new Inbox('end by ERROR')
 
   static async open(port, connectHeaders = {}) {
     const session = new Session()
-    // The library destroys a connection whose server is later than this margin; a busy machine is no fault.
+    // The library destroys the connection of a server that is later than this margin; a busy machine may be late.
     const options = { host: '127.0.0.1', port, connectHeaders, heartbeatDelayMargin: BEAT_MS }
     session.client = await within(promisify(stompit.connect)(options), 'CONNECTED')
     session.client.on('error', error => session.errors.put(error))
     return session
   }
 
-  /** Sends a frame and waits for its RECEIPT; `start(options)` begins it and returns its body's stream, if any. */
+  /** Sends a frame and waits for its RECEIPT; `start(options)` begins it and returns the stream of its body, if any. */
   receipt(start) {
     return within(new Promise(resolve => start({ onReceipt: resolve })), 'RECEIPT')
   }
@@ -28,7 +28,7 @@ class Session {
     return this.receipt(options => this.client.send(headers, options).end(body))
   }
 
-  /** Subscribes, and knows that it took effect: the RECEIPT of a later frame says so. */
+  /** Subscribes; the RECEIPT of a later frame shows that it has taken effect. */
   async subscribe(destination, headers = {}) {
     const subscription = this.client.subscribe({ destination, ...headers }, (error, message) => {
       if (error) this.messages.fail(error)
@@ -38,7 +38,7 @@ class Session {
     return subscription
   }
 
-  /** ACK, or NACK, of a message, with its RECEIPT. */
+  /** Sends ACK or NACK of a message, and waits for its RECEIPT. */
   answer(command, message, headers = {}) {
     return this.receipt(options => this.client[command](message, headers, options))
   }
@@ -49,10 +49,10 @@ class Session {
     message.on('end', () => this.messages.put({ headers: message.headers, body: Buffer.concat(chunks) }))
   }
 
-  /** DISCONNECT and its RECEIPT. */
+  /** Sends DISCONNECT and waits for its RECEIPT. */
   async close() {
     await within(promisify(this.client.disconnect.bind(this.client))(), 'RECEIPT of DISCONNECT')
-    check(this.messages.isEmpty, 'a MESSAGE came that nobody awaited')
+    check(this.messages.isEmpty, 'an unexpected MESSAGE came')
   }
 }
 
@@ -73,7 +73,7 @@ async function exchange(port) {
   await session.close()
 }
 
-/** The newest version is agreed on unless the client asks for less. */
+/** The newest common version is used unless the client offers less. */
 async function versions(port) {
   for (const [offered, agreed] of [['1.0,1.1,1.2', '1.2'], ['1.0,1.1', '1.1'], ['1.0', '1.0']]) {
     const session = await Session.open(port, { 'accept-version': offered })
@@ -82,7 +82,7 @@ async function versions(port) {
   }
 }
 
-/** An idle connection lives by heart-beats of both sides, longer than either would wait for one. */
+/** Heart-beats of both sides keep an idle connection open for longer than either side's timeout. */
 async function heartbeats(port) {
   const session = await Session.open(port, { 'heart-beat': `${BEAT_MS},${BEAT_MS}` })
   const lost = session.errors.next().catch(() => undefined)
@@ -92,7 +92,7 @@ async function heartbeats(port) {
   await session.close()
 }
 
-/** A body of all bytes, streamed in pieces, arrives as it was. */
+/** A body of all bytes, streamed in pieces, arrives unchanged. */
 async function binary(port) {
   const topic = newTopic()
   const session = await Session.open(port)
@@ -101,11 +101,11 @@ async function binary(port) {
   const frame = session.client.send({ destination: topic, 'content-length': body.length })
   for (let start = 0; start < body.length; start += 10_000) frame.write(body.subarray(start, start + 10_000))
   frame.end()
-  check((await session.messages.next()).body.equals(body), 'the body is another one')
+  check((await session.messages.next()).body.equals(body), 'the body has changed')
   await session.close()
 }
 
-/** What a transaction sent arrives at COMMIT, in order; ABORT undoes it. */
+/** Messages of a transaction arrive after COMMIT, in order; ABORT discards them. */
 async function transactions(port) {
   const topic = newTopic()
   const session = await Session.open(port)
@@ -113,7 +113,7 @@ async function transactions(port) {
   for (const end of ['abort', 'commit']) {
     const transaction = session.client.begin()
     for (const body of ['first', 'second']) transaction.send({ destination: topic }).end(`${body} ${end}`)
-    await session.send({ destination: newTopic() }, 'all taken?')
+    await session.send({ destination: newTopic() }, 'all accepted?')
     check(session.messages.isEmpty, `a MESSAGE came before ${end}`)
     await session.receipt(options => transaction[end](options))
   }
@@ -122,7 +122,7 @@ async function transactions(port) {
   await session.close()
 }
 
-/** What was not acknowledged when its client left goes to the next one, in every ack mode and version. */
+/** Messages that were unacknowledged when their client left go to the next one, in every ack mode and version. */
 async function acks(port) {
   for (const [version, mode, left] of ACKS) {
     const queue = newQueue()
@@ -144,7 +144,7 @@ async function acks(port) {
   }
 }
 
-/** A message that was refused comes again and says so. */
+/** A negatively acknowledged message is delivered again, with the headers of a redelivery. */
 async function nacks(port) {
   for (const version of ['1.1', '1.2']) {
     const queue = newQueue()
@@ -172,7 +172,7 @@ async function moves(port) {
     const transaction = session.client.begin()
     await session.answer('ack', job, { transaction: transaction.id })
     transaction.send({ destination: done }).end(end)
-    await session.send({ destination: newTopic() }, 'all taken?')
+    await session.send({ destination: newTopic() }, 'all accepted?')
     check(session.messages.isEmpty, `a MESSAGE came before ${end}`)
     await session.receipt(options => transaction[end](options))
   }
@@ -186,7 +186,7 @@ async function moves(port) {
 /** An ERROR ends the connection and reaches the application. */
 async function errors(port) {
   const session = await Session.open(port)
-  // With the Node of today the stream of the ERROR's body emits the error too, and the library doesn't listen there.
+  // In current Node versions the stream of the ERROR's body emits the error too, and the library doesn't handle that.
   process.once('uncaughtException', error => session.errors.put(error))
   session.client.send({ destination: `${newTopic()}/*` }).end('to whom?')
   const error = await session.errors.next()

@@ -5,7 +5,7 @@ import { WebSocket } from 'ws'
 import * as scenarios from './stompjs_scenarios.mjs'
 import { main } from './support.mjs'
 
-// Node has a WebSocket of its own from version 22 on; `ws` is the one that applications use.
+// Node has its own WebSocket only from version 22 on; `ws` is the one that applications use.
 Object.assign(globalThis, { WebSocket })
 
 const run = scenario => scenario && (port => scenario({ stomp, url: `ws://127.0.0.1:${port}/stomp` }))

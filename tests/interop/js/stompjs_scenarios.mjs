@@ -1,9 +1,9 @@
-// What @stomp/stompjs does with the broker: the same in Node and in a browser. Each scenario takes an environment
-// `{ stomp, url }`: the library's exports and the broker's WebSocket address.
+// Scenarios of @stomp/stompjs, the same in Node and in a browser. Each scenario takes an environment `{ stomp, url }`:
+// the library's exports and the broker's WebSocket address.
 
 import { ACKS, BEAT_MS, Inbox, check, equal, newQueue, newTopic, within } from './support.mjs'
 
-/** A connected client with promises for what the library calls back about. */
+/** A connected client with promises for the library's callbacks. */
 export class Session {
   messages = new Inbox('MESSAGE')
   beats = new Inbox('heart-beat')
@@ -38,9 +38,9 @@ export class Session {
     return session
   }
 
-  /** Calls `act` with the headers to add, and waits for the RECEIPT that they ask for. */
+  /** Calls `act` with extra headers that request a RECEIPT, and waits for it. */
   receipt(act) {
-    // The library escapes headers in 1.2 only, although 1.1 does, too.
+    // The library escapes headers in 1.2 only, although 1.1 requires it, too.
     const id = `receipt${this.client.connectedVersion === '1.2' ? ':' : '-'}${this.receipts++}`
     const came = new Promise(resolve => this.client.watchForReceipt(id, resolve))
     act({ receipt: id })
@@ -59,14 +59,14 @@ export class Session {
     return this.receipt(receipt => this.client.publish({ destination, body, headers: { ...headers, ...receipt } }))
   }
 
-  /** DISCONNECT, its RECEIPT, the WebSocket's close. */
+  /** Sends DISCONNECT, waits for its RECEIPT and for the close of the WebSocket. */
   async close() {
     const receipt = new Inbox('RECEIPT of DISCONNECT')
     this.client.onDisconnect = frame => receipt.put(frame)
     await within(this.client.deactivate(), 'end of the connection')
     await receipt.next()
     check(this.errors.isEmpty, 'an ERROR came')
-    check(this.messages.isEmpty, 'a MESSAGE came that nobody awaited')
+    check(this.messages.isEmpty, 'an unexpected MESSAGE came')
   }
 }
 
@@ -82,13 +82,13 @@ export async function exchange(environment) {
   for (const [name, value] of Object.entries(headers)) equal(message.headers[name], value)
   equal(message.headers.destination, topic)
   equal(message.headers.subscription, subscription.id)
-  check(!('receipt' in message.headers), 'the receipt header of the SEND leaked')
+  check(!('receipt' in message.headers), 'the MESSAGE has the receipt header of the SEND')
   await session.receipt(receipt => subscription.unsubscribe(receipt))
   await session.send(topic, 'nobody listens')
   await session.close()
 }
 
-/** Every version is agreed on, also as the WebSocket's subprotocol. */
+/** Every version can be agreed on, also as the WebSocket's subprotocol. */
 export async function versions(environment) {
   for (const version of ['1.0', '1.1', '1.2']) {
     const session = await Session.open(environment, { stompVersions: new environment.stomp.Versions([version]) })
@@ -98,7 +98,7 @@ export async function versions(environment) {
   }
 }
 
-/** An idle connection lives by heart-beats of both sides, longer than either would wait for one. */
+/** Heart-beats of both sides keep an idle connection open for longer than either side's timeout. */
 export async function heartbeats(environment) {
   const session = await Session.open(environment, { heartbeatIncoming: BEAT_MS, heartbeatOutgoing: BEAT_MS })
   for (let count = 0; count < 4; count++) await session.beats.next()
@@ -106,7 +106,7 @@ export async function heartbeats(environment) {
   await session.close()
 }
 
-/** A body of all bytes arrives as it was. */
+/** A body of all bytes arrives unchanged. */
 export async function binary(environment) {
   const topic = newTopic()
   const session = await Session.open(environment)
@@ -118,7 +118,7 @@ export async function binary(environment) {
   await session.close()
 }
 
-/** One frame may span many WebSocket messages, and be far larger than any of them. */
+/** One frame may be sent in many WebSocket messages, and be far larger than any of them. */
 export async function large(environment) {
   const topic = newTopic()
   const session = await Session.open(environment, { splitLargeFrames: true })
@@ -126,11 +126,11 @@ export async function large(environment) {
   const body = 'All work and no play. '.repeat(20_000)
   await session.send(topic, body)
   const message = await session.messages.next()
-  check(message.body === body, `${message.body.length} characters instead of ${body.length}, or others`)
+  check(message.body === body, `${message.body.length} characters, not the ${body.length} that were sent`)
   await session.close()
 }
 
-/** What a transaction sent arrives at COMMIT, in order; ABORT undoes it. */
+/** Messages of a transaction arrive after COMMIT, in order; ABORT discards them. */
 export async function transactions(environment) {
   const topic = newTopic()
   const session = await Session.open(environment)
@@ -146,7 +146,7 @@ export async function transactions(environment) {
   await session.close()
 }
 
-/** What was not acknowledged when its client left goes to the next one, in every ack mode and version. */
+/** Messages that were unacknowledged when their client left go to the next one, in every ack mode and version. */
 export async function acks(environment) {
   for (const [version, mode, left] of ACKS) {
     const queue = newQueue()
@@ -169,7 +169,7 @@ export async function acks(environment) {
   }
 }
 
-/** A message that was refused comes again and says so. */
+/** A negatively acknowledged message is delivered again, with the headers of a redelivery. */
 export async function nacks(environment) {
   for (const version of ['1.1', '1.2']) {
     const queue = newQueue()
@@ -207,7 +207,7 @@ export async function moves(environment) {
   await other.close()
 }
 
-/** A question and its answer over a temporary queue, which the asker names and only the asker reads. */
+/** A request and its answer over a temporary queue that only its owner can read. */
 export async function replies(environment) {
   const queue = newQueue()
   const [service, asker] = [await Session.open(environment), await Session.open(environment)]
@@ -237,7 +237,7 @@ export async function order(environment) {
   await session.close()
 }
 
-/** An ERROR says what was wrong, then the WebSocket closes with the code for protocol errors. */
+/** An ERROR has a reason; then the WebSocket closes with the code for protocol errors. */
 export async function errors(environment) {
   const session = await Session.open(environment)
   session.client.publish({ destination: `${newTopic()}/*`, body: 'to whom?', headers: { receipt: 'never' } })

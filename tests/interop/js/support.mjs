@@ -1,12 +1,12 @@
-// What the client programs share: waiting with a limit, and running scenarios by name.
+// Shared by the client programs: waiting with a timeout, and running scenarios by name.
 
-/** Milliseconds until what a scenario waits for counts as never coming. */
+/** Milliseconds until an awaited event counts as missing. */
 export const TIMEOUT_MS = 30_000
 
-/** Milliseconds between heart-beats, each way. */
+/** Milliseconds between heart-beats, both ways. */
 export const BEAT_MS = 1000
 
-/** Fails the scenario, saying `what` went wrong, unless `condition` holds. */
+/** Fails the scenario with the message `what` unless `condition` holds. */
 export function check(condition, what) {
   if (!condition) throw new Error(what)
 }
@@ -17,7 +17,7 @@ export function equal(actual, expected) {
   check(a === e, `${a} instead of ${e}`)
 }
 
-/** `promise`, or a failure that names `what` was awaited in vain. */
+/** Returns `promise`, which fails with the name `what` if it takes too long. */
 export function within(promise, what, ms = TIMEOUT_MS) {
   let timer
   const limit = new Promise((_, reject) => {
@@ -26,7 +26,7 @@ export function within(promise, what, ms = TIMEOUT_MS) {
   return Promise.race([promise, limit]).finally(() => clearTimeout(timer))
 }
 
-/** Things that happen, for whoever awaits the next one: `put` them, await `next`. `fail` ends all waiting. */
+/** A queue of events: `put` adds one, `next` waits for the next one, `fail` ends all waiting with an error. */
 export class Inbox {
   #items = []
   #waiting = []
@@ -60,19 +60,19 @@ export class Inbox {
 
 let topics = 0
 
-/** A topic that no other scenario, program or page uses. */
+/** Returns a topic that no other scenario, program or page uses. */
 export function newTopic() {
   return `/topic/js-${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}-${topics++}`
 }
 
-/** A queue that nobody else uses. */
+/** Returns a queue that no other scenario, program or page uses. */
 export function newQueue() {
   return newTopic().replace('/topic/', '/queue/')
 }
 
 /**
- * Of three messages the second is acknowledged, then the client goes; what is left for the next client, by version and
- * ack mode. 1.0 knows no `client-individual`.
+  * The second of three messages is acknowledged, then the client disconnects: what is left for the next client, by
+  * version and ack mode. 1.0 has no `client-individual`.
  */
 export const ACKS = [
   ['1.0', 'client', ['3']],
@@ -83,8 +83,8 @@ export const ACKS = [
 ]
 
 /**
- * Runs the scenarios that the command line names after the broker's port, each called with the port; `find` gives the
- * one of a name. Prints `PASS name` for each, stops at the first failure and returns the exit status.
+  * Runs the scenarios that follow the broker's port on the command line, each called with the port; `find` returns the
+  * scenario of a name. Prints `PASS name` for each, stops at the first failure and returns the exit status.
  */
 export async function main(find) {
   const [port, ...names] = process.argv.slice(2)

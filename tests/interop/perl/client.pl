@@ -1,7 +1,7 @@
 # Net::Stomp over TCP: `perl client.pl PORT SCENARIO…`. Prints `PASS name` for each scenario.
 #
-# The library speaks STOMP 1.0: it neither escapes headers nor sends heart-beats by itself. It passes on whatever
-# headers it is given, so that heart-beats of 1.1 can be agreed on and sent by hand.
+# The library speaks STOMP 1.0: it neither escapes headers nor sends heart-beats by itself. It sends all headers that it
+# is given, so the program can agree on heart-beats of 1.1 and send them itself.
 
 use strict;
 use warnings;
@@ -10,10 +10,10 @@ use utf8;
 use Encode qw(encode_utf8 decode_utf8);
 use Net::Stomp;
 
-# Seconds until what a scenario waits for counts as never coming.
+# Seconds until an awaited frame counts as missing.
 my $LIMIT = 30;
 
-# Seconds between heart-beats, each way.
+# Seconds between heart-beats, both ways.
 my $BEAT = 1;
 
 my $topics = 0;
@@ -44,7 +44,7 @@ sub start {
     return ( $stomp, $connected );
 }
 
-# The next frame, which must be of this command.
+# Returns the next frame, which must have this command.
 sub expect {
     my ( $stomp, $command ) = @_;
     my $frame = $stomp->receive_frame;
@@ -65,7 +65,7 @@ sub subscribe {
     return;
 }
 
-# DISCONNECT, its RECEIPT, then the broker's end of the connection.
+# Sends DISCONNECT, waits for its RECEIPT and for the broker's end of the connection.
 sub finish {
     my ($stomp) = @_;
     $stomp->send_frame( Net::Stomp::Frame->new( { command => 'DISCONNECT', headers => { receipt => 'bye' } } ) );
@@ -74,7 +74,7 @@ sub finish {
     return;
 }
 
-# A session of this version; the library itself speaks 1.0, and passes on the headers that the others need.
+# Returns a session of this version; the library itself speaks 1.0, and sends the headers that the other versions need.
 sub start_version {
     my ( $port, $version ) = @_;
     my ( $stomp, $connected ) = start( $port, 'accept-version' => $version, host => 'localhost' );
@@ -82,7 +82,7 @@ sub start_version {
     return $stomp;
 }
 
-# SUBSCRIBE, its RECEIPT and the messages that wait; they may come before the RECEIPT or after it.
+# Sends SUBSCRIBE; returns its messages. They may come before its RECEIPT or after it.
 sub take {
     my ( $stomp, $destination, $count ) = @_;
     $stomp->subscribe( { destination => $destination, id => '1', ack => 'auto', receipt => 'subscribed' } );
@@ -93,7 +93,7 @@ sub take {
     return grep { $_->command eq 'MESSAGE' } @frames;
 }
 
-# ACK or NACK of a message in the form of the version, with its RECEIPT.
+# Sends ACK or NACK of a message in the form of the version, and waits for its RECEIPT.
 sub answer {
     my ( $stomp, $method, $message, $version, %headers ) = @_;
     $headers{subscription} = '1' if $version eq '1.1';

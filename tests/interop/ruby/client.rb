@@ -6,13 +6,13 @@ require 'securerandom'
 require 'stomp'
 require 'timeout'
 
-# Seconds until what a scenario waits for counts as never coming.
+# Seconds until an awaited frame counts as missing.
 LIMIT = 30
 
-# Milliseconds between heart-beats, each way.
+# Milliseconds between heart-beats, both ways.
 BEAT_MS = 1000
 
-# Collects each run of the library's heart-beat threads, so that a scenario can wait for them.
+# Records each run of the library's heart-beat threads, so that a scenario can wait for them.
 class BeatLog < Stomp::NullLogger
   attr_reader :checks
 
@@ -48,7 +48,7 @@ def open_connection(port, version: '1.2', beats: '0,0', **options)
   Stomp::Connection.new({ hosts: hosts, reliable: false, connect_headers: headers, **options })
 end
 
-# The next frame, which must be of this command.
+# Returns the next frame, which must have this command.
 def expect(connection, command)
   frame = connection.receive
   equal(frame&.command, command)
@@ -59,7 +59,16 @@ def expect_receipt(connection, id)
   equal(expect(connection, 'RECEIPT').headers['receipt-id'], id)
 end
 
-# DISCONNECT, its RECEIPT, and the library's own end of the connection.
+# Returns a connection and a new topic to which it is subscribed.
+def open_subscribed(port)
+  topic = new_topic
+  connection = open_connection(port)
+  connection.subscribe(topic, { receipt: 'subscribed' }, '1')
+  expect_receipt(connection, 'subscribed')
+  [connection, topic]
+end
+
+# Sends DISCONNECT, waits for its RECEIPT and for the library's end of the connection.
 def close(connection)
   connection.disconnect(receipt: 'bye')
   equal(connection.disconnect_receipt.headers['receipt-id'], 'bye')
@@ -88,7 +97,7 @@ def exchange(port)
   end
 end
 
-# The STOMP command instead of CONNECT, and lines that end with CR LF, which 1.2 allows.
+# Sends STOMP instead of CONNECT, and lines that end with CR LF, which 1.2 allows.
 def crlf(port)
   topic = new_topic
   connection = open_connection(port, stompconn: true, usecrlf: true)
@@ -112,10 +121,7 @@ def heartbeats(port)
 end
 
 def binary(port)
-  topic = new_topic
-  connection = open_connection(port)
-  connection.subscribe(topic, { receipt: 'subscribed' }, '1')
-  expect_receipt(connection, 'subscribed')
+  connection, topic = open_subscribed(port)
   body = (0..255).to_a.pack('C*') * 400
   connection.publish(topic, body, 'content-type': 'application/octet-stream')
   equal(expect(connection, 'MESSAGE').body.b, body)
@@ -123,10 +129,7 @@ def binary(port)
 end
 
 def transactions(port)
-  topic = new_topic
-  connection = open_connection(port)
-  connection.subscribe(topic, { receipt: 'subscribed' }, '1')
-  expect_receipt(connection, 'subscribed')
+  connection, topic = open_subscribed(port)
   %w[abort commit].each do |ending|
     connection.begin(ending)
     %w[first second].each { |word| connection.publish(topic, "#{word} #{ending}", transaction: ending) }
@@ -144,7 +147,7 @@ def subscribe(connection, destination, headers = {})
   expect_receipt(connection, 'subscribed')
 end
 
-# SUBSCRIBE, its RECEIPT and the messages that wait; they may come before the RECEIPT or after it.
+# Sends SUBSCRIBE; returns its messages. They may come before its RECEIPT or after it.
 def take(connection, destination, count)
   connection.subscribe(destination, { receipt: 'subscribed' }, '1')
   receipts, messages = Array.new(count + 1) { connection.receive }.partition { |frame| frame.command == 'RECEIPT' }
@@ -152,7 +155,7 @@ def take(connection, destination, count)
   messages
 end
 
-# ACK or NACK of a message in the form of the connection's version, with its RECEIPT.
+# Sends ACK or NACK of a message in the form of the connection's version, and waits for its RECEIPT.
 def answer(connection, command, message, headers = {})
   if connection.protocol == '1.2'
     id = message.headers['ack']
@@ -164,7 +167,7 @@ def answer(connection, command, message, headers = {})
   expect_receipt(connection, 'answered')
 end
 
-# Of three messages the second is acknowledged, then the client goes; the next client gets what is left.
+# The second of three messages is acknowledged, then the client disconnects; the next client gets what is left.
 def acks(port)
   [['1.0', 'client', %w[3]], ['1.1', 'client', %w[3]], ['1.2', 'client', %w[3]],
    ['1.1', 'client-individual', %w[1 3]], ['1.2', 'client-individual', %w[1 3]]].each do |version, mode, left|
@@ -222,7 +225,7 @@ def moves(port)
   end
 end
 
-# The gem's client, whose own thread receives and acknowledges.
+# The gem's client, which receives and acknowledges in its own thread.
 def client(port)
   queue = new_queue
   headers = { 'accept-version' => '1.2', 'host' => 'localhost' }

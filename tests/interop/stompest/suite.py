@@ -1,7 +1,7 @@
 """stompest's own integration tests against a broker: `python suite.py PORT TEST…`.
 
-Prints `PASS name` for each test and exits with 0; at the first failure it says why on stderr and exits with 1.
-Runs in an environment of its own, on Pythons older than this project's.
+Prints `PASS name` for each test and exits with 0; at the first failure it prints the reason on stderr and exits with 1.
+It runs in an environment of its own, on a Python older than this project's.
 """
 
 import functools

@@ -6,6 +6,6 @@ import org.springframework.messaging.simp.stomp.StompSessionHandler;
 /** Opens sessions over one transport. */
 interface Connector {
 
-    /** A connected session that asks for heart-beats every {@code beatMs} milliseconds each way; 0: none. */
+    /** Returns a connected session that requests heart-beats every {@code beatMs} milliseconds both ways; 0: none. */
     StompSession connect(long beatMs, StompSessionHandler handler) throws Exception;
 }

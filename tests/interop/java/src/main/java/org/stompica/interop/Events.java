@@ -11,13 +11,13 @@ import org.springframework.messaging.simp.stomp.StompHeaders;
 import org.springframework.messaging.simp.stomp.StompSession;
 import org.springframework.messaging.simp.stomp.StompSessionHandlerAdapter;
 
-/** Keeps what a session is told, for whoever waits for it. */
+/** Keeps the events of a session until they are read. */
 final class Events extends StompSessionHandlerAdapter {
 
-    /** Seconds until what a scenario waits for counts as never coming. */
+    /** Seconds until an awaited event counts as missing. */
     static final long LIMIT_S = 30;
 
-    /** A frame that came. */
+    /** A frame that was received. */
     record Frame(StompHeaders headers, byte[] body) {
     }
 
@@ -25,7 +25,7 @@ final class Events extends StompSessionHandlerAdapter {
     final BlockingQueue<Frame> errors = new LinkedBlockingQueue<>();
     final BlockingQueue<Throwable> failures = new LinkedBlockingQueue<>();
 
-    /** What subscriptions hand their messages to. */
+    /** The handler for the messages of subscriptions. */
     final StompFrameHandler toMessages = new StompFrameHandler() {
         @Override
         public Type getPayloadType(StompHeaders headers) {
@@ -59,7 +59,7 @@ final class Events extends StompSessionHandlerAdapter {
         failures.add(exception);
     }
 
-    /** The next of {@code queue}, already there or to come. */
+    /** Returns the next element of {@code queue}, waiting for it if necessary. */
     static <T> T next(BlockingQueue<T> queue, String what) throws InterruptedException {
         T item = queue.poll(LIMIT_S, TimeUnit.SECONDS);
         if (item == null) {

@@ -33,9 +33,9 @@ import org.springframework.web.socket.config.annotation.WebSocketMessageBrokerCo
 import org.springframework.web.socket.server.support.DefaultHandshakeHandler;
 
 /**
- * A Spring application as its makers recommend it: web clients speak STOMP over WebSocket to it, and its
- * StompBrokerRelay passes them on to the broker, one TCP connection for each and one for the application itself. It runs
- * until the program ends.
+ * A Spring application as its documentation recommends: web clients speak STOMP over WebSocket to it, and its
+ * StompBrokerRelay relays their frames to the broker, over one TCP connection for each client and one for the
+ * application itself. It runs until the program ends.
  */
 final class RelayApplication {
 
@@ -67,17 +67,17 @@ final class RelayApplication {
         dispatcher.addMapping("/");
     }
 
-    /** Where web clients connect as {@code user}. */
+    /** Returns the address at which web clients connect as {@code user}. */
     String url(String user) {
         return "ws://127.0.0.1:" + tomcat.getConnector().getLocalPort() + "/stomp?" + user;
     }
 
-    /** What the application itself sends with. */
+    /** Returns the template with which the application itself sends. */
     SimpMessagingTemplate template() {
         return context.getBean(SimpMessagingTemplate.class);
     }
 
-    /** Knows when the application's own connection to the broker stands. */
+    /** Records that the application's own connection to the broker is established. */
     static class Relay {
 
         final CountDownLatch available = new CountDownLatch(1);
@@ -90,7 +90,7 @@ final class RelayApplication {
         }
     }
 
-    /** Answers whoever asks, at a destination of the asker's own. */
+    /** Answers requests at the user destination of the client. */
     @Controller
     static class Questions {
 
@@ -101,7 +101,7 @@ final class RelayApplication {
         }
     }
 
-    /** The configuration that Spring's reference shows for an external broker. */
+    /** The configuration that Spring's documentation shows for an external broker. */
     @Configuration
     @EnableWebSocketMessageBroker
     static class Configured implements WebSocketMessageBrokerConfigurer {
@@ -131,7 +131,7 @@ final class RelayApplication {
             registry.addEndpoint("/stomp").setHandshakeHandler(new ByQuery());
         }
 
-        /** The user is who the query of the address says. */
+        /** The query of the address names the user. */
         @Bean
         ByQuery byQuery() {
             return new ByQuery();

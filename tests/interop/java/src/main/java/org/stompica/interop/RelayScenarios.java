@@ -17,7 +17,7 @@ import org.springframework.messaging.simp.stomp.StompHeaders;
 import org.springframework.messaging.simp.stomp.StompSession;
 import org.springframework.scheduling.concurrent.ThreadPoolTaskScheduler;
 
-/** What web clients and the application do with the broker behind Spring's relay. */
+/** Scenarios of web clients and the application with the broker behind Spring's relay. */
 final class RelayScenarios {
 
     private final RelayApplication application;
@@ -44,7 +44,7 @@ final class RelayScenarios {
         }
     }
 
-    /** What goes to the application and not through it to the broker has no RECEIPT. */
+    /** Sends a message that the application handles itself: it gets no RECEIPT. */
     private static void tell(Client client, String destination, String body) {
         client.session.setAutoReceipt(false);
         client.session.send(to(destination), body.getBytes(UTF_8));
@@ -58,24 +58,32 @@ final class RelayScenarios {
         return new Client(session, events);
     }
 
-    /** A topic reaches every web client, whoever sends: another client or the application. */
+    /** Returns two web clients that are subscribed to the destination. */
+    private List<Client> connectTwo(String destination) throws Exception {
+        List<Client> clients = List.of(connect("one"), connect("other"));
+        for (Client client : clients) {
+            await(subscribe(client.session, destination, "auto", client.events), "SUBSCRIBE");
+        }
+        return clients;
+    }
+
+    /** Every web client receives the messages of a topic, from another client and from the application. */
     void topic() throws Exception {
         String topic = newTopic();
-        Client one = connect("one");
-        Client other = connect("other");
-        for (Client client : List.of(one, other)) {
-            await(subscribe(client.session, topic, "auto", client.events), "SUBSCRIBE");
-        }
-        one.send(topic, "from a client");
-        application.template().convertAndSend(topic, "from the application");
-        for (Client client : List.of(one, other)) {
+        List<Client> clients = connectTwo(topic);
+        clients.get(0).send(topic, "from a client");
+        // Spring's outbound threads do not keep the order of two messages to one client.
+        for (Client client : clients) {
             client.next("from a client");
+        }
+        application.template().convertAndSend(topic, "from the application");
+        for (Client client : clients) {
             client.next("from the application");
             leave(client);
         }
     }
 
-    /** A queue gives each message to one of its consumers and holds what nobody has acknowledged. */
+    /** A queue delivers each message to one consumer, and again if it is not acknowledged. */
     void queue() throws Exception {
         String queue = newQueue();
         application.template().convertAndSend(queue, "first");
@@ -96,16 +104,12 @@ final class RelayScenarios {
     /** Two consumers share a queue. */
     void shared() throws Exception {
         String queue = newQueue();
-        Client one = connect("one");
-        Client other = connect("other");
-        for (Client client : List.of(one, other)) {
-            await(subscribe(client.session, queue, "auto", client.events), "SUBSCRIBE");
-        }
+        List<Client> clients = connectTwo(queue);
         Set<String> bodies = new TreeSet<>();
         for (int number = 0; number < 10; number++) {
-            one.send(queue, "job " + number);
+            clients.get(0).send(queue, "job " + number);
         }
-        for (Client client : List.of(one, other)) {
+        for (Client client : clients) {
             for (int number = 0; number < 5; number++) {
                 bodies.add(new String(Events.next(client.events.messages, "MESSAGE").body(), UTF_8));
             }
@@ -114,7 +118,7 @@ final class RelayScenarios {
         check(bodies.size() == 10, "not every message once: " + bodies);
     }
 
-    /** User destinations: each session has a queue of its own behind /user/queue/…, and nobody hears for another. */
+    /** User destinations: each session has its own queue for /user/queue/…, and no user receives messages of another. */
     void user() throws Exception {
         Client laptop = connect("alice");
         Client phone = connect("alice");
@@ -137,13 +141,13 @@ final class RelayScenarios {
     }
 
     /**
-     * Ends a session that has seen no ERROR. What comes behind its DISCONNECT is the relay's own: it may tell of the broker
-     * closing the connection, as DISCONNECT demands, before it has seen the RECEIPT.
+     * Ends a session that has received no ERROR. What comes after its DISCONNECT is sent by the relay: it may report that
+     * the broker closed the connection, as DISCONNECT demands, before it has read the RECEIPT.
      */
     private static void leave(Client client) {
         check(client.events.errors.isEmpty(), "an ERROR came");
         check(client.events.failures.isEmpty(), "the session failed: " + client.events.failures.peek());
-        check(client.events.messages.isEmpty(), "a MESSAGE came that nobody awaited");
+        check(client.events.messages.isEmpty(), "an unexpected MESSAGE came");
         client.session.disconnect();
     }
 }

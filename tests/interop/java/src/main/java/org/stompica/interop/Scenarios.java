@@ -13,20 +13,33 @@ import org.springframework.messaging.simp.stomp.StompHeaders;
 import org.springframework.messaging.simp.stomp.StompSession;
 import org.springframework.util.MimeTypeUtils;
 
-/** What the clients do with the broker, whatever the transport. */
+/** Scenarios of the clients with the broker, for every transport. */
 final class Scenarios {
 
-    /** Milliseconds between heart-beats, each way. */
+    /** Milliseconds between heart-beats, both ways. */
     private static final long BEAT_MS = 1000;
 
     private Scenarios() {
     }
 
+    /** Returns a connected session that requests a RECEIPT for each frame. */
+    private static StompSession open(Connector connector, long beatMs, Events events) throws Exception {
+        StompSession session = connector.connect(beatMs, events);
+        session.setAutoReceipt(true);
+        return session;
+    }
+
+    /** Returns a new topic to which the session is subscribed. */
+    private static String subscribedTopic(StompSession session, Events events) throws Exception {
+        String topic = newTopic();
+        await(session.subscribe(topic, events.toMessages), "SUBSCRIBE");
+        return topic;
+    }
+
     /** Connects with heart-beats, subscribes, sends, gets receipts, disconnects. */
     static void exchange(Connector connector) throws Exception {
         Events events = new Events();
-        StompSession session = connector.connect(BEAT_MS, events);
-        session.setAutoReceipt(true);
+        StompSession session = open(connector, BEAT_MS, events);
         String topic = newTopic();
         StompSession.Subscription subscription = session.subscribe(topic, events.toMessages);
         await(subscription, "SUBSCRIBE");
@@ -46,13 +59,11 @@ final class Scenarios {
         disconnect(session, events);
     }
 
-    /** Header values that need escapes arrive as they were. */
+    /** Header values that need escapes arrive unchanged. */
     static void escapes(Connector connector) throws Exception {
         Events events = new Events();
-        StompSession session = connector.connect(0, events);
-        session.setAutoReceipt(true);
-        String topic = newTopic();
-        await(session.subscribe(topic, events.toMessages), "SUBSCRIBE");
+        StompSession session = open(connector, 0, events);
+        String topic = subscribedTopic(session, events);
         StompHeaders headers = to(topic);
         headers.add("lines", "one\ntwo\r\nthree");
         headers.add("colon", "a:b:c");
@@ -65,42 +76,38 @@ final class Scenarios {
         disconnect(session, events);
     }
 
-    /** An idle connection lives by heart-beats of both sides, longer than either would wait for one. */
+    /** Heart-beats of both sides keep an idle connection open for longer than either side's timeout. */
     static void heartbeats(Connector connector) throws Exception {
         Events events = new Events();
-        StompSession session = connector.connect(BEAT_MS, events);
-        session.setAutoReceipt(true);
+        StompSession session = open(connector, BEAT_MS, events);
         Throwable failure = events.failures.poll(4 * BEAT_MS, TimeUnit.MILLISECONDS);
         check(failure == null, "the idle session ended: " + failure);
         await(session.send(to(newTopic()), "still here".getBytes(UTF_8)), "SEND");
         disconnect(session, events);
     }
 
-    /** A body of all bytes arrives as it was. */
+    /** A body of all bytes arrives unchanged. */
     static void binary(Connector connector) throws Exception {
         Events events = new Events();
-        StompSession session = connector.connect(0, events);
-        session.setAutoReceipt(true);
-        String topic = newTopic();
-        await(session.subscribe(topic, events.toMessages), "SUBSCRIBE");
+        StompSession session = open(connector, 0, events);
+        String topic = subscribedTopic(session, events);
         byte[] body = new byte[32 * 1024];
         for (int index = 0; index < body.length; index++) {
             body[index] = (byte) index;
         }
         StompHeaders headers = to(topic);
-        // Tells the WebSocket client to send a binary message; as text it would replace what is not UTF-8.
+        // Makes the WebSocket client send a binary message; in a text message it would replace what is not UTF-8.
         headers.setContentType(MimeTypeUtils.APPLICATION_OCTET_STREAM);
         session.send(headers, body);
-        check(Arrays.equals(body, Events.next(events.messages, "MESSAGE").body()), "the body is another one");
+        check(Arrays.equals(body, Events.next(events.messages, "MESSAGE").body()), "the body has changed");
         disconnect(session, events);
     }
 
-    /** A message that was refused comes again; what was not acknowledged when its client left goes to the next one. */
+    /** A negatively acknowledged message is delivered again; unacknowledged ones of a client that left go to the next. */
     static void acks(Connector connector) throws Exception {
         String queue = newQueue();
         Events events = new Events();
-        StompSession first = connector.connect(0, events);
-        first.setAutoReceipt(true);
+        StompSession first = open(connector, 0, events);
         await(subscribe(first, queue, "client-individual", events), "SUBSCRIBE");
         for (String body : new String[] {"1", "2", "3"}) {
             await(first.send(to(queue), body.getBytes(UTF_8)), "SEND");
@@ -117,8 +124,7 @@ final class Scenarios {
         equal("true", again.headers().getFirst("redelivered"));
         await(first.acknowledge(again.headers().getAck(), true), "ACK");
         disconnect(first, events);
-        StompSession second = connector.connect(0, events);
-        second.setAutoReceipt(true);
+        StompSession second = open(connector, 0, events);
         await(subscribe(second, queue, "auto", events), "SUBSCRIBE");
         again = Events.next(events.messages, "MESSAGE");
         equal("3", new String(again.body(), UTF_8));
@@ -126,7 +132,7 @@ final class Scenarios {
         disconnect(second, events);
     }
 
-    /** An ERROR says what was wrong and ends the connection. */
+    /** An ERROR has a reason and ends the connection. */
     static void errors(Connector connector) throws Exception {
         Events events = new Events();
         StompSession session = connector.connect(0, events);
@@ -153,7 +159,7 @@ final class Scenarios {
         check(!session.isConnected(), "the session is still connected");
         check(events.errors.isEmpty(), "an ERROR came");
         check(events.failures.isEmpty(), "the session failed: " + events.failures.peek());
-        check(events.messages.isEmpty(), "a MESSAGE came that nobody awaited");
+        check(events.messages.isEmpty(), "an unexpected MESSAGE came");
     }
 
     /** Waits for the RECEIPT of {@code frame}. */

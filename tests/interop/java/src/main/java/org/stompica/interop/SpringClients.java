@@ -18,8 +18,8 @@ import org.springframework.web.socket.messaging.WebSocketStompClient;
 
 /**
  * Spring's STOMP clients against a broker: {@code java … SpringClients PORT TRANSPORT SCENARIO…}, where the transport is
- * {@code tcp} or {@code websocket}. Prints {@code PASS name} for each scenario; at the first failure says why and exits
- * with 1.
+ * {@code tcp} or {@code websocket}. Prints {@code PASS name} for each scenario; at the first failure prints the reason
+ * and exits with 1.
  */
 public final class SpringClients {
 
@@ -27,7 +27,7 @@ public final class SpringClients {
         void run(Connector connector) throws Exception;
     }
 
-    /** Bytes that the client takes in one WebSocket message; its default of 8 KiB is less than one frame may have. */
+    /** The most bytes that the client takes in one WebSocket message; its default of 8 KiB is less than a frame may have. */
     private static final int MESSAGE_BYTES_MAX = 1 << 20;
 
     private static final Map<String, Scenario> SCENARIOS = new LinkedHashMap<>();
@@ -79,7 +79,7 @@ public final class SpringClients {
         return overWebSocket("ws://127.0.0.1:" + port + "/ws", scheduler);
     }
 
-    /** Sessions over WebSocket to {@code url}. */
+    /** Returns a connector for sessions over WebSocket to {@code url}. */
     static Connector overWebSocket(String url, ThreadPoolTaskScheduler scheduler) {
         WebSocketContainer container = ContainerProvider.getWebSocketContainer();
         container.setDefaultMaxTextMessageBufferSize(MESSAGE_BYTES_MAX);

@@ -7,7 +7,7 @@ import org.springframework.scheduling.concurrent.ThreadPoolTaskScheduler;
 
 /**
  * A Spring application whose StompBrokerRelay uses a broker: {@code java … SpringRelay PORT SCENARIO…}. Prints
- * {@code PASS name} for each scenario; at the first failure says why and exits with 1.
+ * {@code PASS name} for each scenario; at the first failure prints the reason and exits with 1.
  */
 public final class SpringRelay {
 
