@@ -49,7 +49,7 @@ fn who_leaves_in_the_middle_of_a_frame_is_read_on_although_the_turn_is_over() {
     let shard = &mut broker.seats[0].shard;
     let waiting = shard.connections.table.iter().find(|(_, conn)| conn.wait.pause() == Some(Pause::Arriving));
     let key = waiting.expect("one waits for the other").0;
-    shard.connections.table.get_mut(key).expect("it is there").read_to_end = true;
+    shard.connections.table.get_mut(key).expect("it is there").socket.hang_up();
     shard.serve_last(key);
     assert!(shard.has_work(), "nobody will ever read it again");
 }

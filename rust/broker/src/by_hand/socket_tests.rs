@@ -89,7 +89,8 @@ fn what_several_said_before_they_hung_up_is_read_over_several_turns() {
         broker.turn(0);
         let visits = broker.visits()[0] - before;
         assert!(visits < VISITS_MAX, "{visits} visits in turn {turn}");
-        let kept = broker.seats[0].shard.connections.table.iter().map(|(_, conn)| conn.input.len()).max();
+        let kept =
+            broker.seats[0].shard.connections.table.iter().map(|(_, conn)| conn.input.bytes.len()).max();
         most_kept = most_kept.max(kept.unwrap_or_default());
     }
     let frames = broker.seats[0].shard.turn.counters.frames_in - frames_before;

@@ -46,7 +46,8 @@ impl Shard {
     #[inline(never)]
     fn handle_observed(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
         // A frame that waits is looked at again and again.
-        let is_logged = self.connections.table.get_mut(key).is_some_and(|conn| take(&mut conn.is_logged));
+        let is_logged =
+            self.connections.table.get_mut(key).is_some_and(|conn| take(&mut conn.input.is_logged));
         if self.turn.config.log_frames && !is_logged {
             self.log_frame(key, frame);
         }
@@ -54,7 +55,7 @@ impl Shard {
         let flow = self.handle_frame(key, frame);
         self.turn.stages.end(Stage::Route, began);
         if let Some(conn) = self.connections.table.get_mut(key) {
-            conn.is_logged = self.turn.config.log_frames && matches!(flow, Flow::Parked | Flow::Later);
+            conn.input.is_logged = self.turn.config.log_frames && matches!(flow, Flow::Parked | Flow::Later);
         }
         flow
     }

@@ -2,8 +2,6 @@
 //!
 //! The clock runs from the first byte, and stands still while the broker itself does not read the connection.
 
-use super::conn::{Conn, Transport};
-
 /// A frame is given a second more for each of these bytes.
 const BYTES_A_SECOND: u64 = 64 << 10;
 
@@ -16,27 +14,6 @@ pub struct Arrival {
     stopped_ms: Option<u64>,
     /// Its length where that is known, else 0.
     announced: u64,
-}
-
-impl Conn {
-    /// How much it holds of what is not complete, WebSocket messages included.
-    #[must_use]
-    pub fn incomplete_bytes(&self) -> usize {
-        self.input.len() + self.raw().map_or(0, Vec::len)
-    }
-
-    /// Memory of bytes that were received and not consumed.
-    #[must_use]
-    pub fn kept_bytes(&self) -> usize {
-        self.input.capacity() + self.raw().map_or(0, Vec::capacity)
-    }
-
-    fn raw(&self) -> Option<&Vec<u8>> {
-        match &self.transport {
-            Transport::WebSocket(state) => Some(&state.raw),
-            _ => None,
-        }
-    }
 }
 
 impl Arrival {

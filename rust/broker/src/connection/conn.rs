@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use hashbrown::HashTable;
-use mio::net::TcpStream;
 use slab::Slab;
 use stompica_proto::ws::WsDecoder;
 use stompica_proto::{Decoder, session::Session};
@@ -11,12 +10,14 @@ use stompica_proto::{Decoder, session::Session};
 use crate::connection::answers::Answers;
 use crate::connection::arrival::Arrival;
 use crate::connection::deferred::Deferred;
+use crate::connection::input::Input;
 use crate::connection::leaving::Leaving;
 use crate::connection::outbox::Outbox;
 use crate::connection::pausing::Wait;
 use crate::connection::pending_writes::PendingWrites;
 use crate::connection::pulls::Pulls;
 use crate::connection::pulse::Pulse;
+use crate::connection::socket::Socket;
 use crate::connection::temporary::Temporary;
 use crate::connection::transaction::{Committing, Transactions};
 use crate::ids::ConnKey;
@@ -93,7 +94,7 @@ pub enum Flush {
 #[derive(Debug)]
 pub struct Conn {
     /// The socket, registered with the shard's poll.
-    pub stream: TcpStream,
+    pub socket: Socket,
     /// Guards the slot's next owner.
     pub generation: u32,
     /// Counted over the whole broker.
@@ -106,10 +107,8 @@ pub struct Conn {
     pub decoder: Decoder,
     /// The STOMP state.
     pub session: Session,
-    /// Bytes received and not consumed: an incomplete frame, or what the end of a turn or a parked SEND left.
-    pub input: Vec<u8>,
-    /// The frame that has come in part.
-    pub arrival: Arrival,
+    /// What has come and was not consumed.
+    pub input: Input,
     /// What waits to be written.
     pub outbox: Outbox,
     /// What waits until there is room in the outbox.
@@ -118,16 +117,6 @@ pub struct Conn {
     pub phase: Phase,
     /// Where it stands in the flush lists.
     pub flush: Flush,
-    /// It is on the list of connections whose socket may have more to read.
-    pub undrained: bool,
-    /// The poll told of a hang-up: a short read does not mean that nothing more is to be read.
-    pub read_to_end: bool,
-    /// `input` may hold whole frames: the turn ended, or a SEND was parked, before they were looked at.
-    pub has_unparsed: bool,
-    /// The frame in front of `input` was logged already, and waits.
-    pub is_logged: bool,
-    /// The peer has shut its write side, or sent Close.
-    pub eof: bool,
     /// Accepted only to be refused.
     pub refused: bool,
     /// DISCONNECT was taken, or an ERROR waits: read no more, and close once the answers due are written.
@@ -144,21 +133,10 @@ pub struct Conn {
     pub dropped: u32,
     /// When it was accepted, and later when its closing began.
     pub since_ms: u64,
-    /// Last byte in.
-    pub read_ms: u64,
-    /// The shard's round of mail in which that was.
-    pub read_round: u64,
     /// Last byte out.
     pub written_ms: u64,
-    /// Bytes that the socket held when it was last looked at, and when some of them had gone.
-    pub(super) untaken: u32,
-    pub(super) taken_ms: u64,
     /// The deadline that is in the timers.
     pub deadline_ms: u64,
-    /// Bytes of input and transactions that the shard has counted.
-    pub counted_bytes: usize,
-    /// Bytes of input alone that it has counted.
-    pub counted_input: usize,
     /// Subscriptions by id.
     pub subscriptions: HashTable<SubscriptionIndex>,
     /// Those that are about to go: nothing is delivered to them any more.
@@ -197,26 +175,20 @@ impl Conn {
 
     /// A connection that was just accepted.
     #[must_use]
-    pub fn new(stream: TcpStream, peer: SocketAddr, id: u64, refused: bool, now_ms: u64) -> Self {
+    pub fn new(socket: Socket, peer: SocketAddr, id: u64, refused: bool, now_ms: u64) -> Self {
         Conn {
-            stream,
+            socket,
             generation: 0,
             id,
             peer,
             transport: Transport::Unknown,
             decoder: Decoder::new(),
             session: Session::new(),
-            input: Vec::new(),
-            arrival: Arrival::default(),
+            input: Input::new(now_ms),
             outbox: Outbox::default(),
             deferred: None,
             phase: Phase::Open,
             flush: Flush::Idle,
-            undrained: false,
-            read_to_end: false,
-            has_unparsed: false,
-            is_logged: false,
-            eof: false,
             refused,
             ending: false,
             wait: Wait::default(),
@@ -225,14 +197,8 @@ impl Conn {
             stuck_since_ms: now_ms,
             dropped: 0,
             since_ms: now_ms,
-            read_ms: now_ms,
-            read_round: 0,
             written_ms: now_ms,
-            untaken: 0,
-            taken_ms: now_ms,
             deadline_ms: NEVER,
-            counted_bytes: 0,
-            counted_input: 0,
             subscriptions: HashTable::new(),
             leaving: None,
             answers: Answers::default(),
@@ -244,6 +210,13 @@ impl Conn {
             scope: None,
             temporary: None,
         }
+    }
+
+    /// A connection whose socket is a test double.
+    #[cfg(test)]
+    pub(crate) fn scripted(id: u64) -> Self {
+        let socket = Socket::scripted(super::socket::Script::default());
+        Conn::new(socket, SocketAddr::from(([127, 0, 0, 1], 1)), id, false, 0)
     }
 
     /// How frames to this connection are framed.
@@ -270,36 +243,15 @@ impl Conn {
         }
     }
 
-    /// It is read again after a while in which nothing was expected from it.
-    pub fn expect_again(&mut self, now_ms: u64) {
-        self.read_ms = now_ms;
-        if let Some(state) = self.websocket() {
-            state.pulse.feel_stomp(now_ms);
-        }
+    /// Notes whether the peer has taken some of what the system held when this was last called.
+    pub fn look_at_socket(&mut self, now_ms: u64) {
+        self.socket.look_at_untaken(now_ms);
     }
 
-    /// Whether a frame, or a message of WebSocket, has come in part.
+    /// When the peer took something last, as far as is known.
     #[must_use]
-    pub fn is_within_frame(&self) -> bool {
-        let message = match &self.transport {
-            Transport::WebSocket(state) => state.arrival.is_on(),
-            _ => false,
-        };
-        message || self.arrival.is_on()
-    }
-
-    /// It is not read from now on: what has come in part has more time.
-    pub fn stop_clock(&mut self, now_ms: u64) {
-        self.arrival.stop(now_ms);
-        if let Some(state) = self.websocket() {
-            state.arrival.stop(now_ms);
-        }
-    }
-
-    /// It is read again. Returns whether a deadline is in force again.
-    pub fn start_clock(&mut self, now_ms: u64) -> bool {
-        let message = self.websocket().is_some_and(|state| state.arrival.go_on(now_ms));
-        self.arrival.go_on(now_ms) || message
+    pub fn moved_ms(&self) -> u64 {
+        self.written_ms.max(self.socket.taken_ms())
     }
 
     /// Memory of bytes that were received and not consumed, or wait for COMMIT, and of answers that wait.

@@ -262,22 +262,13 @@ impl Parking {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-
     use super::*;
     use crate::connection::conn::Conn;
 
     /// As many connections as asked for; their sockets lead nowhere.
     fn connections(count: usize) -> (Conns, Vec<ConnKey>) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let peer = listener.local_addr().expect("an address");
         let mut conns = Conns::default();
-        let keys = (0..count)
-            .map(|at| {
-                let stream = std::net::TcpStream::connect(peer).expect("the backlog has room");
-                conns.insert(Conn::new(mio::net::TcpStream::from_std(stream), peer, at as u64, false, 0))
-            })
-            .collect();
+        let keys = (0..count).map(|at| conns.insert(Conn::scripted(at as u64))).collect();
         (conns, keys)
     }
 

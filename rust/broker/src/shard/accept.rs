@@ -36,7 +36,9 @@ impl Shard {
                     let key = ConnKey::from_token(token);
                     let Some(conn) = self.connections.table.get_mut(key) else { continue };
                     if event.is_readable() || event.is_read_closed() || event.is_error() {
-                        conn.read_to_end |= event.is_read_closed() || event.is_error();
+                        if event.is_read_closed() || event.is_error() {
+                            conn.socket.hang_up();
+                        }
                         self.queue_for_reading(key);
                     }
                     if event.is_writable() || event.is_error() {

@@ -225,7 +225,7 @@ impl Shard {
         let Some(conn) = self.connections.table.get(key).filter(|conn| conn.phase == Phase::Open) else {
             return;
         };
-        if !(conn.ending || conn.eof) || conn.has_unparsed || conn.wait.is_on() {
+        if !(conn.ending || conn.input.eof) || conn.input.has_unparsed || conn.wait.is_on() {
             return;
         }
         if conn.answers.is_empty() && conn.sent_to != 0 {
@@ -240,7 +240,7 @@ impl Shard {
 
     /// When a connection that sends no more, and waits for nothing but answers, is given up.
     pub(super) fn answers_deadline(&self, conn: &Conn) -> Option<u64> {
-        if !(conn.eof || conn.ending) || conn.answers.is_empty() {
+        if !(conn.input.eof || conn.ending) || conn.answers.is_empty() {
             return None;
         }
         // That memory is short is not its fault: its time begins when it can be sent something.
@@ -248,8 +248,8 @@ impl Shard {
         let moved_ms = match conn.has_more_to_take() {
             true if is_held_up => self.turn.now_ms,
             // A heart-beat is written, too, but not while it has something else to take.
-            true => conn.read_ms.max(conn.moved_ms()).max(conn.stuck_since_ms),
-            false => conn.read_ms,
+            true => conn.input.read_ms.max(conn.moved_ms()).max(conn.stuck_since_ms),
+            false => conn.input.read_ms,
         };
         Some(moved_ms.saturating_add(ANSWERS_MS))
     }

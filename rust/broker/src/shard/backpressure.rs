@@ -54,7 +54,7 @@ pub(super) fn make_room(
     // A turn may fill an outbox that its socket would take at once; only what is still full then is slow. A RECEIPT
     // must not leave before the turn's batch is posted, though. An error will be met again at the regular flush.
     let outbox = &mut conn.outbox;
-    let early = outbox.answer_bytes() == 0 && outbox.flush(chunks, &mut conn.stream).is_ok();
+    let early = outbox.answer_bytes() == 0 && outbox.flush(chunks, &mut conn.socket).is_ok();
     if early && outbox.bytes() < config.outbox_limit {
         return true;
     }

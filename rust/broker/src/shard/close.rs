@@ -8,7 +8,6 @@
 //! Closing a socket with unread input resets the connection and can lose the last frame on its way; hence the linger
 //! (STOMP 1.2, "Connection Lingering").
 
-use std::net::Shutdown;
 use std::sync::atomic::Ordering;
 
 use stompica_proto::decode::masked_head;
@@ -52,12 +51,10 @@ impl Shard {
         self.close_websocket(key, close_code, reason);
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         conn.phase = Phase::Leaving;
-        conn.input = Vec::new();
-        conn.arrival.is_over();
+        conn.input.discard();
         if let Some(state) = conn.websocket() {
             state.raw = Vec::new();
         }
-        conn.has_unparsed = false;
         let transactions = conn.transactions.take();
         conn.answers.clear();
         conn.sent_to = 0;
@@ -98,7 +95,7 @@ impl Shard {
     /// The outbox of a closing connection is empty: shut the write side and wait for the peer.
     pub(super) fn begin_linger(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        if conn.eof || conn.stream.shutdown(Shutdown::Write).is_err() {
+        if conn.input.eof || conn.socket.shut_write().is_err() {
             self.remove(key);
             return;
         }
@@ -134,10 +131,9 @@ impl Shard {
         if let Some(pending_writes) = &mut conn.pending_writes {
             self.give_back_unwritten(pending_writes, None);
         }
-        self.memory.input_bytes -= conn.counted_bytes;
-        self.memory.unfinished.add(-(conn.counted_input as i64), &self.turn.totals.unfinished);
-        // The poll forgets the socket when it is closed; an error here means that it was never registered.
-        _ = self.poll.registry().deregister(&mut conn.stream);
+        self.memory.input_bytes -= conn.input.counted_bytes;
+        self.memory.unfinished.add(-(conn.input.counted_input as i64), &self.turn.totals.unfinished);
+        conn.socket.deregister(self.poll.registry());
         let refused = conn.refused;
         self.discard_transactions(conn.transactions.take());
         drop(conn);

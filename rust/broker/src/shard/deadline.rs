@@ -5,9 +5,9 @@ use stompica_proto::{ProtocolError, ws};
 
 use super::Shard;
 use super::close::{CLOSING_STALL_MS, LINGER_MS};
-use super::input::offender_in;
 use super::queues::{describe, head_of_send};
 use crate::connection::conn::{Conn, Phase, Transport};
+use crate::connection::input::offender_in;
 use crate::connection::pausing::Question;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY};
@@ -174,8 +174,8 @@ impl Shard {
     fn silence_deadline(&self, conn: &Conn) -> u64 {
         let beats = conn.session.heartbeat();
         match &conn.transport {
-            Transport::WebSocket(state) => state.pulse.deadline(beats, conn.read_ms),
-            _ => beats.receive_deadline(conn.read_ms).unwrap_or(NEVER),
+            Transport::WebSocket(state) => state.pulse.deadline(beats, conn.input.read_ms),
+            _ => beats.receive_deadline(conn.input.read_ms).unwrap_or(NEVER),
         }
     }
 
@@ -255,7 +255,7 @@ impl Shard {
         if let Some(Question::FanOut(fan_out)) = conn.wait.question() {
             return self.refuse_publisher(fan_out, error);
         }
-        let offender = offender_in(&conn.input);
+        let offender = offender_in(&conn.input.bytes);
         let offender = self.abandon_commit(key).unwrap_or(offender);
         self.end_wait(key);
         self.fail_with(key, error, &offender);
@@ -280,7 +280,7 @@ impl Shard {
         let now_ms = self.turn.now_ms;
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let beats = *conn.session.heartbeat();
-        let mut text = format!("not a byte in {} ms", now_ms - conn.read_ms);
+        let mut text = format!("not a byte in {} ms", now_ms - conn.input.read_ms);
         if let Some(state) = conn.websocket() {
             match state.pulse.is_without_stomp(&beats, now_ms) {
                 Some(silent_ms) => text = format!("nothing of STOMP in {silent_ms} ms, only pings or pongs"),

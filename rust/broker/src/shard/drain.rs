@@ -206,5 +206,6 @@ fn waits_for_room(conn: &Conn) -> bool {
 fn is_finished(conn: &Conn) -> bool {
     // The rest of a frame that waits to arrive is not read any more.
     let waits = conn.wait.is_on() && conn.wait.pause() != Some(Pause::Arriving);
-    conn.phase != Phase::Open || (!conn.has_unparsed && !conn.undrained && !waits && conn.answers.is_empty())
+    conn.phase != Phase::Open
+        || (!conn.input.has_unparsed && !conn.input.is_listed && !waits && conn.answers.is_empty())
 }

@@ -26,12 +26,12 @@ impl Shard {
     /// Answers the request at the start of a connection, as soon as it is complete.
     pub(super) fn answer_http(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let mut input = take(&mut conn.input);
+        let mut input = take(&mut conn.input.bytes);
         self.turn.budget.look(input.len()); // from the start, however little has come since
         match self.http_answer(key, &input) {
             Answer::Incomplete => {
                 if let Some(conn) = self.connections.table.get_mut(key) {
-                    conn.input = input;
+                    conn.input.bytes = input;
                 }
             }
             Answer::Respond(response) => self.respond(key, &response),

@@ -10,6 +10,7 @@ use crate::command::Flow;
 use crate::config::Config;
 use crate::connection::conn::{Conn, Transport};
 use crate::connection::pausing::Pause;
+use crate::connection::socket::Socket;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::mail::inbound::Inbound;
@@ -162,9 +163,9 @@ impl Shard {
     /// Whether every message that was mailed before the connection's last bytes were read has been routed.
     fn mail_is_routed(&self, key: ConnKey) -> bool {
         let Some(conn) = self.connections.table.get(key) else { return true };
-        let is_routed = |first: &Inbound| first.round > conn.read_round + 1;
+        let is_routed = |first: &Inbound| first.round > conn.input.read_round + 1;
         self.shared_len() == 1
-            || (self.peers.incoming.has_read_behind(conn.read_round)
+            || (self.peers.incoming.has_read_behind(conn.input.read_round)
                 && self.peers.inbound.batches.front().is_none_or(is_routed))
     }
 
@@ -192,10 +193,10 @@ impl Shard {
     pub(super) fn adopt(&mut self, accepted: Accepted) {
         let Accepted { stream, peer, id, refused } = accepted;
         self.turn.budget.read(0);
-        let key = self.connections.table.insert(Conn::new(stream, peer, id, refused, self.turn.now_ms));
+        let socket = Socket::plain(stream, self.turn.now_ms);
+        let key = self.connections.table.insert(Conn::new(socket, peer, id, refused, self.turn.now_ms));
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let interest = mio::Interest::READABLE | mio::Interest::WRITABLE;
-        if let Err(error) = self.poll.registry().register(&mut conn.stream, key.token(), interest) {
+        if let Err(error) = conn.socket.register(self.poll.registry(), key.token()) {
             return self.drop_connection(key, &error.to_string());
         }
         self.turn.counters.accepted += 1;

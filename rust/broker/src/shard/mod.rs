@@ -259,9 +259,9 @@ impl Shard {
     /// Remembers that a connection's socket, or its own input, has something to look at.
     fn queue_for_reading(&mut self, key: ConnKey) {
         if let Some(conn) = self.connections.table.get_mut(key)
-            && !conn.undrained
+            && !conn.input.is_listed
         {
-            conn.undrained = true;
+            conn.input.is_listed = true;
             self.connections.undrained.push_back(key);
         }
     }

@@ -96,17 +96,17 @@ impl Shard {
         if conn.phase == Phase::Leaving {
             return; // its last frames tell that it has left
         }
-        let before = conn.outbox.bytes();
+        let before = conn.outbox.written();
         let began = self.turn.stages.begin(Stage::Write);
-        let flushed = conn.outbox.flush(&mut self.connections.chunks, &mut conn.stream);
+        let flushed = conn.outbox.flush(&mut self.connections.chunks, &mut conn.socket);
         self.turn.stages.end(Stage::Write, began);
-        let written = before - conn.outbox.bytes();
+        let written = conn.outbox.written() - before;
         if written > 0 {
             conn.written_ms = self.turn.now_ms;
             if conn.full_since_ms.is_some() || conn.phase != Phase::Open || conn.wait.is_on() {
                 conn.look_at_socket(self.turn.now_ms); // it may have to show that it moves
             }
-            self.turn.counters.bytes_out += written as u64;
+            self.turn.counters.bytes_out += written;
             self.turn.counters.writes += 1;
         }
         let (phase, full, owed) = (conn.phase, conn.full_since_ms.is_some(), conn.deferred.is_some());

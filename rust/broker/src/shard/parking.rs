@@ -70,9 +70,9 @@ impl Shard {
         let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.phase == Phase::Open) else {
             return;
         };
-        conn.has_unparsed = true;
+        conn.input.has_unparsed = true;
         conn.expect_again(self.turn.now_ms);
-        self.turn.budget.visit(1 + conn.input.len() / VISIT_BYTES);
+        self.turn.budget.visit(1 + conn.input.bytes.len() / VISIT_BYTES);
         self.queue_for_reading(key);
     }
 

@@ -18,9 +18,9 @@ use stompica_proto::{ProtocolError, header};
 
 use super::Shard;
 use super::deadline::millis;
-use super::input::offender_in;
 use crate::connection::arrival::Arrival;
 use crate::connection::conn::{Conn, Phase, Transport};
+use crate::connection::input::offender_in;
 use crate::connection::pausing::Pause;
 use crate::connection::unfinished::{Turn as ArrivalTurn, send_head};
 use crate::delivery::passing::Load;
@@ -44,11 +44,11 @@ impl Shard {
     pub(super) fn count_input(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let (bytes, kept) = (conn.input_bytes(), conn.kept_bytes());
-        self.memory.input_bytes = self.memory.input_bytes + bytes - conn.counted_bytes;
-        conn.counted_bytes = bytes;
-        if kept != conn.counted_input {
-            let change = kept as i64 - conn.counted_input as i64;
-            conn.counted_input = kept;
+        self.memory.input_bytes = self.memory.input_bytes + bytes - conn.input.counted_bytes;
+        conn.input.counted_bytes = bytes;
+        if kept != conn.input.counted_input {
+            let change = kept as i64 - conn.input.counted_input as i64;
+            conn.input.counted_input = kept;
             self.memory.unfinished.add(change, &self.turn.totals.unfinished);
         }
     }
@@ -77,20 +77,20 @@ impl Shard {
     pub(super) fn frame_deadline(&self, conn: &Conn) -> Option<(u64, u64)> {
         let timeout_ms = millis(self.turn.config.frame_timeout);
         let deadline = |arrival: &Arrival| {
-            let came = conn.input.len();
+            let came = conn.input.bytes.len();
             Some((arrival.deadline_ms(came, timeout_ms)?, arrival.allowed_ms(came, timeout_ms)))
         };
         let message = match &conn.transport {
             Transport::WebSocket(state) => deadline(&state.arrival),
             _ => None,
         };
-        deadline(&conn.arrival).into_iter().chain(message).min()
+        deadline(&conn.input.arrival).into_iter().chain(message).min()
     }
 
     /// Ends a connection whose frame was not complete in time.
     pub(super) fn time_out_frame(&mut self, key: ConnKey, allowed_ms: u64) {
         let Some(conn) = self.connections.table.get(key) else { return };
-        let (offender, came) = (offender_in(&conn.input), conn.input.len());
+        let (offender, came) = (offender_in(&conn.input.bytes), conn.input.bytes.len());
         let text = format!(
             "{came} bytes of a frame came and not the rest of it within {allowed_ms} ms, which is frame_timeout and its \
              length at 64 KiB a second"
@@ -109,7 +109,7 @@ impl Shard {
             .table
             .get(key)
             .filter(|conn| conn.kept_bytes() as i64 >= self.memory.unfinished.bite)?;
-        if !conn.arrival.is_on() || self.may_exceed(key) {
+        if !conn.input.arrival.is_on() || self.may_exceed(key) {
             return None;
         }
         if let Some(pause) = self.pause_when_complete(key) {
@@ -121,11 +121,11 @@ impl Shard {
     /// Why the SEND that arrives would have to wait if it were complete, as far as its head tells.
     fn pause_when_complete(&mut self, key: ConnKey) -> Option<Pause> {
         let conn = self.connections.table.get(key)?;
-        let head = send_head(&conn.input)?;
+        let head = send_head(&conn.input.bytes)?;
         self.turn.budget.visit(1 + head.len() / 256);
         let name = head_value(head, header::DESTINATION).filter(|name| !name.contains(&b'\\'))?.to_vec();
         let kept = [header::TRANSACTION, header::RETAIN].iter().any(|name| head_value(head, name).is_some());
-        let bytes = conn.arrival.announced();
+        let bytes = conn.input.arrival.announced();
         let name = self.name_to_send_to(key, &name).ok()?;
         let destination = self.destination(&name).ok()?;
         let Reach { remote: shards, width, is_full, .. } =
@@ -164,7 +164,7 @@ impl Shard {
             return false;
         }
         let turn = self.memory.unfinished.turn.map(|turn| turn.key);
-        let is_done = |key| self.connections.table.get(key).is_none_or(|conn| !conn.arrival.is_on());
+        let is_done = |key| self.connections.table.get(key).is_none_or(|conn| !conn.input.arrival.is_on());
         !self.memory.unfinished.is_over() || turn.is_some_and(is_done)
     }
 
@@ -182,9 +182,9 @@ impl Shard {
             return self.connections.parking.first_of(&[Pause::Arriving]);
         }
         let longest = self.turn.config.limits.message_bytes_max;
-        let lacks = |conn: &Conn| match conn.arrival.announced() {
+        let lacks = |conn: &Conn| match conn.input.arrival.announced() {
             0 => longest,
-            announced => announced.saturating_sub(conn.input.len()),
+            announced => announced.saturating_sub(conn.input.bytes.len()),
         };
         let waiting = self.connections.parking.waiting_for(Pause::Arriving).take(SEARCH_MAX);
         let waiting: Vec<_> =
@@ -202,11 +202,11 @@ impl Shard {
         let arrives = self.connections.table.get(key).is_some_and(|conn| {
             conn.phase == Phase::Open
                 && !conn.wait.is_on()
-                && conn.arrival.since_ms().is_some_and(|began_ms| began_ms <= since_ms)
-                && (conn.undrained || {
+                && conn.input.arrival.since_ms().is_some_and(|began_ms| began_ms <= since_ms)
+                && (conn.input.is_listed || {
                     let came = conn.incomplete_bytes().saturating_sub(bytes_before);
                     let allowed_ms = SILENCE_MS + came as u64 / PACE_BYTES;
-                    now_ms - conn.read_ms.max(since_ms) < SILENCE_MS && now_ms - since_ms < allowed_ms
+                    now_ms - conn.input.read_ms.max(since_ms) < SILENCE_MS && now_ms - since_ms < allowed_ms
                 })
         });
         if arrives && now_ms - since_ms < TURN_MS {
@@ -227,7 +227,7 @@ impl Shard {
         self.turn.budget.visit(self.connections.table.len() / 16);
         if self.memory.unfinished.crowd() > 0 {
             let surplus = self.memory.unfinished.total() - self.memory.unfinished.limit / 16;
-            self.give_way(surplus, |_, conn| !conn.wait.is_on() && now_ms - conn.read_ms >= STALLED_MS);
+            self.give_way(surplus, |_, conn| !conn.wait.is_on() && now_ms - conn.input.read_ms >= STALLED_MS);
         }
         let (excess, harmless) = (self.memory.unfinished.excess(), self.memory.unfinished.harmless());
         self.give_way(excess, |key, conn| Some(key) != turn && conn.kept_bytes() as i64 > harmless);
@@ -237,7 +237,7 @@ impl Shard {
         if excess <= 0 {
             return;
         }
-        let arriving = |conn: &Conn| conn.phase == Phase::Open && conn.arrival.is_on();
+        let arriving = |conn: &Conn| conn.phase == Phase::Open && conn.input.arrival.is_on();
         let all = self.connections.table.iter().filter(|(key, conn)| arriving(conn) && may(*key, conn));
         let mut chosen: Vec<(usize, ConnKey)> = all.map(|(key, conn)| (conn.kept_bytes(), key)).collect();
         chosen.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
@@ -246,8 +246,12 @@ impl Shard {
                 break;
             }
             excess -= bytes as i64;
-            let offender =
-                self.connections.table.get(key).map(|conn| offender_in(&conn.input)).unwrap_or_default();
+            let offender = self
+                .connections
+                .table
+                .get(key)
+                .map(|conn| offender_in(&conn.input.bytes))
+                .unwrap_or_default();
             let text = format!(
                 "{bytes} bytes of a frame that is not complete gave way: such frames may take a quarter of memory_limit"
             );

@@ -13,7 +13,7 @@ impl Shard {
     /// Decodes what the connection kept and then `bytes`; keeps what cannot be dealt with now.
     pub(super) fn consume_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        if !conn.input.is_empty() {
+        if !conn.input.bytes.is_empty() {
             self.consume_stomp(key, &[]);
         }
         let Some(state) = self.connections.table.get_mut(key).and_then(|conn| conn.websocket()) else {
@@ -53,11 +53,11 @@ impl Shard {
             if conn.phase != Phase::Open {
                 return bytes.len();
             }
-            if conn.wait.is_on() || conn.has_unparsed {
+            if conn.wait.is_on() || conn.input.has_unparsed {
                 break;
             }
             if self.turn.budget.is_exhausted() {
-                conn.has_unparsed = true;
+                conn.input.has_unparsed = true;
                 break;
             }
             let Some(state) = conn.websocket() else { break };
@@ -106,9 +106,9 @@ impl Shard {
     /// there is nothing to linger for (RFC 6455, 5.5.1 and 7.1.1).
     fn peer_closes(&mut self, key: ConnKey, code: u16) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        conn.eof = true;
-        conn.input = Vec::new(); // a frame that will never be complete
-        conn.arrival.is_over();
+        conn.input.eof = true;
+        conn.input.bytes = Vec::new(); // a frame that will never be complete
+        conn.input.arrival.is_over();
         if let Some(state) = conn.websocket() {
             state.peer_code = Some(code);
             state.arrival.is_over();

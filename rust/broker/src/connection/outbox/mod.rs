@@ -1,5 +1,8 @@
 //! Hot path: the bytes that wait for one socket, as ranges of shared chunks.
 //!
+//! A frame counts as written once the socket has passed all of it to the system: [`Outbox::written`] decides that, for
+//! write markers, for progress and for the end of a connection alike.
+//!
 //! Invariants: every range but the first is whole frames; the first may have been written in part. Each range holds
 //! one reference to its chunk, and so does `private`, the chunk that only this outbox appends to. `bytes` is the sum
 //! of the ranges. Adjacent ranges merge, so that a burst to one topic costs one entry and one `writev` element.
@@ -9,12 +12,13 @@ mod positions;
 mod write_markers;
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice, Write as _};
 
 use smallvec::SmallVec;
 
 use crate::connection::outbox::drop_notice::with_drop_notice;
 use crate::connection::outbox::write_markers::WriteMarkers;
+use crate::connection::socket::Socket;
 pub use crate::message::chunk::Kind;
 use crate::message::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
 
@@ -34,7 +38,7 @@ struct Range {
 /// What a flush left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// Nothing: the outbox is empty.
+    /// Nothing: the outbox is empty, and the socket has passed on all that it took.
     Drained,
     /// The socket takes no more now; a writable event will follow.
     Blocked,
@@ -54,8 +58,10 @@ pub struct Outbox {
     gap: u32,
     /// The frame that tells of an earlier gap, while it waits.
     notice: Option<DropNotice>,
-    /// Bytes that ever left the list of ranges.
-    written: u64,
+    /// Bytes that ever left the list of ranges: the socket took them.
+    taken: u64,
+    /// Bytes that the socket took and holds back; they do not count as written.
+    held: usize,
     /// Frames whose way is followed.
     marks: WriteMarkers,
 }
@@ -126,7 +132,7 @@ impl Outbox {
     /// What stands in front of a range, as a position.
     fn position(&self, at: usize) -> u64 {
         let before: u64 = self.ranges.iter().take(at).map(|range| u64::from(range.end - range.start)).sum();
-        self.written + before
+        self.taken + before
     }
 
     fn private_chunk(&mut self, pool: &mut ChunkPool) -> ChunkId {
@@ -156,9 +162,9 @@ impl Outbox {
     ///
     /// # Errors
     /// The socket's error: the connection is gone.
-    pub fn flush(&mut self, pool: &mut ChunkPool, socket: &mut impl Write) -> io::Result<Flushed> {
+    pub fn flush(&mut self, pool: &mut ChunkPool, socket: &mut Socket) -> io::Result<Flushed> {
         if self.bytes == 0 {
-            return Ok(Flushed::Drained);
+            return Ok(if self.pass_on(socket)? { Flushed::Drained } else { Flushed::Blocked });
         }
         if self.gap > 0 {
             self.tell_of_gap(pool);
@@ -184,9 +190,10 @@ impl Outbox {
             (wanted, written)
         };
         self.advance(pool, written);
+        let is_passed_on = self.pass_on(socket)?;
         if self.bytes == 0 {
             self.drained(pool);
-            return Ok(Flushed::Drained);
+            return Ok(if is_passed_on { Flushed::Drained } else { Flushed::Blocked });
         }
         if written < wanted {
             self.settle_down(pool);
@@ -197,7 +204,7 @@ impl Outbox {
 
     fn advance(&mut self, pool: &mut ChunkPool, mut written: usize) {
         self.bytes -= written;
-        self.written += written as u64;
+        self.taken += written as u64;
         while let Some(first) = self.ranges.front_mut() {
             let len = (first.end - first.start) as usize;
             self.answer_bytes -= usize::from(first.kind == Kind::Answer) * len.min(written);

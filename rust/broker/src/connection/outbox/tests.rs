@@ -3,41 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-
-/// A socket that takes `room` bytes, then would block.
-struct Socket {
-    room: usize,
-    taken: Vec<u8>,
-}
-
-impl Socket {
-    fn with_room(room: usize) -> Self {
-        Socket { room, taken: Vec::new() }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let before = self.taken.len();
-        for slice in slices {
-            let count = slice.len().min(self.room);
-            self.taken.extend_from_slice(&slice[..count]);
-            self.room -= count;
-        }
-        match self.taken.len() - before {
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            count => Ok(count),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use crate::connection::socket::Socket;
 
 fn frame(byte: u8, len: usize) -> Vec<u8> {
     vec![byte; len]
@@ -73,7 +39,7 @@ fn a_burst_to_one_group_is_one_range() {
         assert_eq!((outbox.ranges.len(), outbox.bytes()), (1, 1000));
         let mut socket = Socket::with_room(2000);
         assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
-        assert_eq!(socket.taken, (0..100).flat_map(|byte| frame(byte, 10)).collect::<Vec<_>>());
+        assert_eq!(socket.script().taken, (0..100).flat_map(|byte| frame(byte, 10)).collect::<Vec<_>>());
     }
     assert_eq!(pool.in_use(), 0, "drained outboxes hold no chunk");
 }
@@ -100,7 +66,7 @@ fn every_interleaving_of_shared_and_private_frames_keeps_order() {
             loop {
                 let mut socket = Socket::with_room(7);
                 let flushed = outbox[0].flush(&mut pool, &mut socket).expect("no error");
-                taken.extend_from_slice(&socket.taken);
+                taken.extend_from_slice(&socket.script().taken);
                 if flushed == Flushed::Drained {
                     break;
                 }
@@ -122,10 +88,10 @@ fn a_cut_keeps_the_rest_of_a_frame_in_writing() {
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
     assert_eq!(outbox.cut_unsent(&mut pool), 3);
     outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(b"ERROR"));
-    socket.room = 1000;
+    socket.script().room = 1000;
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
     let expected = [frame(0, 300), frame(1, 300), b"ERROR".to_vec()].concat();
-    assert_eq!(socket.taken, expected);
+    assert_eq!(socket.script().taken, expected);
     assert_eq!(pool.in_use(), 0);
 }
 
@@ -141,10 +107,10 @@ fn dropping_the_oldest_spares_control_frames_and_the_frame_in_writing() {
     let mut socket = Socket::with_room(100);
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
     assert_eq!(outbox.drop_oldest(&mut pool, 510), 2);
-    socket.room = 10_000;
+    socket.script().room = 10_000;
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
     let told = [&frame(3, 300)[..8], b"dropped:2\n", &frame(3, 300)[8..]].concat();
-    assert_eq!(socket.taken, [frame(0, 300), b"RECEIPT".to_vec(), told].concat());
+    assert_eq!(socket.script().taken, [frame(0, 300), b"RECEIPT".to_vec(), told].concat());
     assert_eq!(pool.in_use(), 0);
 }
 
@@ -160,10 +126,10 @@ fn what_was_dropped_is_told_once_even_if_the_telling_frame_is_dropped_too() {
         outbox.drop_oldest(&mut pool, 600);
         outbox.flush(&mut pool, &mut socket).expect("would block");
     }
-    socket.room = 10_000;
+    socket.script().room = 10_000;
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
     let told = [&frame(19, 300)[..8], b"dropped:18\n", &frame(19, 300)[8..]].concat();
-    assert_eq!(socket.taken, [frame(0, 300), told].concat());
+    assert_eq!(socket.script().taken, [frame(0, 300), told].concat());
     assert_eq!(pool.in_use(), 0);
 }
 
@@ -181,9 +147,9 @@ fn a_cut_keeps_the_rest_of_a_frame_that_was_copied_out_of_a_large_chunk() {
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
     assert_eq!(outbox.cut_unsent(&mut pool), 1);
     outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(b"ERROR"));
-    socket.room = 1000;
+    socket.script().room = 1000;
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
-    assert_eq!(socket.taken[98 * 640..], [frame(98, 640), b"ERROR".to_vec()].concat());
+    assert_eq!(socket.script().taken[98 * 640..], [frame(98, 640), b"ERROR".to_vec()].concat());
     assert_eq!(pool.in_use(), 0);
 }
 
@@ -199,9 +165,9 @@ fn a_lagging_outbox_does_not_pin_a_large_chunk() {
     let mut socket = Socket::with_room(63_000);
     assert_eq!(outboxes[0].flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
     assert!(pool.held_bytes() < 4_000, "{} bytes are held for 1,000", pool.held_bytes());
-    socket.room = 10_000;
+    socket.script().room = 10_000;
     assert_eq!(outboxes[0].flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
-    assert_eq!(socket.taken, (0..100).flat_map(|byte| frame(byte, 640)).collect::<Vec<_>>());
+    assert_eq!(socket.script().taken, (0..100).flat_map(|byte| frame(byte, 640)).collect::<Vec<_>>());
 }
 
 #[test]
@@ -214,7 +180,7 @@ fn more_ranges_than_one_writev_leave_more_to_flush() {
     let mut socket = Socket::with_room(1 << 20);
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::More);
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
-    assert_eq!(socket.taken.len(), 10 * (IOVECS_MAX + 10));
+    assert_eq!(socket.script().taken.len(), 10 * (IOVECS_MAX + 10));
 }
 
 #[test]
@@ -229,13 +195,13 @@ fn a_notice_that_is_copied_out_of_a_large_chunk_is_still_known() {
     outbox.flush(&mut pool, &mut socket).expect("would block"); // the second one tells of the first
     outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(&frame(b'c', 5_000)));
     append(&mut outbox, &mut pool, &frame(3, 300));
-    socket.room = 60_000;
+    socket.script().room = 60_000;
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("short write"), Flushed::Blocked);
     assert_eq!(outbox.drop_oldest(&mut pool, 5_300), 1);
     socket = Socket::with_room(10_000);
     assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes all"), Flushed::Drained);
     let told = [&frame(3, 300)[..8], b"dropped:2\n", &frame(3, 300)[8..]].concat();
-    assert_eq!(socket.taken[5_000..], told);
+    assert_eq!(socket.script().taken[5_000..], told);
 }
 
 #[test]
@@ -446,7 +412,7 @@ impl Bench {
         let mut socket = Socket::with_room(room);
         self.outboxes[who].flush(&mut self.pool, &mut socket).expect("short writes are no errors");
         let (bytes, passed) = self.models[who].take(room);
-        assert_eq!(String::from_utf8_lossy(&socket.taken), String::from_utf8_lossy(&bytes));
+        assert_eq!(String::from_utf8_lossy(&socket.script().taken), String::from_utf8_lossy(&bytes));
         assert_eq!(self.outboxes[who].take_passed(), passed, "marks whose last byte was taken");
     }
 
@@ -530,4 +496,30 @@ fn bytes_of_answers_are_counted_until_they_are_written_or_cut() {
     assert_eq!((outbox.bytes(), outbox.answer_bytes()), (30, 30), "the rest of the one in writing stays");
     outbox.clear(&mut pool);
     assert_eq!((outbox.bytes(), outbox.answer_bytes()), (0, 0));
+}
+
+#[test]
+fn what_the_socket_holds_back_is_not_written_until_it_passes_it_on() {
+    let (mut pool, mut outbox) = (ChunkPool::default(), Outbox::default());
+    let mut socket = Socket::with_room(150);
+    socket.script().holds_back = true;
+    append(&mut outbox, &mut pool, &frame(1, 100));
+    outbox.mark();
+    append(&mut outbox, &mut pool, &frame(2, 100));
+    outbox.mark();
+    let end = outbox.end();
+    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes some"), Flushed::Blocked);
+    assert_eq!((outbox.bytes(), outbox.written(), outbox.take_passed()), (50, 0, 0));
+    socket.script().holds_back = false;
+    socket.script().room = 20;
+    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes some"), Flushed::Blocked);
+    assert_eq!((outbox.bytes(), outbox.written(), outbox.take_passed()), (30, 170, 1));
+    socket.script().holds_back = true;
+    socket.script().room = 100;
+    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("takes the rest"), Flushed::Blocked);
+    assert!(outbox.is_empty() && !outbox.has_passed(end), "the last frame is not written yet");
+    socket.script().holds_back = false;
+    assert_eq!(outbox.flush(&mut pool, &mut socket).expect("passes on"), Flushed::Drained);
+    assert!(outbox.has_passed(end));
+    assert_eq!((outbox.written(), outbox.take_passed()), (200, 1));
 }
