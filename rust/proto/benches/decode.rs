@@ -1,7 +1,7 @@
 //! Nanoseconds to decode a frame: `cargo bench -p stompica-proto --bench decode`.
 //!
-//! Each line is the median of the runs, with the fastest and the slowest, over 64 KiB of equal frames as one read brings
-//! them. The bodies are touched by nothing but a checksum of their lengths.
+//! Each line is the median of the runs, with the fastest and the slowest, over 64 KiB of equal frames, as from one read.
+//! Bodies are not read; only a checksum of their lengths is computed.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ fn main() {
     report("SEND 117 B, each in two pieces", sends[0].1.as_bytes(), 60);
 }
 
-/// Prints the cost of one frame; `cut` is where each frame is first seen to end.
+/// Prints the cost of one frame. If `cut` is shorter than a frame, each frame arrives in two pieces, split there.
 fn report(name: &str, frame: &[u8], cut: usize) {
     let input = frame.repeat((READ_BYTES / frame.len()).max(1));
     let mut spans = Vec::new();

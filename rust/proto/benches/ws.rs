@@ -1,7 +1,7 @@
 //! Nanoseconds to decode a WebSocket frame: `cargo bench -p stompica-proto --bench ws`.
 //!
-//! Each line is the median of the runs, with the fastest and the slowest, over 64 KiB of equal frames as one read brings
-//! them. A pass unmasks where the payload lies and the next one masks it again; both are ASCII.
+//! Each line is the median of the runs, with the fastest and the slowest, over 64 KiB of equal frames, as from one read.
+//! A pass unmasks the payload in place and the next one masks it again; both forms are ASCII.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ fn pass(input: &mut [u8]) -> usize {
         checksum += match event {
             WsEvent::Data { payload, .. } => payload.len(),
             WsEvent::Ping(payload) => payload.len(),
-            other => unreachable!("no such frame in the input: {other:?}"),
+            other => unreachable!("not in the input: {other:?}"),
         };
         at += consumed;
     }

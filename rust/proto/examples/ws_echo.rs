@@ -1,8 +1,8 @@
-//! A WebSocket echo server on the project's own codec, for conformance tools that need one:
+//! A WebSocket echo server that uses the project's codec, for conformance tools:
 //! `cargo run --release --example ws_echo -- 9001`.
 //!
-//! Echoes every message as one frame of its type, answers pings, and closes as RFC 6455 wants it. One thread a
-//! connection and blocking sockets: a tool, not a model for the broker. Listens on 127.0.0.1.
+//! Echoes every message as one frame of the same type, answers pings, and closes as RFC 6455 requires. It uses a thread
+//! for each connection and blocking sockets: it is a tool, not a model for the broker. Listens on 127.0.0.1.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use stompica_proto::Limits;
 use stompica_proto::ws::encode::{self, NO_CLOSE_CODE, Opcode};
 use stompica_proto::ws::{WsDecoder, WsEvent, http, upgrade};
 
-/// Longest message that is echoed.
+/// Maximum length of a message.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 fn main() -> ExitCode {
@@ -43,7 +43,7 @@ fn serve(port: u16) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves one client until it or an error ends the connection.
+/// Serves one client until the client or an error ends the connection.
 fn connection(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let Some(mut input) = handshake(&mut stream)? else { return finish(stream) };
@@ -64,7 +64,7 @@ fn connection(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Reads the request and answers it. Returns the bytes behind it, or `None` if there will be no WebSocket.
+/// Reads the request and answers it. Returns the bytes after it, or `None` if the handshake failed.
 fn handshake(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut input = Vec::new();
     let mut piece = [0; 4096];
@@ -87,25 +87,25 @@ fn handshake(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     Ok(rest)
 }
 
-/// Ends the stream of bytes, then waits for the client to do so: a close with unread bytes would reset the
-/// connection, and what was written last might not reach the client.
+/// Shuts down the write side, then waits for the client's end: closing with unread bytes would reset the connection,
+/// and the last bytes written might not reach the client.
 fn finish(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     io::copy(&mut stream, &mut io::sink()).map(drop)
 }
 
-/// What one connection remembers.
+/// The state of one connection.
 #[derive(Default)]
 struct Echo {
     decoder: WsDecoder,
     /// The message so far.
     message: Vec<u8>,
-    /// Bytes to be written.
+    /// Bytes to write.
     out: Vec<u8>,
 }
 
 impl Echo {
-    /// Answers what came. `false`: to be closed once the answer is written.
+    /// Answers the input. Returns `false` if the connection must be closed once the answer is written.
     fn take(&mut self, mut input: &mut [u8]) -> bool {
         loop {
             let (event, consumed) = match self.decoder.decode(input, MESSAGE_BYTES_MAX) {

@@ -1,6 +1,6 @@
-//! The commands of STOMP 1.0 to 1.2, and the ancestor's DIAG.
+//! The commands of STOMP 1.0 to 1.2, and DIAG, which C stompica introduced.
 
-/// What a frame asks or tells.
+/// The command of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the specification's own")]
 pub enum Command {
@@ -23,7 +23,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The command that a client's frame starts with; `None` for server commands and unknown ones.
+    /// Parses the command line of a client's frame; `None` for server commands and unknown ones.
     #[must_use]
     pub fn from_client(line: &[u8]) -> Option<Command> {
         Some(match line {
@@ -43,7 +43,7 @@ impl Command {
         })
     }
 
-    /// The command as on the wire.
+    /// The command on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -66,13 +66,13 @@ impl Command {
         }
     }
 
-    /// Whether a client's frame may carry a body (STOMP 1.2, "Body": only SEND; DIAG's query is its body).
+    /// Whether a frame may have a body (STOMP 1.2, "Body": SEND, MESSAGE and ERROR; the body of DIAG is its query).
     #[must_use]
     pub fn has_body(self) -> bool {
         matches!(self, Command::Send | Command::Diag | Command::Message | Command::Error)
     }
 
-    /// Whether the headers of this command are escaped in versions that have escapes.
+    /// Whether the headers of this command are escaped, in versions that have escapes.
     #[must_use]
     pub fn is_escaped(self) -> bool {
         !matches!(self, Command::Connect | Command::Stomp | Command::Connected)

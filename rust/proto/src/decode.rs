@@ -3,9 +3,9 @@
 //! ```text
 //! input ─► leading EOLs ─► head.rs: command line, header lines ─► body: content-length octets or up to NUL ─► Frame
 //! ```
-//! A frame may arrive in any fragmentation. The decoder keeps only offsets: what it has searched is not searched again,
-//! but for the header lines of a frame that came in pieces, which are walked once more when the frame is whole. What it
-//! answers, error or frame, depends on the bytes alone and not on where they were cut.
+//! A frame may arrive in any fragmentation. The decoder keeps only offsets and does not search bytes twice, except for
+//! the header lines of a frame that arrived in pieces, which are scanned once more when the frame is complete. The
+//! result, error or frame, depends only on the bytes, not on where they were cut.
 //!
 //! Hot path: 40 to 60 ns for a small SEND, no allocation, no copy; `benches/decode.rs` measures it.
 
@@ -22,22 +22,22 @@ pub use self::offender::{head_value, masked_head, offending_head};
 use crate::error::Code;
 use crate::{Frame, HeaderSpan, Limits, ProtocolError, Version};
 
-/// What [`Decoder::decode`] found at the start of the input.
+/// Result of [`Decoder::decode`].
 #[derive(Debug)]
 pub enum Decoded<'a> {
-    /// A whole frame; the first `consumed` bytes of the input (leading EOLs included) are done with.
+    /// A complete frame; the first `consumed` bytes of the input (leading EOLs included) are no longer needed.
     Frame {
         /// The frame, borrowed from the input.
         frame: Frame<'a>,
         /// Bytes up to and including the frame's NUL.
         consumed: usize,
     },
-    /// No whole frame yet. Drop the first `consumed` bytes (EOLs between frames), keep the rest, and call again with
-    /// the rest and more behind it.
+    /// No complete frame yet. Drop the first `consumed` bytes (EOLs between frames), and call again with the rest
+    /// followed by more.
     Incomplete {
-        /// Bytes that need not be kept.
+        /// Bytes to drop.
         consumed: usize,
-        /// How long the frame will be, counted from the first kept byte, once its content-length is known.
+        /// Length of the frame from the first kept byte, once its content-length is known.
         frame_len: Option<usize>,
     },
 }
@@ -50,22 +50,22 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder for a connection that has not sent CONNECT.
+    /// Creates a decoder for a connection that has not sent CONNECT.
     #[must_use]
     pub fn new() -> Self {
         Decoder { head: Head::default(), phase: Phase::BeforeLogin }
     }
 
-    /// Sets the negotiated version. Call it between frames: after the CONNECT, before the next byte is decoded.
+    /// Sets the negotiated version. Call it between frames: after CONNECT and before the next byte is decoded.
     pub fn connected(&mut self, version: Version) {
         self.phase = Phase::Session(version);
     }
 
-    /// Decodes the first frame of `input`. `spans` is scratch space: cleared and filled by each call.
+    /// Decodes the first frame of `input`. `spans` is scratch space, cleared and filled by each call.
     ///
     /// # Errors
-    /// Any error is final: the connection gets an ERROR frame and is closed. `spans` then holds the header lines of
-    /// [`offending_head`]`(input)`, by offsets into that.
+    /// Any error is final: send an ERROR frame and close the connection. `spans` then has the header lines of
+    /// [`offending_head`]`(input)`, as offsets into that.
     pub fn decode<'a>(
         &mut self,
         input: &'a [u8],
@@ -77,7 +77,7 @@ impl Decoder {
         let start = if resumed { 0 } else { leading_eols(input) };
         let bytes = input.get(start..).unwrap_or_default();
         if !resumed && matches!(bytes, b"" | b"\r") {
-            // Nothing of a frame yet: the CR may be half an EOL.
+            // No frame has begun: a CR may be the first half of an EOL.
             return Ok(Decoded::Incomplete { consumed: start, frame_len: None });
         }
         let end = match self.advance(bytes, spans, limits) {
@@ -91,7 +91,7 @@ impl Decoder {
             }
         };
         if resumed {
-            // The spans of earlier calls are gone, for the caller shares one vector between connections.
+            // The spans of earlier calls are lost, because the caller shares one vector between connections.
             spans.clear();
             self.head = Head::default();
             self.head.scan(bytes, spans, limits, self.phase)?;
@@ -111,7 +111,7 @@ impl Decoder {
         Ok(Decoded::Frame { frame, consumed: start + end })
     }
 
-    /// Goes on with the frame that starts `bytes`.
+    /// Continues with the frame at the start of `bytes`.
     fn advance(
         &mut self,
         bytes: &[u8],
@@ -119,7 +119,7 @@ impl Decoder {
         limits: &Limits,
     ) -> Result<Progress, ProtocolError> {
         let Phase::BeforeLogin = self.phase else { return self.advance_within(bytes, spans, limits) };
-        // Before login a frame has a bound as a whole: nothing behind it is looked at.
+        // Before login the size of a whole frame is limited: bytes beyond the limit are not examined.
         let bytes_max = limits.before_login_bytes_max;
         let visible = bytes.get(..bytes_max).unwrap_or(bytes);
         let progress = self.advance_within(visible, spans, limits)?;
@@ -151,14 +151,14 @@ impl Decoder {
         }
         let rule = self.head.command.map(|command| BodyRule::of(command, self.phase));
         match self.head.content_length {
-            _ if rule == Some(BodyRule::LineEnds) => self.end_behind_line_ends(bytes, limits),
+            _ if rule == Some(BodyRule::LineEnds) => self.end_after_line_ends(bytes, limits),
             Some(length) => end_by_length(bytes, self.head.done, length),
             None => self.end_by_nul(bytes, limits),
         }
     }
 
-    /// Finds the end of a frame that has no body; line ends are passed over, counted or not.
-    fn end_behind_line_ends(&mut self, bytes: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
+    /// Finds the end of a frame that must not have a body; skips line ends, with or without a content-length.
+    fn end_after_line_ends(&mut self, bytes: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
         let start = self.head.done;
         let length = self.head.content_length;
         let end = start.saturating_add(length.unwrap_or(limits.message_bytes_max));
@@ -176,7 +176,7 @@ impl Decoder {
         }
     }
 
-    /// Finds the end of a body whose length nobody told: its first NUL (STOMP 1.2, "Body").
+    /// Finds the end of a body without a content-length: its first NUL (STOMP 1.2, "Body").
     fn end_by_nul(&mut self, bytes: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
         let end_max = self.head.done.saturating_add(limits.message_bytes_max).saturating_add(1);
         let visible = bytes.get(..end_max).unwrap_or(bytes);
@@ -198,14 +198,14 @@ impl Default for Decoder {
     }
 }
 
-/// How far a frame is; offsets from its first byte.
+/// State of a frame; offsets are from its first byte.
 enum Progress {
     Whole { end: usize },
     Partial { frame_len: Option<usize> },
 }
 
-/// Length of the EOLs at the start: heart-beats, or what clients put behind a NUL. CRLF counts in every version
-/// (PRODUCT.md, section 3); a CR that may become CRLF does not count yet.
+/// Length of the leading EOLs: heart-beats, or line ends that clients add after a NUL. CRLF counts in every version
+/// (docs/behaviour.md, section 3); a final CR, which may become CRLF, does not count yet.
 fn leading_eols(input: &[u8]) -> usize {
     let mut at = 0;
     loop {
@@ -217,7 +217,7 @@ fn leading_eols(input: &[u8]) -> usize {
     }
 }
 
-/// Refuses a body by its content-length alone, before it arrives.
+/// Refuses a body by its content-length, before it arrives.
 fn check_length(head: &Head, limits: &Limits) -> Result<(), ProtocolError> {
     match head.content_length {
         Some(length) if length > limits.message_bytes_max => Err(too_large(limits)),
@@ -225,7 +225,7 @@ fn check_length(head: &Head, limits: &Limits) -> Result<(), ProtocolError> {
     }
 }
 
-/// The octet behind `length` octets must be NUL (STOMP 1.2, "Header content-length").
+/// The octet after `length` octets must be NUL (STOMP 1.2, "Header content-length").
 #[inline]
 fn end_by_length(bytes: &[u8], body_start: usize, length: usize) -> Result<Progress, ProtocolError> {
     let nul = body_start.saturating_add(length);
@@ -234,7 +234,7 @@ fn end_by_length(bytes: &[u8], body_start: usize, length: usize) -> Result<Progr
         None => Ok(Progress::Partial { frame_len: Some(nul.saturating_add(1)) }),
         Some(_) => Err(ProtocolError::new(
             Code::ContentLength,
-            format!("content-length is {length}, but the octet behind the body's {length} is not NUL"),
+            format!("content-length is {length}, but the octet after these {length} is not NUL"),
         )),
     }
 }

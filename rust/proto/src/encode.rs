@@ -1,25 +1,26 @@
 //! Server frames to bytes.
 //!
-//! A MESSAGE is written in two parts: a *prefix* that a group of subscriptions shares over time
-//! (`MESSAGE`, `subscription`) and a *tail* that all groups of one version share for one message.
-//! Hot path: appends to the caller's buffer, copies each byte once, allocates nothing itself.
+//! A MESSAGE is written in two parts: a *prefix* (`MESSAGE`, `subscription`) that is the same for all messages to a
+//! group of subscriptions, and a *suffix* that is the same for all groups of one version.
+//!
+//! Hot path: appends to the caller's buffer, copies each byte once, and allocates nothing itself.
 
 use crate::error::ProtocolError;
 use crate::escape::{can_carry, escape_into, unescape};
 use crate::{Command, Version};
 
-/// One message on its way to its subscribers, in the form every version is encoded from.
+/// A message to be encoded, in a form that is independent of the receiver's version.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     /// The SEND's destination, unescaped.
     pub destination: &'a [u8],
-    /// The `message-id`: ASCII without anything to escape.
+    /// The `message-id`: ASCII, with nothing to escape.
     pub id: &'a [u8],
-    /// Who sent it, by a number of the broker's own; not written.
+    /// The sender, by a number that the broker assigned; not encoded.
     pub sender: u64,
-    /// The sender's own header lines, each escaped as in 1.2 and ended by LF, in the sender's order.
+    /// The sender's own header lines, in the sender's order, each escaped as in 1.2 and ended by LF.
     pub headers: &'a [u8],
-    /// `destination` and `headers` hold nothing that any version would write in another way.
+    /// `destination` and `headers` are the same in every version.
     pub plain: bool,
     /// The body.
     pub body: &'a [u8],
@@ -30,7 +31,7 @@ pub fn decimal(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends `name:value` and LF, escaped for `version`; `value` is unescaped.
+/// Appends `name:value` and LF; `value` is escaped for `version`.
 pub fn header(out: &mut Vec<u8>, name: &[u8], value: &[u8], version: Version) {
     out.extend_from_slice(name);
     out.push(b':');
@@ -38,7 +39,7 @@ pub fn header(out: &mut Vec<u8>, name: &[u8], value: &[u8], version: Version) {
     out.push(b'\n');
 }
 
-/// Appends the start of every MESSAGE to one subscription; 1.0 subscriptions without id have no `subscription` header.
+/// Appends the start of a MESSAGE to a subscription; a 1.0 subscription without id gets no `subscription` header.
 pub fn message_prefix(out: &mut Vec<u8>, subscription: Option<&[u8]>, version: Version) {
     out.extend_from_slice(b"MESSAGE\n");
     if let Some(id) = subscription {
@@ -46,7 +47,7 @@ pub fn message_prefix(out: &mut Vec<u8>, subscription: Option<&[u8]>, version: V
     }
 }
 
-/// Appends MESSAGE's `ack` header of 1.2: the two numbers by which an ACK names the delivery.
+/// Appends the `ack` header of a 1.2 MESSAGE: the two numbers by which an ACK identifies the delivery.
 pub fn ack_id(out: &mut Vec<u8>, [subscription, number]: [u64; 2]) {
     out.extend_from_slice(b"ack:");
     decimal(out, subscription);
@@ -55,23 +56,23 @@ pub fn ack_id(out: &mut Vec<u8>, [subscription, number]: [u64; 2]) {
     out.push(b'\n');
 }
 
-/// Appends everything of a MESSAGE that follows the prefix: head, body and NUL. Returns how many of the sender's headers
-/// `version` cannot carry and were left out.
+/// Appends everything of a MESSAGE after the prefix: headers, body and NUL. Returns the number of the sender's headers
+/// that were omitted because `version` cannot represent them.
 pub fn message_suffix(out: &mut Vec<u8>, message: &Message<'_>, version: Version) -> usize {
-    let left_out = message_head(out, message, version);
+    let omitted = message_head(out, message, version);
     out.extend_from_slice(message.body);
     out.push(0);
-    left_out
+    omitted
 }
 
-/// Appends the rest of a MESSAGE's head, up to and including the blank line. Returns how many of the sender's headers
-/// `version` cannot carry and were left out.
+/// Appends the rest of a MESSAGE's headers, up to and including the blank line. Returns the number of the sender's
+/// headers that were omitted because `version` cannot represent them.
 pub fn message_head(out: &mut Vec<u8>, message: &Message<'_>, version: Version) -> usize {
     out.reserve(message.destination.len() + message.headers.len() + 96);
     out.extend_from_slice(b"message-id:");
     out.extend_from_slice(message.id);
     out.extend_from_slice(b"\ndestination:");
-    let left_out = if message.plain {
+    let omitted = if message.plain {
         out.extend_from_slice(message.destination);
         out.push(b'\n');
         out.extend_from_slice(message.headers);
@@ -84,28 +85,28 @@ pub fn message_head(out: &mut Vec<u8>, message: &Message<'_>, version: Version) 
     out.extend_from_slice(b"content-length:");
     decimal(out, message.body.len() as u64);
     out.extend_from_slice(b"\n\n");
-    left_out
+    omitted
 }
 
-/// Appends a destination, which has to be there whatever it is. A version without the escape gets `?` for a line end:
-/// what follows would be a header of the sender's choice.
+/// Appends a destination, which is required and can't be omitted. In a version without escapes a line end becomes `?`:
+/// otherwise the sender could inject headers.
 fn destination(out: &mut Vec<u8>, name: &[u8], version: Version) {
     if can_carry(b"destination", name, version) {
         escape_into(out, name, version);
     } else {
-        let said: Vec<u8> =
+        let replaced: Vec<u8> =
             name.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b'?' } else { *byte }).collect();
-        escape_into(out, &said, version);
+        escape_into(out, &replaced, version);
     }
 }
 
-/// Rewrites header lines from 1.2's escapes to those of `version`.
+/// Converts header lines from 1.2's escapes to those of `version`; returns how many were omitted.
 fn convert_headers(out: &mut Vec<u8>, lines: &[u8], version: Version) -> usize {
     if version == Version::V1_2 {
         out.extend_from_slice(lines);
         return 0;
     }
-    let mut left_out = 0;
+    let mut omitted = 0;
     for line in lines.split_inclusive(|&byte| byte == b'\n') {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());
@@ -117,14 +118,14 @@ fn convert_headers(out: &mut Vec<u8>, lines: &[u8], version: Version) -> usize {
             escape_into(out, &value, version);
             out.push(b'\n');
         } else {
-            left_out += 1;
+            omitted += 1;
         }
     }
-    left_out
+    omitted
 }
 
-/// Appends CONNECTED (STOMP 1.2, "Connecting"); never escaped. `heart_beat_ms` is what the server offers, `response_id`
-/// CONNECT's `request-id` as on the wire.
+/// Appends CONNECTED (STOMP 1.2, "Connecting"), which is never escaped. `heart_beat_ms` is the server's offer,
+/// `response_id` CONNECT's `request-id` as on the wire.
 pub fn connected(
     out: &mut Vec<u8>,
     version: Version,
@@ -156,18 +157,18 @@ pub fn receipt(out: &mut Vec<u8>, id: &[u8], version: Version) {
     out.extend_from_slice(b"\n\0");
 }
 
-/// What an ERROR tells about the frame that caused it.
+/// What an ERROR repeats of the frame that caused it.
 #[derive(Clone, Debug, Default)]
 pub struct Offender {
     /// The frame's `receipt`, unescaped.
     pub receipt: Option<Vec<u8>>,
-    /// The subscription it was about, unescaped.
+    /// The subscription that the frame names, unescaped.
     pub subscription: Option<Vec<u8>>,
-    /// Its command and headers as received, passcodes masked.
+    /// Its command and headers as received, with passcodes masked.
     pub head: Vec<u8>,
 }
 
-/// Appends ERROR (STOMP 1.2, "ERROR"): the code, a short message, and a body that explains and echoes the offender.
+/// Appends ERROR (STOMP 1.2, "ERROR"): the code, a short message, and a body with the explanation and the offender.
 pub fn error(out: &mut Vec<u8>, error: &ProtocolError, offender: &Offender, version: Version) {
     let mut body = error.detail.clone().into_bytes();
     body.push(b'\n');
@@ -201,39 +202,39 @@ mod tests {
     use super::*;
     use crate::error::Code;
 
-    fn tail(message: &Message<'_>, version: Version) -> (String, usize) {
+    fn suffix(message: &Message<'_>, version: Version) -> (String, usize) {
         let mut out = Vec::new();
-        let left_out = message_suffix(&mut out, message, version);
-        (String::from_utf8(out).expect("test data is UTF-8"), left_out)
+        let omitted = message_suffix(&mut out, message, version);
+        (String::from_utf8(out).expect("test data is UTF-8"), omitted)
     }
 
     #[test]
-    fn a_message_is_written_in_the_receivers_version() {
+    fn a_message_is_encoded_for_the_receivers_version() {
         let headers = b"a\\cb:1\ncr:x\\ry\nlf:x\\ny\nback:\\\\\n";
         let message =
             Message { destination: b"/t:1", id: b"7", sender: 0, headers, plain: false, body: b"hi" };
-        let (v12, left_out) = tail(&message, Version::V1_2);
+        let (v12, omitted) = suffix(&message, Version::V1_2);
         assert_eq!(
             v12,
             "message-id:7\ndestination:/t\\c1\na\\cb:1\ncr:x\\ry\nlf:x\\ny\nback:\\\\\ncontent-length:2\n\nhi\0"
         );
-        assert_eq!(left_out, 0);
-        let (v11, left_out) = tail(&message, Version::V1_1);
+        assert_eq!(omitted, 0);
+        let (v11, omitted) = suffix(&message, Version::V1_1);
         assert_eq!(
             v11,
             "message-id:7\ndestination:/t\\c1\na\\cb:1\ncr:x\ry\nlf:x\\ny\nback:\\\\\ncontent-length:2\n\nhi\0"
         );
-        assert_eq!(left_out, 0);
-        let (v10, left_out) = tail(&message, Version::V1_0);
+        assert_eq!(omitted, 0);
+        let (v10, omitted) = suffix(&message, Version::V1_0);
         assert_eq!(v10, "message-id:7\ndestination:/t:1\ncr:x\ry\nback:\\\ncontent-length:2\n\nhi\0");
-        assert_eq!(left_out, 2, "a colon in a name and a line feed have no form in 1.0");
+        assert_eq!(omitted, 2, "1.0 cannot represent a colon in a name or a line feed");
     }
 
     #[test]
-    fn a_line_end_in_a_destination_makes_no_header() {
+    fn a_line_end_in_a_destination_does_not_inject_a_header() {
         let message =
             Message { destination: b"/a\nx:1", id: b"1", sender: 0, headers: b"", plain: false, body: b"" };
-        let lines = |version| tail(&message, version).0.split_once("\n\n").expect("a head").0.to_owned();
+        let lines = |version| suffix(&message, version).0.split_once("\n\n").expect("a head").0.to_owned();
         assert_eq!(lines(Version::V1_0), "message-id:1\ndestination:/a?x:1\ncontent-length:0");
         for version in [Version::V1_1, Version::V1_2] {
             assert_eq!(lines(version), "message-id:1\ndestination:/a\\nx\\c1\ncontent-length:0");
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_code_receipt_and_offender() {
+    fn an_error_contains_code_receipt_and_offender() {
         let mut out = Vec::new();
         let offender =
             Offender { receipt: Some(b"r:1".to_vec()), subscription: None, head: b"SEND\n".to_vec() };

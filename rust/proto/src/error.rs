@@ -1,4 +1,4 @@
-//! What a peer did wrong: one code per misbehaviour, stable over releases, listed in `docs/errors.md`.
+//! Errors of a peer: one code for each kind, stable across releases, listed in `docs/errors.md`.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ macro_rules! codes {
             #[must_use]
             pub fn as_str(self) -> &'static str { match self { $(Code::$name => $code,)* } }
 
-            /// The `message` header: short, the same for every occurrence.
+            /// The `message` header: a short text, the same for every occurrence.
             #[must_use]
             pub fn message(self) -> &'static str { match self { $(Code::$name => $message,)* } }
 
@@ -28,7 +28,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The first line is no command of a client.
+    /// The first line is not a client command.
     Command = "E-COMMAND", "unknown command", 1002;
     /// A header line without a colon, with an empty name, or with a stray CR in 1.2.
     Header = "E-HEADER", "malformed header", 1002;
@@ -36,9 +36,9 @@ codes! {
     Escape = "E-ESCAPE", "undefined escape sequence", 1002;
     /// A header that is not UTF-8.
     Utf8 = "E-UTF8", "header is not UTF-8", 1002;
-    /// A content-length that is no number, or is not followed by NUL.
+    /// A content-length that is not a number, or whose body is not followed by NUL.
     ContentLength = "E-CONTENT-LENGTH", "bad content-length", 1002;
-    /// A body on a frame that has none.
+    /// A body on a frame that must not have one.
     Body = "E-BODY", "frame must not have a body", 1002;
     /// A header line longer than `max_header_size`.
     HeaderSize = "E-HEADER-SIZE", "header too long", 1009;
@@ -48,7 +48,7 @@ codes! {
     MessageSize = "E-MESSAGE-SIZE", "message too large", 1009;
     /// A frame before login longer than 64 KiB.
     LoginSize = "E-LOGIN-SIZE", "frame too large before login", 1009;
-    /// Any frame but CONNECT or STOMP before the session is connected.
+    /// Any frame other than CONNECT, STOMP or DIAG before the session is connected.
     NotConnected = "E-NOT-CONNECTED", "not connected", 1002;
     /// A second CONNECT.
     Connected = "E-CONNECTED", "already connected", 1002;
@@ -56,43 +56,43 @@ codes! {
     Version = "E-VERSION", "no common protocol version", 1002;
     /// A heart-beat header that is not two numbers.
     HeartBeatHeader = "E-HEART-BEAT", "bad heart-beat header", 1002;
-    /// A header that the broker acts on has a value that it cannot have.
+    /// A header that the broker acts on has an invalid value.
     HeaderValue = "E-VALUE", "bad header value", 1002;
     /// No CONNECT within `login_timeout`.
     LoginTimeout = "E-LOGIN-TIMEOUT", "login timed out", 1008;
-    /// A frame, or a message of WebSocket, that is not complete within `frame_timeout` and a second for each 64 KiB of it.
+    /// A frame or WebSocket message that is not complete within `frame_timeout` plus 1 s for each 64 KiB of it.
     FrameTimeout = "E-FRAME-TIMEOUT", "frame not complete in time", 1008;
     /// No byte within twice the agreed heart-beat.
     HeartBeatTimeout = "E-HEART-BEAT-TIMEOUT", "heart-beat missed", 1002;
     /// A required `destination` is missing or empty.
     DestinationMissing = "E-DEST-MISSING", "destination missing", 1002;
-    /// A destination that is not well-formed: a wildcard at a wrong place.
+    /// A malformed destination: a wildcard in a wrong place.
     DestinationInvalid = "E-DEST-INVALID", "invalid destination", 1002;
     /// A SEND to a wildcard.
     DestinationWildcard = "E-DEST-WILDCARD", "wildcard not allowed in SEND", 1002;
     /// A SUBSCRIBE to another connection's temporary destination.
     TemporaryOwner = "E-TEMP-OWNER", "temporary destination of another connection", 1008;
-    /// A SEND to a temporary destination of one's own that does not exist.
+    /// A SEND to a temporary destination of the connection's own that does not exist.
     TemporaryUnknown = "E-TEMP-UNKNOWN", "no such temporary destination", 1002;
     /// A SEND to a destination that only the broker writes to.
     ReadOnly = "E-READ-ONLY", "destination is read-only", 1008;
-    /// A destination that this client may not use.
+    /// A destination that the client is not allowed to use.
     Forbidden = "E-FORBIDDEN", "not allowed", 1008;
-    /// A query of diagnostics that there is not.
+    /// An unknown diagnostics query.
     DiagnosticsQuery = "E-DIAG-QUERY", "unknown diagnostics query", 1002;
     /// A required `id` is missing.
     IdMissing = "E-ID-MISSING", "id missing", 1002;
     /// A SUBSCRIBE with an id that is in use.
     SubscriptionDuplicate = "E-SUB-DUPLICATE", "subscription id in use", 1002;
-    /// An UNSUBSCRIBE of what is not subscribed.
+    /// An UNSUBSCRIBE without a matching subscription.
     SubscriptionUnknown = "E-SUB-UNKNOWN", "no such subscription", 1002;
-    /// A second active holder of a durable subscription that has one only.
+    /// A second active holder of a durable subscription that allows only one.
     DurableInUse = "E-DURABLE-IN-USE", "durable subscription in use", 1008;
     /// A durable subscription that exists with another destination.
     DurableOther = "E-DURABLE-OTHER", "durable subscription has another destination", 1002;
-    /// An `ack` mode that the version does not have.
+    /// An unknown `ack` mode.
     AckMode = "E-ACK-MODE", "unknown ack mode", 1002;
-    /// An ACK or NACK of what was not delivered here, or was acknowledged before.
+    /// An ACK or NACK of a message that was not delivered on this connection, or was acknowledged before.
     AckUnknown = "E-ACK-UNKNOWN", "no such delivery", 1002;
     /// A required `transaction` is missing.
     TransactionMissing = "E-TX-MISSING", "transaction missing", 1002;
@@ -102,9 +102,9 @@ codes! {
     TransactionOpen = "E-TX-OPEN", "transaction already open", 1002;
     /// More open transactions than `max_transactions`.
     TransactionCount = "E-TX-COUNT", "too many transactions", 1008;
-    /// COMMIT with an ACK or NACK whose delivery was taken back meanwhile.
+    /// A COMMIT with an ACK or NACK whose delivery has been requeued meanwhile.
     TransactionLost = "E-TX-LOST", "transaction lost a delivery", 1002;
-    /// A kind of destination or a command that is not built yet.
+    /// A command or a kind of destination that is not built yet.
     NotSupported = "E-NOT-SUPPORTED", "not supported", 1008;
     /// More subscriptions, or more temporary destinations, than `max_subscriptions`.
     SubscriptionCount = "E-SUB-COUNT", "too many subscriptions", 1008;
@@ -112,7 +112,7 @@ codes! {
     DestinationCount = "E-DEST-COUNT", "too many destinations", 1013;
     /// More retained messages than `max_retained`.
     RetainedCount = "E-RETAINED-COUNT", "too many retained messages", 1013;
-    /// A queue would hold more than `max_queue_length` messages or `max_queue_bytes`.
+    /// A queue would exceed `max_queue_length` messages or `max_queue_bytes`.
     QueueFull = "E-QUEUE-FULL", "queue full", 1013;
     /// More connections than `max_connections`.
     Connections = "E-CONNECTIONS", "too many connections", 1013;
@@ -122,17 +122,17 @@ codes! {
     SlowConsumer = "E-SLOW-CONSUMER", "slow consumer", 1013;
 }
 
-/// A peer's mistake: what goes into the ERROR frame before the connection is closed.
+/// A peer's error: the content of the ERROR frame that is sent before the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtocolError {
     /// Which rule was broken.
     pub code: Code,
-    /// One sentence for the body of the ERROR: the value found and what is allowed. Never a passcode.
+    /// One sentence for the body of the ERROR: the value found and the allowed values. Never contains a passcode.
     pub detail: String,
 }
 
 impl ProtocolError {
-    /// An error with a sentence that explains it.
+    /// Creates an error with an explanation.
     #[must_use]
     #[cold]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {

@@ -1,6 +1,6 @@
 //! Header escapes (STOMP 1.2 and 1.1, "Value Encoding").
 //!
-//! Hot path: nothing is copied or allocated where a name or value holds nothing to escape, which is nearly always.
+//! Hot path: nothing is copied or allocated for a name or value without escapes, which is the usual case.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use memchr::{memchr, memchr2, memchr3};
 
 use crate::Version;
 
-/// What the octet behind a backslash stands for; `None` where the version defines no such escape.
+/// The octet that a backslash and this letter stand for; `None` if the version does not define this escape.
 fn meaning(letter: u8, version: Version) -> Option<u8> {
     match (letter, version) {
         (b'n', Version::V1_1 | Version::V1_2) => Some(b'\n'),
@@ -21,8 +21,8 @@ fn meaning(letter: u8, version: Version) -> Option<u8> {
 
 /// Unescapes a header's wire name or value.
 ///
-/// A 1.0 name or value has no escapes and comes back as it is. An escape that the version does not define is kept as
-/// it stands: [`check`] finds those, and the decoder has done so.
+/// A 1.0 name or value has no escapes and is returned unchanged. An escape that the version does not define is kept
+/// unchanged; the decoder refuses those, by [`check`].
 #[must_use]
 pub fn unescape(raw: &[u8], version: Version) -> Cow<'_, [u8]> {
     if version == Version::V1_0 {
@@ -63,10 +63,10 @@ pub fn check(raw: &[u8], version: Version) -> bool {
     true
 }
 
-/// Appends a name or value as a receiver of this version has to read it.
+/// Appends a name or value, escaped for a receiver of this version.
 ///
-/// 1.2 escapes CR, LF, colon and backslash; 1.1 all but CR, which is data there; 1.0 has no escapes: ask
-/// [`can_carry`] before.
+/// 1.2 escapes CR, LF, colon and backslash; 1.1 all of these but CR, which is data there; 1.0 has no escapes: check
+/// [`can_carry`] first.
 pub fn escape_into(out: &mut Vec<u8>, value: &[u8], version: Version) {
     let mut rest = value;
     while let Some(at) = first_to_escape(rest, version) {
@@ -85,7 +85,7 @@ pub fn escape_into(out: &mut Vec<u8>, value: &[u8], version: Version) {
     out.extend_from_slice(rest);
 }
 
-/// Offset of the first octet that the version writes as an escape.
+/// Offset of the first octet that the version escapes.
 fn first_to_escape(value: &[u8], version: Version) -> Option<usize> {
     match version {
         Version::V1_0 => None,
@@ -98,10 +98,10 @@ fn first_to_escape(value: &[u8], version: Version) -> Option<usize> {
     }
 }
 
-/// Whether a header (unescaped name and value) can be told to a receiver of this version at all.
+/// Whether a header (unescaped name and value) can be represented in this version.
 ///
-/// 1.0 knows no escapes, so no LF, and no colon in a name; and no empty value (STOMP 1.0, "BNF"). No version knows an
-/// empty name. A header that cannot be carried is left out (PRODUCT.md, section 3).
+/// 1.0 has no escapes, so it allows no LF, and no colon in a name; nor does it allow an empty value (STOMP 1.0, "BNF").
+/// No version allows an empty name. A header that cannot be represented is omitted (docs/behaviour.md, section 3).
 #[must_use]
 pub fn can_carry(name: &[u8], value: &[u8], version: Version) -> bool {
     if name.is_empty() {
@@ -124,9 +124,9 @@ mod tests {
         out
     }
 
-    // PROTOCOL 35, 37
+    // docs/specification.md 35, 37
     #[test]
-    fn each_version_undoes_its_own_escapes() {
+    fn each_version_decodes_its_own_escapes() {
         assert_eq!(&*unescape(br"a\nb\cc\\d\re", V1_2), b"a\nb:c\\d\re");
         assert_eq!(&*unescape(br"a\nb\cc\\d", V1_1), b"a\nb:c\\d");
         assert_eq!(&*unescape(br"a\nb\cc\\d", V1_0), br"a\nb\cc\\d");
@@ -138,7 +138,7 @@ mod tests {
         assert!(matches!(unescape(b"/topic/a:b", V1_2), Cow::Borrowed(_)));
     }
 
-    // PROTOCOL 36
+    // docs/specification.md 36
     #[test]
     fn undefined_escapes_are_found() {
         assert!(check(br"a\r\n\c\\", V1_2));
@@ -148,10 +148,10 @@ mod tests {
         assert!(!check(br"a\", V1_2));
         assert!(!check(br"\\\", V1_1));
         assert!(check(br"a\t\", V1_0));
-        assert_eq!(&*unescape(br"a\t\", V1_2), br"a\t\", "kept as it stands");
+        assert_eq!(&*unescape(br"a\t\", V1_2), br"a\t\", "kept unchanged");
     }
 
-    // PROTOCOL 39
+    // docs/specification.md 39
     #[test]
     fn output_is_escaped_for_the_receiver() {
         assert_eq!(escaped(b"a\r\nb:c\\d", V1_2), br"a\r\nb\cc\\d");
@@ -164,9 +164,9 @@ mod tests {
         }
     }
 
-    // PROTOCOL 42
+    // docs/specification.md 42
     #[test]
-    fn what_1_0_cannot_carry_is_told() {
+    fn headers_that_1_0_cannot_carry_are_recognised() {
         assert!(can_carry(b"a", b"b:c", V1_0));
         assert!(!can_carry(b"a", b"b\nc", V1_0));
         assert!(!can_carry(b"a:b", b"c", V1_0));

@@ -1,4 +1,4 @@
-//! Names of the headers that the specifications and this broker give a meaning.
+//! Names of the headers that have a meaning in the specifications or for this broker.
 
 /// `accept-version` of CONNECT.
 pub const ACCEPT_VERSION: &[u8] = b"accept-version";
@@ -10,23 +10,23 @@ pub const ACTIVEMQ_NO_LOCAL: &[u8] = b"activemq.noLocal";
 pub const ACTIVEMQ_PREFETCH_SIZE: &[u8] = b"activemq.prefetchSize";
 /// `activemq.subscriptionName` of SUBSCRIBE and UNSUBSCRIBE: ActiveMQ's name of a durable subscription.
 pub const ACTIVEMQ_SUBSCRIPTION_NAME: &[u8] = b"activemq.subscriptionName";
-/// `client-id` of CONNECT: whose durable subscriptions these are.
+/// `client-id` of CONNECT: the owner of durable subscriptions.
 pub const CLIENT_ID: &[u8] = b"client-id";
-/// `consumer-window-size` of SUBSCRIBE: Artemis's bound of what is unacknowledged, bytes.
+/// `consumer-window-size` of SUBSCRIBE: unacknowledged bytes that are allowed; Artemis's name.
 pub const CONSUMER_WINDOW_SIZE: &[u8] = b"consumer-window-size";
 /// `content-length`: octets of the body.
 pub const CONTENT_LENGTH: &[u8] = b"content-length";
-/// `credit` of SUBSCRIBE: deliveries and, behind a comma, bytes that may be unacknowledged.
+/// `credit` of SUBSCRIBE: deliveries and, after a comma, bytes that may be unacknowledged.
 pub const CREDIT: &[u8] = b"credit";
 /// `dead-letter-reason` of a MESSAGE from a dead-letter queue.
 pub const DEAD_LETTER_REASON: &[u8] = b"dead-letter-reason";
-/// `delivery-count` of MESSAGE: the number of this delivery, from the second on.
+/// `delivery-count` of MESSAGE: number of this delivery; sent from the second delivery on.
 pub const DELIVERY_COUNT: &[u8] = b"delivery-count";
 /// `destination` of SEND, SUBSCRIBE and MESSAGE.
 pub const DESTINATION: &[u8] = b"destination";
-/// `destination-type` of SEND: Artemis's word for whether an address is a topic or a queue.
+/// `destination-type` of SEND: whether an address is a topic or a queue; Artemis's name.
 pub const DESTINATION_TYPE: &[u8] = b"destination-type";
-/// `dropped` of MESSAGE: how many before it the slow consumer lost.
+/// `dropped` of MESSAGE: number of messages dropped before it for the slow consumer.
 pub const DROPPED: &[u8] = b"dropped";
 /// `durable` of SUBSCRIBE and UNSUBSCRIBE: RabbitMQ's durable subscription, named by its `id`.
 pub const DURABLE: &[u8] = b"durable";
@@ -46,29 +46,29 @@ pub const ID: &[u8] = b"id";
 pub const GROUP_ID: &[u8] = b"JMSXGroupID";
 /// `login` of CONNECT.
 pub const LOGIN: &[u8] = b"login";
-/// `max-deliveries` of SUBSCRIBE: deliveries that may fail before a message is dead-lettered.
+/// `max-deliveries` of SUBSCRIBE: number of failed deliveries after which a message is dead-lettered.
 pub const MAX_DELIVERIES: &[u8] = b"max-deliveries";
-/// `max-exceptions` of SEND: stompserver's `max-deliveries` of one message.
+/// `max-exceptions` of SEND: `max-deliveries` of one message; stompserver's name.
 pub const MAX_EXCEPTIONS: &[u8] = b"max-exceptions";
 /// `message-id` of MESSAGE and, up to 1.1, of ACK and NACK.
 pub const MESSAGE_ID: &[u8] = b"message-id";
-/// `no-local` of SUBSCRIBE: what its connection sends does not come back.
+/// `no-local` of SUBSCRIBE: messages from the subscriber's own connection are not delivered.
 pub const NO_LOCAL: &[u8] = b"no-local";
 /// `original-destination` of a MESSAGE from a dead-letter queue.
 pub const ORIGINAL_DESTINATION: &[u8] = b"original-destination";
-/// `persistent` of SEND: its RECEIPT means stored. Of SUBSCRIBE: RabbitMQ's older [`DURABLE`].
+/// `persistent` of SEND: the RECEIPT means that the message is stored. Of SUBSCRIBE: RabbitMQ's older [`DURABLE`].
 pub const PERSISTENT: &[u8] = b"persistent";
 /// `prefetch` of SUBSCRIBE: another name of [`PREFETCH_COUNT`].
 pub const PREFETCH: &[u8] = b"prefetch";
 /// `prefetch-count` of SUBSCRIBE: deliveries that may be unacknowledged; RabbitMQ's name.
 pub const PREFETCH_COUNT: &[u8] = b"prefetch-count";
-/// `receipt`: asks for a RECEIPT.
+/// `receipt`: requests a RECEIPT.
 pub const RECEIPT: &[u8] = b"receipt";
 /// `redelivered` of MESSAGE: an earlier delivery failed or was lost.
 pub const REDELIVERED: &[u8] = b"redelivered";
-/// `redelivery-delay` of SUBSCRIBE: wait before the first redelivery.
+/// `redelivery-delay` of SUBSCRIBE: delay before the first redelivery.
 pub const REDELIVERY_DELAY: &[u8] = b"redelivery-delay";
-/// `reply-to` of SEND and MESSAGE: where the answer goes.
+/// `reply-to` of SEND and MESSAGE: destination of the answer.
 pub const REPLY_TO: &[u8] = b"reply-to";
 /// `request-id` of CONNECT: CONNECTED repeats it as `response-id`; ActiveMQ's name.
 pub const REQUEST_ID: &[u8] = b"request-id";
@@ -76,9 +76,9 @@ pub const REQUEST_ID: &[u8] = b"request-id";
 pub const REQUEUE: &[u8] = b"requeue";
 /// `retain` of SEND: the message becomes its topic's last value, or removes it.
 pub const RETAIN: &[u8] = b"retain";
-/// `retained` of MESSAGE: the last value, sent before the subscription was made.
+/// `retained` of MESSAGE: it is the last value, sent before the subscription began.
 pub const RETAINED: &[u8] = b"retained";
-/// `slow-consumer` of SUBSCRIBE: the setting `slow_consumer` for this subscription.
+/// `slow-consumer` of SUBSCRIBE: overrides the setting `slow_consumer` for this subscription.
 pub const SLOW_CONSUMER: &[u8] = b"slow-consumer";
 /// `subscription` of MESSAGE and, in 1.1, of ACK and NACK.
 pub const SUBSCRIPTION: &[u8] = b"subscription";
@@ -89,12 +89,12 @@ pub const TRANSACTION: &[u8] = b"transaction";
 /// `ttl` of SEND: milliseconds from arrival.
 pub const TTL: &[u8] = b"ttl";
 
-/// Headers that name a durable subscription, the one that counts first.
+/// Headers that name a durable subscription, in order of precedence.
 pub const DURABLE_NAMES: [&[u8]; 3] =
     [DURABLE_SUBSCRIBER_NAME, DURABLE_SUBSCRIPTION_NAME, ACTIVEMQ_SUBSCRIPTION_NAME];
 
-/// Whether a SEND's header is the server's own on MESSAGE, or meant for the server alone: such a header is never
-/// passed on, so that a sender can neither forge nor shadow what the server says.
+/// Whether a SEND's header is set by the server on MESSAGE, or is meant for the server alone. Such a header is never
+/// passed on, so that a sender can neither forge nor shadow the server's headers.
 #[must_use]
 pub fn is_server_owned(name: &[u8]) -> bool {
     match name.len() {
@@ -111,8 +111,8 @@ pub fn is_server_owned(name: &[u8]) -> bool {
     }
 }
 
-/// Whether a SEND's header asks something of the broker (PRODUCT.md section 7), or of other brokers. It is passed on to
-/// the receivers all the same, unless the SEND is refused for it.
+/// Whether a SEND's header is an option for this broker (docs/behaviour.md, section 7) or for other brokers. It is also
+/// passed on to the receivers, unless the SEND is refused because of it.
 #[must_use]
 pub fn is_option(name: &[u8]) -> bool {
     match name.len() {
@@ -143,9 +143,9 @@ pub fn is_option(name: &[u8]) -> bool {
 mod tests {
     use super::{is_option, is_server_owned};
 
-    // PROTOCOL 62, 64
+    // docs/specification.md 62, 64
     #[test]
-    fn the_server_s_own_names_are_known() {
+    fn server_owned_headers_are_recognised() {
         for name in [
             "ack",
             "receipt",
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_send_may_ask_of_the_broker_is_known_and_passed_on() {
+    fn options_of_send_are_recognised_and_passed_on() {
         for name in [
             "expires",
             "expiration",

@@ -1,26 +1,26 @@
-//! Heart-beats: what both sides agreed on, and what is due when (STOMP 1.2 and 1.1, "Heart-beating").
+//! Heart-beats: negotiation and deadlines (STOMP 1.2 and 1.1, "Heart-beating").
 //!
-//! No clock here: times are milliseconds of any monotonic clock, given by the caller.
+//! There is no clock here: the caller passes times as milliseconds of any monotonic clock.
 
 use crate::ProtocolError;
 use crate::error::Code;
 
-/// The intervals of one session. The default is none at all, which is also what every 1.0 session has.
+/// The intervals of one session. The default is no heart-beats, as in every 1.0 session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeartBeat {
-    /// Milliseconds within which the client promised to send something; 0: it promised nothing.
+    /// Milliseconds within which the client promised to send data; 0: no promise.
     pub receive_ms: u32,
-    /// Milliseconds within which the server has to send something; 0: never.
+    /// Milliseconds within which the server must send data; 0: no obligation.
     pub send_ms: u32,
 }
 
-/// Browsers let the timers of a hidden page run once a minute; half as long again is left for delays.
+/// Browsers run the timers of a hidden page once a minute; this allows 50 % more for delays.
 const HIDDEN_PAGE_MS: u64 = 90_000;
 
 impl HeartBeat {
-    /// Agrees on intervals: each direction gets the greater of what one side can do and the other wants, or nothing
-    /// if either says 0. `header` is CONNECT's `heart-beat` as on the wire, missing means `0,0`; `offer_ms` is what
-    /// the server puts into CONNECTED: what it can do, and what it wants.
+    /// Negotiates the intervals: each direction gets the greater of what the sender can do and the receiver wants, or
+    /// none if either is 0. `header` is CONNECT's `heart-beat` as on the wire; missing means `0,0`. `offer_ms` is the
+    /// header of CONNECTED: what the server can do, and what it wants.
     ///
     /// # Errors
     /// `E-HEART-BEAT` for anything but two non-negative integers around a comma.
@@ -33,31 +33,31 @@ impl HeartBeat {
         })
     }
 
-    /// When a beat is to be written if nothing else is until then: a fifth of the interval early, so that a busy turn
-    /// or a slow network does not make it late. `None`: never.
+    /// Time at which a beat must be written if nothing else is written before: a fifth of the interval early, so that a
+    /// busy turn or a slow network does not delay it too much. `None`: never.
     #[must_use]
     pub fn next_send_due(&self, last_write_ms: u64) -> Option<u64> {
         let interval = u64::from(self.send_ms);
         (interval > 0).then(|| last_write_ms.saturating_add((interval - interval / 5).max(1)))
     }
 
-    /// Whether a beat has to be written now.
+    /// Whether a beat must be written now.
     #[must_use]
     pub fn send_due(&self, now_ms: u64, last_write_ms: u64) -> bool {
         self.next_send_due(last_write_ms).is_some_and(|due| now_ms >= due)
     }
 
-    /// When the client is given up if no byte comes until then: after twice the interval, the tolerance of PRODUCT.md,
-    /// section 1. `None`: never.
+    /// Time at which the client counts as dead if no byte has arrived: twice the interval after the last read, the
+    /// tolerance described in docs/protocol.md, "Heart-beats". `None`: never.
     #[must_use]
     pub fn receive_deadline(&self, last_read_ms: u64) -> Option<u64> {
         let interval = u64::from(self.receive_ms);
         (interval > 0).then(|| last_read_ms.saturating_add(2 * interval))
     }
 
-    /// When a client is given up that sends something, but nothing of STOMP: a page whose script is dead goes on
-    /// answering pings. After ten times the interval, but never within the pause that browsers impose on the timers of
-    /// hidden pages (PRODUCT.md, section 1). `None`: never.
+    /// Time at which a client counts as dead that sends bytes, but no STOMP: a browser still answers pings when the
+    /// page's script is dead. It is ten times the interval after the last STOMP bytes, but longer than the pauses that
+    /// browsers impose on timers of hidden pages. `None`: never.
     #[must_use]
     pub fn stomp_deadline(&self, last_stomp_ms: u64) -> Option<u64> {
         let interval = u64::from(self.receive_ms);
@@ -70,7 +70,7 @@ impl HeartBeat {
         self.receive_deadline(last_read_ms).is_some_and(|late| now_ms >= late)
     }
 
-    /// When to look at this session again; `None`: it has no heart-beats.
+    /// The session's next deadline; `None`: it has no heart-beats.
     #[must_use]
     pub fn next_deadline(&self, last_read_ms: u64, last_write_ms: u64) -> Option<u64> {
         self.receive_deadline(last_read_ms).into_iter().chain(self.next_send_due(last_write_ms)).min()
@@ -81,7 +81,7 @@ fn agree(sends: u32, wants: u32) -> u32 {
     if sends == 0 || wants == 0 { 0 } else { sends.max(wants) }
 }
 
-/// Reads `x,y`. Nothing is trimmed; a number beyond `u32` milliseconds (49 days) is cut to it.
+/// Parses `x,y`. Nothing is trimmed; a number beyond `u32` milliseconds (49 days) becomes the maximum.
 fn parse(header: &[u8]) -> Result<(u32, u32), ProtocolError> {
     let mut numbers = header.split(|&byte| byte == b',').map(number);
     match (numbers.next(), numbers.next(), numbers.next()) {
@@ -120,7 +120,7 @@ mod tests {
         (agreed.receive_ms, agreed.send_ms)
     }
 
-    // PROTOCOL 15, 17
+    // docs/specification.md 15, 17
     #[test]
     fn the_slower_side_sets_each_interval() {
         assert_eq!(negotiate(b"5000,20000", (10_000, 8_000)), (8_000, 20_000));
@@ -131,13 +131,13 @@ mod tests {
         assert_eq!(negotiate(b"99999999999999999999,1", (1, 1)), (u32::MAX, 1));
     }
 
-    // PROTOCOL 16
+    // docs/specification.md 16
     #[test]
     fn a_missing_header_means_none() {
         assert_eq!(HeartBeat::negotiate(None, (10_000, 10_000)), Ok(HeartBeat::default()));
     }
 
-    // PROTOCOL 15
+    // docs/specification.md 15
     #[test]
     fn anything_but_two_numbers_is_an_error() {
         for header in
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    // PROTOCOL 18
+    // docs/specification.md 18
     #[test]
     fn a_beat_is_due_before_the_interval_ends() {
         let beats = HeartBeat { receive_ms: 0, send_ms: 1_000 };
@@ -158,13 +158,13 @@ mod tests {
         assert_eq!(HeartBeat { receive_ms: 0, send_ms: 1 }.next_send_due(5), Some(6));
     }
 
-    // PROTOCOL 21
+    // docs/specification.md 21
     #[test]
     fn a_client_is_late_after_twice_its_interval() {
         let beats = HeartBeat { receive_ms: 1_000, send_ms: 0 };
         assert!(!beats.is_late(6_999, 5_000));
         assert!(beats.is_late(7_000, 5_000));
-        assert!(!beats.is_late(4_000, 5_000), "a read after `now` was taken is no silence");
+        assert!(!beats.is_late(4_000, 5_000), "a read after `now` is not silence");
     }
 
     #[test]

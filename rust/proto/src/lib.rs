@@ -1,11 +1,11 @@
 //! STOMP and WebSocket, without I/O.
 //!
-//! Bytes and the time go in, frames and answers come out; no socket, no clock, no thread. The crate holds what the
-//! specifications demand of a server:
+//! Bytes and the time go in, frames and answers come out; there is no socket, clock or thread. The crate implements
+//! what the specifications demand of a server:
 //!
 //! - [`decode`] and [`encode`]: STOMP 1.0, 1.1 and 1.2 frames in any fragmentation, by reference to the input;
 //! - [`session`]: the state of one STOMP connection, from CONNECT to DISCONNECT;
-//! - [`transport`]: telling STOMP, HTTP and TLS apart by their first bytes;
+//! - [`transport`]: detection of STOMP, HTTP and TLS by the first bytes;
 //! - [`ws`]: RFC 6455 handshake and frames.
 #![forbid(unsafe_code)]
 

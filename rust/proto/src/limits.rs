@@ -1,15 +1,15 @@
-//! Every bound on what a peer may send, with its unit and default (PRODUCT.md, section 1).
+//! All limits on a peer's input, with units and defaults (docs/behaviour.md, section 1).
 
-/// Bounds of one connection. Beyond any of them the peer gets an ERROR frame and is closed.
+/// Limits of one connection. A peer that exceeds one gets an ERROR frame, and the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a frame's body; setting `max_message_size`.
     pub message_bytes_max: usize,
-    /// Bytes of one header line without its line end; setting `max_header_size`. The command line counts too.
+    /// Bytes of one header line without its line end; setting `max_header_size`.
     pub header_line_bytes_max: usize,
     /// Header lines of one frame; setting `max_headers`.
     pub headers_max: usize,
-    /// Bytes of a whole frame while the session is not yet connected.
+    /// Bytes of a whole frame before the session is connected.
     pub before_login_bytes_max: usize,
     /// Payload bytes of one WebSocket data frame and of one assembled message.
     pub ws_message_bytes_max: usize,

@@ -1,4 +1,4 @@
-//! The state of one STOMP connection, and what each client frame asks for.
+//! The state of one STOMP connection, and the request of each client frame.
 //!
 //! | state | CONNECT, STOMP | DIAG | every other command | DISCONNECT |
 //! |---|---|---|---|---|
@@ -6,8 +6,8 @@
 //! | connected | ERROR `E-CONNECTED` | a [`Request`] | a [`Request`] | → ended |
 //! | ended | ignored | ignored | ignored | ignored |
 //!
-//! The session checks what the specification demands of a frame by itself: required headers, ack modes, what a
-//! version has. Whether a subscription, a transaction or a delivery exists is the broker's business.
+//! The session checks what the specification demands of a single frame: required headers, ack modes, what the version
+//! has. The broker checks whether a subscription, a transaction or a delivery exists.
 //! Hot path: SEND takes one pass over its headers and allocates nothing unless a value is escaped.
 
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ use crate::{Command, Frame, ProtocolError, Version, header};
 /// How a subscription acknowledges (STOMP 1.2, "SUBSCRIBE ack Header").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AckMode {
-    /// Delivered is acknowledged.
+    /// A delivery needs no ACK.
     #[default]
     Auto,
     /// An ACK covers all earlier deliveries of the subscription.
@@ -29,14 +29,14 @@ pub enum AckMode {
     ClientIndividual,
 }
 
-/// A client frame whose form is right, by reference to the frame.
+/// A valid client frame, by reference to its bytes.
 #[derive(Debug)]
 pub enum Request<'a> {
-    /// CONNECT or STOMP; the session is connected now: answer CONNECTED.
+    /// CONNECT or STOMP; the session is now connected: answer CONNECTED.
     Connect {
-        /// Who the client says it is; as on the wire, for CONNECT is never escaped.
+        /// The client's login, as on the wire: CONNECT is never escaped.
         login: Option<Cow<'a, [u8]>>,
-        /// The name under which ActiveMQ's clients keep their durable subscriptions; as on the wire.
+        /// The owner's name for durable subscriptions of ActiveMQ's clients, as on the wire.
         client_id: Option<Cow<'a, [u8]>>,
     },
     /// SEND; the sender's own headers are in the buffer that was passed to [`Session::handle`].
@@ -45,11 +45,11 @@ pub enum Request<'a> {
         destination: Cow<'a, [u8]>,
         /// The transaction it belongs to.
         transaction: Option<Cow<'a, [u8]>>,
-        /// Destination and own headers read the same in every version.
+        /// Destination and own headers are the same in every version.
         plain: bool,
-        /// Some header asks something of the broker ([`header::is_option`]).
+        /// Some header is an option for the broker ([`header::is_option`]).
         options: bool,
-        /// The receipt that it asks for.
+        /// The requested receipt.
         receipt: Option<Cow<'a, [u8]>>,
         /// The body.
         body: &'a [u8],
@@ -60,42 +60,42 @@ pub enum Request<'a> {
         id: Option<Cow<'a, [u8]>>,
         /// Unescaped, not empty.
         destination: Cow<'a, [u8]>,
-        /// Defaults to auto.
+        /// Acknowledgement mode; auto if missing.
         ack: AckMode,
     },
     /// UNSUBSCRIBE: by id, in 1.0 by destination, or by the name of a durable subscription.
     Unsubscribe {
         /// The subscription's id.
         id: Option<Cow<'a, [u8]>>,
-        /// The subscription's destination, which counts in 1.0, where there is no id.
+        /// The subscription's destination; used only in 1.0, where the id may be missing.
         destination: Option<Cow<'a, [u8]>>,
     },
     /// ACK (`accept`) or NACK.
     Ack {
-        /// `id` in 1.2, `message-id` before.
+        /// The header `id` in 1.2, `message-id` before.
         id: Cow<'a, [u8]>,
         /// The subscription; 1.1 only.
         subscription: Option<Cow<'a, [u8]>>,
-        /// ACK, not NACK.
+        /// Whether it is an ACK and not a NACK.
         accept: bool,
         /// The transaction it belongs to.
         transaction: Option<Cow<'a, [u8]>>,
-        /// The receipt that it asks for.
+        /// The requested receipt.
         receipt: Option<Cow<'a, [u8]>>,
     },
     /// BEGIN, COMMIT or ABORT of a transaction.
     Transaction {
-        /// Which of the three.
+        /// One of these three commands.
         command: Command,
         /// Not empty.
         id: Cow<'a, [u8]>,
     },
-    /// DIAG: a query of diagnostics, before CONNECT too.
+    /// DIAG: a diagnostics query, also allowed before CONNECT.
     Diagnose {
         /// The body.
         query: &'a [u8],
     },
-    /// DISCONNECT: nothing follows.
+    /// DISCONNECT: no frame may follow.
     Disconnect,
 }
 
@@ -121,7 +121,7 @@ impl Default for Session {
 }
 
 impl Session {
-    /// A session that waits for CONNECT.
+    /// Creates a session that waits for CONNECT.
     #[must_use]
     pub fn new() -> Self {
         Session::default()
@@ -133,13 +133,13 @@ impl Session {
         self.version
     }
 
-    /// Whether CONNECTED was due and the session has not ended.
+    /// Whether CONNECT was accepted and the session has not ended.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.state == State::Connected
     }
 
-    /// Whether CONNECT was accepted, be the session ended or not.
+    /// Whether CONNECT was accepted, even if the session has ended since.
     #[must_use]
     pub fn was_connected(&self) -> bool {
         self.state != State::Waiting
@@ -151,8 +151,8 @@ impl Session {
         &self.heartbeat
     }
 
-    /// Takes one frame. `offer_ms` is the server's heart-beat offer; `own_headers` is emptied and, for SEND, filled
-    /// with the sender's own header lines in 1.2's escapes.
+    /// Handles one frame. `offer_ms` is the server's heart-beat offer; `own_headers` is cleared and, for SEND, filled
+    /// with the sender's own header lines, escaped as in 1.2.
     ///
     /// # Errors
     /// Any error is final: answer ERROR and close.
@@ -183,10 +183,10 @@ impl Session {
                 Ok(Request::Disconnect)
             }
             (State::Connected, Command::Connect | Command::Stomp) => {
-                Err(ProtocolError::new(Code::Connected, "the session is connected already"))
+                Err(ProtocolError::new(Code::Connected, "the session is already connected"))
             }
             (State::Connected, command) => {
-                Err(ProtocolError::new(Code::Command, format!("{} is a server's command", command.as_str())))
+                Err(ProtocolError::new(Code::Command, format!("{} is a server command", command.as_str())))
             }
         }
     }
@@ -259,7 +259,7 @@ impl Session {
         let ack = match frame.header(header::ACK).as_deref() {
             None | Some(b"auto") => AckMode::Auto,
             Some(b"client") => AckMode::Client,
-            // STOMP 1.0 does not know it, but its clients use it, and brokers take it.
+            // STOMP 1.0 does not define it, but 1.0 clients use it, and brokers accept it.
             Some(b"client-individual") => AckMode::ClientIndividual,
             Some(other) => {
                 let other = String::from_utf8_lossy(other);
@@ -286,7 +286,7 @@ impl Session {
         }
         let by_id = self.version == Version::V1_2;
         let name = if by_id { header::ID } else { header::MESSAGE_ID };
-        // In one pass, since there is an ACK for every message of a queue.
+        // In one pass over the headers, since every message of a queue has an ACK.
         let (mut id, mut transaction, mut receipt) = (None, None, None);
         for (candidate, value) in frame.raw_headers() {
             match candidate {
@@ -308,7 +308,7 @@ impl Session {
     }
 }
 
-/// A header that must be there and not be empty.
+/// Returns a required header, which must not be empty.
 fn required<'a>(frame: &Frame<'a>, name: &[u8], code: Code) -> Result<Cow<'a, [u8]>, ProtocolError> {
     frame.header(name).filter(|value| !value.is_empty()).ok_or_else(|| missing(frame, name, code))
 }

@@ -1,33 +1,33 @@
-//! Telling STOMP, HTTP and TLS apart by the first bytes of a connection: all of them come in on one port.
+//! Detection of STOMP, HTTP and TLS by the first bytes of a connection: they share one port.
 
-/// What the first bytes of a connection are.
+/// The protocol that the first bytes of a connection show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sniffed {
-    /// Not decided yet: call again with these bytes and more behind them.
+    /// Not decided yet: call again with these bytes followed by more.
     Incomplete,
-    /// A STOMP frame, or something else that the STOMP decoder reports as an error.
+    /// STOMP, or an unknown protocol, which the STOMP decoder reports as an error.
     Stomp,
-    /// The request line of HTTP.
+    /// An HTTP request line.
     Http,
     /// A TLS record.
     Tls,
 }
 
-/// Line ends before the first frame that are looked past; with more of them it is STOMP, the only protocol here in
-/// which they mean something. Bounds how much [`sniff`] leaves undecided.
+/// Leading line ends that are skipped. With more of them it is STOMP, the only one of these protocols in which they
+/// have a meaning. This bounds the input that [`sniff`] leaves undecided.
 const LEADING_EOLS_MAX: usize = 16;
 
-/// Longest method of HTTP that is recognised. The longest registered one has 17 letters.
+/// Longest HTTP method that is recognised. The longest registered one has 17 letters.
 const METHOD_LEN_MAX: usize = 20;
 
-/// Type of a TLS record that carries a ClientHello (RFC 8446, 5.1), and the major version behind it.
+/// Type of a TLS record with a ClientHello (RFC 8446, 5.1), and the major version that follows it.
 const TLS_HANDSHAKE: u8 = 0x16;
 const TLS_MAJOR: u8 = 3;
 
-/// Decides by the first bytes which protocol the peer speaks; [`Sniffed::Incomplete`] for at most 52 bytes.
+/// Detects the peer's protocol by its first bytes; returns [`Sniffed::Incomplete`] for at most 52 bytes.
 ///
-/// An upper-case token followed by a space is HTTP. STOMP's CONNECT ends its line and HTTP's does not. Line ends may
-/// come first: heart-beats in STOMP, and RFC 9112, 2.2 asks a server to ignore them.
+/// An upper-case token followed by a space is HTTP; STOMP's CONNECT is followed by a line end. Line ends may come
+/// first: they are heart-beats in STOMP, and RFC 9112, 2.2 asks a server to ignore them.
 #[must_use]
 pub fn sniff(bytes: &[u8]) -> Sniffed {
     match bytes {
@@ -61,7 +61,7 @@ pub fn sniff(bytes: &[u8]) -> Sniffed {
 mod tests {
     use super::{Sniffed, sniff};
 
-    /// The answer to the whole input, after checking that no shorter one was decided differently.
+    /// Sniffs the whole input, after checking that no prefix gives a different decision.
     fn sniff_bytewise(bytes: &[u8]) -> Sniffed {
         let whole = sniff(bytes);
         for end in 0..bytes.len() {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_stays_undecided_but_not_for_long() {
+    fn a_prefix_is_undecided_up_to_a_bound() {
         for first in ["", "\n", "\r", "\n\r", "C", "CONNECT", "CONTINUATION"] {
             assert_eq!(sniff_bytewise(first.as_bytes()), Sniffed::Incomplete, "{first:?}");
         }

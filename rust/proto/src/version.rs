@@ -1,6 +1,6 @@
 //! STOMP versions and their negotiation (STOMP 1.2, "Protocol Negotiation").
 
-/// A STOMP version that this crate speaks, ordered by age.
+/// A supported STOMP version; versions are ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// STOMP 1.0: no escapes, no heart-beats, no NACK.
@@ -12,13 +12,13 @@ pub enum Version {
 }
 
 impl Version {
-    /// What an ERROR lists in its `version` header when nothing is common.
+    /// The `version` header of an ERROR for a client without a common version.
     pub const SUPPORTED: &'static str = "1.0,1.1,1.2";
 
     /// All versions, oldest first.
     pub const ALL: [Version; 3] = [Version::V1_0, Version::V1_1, Version::V1_2];
 
-    /// The version as it stands in a `version` header.
+    /// The version on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -28,9 +28,9 @@ impl Version {
         }
     }
 
-    /// The highest version of a comma-separated `accept-version` that is spoken here.
+    /// Returns the highest supported version in a comma-separated `accept-version`.
     ///
-    /// A missing header means 1.0. `None`: no common version, answer with ERROR.
+    /// A missing header means 1.0. `None`: there is no common version, so answer with ERROR.
     #[must_use]
     pub fn negotiate(accept_version: Option<&[u8]>) -> Option<Version> {
         let Some(list) = accept_version else { return Some(Version::V1_0) };

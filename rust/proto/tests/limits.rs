@@ -1,4 +1,5 @@
-//! PROTOCOL 46 and PRODUCT.md, section 1: every bound holds at its edge, and as soon as it can be told.
+//! docs/specification.md 46 and docs/behaviour.md 1: every limit is exact, and its violation is detected as early as
+//! possible.
 
 mod codec;
 
@@ -15,7 +16,7 @@ const LIMITS: Limits = Limits {
     http_head_bytes_max: 0,
 };
 
-/// Decodes a stream that comes at once and by octet; both must agree.
+/// Decodes a stream at once and octet by octet; the results must be equal.
 fn outcome(version: Option<Version>, stream: &[u8]) -> Result<usize, Code> {
     let at_once = decode_pieces(version, LIMITS, [stream]);
     assert_eq!(at_once, decode_pieces(version, LIMITS, stream.chunks(1)));
@@ -25,7 +26,7 @@ fn outcome(version: Option<Version>, stream: &[u8]) -> Result<usize, Code> {
 const SESSION: Option<Version> = Some(Version::V1_2);
 
 #[test]
-fn a_body_of_the_limit_passes_and_one_octet_more_does_not() {
+fn a_body_at_the_limit_passes_and_one_octet_more_does_not() {
     let body = "x".repeat(100);
     assert_eq!(outcome(SESSION, format!("SEND\n\n{body}\0").as_bytes()), Ok(1));
     assert_eq!(outcome(SESSION, format!("SEND\ncontent-length:100\n\n{body}\0").as_bytes()), Ok(1));
@@ -34,7 +35,7 @@ fn a_body_of_the_limit_passes_and_one_octet_more_does_not() {
 }
 
 #[test]
-fn a_content_length_beyond_the_limit_is_refused_before_the_body_comes() {
+fn a_content_length_beyond_the_limit_is_refused_before_the_body_arrives() {
     assert_eq!(outcome(SESSION, b"SEND\ncontent-length:101\n\n"), Err(Code::MessageSize));
     assert_eq!(outcome(SESSION, b"SEND\ncontent-length:9999\n\n"), Err(Code::MessageSize));
     let beyond_any_word = format!("SEND\ncontent-length:{}\n\n", "9".repeat(40));
@@ -43,7 +44,7 @@ fn a_content_length_beyond_the_limit_is_refused_before_the_body_comes() {
 }
 
 #[test]
-fn a_header_line_of_the_limit_passes_and_one_octet_more_does_not() {
+fn a_header_line_at_the_limit_passes_and_one_octet_more_does_not() {
     let value = "v".repeat(18);
     assert_eq!(outcome(SESSION, format!("SEND\na:{value}\n\n\0").as_bytes()), Ok(1));
     assert_eq!(outcome(SESSION, format!("SEND\na:{value}\r\n\n\0").as_bytes()), Ok(1), "CRLF does not count");
@@ -55,17 +56,17 @@ fn a_header_line_of_the_limit_passes_and_one_octet_more_does_not() {
     );
     assert_eq!(outcome(SESSION, format!("SEND\na:{value}\r").as_bytes()), Ok(0));
     let before_1_2 = outcome(Some(Version::V1_1), format!("SEND\na:{value}\r\n\n\0").as_bytes());
-    assert_eq!(before_1_2, Err(Code::HeaderSize), "there CR is data and counts");
+    assert_eq!(before_1_2, Err(Code::HeaderSize), "CR is data there and counts");
 }
 
 #[test]
-fn as_many_headers_as_the_limit_pass_and_one_more_does_not() {
+fn headers_up_to_the_limit_pass_and_one_more_does_not() {
     assert_eq!(outcome(SESSION, b"SEND\na:1\na:2\na:3\n\n\0"), Ok(1));
     assert_eq!(outcome(SESSION, b"SEND\na:1\na:2\na:3\na:4\n"), Err(Code::HeaderCount));
 }
 
 #[test]
-fn a_frame_before_login_is_bounded_as_a_whole() {
+fn the_size_of_a_whole_frame_is_limited_before_login() {
     let fill = |bytes: usize| {
         format!("CONNECT\na:{}\nb:{}\nc:{}\n\n\0", "x".repeat(16), "y".repeat(16), "z".repeat(bytes))
     };
@@ -74,8 +75,16 @@ fn a_frame_before_login_is_bounded_as_a_whole() {
     assert_eq!(outcome(None, exact.as_bytes()), Ok(1));
     assert_eq!(outcome(None, fill(exact.len() + 1 - fill(0).len()).as_bytes()), Err(Code::LoginSize));
     assert_eq!(outcome(None, format!("SEND\n\n{}", "x".repeat(58)).as_bytes()), Err(Code::LoginSize));
-    assert_eq!(outcome(None, b"SEND\ncontent-length:60\n\n"), Err(Code::LoginSize), "before the body comes");
-    assert_eq!(outcome(SESSION, format!("SEND\n\n{}\0", "x".repeat(58)).as_bytes()), Ok(1), "later it may");
+    assert_eq!(
+        outcome(None, b"SEND\ncontent-length:60\n\n"),
+        Err(Code::LoginSize),
+        "before the body arrives"
+    );
+    assert_eq!(
+        outcome(SESSION, format!("SEND\n\n{}\0", "x".repeat(58)).as_bytes()),
+        Ok(1),
+        "allowed after login"
+    );
 }
 
 #[test]
@@ -85,7 +94,7 @@ fn line_ends_before_login_do_not_count() {
 }
 
 #[test]
-fn a_limit_without_bound_overflows_nowhere() {
+fn a_maximal_limit_does_not_overflow() {
     let limits = Limits {
         message_bytes_max: usize::MAX,
         header_line_bytes_max: usize::MAX,

@@ -1,4 +1,4 @@
-//! The session's table, state by state, and what passes from a SEND to a MESSAGE of any version.
+//! The session's state table, and the conversion of a SEND's headers to a MESSAGE of any version.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use stompica_proto::escape::{can_carry, escape_into, unescape};
 use stompica_proto::session::{AckMode, Request, Session};
 use stompica_proto::{Command, Decoded, Decoder, Limits, ProtocolError, Version};
 
-/// One connection: a decoder and a session, fed whole frames.
+/// One connection: a decoder and a session that get complete frames.
 struct Dialogue {
     decoder: Decoder,
     session: Session,
@@ -28,7 +28,7 @@ impl Dialogue {
         dialogue
     }
 
-    /// Feeds one frame and looks at what the session makes of it.
+    /// Feeds one frame and passes the session's result to `look`.
     fn say<T>(&mut self, bytes: &[u8], look: impl FnOnce(Result<Request<'_>, ProtocolError>) -> T) -> T {
         let mut spans = Vec::new();
         let decoded =
@@ -48,20 +48,20 @@ impl Dialogue {
 }
 
 #[test]
-fn nothing_but_connect_is_taken_first() {
+fn the_first_frame_must_be_connect() {
     for frame in [
         "SEND\ndestination:/t\n\n\0",
         "SUBSCRIBE\nid:0\ndestination:/t\n\n\0",
         "DISCONNECT\n\n\0",
         "BEGIN\ntransaction:1\n\n\0",
     ] {
-        assert_eq!(Dialogue::new().code(frame.as_bytes()), Some(Code::NotConnected), "{frame}"); // PROTOCOL 10
+        assert_eq!(Dialogue::new().code(frame.as_bytes()), Some(Code::NotConnected), "{frame}"); // docs/specification.md 10
     }
 }
 
-// PRODUCT.md, section 9
+// docs/behaviour.md 9
 #[test]
-fn diag_is_taken_before_connect_and_after() {
+fn diag_is_accepted_before_and_after_connect() {
     let asks =
         |request: Result<Request<'_>, _>| matches!(request, Ok(Request::Diagnose { query: b"session" }));
     let mut dialogue = Dialogue::new();
@@ -74,7 +74,7 @@ fn diag_is_taken_before_connect_and_after() {
 }
 
 #[test]
-fn connect_is_taken_once_and_nothing_follows_disconnect() {
+fn a_second_connect_and_frames_after_disconnect_are_refused() {
     let mut dialogue = Dialogue::connected("1.2");
     assert_eq!(dialogue.code(b"STOMP\naccept-version:1.2\nhost:x\n\n\0"), Some(Code::Connected));
     let mut dialogue = Dialogue::connected("1.1");
@@ -84,18 +84,18 @@ fn connect_is_taken_once_and_nothing_follows_disconnect() {
 }
 
 #[test]
-fn versions_and_heart_beats_are_agreed_on() {
+fn versions_and_heart_beats_are_negotiated() {
     let mut dialogue = Dialogue::new();
-    assert_eq!(dialogue.code(b"CONNECT\naccept-version:2.0,3.1\n\n\0"), Some(Code::Version)); // PROTOCOL 6
+    assert_eq!(dialogue.code(b"CONNECT\naccept-version:2.0,3.1\n\n\0"), Some(Code::Version)); // docs/specification.md 6
     let mut dialogue = Dialogue::new();
     assert_eq!(dialogue.code(b"CONNECT\naccept-version:1.0,1.1\nheart-beat:500,20000\n\n\0"), None);
     assert_eq!(dialogue.session.version(), Version::V1_1);
     let beats = dialogue.session.heartbeat();
-    assert_eq!((beats.receive_ms, beats.send_ms), (10_000, 20_000)); // PROTOCOL 17
+    assert_eq!((beats.receive_ms, beats.send_ms), (10_000, 20_000)); // docs/specification.md 17
     let mut dialogue = Dialogue::new();
     assert_eq!(dialogue.code(b"CONNECT\nheart-beat:500,500\n\n\0"), None);
     let beats = dialogue.session.heartbeat();
-    assert_eq!((beats.receive_ms, beats.send_ms), (0, 0)); // PROTOCOL 22
+    assert_eq!((beats.receive_ms, beats.send_ms), (0, 0)); // docs/specification.md 22
     let mut dialogue = Dialogue::new();
     assert_eq!(
         dialogue.code(b"CONNECT\naccept-version:1.2\nheart-beat:a,b\n\n\0"),
@@ -104,7 +104,7 @@ fn versions_and_heart_beats_are_agreed_on() {
 }
 
 #[test]
-fn required_headers_are_required() {
+fn missing_required_headers_are_refused() {
     for (version, frame, code) in [
         ("1.2", "SEND\n\nx\0", Code::DestinationMissing),
         ("1.2", "SEND\ndestination:\n\nx\0", Code::DestinationMissing),
@@ -125,7 +125,7 @@ fn required_headers_are_required() {
 }
 
 #[test]
-fn requests_carry_what_the_frame_says() {
+fn requests_have_the_values_of_the_frame() {
     let mut dialogue = Dialogue::connected("1.2");
     dialogue.say(b"SUBSCRIBE\nid:a\\cb\ndestination:/t\nack:client\nid:c\n\n\0", |request| {
         let Ok(Request::Subscribe { id, destination, ack }) = request else { panic!("{request:?}") };
@@ -141,12 +141,12 @@ fn requests_carry_what_the_frame_says() {
     let mut old = Dialogue::connected("1.0");
     old.say(b"SUBSCRIBE\ndestination:  /t\n\n\0", |request| {
         let Ok(Request::Subscribe { id, destination, .. }) = request else { panic!("{request:?}") };
-        assert_eq!((id, &*destination), (None, &b"/t"[..]), "1.0 values lose leading spaces"); // PROTOCOL 41
+        assert_eq!((id, &*destination), (None, &b"/t"[..]), "1.0 values lose leading spaces"); // docs/specification.md 41
     });
 }
 
 #[test]
-fn connect_tells_login_and_client_id_as_they_are_on_the_wire() {
+fn connect_has_login_and_client_id_as_on_the_wire() {
     let connect = b"CONNECT\naccept-version:1.2\nhost:x\nlogin: a\\cb\nclient-id:c:1\nlogin:second\n\n\0";
     Dialogue::new().say(connect, |request| {
         let Ok(Request::Connect { login, client_id }) = request else { panic!("{request:?}") };
@@ -158,7 +158,7 @@ fn connect_tells_login_and_client_id_as_they_are_on_the_wire() {
 }
 
 #[test]
-fn a_send_that_asks_something_of_the_broker_says_so_and_keeps_its_headers() {
+fn a_send_with_options_is_marked_and_keeps_its_headers() {
     let mut dialogue = Dialogue::connected("1.2");
     for (lines, expected) in [("", false), ("priority:4\n", false), ("x:a\\cb\n", false), ("ttl:5\n", true)] {
         for more in ["", "y:a\\cb\n"] {
@@ -172,7 +172,7 @@ fn a_send_that_asks_something_of_the_broker_says_so_and_keeps_its_headers() {
     }
 }
 
-/// Header lines of a MESSAGE, read the plain way: split at LF and the first colon, unescaped.
+/// Parses header lines of a MESSAGE in a simple way: splits them at LF and the first colon, and unescapes.
 fn read(head: &[u8], version: Version) -> Vec<(Vec<u8>, Vec<u8>)> {
     head.split(|&byte| byte == b'\n')
         .take_while(|line| !line.is_empty())
@@ -190,7 +190,7 @@ fn version() -> impl Strategy<Value = Version> {
 
 fn name() -> impl Strategy<Value = String> {
     "[a-z:\\\\é\n]{1,6}"
-        .prop_filter("the broker's own", |name| !stompica_proto::header::is_server_owned(name.as_bytes()))
+        .prop_filter("server-owned", |name| !stompica_proto::header::is_server_owned(name.as_bytes()))
 }
 
 proptest! {
@@ -262,7 +262,7 @@ proptest! {
     }
 }
 
-/// Keeps the borrowed case borrowed: the short way of SEND.
+/// The fast path of SEND returns borrowed values.
 #[test]
 fn a_plain_destination_is_not_copied() {
     let mut dialogue = Dialogue::connected("1.2");

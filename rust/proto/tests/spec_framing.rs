@@ -1,4 +1,4 @@
-//! STOMP 1.0 to 1.2, "STOMP Frames": lines, bodies, what stands between frames.
+//! STOMP 1.0 to 1.2, "STOMP Frames": lines, bodies, bytes between frames.
 
 mod codec;
 
@@ -7,7 +7,7 @@ use stompica_proto::Command;
 use stompica_proto::Version::{V1_0, V1_1, V1_2};
 use stompica_proto::error::Code;
 
-// PROTOCOL 24
+// docs/specification.md 24
 #[test]
 fn a_frame_is_command_headers_blank_line_body_nul() {
     for version in [V1_0, V1_1, V1_2] {
@@ -20,7 +20,7 @@ fn a_frame_is_command_headers_blank_line_body_nul() {
     }
 }
 
-// PROTOCOL 24
+// docs/specification.md 24
 #[test]
 fn headers_and_body_may_be_missing() {
     assert_eq!(one(Some(V1_2), b"SEND\n\n\0").headers, []);
@@ -28,17 +28,17 @@ fn headers_and_body_may_be_missing() {
     assert_eq!(one(None, b"STOMP\n\n\0").command, Command::Stomp);
 }
 
-// PROTOCOL 25
+// docs/specification.md 25
 #[test]
 fn lines_of_1_2_may_end_in_crlf_mixed_with_lf() {
     let frame = one(Some(V1_2), b"SEND\r\na:1\nb:2\r\n\nbody\r\n\0");
     assert_eq!(frame.headers, [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]);
-    assert_eq!(frame.body, b"body\r\n", "a body is no lines");
+    assert_eq!(frame.body, b"body\r\n", "a body is not split into lines");
     assert!(frame.plain, "a line end is not part of its line");
     assert_eq!(one(Some(V1_2), b"SEND\n\r\n\0").body, b"");
 }
 
-// PROTOCOL 25
+// docs/specification.md 25
 #[test]
 fn cr_is_data_before_1_2() {
     for version in [V1_0, V1_1] {
@@ -50,7 +50,7 @@ fn cr_is_data_before_1_2() {
     }
 }
 
-// PRODUCT.md, section 3
+// docs/behaviour.md 3
 #[test]
 fn connect_may_have_crlf_in_every_version() {
     let frame = one(None, b"CONNECT\r\naccept-version:1.0\r\nhost:x\r\n\r\n\0");
@@ -71,7 +71,7 @@ fn a_cr_inside_a_line_of_1_2_is_an_error() {
     );
 }
 
-// PROTOCOL 26, 19
+// docs/specification.md 26, 19
 #[test]
 fn line_ends_between_frames_are_ignored() {
     for version in [None, Some(V1_0), Some(V1_1), Some(V1_2)] {
@@ -84,18 +84,18 @@ fn line_ends_between_frames_are_ignored() {
     assert_eq!(error(Some(V1_2), b"\rSEND\n\n\0"), Some(Code::Command));
 }
 
-// PROTOCOL 28
+// docs/specification.md 28
 #[test]
-fn content_length_counts_octets_and_takes_nul() {
+fn content_length_counts_octets_and_allows_nul() {
     let frame = one(Some(V1_1), b"SEND\ncontent-length:9\n\na\0\xC3\xA9\xFF\n\0\r\n\0");
     assert_eq!(frame.body, b"a\0\xC3\xA9\xFF\n\0\r\n");
     assert_eq!(one(Some(V1_1), b"SEND\ncontent-length:0\n\n\0").body, b"");
     assert_eq!(one(Some(V1_1), b"SEND\ncontent-length:007\n\n1234567\0").body, b"1234567");
 }
 
-// PROTOCOL 29
+// docs/specification.md 29
 #[test]
-fn the_octet_behind_the_body_must_be_nul() {
+fn the_octet_after_the_body_must_be_nul() {
     assert_eq!(error(Some(V1_2), b"SEND\ncontent-length:3\n\nabcd\0"), Some(Code::ContentLength));
     assert_eq!(error(Some(V1_2), b"SEND\ncontent-length:0\n\nX"), Some(Code::ContentLength));
     let early = decode(Some(V1_2), b"SEND\ncontent-length:4\n\nabc\0");
@@ -103,14 +103,14 @@ fn the_octet_behind_the_body_must_be_nul() {
 }
 
 #[test]
-fn a_content_length_is_digits() {
+fn a_content_length_must_be_digits() {
     for value in ["", " ", "x", "-1", "+1", "1.0", "1 1", "0x1", "1:2", "\u{661}"] {
         let stream = format!("SEND\ncontent-length:{value}\n\na\0");
         assert_eq!(error(Some(V1_2), stream.as_bytes()), Some(Code::ContentLength), "{value}");
     }
 }
 
-// PRODUCT.md, section 3
+// docs/behaviour.md 3
 #[test]
 fn blanks_around_a_content_length_are_ignored() {
     for version in [V1_0, V1_1, V1_2] {
@@ -121,7 +121,7 @@ fn blanks_around_a_content_length_are_ignored() {
     }
 }
 
-// PROTOCOL 30
+// docs/specification.md 30
 #[test]
 fn without_content_length_a_body_ends_at_its_first_nul() {
     let outcome = decode(Some(V1_2), b"SEND\n\nab\0SEND\n\n\0");
@@ -129,7 +129,7 @@ fn without_content_length_a_body_ends_at_its_first_nul() {
     assert_eq!(one(Some(V1_2), b"SEND\nContent-Length:1\n\nabc\0").body, b"abc", "names are case-sensitive");
 }
 
-// PROTOCOL 33
+// docs/specification.md 33
 #[test]
 fn every_frame_may_have_a_content_length() {
     assert_eq!(one(Some(V1_2), b"SUBSCRIBE\nid:1\ncontent-length:0\n\n\0").command, Command::Subscribe);
@@ -141,9 +141,9 @@ fn every_frame_may_have_a_content_length() {
 const WITHOUT_BODY: [&str; 8] =
     ["SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT"];
 
-// PROTOCOL 34
+// docs/specification.md 34
 #[test]
-fn a_body_on_a_frame_without_one_is_an_error_at_its_first_octet() {
+fn a_forbidden_body_is_an_error_at_its_first_octet() {
     for command in WITHOUT_BODY {
         for body in ["x", "\n\r\nx", "\rx", " "] {
             for version in [V1_1, V1_2] {
@@ -154,11 +154,15 @@ fn a_body_on_a_frame_without_one_is_an_error_at_its_first_octet() {
             }
         }
         let half = format!("{command}\ncontent-length:1\n\n\r\n\0");
-        assert_eq!(error(Some(V1_2), half.as_bytes()), Some(Code::Body), "the CR is no line end: {command}");
+        assert_eq!(
+            error(Some(V1_2), half.as_bytes()),
+            Some(Code::Body),
+            "the CR is not a line end: {command}"
+        );
     }
 }
 
-// PROTOCOL 34
+// docs/specification.md 34
 #[test]
 fn line_ends_as_a_body_are_ignored_in_every_version() {
     for command in WITHOUT_BODY {
@@ -174,7 +178,7 @@ fn line_ends_as_a_body_are_ignored_in_every_version() {
     assert_eq!(error(Some(V1_2), b"ACK\ncontent-length:1\n\n\n\n\0"), Some(Code::ContentLength));
 }
 
-// PROTOCOL 34
+// docs/specification.md 34
 #[test]
 fn any_body_is_ignored_in_1_0_and_on_connect() {
     for stream in [&b"\n\nbody\0"[..], b"\ncontent-length:3\n\na\0b\0"] {
@@ -188,7 +192,7 @@ fn any_body_is_ignored_in_1_0_and_on_connect() {
     }
 }
 
-// PROTOCOL 43, 47
+// docs/specification.md 43, 47
 #[test]
 fn unknown_commands_are_an_error() {
     for line in
@@ -203,20 +207,20 @@ fn unknown_commands_are_an_error() {
         }
     }
     assert_eq!(error(Some(V1_2), b"UNSUBSCRIBED-FROM"), Some(Code::Command), "without waiting for its end");
-    assert_eq!(error(Some(V1_2), b"\0"), Some(Code::Command), "a NUL too many");
+    assert_eq!(error(Some(V1_2), b"\0"), Some(Code::Command), "one NUL too many");
     assert_eq!(error(None, b"\x16\x03\x01\x02\x00\x01\x00"), Some(Code::Command));
 }
 
-// PROTOCOL 45
+// docs/specification.md 45
 #[test]
-fn a_missing_blank_line_is_an_error_as_soon_as_the_nul_comes() {
+fn a_missing_blank_line_is_an_error_as_soon_as_the_nul_arrives() {
     assert_eq!(error(None, b"CONNECT\n\0"), Some(Code::Header));
     assert_eq!(error(Some(V1_2), b"SEND\ndestination:/a\0"), Some(Code::Header));
     assert_eq!(error(Some(V1_2), b"SEND\ndestination:/a\0SEND\n"), Some(Code::Header));
 }
 
 #[test]
-fn a_frame_tells_its_length_once_it_is_known() {
+fn the_length_of_an_incomplete_frame_is_reported_once_known() {
     use stompica_proto::{Decoded, Decoder, Limits};
     let mut decoder = Decoder::new();
     decoder.connected(V1_2);

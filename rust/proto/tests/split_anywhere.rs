@@ -1,4 +1,4 @@
-//! What comes out depends on the bytes, never on where a network cut them.
+//! The decoder's results depend on the bytes, never on where the network splits them.
 
 mod codec;
 
@@ -8,7 +8,7 @@ use stompica_proto::{Limits, Version};
 
 const PHASES: [Option<Version>; 4] = [None, Some(Version::V1_0), Some(Version::V1_1), Some(Version::V1_2)];
 
-/// Streams, good and bad, that hold every branch of the decoder.
+/// Valid and invalid streams that cover every branch of the decoder.
 const CORPUS: &[&[u8]] = &[
     b"CONNECT\naccept-version:1.2\nhost:x\n\n\0",
     b"STOMP\r\naccept-version:1.2\r\npasscode:a\\c:b\r\n\r\n\0\r\n\n",
@@ -52,7 +52,7 @@ fn tight() -> Limits {
     }
 }
 
-// PROTOCOL 27
+// docs/specification.md 27
 #[test]
 fn any_split_of_the_corpus_gives_the_same_frames_or_the_same_error() {
     for stream in CORPUS {
@@ -70,7 +70,7 @@ fn any_split_of_the_corpus_gives_the_same_frames_or_the_same_error() {
     }
 }
 
-// PROTOCOL 27
+// docs/specification.md 27
 #[test]
 fn a_thousand_frames_in_one_segment_are_a_thousand_frames() {
     let stream = b"SEND\ndestination:/topic/a\n\nhello\0\n".repeat(1000);
@@ -83,14 +83,14 @@ fn searched_body_octets_are_not_searched_again() {
     let mut reader = Reader::new(Some(Version::V1_2), Limits::default());
     reader.feed(b"SEND\na:b\n\nbody");
     let at = reader.kept.len() - 2;
-    // Nobody does this; whoever searched the octet again would end the body here.
+    // No caller does this; a decoder that searched the octet again would end the body here.
     reader.kept[at] = 0;
     reader.feed(b"more\0");
     assert_eq!(reader.outcome.frames[0].body, b"bo\0ymore");
 }
 
 #[test]
-fn checked_header_lines_are_not_checked_again_before_the_frame_is_whole() {
+fn checked_header_lines_are_not_checked_again_before_the_frame_is_complete() {
     let mut reader = Reader::new(Some(Version::V1_2), Limits::default());
     reader.feed(b"SEND\na:b\nc");
     reader.kept[6] = b'X';
@@ -102,7 +102,7 @@ fn checked_header_lines_are_not_checked_again_before_the_frame_is_whole() {
     assert_eq!(reader.outcome.frames[0].headers.len(), 2);
 }
 
-/// A name (one character at least) or value: what escapes, what is wide, and anything else but NUL.
+/// A name (at least one character) or value: characters to escape, wide ones, and any others except NUL.
 fn text(at_least: usize) -> impl Strategy<Value = String> {
     let letter = prop_oneof![
         4 => prop::char::range('a', 'z'),
@@ -121,7 +121,7 @@ fn version() -> impl Strategy<Value = Version> {
     prop::sample::select(Version::ALL.to_vec())
 }
 
-/// Cuts `bytes` at these places (modulo its length).
+/// Splits `bytes` at these places (modulo its length).
 fn pieces<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     places.push(bytes.len());
@@ -138,7 +138,7 @@ fn pieces<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
 }
 
 proptest! {
-    // PROTOCOL 35, 37, 38, 39, 41, 44
+    // docs/specification.md 35, 37, 38, 39, 41, 44
     #[test]
     fn decoding_what_was_encoded_is_identity(
         version in version(),

@@ -1,4 +1,4 @@
-//! Random request heads: no panic, one answer for each, and the same one wherever the bytes are cut.
+//! Random request heads: no panic, and one answer for each, independent of how the bytes are split.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ const LINES: [&str; 12] = [
     ": no name\r\n",
 ];
 
-/// The answer to a head: the status of the response and the length of the head, if it has an end.
+/// The answer to a head: the status of the response and the length of the head; `None` if it is incomplete.
 fn answer(bytes: &[u8], limits: &Limits) -> Option<(u16, usize)> {
     match parse_request(bytes, limits) {
         Ok(None) => None,
@@ -34,7 +34,7 @@ fn answer(bytes: &[u8], limits: &Limits) -> Option<(u16, usize)> {
     }
 }
 
-/// Answers a stream that grows byte by byte, as soon as there is an answer.
+/// The first answer to a stream that arrives byte by byte.
 fn answer_bytewise(bytes: &[u8], limits: &Limits) -> Option<(u16, usize)> {
     (0..=bytes.len()).find_map(|end| answer(&bytes[..end], limits))
 }
@@ -63,7 +63,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_request_gets_one_answer_at_every_cut(head in head(), max in prop_oneof![Just(16 << 10), 20..300_usize]) {
+    fn a_request_gets_the_same_answer_at_every_split(head in head(), max in prop_oneof![Just(16 << 10), 20..300_usize]) {
         let limits = Limits { http_head_bytes_max: max, ..Limits::default() };
         prop_assert_eq!(answer_bytewise(&head, &limits), answer(&head, &limits));
     }

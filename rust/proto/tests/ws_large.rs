@@ -1,4 +1,4 @@
-//! Big messages, in frames and reads of many sizes: every byte arrives, in order, under the right type.
+//! Large messages, in frames and reads of many sizes: every byte arrives, in order and with the right type.
 
 mod ws_frames;
 
@@ -6,7 +6,7 @@ use ws_frames::{BINARY, CONTINUE, Frame, Receiver, Seen, TEXT};
 
 const MAX: usize = 16 << 20;
 
-/// `len` bytes of text with characters of one to four bytes, so that cuts fall inside of them.
+/// `len` bytes of text with characters of one to four bytes, so that some are split.
 fn long_text(len: usize) -> Vec<u8> {
     let mut text = "stomp äöü €‰ 😀 ".as_bytes().repeat(len / 24 + 1);
     let mut end = len;
@@ -66,8 +66,8 @@ fn one_mib_in_reads_of_1_byte_to_1_mib() {
 }
 
 #[test]
-fn fragments_that_do_not_fit_the_reads() {
-    // The fragment length of 1,300 is that of a TCP segment that has lost some room to headers.
+fn fragments_that_are_not_aligned_with_the_reads() {
+    // 1,300 bytes are about the payload of a TCP segment.
     for read_len in [1, 3, 1299, 1300, 1301, 1308] {
         arrives(TEXT, 64 << 10, 1300, read_len);
     }
@@ -90,5 +90,5 @@ fn one_byte_over_16_mib_is_refused() {
     let mut receiver = Receiver::default();
     receiver.push(&frames(BINARY, &vec![0; MAX + 1], 1 << 20), MAX);
     assert_eq!(receiver.seen, [Seen::Error(1009)]);
-    assert_eq!(receiver.message.len(), MAX, "what fits was handed out as it came");
+    assert_eq!(receiver.message.len(), MAX, "the payload within the limit was returned as it arrived");
 }

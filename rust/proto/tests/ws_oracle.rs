@@ -1,5 +1,5 @@
-//! Random streams of a client: our decoder against tungstenite's server, against itself at other cuts, and against
-//! tungstenite's client at the other end.
+//! Random client streams: our decoder is compared with tungstenite's server, with itself for other splits, and tested
+//! with tungstenite's client as the peer.
 
 mod ws_frames;
 
@@ -16,10 +16,10 @@ use ws_frames::{
     stream,
 };
 
-/// Small enough to be hit now and then.
+/// Small enough to be exceeded sometimes.
 const LIMIT: usize = 600;
 
-/// The bytes of one side; what is written goes nowhere.
+/// The bytes of one side; written bytes are discarded.
 struct Wire(Cursor<Vec<u8>>);
 
 impl Read for Wire {
@@ -43,7 +43,7 @@ fn config(limit: usize) -> WebSocketConfig {
     config.max_frame_size(Some(limit)).max_message_size(Some(limit))
 }
 
-/// What tungstenite makes of a stream.
+/// Tungstenite's events for a stream.
 fn oracle(bytes: Vec<u8>, role: Role, limit: usize) -> Vec<Seen> {
     let mut context = WebSocketContext::new(role, Some(config(limit)));
     let mut wire = Wire(Cursor::new(bytes));
@@ -54,7 +54,7 @@ fn oracle(bytes: Vec<u8>, role: Role, limit: usize) -> Vec<Seen> {
             Ok(Message::Binary(bytes)) => Seen::Binary(bytes.to_vec()),
             Ok(Message::Ping(bytes)) => Seen::Ping(bytes.to_vec()),
             Ok(Message::Pong(bytes)) => Seen::Pong(bytes.to_vec()),
-            // How it tells of a close code that is not allowed.
+            // Its result for a close code that is not allowed.
             Ok(Message::Close(Some(close))) if close.reason.as_str() == "Protocol violation" => {
                 Seen::Error(1002)
             }
@@ -95,7 +95,7 @@ fn control() -> impl Strategy<Value = Frame> {
         .prop_map(|(opcode, payload, key)| Frame::new(opcode, payload).mask(key))
 }
 
-/// A message, its payload cut anywhere, with control frames between the fragments.
+/// A message, its payload split anywhere, with control frames between the fragments.
 fn message() -> impl Strategy<Value = Vec<Frame>> {
     let body = prop_oneof![6 => "\\PC{0,60}".prop_map(String::into_bytes), 1 => body()];
     let cut = (any::<prop::sample::Index>(), prop::option::weighted(0.3, control()));
@@ -121,13 +121,13 @@ fn message() -> impl Strategy<Value = Vec<Frame>> {
 
 fn close() -> impl Strategy<Value = Frame> {
     let code = prop_oneof![4 => 1000..1016_u16, 1 => 3000..5000_u16, 1 => any::<u16>()];
-    // The one code that tungstenite takes for undefined, against the registry of IANA.
+    // The only code that tungstenite considers undefined although IANA has registered it.
     let code = code.prop_filter("registered after RFC 6455", |code| *code != 1014);
     let reason = prop_oneof![2 => "\\PC{0,20}".prop_map(String::into_bytes), 1 => vec(any::<u8>(), 0..8)];
     let payload = prop_oneof![
         1 => vec(any::<u8>(), 0..2),
         4 => (code, reason).prop_map(|(code, reason)| {
-            // Wrong in one way at a time: which is told first is left open.
+            // Only one error at a time: the RFC does not say which one is reported first.
             let reason = if CloseCode::from(code).is_allowed() { reason } else { Vec::new() };
             [&code.to_be_bytes()[..], &reason[..]].concat()
         }),
@@ -135,18 +135,18 @@ fn close() -> impl Strategy<Value = Frame> {
     (payload, key()).prop_map(|(payload, key)| Frame::new(CLOSE, payload).mask(key))
 }
 
-/// A frame in which anything may be wrong.
+/// A frame with arbitrary errors.
 fn wild() -> impl Strategy<Value = Frame> {
     let rsv = prop_oneof![9 => Just(0), 1 => 1..8_u8];
     let mask = prop_oneof![9 => key(), 1 => Just(None)];
     (any::<bool>(), rsv, 0..16_u8, mask, body()).prop_map(|(fin, rsv, opcode, mask, body)| {
-        // The payloads of Close frames have a strategy of their own.
+        // The payloads of Close frames have their own strategy.
         let body = if opcode == CLOSE { Vec::new() } else { body };
         Frame { fin, ..Frame::new(opcode, body).rsv(rsv).mask(mask) }
     })
 }
 
-/// Mostly lawful messages, then perhaps something else.
+/// Mostly valid messages, sometimes invalid frames.
 fn frames() -> impl Strategy<Value = Vec<Frame>> {
     let step = prop_oneof![
         8 => message(),
@@ -157,7 +157,7 @@ fn frames() -> impl Strategy<Value = Vec<Frame>> {
     vec(step, 0..8).prop_map(|steps| steps.concat())
 }
 
-/// Frames with lengths in every form too, which tungstenite takes and we do not.
+/// Frames with lengths in any form; tungstenite accepts those that are not the shortest, we do not.
 fn frames_in_any_form() -> impl Strategy<Value = Vec<Frame>> {
     let form = prop_oneof![
         20 => Just(Length::Shortest),
@@ -171,7 +171,7 @@ fn frames_in_any_form() -> impl Strategy<Value = Vec<Frame>> {
     })
 }
 
-/// Cuts a stream into pieces of these lengths, over and over.
+/// Splits a stream into pieces of these lengths, repeated as needed.
 fn cut<'a>(mut bytes: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     for length in lengths.iter().cycle() {
@@ -193,7 +193,7 @@ proptest! {
         let bytes = stream(&frames);
         let ours = decode_pieces([&bytes[..]], LIMIT);
         let theirs = oracle(bytes, Role::Server, LIMIT);
-        // A frame both too long and wrong otherwise: tungstenite looks at its length first.
+        // A frame that is both too long and otherwise invalid: tungstenite checks the length first.
         if let (Some((Seen::Error(1002), ours)), Some((Seen::Error(1009), theirs))) =
             (ours.split_last(), theirs.split_last())
         {
@@ -218,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn text_handed_out_is_utf8_but_for_its_last_character(
+    fn returned_text_is_utf8_except_for_an_incomplete_last_character(
         bytes in prop_oneof!["\\PC{0,80}".prop_map(String::into_bytes), body()],
         lengths in vec(1..9_usize, 1..6),
     ) {
@@ -270,10 +270,10 @@ proptest! {
             let bytes = message.clone().into_bytes();
             expected.push(if is_text { Seen::Text(bytes.clone()) } else { Seen::Binary(bytes.clone()) });
             let message = if is_text { Message::text(message) } else { Message::binary(bytes) };
-            client.write(&mut written, message).expect("memory takes all");
+            client.write(&mut written, message).expect("writing to memory succeeds");
         }
-        client.close(&mut written, None).expect("memory takes all");
-        client.flush(&mut written).expect("memory takes all");
+        client.close(&mut written, None).expect("writing to memory succeeds");
+        client.flush(&mut written).expect("writing to memory succeeds");
         expected.push(Seen::Close(None));
         let bytes = written.into_inner();
         prop_assert_eq!(decode_pieces(cut(&bytes, &lengths), MESSAGE_MAX), expected);

@@ -1,5 +1,5 @@
-//! Each demand of RFC 6455 on a server's framing, by section. The opening handshake (section 4) has its tests beside
-//! `ws/handshake.rs` and, over a socket, in `tests/ws`.
+//! Every requirement of RFC 6455 on a server's framing, by section. The tests of the opening handshake (section 4) are
+//! in `ws/handshake_tests.rs` and, over a socket, in `tests/ws`.
 
 mod ws_frames;
 
@@ -14,7 +14,7 @@ const PROTOCOL: Seen = Seen::Error(1002);
 const INVALID: Seen = Seen::Error(1007);
 const TOO_BIG: Seen = Seen::Error(1009);
 
-// Section 4: the handshake as the RFC's own sample has it.
+// Section 1.3: the handshake of the RFC's example.
 
 #[test]
 fn s1_3_sample_handshake_is_accepted() {
@@ -114,7 +114,7 @@ fn s5_2_length_with_the_highest_bit_is_1002() {
 // Section 5.3: masking.
 
 #[test]
-fn s5_3_each_frame_has_a_mask_of_its_own() {
+fn s5_3_each_frame_has_its_own_mask() {
     let frames = [[0; 4], [1, 2, 3, 4], [0xff; 4], [0, 0, 0, 1]].map(|key| {
         let payload: Vec<u8> = (0..=255).collect();
         Frame::new(BINARY, payload).mask(Some(key))
@@ -124,7 +124,7 @@ fn s5_3_each_frame_has_a_mask_of_its_own() {
 }
 
 #[test]
-fn s5_3_mask_goes_on_wherever_a_payload_is_cut() {
+fn s5_3_mask_continues_wherever_a_payload_is_split() {
     let payload: Vec<u8> = (0..300).map(|at| (at % 251) as u8).collect();
     let bytes = Frame::new(BINARY, &payload).bytes();
     for cut in 0..=bytes.len() {
@@ -139,7 +139,7 @@ fn s5_3_mask_goes_on_wherever_a_payload_is_cut() {
 // Section 5.4: fragmentation.
 
 #[test]
-fn s5_4_fragments_make_one_message_of_the_first_ones_type() {
+fn s5_4_fragments_form_one_message_of_the_first_ones_type() {
     let frames = [
         Frame::new(TEXT, "one ").more(),
         Frame::new(CONTINUE, "two ").more(),
@@ -181,7 +181,7 @@ fn s5_4_control_frames_between_fragments() {
 }
 
 #[test]
-fn s5_4_continuation_of_nothing_is_1002() {
+fn s5_4_continuation_without_a_message_is_1002() {
     assert_eq!(decode(&[Frame::new(CONTINUE, "a")]), [PROTOCOL]);
     assert_eq!(decode(&[Frame::new(CONTINUE, "").more()]), [PROTOCOL]);
     assert_eq!(decode(&[Frame::new(TEXT, "a"), Frame::new(CONTINUE, "b")]), [text("a"), PROTOCOL]);
@@ -225,7 +225,7 @@ fn s5_5_fragmented_control_frame_is_1002() {
 }
 
 #[test]
-fn s5_5_1_nothing_is_taken_after_a_close() {
+fn s5_5_1_frames_after_a_close_are_ignored() {
     let frames = [Frame::new(CLOSE, b"\x03\xe8bye"), Frame::new(TEXT, "late"), Frame::new(3, "")];
     assert_eq!(decode(&frames), [Seen::Close(Some(1000))]);
     let within = [Frame::new(TEXT, "a").more(), Frame::new(CLOSE, ""), Frame::new(CONTINUE, "late")];
@@ -248,7 +248,7 @@ fn s5_5_1_close_reason_is_utf8_of_up_to_123_bytes() {
 }
 
 #[test]
-fn s5_5_2_ping_gives_its_payload_for_the_pong() {
+fn s5_5_2_ping_returns_its_payload_for_the_pong() {
     assert_eq!(decode(&[Frame::new(PING, [0, 0xff, 0xfe])]), [Seen::Ping(vec![0, 0xff, 0xfe])]);
     let mut pong = Vec::new();
     encode::pong(&mut pong, &[0, 0xff, 0xfe]);
@@ -256,7 +256,7 @@ fn s5_5_2_ping_gives_its_payload_for_the_pong() {
 }
 
 #[test]
-fn s5_5_3_unasked_pong_is_no_error() {
+fn s5_5_3_unsolicited_pong_is_allowed() {
     assert_eq!(
         decode(&[Frame::new(PONG, "hello"), Frame::new(TEXT, "a")]),
         [Seen::Pong(b"hello".to_vec()), text("a")]
@@ -302,7 +302,7 @@ fn s8_1_text_that_ends_within_a_character_is_1007() {
 }
 
 #[test]
-fn s8_1_characters_may_be_cut_between_fragments() {
+fn s8_1_characters_may_be_split_between_fragments() {
     let whole = "a\u{7f}\u{80}\u{7ff}\u{800}\u{d7ff}\u{e000}\u{fffd}\u{ffff}\u{10000}\u{10ffff}";
     for cut in 0..=whole.len() {
         let (first, second) = whole.as_bytes().split_at(cut);
@@ -334,7 +334,7 @@ fn s8_1_fails_at_the_first_bad_byte_not_at_the_end_of_the_frame() {
 // Section 7.4: close codes.
 
 #[test]
-fn s7_4_1_defined_close_codes_are_taken() {
+fn s7_4_1_defined_close_codes_are_accepted() {
     for code in [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014] {
         assert_eq!(decode(&[Frame::new(CLOSE, u16::to_be_bytes(code))]), [Seen::Close(Some(code))], "{code}");
     }
@@ -360,7 +360,7 @@ fn s7_4_2_reserved_ranges() {
 // Section 7.1.7 and 10.4: failing the connection, limits.
 
 #[test]
-fn s7_1_7_nothing_is_taken_after_an_error() {
+fn s7_1_7_frames_after_an_error_are_ignored() {
     let frames = [Frame::new(TEXT, "a").rsv(4), Frame::new(TEXT, "late"), Frame::new(CLOSE, "")];
     assert_eq!(decode(&frames), [PROTOCOL]);
 }
@@ -371,7 +371,7 @@ fn s10_4_frame_over_the_limit_is_1009_by_its_header() {
     assert_eq!(decode_pieces([&exact[..]], 100), [binary([1; 100])]);
     let mut receiver = Receiver::default();
     receiver.push(&Frame::new(BINARY, [1; 101]).bytes()[..6], 100);
-    assert_eq!(receiver.seen, [TOO_BIG], "before any payload has come");
+    assert_eq!(receiver.seen, [TOO_BIG], "before any payload has arrived");
     let claimed = Frame::new(BINARY, "").length(Length::Claimed((1 << 63) - 1)).bytes();
     assert_eq!(decode_pieces([&claimed[..]], usize::MAX >> 1), [], "within the limit");
     assert_eq!(decode_pieces([&claimed[..]], 100), [TOO_BIG]);
@@ -382,7 +382,7 @@ fn s10_4_assembled_message_over_the_limit_is_1009() {
     let fits =
         [Frame::new(TEXT, [b'a'; 60]).more(), Frame::new(PING, [0; 90]), Frame::new(CONTINUE, [b'b'; 40])];
     let twice = stream(&[&fits[..], &fits[..]].concat());
-    assert_eq!(decode_pieces([&twice[..]], 100).len(), 4, "the limit holds for each message");
+    assert_eq!(decode_pieces([&twice[..]], 100).len(), 4, "the limit applies to each message");
     let over = [&fits[..2], &[Frame::new(CONTINUE, [b'b'; 41])]].concat();
     assert_eq!(decode_pieces([&stream(&over)[..]], 100), [Seen::Ping(vec![0; 90]), TOO_BIG]);
     let last = Frame::new(CONTINUE, "").length(Length::Claimed(u64::MAX >> 1));

@@ -14,26 +14,26 @@ use stompica_broker::log::{Level, LogQueue, Record};
 use crate::error;
 use crate::settings::{Triple, entries};
 
-/// Records the log holds for a dispatcher that is late; beyond it new ones are dropped and counted.
+/// Capacity of the log queue; when it is full, new records are dropped and counted.
 const LOG_CAPACITY: usize = 10_000;
-/// A wait lets Python run its signal handlers this often.
+/// How often a waiting call lets Python run its signal handlers.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// One log record: seconds since the epoch, level, text, fields.
 type LogRecord = (f64, &'static str, String, Vec<(&'static str, String)>);
 
-/// A running broker. Every method that may wait releases the GIL; none may be called from a signal-unsafe place.
+/// A running broker. Every method that may wait releases the GIL.
 #[pyclass(frozen, module = "stompica._core")]
 pub(crate) struct Broker {
     broker: stompica_broker::Broker,
     log: Arc<LogQueue>,
-    /// What is in force, to tell after a reload what needs a restart.
+    /// The effective settings, to determine at a reload which changes need a restart.
     config: Mutex<Config>,
 }
 
 #[pymethods]
 impl Broker {
-    /// Starts a broker with settings given in rising priority; returns once it listens.
+    /// Starts a broker with these settings, lowest priority first; returns once it listens.
     #[staticmethod]
     fn start(py: Python<'_>, given: Vec<Triple>) -> PyResult<Broker> {
         let config = Config::from_map(&entries(given)).map_err(error::config)?;
@@ -50,17 +50,17 @@ impl Broker {
         (address.ip().to_string(), address.port())
     }
 
-    /// Begins an ordered shutdown; returns at once.
+    /// Begins an orderly shutdown; returns at once.
     fn drain(&self) {
         self.broker.drain();
     }
 
-    /// Stops at once; returns at once.
+    /// Stops the broker without draining; does not wait for the end.
     fn stop(&self) {
         self.broker.stop();
     }
 
-    /// Waits until the broker has ended: true; false when `timeout` seconds passed before.
+    /// Waits until the broker has ended and returns true; returns false after `timeout` seconds.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let ended = poll(py, timeout, |slice| self.broker.wait(Some(slice)))?;
@@ -71,8 +71,8 @@ impl Broker {
         }
     }
 
-    /// Waits until mailboxes are empty and outboxes flushed: true; false when `timeout` seconds passed before, or the
-    /// broker has ended.
+    /// Waits until mailboxes are empty and outboxes flushed and returns true; returns false after `timeout` seconds or
+    /// when the broker has ended.
     fn settle(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
         let settled = poll(py, Some(timeout), |slice| {
             let settled = self.broker.settle(slice);
@@ -98,12 +98,12 @@ impl Broker {
         connections.into_iter().map(row).collect()
     }
 
-    /// Answers a query of diagnostics, in JSON. ValueError: there is no such query.
+    /// Answers a diagnostics query, in JSON. ValueError for an unknown query.
     fn diag(&self, py: Python<'_>, query: &str) -> PyResult<String> {
         py.detach(|| self.broker.diag(query)).map_err(error::diag)
     }
 
-    /// The broker's counters by name.
+    /// The broker's counters, by name.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = PyDict::new(py);
         for (name, count) in py.detach(|| self.broker.stats()) {
@@ -112,10 +112,11 @@ impl Broker {
         Ok(stats)
     }
 
-    /// Applies what a reload can apply of these settings; returns the keys of changed ones that need a restart.
+    /// Applies the reloadable ones of these settings; returns the keys of changed ones that need a restart.
     fn reload(&self, py: Python<'_>, given: Vec<Triple>) -> PyResult<Vec<&'static str>> {
         let wanted = Config::from_map(&entries(given)).map_err(error::config)?;
-        // All of it without the GIL: who waits for the lock must not hold what its owner needs to return.
+        // Without the GIL throughout: a thread that waits for the lock must not hold the GIL, which the lock's owner
+        // needs to return.
         let restart = py.detach(|| {
             let mut running = self.config.lock().unwrap_or_else(PoisonError::into_inner);
             let restart = config::needing_restart(&running, &wanted);
@@ -127,8 +128,8 @@ impl Broker {
         Ok(restart)
     }
 
-    /// Takes what was logged since the last call; waits up to `timeout` seconds for a first record.
-    /// None: the log has ended.
+    /// Takes the records logged since the last call; waits up to `timeout` seconds for the first one.
+    /// Returns None when the log has ended.
     fn poll_logs(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<Vec<LogRecord>>> {
         let timeout = seconds(timeout)?;
         let records = py.detach(|| self.log.drain(timeout));
@@ -138,7 +139,7 @@ impl Broker {
         Ok(Some(records.into_iter().map(log_record).collect()))
     }
 
-    /// Adds a record to the log, whatever the level.
+    /// Adds a record to the log, regardless of the log level.
     fn announce(&self, level: &str, text: String) -> PyResult<()> {
         let level = [Level::Debug, Level::Info, Level::Warn, Level::Error]
             .into_iter()
@@ -148,7 +149,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Ends the log: `poll_logs` returns what is left, then None.
+    /// Ends the log: `poll_logs` returns the remaining records, then None.
     fn close_logs(&self) {
         self.log.close();
     }
@@ -161,8 +162,8 @@ impl Drop for Broker {
     }
 }
 
-/// Calls `step` with slices of the time until it gives something, without the GIL; between slices Python's signal
-/// handlers run, and what they raise ends the wait.
+/// Calls `step` with slices of the timeout, without the GIL, until it returns a value. Between slices Python's signal
+/// handlers run; an exception from one of them ends the wait.
 fn poll<T: Send>(
     py: Python<'_>,
     timeout: Option<f64>,

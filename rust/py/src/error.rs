@@ -1,4 +1,4 @@
-//! The only map from Rust's errors to Python's exceptions, which `stompica/errors.py` defines.
+//! Converts Rust errors to the Python exceptions of `stompica/errors.py`. All conversions are here.
 
 use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
@@ -28,7 +28,7 @@ pub(crate) fn failed(cause: String) -> PyErr {
     python::BrokerFailed::new_err(cause)
 }
 
-/// A query of diagnostics has no answer.
+/// A diagnostics query has no answer.
 #[allow(clippy::needless_pass_by_value, reason = "the argument of map_err")]
 pub(crate) fn diag(error: DiagError) -> PyErr {
     match error {

@@ -1,4 +1,4 @@
-//! Python bindings: the private module `stompica._core`. No logic; the front is `python/stompica`.
+//! Python bindings: the private module `stompica._core`. It has no logic; the public API is `python/stompica`.
 //!
 //! No broker thread ever holds the GIL or calls into Python: Python calls in, and polls for logs.
 
@@ -8,13 +8,13 @@ mod settings;
 
 use pyo3::prelude::*;
 
-/// Memory freed on another thread than it was taken on is the broker's normal case; mimalloc is built for it.
+/// The broker often frees memory on another thread than the one that allocated it; mimalloc is built for that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Gives the system back what this thread allocated and any thread freed.
+/// Returns to the system memory that this thread allocated and any thread freed.
 fn reclaim() {
-    // SAFETY: may be called at any time, from any thread; it touches nothing but the allocator's own state.
+    // SAFETY: may be called at any time, from any thread; it accesses only the allocator's own state.
     unsafe { libmimalloc_sys::mi_collect(true) }
 }
 

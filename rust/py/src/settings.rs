@@ -1,4 +1,4 @@
-//! The table of settings as Python sees it, and the checks on what was given.
+//! The table of settings for Python, and the checks of given settings.
 
 use pyo3::prelude::*;
 
@@ -6,7 +6,7 @@ use stompica_broker::config::{self, Availability, Given, Kind};
 
 use crate::error;
 
-/// A setting as Python gives and takes it: key, value, source.
+/// A setting as passed to and from Python: key, value, source.
 pub(crate) type Triple = (String, String, String);
 
 /// One row of the table of settings.
@@ -18,17 +18,17 @@ pub(crate) struct Setting {
     aliases: Vec<&'static str>,
     /// Heading it is listed under.
     group: &'static str,
-    /// What is allowed, as the end of "must be …".
+    /// The allowed values, worded to follow "must be …".
     allowed: String,
     /// The default as documented.
     default: &'static str,
-    /// What it means.
+    /// Its meaning.
     doc: &'static str,
-    /// Whether it takes 0 or 1, so that an option for it needs no value.
+    /// Whether its values are 0 and 1, so that a command-line option for it needs no value.
     is_flag: bool,
     /// Whether a reload applies it.
     reloadable: bool,
-    /// The values that are taken while its feature is not built; `None` where it is.
+    /// The only values accepted while its feature is not built; `None` if it is built.
     taken: Option<Vec<&'static str>>,
 }
 
@@ -52,27 +52,27 @@ pub(crate) fn settings() -> Vec<Setting> {
     config::settings().iter().map(row).collect()
 }
 
-/// Checks settings given in rising priority; returns every setting's value in force and its source.
+/// Checks settings, lowest priority first; returns every setting's effective value and its source.
 #[pyfunction]
 pub(crate) fn check(given: Vec<Triple>) -> PyResult<Vec<Triple>> {
     let (_, effective) = config::load(&entries(given)).map_err(error::config)?;
     Ok(effective.into_iter().map(|entry| (entry.key.to_owned(), entry.value, entry.source)).collect())
 }
 
-/// Reads the text of a settings file, TOML or stompserver's YAML; `name` is its name for messages.
+/// Parses the text of a settings file, TOML or stompserver's YAML; `name` is its name in error messages.
 #[pyfunction]
 pub(crate) fn parse_file(name: &str, text: &str) -> PyResult<Vec<Triple>> {
     let given = config::parse_file(name, text).map_err(error::config)?;
     Ok(given.into_iter().map(|entry| (entry.key, entry.value, entry.source)).collect())
 }
 
-/// Raises this process's soft descriptor limit to the hard one; returns the soft limit then in force.
+/// Raises this process's soft descriptor limit to the hard one; returns the resulting soft limit.
 #[pyfunction]
 pub(crate) fn raise_descriptor_limit() -> u64 {
     config::raise_descriptor_limit()
 }
 
-/// Keeps the kernel from backing this process's memory with huge pages; for a process that is the broker.
+/// Tells the kernel not to back this process's memory with huge pages; for a dedicated broker process.
 #[pyfunction]
 pub(crate) fn avoid_huge_pages() {
     config::avoid_huge_pages();

@@ -1,17 +1,17 @@
-//! What may stand between a frame's blank line and its NUL, where the command has no body.
+//! What a frame may have between its blank line and its NUL if the command has no body.
 
 use super::head::Phase;
 use crate::error::Code;
 use crate::{Command, ProtocolError, Version};
 
-/// What becomes of a frame's body.
+/// How a frame's body is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyRule {
-    /// It belongs to the frame.
+    /// It is part of the frame.
     Kept,
-    /// It is read and dropped, whatever it is. STOMP 1.0 does not forbid it, and who sends CONNECT may speak 1.0.
+    /// It is read and dropped. STOMP 1.0 does not forbid it, and a client that sends CONNECT may speak 1.0.
     Ignored,
-    /// Line ends are dropped, as some clients write one more than is asked for. Anything else is an error.
+    /// Line ends are dropped, since some clients write one too many. Anything else is an error.
     LineEnds,
 }
 
@@ -26,7 +26,8 @@ impl BodyRule {
     }
 }
 
-/// Skips the line ends (LF or CRLF) that `bytes` has from `at` on, up to `end`. Stops at a CR that may become CRLF.
+/// Skips line ends (LF or CRLF) in `bytes` from `at` up to `end`; returns the offset after them. Stops at a final CR,
+/// which may become CRLF.
 pub(super) fn skip_line_ends(bytes: &[u8], mut at: usize, end: usize) -> usize {
     let bytes = bytes.get(..end).unwrap_or(bytes);
     loop {
@@ -41,7 +42,7 @@ pub(super) fn skip_line_ends(bytes: &[u8], mut at: usize, end: usize) -> usize {
 #[cold]
 pub(super) fn unexpected_body(command: Option<Command>) -> ProtocolError {
     let command = command.map_or("the frame", Command::as_str);
-    ProtocolError::new(Code::Body, format!("{command} has no body, only SEND has one"))
+    ProtocolError::new(Code::Body, format!("{command} must not have a body, only SEND may"))
 }
 
 #[cfg(test)]
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_ends_are_skipped_up_to_the_end_and_half_ones_wait() {
+    fn complete_line_ends_are_skipped_up_to_the_end() {
         for (bytes, end, stop) in [
             (&b"\n\r\n\0"[..], usize::MAX, 3),
             (b"\n\r", usize::MAX, 1),
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn only_later_versions_mind_a_body() {
+    fn only_later_versions_refuse_a_body() {
         use BodyRule::{Ignored, Kept, LineEnds};
         for (command, phase, rule) in [
             (Command::Send, Phase::Session(Version::V1_2), Kept),

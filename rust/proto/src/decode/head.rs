@@ -9,10 +9,10 @@ use crate::{Command, HeaderSpan, Limits, ProtocolError, Version, escape};
 use super::line::Line;
 use super::offender::masked_text;
 
-/// Bytes of the longest command line, CRLF included.
+/// Length of the longest command line, CRLF included.
 const COMMAND_LINE_BYTES_MAX: usize = "UNSUBSCRIBE\r\n".len();
 
-/// Where the connection stands: it decides line ends and escapes.
+/// Phase of the connection, which determines line ends and escapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     BeforeLogin,
@@ -20,7 +20,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// The version whose escapes a frame has; CONNECT and STOMP have none in any version.
+    /// The version whose escapes apply to a frame; CONNECT and STOMP have none in any version.
     pub(super) fn escapes_of(self, command: Command) -> Version {
         match self {
             Phase::Session(version) if command.is_escaped() => version,
@@ -28,20 +28,20 @@ impl Phase {
         }
     }
 
-    /// Whether CR before LF belongs to the line end: in 1.2, and in CONNECT and STOMP of any version.
+    /// Whether a CR before LF belongs to the line end: in 1.2, and in CONNECT and STOMP of any version.
     fn has_crlf(self, command: Command) -> bool {
         matches!(self, Phase::BeforeLogin | Phase::Session(Version::V1_2)) || !command.is_escaped()
     }
 }
 
-/// What is known of a frame's head. Offsets count from the frame's first byte.
+/// What is known of a frame's head. Offsets are from the frame's first byte.
 #[derive(Debug)]
 pub(super) struct Head {
-    /// Bytes of whole lines that were checked; where the body starts once the head is complete.
+    /// End of the lines that were checked; start of the body once the head is complete.
     pub done: usize,
-    /// Bytes without the line end (later the NUL) that is looked for; they are not searched again.
+    /// End of the bytes that were searched for the line end (later the NUL); they are not searched again.
     pub searched: usize,
-    /// The first content-length, whether or not such a body may follow.
+    /// The first content-length, whether or not the command may have a body.
     pub content_length: Option<usize>,
     count: u32,
     pub command: Option<Command>,
@@ -65,12 +65,12 @@ impl Default for Head {
 }
 
 impl Head {
-    /// Whether bytes of this frame were kept from an earlier call.
+    /// Whether earlier calls have seen bytes of this frame.
     pub(super) fn is_started(&self) -> bool {
         self.searched > 0 || self.command.is_some()
     }
 
-    /// Checks the lines that are there, and appends their spans; `true` once the blank line is found.
+    /// Checks the complete lines and appends their spans; returns `true` once the blank line is found.
     pub(super) fn scan(
         &mut self,
         bytes: &[u8],
@@ -87,7 +87,7 @@ impl Head {
         };
         let line_rules = LineRules {
             has_crlf: phase.has_crlf(command),
-            takes_cr: phase != Phase::Session(Version::V1_2) || !command.is_escaped(),
+            allows_cr: phase != Phase::Session(Version::V1_2) || !command.is_escaped(),
             escapes: phase.escapes_of(command),
         };
         loop {
@@ -119,10 +119,10 @@ impl Head {
         true
     }
 
-    /// Reads the command; `None` while its line is not complete.
+    /// Parses the command; `None` while its line is incomplete.
     #[inline]
     fn command_line(&mut self, bytes: &[u8], phase: Phase) -> Result<Option<Command>, ProtocolError> {
-        // The two that come for every message, without a search.
+        // Fast path, without a search, for the two commands that are sent for every message.
         let (done, command) = if bytes.starts_with(b"SEND\n") {
             (b"SEND\n".len(), Command::Send)
         } else if bytes.starts_with(b"ACK\n") {
@@ -156,7 +156,7 @@ impl Head {
         Ok(Some(command))
     }
 
-    /// Offset of the LF that ends the line at `done`; `None` while it is not there.
+    /// Offset of the LF that ends the line at `done`; `None` while it has not arrived.
     #[cold]
     fn line_feed(
         &mut self,
@@ -173,7 +173,7 @@ impl Head {
         }
         let line = bytes.get(self.done..visible_end).unwrap_or_default();
         let may_be_line = if rules.has_crlf { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
-        // A NUL is told at once: whoever forgets the blank line sends no line end after it.
+        // A NUL is an error at once: after a frame without its blank line no line end would follow.
         if memchr(0, unsearched).is_some() || may_be_line.len() > line_max {
             return Err(self.bad_line(line, line_max));
         }
@@ -181,7 +181,7 @@ impl Head {
         Ok(None)
     }
 
-    /// Checks one header line, which starts at `done`.
+    /// Checks the header line that starts at `done`.
     #[inline]
     fn header_line(
         &mut self,
@@ -203,7 +203,7 @@ impl Head {
             let text = bytes.get(start..line.end).unwrap_or_default();
             self.unusual_line(text, span.name(bytes), span.value(bytes), rules)?;
         }
-        // An empty value is followed by its line end.
+        // An empty value is recognised by the line end after the colon.
         if line.has_more_colons || matches!(bytes.get(colon + 1), None | Some(b' ' | b'\n' | b'\r')) {
             self.plain = false;
         }
@@ -214,7 +214,7 @@ impl Head {
         Ok(span)
     }
 
-    /// Checks a line that holds control characters, a backslash or octets beyond ASCII.
+    /// Checks a line with control characters, a backslash or octets beyond ASCII.
     #[cold]
     fn unusual_line(
         &mut self,
@@ -229,10 +229,10 @@ impl Head {
         }
         if memchr(b'\r', line).is_some() {
             self.plain = false;
-            if !rules.takes_cr {
+            if !rules.allows_cr {
                 return Err(ProtocolError::new(
                     Code::Header,
-                    format!("header line {number} holds a CR that does not end it"),
+                    format!("header line {number} has a CR that is not part of its line end"),
                 ));
             }
         }
@@ -255,7 +255,7 @@ impl Head {
         Ok(())
     }
 
-    /// Why a whole line is refused before its content is looked at.
+    /// The reason why a complete line is refused before its content is examined.
     #[cold]
     fn refuse_line(&self, line: &[u8], limits: &Limits) -> ProtocolError {
         let (number, line_max, count_max) = (self.count, limits.header_line_bytes_max, limits.headers_max);
@@ -277,7 +277,7 @@ impl Head {
         ProtocolError::new(Code::Header, detail)
     }
 
-    /// A line that is too long or holds a NUL, whichever comes first.
+    /// The error for a line that is too long or has a NUL, whichever comes first.
     #[cold]
     fn bad_line(&self, line: &[u8], line_max: usize) -> ProtocolError {
         let within = line.get(..line_max.saturating_add(1)).unwrap_or(line);
@@ -293,7 +293,7 @@ impl Head {
 
 #[cold]
 fn unknown_command(line: &[u8]) -> ProtocolError {
-    ProtocolError::new(Code::Command, format!("\"{}\" is no command of a client", masked_text(line)))
+    ProtocolError::new(Code::Command, format!("\"{}\" is not a client command", masked_text(line)))
 }
 
 #[cold]
@@ -304,8 +304,8 @@ fn nul_in_head(number: u32) -> ProtocolError {
     )
 }
 
-/// Reads a content-length: digits, with blanks around them where a client writes some. What exceeds `usize` is cut to
-/// it, so that the size limit refuses it.
+/// Parses a content-length: digits, optionally surrounded by blanks, which some clients write. A number beyond `usize`
+/// becomes its maximum, which the size limit refuses.
 fn parse_length(value: &[u8]) -> Result<usize, ProtocolError> {
     let mut digits = value;
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = digits {
@@ -325,11 +325,11 @@ fn bad_length(value: &[u8]) -> ProtocolError {
     )
 }
 
-/// What a header line may hold; fixed by phase and command.
+/// What a header line may contain, determined by phase and command.
 #[derive(Clone, Copy)]
 struct LineRules {
     has_crlf: bool,
-    /// CR is data, wherever it does not end the line.
-    takes_cr: bool,
+    /// A CR that is not part of the line end is data.
+    allows_cr: bool,
     escapes: Version,
 }

@@ -1,21 +1,21 @@
-//! One header line: where it ends, where its colon is, whether it needs a closer look.
+//! One header line: its end, its colon, and whether it needs a closer check.
 //!
-//! Hot path: [`Line::quick`] goes several octets at a time, through each line once. It knows the usual line; everything
-//! else is left to [`Line::slow`], which tells the same.
+//! Hot path: [`Line::quick`] examines each line once, several octets at a time. It handles usual lines and leaves
+//! others to [`Line::slow`], which gives the same result.
 
 use memchr::memchr;
 
-/// A header line as found. Offsets count from the frame's first byte.
+/// A header line. Offsets are from the frame's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// Behind its last byte, without the line end.
+    /// Offset after its last byte, without the line end.
     pub end: usize,
-    /// Behind its line end.
+    /// Offset after its line end.
     pub next: usize,
-    /// The first colon; `None`: there is none.
+    /// Offset of the first colon, if any.
     pub colon: Option<usize>,
     pub has_more_colons: bool,
-    /// A control character, a backslash or an octet beyond ASCII is in it.
+    /// It has a control character, a backslash or an octet beyond ASCII.
     pub is_unusual: bool,
 }
 
@@ -25,14 +25,14 @@ const HIGH_BITS: u64 = ONES * 0x80;
 const COLONS: u64 = ONES * b':' as u64;
 const BACKSLASHES: u64 = ONES * b'\\' as u64;
 
-/// Where the first octet is, from `at` on, that is a control character, a backslash, beyond ASCII, or the one that
-/// `colons` holds eight times.
+/// Offset of the first octet from `at` on that is a control character, a backslash, beyond ASCII, or equal to the octet
+/// that `colons` repeats eight times.
 #[inline]
 fn next_notable(bytes: &[u8], mut at: usize, colons: u64) -> Option<usize> {
     loop {
         let word = word_at(bytes, at)?;
-        // In each octet a subtraction borrows where there is something to note, or beyond ASCII, which is noted anyway.
-        // What that makes of the octets above the lowest one does not count.
+        // The high bit of an octet is set if its subtraction borrows, that is if it is notable, or if it is beyond
+        // ASCII, which is notable anyway. A borrow may corrupt higher octets, but only the lowest marked octet is used.
         let below_blank = word.wrapping_sub(ONES * u64::from(b' '));
         let colon = (word ^ colons).wrapping_sub(ONES);
         let backslash = (word ^ BACKSLASHES).wrapping_sub(ONES);
@@ -44,7 +44,7 @@ fn next_notable(bytes: &[u8], mut at: usize, colons: u64) -> Option<usize> {
     }
 }
 
-/// Eight octets from `at` on; NULs, which end no line, stand for those behind the input.
+/// Eight octets from `at` on, padded with NULs, which do not end a line, after the end of the input.
 #[inline]
 fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
     match bytes.get(at..)?.first_chunk() {
@@ -60,8 +60,8 @@ fn last_word(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl Line {
-    /// Finds the line that starts at `start`, if it is whole and usual. Part of its caller: a result that goes through
-    /// memory, written by words and read in larger pieces, costs more time than the search.
+    /// Finds the line that starts at `start`, if it is complete and usual. Inlined: returning the result through
+    /// memory, written by words and read in larger pieces, would cost more time than the search.
     #[inline]
     pub(super) fn quick(bytes: &[u8], start: usize, has_crlf: bool) -> Option<Line> {
         let (mut at, mut colon, mut colons, mut has_more_colons) = (start, None, COLONS, false);
@@ -71,7 +71,7 @@ impl Line {
                 b':' => {
                     if colon.is_some() {
                         has_more_colons = true;
-                        colons = BACKSLASHES; // further ones are nothing new
+                        colons = BACKSLASHES; // further colons do not matter
                     }
                     colon = colon.or(Some(at));
                     at += 1;
@@ -85,7 +85,7 @@ impl Line {
         }
     }
 
-    /// Describes the line from `start` to the LF at `line_feed`.
+    /// Examines the line from `start` to the LF at `line_feed`.
     pub(super) fn slow(bytes: &[u8], start: usize, line_feed: usize, has_crlf: bool) -> Line {
         let line = bytes.get(start..line_feed).unwrap_or_default();
         let line = if has_crlf { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
@@ -105,14 +105,14 @@ impl Line {
 mod tests {
     use super::Line;
 
-    /// What both ways make of a line that starts at 1.
+    /// The results of both methods for a line that starts at offset 1.
     fn both(line: &[u8], has_crlf: bool) -> (Option<Line>, Line) {
         let bytes = [b"_", line, b"\n:\\\xFF\0rest of it"].concat();
         (Line::quick(&bytes, 1, has_crlf), Line::slow(&bytes, 1, line.len() + 1, has_crlf))
     }
 
     #[test]
-    fn both_ways_see_every_octet_at_every_place() {
+    fn both_methods_agree_on_every_octet_at_every_place() {
         for length in 1..26 {
             for at in 0..length {
                 for byte in (0..=255_u8).filter(|&byte| byte != b'\n') {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_count_colons_beside_their_neighbours_in_ascii() {
+    fn both_methods_count_colons_next_to_their_ascii_neighbours() {
         for line in
             ["a:b:c", "::", ":;", ":;;;;;;;;;;", "a:9:", "a:\u{7f};:", "abcdefg:h", "abcdefg:h:", "a:]["]
         {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_way_takes_whole_lines_only() {
+    fn the_quick_method_finds_only_complete_lines() {
         let whole = b"_______a:b\r\n";
         assert_eq!(Line::quick(whole, 7, true), Some(Line::slow(whole, 7, 11, true)));
         for begun in [&b""[..], b"a:b", b"a:b\0\n", b"0123456\r", b"0123456789abcde:", b"0123456789abcd:\r"] {

@@ -1,4 +1,4 @@
-//! What an ERROR frame may echo of the frame that broke a rule. Never a passcode, never the body.
+//! What an ERROR frame echoes of the frame that caused it. Never a passcode, never the body.
 
 use std::borrow::Cow;
 
@@ -6,14 +6,15 @@ use memchr::memchr;
 
 use crate::HeaderSpan;
 
-/// Bytes of an offending frame's head that are looked at, and echoed at most.
+/// Maximum bytes of an offending frame's head that are examined and echoed.
 const HEAD_BYTES_MAX: usize = 2048;
 
-/// What stands for a passcode's value.
+/// Replacement for a passcode's value.
 const MASK: &str = "********";
 
-/// The command line and header lines of the frame that starts `input` (leading EOLs are skipped), as far as they are
-/// there, at most 2 KiB: up to the blank line or a NUL. Not unescaped, not checked: bytes of any kind.
+/// The command line and header lines of the frame at the start of `input` (leading EOLs are skipped), as far as they
+/// have arrived, at most 2 KiB: up to the blank line or a NUL. They are neither unescaped nor checked and may be any
+/// bytes.
 #[must_use]
 pub fn offending_head(input: &[u8]) -> &[u8] {
     let start = super::leading_eols(input);
@@ -30,8 +31,8 @@ pub fn offending_head(input: &[u8]) -> &[u8] {
     head
 }
 
-/// The wire value of the first header line with this name in an [`offending_head`]: for the `receipt-id` and
-/// `subscription` of an ERROR whose frame could not be decoded.
+/// The wire value of the first header with this name in an [`offending_head`], for the `receipt-id` and `subscription`
+/// of the ERROR for a frame that could not be decoded.
 #[must_use]
 pub fn head_value<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     lines(head).find_map(|(at, line)| {
@@ -40,10 +41,10 @@ pub fn head_value<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     })
 }
 
-/// A head as text for an ERROR's body or a log: passcodes are masked, octets that are no UTF-8 and control characters
-/// are replaced, line ends become LF.
+/// A head as text for an ERROR's body or a log: passcodes are masked, invalid UTF-8 and control characters are
+/// replaced, and line ends become LF.
 ///
-/// A passcode is masked by any spelling of its name, also in a line that is no proper header.
+/// A passcode is masked for any spelling of its name, even in a malformed header line.
 #[must_use]
 pub fn masked_head(head: &[u8]) -> Vec<u8> {
     masked_text(head).into_bytes()
@@ -74,7 +75,7 @@ fn mask_line(line: &str) -> Cow<'_, str> {
             let known = line.get(..at + word.len()).unwrap_or_default();
             return Cow::Owned(format!("{known}:{MASK}"));
         }
-        // A name with stray escapes or blanks inside: nobody's passcode by the letter, but meant as one.
+        // A name with stray escapes or blanks inside is not exactly a passcode header, but was probably meant as one.
         let letters: String = lower.chars().filter(char::is_ascii_alphanumeric).collect();
         if letters.contains(word) {
             return Cow::Borrowed(MASK);
@@ -83,13 +84,13 @@ fn mask_line(line: &str) -> Cow<'_, str> {
     Cow::Borrowed(line)
 }
 
-/// Fills `spans` with the header lines of a head, by offsets into it, whatever else is wrong with them.
+/// Fills `spans` with the header lines of a head, as offsets into it; does not check them.
 pub(super) fn walk(head: &[u8], spans: &mut Vec<HeaderSpan>) {
     spans.clear();
     spans.extend(lines(head).filter_map(|(at, line)| span_of(at, line)));
 }
 
-/// Lines behind the command line with their offsets, without their line ends.
+/// Lines after the command line with their offsets, without their line ends.
 fn lines(head: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut next = 0;
     head.split_inclusive(|&byte| byte == b'\n')
@@ -122,7 +123,7 @@ mod tests {
         assert_eq!(offending_head(b""), b"");
     }
 
-    // PROTOCOL 53
+    // docs/specification.md 53
     #[test]
     fn headers_of_an_offender_are_found() {
         let head = offending_head(b"SUBSCRIBE\nno colon\nreceipt:a\\cb\r\nreceipt:2\nid:7");

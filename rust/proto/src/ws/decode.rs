@@ -1,12 +1,12 @@
-//! Frames of a client, to payload bytes (RFC 6455, sections 5 to 8).
+//! Decodes client frames to payload bytes (RFC 6455, sections 5 to 8).
 //!
-//! Hot path: a payload is unmasked where it lies and handed out by reference, also when only a part of its frame has
-//! come; nothing is collected but headers and control frames that a read has cut. One call is one event:
+//! Hot path: a payload is unmasked in place and returned by reference, even if only a part of its frame has arrived.
+//! Only headers and control frames that arrive in pieces are buffered. Each call returns one event:
 //!
 //! ```text
 //! between frames ── header ──> in a payload ── last byte ──> between frames
-//!        │  └─ control frame, whole ─> Ping, Pong ─────────────────^
-//!        └──── Close, or any error ─> ended: whatever comes later is dropped
+//!        │  └─ complete control frame ─> Ping, Pong ───────────────^
+//!        └──── Close, or any error ─> ended: later input is dropped
 //! ```
 
 use std::borrow::Cow;
@@ -19,47 +19,47 @@ use super::encode::CONTROL_PAYLOAD_MAX;
 use super::mask::unmask;
 use super::utf8::{NotUtf8, Utf8Stream};
 
-/// Close codes that the decoder fails a connection with (RFC 6455, 7.4.1).
+/// Close codes of the decoder's errors (RFC 6455, 7.4.1).
 const PROTOCOL: u16 = 1002;
 const INVALID: u16 = 1007;
 const TOO_BIG: u16 = 1009;
 
-/// Registered with IANA after RFC 6455 (bad gateway), and unknown to tungstenite.
+/// Bad gateway: registered with IANA after RFC 6455 and unknown to tungstenite.
 const BAD_GATEWAY: u16 = 1014;
 
-/// What a client sent.
+/// An event in the client's stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WsEvent<'a> {
-    /// Bytes of a message, in order. Empty only where a message ends.
+    /// Bytes of a message, in order. They are empty only at the end of a message.
     Data {
-        /// The bytes, unmasked; often a part of a frame or of a message. Those of a text message are UTF-8 up to a
-        /// last character that may be cut.
+        /// The unmasked bytes, often a part of a frame or message. Those of a text message are UTF-8, except that the
+        /// last character may be incomplete.
         payload: &'a [u8],
-        /// Text, otherwise binary.
+        /// Whether the message is text; otherwise it is binary.
         text: bool,
-        /// The message ends with these bytes.
+        /// Whether the message ends with these bytes.
         message_end: bool,
     },
-    /// Wants a Pong with the same payload, at most 125 bytes.
+    /// Must be answered by a Pong with the same payload, at most 125 bytes.
     Ping(Cow<'a, [u8]>),
-    /// Wants no answer.
+    /// Needs no answer.
     Pong(Cow<'a, [u8]>),
-    /// The client ends the connection: to be answered by a Close with the same code, if none was sent before
-    /// (RFC 6455, 5.5.1). No other event follows.
+    /// The client closes the connection: answer with a Close with the same code, unless one was sent before
+    /// (RFC 6455, 5.5.1). No further event follows.
     Close {
-        /// Why; `None` where the frame had no payload.
+        /// The close code; `None` if the frame had no payload.
         code: Option<u16>,
     },
-    /// The input is used up.
+    /// All input is consumed.
     NeedMore,
 }
 
-/// How a client broke the protocol: to be answered by a Close with the code, then the connection is closed.
+/// A client's protocol violation: answer with a Close with this code, then close the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WsError {
     /// 1002 (protocol), 1007 (text that is not UTF-8) or 1009 (message too big).
     pub close_code: u16,
-    /// One sentence: what was found and what is allowed. Short enough for the reason of a Close.
+    /// One sentence: what was found and what is allowed. It fits into the reason of a Close.
     pub detail: String,
 }
 
@@ -87,23 +87,23 @@ impl From<NotUtf8> for WsError {
 /// Decodes the frames of one client.
 #[derive(Debug, Default)]
 pub struct WsDecoder {
-    /// Payload bytes of the current data frame that have not come yet.
+    /// Payload bytes of the current data frame that have not arrived yet.
     remaining: u64,
-    /// Payload bytes of the current message, as the headers so far promise.
+    /// Payload bytes of the current message, announced by its frame headers so far.
     message_bytes: u64,
-    /// The beginning of a header or of a control frame that was cut, still masked. Allocated only then.
+    /// The start of an incomplete header or control frame, still masked. Allocated only when needed.
     held: Vec<u8>,
-    /// Mask of the payload's next byte and those after it.
+    /// Masking key, rotated for the next payload byte.
     mask: [u8; 4],
     utf8: Utf8Stream,
-    /// The current data frame is the last one of its message.
+    /// Whether the current data frame is the last one of its message.
     is_final: bool,
     message: Message,
-    /// A Close or an error came.
+    /// Whether there was a Close or an error.
     ended: bool,
 }
 
-/// The message that is on its way.
+/// The type of the current message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Message {
     #[default]
@@ -112,44 +112,44 @@ enum Message {
     Binary,
 }
 
-/// A whole header of a client's frame.
+/// The complete header of a client frame.
 #[derive(Clone, Copy)]
 struct Head {
     opcode: OpCode,
     is_final: bool,
     payload_len: u64,
     mask: [u8; 4],
-    /// Bytes of the header itself.
+    /// Length of the header itself.
     len: usize,
 }
 
 impl WsDecoder {
-    /// A decoder for the bytes behind the handshake.
+    /// Creates a decoder for the bytes after the handshake.
     #[must_use]
     pub fn new() -> Self {
         WsDecoder::default()
     }
 
-    /// Whether a frame or a message has begun and is not complete.
+    /// Whether a frame or a message is incomplete.
     #[must_use]
     pub fn is_mid_message(&self) -> bool {
         self.remaining > 0 || !self.held.is_empty() || self.message != Message::None
     }
 
-    /// Payload bytes of the message that has begun, as the headers so far promise.
+    /// Payload bytes of the current message, announced by its frame headers so far.
     #[must_use]
     pub fn announced_bytes(&self) -> u64 {
         self.message_bytes
     }
 
-    /// Decodes the first event of `input`, and tells how many bytes it took.
+    /// Decodes the first event of `input`; returns it with the number of bytes consumed.
     ///
-    /// Call again with what follows them until the event is [`WsEvent::NeedMore`], which takes all there is; then
-    /// call with what the client sent next. `input` is changed in place (unmasked); bytes may come in any pieces.
-    /// `max_message_bytes` bounds one data frame and one assembled message, by the length in the header.
+    /// Call again with the rest of the input until the event is [`WsEvent::NeedMore`], which consumes all of it; then
+    /// call with the client's next bytes. `input` is unmasked in place; bytes may arrive in any pieces.
+    /// `max_message_bytes` limits one data frame and one assembled message, by the lengths in the headers.
     ///
     /// # Errors
-    /// Any error is final; a later call takes its input and drops it, as it does after [`WsEvent::Close`].
+    /// Any error is final; later calls consume and drop their input, as after [`WsEvent::Close`].
     pub fn decode<'a>(
         &mut self,
         input: &'a mut [u8],
@@ -210,8 +210,8 @@ impl WsDecoder {
         self.take_payload(input, at)
     }
 
-    /// Adds bytes of the input to the held ones, until these are a whole header, for a control frame with its
-    /// payload. Returns how many it took, `None` if all of them were not enough.
+    /// Adds input to the held bytes until they are a complete header, including the payload of a control frame. Returns
+    /// how many bytes it consumed, or `None` if all of the input was not enough.
     #[cold]
     fn top_up(&mut self, input: &[u8]) -> Result<Option<usize>, WsError> {
         let mut taken = 0;
@@ -230,7 +230,7 @@ impl WsDecoder {
         }
     }
 
-    /// Checks the header of a data frame against the message so far and the limit.
+    /// Checks the header of a data frame against the current message and the limit.
     #[inline]
     fn start_frame(&mut self, head: Head, max_message_bytes: usize) -> Result<(), WsError> {
         let OpCode::Data(data) = head.opcode else { return Err(reserved_opcode()) };
@@ -242,11 +242,11 @@ impl WsDecoder {
             (Data::Text, Message::None) => Message::Text,
             (Data::Binary, Message::None) => Message::Binary,
             (Data::Reserved(_), _) => return Err(reserved_opcode()),
-            _ => return Err(WsError::new(PROTOCOL, "new message before the end of a fragmented one")),
+            _ => return Err(WsError::new(PROTOCOL, "new message before the end of the fragmented one")),
         };
         self.message_bytes = self.message_bytes.saturating_add(head.payload_len);
         if self.message_bytes > max_message_bytes as u64 {
-            let detail = format!("message of {} bytes, {max_message_bytes} are allowed", self.message_bytes);
+            let detail = format!("message has {} bytes, {max_message_bytes} are allowed", self.message_bytes);
             return Err(WsError::new(TOO_BIG, detail));
         }
         self.remaining = head.payload_len;
@@ -255,7 +255,7 @@ impl WsDecoder {
         Ok(())
     }
 
-    /// Hands out what there is of the current frame's payload, which begins (or goes on) at `at`.
+    /// Returns the available payload of the current frame, which starts or continues at `at`.
     #[inline]
     fn take_payload<'a>(&mut self, input: &'a mut [u8], at: usize) -> Result<(WsEvent<'a>, usize), WsError> {
         let here = input.get_mut(at..).unwrap_or_default();
@@ -280,8 +280,8 @@ impl WsDecoder {
     }
 }
 
-/// Length of the header that begins `bytes`, with the payload if it is a control frame's: as far as can be told from
-/// these bytes, and always more than there are while it cannot. Refuses what the first two bytes tell to be wrong.
+/// Length of the header at the start of `bytes`, including the payload of a control frame. While the length is unknown,
+/// returns more than `bytes` has. Refuses errors that the first two bytes show.
 #[inline]
 fn unit_len(bytes: &[u8]) -> Result<usize, WsError> {
     let [first, second, ..] = *bytes else { return Ok(2) };
@@ -289,14 +289,14 @@ fn unit_len(bytes: &[u8]) -> Result<usize, WsError> {
         return Err(WsError::new(PROTOCOL, "reserved bits are set and no extension was negotiated"));
     }
     if second & 0x80 == 0 {
-        return Err(WsError::new(PROTOCOL, "frame of a client is not masked"));
+        return Err(WsError::new(PROTOCOL, "client frame is not masked"));
     }
     let length = usize::from(second & 0x7f);
     match OpCode::from(first & 0x0f) {
         OpCode::Data(Data::Reserved(_)) | OpCode::Control(Control::Reserved(_)) => Err(reserved_opcode()),
         OpCode::Control(_) if first & 0x80 == 0 => Err(WsError::new(PROTOCOL, "control frame is fragmented")),
         OpCode::Control(_) if length > CONTROL_PAYLOAD_MAX => {
-            Err(WsError::new(PROTOCOL, "payload of a control frame is longer than 125 bytes"))
+            Err(WsError::new(PROTOCOL, "control frame payload is longer than 125 bytes"))
         }
         OpCode::Control(_) => Ok(2 + 4 + length),
         OpCode::Data(_) => Ok(match length {
@@ -307,10 +307,10 @@ fn unit_len(bytes: &[u8]) -> Result<usize, WsError> {
     }
 }
 
-/// Parses the header that begins `bytes`, which [`unit_len`] has found to be whole.
+/// Parses the header at the start of `bytes`; [`unit_len`] has checked that it is complete.
 #[inline]
 fn parse(bytes: &[u8]) -> Result<Head, WsError> {
-    // Hot path: the shapes of nearly all frames, without the reader and the tracing of the general parser.
+    // Hot path: the forms of nearly all frames, without the reader and the tracing of the general parser.
     let (payload_len, mask, len) = match *bytes {
         [_, second @ 0x80..=0xfd, a, b, c, d, ..] => (u64::from(second & 0x7f), [a, b, c, d], 6),
         [_, 0xfe, high, low, a, b, c, d, ..] => (u64::from(u16::from_be_bytes([high, low])), [a, b, c, d], 8),
@@ -323,7 +323,7 @@ fn parse(bytes: &[u8]) -> Result<Head, WsError> {
     Ok(Head { opcode: OpCode::from(first & 0x0f), is_final: first & 0x80 != 0, payload_len, mask, len })
 }
 
-/// Parses a header with a length of 64 bits.
+/// Parses a header with a 64-bit length.
 #[cold]
 fn parse_long(bytes: &[u8]) -> Result<Head, WsError> {
     let mut cursor = Cursor::new(bytes);
@@ -351,7 +351,7 @@ fn reserved_opcode() -> WsError {
     WsError::new(PROTOCOL, "reserved opcode")
 }
 
-/// The event of a control frame with this payload.
+/// The event for a control frame with this payload.
 #[cold]
 fn control_event(control: Control, payload: Cow<'_, [u8]>) -> Result<WsEvent<'_>, WsError> {
     match control {
@@ -374,7 +374,7 @@ fn close_code(payload: &[u8]) -> Result<Option<u16>, WsError> {
     }
     match std::str::from_utf8(reason) {
         Ok(_) => Ok(Some(code)),
-        Err(_) => Err(WsError::new(INVALID, "reason of a close frame is not UTF-8")),
+        Err(_) => Err(WsError::new(INVALID, "close reason is not UTF-8")),
     }
 }
 

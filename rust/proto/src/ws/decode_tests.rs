@@ -19,17 +19,17 @@ fn stays_small_for_an_idle_connection() {
     for message in [frame(0x81, b"one"), frame(0x89, b"ping")] {
         let mut bytes = message;
         decoder.decode(&mut bytes, MAX).expect("valid");
-        assert_eq!(decoder.held.capacity(), 0, "nothing is held of what came whole");
+        assert_eq!(decoder.held.capacity(), 0, "complete frames are not held");
     }
     let mut cut = frame(0x82, b"abc");
     let mut end = cut.split_off(4);
     assert_eq!(decoder.decode(&mut cut, MAX), Ok((WsEvent::NeedMore, 4)));
     decoder.decode(&mut end, MAX).expect("valid");
-    assert_eq!(decoder.held.capacity(), 0, "given back");
+    assert_eq!(decoder.held.capacity(), 0, "released");
 }
 
 #[test]
-fn payload_is_handed_out_as_it_comes() {
+fn payload_is_returned_as_it_arrives() {
     let mut decoder = WsDecoder::new();
     let mut first = frame(0x81, b"hello");
     let mut second = first.split_off(8);

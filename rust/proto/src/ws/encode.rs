@@ -1,30 +1,30 @@
-//! Frames of a server: final, unmasked (RFC 6455, 5.1 and 5.2).
+//! Server frames: final and unmasked (RFC 6455, 5.1 and 5.2).
 
-/// What a frame is (RFC 6455, 5.2). Continuations are never sent: a message is one frame.
+/// The type of a frame (RFC 6455, 5.2). Continuations are never sent: a message is one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
-    /// A message that is UTF-8.
+    /// A UTF-8 message.
     Text = 0x1,
-    /// A message of any bytes.
+    /// A binary message.
     Binary = 0x2,
     /// The close handshake.
     Close = 0x8,
-    /// A question for life.
+    /// A liveness check.
     Ping = 0x9,
-    /// The answer to a ping.
+    /// The answer to a Ping.
     Pong = 0xa,
 }
 
-/// Most payload bytes of a control frame (RFC 6455, 5.5).
+/// Maximum payload bytes of a control frame (RFC 6455, 5.5).
 pub const CONTROL_PAYLOAD_MAX: usize = 125;
 
-/// The close code that stands for "no code": never on the wire (RFC 6455, 7.4.1).
+/// The close code that means "no code"; never sent (RFC 6455, 7.4.1).
 pub const NO_CLOSE_CODE: u16 = 1005;
 
 const FIN: u8 = 0x80;
 
-/// Bytes that [`header`] appends for a payload of this length: 2, 4 or 10.
+/// Length of the header for a payload of this length: 2, 4 or 10.
 #[must_use]
 pub const fn header_len(payload_len: usize) -> usize {
     match payload_len {
@@ -51,8 +51,8 @@ pub fn header(out: &mut Vec<u8>, opcode: Opcode, payload_len: usize) {
     }
 }
 
-/// Appends a Close frame. A reason over 123 bytes is cut between two characters; with [`NO_CLOSE_CODE`] the frame has
-/// no payload, as the answer to a Close without a code has none.
+/// Appends a Close frame. A reason over 123 bytes is truncated between two characters. With [`NO_CLOSE_CODE`] the frame
+/// has no payload, for the answer to a Close without a code.
 pub fn close(out: &mut Vec<u8>, code: u16, reason: &str) {
     if code == NO_CLOSE_CODE {
         header(out, Opcode::Close, 0);
@@ -68,12 +68,12 @@ pub fn close(out: &mut Vec<u8>, code: u16, reason: &str) {
     out.extend_from_slice(reason.as_bytes());
 }
 
-/// Appends a Ping frame. A payload over 125 bytes is cut.
+/// Appends a Ping frame. A payload over 125 bytes is truncated.
 pub fn ping(out: &mut Vec<u8>, payload: &[u8]) {
     control(out, Opcode::Ping, payload);
 }
 
-/// Appends a Pong frame: the payload is that of the Ping (RFC 6455, 5.5.3). One over 125 bytes is cut.
+/// Appends a Pong frame; the payload is that of the Ping (RFC 6455, 5.5.3). A payload over 125 bytes is truncated.
 pub fn pong(out: &mut Vec<u8>, payload: &[u8]) {
     control(out, Opcode::Pong, payload);
 }
@@ -94,7 +94,7 @@ mod tests {
     use super::{NO_CLOSE_CODE, Opcode, close, header, header_len, ping, pong};
 
     #[test]
-    fn headers_are_those_of_tungstenite() {
+    fn headers_agree_with_tungstenite() {
         for payload_len in [0, 1, 125, 126, 127, 0xffff, 0x1_0000, 0x1_0001, 16 << 20, 1 << 40] {
             let mut ours = b"before".to_vec();
             header(&mut ours, Opcode::Binary, payload_len);
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(out, b"\x88\x00");
         out.clear();
         close(&mut out, 1002, &"ä".repeat(100));
-        assert_eq!((out[1], out.len()), (124, 126), "cut between two characters");
+        assert_eq!((out[1], out.len()), (124, 126), "truncated between two characters");
         assert!(std::str::from_utf8(&out[4..]).is_ok());
         out.clear();
         ping(&mut out, b"");

@@ -1,4 +1,4 @@
-//! From a request to a WebSocket (RFC 6455, section 4.2).
+//! The opening handshake of a WebSocket (RFC 6455, section 4.2).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -10,33 +10,33 @@ use tungstenite::handshake::derive_accept_key;
 use super::http::{Request, response};
 use crate::Version;
 
-/// The subprotocols of STOMP, best first.
+/// The subprotocols of STOMP, in order of preference.
 const SUBPROTOCOLS: [(&str, Version); 3] =
     [("v12.stomp", Version::V1_2), ("v11.stomp", Version::V1_1), ("v10.stomp", Version::V1_0)];
 
-/// Decodes the key. The four bits that 16 bytes leave over in base64 mean nothing and are not looked at.
+/// Decodes the key. The four unused trailing bits of 16 bytes in base64 have no meaning and are ignored.
 const KEY_BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// A handshake that succeeded: what follows the request's head are WebSocket frames.
+/// A successful handshake: the bytes after the request's head are WebSocket frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upgrade {
-    /// The 101 response, whole.
+    /// The complete 101 response.
     pub response: Vec<u8>,
-    /// The subprotocol in the response, `None` if the client named none of STOMP's.
+    /// The subprotocol in the response; `None` if the client offered none of STOMP's.
     pub subprotocol: Option<Version>,
 }
 
-/// A handshake that failed: the connection gets a response and is closed.
+/// A refused handshake: the connection gets a response and is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// 400, 403 (origin), 405 or 426 (WebSocket version).
     pub status: u16,
     /// One sentence for the body of the response and the log.
     pub reason: &'static str,
-    /// Headers of the response beyond the usual ones.
+    /// Additional headers of the response.
     pub headers: &'static [(&'static str, &'static str)],
-    /// The request was a HEAD, whose response has no body.
+    /// The request was HEAD, so the response has no body.
     head_only: bool,
 }
 
@@ -45,29 +45,29 @@ impl Refusal {
         Refusal { status, reason, headers: &[], head_only: false }
     }
 
-    /// The response to send before the close.
+    /// The response to send before closing.
     #[must_use]
     pub fn response(&self) -> Vec<u8> {
         response(self.status, self.headers, format!("{}\n", self.reason).as_bytes(), self.head_only)
     }
 }
 
-/// Answers the handshake of a client.
+/// Answers a client's handshake.
 ///
-/// `origins` lists what pages may connect: an origin (`https://example.org`, the port where it is not the scheme's
-/// own), a host name, or `*` for all. `None`: pages from the host name that the request itself is for, whatever the
-/// port, where all names of this machine (`localhost`, 127.0.0.0/8, `[::1]`) are one. Clients without an `Origin` are
-/// no pages and always welcome. No extension is accepted.
+/// `origins` lists the pages that may connect: an origin (`https://example.org`, with the port if it is not the
+/// scheme's default), a host name, or `*` for all. `None` allows pages from the host name in the request's `Host`, with
+/// any port; all names of this machine (`localhost`, 127.0.0.0/8, `[::1]`) count as equal. Clients without an `Origin`
+/// are not web pages and are always allowed. No extension is accepted.
 ///
 /// # Errors
-/// The first rule that is not held, in the order of RFC 6455, 4.2.1.
+/// The first violated rule, in the order of RFC 6455, 4.2.1.
 pub fn upgrade(request: &Request<'_>, origins: Option<&[String]>) -> Result<Upgrade, Refusal> {
     if request.method != "GET" {
         let (headers, head_only) = (&[("Allow", "GET")], request.method == "HEAD");
-        return Err(Refusal { headers, head_only, ..Refusal::new(405, "a WebSocket is opened by GET") });
+        return Err(Refusal { headers, head_only, ..Refusal::new(405, "a WebSocket must be opened by GET") });
     }
     if request.minor_version == 0 {
-        return Err(Refusal::new(400, "a WebSocket is opened with HTTP/1.1"));
+        return Err(Refusal::new(400, "a WebSocket must be opened with HTTP/1.1"));
     }
     let host = request.field("host").unwrap_or_default();
     if host_name(host).is_none() {
@@ -83,7 +83,7 @@ pub fn upgrade(request: &Request<'_>, origins: Option<&[String]>) -> Result<Upgr
     if request.fields("transfer-encoding").next().is_some()
         || request.fields("content-length").any(|length| length != b"0")
     {
-        return Err(Refusal::new(400, "a WebSocket is opened by a request without a body"));
+        return Err(Refusal::new(400, "a WebSocket must be opened by a request without a body"));
     }
     let key = single(request, "sec-websocket-key").filter(|key| is_key(key));
     let Some(key) = key else {
@@ -99,7 +99,7 @@ pub fn upgrade(request: &Request<'_>, origins: Option<&[String]>) -> Result<Upgr
     Ok(accept(request, key))
 }
 
-/// Writes the 101 response (RFC 6455, 4.2.2).
+/// Builds the 101 response (RFC 6455, 4.2.2).
 fn accept(request: &Request<'_>, key: &[u8]) -> Upgrade {
     let offered = |name: &str| request.list("sec-websocket-protocol").any(|offer| offer == name.as_bytes());
     let chosen = SUBPROTOCOLS.into_iter().find(|(name, _)| offered(name));
@@ -115,7 +115,7 @@ fn accept(request: &Request<'_>, key: &[u8]) -> Upgrade {
     Upgrade { response: response.into_bytes(), subprotocol: chosen.map(|(_, version)| version) }
 }
 
-/// The value of a field that must come once.
+/// The value of a field that must occur exactly once.
 fn single<'a>(request: &Request<'a>, name: &str) -> Option<&'a [u8]> {
     let mut values = request.fields(name);
     let value = values.next()?.trim_ascii();
@@ -149,7 +149,7 @@ fn origin_allowed(request: &Request<'_>, host: &str, origins: Option<&[String]>)
     }
 }
 
-/// A serialised origin (RFC 6454, 6.2): a scheme, a host, and a port where it is not the scheme's own.
+/// A serialised origin (RFC 6454, 6.2): scheme, host and port; a missing port is the scheme's default.
 struct Origin<'a> {
     scheme: &'a str,
     host: &'a str,
@@ -157,7 +157,7 @@ struct Origin<'a> {
 }
 
 impl<'a> Origin<'a> {
-    /// `None` for `null` and whatever else is not of this form.
+    /// `None` for `null` and anything else that does not have this form.
     fn parse(text: &'a str) -> Option<Self> {
         let (scheme, authority) = text.split_once("://")?;
         let (host, port) = split_authority(authority)?;
@@ -169,7 +169,7 @@ impl<'a> Origin<'a> {
         Some(Origin { scheme, host, port })
     }
 
-    /// Whether an entry of `ws_origins`, an origin or a host name, means this origin.
+    /// Whether an entry of `ws_origins`, an origin or a host name, matches this origin.
     fn matches(&self, entry: &str) -> bool {
         if let Some(entry) = Origin::parse(entry) {
             return self.scheme.eq_ignore_ascii_case(entry.scheme)
@@ -186,7 +186,7 @@ fn host_name(host: &str) -> Option<&str> {
     split_authority(host.trim_ascii()).map(|(name, _)| name)
 }
 
-/// Splits `name`, `name:port`, `[v6]` or `[v6]:port`; the brackets are taken off.
+/// Splits `name`, `name:port`, `[v6]` or `[v6]:port`; removes the brackets.
 fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
     let (host, rest) = match authority.strip_prefix('[') {
         Some(bracketed) => bracketed.split_once(']').filter(|(host, _)| host.parse::<Ipv6Addr>().is_ok())?,
@@ -202,7 +202,7 @@ fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
     plain.then_some((host, port))
 }
 
-/// Whether two names mean one host: the same name, or both this machine.
+/// Whether two names mean the same host: equal names, or both this machine.
 fn same_host(one: &str, other: &str) -> bool {
     same_name(one, other) || (is_loopback(one) && is_loopback(other))
 }
@@ -219,7 +219,7 @@ fn is_loopback(name: &str) -> bool {
         .map_or_else(|_| undotted(name).eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
-/// A name without the dot that makes it absolute.
+/// A name without the trailing dot of an absolute name.
 fn undotted(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }

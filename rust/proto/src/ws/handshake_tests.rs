@@ -18,7 +18,7 @@ fn answer(request_line: &str, lines: &[&str], origins: Option<&[&str]>) -> Resul
     upgrade(&request, origins.as_deref())
 }
 
-/// The answer to a good request in which lines are replaced by name, or added.
+/// The answer to a valid request with these lines added, or replaced if the name is the same.
 fn answer_with(changed: &[&str]) -> Result<Upgrade, Refusal> {
     let name = |line: &str| line.split(':').next().unwrap_or_default().to_ascii_lowercase();
     let kept = LINES.into_iter().filter(|line| changed.iter().all(|change| name(change) != name(line)));
@@ -31,7 +31,7 @@ fn status(answer: Result<Upgrade, Refusal>) -> u16 {
 }
 
 #[test]
-fn the_sample_of_the_rfc_gets_its_accept_key() {
+fn the_rfc_sample_gets_its_accept_key() {
     let upgrade = answer_with(&[]).expect("accepted");
     assert_eq!(
         String::from_utf8(upgrade.response).expect("text"),
@@ -42,7 +42,7 @@ fn the_sample_of_the_rfc_gets_its_accept_key() {
 }
 
 #[test]
-fn tokens_have_no_case_and_may_stand_in_lists() {
+fn tokens_are_case_insensitive_and_may_be_in_lists() {
     assert_eq!(status(answer_with(&["Connection: keep-alive, UPGRADE", "Upgrade: foo, WebSocket"])), 101);
     assert_eq!(status(answer_with(&["Connection: keep-alive", "Connection: upgrade"])), 101);
     assert_eq!(status(answer_with(&["Connection: upgraded"])), 400);
@@ -82,7 +82,7 @@ fn the_key_is_16_bytes_in_base64() {
 }
 
 #[test]
-fn another_version_is_told_ours() {
+fn the_refusal_of_another_version_names_the_supported_one() {
     for version in ["8", "14", "13, 8", "+13"] {
         let refusal = answer_with(&[&format!("Sec-WebSocket-Version: {version}")]).expect_err("refused");
         let response = String::from_utf8(refusal.response()).expect("text");
@@ -116,7 +116,7 @@ fn extensions_are_not_accepted() {
 }
 
 #[test]
-fn by_default_a_page_comes_from_the_same_host() {
+fn by_default_only_pages_from_the_same_host_may_connect() {
     let allowed = |host: &str, origin: &str| {
         status(answer_with(&[&format!("Host: {host}"), &format!("Origin: {origin}")])) == 101
     };

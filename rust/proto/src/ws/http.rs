@@ -1,5 +1,5 @@
-//! A request's head and a response (RFC 9112), as far as a broker's port needs them: one request a connection, bodies
-//! of requests are not read.
+//! HTTP request heads and responses (RFC 9112), as far as the broker's port needs them: there is one request for each
+//! connection, and request bodies are not read.
 
 use std::io::Write;
 
@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 
 use crate::Limits;
 
-/// Header fields of one request, at most.
+/// Maximum number of header fields of one request.
 const FIELDS_MAX: usize = 100;
 
-/// Fields that a request holds without an allocation; browsers send about 15.
+/// Number of fields that a request stores without an allocation; browsers send about 15.
 const FIELDS_INLINE: usize = 16;
 
-/// Why a request is refused: the status of the response, after which the connection is closed.
+/// A refused request: the status of the response, after which the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// 400, 414, 431 or 505.
@@ -37,11 +37,11 @@ impl Status {
 /// The head of a request, borrowed from the input.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// The method, as sent: methods are case-sensitive.
+    /// The method as sent; methods are case-sensitive.
     pub method: &'a str,
-    /// The target up to its `?`, with scheme and authority taken off; not percent-decoded.
+    /// The target up to its `?`, without scheme and authority; not percent-decoded.
     pub path: &'a str,
-    /// What follows the `?`.
+    /// The part of the target after the `?`.
     pub query: Option<&'a str>,
     /// The `x` of `HTTP/1.x`: 0 or 1.
     pub minor_version: u8,
@@ -49,7 +49,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The values of all fields with this name, in order. Names have no case.
+    /// The values of all fields with this name, in order. Names are case-insensitive.
     pub fn fields<'n>(&self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n, '_> {
         self.fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
     }
@@ -66,26 +66,26 @@ impl<'a> Request<'a> {
         elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
     }
 
-    /// Whether a list has this token; tokens are compared without case.
+    /// Whether a list contains this token; tokens are case-insensitive.
     #[must_use]
     pub fn has_token(&self, name: &str, token: &str) -> bool {
         self.list(name).any(|element| element.eq_ignore_ascii_case(token.as_bytes()))
     }
 
-    /// Whether the client asks for a WebSocket, so that the request is one for [`super::upgrade`].
+    /// Whether the client requests a WebSocket; pass the request to [`super::upgrade`] then.
     #[must_use]
     pub fn wants_websocket(&self) -> bool {
         self.has_token("upgrade", "websocket")
     }
 }
 
-/// Parses the head of the request that begins `input`; tells its length.
+/// Parses the request head at the start of `input`; returns it with its length.
 ///
-/// `None`: not all of it has come, call again with more behind it. Empty lines before it are skipped.
+/// `None`: it is incomplete; call again with more input appended. Empty lines before it are skipped.
 ///
 /// # Errors
-/// 400 for what is not HTTP, or without exactly one `Host` in HTTP/1.1; 414 and 431 beyond the limit; 505 for any
-/// version but 1.0 and 1.1.
+/// 400 for input that is not HTTP, or HTTP/1.1 without exactly one `Host`; 414 and 431 beyond the limits; 505 for
+/// versions other than 1.0 and 1.1.
 pub fn parse_request<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<(Request<'a>, usize)>, Status> {
     let bounded = &input[..input.len().min(limits.http_head_bytes_max)];
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
@@ -107,7 +107,7 @@ pub fn parse_request<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<(Req
     let request = Request { method, path, query, minor_version, fields };
     let hosts = request.fields("host").count();
     if hosts > 1 || (hosts == 0 && minor_version == 1) {
-        return Err(Status::new(400, "a request has one Host header"));
+        return Err(Status::new(400, "a request must have exactly one Host header"));
     }
     Ok(Some((request, len)))
 }
@@ -143,7 +143,7 @@ fn malformed(error: httparse::Error, head: &[u8]) -> Status {
     }
 }
 
-/// Whether the request line ends with an HTTP version, one that is not spoken here.
+/// Whether the request line ends with an HTTP version, which is then an unsupported one.
 fn names_http_version(head: &[u8]) -> bool {
     let line = head.trim_ascii_start().split(|&byte| byte == b'\n').next().unwrap_or_default();
     let last = line.trim_ascii_end().rsplit(|&byte| byte == b' ').next().unwrap_or_default();
@@ -151,11 +151,11 @@ fn names_http_version(head: &[u8]) -> bool {
         if matches!(rest, [] | [b'.', b'0'..=b'9']))
 }
 
-/// Builds a response: `Connection: close` (with `upgrade` where the headers have an `Upgrade`), `Content-Length` and,
-/// unless the headers give one, `Content-Type: text/plain; charset=utf-8`.
+/// Builds a response with `Connection: close` (plus `upgrade` if the headers have an `Upgrade`), `Content-Length` and,
+/// unless the headers have one, `Content-Type: text/plain; charset=utf-8`.
 ///
-/// `head_only` leaves the body out and keeps its length, as the answer to HEAD must (RFC 9110, 9.3.2). The headers
-/// are the server's own: they are not checked for line ends.
+/// `head_only` omits the body but keeps its length, as required in the answer to HEAD (RFC 9110, 9.3.2). The headers
+/// come from the server and are not checked for line ends.
 #[must_use]
 pub fn response(status: u16, headers: &[(&str, &str)], body: &[u8], head_only: bool) -> Vec<u8> {
     let has = |wanted: &str| headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absolute_target_is_taken_apart() {
+    fn the_path_of_an_absolute_target_is_found() {
         for (target, path) in
             [("http://x:1/a?q", "/a"), ("http://x", "/"), ("http://x?q", "/"), ("*", "*"), ("/://a", "/://a")]
         {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_requests_are_refused() {
         assert_eq!(refusal("GET / HTTP/2.0\r\n\r\n"), 505);
         assert_eq!(refusal("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
         assert_eq!(refusal("GET / HTTP/1.9\r\nHost: x\r\n\r\n"), 505);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_bounded() {
+    fn the_length_of_a_head_is_limited() {
         let limits = Limits { http_head_bytes_max: 64, ..Limits::default() };
         let fits = format!("GET / HTTP/1.0\r\nA: {}\r\n\r\n", "b".repeat(41));
         assert_eq!(fits.len(), 64);

@@ -2,7 +2,7 @@
 
 /// Unmasks `bytes` in place, eight at a time.
 ///
-/// Returns the key for the byte that follows them, so that a payload may come in pieces.
+/// Returns the key, rotated for the byte that follows, so that a payload may arrive in pieces.
 pub(super) fn unmask(bytes: &mut [u8], key: [u8; 4]) -> [u8; 4] {
     let [a, b, c, d] = key;
     let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);

@@ -1,11 +1,11 @@
-//! WebSocket for a server (RFC 6455), and as much of HTTP as its handshake needs.
+//! WebSocket for a server (RFC 6455), and the part of HTTP that its handshake needs.
 //!
-//! - [`http`]: a request's head in, a response out;
-//! - [`handshake`]: from a request to the 101 response or to a refusal;
-//! - [`decode`]: client frames to payload bytes, unmasked in place;
-//! - [`encode`]: frame headers and control frames of the server.
+//! - [`http`]: parses request heads, builds responses;
+//! - [`handshake`]: answers a request with the 101 response or a refusal;
+//! - [`decode`]: decodes client frames to payload bytes, unmasked in place;
+//! - [`encode`]: encodes frame headers and control frames of the server.
 //!
-//! Frame headers, opcodes, close codes and the accept key are tungstenite's.
+//! The types of frame headers, opcodes and close codes, and the accept key come from tungstenite.
 
 pub mod decode;
 pub mod encode;

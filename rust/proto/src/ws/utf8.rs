@@ -1,13 +1,13 @@
-//! UTF-8 validation of a text message that comes in pieces (RFC 6455, 8.1).
+//! UTF-8 validation of a text message that arrives in pieces (RFC 6455, 8.1).
 
-/// Bytes found that no UTF-8 text contains.
+/// The bytes are not valid UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotUtf8;
 
-/// Validates a stream of UTF-8, and fails with the first byte that cannot become valid.
+/// Validates a stream of UTF-8; fails at the first byte that cannot become valid.
 #[derive(Debug, Default)]
 pub(super) struct Utf8Stream {
-    /// The beginning of a character whose other bytes have not come yet.
+    /// The start of an incomplete character.
     pending: [u8; 3],
     pending_len: u8,
 }
@@ -25,12 +25,12 @@ impl Utf8Stream {
         tail.iter().try_for_each(|&byte| self.push_pending(byte))
     }
 
-    /// Ends a message and makes ready for the next one.
+    /// Ends a message; fails if it ends within a character. The next message may follow.
     pub(super) fn finish(&mut self) -> Result<(), NotUtf8> {
         if std::mem::take(&mut self.pending_len) == 0 { Ok(()) } else { Err(NotUtf8) }
     }
 
-    /// Adds one byte to the character that is not complete.
+    /// Adds one byte to the incomplete character.
     fn push_pending(&mut self, byte: u8) -> Result<(), NotUtf8> {
         let [a, b, c] = self.pending;
         let character = match self.pending_len {
@@ -43,7 +43,7 @@ impl Utf8Stream {
             Ok(_) => self.pending_len = 0,
             Err(error) if error.error_len().is_some() => return Err(NotUtf8),
             Err(_) => {
-                // Four bytes are a character or an error, so fewer than four are here.
+                // Four bytes are always a character or an error, so there are fewer than four.
                 self.pending_len = character.len() as u8;
                 if let Some(slot) = self.pending.get_mut(character.len() - 1) {
                     *slot = byte;
@@ -54,7 +54,7 @@ impl Utf8Stream {
     }
 }
 
-/// How many of the last bytes are the beginning of a character that wants more bytes than there are.
+/// Number of bytes at the end that are the start of an incomplete character.
 fn unfinished(bytes: &[u8]) -> usize {
     for (behind, &byte) in bytes.iter().rev().take(3).enumerate() {
         let wanted = match byte {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn fails_with_the_first_byte_that_cannot_become_valid() {
+    fn fails_at_the_first_byte_that_cannot_become_valid() {
         let doomed: [&[u8]; 6] =
             [b"\xf4\x90", b"\xed\xa0", b"\xe0\x9f", b"\xf0\x8f", b"\xc1", b"\xce\xba\xf8"];
         for bytes in doomed {

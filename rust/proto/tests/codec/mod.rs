@@ -1,10 +1,10 @@
-//! A caller of the decoder as the broker is one, and a plain encoder to check it against.
+//! A caller that uses the decoder as the broker does, and a simple encoder to check it against.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use stompica_proto::error::Code;
 use stompica_proto::{Command, Decoded, Decoder, HeaderSpan, Limits, Version};
 
-/// A frame with everything that a caller may read from it.
+/// An owned copy of everything in a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
     pub command: Command,
@@ -14,16 +14,16 @@ pub struct Owned {
     pub plain: bool,
 }
 
-/// What a stream of bytes comes to.
+/// The result of decoding a stream of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub frames: Vec<Owned>,
     pub error: Option<Code>,
-    /// Bytes that wait for more, none after an error.
+    /// Bytes of an incomplete frame; 0 after an error.
     pub left: usize,
 }
 
-/// One connection: the decoder and the bytes it wants kept.
+/// One connection: the decoder and the bytes that it needs again.
 pub struct Reader {
     decoder: Decoder,
     pub kept: Vec<u8>,
@@ -32,7 +32,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A connection in a session of `version`; `None`: before login.
+    /// A connection with a session of `version`; `None`: before login.
     pub fn new(version: Option<Version>, limits: Limits) -> Self {
         let mut decoder = Decoder::new();
         if let Some(version) = version {
@@ -41,13 +41,13 @@ impl Reader {
         Reader { decoder, kept: Vec::new(), limits, outcome: Outcome::default() }
     }
 
-    /// Takes some bytes, and checks what the decoder promises about each answer.
+    /// Feeds some bytes, and checks the decoder's guarantees for each result.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.outcome.error.is_some() {
             return;
         }
         self.kept.extend_from_slice(bytes);
-        // Another connection's leftovers: the decoder must not rely on what it put there.
+        // As left by another connection: the decoder must not rely on earlier content.
         let mut spans = vec![HeaderSpan { start: 7, colon: 9, end: 70_000 }];
         loop {
             match self.decoder.decode(&self.kept, &mut spans, &self.limits) {
@@ -115,7 +115,7 @@ pub fn error(version: Option<Version>, bytes: &[u8]) -> Option<Code> {
     decode(version, bytes).error
 }
 
-/// Escapes the slow and obvious way.
+/// Escapes in the slow and obvious way.
 pub fn escaped(text: &str, version: Version) -> String {
     match version {
         Version::V1_0 => text.to_owned(),
@@ -126,7 +126,7 @@ pub fn escaped(text: &str, version: Version) -> String {
     }
 }
 
-/// A SEND on the wire. `eols` are taken in turn for its lines.
+/// Encodes a SEND. Its lines use `eols` in turn.
 pub fn send(headers: &[(String, String)], body: &[u8], version: Version, eols: &[&str]) -> Vec<u8> {
     let mut eols = eols.iter().copied().cycle();
     let mut eol = || eols.next().unwrap_or("\n");

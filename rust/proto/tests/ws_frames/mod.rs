@@ -1,4 +1,4 @@
-//! Vocabulary of the WebSocket tests: frames of a client, lawful or not, and what the decoder makes of a stream.
+//! Helpers of the WebSocket tests: valid and invalid client frames, and the decoder's events for a stream.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use stompica_proto::ws::{WsDecoder, WsEvent};
@@ -18,15 +18,15 @@ pub const MESSAGE_MAX: usize = 1 << 20;
 pub enum Length {
     /// In the shortest form.
     Shortest,
-    /// In 16 bits, also where 7 do.
+    /// In 16 bits, even if 7 are enough.
     Bits16,
-    /// In 64 bits, also where fewer do.
+    /// In 64 bits, even if fewer are enough.
     Bits64,
-    /// This number in 64 bits, whatever the payload.
+    /// This number in 64 bits, regardless of the payload.
     Claimed(u64),
 }
 
-/// A frame of a client: lawful, and final, until it is changed.
+/// A client frame: valid and final unless changed.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub fin: bool,
@@ -51,7 +51,7 @@ impl Frame {
         }
     }
 
-    /// Not the last one of its message.
+    /// Makes it a fragment that is not the last one of its message.
     pub fn more(mut self) -> Frame {
         self.fin = false;
         self
@@ -98,12 +98,12 @@ impl Frame {
     }
 }
 
-/// The frames one behind the other.
+/// The bytes of all frames in order.
 pub fn stream(frames: &[Frame]) -> Vec<u8> {
     frames.iter().flat_map(Frame::bytes).collect()
 }
 
-/// A whole message, a control frame, or the end.
+/// A complete message, a control frame, or the end of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     Text(Vec<u8>),
@@ -123,18 +123,18 @@ pub fn binary(payload: impl AsRef<[u8]>) -> Seen {
     Seen::Binary(payload.as_ref().to_vec())
 }
 
-/// A decoder with the message it is in.
+/// A decoder with the current message.
 #[derive(Default)]
 pub struct Receiver {
     decoder: WsDecoder,
-    /// Payload handed out of a message that has not ended.
+    /// Payload received of an incomplete message.
     pub message: Vec<u8>,
     pub seen: Vec<Seen>,
 }
 
 impl Receiver {
-    /// Decodes one piece of a stream. Checks what holds for every input: each call takes what it says it takes, and
-    /// [`WsEvent::NeedMore`] takes all.
+    /// Decodes one piece of a stream. Checks the guarantees for every input: a call consumes at most the input, and
+    /// [`WsEvent::NeedMore`] consumes all of it.
     pub fn push(&mut self, piece: &[u8], message_max: usize) {
         let mut bytes = piece.to_vec();
         let mut rest = &mut bytes[..];
@@ -142,7 +142,7 @@ impl Receiver {
             let len = rest.len();
             let consumed = match self.decoder.decode(rest, message_max) {
                 Ok((WsEvent::NeedMore, consumed)) => {
-                    assert_eq!(consumed, len, "NeedMore takes all there is");
+                    assert_eq!(consumed, len, "NeedMore consumes all input");
                     return;
                 }
                 Ok((event, consumed)) => {
@@ -163,7 +163,7 @@ impl Receiver {
     fn event(&mut self, event: WsEvent<'_>) {
         match event {
             WsEvent::Data { payload, text, message_end } => {
-                assert!(message_end || !payload.is_empty(), "empty only where a message ends");
+                assert!(message_end || !payload.is_empty(), "empty only at the end of a message");
                 self.message.extend_from_slice(payload);
                 if message_end {
                     let message = std::mem::take(&mut self.message);
@@ -178,7 +178,7 @@ impl Receiver {
     }
 }
 
-/// What a stream that comes in these pieces is.
+/// Decodes a stream that arrives in these pieces.
 pub fn decode_pieces<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, message_max: usize) -> Vec<Seen> {
     let mut receiver = Receiver::default();
     for piece in pieces {
@@ -187,7 +187,7 @@ pub fn decode_pieces<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, message_max
     receiver.seen
 }
 
-/// What these frames are, checked to be the same in one piece and byte by byte.
+/// Decodes these frames in one piece and byte by byte; the results must be equal.
 pub fn decode(frames: &[Frame]) -> Vec<Seen> {
     let bytes = stream(frames);
     let whole = decode_pieces([&bytes[..]], MESSAGE_MAX);
