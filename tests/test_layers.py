@@ -50,8 +50,6 @@ UPWARD_IMPORTS: set[tuple[str, str]] = {
     ("command/transaction.rs", "shard"),
     ("command/unsubscribe.rs", "shard"),
     ("mail/mailbox.rs", "broker"),
-    ("router/group.rs", "queue"),
-    ("router/subscriptions.rs", "queue"),
     ("shard/mail.rs", "broker"),
 }
 METHODS_ELSEWHERE: set[tuple[str, str]] = {

@@ -4,4 +4,5 @@ pub mod keyed;
 pub mod line;
 pub mod paged;
 pub mod paged_deque;
+pub mod sparse;
 pub mod spread;

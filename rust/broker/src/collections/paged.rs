@@ -157,18 +157,6 @@ impl<T> Paged<T> {
         self.len == 0
     }
 
-    /// All of them with their numbers, in the order of these, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
-        let pages = self.pages.iter_mut().enumerate();
-        let pages = pages.filter_map(|(number, page)| Some((number * PAGE, page.as_mut()?)));
-        pages.flat_map(|(first, page)| {
-            page.slots.iter_mut().enumerate().filter_map(move |(at, slot)| match slot {
-                Slot::Taken(item) => Some((first + at, item)),
-                Slot::Free(_) => None,
-            })
-        })
-    }
-
     /// All of them with their numbers, in the order of these.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         let pages = self.pages.iter().enumerate();

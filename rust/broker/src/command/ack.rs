@@ -115,25 +115,17 @@ impl Shard {
         let Some(conn) = self.connections.table.get(key) else { return Ok(None) };
         let held = match (conn.session.version(), subscription) {
             (Version::V1_1, Some(name)) => self.find_subscription(key, name).and_then(|index| {
-                let consumer_state = self.router.subscriptions[index as usize].consumer_state.as_deref()?;
-                Some((
-                    index,
-                    consumer_state.unacked.number_of(self.connections.subscription_hasher.hash_one(id))?,
-                ))
+                let consumer = self.queues.consumers.at(index)?;
+                let hash = self.connections.subscription_hasher.hash_one(id);
+                Some((consumer.key, consumer.unacked.number_of(hash)?))
             }),
-            _ => numbers(id).filter(|(index, number)| {
-                let found = self.router.subscriptions.get(*index as usize);
-                found.filter(|found| found.conn == key).is_some_and(|found| {
-                    found
-                        .consumer_state
-                        .as_ref()
-                        .is_some_and(|consumer_state| consumer_state.unacked.holds(*number))
-                })
+            _ => numbers(id).and_then(|(index, number)| {
+                let consumer = self.queues.consumers.at(index)?;
+                (consumer.conn == key && consumer.unacked.holds(number)).then_some((consumer.key, number))
             }),
         };
-        if let Some((index, number)) = held {
-            let generation = self.router.subscriptions[index as usize].generation;
-            return Ok(Some((SubscriptionKey { index, generation }, number)));
+        if held.is_some() {
+            return Ok(held);
         }
         let hash = match (conn.session.version(), subscription) {
             (Version::V1_1, Some(name)) => {
@@ -184,11 +176,10 @@ impl Shard {
         number: u64,
         verdict: Verdict,
     ) -> bool {
-        let Some(found) = self.router.subscription_mut(subscription) else { return true };
-        let Some(consumer_state) = found.consumer_state.as_deref_mut() else { return true };
-        if found.ack != AckMode::Client && verdict == Verdict::Accepted {
+        let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return true };
+        if consumer.ack != AckMode::Client && verdict == Verdict::Accepted {
             // As most are: one delivery, without a list.
-            let Some(taken) = consumer_state.unacked.take(number) else { return true };
+            let Some(taken) = consumer.unacked.take(number) else { return true };
             self.note_acknowledged(key, 1, true);
             self.turn.counters.acked += 1;
             self.settle_one(subscription, &taken);
@@ -196,10 +187,9 @@ impl Shard {
             return true;
         }
         loop {
-            let Some(found) = self.router.subscription_mut(subscription) else { return true };
-            let Some(consumer_state) = found.consumer_state.as_deref_mut() else { return true };
-            let (taken, is_done) = take_portion(&mut consumer_state.unacked, found.ack, number);
-            let retries = Retries::of(consumer_state);
+            let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return true };
+            let (taken, is_done) = take_portion(&mut consumer.unacked, consumer.ack, number);
+            let retries = Retries::of(consumer);
             self.note_acknowledged(key, taken.len(), is_done);
             self.carry_out_verdict(subscription, retries, verdict, taken);
             if is_done || self.turn.budget.is_half_spent() {
@@ -221,14 +211,14 @@ impl Shard {
     /// The same for a subscription that has gone meanwhile: this is what was left of it.
     pub(crate) fn acknowledge_late(
         &mut self,
-        (key, ack, consumer_state): (SubscriptionKey, AckMode, &mut ConsumerState),
+        consumer: &mut ConsumerState,
         number: u64,
         verdict: Verdict,
     ) -> bool {
         loop {
-            let (taken, is_done) = take_portion(&mut consumer_state.unacked, ack, number);
+            let (taken, is_done) = take_portion(&mut consumer.unacked, consumer.ack, number);
             self.turn.budget.visit(taken.len());
-            self.carry_out_verdict(key, Retries::of(consumer_state), verdict, taken);
+            self.carry_out_verdict(consumer.key, Retries::of(consumer), verdict, taken);
             if is_done || self.turn.budget.is_half_spent() {
                 return is_done;
             }

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use stompica_proto::session::AckMode;
-
 use crate::collections::paged_deque::PagedDeque;
 use crate::connection::transaction::plan::Plan;
 use crate::connection::transaction::{Commit, Operation};
@@ -71,7 +69,7 @@ pub(crate) enum Obstacle {
 }
 
 /// What is left of subscriptions that went while a COMMIT of theirs takes effect: how they acknowledge, and what they held.
-pub(crate) type LateOnes = BTreeMap<SubscriptionKey, (AckMode, Box<ConsumerState>)>;
+pub(crate) type LateOnes = BTreeMap<SubscriptionKey, Box<ConsumerState>>;
 
 impl Applying {
     pub(crate) fn new(key: ConnKey, commit: Commit) -> Self {

@@ -61,8 +61,7 @@ impl Shard {
         for name in left {
             // Unless the client has unsubscribed meanwhile, and uses the id for something else.
             let index = self.find_subscription(key, &name).filter(|index| {
-                let consumer_state = self.router.subscriptions[*index as usize].consumer_state.as_deref();
-                consumer_state.is_some_and(|consumer_state| *consumer_state.destination == *name)
+                self.queues.consumers.at(*index).is_some_and(|consumer| *consumer.destination == *name)
             });
             if let Some(index) = index {
                 self.leave(key, index);

@@ -198,15 +198,15 @@ impl Shard {
         if let Some(queue) = own_queue {
             let mut credit =
                 self.add_consumer_state(key, found, wanted, options, Feed::One(self.id()), Some(queue));
-            if let Some(consumer_state) = self.router.consumer_state_mut(found.index) {
-                consumer_state.slow_consumer = slow_consumer;
-            }
-            if let Some(consumer_state) = self.router.consumer_state_mut(found.index).filter(|_| has_replay) {
-                // What it starts from stands before its RECEIPT, so bytes do not hold it back.
-                let lent = if wanted.ack == AckMode::Auto { Credit::UNLIMITED - credit.bytes } else { 0 };
-                credit.bytes += lent;
-                consumer_state.initial_replay = Some(InitialReplay::new(others + 1, lent));
-                self.queues.home.hold_live_back(queue);
+            if let Some(consumer) = self.queues.consumers.get_mut(found) {
+                consumer.slow_consumer = slow_consumer;
+                if has_replay {
+                    // What it starts from stands before its RECEIPT, so bytes do not hold it back.
+                    let lent = if wanted.ack == AckMode::Auto { Credit::UNLIMITED - credit.bytes } else { 0 };
+                    credit.bytes += lent;
+                    consumer.initial_replay = Some(InitialReplay::new(others + 1, lent));
+                    self.queues.home.hold_live_back(queue);
+                }
             }
             self.queues.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit);
         }
@@ -339,14 +339,17 @@ impl Shard {
         });
         let is_topic = self.router.kind(wanted.destination) == Kind::Topic;
         let durable = options.durable.as_ref().filter(|_| is_topic);
-        let consumer_state = ConsumerState {
+        let consumer = ConsumerState {
+            key: subscription,
+            conn: key,
+            ack: wanted.ack,
             destination: wanted.destination.into(),
             feed,
             own_queue,
             durable: durable.map(|durable| self.durable_name(key, &durable.name)),
             wire_format,
             prefix: prefix.into(),
-            number: self.router.number_floor(),
+            number: self.queues.consumers.number_floor(),
             unacked: Unacked::default(),
             bytes_on_ack: window.is_some(),
             shared_credit,
@@ -357,9 +360,7 @@ impl Shard {
             initial_replay: None,
             _weight: Weight::of::<ConsumerState>(),
         };
-        if let Some(found) = self.router.subscription_mut(subscription) {
-            found.consumer_state = Some(Box::new(consumer_state));
-        }
+        self.queues.consumers.insert(Box::new(consumer));
         credit
     }
 

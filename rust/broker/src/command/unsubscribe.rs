@@ -27,7 +27,7 @@ impl Shard {
         let index = given.and_then(|name| {
             self.find_subscription(key, name).or_else(|| self.find_by_destination(key, name))
         });
-        let held = index.and_then(|index| Some(self.router.consumer_state_mut(index)?.durable.clone()));
+        let held = index.and_then(|index| Some(self.queues.consumers.at(index)?.durable.clone()));
         let asked = match (durable, held) {
             (None, _) => None,
             // The headers of a durable subscription change nothing for another one.
@@ -61,8 +61,7 @@ impl Shard {
         let conn = self.connections.table.get(key)?;
         self.turn.budget.visit(conn.subscriptions.len());
         let holds = |at: &SubscriptionIndex| {
-            let consumer_state = self.router.subscriptions[*at as usize].consumer_state.as_deref();
-            consumer_state.is_some_and(|consumer_state| consumer_state.durable.as_deref() == Some(durable))
+            self.queues.consumers.at(*at).is_some_and(|consumer| consumer.durable.as_deref() == Some(durable))
         };
         conn.subscriptions.iter().copied().find(|at| holds(at))
     }
@@ -98,8 +97,8 @@ impl Shard {
         self.turn.budget.visit(conn.subscriptions.len());
         let named = |at: &SubscriptionIndex| {
             let found = &self.router.subscriptions[*at as usize];
-            match (&found.consumer_state, found.filter_index()) {
-                (Some(consumer_state), _) => *consumer_state.destination == *name,
+            match (self.queues.consumers.at(*at), found.filter_index()) {
+                (Some(consumer), _) => *consumer.destination == *name,
                 (None, filter) => filter.is_some_and(|filter| self.router.filter_name(filter) == name),
             }
         };

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use stompica_proto::session::AckMode;
+
 use crate::config::SlowConsumer;
-use crate::ids::ShardId;
-use crate::ids::{ConsumerKey, QueueKey};
+use crate::ids::{ConnKey, ConsumerKey, QueueKey, ShardId, SubscriptionKey};
 use crate::queue::unacked::Unacked;
 use crate::router::group::WireFormat;
 use crate::text::{Text, Weight};
@@ -47,6 +48,12 @@ impl Retries {
 /// The state of a consumer at its own shard.
 #[derive(Debug)]
 pub struct ConsumerState {
+    /// Its subscription.
+    pub key: SubscriptionKey,
+    /// The connection that subscribed.
+    pub conn: ConnKey,
+    /// How it acknowledges.
+    pub ack: AckMode,
     /// What it subscribed to, in its own words.
     pub destination: Text,
     /// Where its deliveries come from.

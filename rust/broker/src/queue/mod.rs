@@ -19,6 +19,7 @@
 
 mod congestion;
 pub mod consumer_state;
+pub mod consumer_states;
 mod consumers;
 mod dispatch;
 pub mod durable;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use super::consumer_states::ConsumerStates;
 use super::durable::Binding;
 use super::home::Home;
 use super::initial_replay::PendingReplay;
@@ -23,6 +24,8 @@ use crate::store::Memory;
 pub struct Queues {
     /// The queues.
     pub home: Home,
+    /// The subscriptions of this shard that consume queues, wherever those have their home.
+    pub consumers: ConsumerStates,
     /// Messages that wait for a subscriber (`TTL`).
     pub stale: Stale,
     /// Last values of topics.
@@ -57,6 +60,7 @@ impl Queues {
     ) -> Self {
         Queues {
             home: Home::new(config, hasher, Box::new(Memory)),
+            consumers: ConsumerStates::default(),
             stale: Stale::new(id, stale),
             retained: Retained::new(retained),
             next_expiry_ms: u64::MAX,

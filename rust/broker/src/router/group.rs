@@ -7,7 +7,6 @@ use stompica_proto::session::AckMode;
 use crate::ids::QueueKey;
 use crate::ids::{ConnKey, NOBODY};
 use crate::message::chunk::ChunkId;
-use crate::queue::consumer_state::ConsumerState;
 use crate::text::Text;
 
 /// Index of a [`Subscription`] in its router.
@@ -57,8 +56,6 @@ pub struct Subscription {
     pub id: Text,
     /// How it acknowledges.
     pub ack: AckMode,
-    /// What it needs as the consumer of a queue.
-    pub consumer_state: Option<Box<ConsumerState>>,
 }
 
 impl Subscription {

@@ -130,8 +130,6 @@ pub struct Router {
     pub subscriptions: Paged<Subscription>,
     /// Subscriptions that were ever added.
     generation_of_subscriptions: u32,
-    /// Delivery numbers up to this one may have been used by subscriptions that are gone.
-    number_floor: u64,
     found: Vec<FilterIndex>,
     wildcards: Wildcards,
     compat: Compat,
@@ -157,7 +155,6 @@ impl Router {
             group_index: Spread::default(),
             subscriptions: Paged::default(),
             generation_of_subscriptions: 0,
-            number_floor: 0,
             found: Vec::new(),
             wildcards: config.wildcards,
             compat: config.compat,

@@ -12,7 +12,6 @@ use super::{InterestChange, Router};
 use crate::destination::tree::FilterIndex;
 use crate::ids::ConnKey;
 use crate::ids::{QueueKey, SubscriptionKey};
-use crate::queue::consumer_state::{ConsumerState, SharedCredit};
 use crate::text::Text;
 
 impl Router {
@@ -64,7 +63,7 @@ impl Router {
     fn add_subscription(&mut self, conn: ConnKey, id: &[u8], ack: AckMode, place: Place) -> SubscriptionKey {
         self.generation_of_subscriptions = self.generation_of_subscriptions.wrapping_add(1);
         let generation = self.generation_of_subscriptions;
-        let subscription = Subscription { conn, generation, place, id: id.into(), ack, consumer_state: None };
+        let subscription = Subscription { conn, generation, place, id: id.into(), ack };
         SubscriptionKey { index: self.subscriptions.insert(subscription) as u32, generation }
     }
 
@@ -77,22 +76,6 @@ impl Router {
     /// A subscription, unless it is gone.
     pub fn subscription_mut(&mut self, key: SubscriptionKey) -> Option<&mut Subscription> {
         self.subscriptions.get_mut(key.index as usize).filter(|found| found.generation == key.generation)
-    }
-
-    /// A number that no delivery had before.
-    #[must_use]
-    pub fn number_floor(&self) -> u64 {
-        self.number_floor
-    }
-
-    /// What a subscription lends, if it consumes a pattern's queues.
-    pub fn shared_credit_mut(&mut self, key: SubscriptionKey) -> Option<&mut SharedCredit> {
-        self.subscription_mut(key)?.consumer_state.as_deref_mut()?.shared_credit.as_mut()
-    }
-
-    /// The receiver of a subscription, if it consumes queues.
-    pub fn consumer_state_mut(&mut self, index: SubscriptionIndex) -> Option<&mut ConsumerState> {
-        self.subscriptions.get_mut(index as usize)?.consumer_state.as_deref_mut()
     }
 
     /// Leaves messages of another connection than before out of a queue that a topic feeds.
@@ -110,7 +93,6 @@ impl Router {
         let Some(found) = self.subscription_mut(key) else { return };
         let Place::Topic { filter, group: alone, .. } = found.place else { return };
         let conn = found.conn.index;
-        found.consumer_state = None;
         let old = &self.groups[alone as usize];
         let (wire_format, id) = (old.wire_format, old.id.clone());
         self.remove_group(alone);
@@ -122,13 +104,10 @@ impl Router {
         }
     }
 
-    /// Removes a subscription; returns the entry's name where it was the shard's last one. The group must have no
-    /// open chunk of which frames are still to be handed out.
+    /// Removes a subscription, which is no consumer of a queue any more; returns the filter's name where it was the
+    /// shard's last one. The group must have no open chunk of which frames are still to be handed out.
     pub fn unsubscribe(&mut self, index: SubscriptionIndex) -> (Subscription, Option<Arc<Text>>) {
         let subscription = self.subscriptions.remove(index as usize);
-        if let Some(consumer_state) = &subscription.consumer_state {
-            self.number_floor = self.number_floor.max(consumer_state.number);
-        }
         let Place::Topic { filter: filter_index, group: group_index, member } = subscription.place else {
             return (subscription, None);
         };

@@ -107,9 +107,7 @@ impl Shard {
                 return false;
             }
             let is_done = match late.get_mut(&subscription) {
-                Some((ack, consumer_state)) => {
-                    self.acknowledge_late((subscription, *ack, consumer_state), number, verdict)
-                }
+                Some(consumer) => self.acknowledge_late(consumer, number, verdict),
                 None => self.acknowledge(*key, subscription, number, verdict),
             };
             if !is_done {
@@ -127,8 +125,8 @@ impl Shard {
                 return false;
             }
             self.turn.budget.visit(OPERATION_VISITS);
-            if let Some((_, (_, consumer_state))) = late.pop_first() {
-                let ConsumerState { own_queue, unacked, .. } = *consumer_state;
+            if let Some((_, consumer)) = late.pop_first() {
+                let ConsumerState { own_queue, unacked, .. } = *consumer;
                 self.give_back_rest(own_queue, unacked);
             }
         }

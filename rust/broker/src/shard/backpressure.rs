@@ -112,9 +112,9 @@ impl Shard {
     fn waiting_bytes(&self, key: ConnKey) -> usize {
         let Some(conn) = self.connections.table.get(key) else { return 0 };
         let queued = conn.subscriptions.iter().filter_map(|index| {
-            let consumer_state = self.router.subscriptions[*index as usize].consumer_state.as_ref()?;
+            let consumer = self.queues.consumers.at(*index)?;
             // A queue with a policy of its own never makes others wait.
-            let queue = consumer_state.own_queue.filter(|_| consumer_state.slow_consumer.is_none())?;
+            let queue = consumer.own_queue.filter(|_| consumer.slow_consumer.is_none())?;
             self.queues.home.queue(queue).map(Queue::waiting_bytes)
         });
         conn.outbox.bytes() + queued.sum::<usize>()
@@ -135,10 +135,7 @@ impl Shard {
         }
         let waiting = self.queues.home.queue(queue).map_or(0, Queue::waiting_bytes);
         let limit = self.turn.config.outbox_limit;
-        let own = self
-            .router
-            .consumer_state_mut(member.subscription)
-            .and_then(|consumer_state| consumer_state.slow_consumer);
+        let own = self.queues.consumers.at(member.subscription).and_then(|consumer| consumer.slow_consumer);
         let policy = own.unwrap_or(self.turn.config.slow_consumer);
         let conn = self.connections.table.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.generation };

@@ -6,6 +6,7 @@ use mio::Events;
 
 use super::Shard;
 use crate::by_hand::Left;
+use crate::ids::SubscriptionKey;
 
 impl Shard {
     /// One turn, with what is ready now.
@@ -77,6 +78,12 @@ impl Shard {
     /// Adds what this shard holds.
     pub fn add_to(&self, left: &mut Left) {
         left.subscriptions += self.router.subscriptions.len();
+        let is_consumer = |(index, generation)| {
+            self.queues.consumers.get(SubscriptionKey { index: index as u32, generation }).is_some()
+        };
+        let subscriptions = self.router.subscriptions.iter().map(|(index, found)| (index, found.generation));
+        let consumers = subscriptions.filter(|key| is_consumer(*key)).count();
+        assert_eq!(consumers, self.queues.consumers.len(), "a consumer outlives its subscription");
         left.entries += self.router.filters.len();
         left.queues
             .extend(self.queues.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()));

@@ -160,13 +160,8 @@ impl Shard {
             self.turn.budget.visit(OPERATION_VISITS);
             match operation {
                 Operation::Ack { subscription, number, .. } => {
-                    let held = self.router.subscription_mut(*subscription).is_some_and(|found| {
-                        found
-                            .consumer_state
-                            .as_ref()
-                            .is_some_and(|consumer_state| consumer_state.unacked.holds(*number))
-                    });
-                    if !held {
+                    let consumer = self.queues.consumers.get(*subscription);
+                    if !consumer.is_some_and(|consumer| consumer.unacked.holds(*number)) {
                         let text = "an ACK or NACK of the transaction is void: its delivery was taken back";
                         return Err(ProtocolError::new(Code::TransactionLost, text));
                     }

@@ -68,28 +68,27 @@ impl Shard {
     /// Takes deliveries back that were not acknowledged within `ack_timeout`.
     fn meet_ack_timeout(&mut self, key: SubscriptionKey) {
         let (now_ms, timeout_ms) = (self.turn.now_ms, self.turn.config.ack_timeout_ms);
-        let Some(found) = self.router.subscription_mut(key) else { return };
-        let Some(consumer_state) = found.consumer_state.as_deref_mut() else { return };
-        let conn = found.conn;
-        consumer_state.armed = false;
+        let Some(consumer) = self.queues.consumers.get_mut(key) else { return };
+        let conn = consumer.conn;
+        consumer.armed = false;
         if timeout_ms == 0 {
             return; // a reload has ended it
         }
         if self.connections.table.get(conn).is_some_and(Conn::is_acknowledging) {
             // What an ACK or a COMMIT is about to acknowledge stays held until it has taken effect.
-            consumer_state.armed = true;
+            consumer.armed = true;
             return self.turn.timers.set(now_ms + GRACE_MS, Due::Subscription(key));
         }
-        let retries = Retries::of(consumer_state);
+        let retries = Retries::of(consumer);
         let mut late = TakenOnes::new();
-        while let Some((number, delivered_ms)) = consumer_state.unacked.oldest() {
+        while let Some((number, delivered_ms)) = consumer.unacked.oldest() {
             let at_ms = delivered_ms.saturating_add(timeout_ms);
             if at_ms > now_ms || late.len() == LATE_MAX {
-                consumer_state.armed = true;
+                consumer.armed = true;
                 self.turn.timers.set(at_ms.max(now_ms + 1), Due::Subscription(key));
                 break;
             }
-            late.extend(consumer_state.unacked.take(number));
+            late.extend(consumer.unacked.take(number));
         }
         self.queues.home.visited += late.len(); // counted by the caller
         self.turn.counters.timed_out += late.len() as u64;
@@ -104,12 +103,10 @@ impl Shard {
 
     /// `ack_timeout` has changed: looks at whoever has deliveries in flight, with the other deadlines.
     pub(super) fn rearm_deliveries(&mut self) {
-        for (index, found) in self.router.subscriptions.iter_mut() {
-            let Some(consumer_state) = found.consumer_state.as_deref_mut() else { continue };
-            if consumer_state.unacked.oldest().is_some() {
-                consumer_state.armed = true;
-                let key = SubscriptionKey { index: index as u32, generation: found.generation };
-                self.turn.timers.set(self.turn.now_ms, Due::Subscription(key));
+        for consumer in self.queues.consumers.iter_mut() {
+            if consumer.unacked.oldest().is_some() {
+                consumer.armed = true;
+                self.turn.timers.set(self.turn.now_ms, Due::Subscription(consumer.key));
             }
         }
     }

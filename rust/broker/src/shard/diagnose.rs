@@ -19,7 +19,7 @@ use crate::report::types::{
 };
 use crate::router::Destination;
 use crate::router::fan_out::FanOutKey;
-use crate::router::group::Subscription;
+use crate::router::group::{Subscription, SubscriptionIndex};
 use crate::router::reach::Reach;
 use crate::turn::cpu_clock::cpu_time;
 
@@ -108,11 +108,11 @@ impl Shard {
     }
 
     /// What a client subscribed to, in its own words.
-    pub(super) fn subscribed_name<'a>(&'a self, one: &'a Subscription) -> &'a [u8] {
-        match (&one.consumer_state, one.filter_index()) {
-            (Some(consumer_state), _) => &consumer_state.destination,
+    pub(super) fn subscribed_name(&self, index: SubscriptionIndex, one: &Subscription) -> &[u8] {
+        match (self.queues.consumers.at(index), one.filter_index()) {
+            (Some(consumer), _) => &consumer.destination,
             (None, Some(filter)) => self.router.filter_name(filter),
-            (None, None) => b"", // a consumer of queues has a receiver
+            (None, None) => b"", // a subscription to queues is a consumer
         }
     }
 
@@ -180,21 +180,21 @@ impl Shard {
         memory.chunk_bytes = self.connections.chunks.held_bytes() as u64;
     }
 
-    pub(super) fn ack_row(&self, one: &Subscription) -> Option<AckRow> {
+    pub(super) fn ack_row(&self, index: SubscriptionIndex, one: &Subscription) -> Option<AckRow> {
         let mode = match one.ack {
             AckMode::Auto => return None,
             AckMode::Client => "client",
             AckMode::ClientIndividual => "client-individual",
         };
-        let consumer_state = one.consumer_state.as_deref()?;
+        let consumer = self.queues.consumers.at(index)?;
         let oldest_ms =
-            consumer_state.unacked.oldest().map_or(0, |(_, at_ms)| self.turn.now_ms.saturating_sub(at_ms));
+            consumer.unacked.oldest().map_or(0, |(_, at_ms)| self.turn.now_ms.saturating_sub(at_ms));
         Some(AckRow {
             connection: self.connections.table.get(one.conn).map_or(0, |conn| conn.id),
             subscription: text(&one.id),
-            destination: text(&consumer_state.destination),
+            destination: text(&consumer.destination),
             mode,
-            in_flight: consumer_state.unacked.len() as u64,
+            in_flight: consumer.unacked.len() as u64,
             oldest_ms,
         })
     }

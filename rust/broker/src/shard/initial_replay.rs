@@ -108,12 +108,10 @@ impl Shard {
         self.window_has_come(home, key);
         let Some(found) = self.router.subscription_mut(key) else { return };
         let (ack, place, conn) = (found.ack, found.place, found.conn);
-        let Some(consumer_state) = found.consumer_state.as_deref_mut() else {
+        let Some(consumer) = self.queues.consumers.get_mut(key) else {
             return self.durable_replay_ended(place);
         };
-        let (Some(initial_replay), Some(queue)) =
-            (&mut consumer_state.initial_replay, consumer_state.own_queue)
-        else {
+        let (Some(initial_replay), Some(queue)) = (&mut consumer.initial_replay, consumer.own_queue) else {
             return;
         };
         initial_replay.waiting -= 1;
@@ -121,7 +119,7 @@ impl Shard {
             return self.pull_replay(conn); // its window is free, though others took what was to come in it
         }
         let lent = Credit { messages: 0, bytes: -initial_replay.bytes_granted };
-        consumer_state.initial_replay = None;
+        consumer.initial_replay = None;
         self.queues.home.add_credit_of(Subscriber { shard: self.turn.id, key }, lent);
         self.pull_replay(conn); // there may be another subscription that wants it
         self.queues.home.let_live_pass(queue);
@@ -133,6 +131,7 @@ impl Shard {
             && self.deliveries.fan_outs.is_empty(); // they know it by the group that it is in
         if ack == AckMode::Auto && ordinary && is_through {
             self.distribute();
+            self.queues.consumers.remove(key);
             self.router.leave_queue(key);
             self.note_width(filter); // it was a group of its own
             self.queues.home.detach(Subscriber { shard: self.turn.id, key });

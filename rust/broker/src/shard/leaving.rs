@@ -6,8 +6,6 @@
 
 use std::mem::take;
 
-use stompica_proto::session::AckMode;
-
 use super::Shard;
 use crate::connection::conn::Phase;
 use crate::connection::leaving::Leaving;
@@ -85,10 +83,8 @@ impl Shard {
 
     /// Remembers the ids of what a subscription holds that is about to end; its connection stays.
     pub(crate) fn remember_held(&mut self, key: ConnKey, index: u32) {
-        let consumer_state = self.router.subscriptions[index as usize].consumer_state.as_deref();
-        let held = consumer_state
-            .map(|consumer_state| consumer_state.unacked.newest(REQUEUED_MAX))
-            .unwrap_or_default();
+        let consumer = self.queues.consumers.at(index);
+        let held = consumer.map(|consumer| consumer.unacked.newest(REQUEUED_MAX)).unwrap_or_default();
         self.turn.budget.visit(held.len() / 4); // a hash is cheap
         self.remember_requeued(key, index, held.into_iter());
     }
@@ -97,13 +93,11 @@ impl Shard {
     /// goes back to its queues.
     pub(crate) fn remove_subscription(&mut self, index: u32, full: bool) {
         let found = &mut self.router.subscriptions[index as usize];
-        let (conn, generation, place) = (found.conn, found.generation, found.place);
-        self.turn.budget.change(if found.consumer_state.is_some() { CONSUMER_CHANGES } else { 1 });
-        let held = found
-            .consumer_state
-            .as_mut()
-            .map(|consumer_state| take(&mut consumer_state.unacked))
-            .unwrap_or_default();
+        let (conn, place) = (found.conn, found.place);
+        let key = SubscriptionKey { index, generation: found.generation };
+        let consumer = self.queues.consumers.get_mut(key);
+        self.turn.budget.change(if consumer.is_some() { CONSUMER_CHANGES } else { 1 });
+        let held = consumer.map(|consumer| take(&mut consumer.unacked)).unwrap_or_default();
         if let Place::Topic { group, .. } = place {
             self.close_group(group);
             if full {
@@ -111,22 +105,22 @@ impl Shard {
             }
             self.forget_keeper(index);
         }
-        self.forget_pulls_of(conn, SubscriptionKey { index, generation });
-        self.forget_deferred_of(conn, SubscriptionKey { index, generation });
+        self.forget_pulls_of(conn, key);
+        self.forget_deferred_of(conn, key);
         if let Some(pending_writes) =
             self.connections.table.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut())
         {
             pending_writes.unacked -= held.len();
         }
-        let (subscription, last) = self.router.unsubscribe(index);
-        let key = SubscriptionKey { index, generation };
+        let consumer = self.queues.consumers.remove(key);
+        let (_, last) = self.router.unsubscribe(index);
         self.unwatch(key);
-        if let Some(consumer_state) = subscription.consumer_state {
-            if consumer_state.armed {
+        if let Some(consumer) = consumer {
+            if consumer.armed {
                 self.turn.timers.cancel(Due::Subscription(key));
             }
-            self.detach(&consumer_state, Subscriber { shard: self.turn.id, key });
-            self.give_back_held(conn, (key, subscription.ack, consumer_state), held);
+            self.detach(&consumer, Subscriber { shard: self.turn.id, key });
+            self.give_back_held(conn, consumer, held);
         }
         match (last, place) {
             (Some(name), _) => self.tell_disinterest(&name),
@@ -135,27 +129,22 @@ impl Shard {
         }
     }
 
-    fn detach(&mut self, consumer_state: &ConsumerState, subscriber: Subscriber) {
-        match consumer_state.feed {
-            _ if consumer_state.own_queue.is_some() => self.queues.home.detach(subscriber),
+    fn detach(&mut self, consumer: &ConsumerState, subscriber: Subscriber) {
+        match consumer.feed {
+            _ if consumer.own_queue.is_some() => self.queues.home.detach(subscriber),
             Feed::One(home) => self.tell(home, HomeNote::Detach(subscriber)),
             Feed::All => self.tell_everyone(|| HomeNote::Detach(subscriber)),
         }
     }
 
     /// What a subscription held that has ended goes back; what a COMMIT says that takes effect comes first.
-    fn give_back_held(
-        &mut self,
-        conn: ConnKey,
-        (key, ack, mut consumer_state): (SubscriptionKey, AckMode, Box<ConsumerState>),
-        held: Unacked,
-    ) {
+    fn give_back_held(&mut self, conn: ConnKey, mut consumer: Box<ConsumerState>, held: Unacked) {
         let committing = self.connections.table.get(conn).and_then(|conn| conn.committing.as_ref());
         if held.len() > 0 && matches!(committing, Some(Committing::Applying)) {
-            consumer_state.unacked = held;
-            self.commits.late.entry(conn).or_default().insert(key, (ack, consumer_state));
+            consumer.unacked = held;
+            self.commits.late.entry(conn).or_default().insert(consumer.key, consumer);
         } else {
-            self.give_back_rest(consumer_state.own_queue, held);
+            self.give_back_rest(consumer.own_queue, held);
         }
     }
 

@@ -45,13 +45,11 @@ impl Shard {
     /// Hands a message of a queue to one of this shard's subscriptions, or gives it back if that is gone.
     pub(super) fn receive(&mut self, home: ShardId, delivery: Delivery) {
         let limit = self.turn.config.outbox_limit;
-        if let Some(found) = self.router.subscription_mut(delivery.subscriber.key)
-            && let Some(conn) = self.connections.table.get(found.conn).filter(|conn| !conn.has_room(limit))
-            && (conn.leaving.is_some()
-                || found.consumer_state.as_ref().is_some_and(|it| it.initial_replay.is_none()))
+        if let Some(consumer) = self.queues.consumers.get(delivery.subscriber.key)
+            && let Some(conn) = self.connections.table.get(consumer.conn).filter(|conn| !conn.has_room(limit))
+            && (conn.leaving.is_some() || consumer.initial_replay.is_none())
         {
-            let conn = found.conn;
-            return self.defer(conn, Waiting::Queued(Box::new((home, delivery))));
+            return self.defer(consumer.conn, Waiting::Queued(Box::new((home, delivery))));
         }
         self.receive_now(home, delivery);
     }
@@ -71,10 +69,9 @@ impl Shard {
 
     /// The connection of a subscription that is alive, and the number of its next delivery.
     fn next_delivery(&mut self, key: SubscriptionKey) -> Option<(ConnKey, u64)> {
-        let subscription = self.router.subscription_mut(key)?;
-        let consumer_state = subscription.consumer_state.as_deref_mut()?;
-        consumer_state.number += 1;
-        Some((subscription.conn, consumer_state.number))
+        let consumer = self.queues.consumers.get_mut(key)?;
+        consumer.number += 1;
+        Some((consumer.conn, consumer.number))
     }
 
     fn write_delivery(
@@ -84,18 +81,15 @@ impl Shard {
         number: u64,
         stored: &OwnedMessage,
     ) {
-        let Some(found) = self.router.subscriptions.get(subscription.index as usize) else { return };
-        let (Some(consumer_state), Some(conn)) = (&found.consumer_state, self.connections.table.get_mut(key))
-        else {
-            return;
-        };
-        let version = consumer_state.wire_format.version;
+        let Some(consumer) = self.queues.consumers.get(subscription) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
+        let version = consumer.wire_format.version;
         let numbers = [u64::from(subscription.index), number];
         let mut extra = SmallVec::<[u8; 48]>::new();
         let mut message = stored.message();
         let mut own_id = SmallVec::<[u8; 64]>::new();
-        let has_ack_id = found.ack != AckMode::Auto && version == Version::V1_2;
-        if found.ack != AckMode::Auto && version == Version::V1_0 {
+        let has_ack_id = consumer.ack != AckMode::Auto && version == Version::V1_2;
+        if consumer.ack != AckMode::Auto && version == Version::V1_0 {
             // STOMP 1.0 acknowledges by message-id alone, so that has to name the delivery.
             own_id.extend_from_slice(message.id);
             push_delivery(&mut own_id, numbers);
@@ -117,9 +111,9 @@ impl Shard {
         let left_out = &mut self.turn.counters.headers_left_out;
         let mut write = |out: &mut Vec<u8>, message: &Message<'_>| {
             out.reserve(
-                consumer_state.prefix.len() + extra.len() + message.body.len() + message.headers.len() + 200,
+                consumer.prefix.len() + extra.len() + message.body.len() + message.headers.len() + 200,
             );
-            out.extend_from_slice(&consumer_state.prefix);
+            out.extend_from_slice(&consumer.prefix);
             if has_ack_id {
                 encode::ack_id(out, numbers);
             }
@@ -128,7 +122,7 @@ impl Shard {
             }
             *left_out += encode::message_suffix(out, message, version) as u64;
         };
-        match consumer_state.wire_format.framing {
+        match consumer.wire_format.framing {
             Framing::Stomp => {
                 conn.outbox.append(&mut self.connections.chunks, Kind::Delivery, |out| write(out, &message))
             }
@@ -158,12 +152,8 @@ impl Shard {
     ) {
         let now_ms = self.turn.now_ms;
         let timeout_ms = self.turn.config.ack_timeout_ms;
-        let Some(found) = self.router.subscriptions.get_mut(subscription.index as usize) else { return };
-        let (Some(consumer_state), Some(conn)) =
-            (&mut found.consumer_state, self.connections.table.get_mut(key))
-        else {
-            return;
-        };
+        let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return };
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.flush != Flush::Prompt {
             conn.flush = Flush::Prompt;
             self.connections.dirty.push(key);
@@ -171,20 +161,20 @@ impl Shard {
         let pending_writes = conn.pending_writes.get_or_insert_default();
         let mut bytes = stored.size() as u64;
         let mut kept = Some(stored);
-        if found.ack != AckMode::Auto
+        if consumer.ack != AckMode::Auto
             && let Some(stored) = kept.take()
         {
-            let id_hash = match consumer_state.wire_format.version {
+            let id_hash = match consumer.wire_format.version {
                 Version::V1_1 => self.connections.subscription_hasher.hash_one(stored.message().id),
                 _ => 0,
             };
-            consumer_state.unacked.push(number, id_hash, now_ms, origin, stored);
+            consumer.unacked.push(number, id_hash, now_ms, origin, stored);
             pending_writes.unacked += 1;
-            if timeout_ms > 0 && !consumer_state.armed {
-                consumer_state.armed = true;
+            if timeout_ms > 0 && !consumer.armed {
+                consumer.armed = true;
                 self.turn.timers.set(now_ms.saturating_add(timeout_ms), Due::Subscription(subscription));
             }
-            if consumer_state.bytes_on_ack {
+            if consumer.bytes_on_ack {
                 bytes = 0;
             }
         }
@@ -239,7 +229,7 @@ impl Shard {
 
     fn report_written(&mut self, note: Option<(SubscriptionKey, ShardId, Progress)>) {
         let Some((subscription, home, mut progress)) = note else { return };
-        if let Some(shared_credit) = self.router.shared_credit_mut(subscription)
+        if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(subscription)
             && !shared_credit.wanting.is_empty()
         {
             shared_credit.available += take(&mut progress.credit.messages);
@@ -291,19 +281,10 @@ impl Shard {
     /// What may be sent in place of a message that is settled or given back, at the home it came from; a consumer of a
     /// pattern keeps it for a home that wants it more, and one that has gone gets nothing.
     fn credit_for(&mut self, key: SubscriptionKey, stored: &OwnedMessage) -> Credit {
-        let found = self.router.subscription_mut(key);
-        let Some((conn, consumer_state)) =
-            found.and_then(|it| Some((it.conn, it.consumer_state.as_deref_mut()?)))
-        else {
-            return Credit::default();
-        };
-        let bytes = if consumer_state.bytes_on_ack { stored.size() as i64 } else { 0 };
-        let is_replaying = consumer_state.initial_replay.is_some();
-        let credit = match consumer_state
-            .shared_credit
-            .as_mut()
-            .filter(|shared_credit| !shared_credit.wanting.is_empty())
-        {
+        let Some(consumer) = self.queues.consumers.get_mut(key) else { return Credit::default() };
+        let bytes = if consumer.bytes_on_ack { stored.size() as i64 } else { 0 };
+        let (conn, is_replaying) = (consumer.conn, consumer.initial_replay.is_some());
+        let credit = match consumer.shared_credit.as_mut().filter(|shared| !shared.wanting.is_empty()) {
             Some(shared_credit) => {
                 shared_credit.available += 1;
                 Credit { messages: 0, bytes }
@@ -318,7 +299,7 @@ impl Shard {
 
     /// A home has messages for the consumer of a pattern and no credit.
     pub(super) fn credit_requested(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
-        if let Some(shared_credit) = self.router.shared_credit_mut(key) {
+        if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) {
             shared_credit.wanting.push_back((home, consumer));
             let is_short = shared_credit.available == 0;
             self.grant_credit(key);
@@ -333,7 +314,7 @@ impl Shard {
 
     /// A home did not need all it was lent.
     pub(super) fn credit_returned(&mut self, key: SubscriptionKey, messages: i64) {
-        if let Some(shared_credit) = self.router.shared_credit_mut(key) {
+        if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) {
             shared_credit.available += messages;
             self.grant_credit(key);
         }
@@ -341,7 +322,7 @@ impl Shard {
 
     /// Lends the homes that want it what credit there is, in turn.
     pub(crate) fn grant_credit(&mut self, key: SubscriptionKey) {
-        let Some(shared_credit) = self.router.shared_credit_mut(key) else { return };
+        let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) else { return };
         let mut grants = SmallVec::<[(ShardId, ConsumerKey, i64); 4]>::new();
         while shared_credit.available > 0
             && let Some((home, consumer)) = shared_credit.wanting.pop_front()

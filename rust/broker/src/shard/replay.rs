@@ -138,21 +138,18 @@ impl Shard {
     }
 
     fn initial_replay(&mut self, key: SubscriptionKey) -> Option<&mut InitialReplay> {
-        self.router.subscription_mut(key)?.consumer_state.as_mut()?.initial_replay.as_mut()
+        self.queues.consumers.get_mut(key)?.initial_replay.as_mut()
     }
 
     /// What a home was asked for is here.
     pub(super) fn window_has_come(&mut self, home: ShardId, key: SubscriptionKey) {
-        let Some(found) = self.router.subscription_mut(key) else { return };
-        let Some(initial_replay) = found.consumer_state.as_mut().and_then(|it| it.initial_replay.as_mut())
-        else {
-            return;
-        };
+        let Some(consumer) = self.queues.consumers.get_mut(key) else { return };
+        let Some(initial_replay) = &mut consumer.initial_replay else { return };
         let asked = initial_replay.asked & home.bit() != 0;
         initial_replay.asked &= !home.bit();
         if asked
             && let Some(pulls) =
-                self.connections.table.get_mut(found.conn).and_then(|conn| conn.pulls.as_mut())
+                self.connections.table.get_mut(consumer.conn).and_then(|conn| conn.pulls.as_mut())
         {
             pulls.windows = pulls.windows.saturating_sub(1);
         }
@@ -212,15 +209,15 @@ impl Shard {
     /// Asks one home for more for one subscription, unless that has not consumed what it has.
     fn pull(&mut self, key: ConnKey, subscription: SubscriptionKey, home: ShardId) {
         let subscriber = Subscriber { shard: self.turn.id, key: subscription };
-        let Some(found) = self.router.subscription_mut(subscription) else {
+        if self.router.subscription_mut(subscription).is_none() {
             if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
                 pulls.gone = pulls.gone.saturating_sub(1);
             }
             return; // the home was told when it went
-        };
-        let consumer_state = found.consumer_state.as_deref_mut();
+        }
+        let consumer = self.queues.consumers.get_mut(subscription);
         let Some((bytes_on_ack, initial_replay, queue)) =
-            consumer_state.and_then(|it| Some((it.bytes_on_ack, it.initial_replay.as_mut()?, it.own_queue?)))
+            consumer.and_then(|it| Some((it.bytes_on_ack, it.initial_replay.as_mut()?, it.own_queue?)))
         else {
             return;
         };

@@ -15,6 +15,7 @@ impl Shard {
             + self.memory.keepers.held_bytes()
             + self.router.held_bytes()
             + self.queues.home.held_bytes()
+            + self.queues.consumers.held_bytes()
             + self.turn.timers.held_bytes()
             + self.deliveries.fan_outs.held_bytes()
             + self.queues.replays.held_bytes();

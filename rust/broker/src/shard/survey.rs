@@ -176,21 +176,22 @@ impl Shard {
         let Some(one) = found.filter(|one| is_client_s(one) && was_there(one.generation, newest)) else {
             return 0;
         };
+        let index = survey.next as u32;
         match &mut survey.report {
             Report::Session(session) => session.subscriptions += 1,
             Report::Shards(rows) => rows.iter_mut().for_each(|row| row.subscriptions += 1),
             Report::Subs(names) => {
-                let name = self.subscribed_name(one);
+                let name = self.subscribed_name(index, one);
                 let text = String::from_utf8_lossy(name).into_owned();
                 names.insert(text);
                 return name.len() + 64;
             }
             Report::Subscribed(hashes) => {
-                hashes.insert(self.turn.hasher.hash_one(self.subscribed_name(one)));
+                hashes.insert(self.turn.hasher.hash_one(self.subscribed_name(index, one)));
                 survey.row_bytes = hashes.len() * HASH_BYTES;
             }
             Report::Ack(rows) => {
-                rows.extend(self.ack_row(one));
+                rows.extend(self.ack_row(index, one));
                 return size_of::<crate::report::types::AckRow>()
                     + rows.last().map_or(0, |row| row.subscription.len() + row.destination.len());
             }

@@ -82,7 +82,7 @@ impl Shard {
     /// left out: the next answer says all that this one would have.
     fn keeps_up(&mut self, key: SubscriptionKey) -> bool {
         let Some(found) = self.router.subscription_mut(key) else { return false };
-        let queue = found.consumer_state.as_ref().and_then(|consumer_state| consumer_state.own_queue);
+        let queue = self.queues.consumers.get(key).and_then(|consumer| consumer.own_queue);
         let (Some(conn), Some(watch)) =
             (self.connections.table.get(found.conn), self.diagnostics.watches.get(&key))
         else {

@@ -1,0 +1,146 @@
+//! The consumers of queues among the subscriptions of one shard.
+//!
+//! A subscription is in this table while it consumes a queue, and never longer than the router has it. So an ACK, a
+//! delivery of a queue and `ack_timeout` find all they need with one look-up.
+
+use super::consumer_state::{ConsumerState, SharedCredit};
+use crate::collections::sparse::Sparse;
+use crate::ids::SubscriptionKey;
+
+/// These consumers, by subscription.
+#[derive(Debug, Default)]
+pub struct ConsumerStates {
+    /// By the index of the subscription.
+    table: Sparse<Box<ConsumerState>>,
+    /// Delivery numbers up to this one may have been used by consumers that are gone.
+    number_floor: u64,
+}
+
+impl ConsumerStates {
+    /// Adds the consumer of a live subscription, which was none before.
+    pub fn insert(&mut self, consumer: Box<ConsumerState>) {
+        let replaced = self.table.insert(consumer.key.index as usize, consumer);
+        debug_assert!(replaced.is_none(), "a consumer goes with its subscription");
+    }
+
+    /// Takes a consumer out: its subscription ends, or does not need its queue any more.
+    pub fn remove(&mut self, key: SubscriptionKey) -> Option<Box<ConsumerState>> {
+        self.get(key)?;
+        let consumer = self.table.remove(key.index as usize)?;
+        self.number_floor = self.number_floor.max(consumer.number);
+        Some(consumer)
+    }
+
+    /// The consumer, if the subscription is alive and is one.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, key: SubscriptionKey) -> Option<&ConsumerState> {
+        self.at(key.index).filter(|consumer| consumer.key == key)
+    }
+
+    /// The consumer, if the subscription is alive and is one.
+    #[inline]
+    pub fn get_mut(&mut self, key: SubscriptionKey) -> Option<&mut ConsumerState> {
+        let consumer = self.table.get_mut(key.index as usize)?;
+        (consumer.key == key).then_some(&mut **consumer)
+    }
+
+    /// The consumer whose subscription has this index now.
+    #[inline]
+    #[must_use]
+    pub fn at(&self, index: u32) -> Option<&ConsumerState> {
+        self.table.get(index as usize).map(Box::as_ref)
+    }
+
+    /// What a consumer lends, if it consumes the queues of a pattern.
+    pub fn shared_credit_mut(&mut self, key: SubscriptionKey) -> Option<&mut SharedCredit> {
+        self.get_mut(key)?.shared_credit.as_mut()
+    }
+
+    /// A number that no delivery of a consumer that is gone had, nor any before it.
+    #[must_use]
+    pub fn number_floor(&self) -> u64 {
+        self.number_floor
+    }
+
+    /// All of them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut ConsumerState> {
+        self.table.iter_mut().map(Box::as_mut)
+    }
+
+    /// How many there are.
+    #[cfg(any(test, feature = "by-hand"))]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Bytes that the table occupies; each consumer counts itself.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.table.held_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stompica_proto::Version;
+    use stompica_proto::session::AckMode;
+
+    use super::*;
+    use crate::ids::{ConnKey, NOBODY, ShardId};
+    use crate::queue::consumer_state::Feed;
+    use crate::router::group::{Framing, WireFormat};
+    use crate::text::Weight;
+
+    fn consumer(key: SubscriptionKey, number: u64) -> Box<ConsumerState> {
+        Box::new(ConsumerState {
+            key,
+            conn: ConnKey { index: 1, generation: 1 },
+            ack: AckMode::Client,
+            destination: b"/queue/a"[..].into(),
+            feed: Feed::One(ShardId(0)),
+            own_queue: None,
+            durable: None,
+            wire_format: WireFormat { framing: Framing::Stomp, version: Version::V1_2, without: NOBODY },
+            prefix: b""[..].into(),
+            number,
+            unacked: crate::queue::unacked::Unacked::default(),
+            bytes_on_ack: false,
+            shared_credit: None,
+            deliveries_max: 0,
+            delay_ms: 0,
+            slow_consumer: None,
+            armed: false,
+            initial_replay: None,
+            _weight: Weight::of::<ConsumerState>(),
+        })
+    }
+
+    #[test]
+    fn a_key_does_not_reach_the_next_subscription_in_its_slot() {
+        let mut consumers = ConsumerStates::default();
+        let old = SubscriptionKey { index: 70, generation: 1 };
+        let new = SubscriptionKey { index: 70, generation: 2 };
+        consumers.insert(consumer(old, 5));
+        assert!(consumers.get(old).is_some() && consumers.get(new).is_none() && consumers.held_bytes() > 0);
+        assert!(consumers.remove(new).is_none() && consumers.remove(old).is_some());
+        assert!(consumers.len() == 0 && consumers.get(old).is_none());
+        consumers.insert(consumer(new, consumers.number_floor()));
+        assert!(consumers.get(old).is_none() && consumers.get_mut(old).is_none());
+        assert_eq!(consumers.at(70).map(|found| found.key), Some(new));
+        assert!(consumers.shared_credit_mut(new).is_none(), "it consumes no pattern");
+        assert!(consumers.iter_mut().map(|found| found.key).eq([new]));
+    }
+
+    #[test]
+    fn numbers_of_deliveries_go_on_behind_those_of_consumers_that_are_gone() {
+        let mut consumers = ConsumerStates::default();
+        for (generation, number, floor) in [(1, 5, 5), (2, 3, 5), (3, 9, 9)] {
+            let key = SubscriptionKey { index: 0, generation };
+            consumers.insert(consumer(key, number));
+            assert!(consumers.remove(key).is_some());
+            assert_eq!(consumers.number_floor(), floor);
+        }
+    }
+}
