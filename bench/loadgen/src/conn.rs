@@ -9,7 +9,7 @@ use mio::net::TcpStream;
 use crate::fault::Fault;
 use crate::inbound::{HEADROOM, Inbound};
 use crate::login::Login;
-use crate::receiver::{Control, Receiver, Share};
+use crate::receiver::{Control, QueueConsumer, Receiver};
 use crate::workload::Transport;
 use crate::{stomp, ws};
 
@@ -51,7 +51,7 @@ pub struct Conn {
     /// RECEIPTs that came while ready.
     pub receipts: u64,
     /// Nothing is read from it.
-    pub mute: bool,
+    pub never_reads: bool,
     /// The peer shut its side down: read on until the end.
     pub hung_up: bool,
     /// Checks what comes.
@@ -88,7 +88,7 @@ impl Conn {
             stream,
             state: State::Connecting,
             receipts: 0,
-            mute: false,
+            never_reads: false,
             hung_up: false,
             receiver,
             out: Vec::new(),
@@ -193,7 +193,7 @@ impl Conn {
         } else {
             self.inbound.take(buffer, HEADROOM, HEADROOM + size, &mut self.receiver)?;
         }
-        if let Some(acks) = self.receiver.share.as_mut().and_then(Share::acks) {
+        if let Some(acks) = self.receiver.consumer.as_mut().and_then(QueueConsumer::acks) {
             self.out.append(acks);
             self.flush()?;
         }

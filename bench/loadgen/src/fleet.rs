@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
+use crate::arrivals::Arrivals;
 use crate::conn::{Conn, Progress, State};
 use crate::fault::Fault;
 use crate::inbound::HEADROOM;
 use crate::latency::{Latency, WindowLatency};
-use crate::ledger::Ledger;
 use crate::publisher::Publisher;
 use crate::receiver::Lane;
 use crate::series::{Interval, Series};
@@ -41,7 +41,7 @@ pub struct Fleet {
     /// For each publisher the sequence number due on each of its lanes; of a work queue, how many arrived.
     pub progress: Vec<Vec<u64>>,
     /// Which messages of a work queue arrived.
-    pub ledger: Option<Rc<RefCell<Ledger>>>,
+    pub arrivals: Option<Rc<RefCell<Arrivals>>>,
     /// Messages that arrived and were checked, over all lanes.
     pub delivered: u64,
     /// Where latencies at a fixed rate go.
@@ -67,7 +67,7 @@ impl Fleet {
             conns: Vec::new(),
             publishers: Vec::new(),
             progress: topology.lane_counts().into_iter().map(|count| vec![0; count]).collect(),
-            ledger: topology.ledger.clone(),
+            arrivals: topology.arrivals.clone(),
             delivered: 0,
             latency: None,
             window_latency: None,
@@ -78,7 +78,7 @@ impl Fleet {
             is_ready: vec![false; topology.seats.len()],
         };
         let mut slots = vec![0; topology.feeds.len()];
-        let mut watch = Watch::new();
+        let mut stall = StallTimer::new();
         let mut settled = 0;
         while settled < topology.seats.len() {
             while fleet.conns.len() < topology.seats.len() && fleet.conns.len() - settled < OPENING_MAX {
@@ -102,12 +102,12 @@ impl Fleet {
             while fleet.conns.get(settled).is_some_and(|conn| conn.state == State::Ready) {
                 settled += 1;
             }
-            watch.moved(settled > before, || {
+            stall.moved(settled > before, || {
                 format!("{settled} of {} connections ready", topology.seats.len())
             })?;
         }
         for (seat, conn) in topology.seats.iter().zip(&mut fleet.conns) {
-            conn.mute = seat.mute;
+            conn.never_reads = seat.never_reads;
         }
         fleet.seat_publishers(topology, transport);
         Ok(fleet)
@@ -121,7 +121,7 @@ impl Fleet {
             self.publishers.push(Publisher::new(seat, feed.clone(), transport == Transport::Ws));
         }
         // A lane of a connection that is never read would hold the window.
-        for conn in self.conns.iter().filter(|conn| conn.mute) {
+        for conn in self.conns.iter().filter(|conn| conn.never_reads) {
             for lane in &conn.receiver.lanes {
                 self.progress[lane.publisher][lane.slot] = u64::MAX;
             }
@@ -144,11 +144,11 @@ impl Fleet {
     /// Fails if a message of a work queue cannot come any more: it arrived nowhere, and every consumer has had later
     /// ones of its publisher.
     pub fn find_lost(&self) -> Result<(), Fault> {
-        let Some(ledger) = &self.ledger else { return Ok(()) };
+        let Some(arrivals) = &self.arrivals else { return Ok(()) };
         for publisher in 0..self.publishers.len() {
-            let shares = self.conns.iter().filter_map(|conn| conn.receiver.share.as_ref());
-            let passed = shares.map(|share| share.next(publisher)).min().unwrap_or_default();
-            let missing = ledger.borrow_mut().first_missing(publisher);
+            let consumers = self.conns.iter().filter_map(|conn| conn.receiver.consumer.as_ref());
+            let passed = consumers.map(|consumer| consumer.next(publisher)).min().unwrap_or_default();
+            let missing = arrivals.borrow_mut().first_missing(publisher);
             if let Some(sequence) = missing.filter(|&missing| missing < passed) {
                 return Err(Fault::Lost { publisher, sequence });
             }
@@ -176,7 +176,7 @@ impl Fleet {
                 conn.writable()?;
             }
             conn.hung_up |= event.is_read_closed() || event.is_error();
-            if event.is_readable() && !conn.mute && !self.is_ready[index] {
+            if event.is_readable() && !conn.never_reads && !self.is_ready[index] {
                 self.is_ready[index] = true;
                 self.ready.push(index);
             }
@@ -239,7 +239,7 @@ impl Fleet {
                 return Err(Fault::Closed(format!("connection {index} while {:?}", conn.state)));
             }
             Progress::Closed => {}
-            _ if conn.mute => {}
+            _ if conn.never_reads => {}
             // After a hang-up no event tells of what is left: read to the end.
             Progress::More | Progress::Drained if progress == Progress::More || conn.hung_up => {
                 self.is_ready[index] = true;
@@ -253,7 +253,8 @@ impl Fleet {
     /// Takes note of what a read of this connection brought, and of how long that was under way.
     fn note_arrivals(&mut self, index: usize) {
         let receiver = &mut self.conns[index].receiver;
-        let sampled = receiver.share.as_mut().map(|share| share.sampled.drain(..)).into_iter().flatten();
+        let sampled =
+            receiver.consumer.as_mut().map(|consumer| consumer.sampled.drain(..)).into_iter().flatten();
         let due = |lane: &Lane| self.progress[lane.publisher][lane.slot];
         if let Some(latency) = &mut self.latency {
             let now = Instant::now();
@@ -273,10 +274,10 @@ impl Fleet {
         for lane in &receiver.lanes {
             self.progress[lane.publisher][lane.slot] = lane.due;
         }
-        if let Some(ledger) = &self.ledger {
-            let ledger = ledger.borrow();
+        if let Some(arrivals) = &self.arrivals {
+            let arrivals = arrivals.borrow();
             for (publisher, progress) in self.progress.iter_mut().enumerate() {
-                progress[0] = ledger.arrived(publisher);
+                progress[0] = arrivals.arrived(publisher);
             }
         }
     }
@@ -284,31 +285,31 @@ impl Fleet {
     /// Leaves with DISCONNECT on every connection that subscribes, so that a message too many is seen.
     pub fn leave(&mut self) -> Result<(), Fault> {
         let leaving: Vec<usize> = (0..self.conns.len())
-            .filter(|&index| !self.conns[index].mute && self.conns[index].receiver.subscribes())
+            .filter(|&index| !self.conns[index].never_reads && self.conns[index].receiver.subscribes())
             .collect();
         for &index in &leaving {
             self.conns[index].leave()?;
         }
-        let mut watch = Watch::new();
+        let mut stall = StallTimer::new();
         let mut left = 0;
         while left < leaving.len() {
             self.turn(Some(Duration::from_secs(1)))?;
             let before = left;
             left = leaving.iter().filter(|&&index| self.conns[index].state == State::Left).count();
-            watch.moved(left > before, || "no RECEIPT for DISCONNECT".to_owned())?;
+            stall.moved(left > before, || "no RECEIPT for DISCONNECT".to_owned())?;
         }
         Ok(())
     }
 }
 
 /// Notices that nothing moves.
-pub struct Watch(Instant);
+pub struct StallTimer(Instant);
 
-impl Watch {
+impl StallTimer {
     /// Begins to watch.
     #[allow(clippy::new_without_default, reason = "it begins now, which is no default")]
-    pub fn new() -> Watch {
-        Watch(Instant::now())
+    pub fn new() -> StallTimer {
+        StallTimer(Instant::now())
     }
 
     /// Tells whether something moved; an error after [`STALL`] without.

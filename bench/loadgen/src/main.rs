@@ -8,6 +8,7 @@
 //! [`run`] puts a repetition together. The [`relay`] is a process of its own. Nothing here is shared with the
 //! broker's code.
 
+mod arrivals;
 mod body;
 mod cli;
 mod conn;
@@ -15,7 +16,6 @@ mod fault;
 mod fleet;
 mod inbound;
 mod latency;
-mod ledger;
 mod login;
 mod procfs;
 mod publisher;

@@ -4,9 +4,9 @@
 //! look like the last one of its lane: same length, body at the same place. If the octets that say so are there
 //! (command, subscription, end of head, publisher's tag, sequence number, final NUL) it is taken without being
 //! parsed; otherwise, and for every 64th message of a lane, the head is parsed and the whole body compared.
-//! Budget: 10 ns and no allocation a message. Consumers of a work queue have a [`Share`] instead of lanes.
+//! Budget: 10 ns and no allocation a message. Consumers of a work queue have a [`QueueConsumer`] instead of lanes.
 
-mod share;
+mod queue_consumer;
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::body::Body;
 use crate::fault::Fault;
 use crate::stomp::{self, Head};
 
-pub use share::{Acks, Share};
+pub use queue_consumer::{Acks, QueueConsumer};
 
 /// Bodies from this size on are checked as they arrive instead of being collected first.
 pub const STREAM_MIN: usize = 4096;
@@ -140,7 +140,7 @@ pub struct Receiver {
     /// Messages checked so far.
     pub delivered: u64,
     /// What it gets of a work queue, if it consumes one; then it has no lanes.
-    pub share: Option<Share>,
+    pub consumer: Option<QueueConsumer>,
     /// Frames other than MESSAGE, for the owner to take.
     pub control: Vec<Control>,
     /// First eight octets of a message: of MESSAGE, or of the relay's SEND.
@@ -156,17 +156,17 @@ impl Receiver {
     pub fn new(lanes: Vec<Lane>, relay: bool) -> Receiver {
         let magic = u64::from_le_bytes(if relay { *b"SEND\ndes" } else { *b"MESSAGE\n" });
         let control = Vec::new();
-        Receiver { lanes, delivered: 0, share: None, control, magic, last: 0, expected: 0, open: None }
+        Receiver { lanes, delivered: 0, consumer: None, control, magic, last: 0, expected: 0, open: None }
     }
 
     /// A receiver for a consumer of a work queue.
-    pub fn consumer(share: Share, relay: bool) -> Receiver {
-        Receiver { share: Some(share), ..Receiver::new(Vec::new(), relay) }
+    pub fn consuming(consumer: QueueConsumer, relay: bool) -> Receiver {
+        Receiver { consumer: Some(consumer), ..Receiver::new(Vec::new(), relay) }
     }
 
     /// Whether messages may come.
     pub fn subscribes(&self) -> bool {
-        self.share.is_some() || !self.lanes.is_empty()
+        self.consumer.is_some() || !self.lanes.is_empty()
     }
 
     /// Whether no large body is open.
@@ -177,8 +177,8 @@ impl Receiver {
     /// Takes bytes and returns how many were used; the rest belongs to a frame that is not complete and must be
     /// given again, with more behind it. Errors are final.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
-        if self.share.is_some() {
-            return self.feed_share(bytes);
+        if self.consumer.is_some() {
+            return self.feed_consumer(bytes);
         }
         let mut at = 0;
         if self.open.is_some() {
@@ -205,11 +205,11 @@ impl Receiver {
     }
 
     /// The same for a consumer of a work queue.
-    fn feed_share(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+    fn feed_consumer(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let mut at = 0;
         while at < bytes.len() {
-            let Some(share) = &mut self.share else { break };
-            let (octets, messages) = share.take_alike(&bytes[at..], self.magic)?;
+            let Some(consumer) = &mut self.consumer else { break };
+            let (octets, messages) = consumer.take_alike(&bytes[at..], self.magic)?;
             at += octets;
             self.delivered += messages;
             if at == bytes.len() {
@@ -256,8 +256,8 @@ impl Receiver {
     }
 
     fn message(&mut self, head: &Head<'_>, bytes: &[u8]) -> Result<usize, Fault> {
-        if let Some(share) = &mut self.share {
-            let used = share.take(head, bytes)?;
+        if let Some(consumer) = &mut self.consumer {
+            let used = consumer.take(head, bytes)?;
             self.delivered += u64::from(used > 0);
             return Ok(used);
         }

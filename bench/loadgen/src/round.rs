@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::fault::Fault;
-use crate::fleet::{Fleet, Watch};
+use crate::fleet::{Fleet, StallTimer};
 use crate::latency::Latency;
 use crate::publisher::SEQUENCE_END;
 
@@ -32,7 +32,7 @@ impl Fleet {
     pub fn window_round(&mut self, messages: u64, window: u64) -> Result<Round, Fault> {
         let (start, before) = (Instant::now(), self.delivered);
         self.set_goals(messages)?;
-        let mut watch = Watch::new();
+        let mut stall = StallTimer::new();
         loop {
             let delivered = self.delivered;
             let (mut more, mut done) = (false, true);
@@ -48,7 +48,7 @@ impl Fleet {
             if !moved {
                 self.find_lost()?;
             }
-            watch.moved(moved, || self.where_it_stands())?;
+            stall.moved(moved, || self.where_it_stands())?;
         }
         let messages = messages * self.publishers.len() as u64;
         Ok(Round { elapsed: start.elapsed(), messages, deliveries: self.delivered - before })
@@ -61,7 +61,7 @@ impl Fleet {
         let receipts = |fleet: &Fleet| fleet.conns.iter().map(|conn| conn.receipts).sum::<u64>();
         let due = receipts(self) + self.publishers.len() as u64;
         let mut asked = vec![false; self.publishers.len()];
-        let mut watch = Watch::new();
+        let mut stall = StallTimer::new();
         let mut at = 0;
         while receipts(self) < due {
             let mut more = false;
@@ -78,7 +78,7 @@ impl Fleet {
             }
             self.turn(Some(if more { Duration::ZERO } else { PATIENCE }))?;
             let sent = self.publishers.iter().map(|publisher| publisher.next).sum();
-            watch.moved(sent > at, || format!("{sent} messages sent, no RECEIPT"))?;
+            stall.moved(sent > at, || format!("{sent} messages sent, no RECEIPT"))?;
             at = sent;
         }
         let messages = messages * self.publishers.len() as u64;
@@ -87,11 +87,11 @@ impl Fleet {
 
     /// Waits until so many messages have arrived.
     pub fn take_all(&mut self, messages: u64) -> Result<(), Fault> {
-        let mut watch = Watch::new();
+        let mut stall = StallTimer::new();
         while self.delivered < messages {
             let delivered = self.delivered;
             self.turn(Some(PATIENCE))?;
-            watch.moved(self.delivered > delivered, || format!("{delivered} of {messages} messages came"))?;
+            stall.moved(self.delivered > delivered, || format!("{delivered} of {messages} messages came"))?;
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Fleet {
         let latency = Latency::new(start, interval, total / 10);
         self.latency = Some(latency.over_time(self.series.as_ref(), samples));
         self.set_goals(total)?;
-        let mut watch = Watch::new();
+        let mut stall = StallTimer::new();
         while !self.is_done(0) {
             let delivered = self.delivered;
             let busy = self.latency.as_ref().is_some_and(|latency| {
@@ -114,7 +114,7 @@ impl Fleet {
             });
             self.turn(Some(if busy { Duration::ZERO } else { PATIENCE }))?;
             self.send_due(total)?;
-            watch.moved(self.delivered > delivered, || self.where_it_stands())?;
+            stall.moved(self.delivered > delivered, || self.where_it_stands())?;
         }
         Ok(Round { elapsed: begun.elapsed(), messages: total, deliveries: self.delivered })
     }
@@ -138,7 +138,7 @@ impl Fleet {
         let (start, before) = (Instant::now(), self.delivered);
         let first = self.publishers[0].next;
         self.publishers[0].goal = SEQUENCE_END;
-        let mut watch = Watch::new();
+        let mut stall = StallTimer::new();
         loop {
             let now = Instant::now();
             seen(now, self.delivered);
@@ -152,7 +152,7 @@ impl Fleet {
                 break;
             }
             self.turn(Some(if more { Duration::ZERO } else { Duration::from_millis(10) }))?;
-            watch.moved(more || self.delivered > delivered, || self.where_it_stands())?;
+            stall.moved(more || self.delivered > delivered, || self.where_it_stands())?;
         }
         let messages = self.publishers[0].next - first;
         Ok(Round { elapsed: start.elapsed(), messages, deliveries: self.delivered - before })
@@ -164,8 +164,8 @@ impl Fleet {
             if publisher.goal >= SEQUENCE_END {
                 return Err(Fault::Stalled("sequence numbers are used up: make the run shorter".to_owned()));
             }
-            if let Some(ledger) = &self.ledger {
-                ledger.borrow_mut().expect(number, publisher.goal);
+            if let Some(arrivals) = &self.arrivals {
+                arrivals.borrow_mut().expect(number, publisher.goal);
             }
         }
         Ok(())
@@ -225,7 +225,8 @@ impl Fleet {
     fn where_it_stands(&self) -> String {
         let one = |(number, publisher): (usize, &crate::publisher::Publisher)| {
             let slowest = self.slowest(number);
-            let missing = self.ledger.as_ref().and_then(|ledger| ledger.borrow_mut().first_missing(number));
+            let missing =
+                self.arrivals.as_ref().and_then(|arrivals| arrivals.borrow_mut().first_missing(number));
             let missing = missing.map(|missing| format!(", {missing} is missing")).unwrap_or_default();
             format!(
                 "publisher {number} sent {} of {}, slowest lane at {slowest:?}{missing}",

@@ -137,8 +137,8 @@ impl Repetition<'_> {
         run.window_latency = fleet.window_latency.take().map(WindowLatency::result);
         fleet.leave()?;
         if self.workload.kind == Kind::Queue {
-            let shares = fleet.conns.iter().filter_map(|conn| conn.receiver.share.as_ref());
-            run.shares = Some(Shares { consumed: shares.map(|share| share.taken).collect() });
+            let consumers = fleet.conns.iter().filter_map(|conn| conn.receiver.consumer.as_ref());
+            run.shares = Some(Shares { consumed: consumers.map(|consumer| consumer.taken).collect() });
             self.nothing_is_left()?;
         }
         Ok(run)
@@ -198,7 +198,7 @@ impl Repetition<'_> {
 
     fn firehose(&self) -> Result<Outcome, Fault> {
         let length = Duration::from_secs_f64(self.workload.seconds);
-        let mut fleet = self.open(&Topology::new(self.workload).without_mute())?;
+        let mut fleet = self.open(&Topology::new(self.workload).without_slow())?;
         let meter = Meter::start(self.target);
         let mut alone = Timeline::default();
         let round = fleet.firehose(length, |now, delivered| alone.seen(now, delivered))?;
@@ -209,8 +209,11 @@ impl Repetition<'_> {
         let mut fleet = self.open(&topology)?;
         let mut beside = Timeline::default();
         fleet.firehose(length, |now, delivered| beside.seen(now, delivered))?;
-        let slow =
-            topology.seats.iter().position(|seat| seat.mute).expect("a firehose topology has a mute seat");
+        let slow = topology
+            .seats
+            .iter()
+            .position(|seat| seat.never_reads)
+            .expect("a firehose topology has a never_reads seat");
         let slow_ended = drain(&mut fleet, slow)?;
         let alone_per_s = alone.rate_in_second_half(length);
         let beside_per_s = beside.rate_in_second_half(length);

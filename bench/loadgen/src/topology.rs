@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::arrivals::Arrivals;
 use crate::body::Body;
-use crate::ledger::Ledger;
-use crate::receiver::{Acks, Feed, Lane, Receiver, Share};
+use crate::receiver::{Acks, Feed, Lane, QueueConsumer, Receiver};
 use crate::workload::{Ack, Ids, Kind, Transport, Workload};
 
 /// One connection to make.
@@ -16,7 +16,7 @@ pub struct Seat {
     /// Publisher that writes here.
     pub publisher: Option<usize>,
     /// Never read, once it has subscribed.
-    pub mute: bool,
+    pub never_reads: bool,
 }
 
 /// All connections of a run.
@@ -27,7 +27,7 @@ pub struct Topology {
     /// What each publisher sends.
     pub feeds: Vec<Rc<Feed>>,
     /// Which messages arrived, where connections are consumers of one work queue.
-    pub ledger: Option<Rc<RefCell<Ledger>>>,
+    pub arrivals: Option<Rc<RefCell<Arrivals>>>,
     /// Further header lines of every SUBSCRIBE.
     pub headers: String,
     ack: Ack,
@@ -57,16 +57,17 @@ impl Topology {
                     .map(|number| (format!("sub-{number}"), target.clone(), publisher))
                     .collect();
                 let writes = workload.joint.then_some(publisher);
-                let mute = workload.kind == Kind::Firehose && connection == 0;
-                seats.push(Seat { subscriptions, publisher: writes, mute });
+                let never_reads = workload.kind == Kind::Firehose && connection == 0;
+                seats.push(Seat { subscriptions, publisher: writes, never_reads });
             }
         }
         if !workload.joint {
-            let publisher = |number| Seat { subscriptions: Vec::new(), publisher: Some(number), mute: false };
+            let publisher =
+                |number| Seat { subscriptions: Vec::new(), publisher: Some(number), never_reads: false };
             seats.extend((0..workload.publishers).map(publisher));
         }
-        let ledger = queue.then(|| Rc::new(RefCell::new(Ledger::new(workload.publishers))));
-        Topology { seats, feeds, ledger, headers: headers(workload), ack: workload.ack }
+        let arrivals = queue.then(|| Rc::new(RefCell::new(Arrivals::new(workload.publishers))));
+        Topology { seats, feeds, arrivals, headers: headers(workload), ack: workload.ack }
     }
 
     /// Only those that publish.
@@ -82,14 +83,14 @@ impl Topology {
     }
 
     /// The same without the connections that never read.
-    pub fn without_mute(mut self) -> Topology {
-        self.seats.retain(|seat| !seat.mute);
+    pub fn without_slow(mut self) -> Topology {
+        self.seats.retain(|seat| !seat.never_reads);
         self
     }
 
     /// Lanes of each publisher; of a work queue one, which stands for all consumers.
     pub fn lane_counts(&self) -> Vec<usize> {
-        if self.ledger.is_some() {
+        if self.arrivals.is_some() {
             return vec![1; self.feeds.len()];
         }
         let mut counts = vec![0; self.feeds.len()];
@@ -101,13 +102,13 @@ impl Topology {
 
     /// What checks the messages of a seat; `slots` counts the lanes given out for each publisher.
     pub fn receiver(&self, seat: &Seat, slots: &mut [usize], transport: Transport, relay: bool) -> Receiver {
-        let (Some(ledger), Some((id, ..))) = (&self.ledger, seat.subscriptions.first()) else {
+        let (Some(arrivals), Some((id, ..))) = (&self.arrivals, seat.subscriptions.first()) else {
             return Receiver::new(self.lanes(seat, slots, relay), relay);
         };
         let id = (!relay).then_some(id.as_str());
         let sole = self.seats.iter().filter(|seat| !seat.subscriptions.is_empty()).count() == 1;
         let acks = (self.ack == Ack::ClientIndividual).then(|| Acks::new(transport == Transport::Ws));
-        Receiver::consumer(Share::new(id, &self.feeds, Rc::clone(ledger), sole, acks), relay)
+        Receiver::consuming(QueueConsumer::new(id, &self.feeds, Rc::clone(arrivals), sole, acks), relay)
     }
 
     /// The lanes of a seat, each with its place among its publisher's; `slots` counts those given out.

@@ -15,16 +15,22 @@ fn feeds() -> Vec<Rc<Feed>> {
 }
 
 /// Consumers of one queue to which three publishers may send 1,000 messages each.
-fn consumers(count: usize, acks: Option<bool>) -> (Vec<Receiver>, Rc<RefCell<Ledger>>) {
-    let ledger = Rc::new(RefCell::new(Ledger::new(3)));
+fn consumers(count: usize, acks: Option<bool>) -> (Vec<Receiver>, Rc<RefCell<Arrivals>>) {
+    let arrivals = Rc::new(RefCell::new(Arrivals::new(3)));
     for publisher in 0..3 {
-        ledger.borrow_mut().expect(publisher, 1_000);
+        arrivals.borrow_mut().expect(publisher, 1_000);
     }
     let consumer = |_| {
-        let share = Share::new(Some("sub-0"), &feeds(), Rc::clone(&ledger), count == 1, acks.map(Acks::new));
-        Receiver::consumer(share, false)
+        let consumer = QueueConsumer::new(
+            Some("sub-0"),
+            &feeds(),
+            Rc::clone(&arrivals),
+            count == 1,
+            acks.map(Acks::new),
+        );
+        Receiver::consuming(consumer, false)
     };
-    ((0..count).map(consumer).collect(), ledger)
+    ((0..count).map(consumer).collect(), arrivals)
 }
 
 /// Ids of ten and more digits as well, so that frames change their length.
@@ -45,13 +51,13 @@ fn stream(sequences: impl IntoIterator<Item = u64>) -> Vec<u8> {
 }
 
 fn acks(receiver: &mut Receiver) -> Vec<u8> {
-    let share = receiver.share.as_mut().expect("a consumer");
-    share.acks().map(std::mem::take).unwrap_or_default()
+    let consumer = receiver.consumer.as_mut().expect("a consumer");
+    consumer.acks().map(std::mem::take).unwrap_or_default()
 }
 
 #[test]
 fn interleaved_publishers_are_accepted_and_each_message_is_acknowledged() {
-    let (mut consumers, ledger) = consumers(1, Some(false));
+    let (mut consumers, arrivals) = consumers(1, Some(false));
     let (mut bytes, mut expected) = (Vec::new(), String::new());
     for sequence in 0..1_000 {
         for publisher in 0..3 {
@@ -63,7 +69,7 @@ fn interleaved_publishers_are_accepted_and_each_message_is_acknowledged() {
     assert_eq!(consumers[0].delivered, 3_000);
     assert_eq!(String::from_utf8(acks(&mut consumers[0])).expect("text"), expected);
     assert!(acks(&mut consumers[0]).is_empty());
-    assert!((0..3).all(|publisher| ledger.borrow().arrived(publisher) == 1_000));
+    assert!((0..3).all(|publisher| arrivals.borrow().arrived(publisher) == 1_000));
 }
 
 #[test]
@@ -105,15 +111,15 @@ fn acks_over_websocket_are_masked_frames_of_their_own() {
 
 #[test]
 fn consumers_may_share_in_any_way() {
-    let (mut consumers, ledger) = consumers(2, None);
+    let (mut consumers, arrivals) = consumers(2, None);
     for sequence in 0..1_000 {
         let bytes = message(1, sequence);
         let consumer = usize::from(sequence % 7 < 3);
         assert_eq!(consumers[consumer].feed(&bytes), Ok(bytes.len()));
     }
-    assert_eq!(ledger.borrow().arrived(1), 1_000);
-    assert_eq!(ledger.borrow_mut().first_missing(1), None);
-    let taken: Vec<u64> = consumers.iter().filter_map(|one| Some(one.share.as_ref()?.taken)).collect();
+    assert_eq!(arrivals.borrow().arrived(1), 1_000);
+    assert_eq!(arrivals.borrow_mut().first_missing(1), None);
+    let taken: Vec<u64> = consumers.iter().filter_map(|one| Some(one.consumer.as_ref()?.taken)).collect();
     assert_eq!(taken, [571, 429]);
 }
 
@@ -152,12 +158,12 @@ fn the_only_consumer_allows_no_gap_and_no_consumer_a_step_back() {
 
 #[test]
 fn what_is_missing_and_cannot_come_is_known() {
-    let (mut two, ledger) = consumers(2, None);
+    let (mut two, arrivals) = consumers(2, None);
     two[0].feed(&stream(0..10)).expect("nothing is wrong with it");
     two[1].feed(&stream(11..20)).expect("another may still get it");
-    let next: Vec<u64> = two.iter().filter_map(|one| Some(one.share.as_ref()?.next(0))).collect();
+    let next: Vec<u64> = two.iter().filter_map(|one| Some(one.consumer.as_ref()?.next(0))).collect();
     assert_eq!(next, [10, 20]);
-    assert_eq!(ledger.borrow_mut().first_missing(0), Some(10));
+    assert_eq!(arrivals.borrow_mut().first_missing(0), Some(10));
 }
 
 #[test]

@@ -16,12 +16,12 @@ struct Sent {
 
 /// All publishers of a work queue.
 #[derive(Debug)]
-pub struct Ledger(Vec<Sent>);
+pub struct Arrivals(Vec<Sent>);
 
-impl Ledger {
-    /// A ledger in which nothing was sent yet.
-    pub fn new(publishers: usize) -> Ledger {
-        Ledger((0..publishers).map(|_| Sent::default()).collect())
+impl Arrivals {
+    /// A log in which nothing was sent yet.
+    pub fn new(publishers: usize) -> Arrivals {
+        Arrivals((0..publishers).map(|_| Sent::default()).collect())
     }
 
     /// Makes room for the messages of a publisher before `end`.
@@ -69,33 +69,36 @@ mod tests {
 
     #[test]
     fn each_message_is_noted_once_in_any_order() {
-        let mut ledger = Ledger::new(2);
-        ledger.expect(1, 130);
+        let mut arrivals = Arrivals::new(2);
+        arrivals.expect(1, 130);
         for sequence in (0..130).rev() {
-            assert!(ledger.note(1, sequence));
-            assert!(!ledger.note(1, sequence), "{sequence} again");
+            assert!(arrivals.note(1, sequence));
+            assert!(!arrivals.note(1, sequence), "{sequence} again");
         }
-        assert_eq!((ledger.arrived(0), ledger.arrived(1)), (0, 130));
-        assert_eq!(ledger.first_missing(1), None);
-        assert!(!ledger.note(1, 130) && !ledger.note(1, 191) && !ledger.note(1, 99_999_999), "never sent");
-        assert!(!ledger.note(0, 0), "never sent");
+        assert_eq!((arrivals.arrived(0), arrivals.arrived(1)), (0, 130));
+        assert_eq!(arrivals.first_missing(1), None);
+        assert!(
+            !arrivals.note(1, 130) && !arrivals.note(1, 191) && !arrivals.note(1, 99_999_999),
+            "never sent"
+        );
+        assert!(!arrivals.note(0, 0), "never sent");
     }
 
     #[test]
     fn what_is_missing_is_known() {
         for missing in [0, 1, 63, 64, 127, 128, 129] {
-            let mut ledger = Ledger::new(1);
-            ledger.expect(0, 60);
-            ledger.expect(0, 130);
+            let mut arrivals = Arrivals::new(1);
+            arrivals.expect(0, 60);
+            arrivals.expect(0, 130);
             for sequence in (0..130).filter(|&sequence| sequence != missing) {
-                ledger.note(0, sequence);
+                arrivals.note(0, sequence);
             }
-            assert_eq!(ledger.first_missing(0), Some(missing));
-            assert_eq!(ledger.arrived(0), 129);
-            ledger.note(0, missing);
-            assert_eq!(ledger.first_missing(0), None);
-            ledger.expect(0, 131);
-            assert_eq!(ledger.first_missing(0), Some(130));
+            assert_eq!(arrivals.first_missing(0), Some(missing));
+            assert_eq!(arrivals.arrived(0), 129);
+            arrivals.note(0, missing);
+            assert_eq!(arrivals.first_missing(0), None);
+            arrivals.expect(0, 131);
+            assert_eq!(arrivals.first_missing(0), Some(130));
         }
     }
 }

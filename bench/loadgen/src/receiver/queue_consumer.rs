@@ -1,6 +1,6 @@
 //! Hot path: what one consumer gets of a work queue, checked and acknowledged.
 //!
-//! Any consumer may get any message, so no number is due. Instead the [`Ledger`] that all consumers share knows what has
+//! Any consumer may get any message, so no number is due. Instead the [`Arrivals`] that all consumers share knows what has
 //! arrived anywhere: nothing may come twice, and at the end nothing may be missing. On one consumer the messages of one
 //! publisher must ascend; on the only consumer they must do so without a gap. As in the receiver, a frame that looks
 //! like the last one is taken without being parsed, and every 64th is parsed and compared in full.
@@ -12,8 +12,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::{Feed, SAMPLE};
+use crate::arrivals::Arrivals;
 use crate::fault::Fault;
-use crate::ledger::Ledger;
 use crate::stomp::Head;
 use crate::ws;
 
@@ -38,11 +38,11 @@ struct Shape {
 
 /// One consumer's part of a work queue.
 #[derive(Debug)]
-pub struct Share {
+pub struct QueueConsumer {
     /// `subscription:ID`, or nothing where the peer does not say it (the relay).
     line: Box<[u8]>,
     sources: Vec<Source>,
-    ledger: Rc<RefCell<Ledger>>,
+    arrivals: Rc<RefCell<Arrivals>>,
     /// No other consumer can have what does not come here.
     sole: bool,
     acks: Option<Acks>,
@@ -55,22 +55,22 @@ pub struct Share {
     pub sampled: Vec<(usize, u64)>,
 }
 
-impl Share {
+impl QueueConsumer {
     /// A consumer that has had nothing yet; `acks` where each message is to be acknowledged.
     pub fn new(
         subscription: Option<&str>,
         feeds: &[Rc<Feed>],
-        ledger: Rc<RefCell<Ledger>>,
+        arrivals: Rc<RefCell<Arrivals>>,
         sole: bool,
         acks: Option<Acks>,
-    ) -> Share {
+    ) -> QueueConsumer {
         let line = subscription.map(|id| format!("subscription:{id}").into_bytes()).unwrap_or_default();
         let sources = feeds.iter().map(|feed| Source { feed: Rc::clone(feed), next: 0 }).collect();
         let line = line.into_boxed_slice();
-        Share {
+        QueueConsumer {
             line,
             sources,
-            ledger,
+            arrivals,
             sole,
             acks,
             shape: Shape::default(),
@@ -93,12 +93,12 @@ impl Share {
     /// Takes frames from the start of `bytes` while they look like the last one; returns octets and messages taken.
     #[inline]
     pub fn take_alike(&mut self, bytes: &[u8], magic: u64) -> Result<(usize, u64), Fault> {
-        let ledger = Rc::clone(&self.ledger);
-        let mut ledger = ledger.borrow_mut();
+        let arrivals = Rc::clone(&self.arrivals);
+        let mut arrivals = arrivals.borrow_mut();
         let (mut at, before) = (0, self.taken);
         while let Some(frame) = self.alike(&bytes[at..], magic) {
             let Shape { frame_len, body_at, ack_at, ack_len, .. } = self.shape;
-            self.note(&frame[body_at..], &mut ledger)?;
+            self.note(&frame[body_at..], &mut arrivals)?;
             if let Some(acks) = &mut self.acks {
                 acks.push(&frame[ack_at..ack_at + ack_len]);
             }
@@ -142,8 +142,8 @@ impl Share {
         if body[size] != 0 {
             return Err(Fault::malformed("no NUL after the body", bytes));
         }
-        let ledger = Rc::clone(&self.ledger);
-        let (publisher, sequence) = self.note(body, &mut ledger.borrow_mut())?;
+        let arrivals = Rc::clone(&self.arrivals);
+        let (publisher, sequence) = self.note(body, &mut arrivals.borrow_mut())?;
         self.check(publisher, sequence, head, &body[..size])?;
         self.sampled.push((publisher, sequence));
         let frame_len = head.body_at + size + 1;
@@ -184,14 +184,14 @@ impl Share {
 
     /// Takes note of a message; returns its publisher and number.
     #[inline]
-    fn note(&mut self, body: &[u8], ledger: &mut Ledger) -> Result<(usize, u64), Fault> {
+    fn note(&mut self, body: &[u8], arrivals: &mut Arrivals) -> Result<(usize, u64), Fault> {
         let last = self.sources[self.last].feed.body.sequence(body);
         let found = last.map(|sequence| (self.last, sequence)).or_else(|| self.search(body));
         let Some((publisher, sequence)) = found else {
             return Err(Fault::Altered(format!("{}: not a body of any publisher", self.name())));
         };
         let due = self.sources[publisher].next;
-        if !ledger.note(publisher, sequence) {
+        if !arrivals.note(publisher, sequence) {
             return Err(Fault::Doubled { subscription: self.name(), publisher, sequence });
         }
         if sequence < due || (self.sole && sequence > due) {
