@@ -1,25 +1,26 @@
 //! Hot path: which messages of a work queue have arrived, over all its consumers.
 //!
-//! One bit a message: set twice, it was doubled; not set in the end, it is lost.
+//! It has one bit for each message. If the bit would be set twice, the message was doubled; if it is not set at the
+//! end, the message was lost.
 
-/// What one publisher sent and what of it arrived.
+/// The messages of one publisher.
 #[derive(Debug, Default)]
 struct Sent {
-    /// One bit for each message that may have been sent; set: it arrived.
+    /// One bit for each message that may have been sent; set if it arrived.
     bits: Vec<u64>,
-    /// Sequence number before which messages may have been sent.
+    /// Sequence numbers from here on were not sent yet.
     end: u64,
     arrived: u64,
-    /// Words of `bits` before this one are all set.
+    /// All words of `bits` before this one are full.
     full: usize,
 }
 
-/// All publishers of a work queue.
+/// The messages of all publishers of a work queue.
 #[derive(Debug)]
 pub struct Arrivals(Vec<Sent>);
 
 impl Arrivals {
-    /// A log in which nothing was sent yet.
+    /// Begins with no message sent.
     pub fn new(publishers: usize) -> Arrivals {
         Arrivals((0..publishers).map(|_| Sent::default()).collect())
     }
@@ -31,7 +32,7 @@ impl Arrivals {
         sent.bits.resize(usize::try_from(end.div_ceil(64)).expect("64-bit"), 0);
     }
 
-    /// Notes an arrival; false: it arrived before, or was never sent.
+    /// Records an arrival. False if the message arrived before, or was never sent.
     #[inline]
     pub fn note(&mut self, publisher: usize, sequence: u64) -> bool {
         let sent = &mut self.0[publisher];
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_known() {
+    fn missing_messages_are_known() {
         for missing in [0, 1, 63, 64, 127, 128, 129] {
             let mut arrivals = Arrivals::new(1);
             arrivals.expect(0, 60);

@@ -1,24 +1,24 @@
 //! Message bodies: a tag that names the publisher, a sequence number of eight digits, then a fixed fill.
 
-/// Digits of a sequence number; it counts from 0 over the life of a publisher.
+/// Digits of a sequence number. It counts from 0 over the life of a publisher.
 pub const DIGITS: usize = 8;
 
-/// Longest tag; it is compared as one machine word.
+/// Octets of the longest tag: it is compared as one machine word.
 pub const TAG_MAX: usize = 8;
 
 /// Shape of the bodies of one publisher.
 #[derive(Debug, Clone)]
 pub struct Body {
-    /// Tag of the publisher, in the low octets, as read from memory.
+    /// Tag of the publisher in the low octets, in memory order.
     tag: u64,
     tag_mask: u64,
     tag_len: usize,
-    /// The whole body with the sequence number 0.
+    /// The whole body, with sequence number 0.
     template: Vec<u8>,
 }
 
 impl Body {
-    /// A body of `size` octets at least as long as tag and number.
+    /// A body of `size` octets; `size` includes tag and number.
     pub fn new(tag: &str, size: usize) -> Body {
         assert!((1..=TAG_MAX).contains(&tag.len()), "a tag has 1 to {TAG_MAX} octets");
         let mut template = tag.as_bytes().to_vec();
@@ -41,7 +41,7 @@ impl Body {
         self.tag_len
     }
 
-    /// Octets that `sequence` needs.
+    /// Octets of tag and sequence number, which `sequence` needs.
     pub fn prefix(&self) -> usize {
         self.tag_len + DIGITS
     }
@@ -58,7 +58,7 @@ impl Body {
         body
     }
 
-    /// Sequence number of a body of which at least `prefix()` octets are given; `None`: not this publisher's.
+    /// Sequence number of a body, from at least its first `prefix()` octets. `None` if the body is another publisher's.
     #[inline]
     pub fn sequence(&self, body: &[u8]) -> Option<u64> {
         let word = u64::from_le_bytes(body.get(..8)?.try_into().ok()?);
@@ -68,7 +68,7 @@ impl Body {
         number(body.get(self.tag_len..self.tag_len + DIGITS)?.try_into().ok()?)
     }
 
-    /// Whether `part`, found at octet `at` of a body, is as it was sent. The prefix is not looked at.
+    /// Whether `part`, found at octet `at` of a body, is as it was sent. Ignores tag and number.
     pub fn fill_is_intact(&self, at: usize, part: &[u8]) -> bool {
         let skipped = self.prefix().saturating_sub(at).min(part.len());
         let at = at + skipped;
@@ -99,7 +99,7 @@ pub fn increment(text: &mut [u8; DIGITS]) {
     }
 }
 
-/// Reads eight digits at once; `None` if one of the octets is no digit.
+/// Reads eight digits at once. `None` if an octet is not a digit.
 #[inline]
 fn number(text: [u8; DIGITS]) -> Option<u64> {
     let word = u64::from_le_bytes(text);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn no_digits_are_refused() {
+    fn non_digits_are_refused() {
         for octet in (0..=255_u8).filter(|octet| !octet.is_ascii_digit()) {
             for at in 0..DIGITS {
                 let mut text = digits(12_345_678);

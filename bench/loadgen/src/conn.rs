@@ -13,63 +13,63 @@ use crate::receiver::{Control, QueueConsumer, Receiver};
 use crate::workload::Transport;
 use crate::{stomp, ws};
 
-/// How far the dialogue is.
+/// State of the dialogue with the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// The socket connects.
     Connecting,
-    /// The upgrade request with this key is out.
+    /// The upgrade request with this key was sent.
     Upgrading(String),
-    /// CONNECT is out.
+    /// CONNECT was sent.
     LoggingIn,
-    /// So many SUBSCRIBEs have no RECEIPT yet.
+    /// This many SUBSCRIBEs have no RECEIPT yet.
     Subscribing(usize),
-    /// Everything is subscribed.
+    /// All SUBSCRIBEs have their RECEIPT.
     Ready,
-    /// DISCONNECT is out.
+    /// DISCONNECT was sent.
     Leaving,
-    /// Its RECEIPT came.
+    /// The RECEIPT of DISCONNECT arrived.
     Left,
 }
 
-/// What one read brought about.
+/// Outcome of one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// The socket has no more.
+    /// The socket has no more bytes.
     Drained,
-    /// The buffer was filled: there may be more.
+    /// The buffer was filled: there may be more bytes.
     More,
-    /// The peer closed.
+    /// The peer closed the connection.
     Closed,
 }
 
 /// One connection.
 pub struct Conn {
     stream: TcpStream,
-    /// How far it is.
+    /// State of the dialogue.
     pub state: State,
-    /// RECEIPTs that came while ready.
+    /// RECEIPTs that arrived while ready.
     pub receipts: u64,
     /// Nothing is read from it.
     pub never_reads: bool,
-    /// The peer shut its side down: read on until the end.
+    /// The peer shut down its side: read until the end.
     pub hung_up: bool,
-    /// Checks what comes.
+    /// Checks the frames that arrive.
     pub receiver: Receiver,
-    /// Bytes to be written, from `written` on.
+    /// Bytes to write, from `written` on.
     pub out: Vec<u8>,
     written: usize,
     transport: Transport,
     inbound: Inbound,
     response: Vec<u8>,
-    /// How it introduced itself.
+    /// What it logs in with.
     pub login: Rc<Login>,
     subscribe: Vec<u8>,
     subscriptions: usize,
 }
 
 impl Conn {
-    /// Begins to connect. `subscriptions` are ids and destinations, `headers` further lines of every SUBSCRIBE.
+    /// Starts to connect. `subscriptions` are ids and destinations, `headers` further header lines of every SUBSCRIBE.
     pub fn open(
         address: SocketAddr,
         login: Rc<Login>,
@@ -107,7 +107,7 @@ impl Conn {
         &mut self.stream
     }
 
-    /// The socket takes bytes: goes on with the dialogue or with what waits.
+    /// The socket is writable: continues the dialogue, or writes what is waiting.
     pub fn writable(&mut self) -> Result<(), Fault> {
         if self.state == State::Connecting {
             if let Some(error) = self.stream.take_error()? {
@@ -136,24 +136,24 @@ impl Conn {
         self.state = State::LoggingIn;
     }
 
-    /// Asks for the RECEIPT after which nothing more may come.
+    /// Sends DISCONNECT. Nothing may arrive after its RECEIPT.
     pub fn leave(&mut self) -> Result<(), Fault> {
         self.out.extend(wrap(self.transport, stomp::disconnect("bye")));
         self.state = State::Leaving;
         self.flush()
     }
 
-    /// Whether bytes wait for the socket.
+    /// Whether bytes are waiting for the socket.
     pub fn is_blocked(&self) -> bool {
         self.written < self.out.len()
     }
 
-    /// Whether the last byte that came ended a frame.
+    /// Whether the last byte that arrived ended a frame.
     pub fn is_between_frames(&self) -> bool {
         self.inbound.is_between_frames() && self.receiver.is_between_frames()
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much as the socket takes.
     pub fn flush(&mut self) -> Result<(), Fault> {
         while self.written < self.out.len() {
             match self.stream.write(&self.out[self.written..]) {
@@ -168,7 +168,7 @@ impl Conn {
         Ok(())
     }
 
-    /// A peer that refuses says so in an ERROR frame: that is read before the failure is reported.
+    /// Reports a failed write, or rather the ERROR frame that says why: it is read first.
     fn write_failed(&mut self, error: io::Error) -> Result<(), Fault> {
         let mut buffer = vec![0; HEADROOM + 64 * 1024];
         while self.stream.peek(&mut [0]).is_ok_and(|size| size > 0) {
@@ -177,7 +177,7 @@ impl Conn {
         Err(error.into())
     }
 
-    /// Reads once into `buffer` behind [`HEADROOM`] and checks what came.
+    /// Reads once into `buffer`, after [`HEADROOM`], and checks what arrived.
     #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Progress, Fault> {
         let size = match self.stream.read(&mut buffer[HEADROOM..]) {
@@ -191,7 +191,7 @@ impl Conn {
         if let State::Upgrading(_) = self.state {
             self.upgrade(&buffer[HEADROOM..HEADROOM + size])?;
         } else {
-            self.inbound.take(buffer, HEADROOM, HEADROOM + size, &mut self.receiver)?;
+            self.inbound.take(buffer, HEADROOM..HEADROOM + size, &mut self.receiver)?;
         }
         if let Some(acks) = self.receiver.consumer.as_mut().and_then(QueueConsumer::acks) {
             self.out.append(acks);
@@ -222,7 +222,7 @@ impl Conn {
         self.flush()
     }
 
-    /// Acts on frames that are not messages.
+    /// Handles frames other than messages.
     fn control(&mut self) -> Result<(), Fault> {
         for control in std::mem::take(&mut self.receiver.control) {
             self.state = match (control, self.state.clone()) {
@@ -250,7 +250,7 @@ impl Conn {
     }
 }
 
-/// Over WebSocket one frame of its own for each STOMP frame.
+/// Puts a STOMP frame into a WebSocket frame of its own, if the transport is WebSocket.
 fn wrap(transport: Transport, frame: Vec<u8>) -> Vec<u8> {
     match transport {
         Transport::Tcp => frame,

@@ -1,62 +1,62 @@
-//! What can be wrong with what the peer sends; any of these makes the run a failed run.
+//! Faults of the peer. Any of them fails the repetition.
 
 use std::fmt;
 
-/// Why a run failed.
+/// Why a repetition failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// A later message came where an earlier one was due: lost, or out of order.
+    /// A later message arrived where an earlier one was due: one was lost, or the order is wrong.
     Gap {
         /// Subscription header line.
         subscription: String,
         /// Sequence number that was due.
         expected: u64,
-        /// Sequence number that came.
+        /// Sequence number that arrived.
         got: u64,
     },
-    /// An earlier message came again: doubled, or out of order.
+    /// An earlier message arrived again: it was doubled, or the order is wrong.
     Repeat {
         /// Subscription header line.
         subscription: String,
         /// Sequence number that was due.
         expected: u64,
-        /// Sequence number that came.
+        /// Sequence number that arrived.
         got: u64,
     },
-    /// A message of a work queue that came before, or was never sent.
+    /// A message of a work queue arrived twice, or was never sent.
     Doubled {
         /// Subscription header line.
         subscription: String,
-        /// Who sent it.
+        /// Its publisher.
         publisher: usize,
         /// Its sequence number.
         sequence: u64,
     },
-    /// A message of a work queue that came to no consumer, although all of them had later ones.
+    /// No consumer of a work queue got this message, although all of them got later ones.
     Lost {
-        /// Who sent it.
+        /// Its publisher.
         publisher: usize,
         /// Its sequence number.
         sequence: u64,
     },
-    /// A message is in a work queue although all were consumed and acknowledged.
+    /// A work queue still holds a message, although all were consumed and acknowledged.
     LeftOver(String),
     /// Body, destination or publisher tag are not what was sent.
     Altered(String),
-    /// Bytes that are no STOMP or WebSocket frame, or none that may come here.
+    /// Bytes that are not a STOMP or WebSocket frame, or a frame that is not allowed here.
     Malformed(String),
     /// An ERROR frame, with its `message`.
     Refused(String),
     /// The peer closed a connection that was in use.
     Closed(String),
-    /// Nothing moved for the time allowed.
+    /// No progress for too long.
     Stalled(String),
     /// The socket failed.
     Io(String),
 }
 
 impl Fault {
-    /// A malformed frame, with the first octets of it.
+    /// A malformed frame, shown by its first octets.
     pub fn malformed(what: &str, bytes: &[u8]) -> Fault {
         let shown = &bytes[..bytes.len().min(60)];
         Fault::Malformed(format!("{what}: {:?}", String::from_utf8_lossy(shown)))

@@ -1,4 +1,4 @@
-//! All connections of a run on one thread and one poll: connect, turn after turn, leave.
+//! All connections of a repetition, on one thread and one poll: connect, take turns, leave.
 
 use std::cell::RefCell;
 use std::io;
@@ -23,14 +23,14 @@ use crate::workload::Transport;
 
 /// Octets read at once.
 const READ_MAX: usize = 256 * 1024;
-/// Connections that are being made at the same time.
+/// Most connections that are opening at the same time.
 const OPENING_MAX: usize = 128;
-/// A run in which nothing moves for so long is a failed run.
+/// A repetition without progress for this long fails.
 pub const STALL: Duration = Duration::from_secs(20);
 
 const TIMER: Token = Token(usize::MAX);
 
-/// All connections of a run.
+/// All connections of a repetition.
 pub struct Fleet {
     poll: Poll,
     events: Events,
@@ -38,17 +38,17 @@ pub struct Fleet {
     pub conns: Vec<Conn>,
     /// Publishers, in the order of the topology's feeds.
     pub publishers: Vec<Publisher>,
-    /// For each publisher the sequence number due on each of its lanes; of a work queue, how many arrived.
+    /// For each publisher, the sequence number due on each of its lanes; of a work queue, how many messages arrived.
     pub progress: Vec<Vec<u64>>,
     /// Which messages of a work queue arrived.
     pub arrivals: Option<Rc<RefCell<Arrivals>>>,
     /// Messages that arrived and were checked, over all lanes.
     pub delivered: u64,
-    /// Where latencies at a fixed rate go.
+    /// Records latencies at a fixed rate.
     pub latency: Option<Latency>,
-    /// Where latencies under a window go.
+    /// Records latencies under a window.
     pub window_latency: Option<WindowLatency>,
-    /// Where throughput over time goes, when it is asked for.
+    /// Records throughput over time, if requested.
     pub series: Option<Series>,
     timer: Option<Timer>,
     buffer: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Makes all connections and waits for every RECEIPT.
+    /// Opens all connections and waits for every RECEIPT.
     pub fn open(topology: &Topology, target: &Target, transport: Transport) -> Result<Fleet, Fault> {
         let relay = target.is_relay;
         let login = Rc::new(target.login.clone());
@@ -120,7 +120,7 @@ impl Fleet {
             };
             self.publishers.push(Publisher::new(seat, feed.clone(), transport == Transport::Ws));
         }
-        // A lane of a connection that is never read would hold the window.
+        // A lane that is never read must not hold the window back.
         for conn in self.conns.iter().filter(|conn| conn.never_reads) {
             for lane in &conn.receiver.lanes {
                 self.progress[lane.publisher][lane.slot] = u64::MAX;
@@ -128,7 +128,7 @@ impl Fleet {
         }
     }
 
-    /// Wakes the following turns at a fixed interval; returns the moment from which it counts.
+    /// Wakes the following turns at a fixed interval; returns the moment from which the interval counts.
     pub fn tick(&mut self, interval: Duration) -> Result<Instant, Fault> {
         let (timer, start) = Timer::start(interval)?;
         self.poll.registry().register(&mut SourceFd(&timer.descriptor()), TIMER, Interest::READABLE)?;
@@ -141,8 +141,8 @@ impl Fleet {
         self.progress[publisher].iter().copied().min()
     }
 
-    /// Fails if a message of a work queue cannot come any more: it arrived nowhere, and every consumer has had later
-    /// ones of its publisher.
+    /// Fails if a message of a work queue can't arrive any more: it arrived nowhere, and every consumer got later
+    /// messages of its publisher.
     pub fn find_lost(&self) -> Result<(), Fault> {
         let Some(arrivals) = &self.arrivals else { return Ok(()) };
         for publisher in 0..self.publishers.len() {
@@ -156,7 +156,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits for events (at most `wait`, for ever if `None`) and reads once from each connection that has something.
+    /// Waits for events (at most `wait`, without limit if `None`) and reads once from each readable connection.
     pub fn turn(&mut self, wait: Option<Duration>) -> Result<(), Fault> {
         let wait = if self.ready.is_empty() { wait } else { Some(Duration::ZERO) };
         match self.poll.poll(&mut self.events, wait) {
@@ -191,20 +191,20 @@ impl Fleet {
         Ok(())
     }
 
-    /// From now on notes what is sent and delivered in each interval.
+    /// Starts to record what is sent and delivered in each interval.
     pub fn begin_series(&mut self, interval: Option<Duration>) {
         let (sent, delivered) = (self.sent(), self.delivered);
         self.series = interval.map(|interval| Series::new(interval, Instant::now(), sent, delivered));
     }
 
-    /// From now on, when all that was sent is delivered, notes latencies under the window; behind `begin_series`.
+    /// Starts to record latencies under a window. Everything sent before must be delivered; `begin_series` comes first.
     pub fn begin_window_latency(&mut self) {
         let begun = self.series.as_ref().map_or_else(Instant::now, |series| series.begun);
         let interval = self.series.as_ref().map(|series| series.interval);
         self.window_latency = Some(WindowLatency::new(self.publishers.len(), begun, interval));
     }
 
-    /// What was noted.
+    /// Ends the series and returns its intervals.
     pub fn take_series(&mut self) -> Option<Vec<Interval>> {
         self.end_interval(true);
         self.series.take().map(Series::result)
@@ -240,7 +240,7 @@ impl Fleet {
             }
             Progress::Closed => {}
             _ if conn.never_reads => {}
-            // After a hang-up no event tells of what is left: read to the end.
+            // After a hang-up there are no more events: read to the end.
             Progress::More | Progress::Drained if progress == Progress::More || conn.hung_up => {
                 self.is_ready[index] = true;
                 self.ready.push(index);
@@ -250,7 +250,7 @@ impl Fleet {
         Ok(progress)
     }
 
-    /// Takes note of what a read of this connection brought, and of how long that was under way.
+    /// Records the progress and the latencies of what a read of this connection brought.
     fn note_arrivals(&mut self, index: usize) {
         let receiver = &mut self.conns[index].receiver;
         let sampled =
@@ -282,7 +282,7 @@ impl Fleet {
         }
     }
 
-    /// Leaves with DISCONNECT on every connection that subscribes, so that a message too many is seen.
+    /// Sends DISCONNECT on every connection that subscribes and reads until its RECEIPT, so that surplus messages are seen.
     pub fn leave(&mut self) -> Result<(), Fault> {
         let leaving: Vec<usize> = (0..self.conns.len())
             .filter(|&index| !self.conns[index].never_reads && self.conns[index].receiver.subscribes())
@@ -302,17 +302,17 @@ impl Fleet {
     }
 }
 
-/// Notices that nothing moves.
+/// Notices that there is no progress.
 pub struct StallTimer(Instant);
 
 impl StallTimer {
-    /// Begins to watch.
-    #[allow(clippy::new_without_default, reason = "it begins now, which is no default")]
+    /// Starts now.
+    #[allow(clippy::new_without_default, reason = "it starts now, which is not a default")]
     pub fn new() -> StallTimer {
         StallTimer(Instant::now())
     }
 
-    /// Tells whether something moved; an error after [`STALL`] without.
+    /// Takes note of progress. A fault after [`STALL`] without any.
     pub fn moved(&mut self, moved: bool, what: impl Fn() -> String) -> Result<(), Fault> {
         if moved {
             self.0 = Instant::now();

@@ -1,22 +1,24 @@
-//! Hot path: from what a socket brought to the receiver, over TCP as it is, over WebSocket unwrapped in place.
+//! Hot path: from the bytes of a socket to the receiver. Over TCP they pass as they are; over WebSocket they are unwrapped
+//! in place.
 //!
-//! One read buffer serves all connections. What a read leaves over (part of a frame) is kept by the connection
-//! and put back *before* the next bytes of the stream, into room that is free there: [`HEADROOM`] in front of a read,
-//! or the octets of a WebSocket header already used. So the receiver always sees contiguous bytes and large reads are
-//! never copied.
+//! One read buffer serves all connections. The rest of a read (part of a frame) is kept by the connection and put back
+//! *before* the next bytes of the stream, where there is room: [`HEADROOM`] before a read, or the octets of a parsed
+//! WebSocket header. So the receiver always sees contiguous bytes, and large reads are never copied.
+
+use std::ops::Range;
 
 use crate::fault::Fault;
 use crate::receiver::{Receiver, STREAM_MIN};
 use crate::stomp::HEAD_MAX;
 use crate::ws;
 
-/// Octets kept free in front of every read.
+/// Octets kept free before every read.
 pub const HEADROOM: usize = 32 * 1024;
 
-// What may be left over: a head, or a small frame with its body, and a WebSocket control frame.
+// The rest of a read is at most a head, or a small frame with its body, and a WebSocket control frame.
 const _: () = assert!(HEAD_MAX + STREAM_MIN + 256 < HEADROOM);
 
-/// What a connection carries from one read to the next.
+/// What a connection keeps from one read to the next.
 #[derive(Debug, Default)]
 pub struct Inbound {
     /// Part of a STOMP frame.
@@ -26,7 +28,7 @@ pub struct Inbound {
 
 #[derive(Debug, Default)]
 struct WsInbound {
-    /// Octets of the current data frame still to come.
+    /// Octets of the current data frame that are still to arrive.
     left: u64,
     /// Part of a frame header or of a control frame.
     raw: Vec<u8>,
@@ -35,62 +37,60 @@ struct WsInbound {
 }
 
 impl Inbound {
-    /// For a connection on which the transport's handshake is over.
+    /// For a connection whose transport handshake is complete.
     pub fn new(websocket: bool) -> Inbound {
         Inbound { carry: Vec::new(), ws: websocket.then(WsInbound::default) }
     }
 
-    /// Pongs to be written, as whole client frames.
+    /// Pongs to write, as complete client frames.
     pub fn take_pongs(&mut self) -> Vec<u8> {
         self.ws.as_mut().map(|ws| std::mem::take(&mut ws.pongs)).unwrap_or_default()
     }
 
-    /// Code of a WebSocket close frame that came.
+    /// Code of a WebSocket close frame that arrived.
     pub fn close_code(&self) -> Option<u16> {
         self.ws.as_ref()?.close
     }
 
-    /// Whether a ping came that is not answered yet.
+    /// Whether a ping is not answered yet.
     pub fn has_pongs(&self) -> bool {
         self.ws.as_ref().is_some_and(|ws| !ws.pongs.is_empty())
     }
 
-    /// Whether nothing is left over of a frame.
+    /// Whether no part of a frame is kept.
     pub fn is_between_frames(&self) -> bool {
         self.carry.is_empty() && self.ws.as_ref().is_none_or(|ws| ws.left == 0 && ws.raw.is_empty())
     }
 
-    /// Hands `buffer[from..to]` to the receiver; `from` is at least [`HEADROOM`].
+    /// Passes a part of `buffer`, from [`HEADROOM`] or later on, to the receiver.
     pub fn take(
         &mut self,
         buffer: &mut [u8],
-        from: usize,
-        to: usize,
+        part: Range<usize>,
         receiver: &mut Receiver,
     ) -> Result<(), Fault> {
         match &mut self.ws {
-            None => stomp_bytes(&mut self.carry, buffer, from, to, receiver),
-            Some(ws) => ws.take(&mut self.carry, buffer, from, to, receiver),
+            None => stomp_bytes(&mut self.carry, buffer, part, receiver),
+            Some(ws) => ws.take(&mut self.carry, buffer, part, receiver),
         }
     }
 }
 
-/// Gives STOMP bytes to the receiver, what was carried in front of them.
+/// Passes STOMP bytes to the receiver, after what was kept.
 #[inline]
 fn stomp_bytes(
     carry: &mut Vec<u8>,
     buffer: &mut [u8],
-    from: usize,
-    to: usize,
+    part: Range<usize>,
     receiver: &mut Receiver,
 ) -> Result<(), Fault> {
-    let start = put_back(carry, buffer, from)?;
-    let used = receiver.feed(&buffer[start..to])?;
-    carry.extend_from_slice(&buffer[start + used..to]);
+    let start = put_back(carry, buffer, part.start)?;
+    let used = receiver.feed(&buffer[start..part.end])?;
+    carry.extend_from_slice(&buffer[start + used..part.end]);
     Ok(())
 }
 
-/// Copies what was carried to the place before `from`, and returns where it begins.
+/// Copies what was kept to the place before `from`, and returns where it begins.
 #[inline]
 fn put_back(carry: &mut Vec<u8>, buffer: &mut [u8], from: usize) -> Result<usize, Fault> {
     let Some(start) = from.checked_sub(carry.len()) else {
@@ -106,20 +106,19 @@ impl WsInbound {
         &mut self,
         carry: &mut Vec<u8>,
         buffer: &mut [u8],
-        from: usize,
-        to: usize,
+        part: Range<usize>,
         receiver: &mut Receiver,
     ) -> Result<(), Fault> {
-        let mut at = put_back(&mut self.raw, buffer, from)?;
-        while at < to {
+        let mut at = put_back(&mut self.raw, buffer, part.start)?;
+        while at < part.end {
             if self.left > 0 {
-                let part = usize::try_from(self.left).unwrap_or(usize::MAX).min(to - at);
-                stomp_bytes(carry, buffer, at, at + part, receiver)?;
-                at += part;
-                self.left -= part as u64;
+                let length = usize::try_from(self.left).unwrap_or(usize::MAX).min(part.end - at);
+                stomp_bytes(carry, buffer, at..at + length, receiver)?;
+                at += length;
+                self.left -= length as u64;
                 continue;
             }
-            let Some(header) = ws::header(&buffer[at..to])? else { break };
+            let Some(header) = ws::header(&buffer[at..part.end])? else { break };
             if header.opcode <= ws::BINARY {
                 self.left = header.payload;
                 at += header.size;
@@ -127,15 +126,15 @@ impl WsInbound {
             }
             let end = at + header.size + usize::try_from(header.payload.min(126)).expect("at most 126");
             if header.payload > 125 {
-                return Err(Fault::malformed("long WebSocket control frame", &buffer[at..to]));
+                return Err(Fault::malformed("long WebSocket control frame", &buffer[at..part.end]));
             }
-            if end > to {
+            if end > part.end {
                 break;
             }
             self.control(header.opcode, &buffer[at + header.size..end])?;
             at = end;
         }
-        self.raw.extend_from_slice(&buffer[at..to]);
+        self.raw.extend_from_slice(&buffer[at..part.end]);
         Ok(())
     }
 
@@ -182,12 +181,12 @@ mod tests {
         let mut buffer = vec![0; HEADROOM + step];
         for piece in bytes.chunks(step) {
             buffer[HEADROOM..HEADROOM + piece.len()].copy_from_slice(piece);
-            inbound.take(&mut buffer, HEADROOM, HEADROOM + piece.len(), receiver)?;
+            inbound.take(&mut buffer, HEADROOM..HEADROOM + piece.len(), receiver)?;
         }
         Ok(inbound)
     }
 
-    /// Wraps a stream in frames of the given payload sizes, in turn, with pings between.
+    /// Wraps a stream in frames whose payloads have these sizes, in turn, with pings in between.
     fn wrap(stream: &[u8], sizes: &[usize]) -> Vec<u8> {
         let (mut out, mut rest, mut turn) = (Vec::new(), stream, 0);
         while !rest.is_empty() {
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn any_frames_and_any_reads_give_the_same() {
+    fn fragmentation_of_frames_and_reads_makes_no_difference() {
         for size in [40, STREAM_MIN + 3] {
             let feed =
                 Rc::new(Feed { body: Body::new("pub-0000", size), destinations: vec!["/topic/a".into()] });
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_frame_tells_its_code() {
+    fn the_code_of_a_close_frame_is_read() {
         let feed = Rc::new(Feed { body: Body::new("pub-0000", 40), destinations: vec!["/topic/a".into()] });
         let inbound = in_pieces(true, &[0x88, 2, 3, 0xf5], 1, &mut receiver(&feed)).expect("legal");
         assert_eq!(inbound.close_code(), Some(1013));

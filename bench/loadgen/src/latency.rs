@@ -1,4 +1,4 @@
-//! Latency end to end, from the moment a message was meant to be sent, so that a late send is counted too.
+//! End-to-end latency from the intended time of sending, so that a late send counts as well.
 
 mod window;
 
@@ -12,14 +12,14 @@ use crate::series::{Series, micros};
 
 pub use window::{WindowLatency, WindowResult};
 
-/// Latencies above ten minutes are recorded as that.
+/// Latencies above ten minutes count as ten minutes.
 const HIGHEST_NS: u64 = 600_000_000_000;
 
 /// Collects the latencies of one publisher's messages.
 pub struct Latency {
     start: Instant,
     interval: Duration,
-    /// When each message was given to the kernel, after `start`.
+    /// When each message was written, relative to `start`.
     written: Vec<Duration>,
     /// Messages before this one are warm-up.
     first: u64,
@@ -37,7 +37,7 @@ struct OverTime {
 }
 
 impl OverTime {
-    /// The histograms of the interval that `now` falls into, and µs since the first one began.
+    /// The histograms of the interval that contains `now`, and µs since the first interval began.
     fn at(&mut self, now: Instant) -> (&mut [Histogram<u64>; 2], u64) {
         let since = now.saturating_duration_since(self.begun);
         let index = usize::try_from(since.as_nanos() / self.interval.as_nanos()).expect("a run is short");
@@ -71,7 +71,7 @@ fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
 }
 
 impl Latency {
-    /// Message `n` is meant to leave at `start + (n + 1) * interval`; those before `first` are not recorded.
+    /// Message `n` is to be sent at `start + (n + 1) * interval`; messages before `first` are not recorded.
     pub fn new(start: Instant, interval: Duration, first: u64) -> Latency {
         let histogram = || Histogram::new_with_bounds(1, HIGHEST_NS, 2).expect("bounds and digits are legal");
         Latency {
@@ -86,7 +86,7 @@ impl Latency {
         }
     }
 
-    /// Also keeps a histogram of each interval of `series`; with `samples` every single latency.
+    /// Also records a histogram for each interval of `series`, and with `samples` every single latency.
     pub fn over_time(mut self, series: Option<&Series>, samples: bool) -> Latency {
         self.over_time = series.map(|series| OverTime {
             begun: series.begun,
@@ -100,15 +100,15 @@ impl Latency {
     /// Messages that should have been sent by now.
     pub fn due(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.start).as_nanos();
-        u64::try_from(elapsed / self.interval.as_nanos()).expect("not that long")
+        u64::try_from(elapsed / self.interval.as_nanos()).expect("a run is short")
     }
 
-    /// The moment at which a message is meant to be sent.
+    /// The intended time of sending a message.
     pub fn intended(&self, sequence: u64) -> Instant {
         self.start + self.interval * u32::try_from(sequence + 1).expect("a run is short")
     }
 
-    /// The next message is being written.
+    /// The next message is written now.
     pub fn writing(&mut self, now: Instant) {
         self.written.push(now.saturating_duration_since(self.start));
     }
@@ -139,7 +139,7 @@ impl Latency {
         }
     }
 
-    /// What was recorded.
+    /// The recorded latencies.
     pub fn result(&self) -> LatencyResult {
         LatencyResult {
             from_intended: Percentiles::new(&self.from_intended, 1),
@@ -148,7 +148,7 @@ impl Latency {
         }
     }
 
-    /// Writes the single latencies: their number (8 octets), moments in µs since the begin of the repetition (8 octets
+    /// Writes the single latencies: their number (8 octets), times in µs since the start of the repetition (8 octets
     /// each), latencies in µs (4 octets each); little-endian.
     pub fn write_samples(&self, path: &Path) -> std::io::Result<()> {
         let samples = self.samples.as_deref().unwrap_or_default();
@@ -159,14 +159,14 @@ impl Latency {
     }
 }
 
-/// Latencies of one run.
+/// Latencies of one repetition.
 #[derive(Debug, Clone, Serialize)]
 pub struct LatencyResult {
-    /// Since the moment a message was meant to be sent: the figure to quote.
+    /// From the intended time of sending: the figure to quote.
     pub from_intended: Percentiles,
-    /// Since it was written: without what the generator itself was late.
+    /// From the write: without the generator's own delay.
     pub from_write: Percentiles,
-    /// Both over time, when asked for.
+    /// Both over time, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<Vec<LatencyInterval>>,
 }
@@ -174,13 +174,13 @@ pub struct LatencyResult {
 /// Latencies of the deliveries of one interval: upper bound in µs and count of each bucket that is not empty.
 #[derive(Debug, Clone, Serialize)]
 pub struct LatencyInterval {
-    /// Its begin, since the begin of the repetition, µs.
+    /// Its start, relative to the start of the repetition, µs.
     pub at_us: u64,
     /// Its length, µs.
     pub duration_us: u64,
-    /// Since the moment a message was meant to be sent, rounded down.
+    /// From the intended time of sending, rounded down.
     pub intended_us: Vec<(u64, u64)>,
-    /// Since it was written, rounded down.
+    /// From the write, rounded down.
     pub write_us: Vec<(u64, u64)>,
 }
 
@@ -195,14 +195,14 @@ pub struct Percentiles {
     pub p999_us: f64,
     /// Slowest, µs.
     pub max_us: f64,
-    /// How many.
+    /// Number of latencies.
     pub count: u64,
     /// Upper bound in ns and count of each bucket that is not empty; two significant digits.
     pub buckets_ns: Vec<(u64, u64)>,
 }
 
 impl Percentiles {
-    /// Of a histogram whose values are in units of so many ns, rounded down.
+    /// From a histogram whose values have this unit and are rounded down.
     fn new(histogram: &Histogram<u64>, unit_ns: u64) -> Percentiles {
         let micros = |value: u64| (value * unit_ns) as f64 / 1_000.0;
         let quantile = |quantile| micros(histogram.value_at_quantile(quantile));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_and_samples_hold_what_the_whole_holds() {
+    fn intervals_and_samples_add_up_to_the_whole() {
         let (start, interval) = (Instant::now(), Duration::from_millis(1));
         let series = Series::new(Duration::from_millis(10), start, 0, 0);
         let mut latency = Latency::new(start, interval, 0).over_time(Some(&series), true);

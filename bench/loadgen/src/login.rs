@@ -1,15 +1,15 @@
-//! How the generator introduces itself: what brokers beside ours ask for.
+//! What the generator logs in with, for brokers that ask for it.
 
 /// What CONNECT and the upgrade request carry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Login {
-    /// Header `host` of CONNECT: with some brokers the name of a virtual host.
+    /// Header `host` of CONNECT; some brokers expect the name of a virtual host.
     pub host: String,
     /// Headers `login` and `passcode`.
     pub user: Option<(String, String)>,
     /// Path of the WebSocket upgrade.
     pub ws_path: String,
-    /// Closing is taken for the RECEIPT of DISCONNECT: some brokers never send that one over WebSocket.
+    /// Closing counts as the RECEIPT of DISCONNECT, which some brokers never send over WebSocket.
     pub close_is_receipt: bool,
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_named_only_where_there_is_one() {
+    fn login_headers_are_sent_only_with_a_user() {
         let mut login = Login::default();
         assert_eq!(login.connect(), b"CONNECT\naccept-version:1.2\nhost:localhost\nheart-beat:0,0\n\n\0");
         login.host = "/".to_owned();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// CPU time in ns that all tasks of the process and of its descendants have used (`schedstat`: `stat` counts in 10 ms).
+/// CPU time in ns of all tasks of the process and its descendants, from `schedstat` (`stat` counts in 10 ms).
 pub fn cpu_ns(pid: u32) -> u64 {
     tree(pid).into_iter().map(process_cpu_ns).sum()
 }
@@ -28,7 +28,7 @@ fn tree(root: u32) -> Vec<u32> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
-        // The name in parentheses may hold anything: the fields begin behind the last one.
+        // The name in parentheses may contain anything, so the fields begin after the last parenthesis.
         let parent = fs::read_to_string(format!("/proc/{pid}/stat"))
             .ok()
             .and_then(|text| text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok());
@@ -48,9 +48,9 @@ fn tree(root: u32) -> Vec<u32> {
 pub struct Memory {
     /// Resident now.
     pub resident: u64,
-    /// Of it, anonymous: the process's own, without files.
+    /// The anonymous part of it: without mapped files.
     pub anonymous: u64,
-    /// Most that ever was resident.
+    /// Peak of resident memory.
     pub peak: u64,
 }
 

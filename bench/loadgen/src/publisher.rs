@@ -1,4 +1,4 @@
-//! Hot path: SEND frames made ahead, into which only the sequence number is written.
+//! Hot path: SEND frames from templates, into which only the sequence number is written.
 
 use std::rc::Rc;
 
@@ -6,7 +6,7 @@ use crate::body::{self, DIGITS};
 use crate::receiver::Feed;
 use crate::{stomp, ws};
 
-/// Sequence numbers a body has room for.
+/// First sequence number that does not fit into a body.
 pub const SEQUENCE_END: u64 = 100_000_000;
 
 /// Makes the frames of one publisher.
@@ -16,7 +16,7 @@ pub struct Publisher {
     pub connection: usize,
     /// Sequence number of the next message.
     pub next: u64,
-    /// Sequence number before which to stop.
+    /// Sequence number at which to stop.
     pub goal: u64,
     digits: [u8; DIGITS],
     templates: Vec<Template>,
@@ -24,17 +24,17 @@ pub struct Publisher {
     websocket: bool,
 }
 
-/// One frame with the number 0; over WebSocket in its masked frame.
+/// One frame with sequence number 0, over WebSocket inside its masked frame.
 #[derive(Debug)]
 struct Template {
     bytes: Vec<u8>,
     digits_at: usize,
-    /// What masks the digits; zero over TCP.
+    /// Mask of the digits; zero over TCP.
     mask: [u8; DIGITS],
 }
 
 impl Publisher {
-    /// A publisher that begins at message 0.
+    /// A publisher that starts at message 0.
     pub fn new(connection: usize, feed: Rc<Feed>, websocket: bool) -> Publisher {
         let send = |destination: &String| {
             let frame = stomp::send(destination, feed.body.template(), None);
@@ -44,7 +44,7 @@ impl Publisher {
         Publisher { connection, next: 0, goal: 0, digits: body::digits(0), templates, feed, websocket }
     }
 
-    /// Octets of a frame, about.
+    /// Approximate octets of a frame.
     pub fn frame_len(&self) -> usize {
         self.templates[0].bytes.len()
     }
@@ -82,7 +82,7 @@ impl Publisher {
 }
 
 impl Template {
-    /// The masking key stays the same for all frames of a publisher: drawing one each would measure the generator.
+    /// All frames of a publisher have the same masking key: drawing a key for each would measure the generator.
     fn new(frame: &[u8], digits_at: usize, websocket: bool) -> Template {
         if !websocket {
             return Template { bytes: frame.to_vec(), digits_at, mask: [0; DIGITS] };
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_count_and_take_turns() {
+    fn frames_are_numbered_and_destinations_take_turns() {
         let mut publisher = Publisher::new(0, feed(), false);
         let mut out = Vec::new();
         publisher.fill(&mut out, 2);

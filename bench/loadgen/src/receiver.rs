@@ -1,10 +1,10 @@
 //! Hot path: checks every MESSAGE of one connection, in the order in which its bytes arrive.
 //!
-//! A *lane* is one subscription: the publisher it hears and the sequence number due next. A frame is expected to
-//! look like the last one of its lane: same length, body at the same place. If the octets that say so are there
-//! (command, subscription, end of head, publisher's tag, sequence number, final NUL) it is taken without being
-//! parsed; otherwise, and for every 64th message of a lane, the head is parsed and the whole body compared.
-//! Budget: 10 ns and no allocation a message. Consumers of a work queue have a [`QueueConsumer`] instead of lanes.
+//! A *lane* is one subscription: its publisher and the sequence number due next. A frame is expected to look like the
+//! last one of its lane, with the same length and the body at the same place. If the octets that show this are there
+//! (command, subscription, end of head, publisher's tag, sequence number, final NUL), it is accepted without parsing.
+//! Otherwise, and for every 64th message of a lane, the head is parsed and the whole body compared.
+//! Budget: 10 ns and no allocation per message. Consumers of a work queue have a [`QueueConsumer`] instead of lanes.
 
 mod queue_consumer;
 
@@ -16,13 +16,13 @@ use crate::stomp::{self, Head};
 
 pub use queue_consumer::{Acks, QueueConsumer};
 
-/// Bodies from this size on are checked as they arrive instead of being collected first.
+/// Bodies of this size and more are checked as they arrive, not collected first.
 pub const STREAM_MIN: usize = 4096;
 
-/// One message in so many is parsed and compared in full.
+/// One message in this many is parsed and compared in full.
 const SAMPLE: u64 = 64;
 
-/// What a publisher sends: bodies, and destinations in turn.
+/// What a publisher sends: its bodies, and its destinations in turn.
 #[derive(Debug)]
 pub struct Feed {
     /// Bodies of the publisher.
@@ -42,19 +42,19 @@ pub enum Control {
     Error(String),
 }
 
-/// One subscription and what is due on it.
+/// One subscription and the message due on it.
 #[derive(Debug)]
 pub struct Lane {
-    /// Index of the publisher it hears.
+    /// Index of its publisher.
     pub publisher: usize,
-    /// Place among the lanes of that publisher.
+    /// Index among the lanes of that publisher.
     pub slot: usize,
     /// Sequence number of the message due next.
     pub due: u64,
-    /// `subscription:ID`, or nothing where the peer does not say it (the relay).
+    /// `subscription:ID`; empty for the relay, which sends no such header.
     line: Box<[u8]>,
     feed: Rc<Feed>,
-    /// Lane of the message that followed this lane's last one.
+    /// Lane of the message after this lane's last one.
     successor: usize,
     frame_len: usize,
     line_at: usize,
@@ -62,14 +62,14 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane on which message `due` comes next.
+    /// A lane on which message `due` is next.
     pub fn new(subscription: Option<&str>, publisher: usize, slot: usize, feed: Rc<Feed>, due: u64) -> Lane {
         let line = subscription.map(|id| format!("subscription:{id}").into_bytes()).unwrap_or_default();
         let line = line.into_boxed_slice();
         Lane { publisher, slot, due, line, feed, successor: 0, frame_len: 0, line_at: 0, body_at: 0 }
     }
 
-    /// The whole frame, if it looks like the last one and carries the message that is due.
+    /// Octets of the frame, if it looks like the last one and carries the message that is due.
     #[inline]
     fn predict(&self, bytes: &[u8], magic: u64) -> Option<usize> {
         if self.frame_len == 0 || self.due.is_multiple_of(SAMPLE) {
@@ -79,7 +79,7 @@ impl Lane {
         let (head, body) = frame.split_at(self.body_at);
         let begins = u64::from_le_bytes(head.get(..8)?.try_into().ok()?) == magic;
         let ends = head.ends_with(b"\n\n") && body.last() == Some(&0);
-        // Comparing nothing must not call memcmp: masked loads from an empty box's address cost 30 ns (AVX-512).
+        // An empty line must not call memcmp: masked loads from an empty box's address cost 30 ns (AVX-512).
         let named = self.line.is_empty()
             || head.get(self.line_at..self.line_at + self.line.len()) == Some(&self.line);
         (begins && ends && named && self.feed.body.sequence(body) == Some(self.due)).then_some(self.frame_len)
@@ -122,30 +122,30 @@ impl Lane {
     }
 }
 
-/// A large body whose end has not come yet.
+/// A large body whose end has not arrived yet.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     lane: usize,
-    /// Octets of the body seen so far.
+    /// Octets of the body that have arrived.
     seen: usize,
     /// Whether the fill is compared.
     compare: bool,
 }
 
-/// Takes the STOMP bytes of one connection.
+/// Checks the STOMP bytes of one connection.
 #[derive(Debug)]
 pub struct Receiver {
     /// Subscriptions of the connection.
     pub lanes: Vec<Lane>,
     /// Messages checked so far.
     pub delivered: u64,
-    /// What it gets of a work queue, if it consumes one; then it has no lanes.
+    /// The consumer of a work queue, if this is one; then it has no lanes.
     pub consumer: Option<QueueConsumer>,
-    /// Frames other than MESSAGE, for the owner to take.
+    /// Frames other than MESSAGE, for the owner to handle.
     pub control: Vec<Control>,
-    /// First eight octets of a message: of MESSAGE, or of the relay's SEND.
+    /// First eight octets of a message frame: MESSAGE, or SEND from the relay.
     magic: u64,
-    /// Lane of the last message, and the one its successor is expected on.
+    /// Lane of the last message, and the lane expected next.
     last: usize,
     expected: usize,
     open: Option<Open>,
@@ -164,18 +164,18 @@ impl Receiver {
         Receiver { consumer: Some(consumer), ..Receiver::new(Vec::new(), relay) }
     }
 
-    /// Whether messages may come.
+    /// Whether messages may arrive.
     pub fn subscribes(&self) -> bool {
         self.consumer.is_some() || !self.lanes.is_empty()
     }
 
-    /// Whether no large body is open.
+    /// Whether no large body is incomplete.
     pub fn is_between_frames(&self) -> bool {
         self.open.is_none()
     }
 
-    /// Takes bytes and returns how many were used; the rest belongs to a frame that is not complete and must be
-    /// given again, with more behind it. Errors are final.
+    /// Takes bytes and returns how many were used. The rest belongs to an incomplete frame and must be passed again,
+    /// followed by more. Errors are final.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         if self.consumer.is_some() {
             return self.feed_consumer(bytes);
@@ -291,7 +291,7 @@ impl Receiver {
         Ok(head.body_at + size + 1)
     }
 
-    /// Goes on with a large body.
+    /// Continues a large body.
     fn feed_open(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let Some(open) = &mut self.open else { return Ok(0) };
         let lane = &self.lanes[open.lane];
@@ -330,7 +330,7 @@ impl Receiver {
         self.lanes
             .iter()
             .position(|lane| *lane.line == *line)
-            .ok_or_else(|| Fault::malformed("message for a subscription that is not there", bytes))
+            .ok_or_else(|| Fault::malformed("message for an unknown subscription", bytes))
     }
 }
 

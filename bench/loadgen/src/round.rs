@@ -7,16 +7,16 @@ use crate::fleet::{Fleet, StallTimer};
 use crate::latency::Latency;
 use crate::publisher::SEQUENCE_END;
 
-/// Octets given to a socket at once.
+/// Most octets per write.
 const WRITE_MAX: usize = 256 * 1024;
-/// Octets a publisher writes in a turn, so that readers get theirs.
+/// Most octets that a publisher writes in a turn, so that readers get their turn.
 const TURN_MAX: usize = 1024 * 1024;
-/// A paced message is awaited busily for so long before its moment: a sleeping thread would send it late.
+/// How long before a message is due the generator polls busily: a sleeping thread would send it late.
 const LEAD: Duration = Duration::from_micros(200);
-/// No event for so long: look whether the run stalled.
+/// Longest wait for an event before checking for a stall.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a round brought.
+/// Figures of a round.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Round {
     /// From the first write to the last delivery (or RECEIPT).
@@ -28,7 +28,7 @@ pub struct Round {
 }
 
 impl Fleet {
-    /// Sends `messages` by each publisher under the window and waits until every lane has them all.
+    /// Each publisher sends `messages` under the window; waits until every lane has received all of them.
     pub fn window_round(&mut self, messages: u64, window: u64) -> Result<Round, Fault> {
         let (start, before) = (Instant::now(), self.delivered);
         self.set_goals(messages)?;
@@ -54,7 +54,7 @@ impl Fleet {
         Ok(Round { elapsed: start.elapsed(), messages, deliveries: self.delivered - before })
     }
 
-    /// Sends `messages` by each publisher, the last with a receipt, and waits for all RECEIPTs.
+    /// Each publisher sends `messages`, the last with a receipt; waits for all RECEIPTs.
     pub fn receipt_round(&mut self, messages: u64) -> Result<Round, Fault> {
         let start = Instant::now();
         self.set_goals(messages - 1)?;
@@ -85,18 +85,20 @@ impl Fleet {
         Ok(Round { elapsed: start.elapsed(), messages, deliveries: messages })
     }
 
-    /// Waits until so many messages have arrived.
+    /// Waits until this many messages have arrived.
     pub fn take_all(&mut self, messages: u64) -> Result<(), Fault> {
         let mut stall = StallTimer::new();
         while self.delivered < messages {
             let delivered = self.delivered;
             self.turn(Some(PATIENCE))?;
-            stall.moved(self.delivered > delivered, || format!("{delivered} of {messages} messages came"))?;
+            stall.moved(self.delivered > delivered, || {
+                format!("{delivered} of {messages} messages arrived")
+            })?;
         }
         Ok(())
     }
 
-    /// Sends at a fixed rate for `seconds`; the first tenth is warm-up. Needs one publisher that is at message 0.
+    /// Sends at a fixed rate for `seconds`; the first tenth is warm-up. There must be one publisher, at message 0.
     pub fn rate_round(&mut self, rate: u64, seconds: f64, samples: bool) -> Result<Round, Fault> {
         let interval = Duration::from_nanos(1_000_000_000 / rate);
         let total = (rate as f64 * seconds) as u64;
@@ -119,7 +121,7 @@ impl Fleet {
         Ok(Round { elapsed: begun.elapsed(), messages: total, deliveries: self.delivered })
     }
 
-    /// Writes the messages whose moment has come, one write each.
+    /// Sends the messages that are due, with one write each.
     fn send_due(&mut self, total: u64) -> Result<(), Fault> {
         let Some(latency) = &mut self.latency else { return Ok(()) };
         let publisher = &mut self.publishers[0];
@@ -133,7 +135,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Publishes without a window for `length`, tells `seen` after each turn, then waits until all is delivered.
+    /// Publishes without a window for `length`, calls `seen` after each turn, then waits until everything is delivered.
     pub fn firehose(&mut self, length: Duration, mut seen: impl FnMut(Instant, u64)) -> Result<Round, Fault> {
         let (start, before) = (Instant::now(), self.delivered);
         let first = self.publishers[0].next;
@@ -143,7 +145,7 @@ impl Fleet {
             let now = Instant::now();
             seen(now, self.delivered);
             if now.duration_since(start) >= length {
-                // What was begun must end: the frames in the buffer are whole.
+                // Frames already in the buffer are still sent in full.
                 self.publishers[0].goal = self.publishers[0].next;
             }
             let delivered = self.delivered;
@@ -162,7 +164,7 @@ impl Fleet {
         for (number, publisher) in self.publishers.iter_mut().enumerate() {
             publisher.goal = publisher.next + messages;
             if publisher.goal >= SEQUENCE_END {
-                return Err(Fault::Stalled("sequence numbers are used up: make the run shorter".to_owned()));
+                return Err(Fault::Stalled("sequence numbers are used up: shorten the run".to_owned()));
             }
             if let Some(arrivals) = &self.arrivals {
                 arrivals.borrow_mut().expect(number, publisher.goal);
@@ -171,7 +173,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Whether every lane has what the publisher was to send.
+    /// Whether every lane has received all that the publisher was to send.
     fn is_done(&self, publisher: usize) -> bool {
         let Publishing { next, goal, .. } = self.publishing(publisher);
         next == goal && self.slowest(publisher).is_none_or(|slowest| slowest >= goal)
@@ -182,7 +184,7 @@ impl Fleet {
         Publishing { next: publisher.next, goal: publisher.goal, connection: publisher.connection }
     }
 
-    /// Writes what window and socket allow; true: it stopped only to let readers have their turn.
+    /// Writes what window and socket allow. True if it stopped only to let readers have their turn.
     fn push(&mut self, number: usize, window: u64) -> Result<bool, Fault> {
         let Publishing { next, goal, connection } = self.publishing(number);
         let conn = &mut self.conns[connection];
@@ -198,7 +200,7 @@ impl Fleet {
         let slowest = self.slowest(number).unwrap_or(next);
         let ahead = next.saturating_sub(slowest);
         let mut allowed = window.saturating_sub(ahead).min(goal - next);
-        // Small portions cost a system call each: wait for an eighth of the window, unless nothing is under way.
+        // Small portions cost a system call each: wait for an eighth of the window, unless nothing is in flight.
         if allowed == 0 || (allowed < window / 8 && allowed < goal - next && ahead > 0) {
             return Ok(false);
         }

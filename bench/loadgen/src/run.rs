@@ -18,26 +18,26 @@ use crate::target::Target;
 use crate::topology::Topology;
 use crate::workload::{Kind, Transport, Workload};
 
-/// Rounds run at least so long before they are measured.
+/// Shortest warm-up before rounds are measured.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// However little CPU it used, a repetition ends after so long.
+/// A repetition ends after this time, however little CPU the target has used.
 const RUN_MAX: Duration = Duration::from_secs(12);
 
-/// What one repetition is made of.
+/// One repetition, before it is run.
 pub struct Repetition<'a> {
-    /// What to do.
+    /// What is run.
     pub workload: &'a Workload,
-    /// Over what.
+    /// Its transport.
     pub transport: Transport,
-    /// Against whom.
+    /// What is measured.
     pub target: &'a Target,
-    /// Length of the intervals to be told apart, if any.
+    /// Length of the intervals over time, if requested.
     pub series: Option<Duration>,
-    /// File for single latencies.
+    /// File for single latencies, if requested.
     pub samples: Option<&'a Path>,
 }
 
-/// Runs once; a fault becomes a failed run.
+/// Runs it. A fault becomes the `fault` of the outcome.
 pub fn run(repetition: &Repetition<'_>) -> Outcome {
     let result = match repetition.workload.kind {
         Kind::Window | Kind::Fanin | Kind::Queue => repetition.rounds(),
@@ -50,7 +50,7 @@ pub fn run(repetition: &Repetition<'_>) -> Outcome {
     result.unwrap_or_else(|fault| Outcome { fault: Some(fault.to_string()), ..Outcome::default() })
 }
 
-/// CPU of target and generator over a stretch of time.
+/// CPU of target and generator over a period.
 struct Meter {
     pid: Option<u32>,
     begun: Instant,
@@ -107,7 +107,7 @@ impl Repetition<'_> {
         }
     }
 
-    /// Rounds until the target has used the CPU asked for.
+    /// Runs rounds until the target has used the requested CPU.
     fn rounds(&self) -> Result<Outcome, Fault> {
         let mut fleet = self.open(&Topology::new(self.workload))?;
         let begun = Instant::now();
@@ -144,10 +144,10 @@ impl Repetition<'_> {
         Ok(run)
     }
 
-    /// A new consumer gets nothing: every ACK took effect.
+    /// New consumers get nothing: every ACK took effect.
     fn nothing_is_left(&self) -> Result<(), Fault> {
-        let looks = || self.open(&Topology::new(self.workload).subscribers_only())?.leave();
-        looks().map_err(|fault| Fault::LeftOver(fault.to_string()))
+        let empty = || self.open(&Topology::new(self.workload).subscribers_only())?.leave();
+        empty().map_err(|fault| Fault::LeftOver(fault.to_string()))
     }
 
     fn latency(&self) -> Result<Outcome, Fault> {
@@ -213,7 +213,7 @@ impl Repetition<'_> {
             .seats
             .iter()
             .position(|seat| seat.never_reads)
-            .expect("a firehose topology has a never_reads seat");
+            .expect("one connection of a firehose never reads");
         let slow_ended = drain(&mut fleet, slow)?;
         let alone_per_s = alone.rate_in_second_half(length);
         let beside_per_s = beside.rate_in_second_half(length);
@@ -231,7 +231,7 @@ impl Repetition<'_> {
     }
 }
 
-/// Reads what the slow subscriber was sent, and says how that ends; it must end.
+/// Reads what the slow subscriber was sent, and says how its connection ends. It must end.
 fn drain(fleet: &mut Fleet, slow: usize) -> Result<String, Fault> {
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until {
@@ -255,7 +255,7 @@ fn drain(fleet: &mut Fleet, slow: usize) -> Result<String, Fault> {
 struct Timeline(Vec<(Instant, u64)>);
 
 impl Timeline {
-    /// Notes how many are delivered; moments without change are not kept.
+    /// Records how many are delivered, if that has changed.
     fn seen(&mut self, now: Instant, delivered: u64) {
         if self.0.last().is_none_or(|last| last.1 != delivered) {
             self.0.push((now, delivered));
@@ -268,7 +268,7 @@ impl Timeline {
         pauses.max().unwrap_or_default()
     }
 
-    /// Deliveries per second from half of `length` to its end.
+    /// Deliveries per second in the second half of `length`.
     fn rate_in_second_half(&self, length: Duration) -> f64 {
         let Some(start) = self.0.first().map(|entry| entry.0) else { return 0.0 };
         let half = |entry: &&(Instant, u64)| {
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_counts_in_the_second_half_and_pauses_are_seen() {
+    fn the_rate_is_that_of_the_second_half_and_pauses_are_measured() {
         let start = Instant::now();
         let mut timeline = Timeline::default();
         for step in 0..1_000_u64 {

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// One interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Interval {
-    /// Its begin, since the begin of the repetition, µs.
+    /// Its start, relative to the start of the repetition, µs.
     pub at_us: u64,
     /// Its length, µs.
     pub duration_us: u64,
@@ -21,7 +21,7 @@ pub struct Interval {
 pub struct Series {
     /// Length of an interval.
     pub interval: Duration,
-    /// Begin of the repetition.
+    /// Start of the repetition.
     pub begun: Instant,
     next: Instant,
     last: (u64, u64, u64),
@@ -29,7 +29,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Begins at `now` with so many messages sent and delivered.
+    /// Starts at `now`, with this many messages sent and delivered before.
     pub fn new(interval: Duration, now: Instant, messages: u64, deliveries: u64) -> Series {
         let last = (0, messages, deliveries);
         Series { interval, begun: now, next: now + interval, last, intervals: Vec::new() }
@@ -40,7 +40,7 @@ impl Series {
         now >= self.next
     }
 
-    /// Ends the interval; `messages` and `deliveries` are those of the whole connection's life.
+    /// Ends the interval; `messages` and `deliveries` are totals since the connections were opened.
     pub fn end_interval(&mut self, now: Instant, messages: u64, deliveries: u64) {
         let at_us = micros(now.saturating_duration_since(self.begun));
         let (begun_us, sent, delivered) = self.last;
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_have_no_gaps_and_lose_nothing() {
+    fn intervals_have_no_gaps_and_add_up() {
         let start = Instant::now();
         let ms = Duration::from_millis;
         let mut series = Series::new(ms(10), start, 5, 50);

@@ -1,24 +1,24 @@
-//! STOMP frames as the generator needs them: built for sending, split into a head for checking.
+//! STOMP frames as the generator needs them: built for sending, and split into head and body for checking.
 //!
-//! Written apart from the broker's codec on purpose, so that a mistake there is not repeated here.
+//! It shares no code with the broker's codec on purpose, so that a mistake there is not repeated here.
 
 use crate::fault::Fault;
 
-/// A head longer than this is a fault of the peer, not a frame that is still arriving.
+/// A longer head is a fault of the peer, not a frame that is still arriving.
 pub const HEAD_MAX: usize = 16 * 1024;
 
-/// The head of one frame: command and the headers the checker looks at.
+/// The head of one frame: its command, and the headers that are checked.
 #[derive(Debug, Default)]
 pub struct Head<'a> {
     /// First line.
     pub command: &'a [u8],
     /// Octet at which the body begins.
     pub body_at: usize,
-    /// `content-length`, when the frame carries one.
+    /// `content-length`, if the frame has one.
     pub content_length: Option<usize>,
     /// Octet at which the line `subscription:ID` begins, and that line.
     pub subscription: Option<(usize, &'a [u8])>,
-    /// Octet at which the value of `ack` begins, and that value, escaped as it is.
+    /// Octet at which the value of `ack` begins, and that value, still escaped.
     pub ack: Option<(usize, &'a [u8])>,
     /// Value of `destination`.
     pub destination: Option<&'a [u8]>,
@@ -28,7 +28,7 @@ pub struct Head<'a> {
     pub message: Option<&'a [u8]>,
 }
 
-/// Splits the frame that starts at the first octet; `None`: its head is not complete yet.
+/// Splits the frame that starts at the first octet; `None` if its head is incomplete.
 pub fn head(bytes: &[u8]) -> Result<Option<Head<'_>>, Fault> {
     let mut head = Head::default();
     let mut at = 0;
@@ -74,7 +74,7 @@ fn take_header<'a>(head: &mut Head<'a>, at: usize, line: &'a [u8]) -> Result<(),
     Ok(())
 }
 
-/// SUBSCRIBE with a receipt; `headers` are further header lines, each with its end.
+/// SUBSCRIBE with a receipt; `headers` are further header lines, each with its line end.
 pub fn subscribe(id: &str, destination: &str, headers: &str, receipt: &str) -> Vec<u8> {
     format!("SUBSCRIBE\nid:{id}\ndestination:{destination}\n{headers}receipt:{receipt}\n\n\0").into_bytes()
 }
@@ -89,7 +89,7 @@ pub fn disconnect(receipt: &str) -> Vec<u8> {
     format!("DISCONNECT\nreceipt:{receipt}\n\n\0").into_bytes()
 }
 
-/// SEND with its `content-length` and, when asked, a receipt.
+/// SEND with its `content-length` and, if requested, a receipt.
 pub fn send(destination: &str, body: &[u8], receipt: Option<&str>) -> Vec<u8> {
     let receipt = receipt.map(|id| format!("receipt:{id}\n")).unwrap_or_default();
     let mut frame =

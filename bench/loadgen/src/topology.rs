@@ -1,4 +1,4 @@
-//! Who connects, subscribes to what, and publishes what: a workload turned into connections.
+//! The connections of a workload: who subscribes to what, and who publishes what.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,25 +8,25 @@ use crate::body::Body;
 use crate::receiver::{Acks, Feed, Lane, QueueConsumer, Receiver};
 use crate::workload::{Ack, Ids, Kind, Transport, Workload};
 
-/// One connection to make.
+/// One connection to open.
 #[derive(Debug)]
 pub struct Seat {
-    /// Subscriptions in order: id, destination, publisher it hears.
+    /// Subscriptions in order: id, destination, index of the publisher.
     pub subscriptions: Vec<(String, String, usize)>,
-    /// Publisher that writes here.
+    /// Publisher that writes to this connection.
     pub publisher: Option<usize>,
-    /// Never read, once it has subscribed.
+    /// Nothing is read from it after it has subscribed.
     pub never_reads: bool,
 }
 
-/// All connections of a run.
+/// All connections of a repetition.
 #[derive(Debug)]
 pub struct Topology {
     /// Connections, publishers last.
     pub seats: Vec<Seat>,
     /// What each publisher sends.
     pub feeds: Vec<Rc<Feed>>,
-    /// Which messages arrived, where connections are consumers of one work queue.
+    /// Which messages arrived, if connections are consumers of one work queue.
     pub arrivals: Option<Rc<RefCell<Arrivals>>>,
     /// Further header lines of every SUBSCRIBE.
     pub headers: String,
@@ -43,7 +43,7 @@ impl Topology {
         for (publisher, feed) in feeds.iter().enumerate() {
             let connections = match workload.kind {
                 Kind::Fanin => 0,
-                // The consumers are nobody's in particular.
+                // All publishers share the consumers.
                 Kind::Queue if publisher > 0 => 0,
                 _ => workload.connections,
             };
@@ -70,13 +70,13 @@ impl Topology {
         Topology { seats, feeds, arrivals, headers: headers(workload), ack: workload.ack }
     }
 
-    /// Only those that publish.
+    /// Only the connections that publish.
     pub fn publishers_only(mut self) -> Topology {
         self.seats.retain(|seat| seat.publisher.is_some());
         self
     }
 
-    /// Only those that subscribe, and nobody publishes.
+    /// Only the connections that subscribe; nobody publishes.
     pub fn subscribers_only(mut self) -> Topology {
         self.seats.retain(|seat| !seat.subscriptions.is_empty());
         self
@@ -88,7 +88,7 @@ impl Topology {
         self
     }
 
-    /// Lanes of each publisher; of a work queue one, which stands for all consumers.
+    /// Number of lanes of each publisher; for a work queue 1, which stands for all consumers.
     pub fn lane_counts(&self) -> Vec<usize> {
         if self.arrivals.is_some() {
             return vec![1; self.feeds.len()];
@@ -100,7 +100,7 @@ impl Topology {
         counts
     }
 
-    /// What checks the messages of a seat; `slots` counts the lanes given out for each publisher.
+    /// The receiver that checks the messages of a seat; `slots` counts the lanes of each publisher so far.
     pub fn receiver(&self, seat: &Seat, slots: &mut [usize], transport: Transport, relay: bool) -> Receiver {
         let (Some(arrivals), Some((id, ..))) = (&self.arrivals, seat.subscriptions.first()) else {
             return Receiver::new(self.lanes(seat, slots, relay), relay);
@@ -111,7 +111,7 @@ impl Topology {
         Receiver::consuming(QueueConsumer::new(id, &self.feeds, Rc::clone(arrivals), sole, acks), relay)
     }
 
-    /// The lanes of a seat, each with its place among its publisher's; `slots` counts those given out.
+    /// The lanes of a seat, each with its index among its publisher's lanes; `slots` counts those so far.
     fn lanes(&self, seat: &Seat, slots: &mut [usize], relay: bool) -> Vec<Lane> {
         let lane = |(id, _, publisher): &(String, String, usize)| {
             let slot = slots[*publisher];

@@ -1,6 +1,6 @@
 //! Workloads: small TOML files, one each, in `bench/workloads`.
 //!
-//! A file also has fields for the harness alone (`HARNESS_FIELDS`), which says what they mean.
+//! A file also has fields that only the harness reads (`HARNESS_FIELDS`); `bench/README.md` explains them.
 
 use std::path::Path;
 
@@ -17,9 +17,9 @@ const HARNESS_FIELDS: [&str; 6] = ["group", "about", "transports", "relay", "wan
 pub enum Kind {
     /// Rounds of messages under a window: deliveries per second, CPU per delivery.
     Window,
-    /// A fixed rate: latency percentiles from the intended send time on.
+    /// A fixed rate: latency percentiles, from the intended time of sending.
     Latency,
-    /// Many idle connections: memory each, CPU at rest, then one message to all.
+    /// Many idle connections: memory of each, CPU at rest, then one message to all.
     Idle,
     /// Publishers without subscribers, a receipt at the end.
     Fanin,
@@ -29,7 +29,7 @@ pub enum Kind {
     Backlog,
     /// Many queues that are empty: memory of each.
     Queues,
-    /// No window, one subscriber that never reads; compared with the same without it.
+    /// No window, and one subscriber that never reads; compared with the same without it.
     Firehose,
 }
 
@@ -71,9 +71,9 @@ pub struct Workload {
     pub name: String,
     /// How it is driven.
     pub kind: Kind,
-    /// Publishers, each with a destination of its own: `/topic/bench-0`, …; of a work queue, its producers.
+    /// Publishers, each with its own destination: `/topic/bench-0`, …; for a work queue, its producers.
     pub publishers: usize,
-    /// Connections that subscribe, for each publisher; of a work queue, its consumers.
+    /// Connections that subscribe, for each publisher; for a work queue, its consumers.
     pub connections: usize,
     /// Subscriptions of each such connection.
     pub subscriptions: usize,
@@ -83,26 +83,26 @@ pub struct Workload {
     pub joint: bool,
     /// Subscribe to this pattern instead of the publisher's destination.
     pub pattern: Option<String>,
-    /// Send to `/topic/0` … in turn, so many of them, instead of one destination.
+    /// Number of topics `/topic/0`, … to send to in turn, instead of one destination.
     pub spread: usize,
     /// Octets of a body.
     pub body: usize,
-    /// Start of each body (at most 8 octets); else `pub-0000` with the publisher's number.
+    /// Start of each body (at most 8 octets); default: `pub-0000`, with the publisher's number.
     pub tag: Option<String>,
     /// How consumers of a work queue acknowledge.
     pub ack: Ack,
-    /// `prefetch-count` of their SUBSCRIBE; 0: without that header.
+    /// `prefetch-count` of their SUBSCRIBE; 0: no such header.
     pub prefetch: u64,
-    /// Messages of each publisher in a round; of `queues`, how many of these.
+    /// Messages of each publisher in a round; for `queues`, the number of queues.
     pub messages: u64,
-    /// A publisher is never more than so many messages ahead of its slowest subscription; of a work queue,
-    /// ahead of what all consumers together had of it.
+    /// A publisher is never more than this many messages ahead of its slowest subscription; for a work queue,
+    /// ahead of what all consumers together have received from it.
     pub window: u64,
     /// Messages per second (latency).
     pub rate: u64,
-    /// Length of a run where time and not messages decide.
+    /// Length of a repetition that is limited by time, not by messages.
     pub seconds: f64,
-    /// Broker CPU a recorded run has at least; 0: one round is a run.
+    /// Least CPU that the target uses in a repetition; 0: a repetition is one round.
     pub min_cpu_s: f64,
 }
 
@@ -182,7 +182,7 @@ impl Workload {
         let one_queue = matches!(self.kind, Kind::Queue | Kind::Backlog);
         if one_queue && (self.joint || self.pattern.is_some() || self.spread > 0 || self.subscriptions != 1) {
             return Err(
-                "a queue has no joint connection, pattern or spread, and one subscription each".to_owned()
+                "a queue allows no joint connection, pattern or spread, and one subscription for each connection".to_owned()
             );
         }
         if self.kind == Kind::Queue && self.body >= STREAM_MIN {
@@ -191,7 +191,7 @@ impl Workload {
         if self.kind != Kind::Queue && (self.ack != Ack::Auto || self.prefetch > 0) {
             return Err("ack and prefetch are for kind = \"queue\"".to_owned());
         }
-        // Less would leave consumers without messages while producers wait for consumption.
+        // With less, consumers would have no messages while producers wait for them.
         let credit = self.prefetch * self.connections as u64;
         if self.ack == Ack::ClientIndividual && self.window * self.publishers as u64 <= 2 * credit {
             return Err("all windows together are more than twice the prefetch of all consumers".to_owned());

@@ -1,4 +1,4 @@
-//! The client's side of WebSocket, as little as the generator needs (RFC 6455).
+//! The client side of WebSocket (RFC 6455), as far as the generator needs it.
 
 use tungstenite::handshake::{client::generate_key, derive_accept_key};
 
@@ -15,7 +15,7 @@ pub const PING: u8 = 9;
 /// Pong.
 pub const PONG: u8 = 10;
 
-/// Header of a frame as a server sends it.
+/// Header of a server's frame.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
     /// Opcode; 0 continues a message.
@@ -26,7 +26,7 @@ pub struct Header {
     pub payload: u64,
 }
 
-/// Reads a server's frame header; `None`: incomplete.
+/// Reads a server's frame header; `None` if it is incomplete.
 #[inline]
 pub fn header(bytes: &[u8]) -> Result<Option<Header>, Fault> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
@@ -47,7 +47,7 @@ pub fn header(bytes: &[u8]) -> Result<Option<Header>, Fault> {
     Ok(Some(Header { opcode: first & 0x0f, size, payload }))
 }
 
-/// Appends a frame header: with a `mask` as clients send it, without as servers do.
+/// Appends a frame header: a client's with a `mask`, a server's without.
 pub fn write_header(out: &mut Vec<u8>, opcode: u8, payload: usize, mask: Option<[u8; 4]>) {
     let masked = if mask.is_some() { 0x80 } else { 0 };
     out.push(0x80 | opcode);
@@ -65,7 +65,7 @@ pub fn write_header(out: &mut Vec<u8>, opcode: u8, payload: usize, mask: Option<
     out.extend_from_slice(&mask.unwrap_or_default()[..if mask.is_some() { 4 } else { 0 }]);
 }
 
-/// Masks or unmasks in place; the first octet is number `phase` of the payload.
+/// Masks or unmasks in place; `phase` is the index of the first octet in the payload.
 pub fn mask(bytes: &mut [u8], key: [u8; 4], phase: usize) {
     let mut turned = key;
     turned.rotate_left(phase % 4);
@@ -81,7 +81,7 @@ pub fn mask(bytes: &mut [u8], key: [u8; 4], phase: usize) {
     }
 }
 
-/// One whole client frame.
+/// A complete client frame.
 pub fn client_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let key: [u8; 4] = rand::random();
     let mut frame = Vec::with_capacity(payload.len() + 14);
@@ -102,7 +102,7 @@ pub fn upgrade_request(host: &str, path: &str) -> (Vec<u8>, String) {
     (request.into_bytes(), key)
 }
 
-/// Octets of a complete upgrade response that accepts `key`; `None`: incomplete.
+/// Octets of an upgrade response that accepts `key`; `None` if it is incomplete.
 pub fn upgrade_response(bytes: &[u8], key: &str) -> Result<Option<usize>, Fault> {
     let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else { return Ok(None) };
     let text = String::from_utf8_lossy(&bytes[..end]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn masking_in_parts_is_masking_at_once() {
+    fn masking_in_parts_equals_masking_at_once() {
         let plain: Vec<u8> = (0..100).collect();
         let key = [1, 2, 3, 250];
         let mut whole = plain.clone();

@@ -1,4 +1,4 @@
-//! Work queues, against a peer that can be made to lose, double, swap and forget: a run must notice.
+//! Work queues, with a peer that loses, doubles or swaps messages, or forgets an ACK: the generator must notice.
 
 mod peer;
 mod support;
@@ -9,7 +9,7 @@ use support::Workload;
 const INDIVIDUAL: &str =
     "kind = 'queue'\nack = 'client-individual'\nprefetch = 10\nmessages = 1_000\nmin_cpu_s = 0.0";
 
-/// Makes one repetition against the peer, which is part of this process; the result.
+/// Makes one repetition against the peer, which is part of this process; returns the result.
 fn run(name: &str, workload: &str, wrong: Wrong) -> serde_json::Value {
     let pid = std::process::id().to_string();
     Workload::new(name, workload).run(peer::start(wrong), &["--pid", &pid])
@@ -17,7 +17,7 @@ fn run(name: &str, workload: &str, wrong: Wrong) -> serde_json::Value {
 
 fn fault(name: &str, workload: &str, wrong: Wrong) -> String {
     let result = run(name, workload, wrong);
-    result["fault"].as_str().unwrap_or_else(|| panic!("nothing noticed: {result}")).to_owned()
+    result["fault"].as_str().unwrap_or_else(|| panic!("no fault was noticed: {result}")).to_owned()
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn every_message_is_consumed_once_and_acknowledged() {
 
 #[test]
 fn a_lost_message_fails_the_run() {
-    // So many come behind it that each consumer has some of them: only then it is known to be lost.
+    // Enough messages follow for each consumer to receive some: only then is it known to be lost.
     let four = format!("{INDIVIDUAL}\nconnections = 4").replace("1_000", "20_000");
     assert_eq!(fault("lost-4", &four, Wrong::Lose(1_500)), "message lost: 1500 of publisher 0");
     let one = "kind = 'queue'\nmessages = 1_000\nmin_cpu_s = 0.0";
@@ -61,7 +61,7 @@ fn an_ack_that_had_no_effect_fails_the_run() {
 }
 
 #[test]
-fn queued_messages_are_weighed_and_consumed() {
+fn memory_of_queued_messages_is_measured() {
     let result = run("backlog", "kind = 'backlog'\nmessages = 20_000", Wrong::Nothing);
     let held = &result["held"];
     assert_eq!(held["count"], 20_000, "{result}");

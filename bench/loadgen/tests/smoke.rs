@@ -1,4 +1,4 @@
-//! The program itself, in small: every kind of workload that the ideal relay can serve, over both transports.
+//! The program itself, with small workloads: every kind that the ideal relay can serve, over both transports.
 
 mod support;
 
@@ -30,7 +30,7 @@ impl Relay {
         Relay { process, address }
     }
 
-    /// Makes one repetition over each transport, which must succeed; the results.
+    /// Makes one repetition over each transport; returns the results. All must succeed.
     fn serve(&self, workload: &Workload, arguments: &[&str]) -> Vec<Value> {
         let pid = self.process.id().to_string();
         let once = |transport: &str| {
@@ -54,7 +54,7 @@ impl Drop for Relay {
 fn every_delivery_of_a_fanout_arrives() {
     let fields = "connections = 5\nmessages = 2_000\nwindow = 100\nmin_cpu_s = 0.0";
     let (workload, relay) = (Workload::new("fan", fields), Relay::start());
-    // The second repetition makes new connections to the same process.
+    // The second repetition opens new connections to the same process.
     for result in (0..2).flat_map(|_| relay.serve(&workload, &[])) {
         assert_eq!(result["deliveries"], 10_000);
         assert!(result["cpu_us_per_delivery"].as_f64().is_some_and(|cpu| cpu > 0.0));
@@ -113,7 +113,7 @@ fn one_consumer_of_a_queue_gets_every_message() {
     }
 }
 
-/// The program refused to begin: nothing on stdout, one line on stderr.
+/// The line on stderr with which the program refused to start.
 fn refusal(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(1), true), "{errors}");

@@ -1,9 +1,8 @@
 //! Latency under a window: from the write of a message's batch to its delivery.
 //!
-//! A publisher under a window writes batches; each has one moment, and a read of one connection has one moment for all
-//! it brought. So a message costs nothing: the generator reads the clock twice for hundreds of them. The loop is
-//! closed: the publisher waits for its slowest subscription, and the queueing that the window allows is part of what a
-//! message waits.
+//! A publisher under a window writes batches. Each batch has one time stamp, and so has all that one read of a connection
+//! brings: the generator reads the clock twice for hundreds of messages. The loop is closed: the publisher waits for its
+//! slowest subscription, so the latency includes the queueing that the window allows.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,10 +13,10 @@ use serde::Serialize;
 use super::{HIGHEST_NS, Percentiles, buckets};
 use crate::series::micros;
 
-/// Batches kept of each publisher; a window holds about ten, since they are no smaller than an eighth of it.
+/// Batches kept for each publisher. A window holds about ten, since each is at least an eighth of it.
 const BATCHES_MAX: usize = 1_024;
 
-/// Messages before `end` and behind the batch before were written at `at`.
+/// The messages from the end of the batch before up to `end` were written at `at`.
 #[derive(Debug, Clone, Copy)]
 struct Batch {
     end: u64,
@@ -28,9 +27,9 @@ struct Batch {
 pub struct WindowLatency {
     batches: Vec<VecDeque<Batch>>,
     begun: Instant,
-    /// Length of the intervals to be told apart, if any.
+    /// Length of the intervals, if they are recorded.
     interval: Option<Duration>,
-    /// Number of the interval that `current` belongs to.
+    /// Index of the interval that `current` belongs to.
     index: u64,
     current: Histogram<u64>,
     whole: Histogram<u64>,
@@ -38,7 +37,7 @@ pub struct WindowLatency {
 }
 
 impl WindowLatency {
-    /// Begins at `begun`, when everything that was sent before is delivered.
+    /// Starts at `begun`, when everything sent before is delivered.
     pub fn new(publishers: usize, begun: Instant, interval: Option<Duration>) -> WindowLatency {
         let histogram =
             || Histogram::new_with_bounds(1, HIGHEST_NS / 1_000, 2).expect("bounds and digits are legal");
@@ -53,7 +52,7 @@ impl WindowLatency {
         }
     }
 
-    /// A publisher begins to write its messages before `end`.
+    /// A publisher starts to write its messages up to `end`.
     pub fn writing(&mut self, publisher: usize, end: u64, at: Instant) {
         let batches = &mut self.batches[publisher];
         if batches.len() == BATCHES_MAX {
@@ -62,7 +61,7 @@ impl WindowLatency {
         batches.push_back(Batch { end, at });
     }
 
-    /// Messages `from..to` of a publisher have arrived, on each of so many lanes.
+    /// Messages `from..to` of a publisher have arrived on this many lanes.
     #[inline]
     pub fn arrived(&mut self, publisher: usize, from: u64, to: u64, lanes: u64, now: Instant) {
         self.go_on_to(now);
@@ -100,7 +99,7 @@ impl WindowLatency {
         self.current.reset();
     }
 
-    /// What was recorded.
+    /// The recorded latencies.
     pub fn result(mut self) -> WindowResult {
         self.end_interval();
         let asked = self.interval.is_some();
@@ -111,12 +110,12 @@ impl WindowLatency {
     }
 }
 
-/// Latencies of one run under a window.
+/// Latencies of one repetition under a window.
 #[derive(Debug, Clone, Serialize)]
 pub struct WindowResult {
-    /// Since the batch of a message was begun to be written; queueing in the window is part of it.
+    /// From the start of writing a message's batch; includes queueing in the window.
     pub from_batch: Percentiles,
-    /// The same over time, when asked for.
+    /// The same over time, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<Vec<WindowInterval>>,
 }
@@ -124,11 +123,11 @@ pub struct WindowResult {
 /// Latencies of the deliveries of one interval: upper bound in µs and count of each bucket that is not empty.
 #[derive(Debug, Clone, Serialize)]
 pub struct WindowInterval {
-    /// Its begin, since the begin of the repetition, µs.
+    /// Its start, relative to the start of the repetition, µs.
     pub at_us: u64,
     /// Its length, µs.
     pub duration_us: u64,
-    /// Since the batch of a message was begun to be written, rounded down.
+    /// From the start of writing a message's batch, rounded down.
     pub window_us: Vec<(u64, u64)>,
 }
 
@@ -144,7 +143,7 @@ mod tests {
         let mut latency = WindowLatency::new(2, start, None);
         latency.writing(1, 100, start);
         latency.writing(1, 150, start + MS * 3);
-        // A read that ends within the second batch, and one lane behind: three lanes had all, one had 20.
+        // A read ends within the second batch. Three lanes got all of it, one lane got 20 messages.
         latency.arrived(1, 0, 120, 3, start + MS * 4);
         latency.arrived(1, 0, 20, 1, start + MS * 4);
         let result = latency.result().from_batch;
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_hold_what_the_whole_holds() {
+    fn intervals_add_up_to_the_whole() {
         let start = Instant::now();
         let mut latency = WindowLatency::new(1, start, Some(MS * 10));
         for message in 0..30_u32 {
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_long_ago_are_forgotten() {
+    fn old_batches_are_dropped() {
         let start = Instant::now();
         let mut latency = WindowLatency::new(1, start, None);
         let written = BATCHES_MAX as u64 + 5;

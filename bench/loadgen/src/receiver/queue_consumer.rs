@@ -1,12 +1,12 @@
-//! Hot path: what one consumer gets of a work queue, checked and acknowledged.
+//! Hot path: checks and acknowledges what one consumer gets from a work queue.
 //!
-//! Any consumer may get any message, so no number is due. Instead the [`Arrivals`] that all consumers share knows what has
-//! arrived anywhere: nothing may come twice, and at the end nothing may be missing. On one consumer the messages of one
-//! publisher must ascend; on the only consumer they must do so without a gap. As in the receiver, a frame that looks
-//! like the last one is taken without being parsed, and every 64th is parsed and compared in full.
+//! Any consumer may get any message, so no number is due. All consumers share [`Arrivals`], which knows what has arrived:
+//! nothing may arrive twice, and at the end nothing may be missing. On one consumer the sequence numbers of each publisher
+//! must ascend; on a sole consumer they must have no gap. As in the receiver, a frame that looks like the last one is
+//! accepted without parsing, and every 64th is parsed and compared in full.
 //!
-//! ACK frames are appended to one buffer, which the connection writes once for all that a read brought.
-//! Budget: 25 ns and no allocation a message, its ACK included.
+//! ACK frames are appended to one buffer, which the connection writes once per read.
+//! Budget: 25 ns and no allocation per message, including its ACK.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,18 +17,18 @@ use crate::fault::Fault;
 use crate::stomp::Head;
 use crate::ws;
 
-/// A publisher, as one consumer sees it.
+/// A publisher, from one consumer's view.
 #[derive(Debug)]
 struct Source {
     feed: Rc<Feed>,
-    /// Least sequence number that may come.
+    /// Lowest sequence number that may arrive.
     next: u64,
 }
 
-/// Where things are in a frame that looks like the last one.
+/// Layout of a frame that looks like the last one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shape {
-    /// Octets of the frame; 0: none was parsed yet.
+    /// Octets of the frame; 0 if none was parsed yet.
     frame_len: usize,
     body_at: usize,
     line_at: usize,
@@ -36,27 +36,27 @@ struct Shape {
     ack_len: usize,
 }
 
-/// One consumer's part of a work queue.
+/// A consumer of a work queue.
 #[derive(Debug)]
 pub struct QueueConsumer {
-    /// `subscription:ID`, or nothing where the peer does not say it (the relay).
+    /// `subscription:ID`; empty for the relay, which sends no such header.
     line: Box<[u8]>,
     sources: Vec<Source>,
     arrivals: Rc<RefCell<Arrivals>>,
-    /// No other consumer can have what does not come here.
+    /// There is no other consumer, so sequence numbers have no gaps.
     sole: bool,
     acks: Option<Acks>,
     shape: Shape,
     /// Publisher of the last message.
     last: usize,
-    /// Messages taken.
+    /// Messages accepted.
     pub taken: u64,
-    /// Publisher and number of every 64th message, for its latency; the owner empties it.
+    /// Publisher and number of every 64th message, for its latency. The owner drains it.
     pub sampled: Vec<(usize, u64)>,
 }
 
 impl QueueConsumer {
-    /// A consumer that has had nothing yet; `acks` where each message is to be acknowledged.
+    /// A consumer that has no messages yet; with `acks` each message is acknowledged.
     pub fn new(
         subscription: Option<&str>,
         feeds: &[Rc<Feed>],
@@ -80,17 +80,17 @@ impl QueueConsumer {
         }
     }
 
-    /// Least sequence number of a publisher that may still come here.
+    /// Lowest sequence number of a publisher that may still arrive here.
     pub fn next(&self, publisher: usize) -> u64 {
         self.sources[publisher].next
     }
 
-    /// ACK frames that wait to be written.
+    /// ACK frames to write.
     pub fn acks(&mut self) -> Option<&mut Vec<u8>> {
         self.acks.as_mut().map(|acks| &mut acks.out).filter(|out| !out.is_empty())
     }
 
-    /// Takes frames from the start of `bytes` while they look like the last one; returns octets and messages taken.
+    /// Accepts frames from the start of `bytes` while they look like the last one; returns their octets and number.
     #[inline]
     pub fn take_alike(&mut self, bytes: &[u8], magic: u64) -> Result<(usize, u64), Fault> {
         let arrivals = Rc::clone(&self.arrivals);
@@ -107,7 +107,7 @@ impl QueueConsumer {
         Ok((at, self.taken - before))
     }
 
-    /// The next frame, if all that was parsed of the last one is at its place.
+    /// The next frame, if it has the layout of the last one.
     #[inline]
     fn alike<'a>(&self, bytes: &'a [u8], magic: u64) -> Option<&'a [u8]> {
         let shape = &self.shape;
@@ -127,11 +127,11 @@ impl QueueConsumer {
         (begins && ends && named && has_ack).then_some(frame)
     }
 
-    /// Takes one message that was parsed; 0: incomplete.
+    /// Accepts one parsed message and returns its octets; 0 if it is incomplete.
     pub fn take(&mut self, head: &Head<'_>, bytes: &[u8]) -> Result<usize, Fault> {
         let (line_at, line) = head.subscription.unwrap_or_default();
         if *line != *self.line {
-            return Err(Fault::malformed("message for a subscription that is not there", bytes));
+            return Err(Fault::malformed("message for an unknown subscription", bytes));
         }
         let body = &bytes[head.body_at..];
         // Every publisher of a queue sends bodies of the same size.
@@ -158,7 +158,7 @@ impl QueueConsumer {
         Ok(frame_len)
     }
 
-    /// Compares what is not compared of every message: headers and fill.
+    /// Checks headers and fill, which are not checked for every message.
     fn check(&self, publisher: usize, sequence: u64, head: &Head<'_>, body: &[u8]) -> Result<(), Fault> {
         let feed = &self.sources[publisher].feed;
         let altered = |what: String| {
@@ -182,7 +182,7 @@ impl QueueConsumer {
         Ok(())
     }
 
-    /// Takes note of a message; returns its publisher and number.
+    /// Records a message; returns its publisher and number.
     #[inline]
     fn note(&mut self, body: &[u8], arrivals: &mut Arrivals) -> Result<(usize, u64), Fault> {
         let last = self.sources[self.last].feed.body.sequence(body);
@@ -230,17 +230,17 @@ impl QueueConsumer {
 #[derive(Debug)]
 pub struct Acks {
     out: Vec<u8>,
-    /// Over WebSocket each is a masked frame of its own; the key stays the same, as for SEND.
+    /// Masking key over WebSocket, where each ACK is a frame of its own; always the same, as for SEND.
     key: Option<[u8; 4]>,
 }
 
 impl Acks {
-    /// No frames yet.
+    /// Starts without frames.
     pub fn new(websocket: bool) -> Acks {
         Acks { out: Vec::new(), key: websocket.then(rand::random) }
     }
 
-    /// Appends an ACK. `id` goes back as it came: escaped.
+    /// Appends an ACK. `id` is sent back escaped, as it arrived.
     #[inline]
     fn push(&mut self, id: &[u8]) {
         const COMMAND: &[u8] = b"ACK\nid:";

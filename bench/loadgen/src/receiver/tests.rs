@@ -1,4 +1,4 @@
-//! The checker must accept what is right and nothing else.
+//! The checker must accept correct messages and nothing else.
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn a_message_missing_on_one_of_many_lanes_is_a_fault() {
 }
 
 #[test]
-fn order_between_lanes_is_free() {
+fn lanes_may_interleave_in_any_order() {
     let feed = feed(SIZE);
     let mut bytes = Vec::new();
     for sequence in 0..200 {
@@ -104,7 +104,7 @@ fn altered_messages_are_faults() {
     }
 }
 
-/// Feeds in pieces of `step` octets, the unused rest before the next piece, as a connection does.
+/// Feeds pieces of `step` octets, with the unused rest before the next piece, as a connection does.
 fn in_pieces(receiver: &mut Receiver, bytes: &[u8], step: usize) -> Result<(), Fault> {
     let mut rest = Vec::new();
     for piece in bytes.chunks(step) {
@@ -117,7 +117,7 @@ fn in_pieces(receiver: &mut Receiver, bytes: &[u8], step: usize) -> Result<(), F
 }
 
 #[test]
-fn any_split_gives_the_same() {
+fn any_split_gives_the_same_result() {
     for size in [SIZE, STREAM_MIN, STREAM_MIN + 7] {
         let feed = feed(size);
         let bytes = stream(&feed, 0..70);
@@ -142,7 +142,7 @@ fn large_bodies_are_checked_too() {
 }
 
 #[test]
-fn control_frames_are_handed_out() {
+fn control_frames_are_collected() {
     let mut receiver = receiver(1, &feed(SIZE));
     let bytes = b"CONNECTED\nversion:1.2\n\n\0\n\nRECEIPT\nreceipt-id:7\n\n\0ERROR\nmessage:no\ncontent-length:2\n\na\0\0";
     assert_eq!(receiver.feed(bytes), Ok(bytes.len()));

@@ -1,9 +1,10 @@
-//! The ideal relay: what a broker could reach that did nothing but forward.
+//! The ideal relay: what a broker could reach if it did nothing but forward.
 //!
-//! One thread, one topic. Frames are looked at until a connection shows what it is: SUBSCRIBE makes it a subscriber, the
-//! first SEND a publisher, and from there on its bytes go unread to every subscriber, one write for all that one
-//! read brought. Over WebSocket they are unmasked and leave as one frame a read. A subscriber that lags keeps its own
-//! copy of what it misses; the generator's window bounds that. No STOMP semantics, no limits, no errors: not a broker.
+//! It has one thread and one topic. Frames are parsed until the role of a connection is known: SUBSCRIBE makes it a
+//! subscriber, the first SEND a publisher. From then on a publisher's bytes are forwarded unparsed to every subscriber, with
+//! one write for each read. Over WebSocket they are unmasked and leave as one frame per read. A subscriber that lags keeps
+//! its own copy of what it has not got; the generator's window bounds that. The relay has no STOMP semantics, limits or
+//! errors: it is not a broker.
 
 mod peer;
 
@@ -19,7 +20,8 @@ use peer::{Peer, Role};
 const READ_MAX: usize = 64 * 1024;
 const LISTENER: Token = Token(usize::MAX);
 
-/// Runs the relay on a port of 127.0.0.1 (0: any free one) until the process is ended; says where it listens as the broker does.
+/// Runs the relay on a port of 127.0.0.1 (0: any free port) until the process ends. Logs where it listens, as the broker
+/// does.
 pub fn serve(port: u16) -> io::Result<()> {
     let (mut relay, address) = Relay::bind(port)?;
     writeln!(io::stderr(), "ideal relay: listening on {address}")?;
@@ -34,12 +36,12 @@ struct Relay {
     listener: TcpListener,
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
-    /// Connections that get what publishers send.
+    /// Connections that receive what publishers send.
     subscribers: Vec<usize>,
-    /// Connections whose last read filled the buffer: more may be there without another event.
+    /// Connections whose last read filled the buffer: there may be more bytes without another event.
     undrained: Vec<usize>,
     buffer: Vec<u8>,
-    /// What one read brought for the subscribers.
+    /// What one read brings for the subscribers.
     payload: Vec<u8>,
 }
 

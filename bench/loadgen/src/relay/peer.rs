@@ -1,4 +1,4 @@
-//! One connection of the relay: handshakes, then blind bytes.
+//! One connection of the relay: handshakes, then unparsed bytes.
 
 use std::io::{self, IoSlice, Read, Write};
 
@@ -6,7 +6,7 @@ use mio::net::TcpStream;
 
 use crate::{stomp, ws};
 
-/// What a connection turned out to be.
+/// Role of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Not known yet.
@@ -27,14 +27,14 @@ enum Transport {
 /// One connection.
 pub struct Peer {
     stream: TcpStream,
-    /// What it is.
+    /// Its role.
     pub role: Role,
     announced: bool,
     transport: Transport,
     /// Bytes of an unfinished handshake or STOMP frame, before the first SEND.
     control: Vec<u8>,
     unwrap: Unwrap,
-    /// What the socket did not take, from `written` on.
+    /// Bytes that the socket did not take, from `written` on.
     pending: Vec<u8>,
     written: usize,
 }
@@ -54,12 +54,12 @@ impl Peer {
         }
     }
 
-    /// True once, after the connection became a subscriber.
+    /// True once, when the connection has become a subscriber.
     pub fn became_subscriber(&mut self) -> bool {
         self.role == Role::Subscriber && !std::mem::replace(&mut self.announced, true)
     }
 
-    /// Reads once. What a publisher sent is added to `payload`; the rest is answered. True: the buffer was filled.
+    /// Reads once. Appends what a publisher sent to `payload`, and answers other frames. True if the buffer was filled.
     pub fn read(&mut self, buffer: &mut [u8], payload: &mut Vec<u8>) -> io::Result<bool> {
         let size = self.stream.read(buffer)?;
         if size == 0 {
@@ -86,7 +86,7 @@ impl Peer {
         Ok(full)
     }
 
-    /// Tells TCP from WebSocket, and answers the upgrade; false: more bytes are needed.
+    /// Distinguishes TCP from WebSocket, and answers the upgrade. False if more bytes are needed.
     fn sniff(&mut self) -> bool {
         if !self.control.starts_with(b"GET ") {
             self.transport = Transport::Tcp;
@@ -113,7 +113,7 @@ impl Peer {
         true
     }
 
-    /// Answers the frames before the first SEND; that one and all behind it become payload.
+    /// Answers the frames before the first SEND. That SEND and everything after it become payload.
     fn answer(&mut self, payload: &mut Vec<u8>) {
         loop {
             let blank = self.control.iter().take_while(|octet| **octet == b'\n').count();
@@ -151,7 +151,7 @@ impl Peer {
         self.deliver(&header, frame);
     }
 
-    /// Sends STOMP bytes, behind `header` if this is a WebSocket.
+    /// Sends STOMP bytes, after `header` if this is a WebSocket.
     pub fn deliver(&mut self, header: &[u8], payload: &[u8]) {
         let header = if self.transport == Transport::WebSocket { header } else { &[] };
         self.write(header, payload);
@@ -165,7 +165,7 @@ impl Peer {
             } else {
                 self.stream.write_vectored(&[IoSlice::new(header), IoSlice::new(payload)])
             };
-            // A failure here shows again at the next read, which drops the connection.
+            // A failure appears again at the next read, which drops the connection.
             sent = result.unwrap_or(0);
         }
         if sent < header.len() + payload.len() {
@@ -174,7 +174,7 @@ impl Peer {
         }
     }
 
-    /// Writes what waits, now that the socket takes bytes again.
+    /// Writes pending bytes when the socket is writable again.
     pub fn flush(&mut self) {
         while self.written < self.pending.len() {
             match self.stream.write(&self.pending[self.written..]) {
@@ -187,14 +187,14 @@ impl Peer {
     }
 }
 
-/// Takes masked client frames apart, in any fragmentation.
+/// Unwraps masked client frames, in any fragmentation.
 #[derive(Default)]
 struct Unwrap {
     header: Vec<u8>,
     key: [u8; 4],
     left: usize,
     phase: usize,
-    /// Payload of a control frame is thrown away.
+    /// The payload belongs to a control frame and is discarded.
     skip: bool,
 }
 
@@ -217,7 +217,7 @@ impl Unwrap {
         }
     }
 
-    /// Collects header octets from `at` on until the header is whole; returns where it stopped.
+    /// Collects header octets from `at` on until the header is complete; returns where it stopped.
     fn take_header(&mut self, bytes: &[u8], mut at: usize) -> usize {
         loop {
             let need = match self.header.get(1).map(|second| second & 0x7f) {

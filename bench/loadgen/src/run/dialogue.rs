@@ -1,4 +1,4 @@
-//! One connection that talks frame by frame and waits for each answer: for what is not to be fast.
+//! A connection that waits for each answer, for what need not be fast.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ pub enum Reply {
 /// A STOMP connection over TCP.
 pub struct Dialogue {
     stream: TcpStream,
-    /// What came, from `at` on not looked at yet.
+    /// Bytes that arrived; from `at` on they are not parsed yet.
     buffer: Vec<u8>,
     at: usize,
 }
@@ -71,7 +71,7 @@ impl Dialogue {
     }
 }
 
-/// The first frame and its octets; `None`: incomplete.
+/// The first frame and its octets; `None` if it is incomplete.
 fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, Fault> {
     let blank = bytes.iter().take_while(|octet| matches!(octet, b'\n' | b'\r')).count();
     let Some(head) = stomp::head(&bytes[blank..])? else { return Ok(None) };
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_parsed_when_they_are_whole() {
+    fn frames_are_parsed_when_they_are_complete() {
         let receipt = b"RECEIPT\nreceipt-id:r\n\n\0";
         let message = b"\n\nMESSAGE\nsubscription:7\ncontent-length:3\n\na\0b\0";
         let (first, message) = (message.len(), [&message[..], receipt].concat());

@@ -1,4 +1,4 @@
-//! Memory of queues: one with many messages, and many without any.
+//! Memory of queues: one with many messages, and many empty ones.
 
 use crate::body::Body;
 use crate::fault::Fault;
@@ -11,7 +11,7 @@ use crate::topology::Topology;
 use super::dialogue::{Dialogue, Reply};
 use super::{Meter, Repetition};
 
-/// Queues that have a consumer at the same time.
+/// Number of queues that have a consumer at the same time.
 const BATCH: u64 = 500;
 
 impl Repetition<'_> {
@@ -19,7 +19,7 @@ impl Repetition<'_> {
         self.target.pid.map(procfs::memory).unwrap_or_default()
     }
 
-    /// Fills a queue, then has all of it consumed: what is not there cannot have cost memory.
+    /// Fills a queue, then consumes all of it, to prove that the messages were there.
     pub(super) fn backlog(&self) -> Result<Outcome, Fault> {
         let count = self.workload.messages;
         let mut producer = self.open(&Topology::new(self.workload).publishers_only())?;
@@ -38,7 +38,7 @@ impl Repetition<'_> {
         Ok(run)
     }
 
-    /// Sends one message to each of many queues, consumes it, leaves; then asks the broker whether they are all there.
+    /// Sends one message to each of many queues, consumes it and unsubscribes; then asks the broker whether all queues exist.
     pub(super) fn queues(&self) -> Result<Outcome, Fault> {
         let count = self.workload.messages;
         let mut dialogue = Dialogue::connect(self.target)?;
@@ -57,7 +57,7 @@ impl Repetition<'_> {
         run.held = Some(held(count, 0.0, [before, full, full]));
         let there = monitored(&mut dialogue)?;
         if there != count {
-            return Err(Fault::Altered(format!("/queue/monitor tells of {there} of {count} queues")));
+            return Err(Fault::Altered(format!("/queue/monitor lists {there} of {count} queues")));
         }
         Ok(run)
     }
@@ -105,7 +105,7 @@ fn use_queues(dialogue: &mut Dialogue, body: &Body, first: u64, end: u64) -> Res
     Ok(())
 }
 
-/// How many queues of ours the broker's own text knows, all of them empty.
+/// Number of our queues in the broker's own list, all of them empty.
 fn monitored(dialogue: &mut Dialogue) -> Result<u64, Fault> {
     dialogue.write(&stomp::subscribe("monitor", "/queue/monitor", "", "monitor"))?;
     loop {
@@ -121,7 +121,7 @@ fn monitored(dialogue: &mut Dialogue) -> Result<u64, Fault> {
     }
 }
 
-/// Figures from the memory before, with all there, and after all was consumed; `frame` octets each were sent.
+/// Figures from the memory before, at the peak, and after consumption, for frames of `frame` octets.
 fn held(count: u64, frame: f64, [before, full, after]: [Memory; 3]) -> Held {
     let each = |now: u64, before: u64| (now as f64 - before as f64) / count as f64;
     Held {
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_divided_and_the_frame_taken_off() {
+    fn memory_is_divided_and_the_frame_subtracted() {
         let at = |resident, anonymous| Memory { resident, anonymous, peak: 0 };
         let held = held(100, 170.0, [at(10_000, 5_000), at(50_000, 40_000), at(12_000, 6_000)]);
         assert!((held.resident_bytes_each - 400.0).abs() < 1e-9);

@@ -1,11 +1,11 @@
-//! A work queue peer that does one thing wrong when asked to: what the generator must notice.
+//! A work queue peer that makes one mistake on request, which the generator must notice.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// What the peer does wrong, with the message (counted from 0) to which it does so.
+/// The peer's mistake, and the message (counted from 0) that it concerns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     Nothing,
@@ -15,15 +15,15 @@ pub enum Wrong {
     Double(usize),
     /// It is delivered after the one that follows it.
     Swap(usize),
-    /// Its ACK is not taken: it is delivered again once its consumer has gone.
+    /// Its ACK is ignored: it is delivered again when its consumer has left.
     ForgetAck(usize),
 }
 
-/// Queues and consumers of one peer; one thread a connection, all of them under one lock.
+/// Queues and consumers of one peer. Each connection has a thread; all share one lock.
 struct Peer {
     wrong: Wrong,
     sent: usize,
-    /// The message that waits for the one after it.
+    /// The message that is to follow its successor.
     late: Option<Vec<u8>>,
     queues: HashMap<String, VecDeque<(usize, Vec<u8>)>>,
     consumers: Vec<Consumer>,
@@ -62,7 +62,7 @@ fn serve(conn: usize, mut stream: TcpStream, peer: &Mutex<Peer>) {
     while let Some(size) = stream.read(&mut chunk).ok().filter(|&size| size > 0) {
         bytes.extend_from_slice(&chunk[..size]);
         let mut at = 0;
-        // No body of the generator has a NUL.
+        // The generator's bodies contain no NUL.
         while let Some(length) = bytes[at..].iter().position(|&octet| octet == 0) {
             let frame = String::from_utf8(bytes[at..at + length].to_vec()).expect("text");
             let mut peer = peer.lock().expect("nobody panics while holding it");
@@ -138,7 +138,7 @@ impl Peer {
         stream.write_all(frame.as_bytes()).expect("it reads");
     }
 
-    /// Gives messages out in turn.
+    /// Distributes messages to the consumers in turn.
     fn deliver(&mut self) {
         while let Some((index, number, body)) = self.next() {
             let one = &mut self.consumers[index];
@@ -170,7 +170,7 @@ impl Peer {
         None
     }
 
-    /// Consumers of a connection go; what they did not acknowledge goes back to its place.
+    /// Removes consumers of a connection; messages that they did not acknowledge go back to their old place.
     fn leave(&mut self, conn: usize, id: Option<&str>) {
         let goes = |one: &Consumer| one.conn == conn && id.is_none_or(|id| one.id == id);
         for one in self.consumers.extract_if(.., |one| goes(one)) {

@@ -1,4 +1,4 @@
-//! A consumer must accept what a work queue may do and nothing else, and acknowledge each message once.
+//! A consumer must accept what a work queue may deliver and nothing else, and acknowledge each message once.
 
 use super::*;
 use crate::body::Body;
@@ -33,7 +33,7 @@ fn consumers(count: usize, acks: Option<bool>) -> (Vec<Receiver>, Rc<RefCell<Arr
     ((0..count).map(consumer).collect(), arrivals)
 }
 
-/// Ids of ten and more digits as well, so that frames change their length.
+/// Ids have different lengths, so that the lengths of frames differ.
 fn id(publisher: usize, sequence: u64) -> String {
     format!("{publisher}-{}", sequence * sequence)
 }
@@ -144,7 +144,7 @@ fn a_message_that_was_never_sent_is_a_fault() {
 }
 
 #[test]
-fn the_only_consumer_allows_no_gap_and_no_consumer_a_step_back() {
+fn a_sole_consumer_allows_no_gap_and_no_consumer_a_step_back() {
     for at in 0..200 {
         let swapped = stream((0..at).chain([at + 1, at]).chain(at + 2..201));
         let (mut one, _) = consumers(1, None);
@@ -157,7 +157,7 @@ fn the_only_consumer_allows_no_gap_and_no_consumer_a_step_back() {
 }
 
 #[test]
-fn what_is_missing_and_cannot_come_is_known() {
+fn messages_that_can_no_longer_arrive_are_known() {
     let (mut two, arrivals) = consumers(2, None);
     two[0].feed(&stream(0..10)).expect("nothing is wrong with it");
     two[1].feed(&stream(11..20)).expect("another may still get it");
@@ -174,11 +174,11 @@ fn altered_messages_are_faults() {
         (b"pub-0002", 0, b'q'),
         // The last octet of the frame.
         (b"pub-0002", SIZE, b'x'),
-        // Not looked at in every message.
+        // Not checked in every message.
         (b"/queue/bench", 8, b'x'),
         (b"pub-0002", SIZE - 3, b'!'),
     ];
-    // Message 0 is parsed, message 66 looks like those before.
+    // Message 0 is parsed; message 66 looks like the ones before it.
     for (sequence, places) in [(0, &places[..]), (66, &places[..4])] {
         let good = message(2, sequence);
         for &(needle, offset, octet) in places {
