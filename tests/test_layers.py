@@ -29,8 +29,8 @@ LAYERS = (
     "connection",
     "mail",
     "delivery",
-    "command",
     "diag",
+    "command",
     "shard",
     "broker",
 )

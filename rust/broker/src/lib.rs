@@ -24,6 +24,7 @@ pub mod config;
 mod connection;
 mod delivery;
 mod destination;
+mod diag;
 mod ids;
 pub mod log;
 mod mail;

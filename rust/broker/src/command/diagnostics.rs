@@ -11,12 +11,12 @@ use super::send::Sent;
 use super::subscribe::Wanted;
 use crate::delivery::passing::Load;
 use crate::destination::{Kind, MONITOR};
+use crate::diag::inquiries::Purpose;
 use crate::ids::ConnKey;
 use crate::message::options::{self, SubscribeOptions};
 use crate::report::Query;
 use crate::router::reach::Reach;
 use crate::shard::Shard;
-use crate::shard::inquiries::Purpose;
 
 /// `interval` of SUBSCRIBE: milliseconds between answers.
 const INTERVAL: &[u8] = b"interval";

@@ -20,6 +20,7 @@ use crate::log::Level;
 use crate::message::OwnedMessage;
 use crate::message::options::{self, Retain, SendOptions};
 use crate::queue::mail::HomeNote;
+use crate::report::stages::Stage;
 use crate::router::Destination;
 use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
@@ -284,6 +285,21 @@ impl Shard {
         } else {
             self.deliver(message, destination, reach)
         }
+    }
+
+    /// Delivers while times are taken.
+    #[cold]
+    #[inline(never)]
+    fn deliver_observed(
+        &mut self,
+        message: &Message<'_>,
+        destination: Destination,
+        reach: &Reach,
+    ) -> Option<FanOutKey> {
+        let began = self.turn.stages.begin(Stage::Encode);
+        let going = self.deliver(message, destination, reach);
+        self.turn.stages.end(Stage::Encode, began);
+        going
     }
 
     /// Publishes a message of a transaction to its topic.

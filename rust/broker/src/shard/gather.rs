@@ -12,11 +12,11 @@ use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
 use super::Shard;
-use super::assembly::Assembly;
-use super::inquiries::{Audience, FrameRequester, Gather, Purpose, Subject, Telling};
 use crate::command::Flow;
 use crate::connection::conn::Phase;
 use crate::connection::pausing::Question;
+use crate::diag::assembly::Assembly;
+use crate::diag::inquiries::{Audience, FrameRequester, Gather, Purpose, Subject, Telling};
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY};
 use crate::queue::mail::DiagnosticsNote;

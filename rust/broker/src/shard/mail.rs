@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::Shard;
 use super::close::GOING_AWAY;
-use super::survey::ReportTo;
 use crate::broker::ConnectionInfo;
 use crate::command::Flow;
 use crate::config::Config;
 use crate::connection::conn::{Conn, Transport};
 use crate::connection::pausing::Pause;
 use crate::connection::socket::Socket;
+use crate::diag::survey::ReportTo;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::mail::inbound::Inbound;
@@ -212,7 +212,7 @@ impl Shard {
         self.router.reload(&config);
         self.queues.home.reload(&config);
         self.turn.config = config;
-        self.observe();
+        self.turn.observe();
         self.stop_blocking();
         for key in self.connections.table.keys() {
             self.rearm(key);

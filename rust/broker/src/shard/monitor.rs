@@ -7,22 +7,14 @@ use stompica_proto::encode::Message;
 
 use super::Shard;
 use crate::destination::MONITOR;
+use crate::diag::assembly::text_of;
 use crate::ids::NOBODY;
 use crate::report::answer::Answer;
-use crate::report::types::{QueueRow, Report};
+use crate::report::types::Report;
 use crate::timer::Due;
 
 /// Time between two texts.
 const INTERVAL_MS: u64 = 5000;
-
-/// What stompserver says of a queue; nothing of those that are no work queues.
-pub(super) fn text_of(queue: &QueueRow) -> String {
-    let QueueRow { name, size, dequeued, enqueued, .. } = queue;
-    match queue.kind {
-        "work" => format!("Queue: {name}\nsize: {size}\ndequeued: {dequeued}\nenqueued: {enqueued}\n\n"),
-        _ => String::new(),
-    }
-}
 
 impl Shard {
     /// Sets the timer for the next text; one shard does.

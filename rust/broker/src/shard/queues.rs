@@ -9,8 +9,8 @@ use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, Version, escape};
 
 use super::Shard;
-use super::survey::ReportTo;
 use crate::destination::Kind;
+use crate::diag::survey::ReportTo;
 use crate::ids::QueueKey;
 use crate::ids::ShardId;
 use crate::message::OwnedMessage;

@@ -5,6 +5,7 @@ use stompica_proto::encode::Message;
 
 use super::Shard;
 use crate::collections::spread::give_back;
+use crate::diag::watch::Watch;
 use crate::ids::NOBODY;
 use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
@@ -16,21 +17,6 @@ use crate::timer::Due;
 /// It is looked at again after a millisecond whether the RECEIPT of its SUBSCRIBE has left, then after twice as long, and
 /// so on up to this: thousands whose client takes nothing would keep a processor busy.
 const AGAIN_MS_MAX: u64 = 1000;
-
-/// A subscription that gets answers at an interval.
-#[derive(Debug)]
-pub(super) struct Watch {
-    pub query: Query,
-    interval_ms: u64,
-    /// The destination of its MESSAGEs.
-    name: Box<[u8]>,
-    /// It has not been told yet what it asked last.
-    pub asking: bool,
-    /// When it is looked at again if the first question cannot be asked yet; `None`: it was.
-    again_ms: Option<u64>,
-    /// Where the last answer ends in what its connection was ever to be sent.
-    sent_through: u64,
-}
 
 impl Shard {
     /// Answers a subscription at an interval, from now on.

@@ -15,7 +15,7 @@ use self::memory::MemoryGauge;
 use crate::config::Config;
 use crate::ids::{MessageIds, ShardId};
 use crate::log::{Level, LogQueue};
-use crate::report::stages::Stages;
+use crate::report::stages::{Began, Stage, Stages};
 use crate::stats::Counters;
 use crate::timer::Timers;
 use crate::totals::Totals;
@@ -122,6 +122,21 @@ impl Turn {
     pub fn log(&self, level: Level, text: impl FnOnce() -> String) {
         if self.log.enabled(level) {
             self.log.push(level, text(), vec![("shard", self.id.0.to_string())]);
+        }
+    }
+
+    /// Updates whether frames are timed or logged.
+    pub fn observe(&mut self) {
+        self.is_observed = self.config.log_frames || self.stages.is_on();
+    }
+
+    /// Ends a turn that is timed, and the timing when it is over.
+    pub fn end_timing(&mut self, began: Option<Began>) {
+        if began.is_some() {
+            self.stages.end(Stage::Turn, began);
+            if self.stages.expire(self.now_ms) {
+                self.observe();
+            }
         }
     }
 }

@@ -1,26 +1,19 @@
 //! What a part of an answer of DIAG says of one connection, subscription or queue, and of the shard as a whole; the walk
 //! over them is in [`super::survey`].
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stompica_proto::encode::Message;
 use stompica_proto::session::AckMode;
 
-use super::Shard;
-use crate::connection::conn::{Conn, Transport};
+use super::View;
+use crate::connection::conn::{Conn, Phase, Transport};
 use crate::queue::QueueKind;
 use crate::queue::home::Home;
 use crate::queue::types::Queue;
-use crate::report::Query;
-use crate::report::stages::{Began, Stage};
 use crate::report::types::{
     AckRow, Benchmark, Memory, Network, QueueRow, Report, Session, ShardRow, SlowRow, Waiting, WsBuffer,
 };
-use crate::router::Destination;
-use crate::router::fan_out::FanOutKey;
 use crate::router::group::{Subscription, SubscriptionIndex};
-use crate::router::reach::Reach;
 use crate::turn::cpu_clock::cpu_time;
 
 fn micros(time: Duration) -> u64 {
@@ -62,9 +55,21 @@ fn queue_row(queue: &Queue, home: &Home) -> Option<QueueRow> {
     })
 }
 
-impl Shard {
+/// Counts a client among the sessions.
+pub(crate) fn add_client(session: &mut Session, conn: &Conn) {
+    session.clients += 1;
+    session.websockets += u64::from(matches!(conn.transport, Transport::WebSocket(_)));
+    session.stomp_connected += u64::from(conn.session.is_connected());
+}
+
+/// Whether a connection is neither refused nor on its way out.
+pub(crate) fn is_client(conn: &Conn) -> bool {
+    conn.phase == Phase::Open && !conn.refused
+}
+
+impl View<'_> {
     /// Adds to a part what needs no walk.
-    pub(super) fn complete(&mut self, query: Query, report: &mut Report) {
+    pub(crate) fn complete(&self, report: &mut Report) {
         match report {
             Report::WsBuffer(buffer) => {
                 let (opened, allocated) = self.connections.chunks.opened();
@@ -73,9 +78,6 @@ impl Shard {
             Report::Stale(waiting) => self.complete_waiting(waiting),
             Report::Network(network) => **network = self.network_report(),
             Report::Benchmark(benchmark) => {
-                debug_assert_eq!(query, Query::Benchmark);
-                self.turn.stages.switch_on(self.turn.now_ms);
-                self.observe();
                 *benchmark = Benchmark::of(&self.turn.stages, self.turn.now_ms);
             }
             Report::Shards(rows) => rows.iter_mut().for_each(|row| self.complete_row(row)),
@@ -90,25 +92,15 @@ impl Shard {
         }
     }
 
-    pub(super) fn add_client(session: &mut Session, conn: &Conn) {
-        session.clients += 1;
-        session.websockets += u64::from(matches!(conn.transport, Transport::WebSocket(_)));
-        session.stomp_connected += u64::from(conn.session.is_connected());
-    }
-
-    fn mailbox_frames(&self) -> u64 {
-        self.shared.mailboxes[usize::from(self.turn.id.0)].add_frames(0) as u64
-    }
-
     fn complete_waiting(&self, waiting: &mut Waiting) {
         // The count of stale messages is the broker's: one shard tells it.
-        let stale = if self.turn.id.0 == 0 { self.shared.stale.count.load(Ordering::Relaxed) } else { 0 };
-        waiting.r#in = self.mailbox_frames() + self.connections.parking.len() as u64;
+        let stale = if self.turn.id.0 == 0 { self.stale } else { 0 };
+        waiting.r#in = self.mailbox_frames as u64 + self.connections.parking.len() as u64;
         waiting.stale = stale as u64;
     }
 
     /// What a client subscribed to, in its own words.
-    pub(super) fn subscribed_name(&self, index: SubscriptionIndex, one: &Subscription) -> &[u8] {
+    pub(crate) fn subscribed_name(&self, index: SubscriptionIndex, one: &Subscription) -> &[u8] {
         match (self.queues.consumers.at(index), one.filter_index()) {
             (Some(consumer), _) => &consumer.destination,
             (None, Some(filter)) => self.router.filter_name(filter),
@@ -145,13 +137,13 @@ impl Shard {
             subscriptions: row.subscriptions,
             queues: self.queues.home.named() as u64,
             turns: self.turn.number,
-            mailbox_frames: self.mailbox_frames(),
+            mailbox_frames: self.mailbox_frames as u64,
             frames_in: self.turn.counters.frames_in,
             deliveries: self.turn.counters.deliveries,
             parked: self.turn.counters.parked,
             timers: self.turn.timers.len() as u64,
             cpu_us: micros(cpu_time()),
-            unanswered: row.unanswered + self.asked_elsewhere() as u64,
+            unanswered: row.unanswered + self.unanswered as u64,
             max_turn_bytes: self.turn.heaviest.encoded as u64,
             max_turn_deliveries: self.turn.heaviest.deliveries as u64,
             max_turn_visits: self.turn.heaviest.visited as u64,
@@ -159,28 +151,16 @@ impl Shard {
         };
     }
 
-    /// What waits for other shards, but for RECEIPTs.
-    fn asked_elsewhere(&self) -> usize {
-        self.queues.prepared.len() + self.queues.pending_replays.len() + self.diagnostics.asked()
-    }
-
-    /// What waits for other shards.
-    #[cfg(any(test, feature = "by-hand"))]
-    pub(super) fn unanswered(&self) -> usize {
-        let receipts: usize = self.connections.table.iter().map(|(_, conn)| conn.answers.len()).sum();
-        receipts + self.asked_elsewhere()
-    }
-
     fn complete_memory(&self, memory: &mut Memory) {
         let held = self.turn.held_bytes();
         memory.held_bytes = u64::try_from(held).unwrap_or(0);
         memory.limit_bytes = self.turn.config.memory_limit;
         memory.short = self.turn.memory.is_short;
-        memory.input_bytes = self.memory.input_bytes as u64;
+        memory.input_bytes = self.input_bytes as u64;
         memory.chunk_bytes = self.connections.chunks.held_bytes() as u64;
     }
 
-    pub(super) fn ack_row(&self, index: SubscriptionIndex, one: &Subscription) -> Option<AckRow> {
+    pub(crate) fn ack_row(&self, index: SubscriptionIndex, one: &Subscription) -> Option<AckRow> {
         let mode = match one.ack {
             AckMode::Auto => return None,
             AckMode::Client => "client",
@@ -199,8 +179,8 @@ impl Shard {
         })
     }
 
-    pub(super) fn slow_row(&self, conn: &Conn) -> Option<SlowRow> {
-        let is_slow = Self::is_client(conn) && (conn.full_since_ms.is_some() || conn.dropped > 0);
+    pub(crate) fn slow_row(&self, conn: &Conn) -> Option<SlowRow> {
+        let is_slow = is_client(conn) && (conn.full_since_ms.is_some() || conn.dropped > 0);
         is_slow.then(|| SlowRow {
             connection: conn.id,
             peer: conn.peer.to_string(),
@@ -211,37 +191,7 @@ impl Shard {
     }
 
     /// What is told of one queue.
-    pub(super) fn queue_row(&self, queue: &Queue) -> Option<QueueRow> {
+    pub(crate) fn queue_row(&self, queue: &Queue) -> Option<QueueRow> {
         queue_row(queue, &self.queues.home)
-    }
-
-    /// Delivers while times are taken.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn deliver_observed(
-        &mut self,
-        message: &Message<'_>,
-        destination: Destination,
-        reach: &Reach,
-    ) -> Option<FanOutKey> {
-        let began = self.turn.stages.begin(Stage::Encode);
-        let going = self.deliver(message, destination, reach);
-        self.turn.stages.end(Stage::Encode, began);
-        going
-    }
-
-    /// Looks whether somebody looks on: times are taken, or frames logged.
-    pub(super) fn observe(&mut self) {
-        self.turn.is_observed = self.turn.config.log_frames || self.turn.stages.is_on();
-    }
-
-    /// Ends a turn whose time is taken, and the taking of times when it is over.
-    pub(super) fn end_of_turn(&mut self, began: Option<Began>) {
-        if began.is_some() {
-            self.turn.stages.end(Stage::Turn, began);
-            if self.turn.stages.expire(self.turn.now_ms) {
-                self.observe();
-            }
-        }
     }
 }

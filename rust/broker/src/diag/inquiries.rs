@@ -15,7 +15,7 @@ use crate::text::Weight;
 
 /// What may be asked of all shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Subject {
+pub(crate) enum Subject {
     /// For DIAG.
     Query(Query),
     /// For `/queue/monitor`, whose text is its own.
@@ -24,7 +24,7 @@ pub(super) enum Subject {
 
 impl Subject {
     /// What each shard is asked.
-    pub(super) fn query(self) -> Query {
+    pub(crate) fn query(self) -> Query {
         match self {
             Subject::Query(query) => query,
             Subject::Monitor => Query::Queues,
@@ -50,7 +50,7 @@ pub(crate) enum Purpose {
 
 /// A connection that is parked for an answer.
 #[derive(Debug)]
-pub(super) struct FrameRequester {
+pub(crate) struct FrameRequester {
     pub number: u64,
     pub conn: ConnKey,
     pub purpose: Purpose,
@@ -58,17 +58,17 @@ pub(super) struct FrameRequester {
 
 /// Who is told the same.
 #[derive(Debug, Default)]
-pub(super) struct Audience {
+pub(crate) struct Audience {
     pub requesters: VecDeque<FrameRequester>,
     pub watches: VecDeque<SubscriptionKey>,
 }
 
 impl Audience {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.requesters.len() + self.watches.len()
     }
 
-    pub(super) fn append(&mut self, mut other: Audience) {
+    pub(crate) fn append(&mut self, mut other: Audience) {
         self.requesters.append(&mut other.requesters);
         self.watches.append(&mut other.watches);
     }
@@ -76,7 +76,7 @@ impl Audience {
 
 /// A question that is out, or whose answer is being put together.
 #[derive(Debug)]
-pub(super) struct Gather {
+pub(crate) struct Gather {
     pub number: u64,
     pub audience: Audience,
     pub reports: Vec<ShardReport>,
@@ -85,7 +85,7 @@ pub(super) struct Gather {
 
 /// An answer that some have not been told.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(crate) struct Telling {
     pub answer: Answer,
     /// As headers of a MESSAGE.
     pub headers: Vec<u8>,
@@ -97,7 +97,7 @@ pub(super) struct Telling {
 
 /// What happens about one subject.
 #[derive(Debug, Default)]
-pub(super) struct Inquiry {
+pub(crate) struct Inquiry {
     /// Who is told what is gathered next.
     pub next: Audience,
     /// It is among those that are asked later.
@@ -108,7 +108,7 @@ pub(super) struct Inquiry {
 
 /// Questions out, and subscriptions with an interval.
 #[derive(Debug, Default)]
-pub(super) struct Diagnostics {
+pub(crate) struct Diagnostics {
     pub last_number: u64,
     /// The last connection that was told had asked under this number.
     pub told: u64,
@@ -128,7 +128,7 @@ pub(super) struct Diagnostics {
 
 impl Diagnostics {
     /// Answers that somebody waits for, once for each of them.
-    pub(super) fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         let waiting = |inquiry: &Inquiry| {
             let told = inquiry.telling.as_ref().map_or(0, |telling| telling.audience.len());
             // A text for `/queue/monitor` has no audience of its own.
@@ -138,12 +138,12 @@ impl Diagnostics {
         self.inquiries.values().map(waiting).sum()
     }
 
-    pub(super) fn inquiry(&mut self, subject: Subject) -> &mut Inquiry {
+    pub(crate) fn inquiry(&mut self, subject: Subject) -> &mut Inquiry {
         self.inquiries.entry(subject).or_default()
     }
 
     /// Has a subject asked when its turn comes; false if it will be anyway.
-    pub(super) fn queue(&mut self, subject: Subject) -> bool {
+    pub(crate) fn queue(&mut self, subject: Subject) -> bool {
         let inquiry = self.inquiry(subject);
         if inquiry.is_queued || inquiry.gather.is_some() {
             return false;
@@ -154,7 +154,7 @@ impl Diagnostics {
     }
 
     /// The first subject that may be asked now.
-    pub(super) fn pop_later(&mut self) -> Option<Subject> {
+    pub(crate) fn pop_later(&mut self) -> Option<Subject> {
         let at = self.first_askable()?;
         let subject = self.later.remove(at)?;
         self.inquiry(subject).is_queued = false;

@@ -1,0 +1,119 @@
+//! An answer of DIAG that has many rows: sorted and written over as many turns as that takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::inquiries::Subject;
+use super::survey::HASH_BYTES;
+use crate::report::Query;
+use crate::report::answer::json;
+use crate::report::types::{QueueRow, Report, ShardReport};
+use crate::text::Weight;
+
+/// Rows that are sorted or written before another job has its turn.
+const ROWS_MAX: usize = 500;
+
+/// What a sorted row occupies beside its bytes, about.
+const ROW_BYTES: usize = 96;
+
+/// An answer in the making.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    pub(crate) subject: Subject,
+    /// Whose rows are still to be sorted.
+    reports: Vec<ShardReport>,
+    /// By what the answer is sorted by, and then by a number, as several rows may agree in that.
+    sorted: BTreeMap<((u64, String), u64), String>,
+    sorted_bytes: usize,
+    /// Names, by their hashes, where they are only counted.
+    counted: BTreeSet<u64>,
+    last: u64,
+    text: String,
+    pub(crate) left_out: u64,
+    weight: Weight,
+}
+
+impl Assembly {
+    /// One from the parts of all shards.
+    pub(crate) fn new(subject: Subject, reports: Vec<ShardReport>) -> Self {
+        let left_out = reports.iter().map(|report| report.left_out).sum();
+        Assembly {
+            subject,
+            reports,
+            sorted: BTreeMap::new(),
+            sorted_bytes: 0,
+            counted: BTreeSet::new(),
+            last: 0,
+            text: String::new(),
+            left_out,
+            weight: Weight::new(0),
+        }
+    }
+
+    /// Sorts or writes some rows; returns how many. None are left: 0.
+    pub(crate) fn proceed(&mut self, text_bytes_max: usize) -> usize {
+        let is_monitor = self.subject == Subject::Monitor;
+        let of_queue = |row: &_| if is_monitor { text_of(row) } else { json(row) };
+        let mut rows = 0;
+        while rows < ROWS_MAX
+            && let Some(report) = self.reports.last_mut()
+        {
+            if let Report::Subscribed(hashes) = &mut report.report
+                && let Some(hash) = hashes.pop_last()
+            {
+                rows += 1;
+                self.counted.insert(hash);
+                continue;
+            }
+            let Some((key, text)) = report.report.pop_row(of_queue) else {
+                self.reports.pop();
+                continue;
+            };
+            rows += 1;
+            // Names are told once, whatever shards they come from.
+            self.last += u64::from(self.subject != Subject::Query(Query::Subs));
+            let bytes = key.1.len() + text.len() + ROW_BYTES;
+            if self.sorted.insert((key, self.last), text).is_none() {
+                self.sorted_bytes += bytes;
+            }
+        }
+        let mut written = 0;
+        while rows < ROWS_MAX
+            && let Some(((key, _), text)) = self.sorted.pop_first()
+        {
+            rows += 1;
+            self.sorted_bytes -= (key.1.len() + text.len() + ROW_BYTES).min(self.sorted_bytes);
+            written += text.len();
+            if self.text.len() + text.len() > text_bytes_max {
+                self.left_out += 1;
+                continue;
+            }
+            if !self.text.is_empty() && !is_monitor {
+                self.text.push(',');
+            }
+            self.text.push_str(&text);
+        }
+        let waiting: usize = self.reports.iter().map(|report| report.weight.bytes()).sum();
+        self.weight = Weight::new(self.sorted_bytes + self.text.capacity() + self.counted.len() * HASH_BYTES);
+        debug_assert!(waiting == 0 || written == 0, "rows are written when all are sorted");
+        rows
+    }
+
+    /// The text of all rows, as the answer has it.
+    pub(crate) fn finish(&mut self) -> String {
+        let text = std::mem::take(&mut self.text);
+        match self.subject {
+            Subject::Query(Query::PubsubSize) => self.counted.len().to_string(),
+            Subject::Query(Query::Subs) | Subject::Monitor => text,
+            Subject::Query(_) => format!("[{text}]"),
+        }
+    }
+}
+
+/// What stompserver says of a queue; nothing of those that are no work queues.
+pub(crate) fn text_of(queue: &QueueRow) -> String {
+    let QueueRow { name, size, dequeued, enqueued, .. } = queue;
+    match queue.kind {
+        "work" => format!("Queue: {name}\nsize: {size}\ndequeued: {dequeued}\nenqueued: {enqueued}\n\n"),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,38 @@
+//! What the broker tells of itself when asked: DIAG (docs/behaviour.md, section 9).
+//!
+//! ```text
+//! question ─► every shard: a report, walked over its tables ─► merged where it was asked ─► JSON, or headers
+//! ```
+//! Nothing here is touched while nobody asks. The types of questions and reports are in [`crate::report`].
+
+pub mod assembly;
+pub mod inquiries;
+mod rows;
+pub mod survey;
+pub mod watch;
+
+use crate::connection::Connections;
+use crate::queue::queues::Queues;
+use crate::router::Router;
+use crate::turn::Turn;
+
+/// What a report tells of: a shard's owners, to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Time, settings and counters.
+    pub turn: &'a Turn,
+    /// Its connections.
+    pub connections: &'a Connections,
+    /// Its subscriptions.
+    pub router: &'a Router,
+    /// The queues whose home it is.
+    pub queues: &'a Queues,
+    /// Frames in its mailbox.
+    pub mailbox_frames: usize,
+    /// Stale messages of all shards.
+    pub stale: usize,
+    /// Questions to other shards that are not answered, but for those a RECEIPT waits for.
+    pub unanswered: usize,
+    /// Bytes of input, answers and transactions.
+    pub input_bytes: usize,
+}
