@@ -54,8 +54,8 @@ def render() -> str:
             lines += [f"\n## {group}\n", "| setting | default | allowed | | meaning |", "|---|---|---|---|---|"]
         names = ", ".join(f"`{name}`" for name in (setting.key, *setting.aliases))
         note = "reload" if setting.reloadable else "restart"
-        if setting.taken is not None:
-            note = "not built yet: " + (f"only {' or '.join(setting.taken)}" if setting.taken else "refused")
+        if setting.accepted is not None:
+            note = "not built yet: " + (f"only {' or '.join(setting.accepted)}" if setting.accepted else "refused")
         lines.append(f"| {names} | `{setting.default}` | {setting.allowed} | {note} | {_cell(setting.doc)} |")
     return "\n".join(lines) + "\n"
 

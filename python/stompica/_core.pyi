@@ -15,7 +15,7 @@ class Setting:
     doc: str
     is_flag: bool
     reloadable: bool
-    taken: list[str] | None
+    accepted: list[str] | None
 
 @final
 class Broker:

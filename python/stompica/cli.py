@@ -100,7 +100,7 @@ def _short(word: str, rest: list[str]) -> list[Given]:
     while letters:
         letter, letters = letters[0], letters[1:]
         if letter == "h":
-            raise ConfigError("option '-h' stands alone: 'stompica -h'")
+            raise ConfigError("option '-h' can't be combined with others: write 'stompica -h'")
         if letter not in _SHORT:
             options = " ".join(f"-{known}" for known in _SHORT)
             raise ConfigError(f"unknown option '-{letter}': the short options are {options} -h")

@@ -55,10 +55,10 @@ def _entry(setting: _core.Setting) -> str:
     notes = [f"Allowed: {setting.allowed}."]
     if setting.aliases:
         notes.append(f"Also named {', '.join(setting.aliases)}.")
-    if setting.taken is not None:
+    if setting.accepted is not None:
         notes = [
-            f"Not built yet: only {' or '.join(setting.taken)} is taken."
-            if setting.taken
+            f"Not built yet: only {' or '.join(setting.accepted)} is accepted."
+            if setting.accepted
             else "Not built yet: refused."
         ]
     text = " ".join([setting.doc, *notes])
@@ -69,7 +69,7 @@ def _entry(setting: _core.Setting) -> str:
 
 def effective(settings: Sequence[Given]) -> str:
     """The effective settings as a TOML file that can be read back, each with its source as a comment."""
-    refused = {setting.key for setting in _core.settings() if setting.taken == []}
+    refused = {setting.key for setting in _core.settings() if setting.accepted == []}
     lines = []
     for key, value, source in settings:
         if key in refused:

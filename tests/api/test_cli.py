@@ -22,7 +22,7 @@ def test_help_does_not_break_words(stompica: CommandLine) -> None:
     words = " ".join(stompica("--help").stdout.split())
     for setting in _core.settings():
         assert setting.doc in words
-        assert setting.taken is not None or f"Allowed: {setting.allowed}." in words
+        assert setting.accepted is not None or f"Allowed: {setting.allowed}." in words
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])

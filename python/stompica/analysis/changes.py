@@ -1,4 +1,4 @@
-"""Change points: where the level of a long run shifted for good.
+"""Change points: the times at which the level of a long run shifted permanently.
 
 Uses Pettitt's rank test, recursively on both sides of each change point. Ranks are robust against outliers; correlation
 between neighbouring seconds is corrected by the effective number of independent values. Needs only numpy: Spark sends

@@ -62,7 +62,7 @@ class Connection:
             except queue.Empty:
                 # A late answer would be taken for the answer to the next request.
                 failure = DiagError(f"{self.shown} did not answer in time")
-                self._end(failure, told=failure)
+                self._end(failure, reported=failure)
                 self._transport.close()
                 raise DiagError(str(failure)) from None
             if isinstance(answer, DiagError):
@@ -92,7 +92,7 @@ class Connection:
 
     def close(self) -> None:
         """Closes the connection and ends all subscriptions. Idempotent."""
-        self._end(DiagError(f"{self.shown}: connection closed"), told=None)
+        self._end(DiagError(f"{self.shown}: connection closed"), reported=None)
         self._transport.close()
         if threading.current_thread() is not self._reader:
             self._reader.join(JOIN_TIMEOUT_S)
@@ -102,8 +102,8 @@ class Connection:
         with self._sending, contextlib.suppress(OSError, EOFError):
             self._transport.send(frame)
 
-    def _end(self, failure: DiagError, told: DiagError | None) -> None:
-        """Records the end, the first time only; subscribers get `told`."""
+    def _end(self, failure: DiagError, reported: DiagError | None) -> None:
+        """Records the end, the first time only; subscribers get `reported`."""
         with self._lock:
             if self._failure is not None:
                 return
@@ -111,7 +111,7 @@ class Connection:
             ended = [found for reference in self._subscribers.values() if (found := reference()) is not None]
             self._subscribers.clear()
         for subscriber in ended:
-            subscriber.end(told)
+            subscriber.end(reported)
         self._answers.put(failure)
 
     def _read(self) -> None:
@@ -127,7 +127,7 @@ class Connection:
         except (OSError, EOFError) as error:
             failure = DiagError(f"{self.shown}: {error or 'connection closed'}")
         finally:
-            self._end(failure, told=failure)
+            self._end(failure, reported=failure)
             self._transport.close()
 
     def _receive(self, buffer: bytearray) -> Frame:

@@ -46,12 +46,17 @@ class Workload:
 
     name: str
     transport: str = "tcp"
+    """`tcp` or `ws`."""
     publishers: int = 1
+    """Number of connections that send."""
     subscribers: int = 1
     """Number of subscriptions that each message reaches."""
     body_bytes: int = 0
+    """Length of a message's body."""
     ack: str = "auto"
+    """STOMP's ack mode."""
     prefetch: int = 0
+    """Unacknowledged deliveries allowed for each subscription; 0: the target's default."""
     rate_per_s: int = 0
     """Target rate of messages per second; 0: as fast as possible."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -63,9 +68,13 @@ class Machine:
     """The machine it ran on."""
 
     cores: int
+    """CPU cores that the processes could use."""
     cpu: str = ""
+    """Model of the processor."""
     kernel: str = ""
+    """Release of the operating system's kernel."""
     memory_bytes: int = 0
+    """Installed memory."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ class Column:
     name: str
     type: Type
     unit: str
+    """Empty for text, ids and pure numbers."""
     doc: str
+    """Its meaning, in one line."""
     nullable: bool = False
     """It may be null; a file may lack it, and then it is null in every row."""
 

@@ -45,7 +45,7 @@ pub fn unescape(raw: &[u8], version: Version) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Whether a wire name or value holds only escapes that the version defines (always so in 1.0, which has none).
+/// Whether a wire name or value has only escapes that the version defines; always true in 1.0, which has none.
 #[must_use]
 pub fn check(raw: &[u8], version: Version) -> bool {
     if version == Version::V1_0 {

@@ -1,7 +1,7 @@
 //! STOMP and WebSocket, without I/O.
 //!
-//! Bytes and the time go in, frames and answers come out; there is no socket, clock or thread. The crate implements
-//! what the specifications demand of a server:
+//! Its input is bytes and times, its output frames and answers; it uses no socket, clock or thread. The crate
+//! implements what the specifications demand of a server:
 //!
 //! - [`decode`] and [`encode`]: STOMP 1.0, 1.1 and 1.2 frames in any fragmentation, by reference to the input;
 //! - [`session`]: the state of one STOMP connection, from CONNECT to DISCONNECT;

@@ -321,7 +321,7 @@ fn s8_1_fails_at_the_first_bad_byte_not_at_the_end_of_the_frame() {
     for (good, bad) in
         [(&b"\xf4"[..], 0x90), (b"\xed", 0xa0), (b"\xe0", 0x9f), (b"\xf0", 0x80), (b"ab", 0x80)]
     {
-        let payload = [good, &[bad], b"the rest never comes"].concat();
+        let payload = [good, &[bad], b"the rest never arrives"].concat();
         let bytes = Frame::new(TEXT, payload).bytes();
         let mut receiver = Receiver::default();
         receiver.push(&bytes[..6 + good.len()], MESSAGE_MAX);

@@ -29,7 +29,7 @@ pub(crate) struct Setting {
     /// Whether a reload applies it.
     reloadable: bool,
     /// The only values accepted while its feature is not built; `None` if it is built.
-    taken: Option<Vec<&'static str>>,
+    accepted: Option<Vec<&'static str>>,
 }
 
 /// The table of settings, in the order of help and docs.
@@ -44,7 +44,7 @@ pub(crate) fn settings() -> Vec<Setting> {
         doc: setting.doc,
         is_flag: setting.kind == Kind::Flag,
         reloadable: setting.reloadable,
-        taken: match setting.availability {
+        accepted: match setting.availability {
             Availability::Yes => None,
             Availability::Only(values) => Some(values.to_vec()),
         },
