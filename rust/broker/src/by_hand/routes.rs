@@ -159,7 +159,9 @@ impl Play<'_> {
             let (mut found, mut groups) = (Vec::new(), Vec::new());
             self.router.groups_of(destination, &mut groups);
             for group in groups {
-                found.extend(self.router.groups[group as usize].members.iter().map(|one| one.subscription));
+                found.extend(
+                    self.router.groups[group as usize].members.iter().map(|one| one.subscription.index),
+                );
             }
             found.sort_unstable();
             let local = self.model.local.iter().filter(|(_, subscribed)| self.matches(subscribed, &name));

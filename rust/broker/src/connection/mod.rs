@@ -14,6 +14,7 @@ pub mod pending_range;
 pub mod pending_writes;
 pub mod pulls;
 pub mod pulse;
+pub mod room;
 pub mod socket;
 pub mod temporary;
 pub mod transaction;

@@ -1,13 +1,99 @@
-//! Frames of a group that its members do not know of yet.
+//! Hot path: frames of a group, encoded once, into the outboxes of its members.
 
+use super::Connections;
+use super::conn::Flush;
+use super::deferred::Waiting;
+use super::room::{give_drop_notice, make_room};
+use crate::config::SlowConsumer;
+use crate::ids::ConnKey;
 use crate::message::chunk::ChunkId;
-use crate::router::group::GroupIndex;
+use crate::router::group::{GroupIndex, Member, Members};
+use crate::turn::Turn;
+
+/// A group with more members than this is flushed at a pace.
+pub const WIDE_GROUP: usize = 256;
 
 /// Frames of one group that its members do not know of yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct PendingRange {
-    pub(crate) group: GroupIndex,
-    pub(crate) chunk: ChunkId,
-    pub(crate) start: u32,
-    pub(crate) end: u32,
+    /// The group.
+    pub group: GroupIndex,
+    /// Its members, which are the same until the range ends.
+    pub members: Members,
+    /// Where the frames are.
+    pub chunk: ChunkId,
+    /// Where the first one begins.
+    pub start: u32,
+    /// Where the last one ends.
+    pub end: u32,
+}
+
+impl Connections {
+    /// Ends the pending range: its members learn of its frames.
+    #[inline]
+    pub fn distribute(&mut self, turn: &mut Turn) {
+        if let Some(range) = self.pending_range.take() {
+            self.distribute_to(turn, &range.members, range.chunk, range.start, range.end);
+        }
+    }
+
+    /// Queues frames of a group in the outboxes of some of its members, or all.
+    pub fn distribute_to(
+        &mut self,
+        turn: &mut Turn,
+        members: &[Member],
+        chunk: ChunkId,
+        start: u32,
+        end: u32,
+    ) {
+        let frames = self.chunks.frames_in(chunk, start, end);
+        turn.counters.deliveries += (frames * members.len()) as u64;
+        let wide = members.len() > WIDE_GROUP;
+        let limit = turn.config.outbox_limit;
+        let mut references = 0;
+        for member in members {
+            let conn = self.table.member_mut(member.conn);
+            let key = ConnKey { index: member.conn, generation: conn.generation };
+            let mut start = start;
+            if !conn.has_room(limit)
+                && !make_room(conn, &mut self.chunks, &mut turn.counters, &turn.config, frames)
+            {
+                match turn.config.slow_consumer {
+                    _ if conn.leaving.is_some() => {}
+                    SlowConsumer::Disconnect => self.too_slow.push(key),
+                    SlowConsumer::Block(_) => {
+                        references += 1;
+                        self.defer_range(limit, key, Waiting::Range(chunk, start, end, member.subscription));
+                    }
+                    SlowConsumer::DropOldest | SlowConsumer::DropNewest => {}
+                }
+                continue;
+            }
+            if conn.dropped > 0 {
+                start = give_drop_notice(conn, &mut self.chunks, chunk, start);
+            }
+            if start < end {
+                references += u32::from(conn.outbox.push_shared(&mut self.chunks, chunk, start, end));
+            }
+            if conn.flush == Flush::Idle || (conn.flush == Flush::Paced && !wide) {
+                if wide {
+                    conn.flush = Flush::Paced;
+                    self.paced.push_back(key);
+                } else {
+                    conn.flush = Flush::Prompt;
+                    self.dirty.push(key);
+                }
+            }
+            if conn.outbox.bytes() >= limit && conn.full_since_ms.is_none() {
+                self.newly_full.push(key);
+            }
+        }
+        self.chunks.retain(chunk, references);
+    }
+
+    /// Frames wait until the outbox of one member has room; they hold one reference to the chunk.
+    #[cold]
+    fn defer_range(&mut self, outbox_limit: usize, key: ConnKey, range: Waiting) {
+        self.defer(outbox_limit, key, range, true);
+    }
 }

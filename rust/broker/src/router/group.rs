@@ -1,11 +1,13 @@
 //! Subscriptions, and the groups of those whose MESSAGE frames are byte for byte the same.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use stompica_proto::Version;
 use stompica_proto::encode;
 use stompica_proto::session::AckMode;
 
-use crate::ids::QueueKey;
-use crate::ids::{ConnKey, NOBODY};
+use crate::ids::{ConnKey, NOBODY, QueueKey, SubscriptionKey};
 use crate::message::chunk::ChunkId;
 use crate::text::Text;
 
@@ -86,12 +88,58 @@ pub enum Place {
 }
 
 /// A subscription as a group sees it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Slot of the connection.
     pub conn: u32,
     /// The subscription.
-    pub subscription: SubscriptionIndex,
+    pub subscription: SubscriptionKey,
+}
+
+/// The members of a group. Several of them are shared with the frames that they do not know of yet.
+#[derive(Clone, Debug)]
+pub enum Members {
+    /// One, or none yet.
+    Single(Option<Member>),
+    /// Several.
+    Several(Arc<Vec<Member>>),
+}
+
+impl Members {
+    /// Adds a member behind the others.
+    pub fn push(&mut self, member: Member) {
+        match self {
+            Members::Single(Some(first)) => *self = Members::Several(Arc::new(vec![*first, member])),
+            Members::Single(free) => *free = Some(member),
+            Members::Several(all) => Arc::make_mut(all).push(member),
+        }
+    }
+
+    /// Removes a member; the last one takes its place.
+    pub fn swap_remove(&mut self, at: usize) {
+        match self {
+            Members::Single(first) => *first = None,
+            Members::Several(all) => {
+                let left = Arc::make_mut(all);
+                left.swap_remove(at);
+                if let [last] = left[..] {
+                    *self = Members::Single(Some(last));
+                }
+            }
+        }
+    }
+}
+
+impl Deref for Members {
+    type Target = [Member];
+
+    #[inline]
+    fn deref(&self) -> &[Member] {
+        match self {
+            Members::Single(first) => first.as_slice(),
+            Members::Several(all) => all,
+        }
+    }
 }
 
 /// Subscriptions of one entry that get identical bytes.
@@ -110,7 +158,7 @@ pub struct Group {
     /// `MESSAGE` and `subscription`, encoded.
     pub prefix: Text,
     /// The members; at least one.
-    pub members: Vec<Member>,
+    pub members: Members,
     /// The chunk that the group's frames are appended to, while the shard is busy.
     pub open: Option<ChunkId>,
     /// Its place in the shard's list of such groups.
@@ -136,7 +184,7 @@ impl Group {
             target_queue,
             id: id.map(Into::into),
             prefix: prefix.into(),
-            members: Vec::new(),
+            members: Members::Single(None),
             open: None,
             open_at: 0,
         }
@@ -147,5 +195,42 @@ impl Group {
     #[must_use]
     pub fn takes_all(&self) -> bool {
         self.target_queue.is_none() && self.wire_format.without == NOBODY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(number: u32) -> Member {
+        Member { conn: number, subscription: SubscriptionKey { index: number, generation: 1 } }
+    }
+
+    #[test]
+    fn the_last_member_takes_the_place_of_one_that_leaves() {
+        let mut members = Members::Single(None);
+        assert!(members.is_empty());
+        (0..4).for_each(|number| members.push(member(number)));
+        members.swap_remove(1);
+        assert_eq!(members[..], [member(0), member(3), member(2)]);
+        members.swap_remove(2);
+        members.swap_remove(0);
+        assert!(matches!(members, Members::Single(Some(last)) if last == member(3)));
+        members.swap_remove(0);
+        assert!(members.is_empty());
+    }
+
+    #[test]
+    fn those_who_hold_the_list_keep_the_members_of_then() {
+        let mut members = Members::Single(None);
+        (0..3).for_each(|number| members.push(member(number)));
+        let held = members.clone();
+        assert!(
+            matches!((&members, &held), (Members::Several(one), Members::Several(other)) if Arc::ptr_eq(one, other))
+        );
+        members.swap_remove(0);
+        members.push(member(3));
+        assert_eq!(held[..], [member(0), member(1), member(2)]);
+        assert_eq!(members[..], [member(2), member(1), member(3)]);
     }
 }

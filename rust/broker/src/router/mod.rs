@@ -49,7 +49,7 @@ const NAMES_SHARE: usize = 64;
 const TRIM_STEPS: usize = 20_000;
 
 /// A slot, its place in the table of its connection and among the members of its group.
-const SUBSCRIPTION_BYTES: usize = size_of::<Subscription>() + 8 + 12 + 12;
+const SUBSCRIPTION_BYTES: usize = size_of::<Subscription>() + 8 + 12 + 18;
 /// A slot, its place in the index, the first members and an entry's list of groups.
 const GROUP_BYTES: usize = size_of::<Group>() + 8 + PLACE_BYTES + 4 * 8 + BLOCK_BYTES + 8;
 /// A slot, its place in the index, and its name's counters.

@@ -37,7 +37,7 @@ impl Router {
         let member = self.groups[group as usize].members.len() as u32;
         let key =
             self.add_subscription(conn, id.unwrap_or(name), ack, Place::Topic { filter, group, member });
-        self.groups[group as usize].members.push(Member { conn: conn.index, subscription: key.index });
+        self.groups[group as usize].members.push(Member { conn: conn.index, subscription: key });
         let filter = &mut self.filters[filter as usize];
         filter.local += 1;
         Ok((key, if filter.local == 1 { InterestChange::Changed } else { InterestChange::None }))
@@ -98,7 +98,7 @@ impl Router {
         self.remove_group(alone);
         let group = self.group(filter, wire_format, id.as_deref(), None);
         let member = self.groups[group as usize].members.len() as u32;
-        self.groups[group as usize].members.push(Member { conn, subscription: key.index });
+        self.groups[group as usize].members.push(Member { conn, subscription: key });
         if let Some(found) = self.subscription_mut(key) {
             found.place = Place::Topic { filter, group, member };
         }
@@ -113,7 +113,7 @@ impl Router {
         };
         let group = &mut self.groups[group_index as usize];
         group.members.swap_remove(member as usize);
-        let moved = group.members.get(member as usize).map(|moved| moved.subscription);
+        let moved = group.members.get(member as usize).map(|moved| moved.subscription.index);
         if group.members.is_empty() {
             self.remove_group(group_index);
         }

@@ -32,7 +32,7 @@ fn receivers(router: &mut Router, name: &str) -> Vec<SubscriptionIndex> {
     let (mut found, mut groups) = (Vec::new(), Vec::new());
     router.groups_of(destination, &mut groups);
     for group in &groups {
-        found.extend(router.groups[*group as usize].members.iter().map(|member| member.subscription));
+        found.extend(router.groups[*group as usize].members.iter().map(|member| member.subscription.index));
     }
     let reach = router.reach(destination);
     assert_eq!((reach.filters, reach.groups), (router.filter_count(destination), groups.len()));

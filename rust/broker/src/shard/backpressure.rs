@@ -14,10 +14,8 @@ use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
 use super::Shard;
-use crate::config::{Config, SlowConsumer};
+use crate::config::SlowConsumer;
 use crate::connection::conn::{Conn, Phase};
-use crate::connection::outbox::Kind;
-use crate::connection::outbox::drop_notice::with_drop_notice;
 use crate::connection::pausing::Pause;
 use crate::delivery::passing::{LARGE_BODY, Load};
 use crate::ids::QueueKey;
@@ -25,61 +23,15 @@ use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
 use crate::mail::mailbox::Mail;
 use crate::message::OwnedMessage;
-use crate::message::chunk::{ChunkId, ChunkPool};
 use crate::queue::types::Queue;
 use crate::router::Holdup;
 use crate::router::group::Member;
-use crate::stats::Counters;
 
 /// A consumer behind a full outbox that takes no byte for this long is gone.
 const STUCK_MS: u64 = 1000;
 /// Visits for which a message stands that goes into one of many queues: neither is in the processor's cache, and the list
 /// may go on in memory that is fresh from the system.
 const QUEUE_VISITS: usize = 1;
-
-/// Makes room in an outbox at its limit for `frames` more messages; false if they are to be left out.
-pub(super) fn make_room(
-    conn: &mut Conn,
-    chunks: &mut ChunkPool,
-    counters: &mut Counters,
-    config: &Config,
-    frames: usize,
-) -> bool {
-    if conn.leaving.is_some() || matches!(config.slow_consumer, SlowConsumer::Block(_)) {
-        return false; // never, or later
-    }
-    if conn.outbox.bytes() < config.outbox_limit {
-        return true; // only messages of queues wait, and nothing was promised about their place
-    }
-    // A turn may fill an outbox that its socket would take at once; only what is still full then is slow. A RECEIPT
-    // must not leave before the turn's batch is posted, though. An error will be met again at the regular flush.
-    let outbox = &mut conn.outbox;
-    let early = outbox.answer_bytes() == 0 && outbox.flush(chunks, &mut conn.socket).is_ok();
-    if early && outbox.bytes() < config.outbox_limit {
-        return true;
-    }
-    match config.slow_consumer {
-        SlowConsumer::Block(_) | SlowConsumer::Disconnect => false,
-        SlowConsumer::DropNewest => {
-            conn.dropped = conn.dropped.saturating_add(frames as u32);
-            counters.dropped += frames as u64;
-            false
-        }
-        SlowConsumer::DropOldest => {
-            counters.dropped += outbox.drop_oldest(chunks, config.outbox_limit.saturating_sub(1)) as u64;
-            true
-        }
-    }
-}
-
-/// Copies the frame at `start` of a shared chunk for this connection alone, with a header that tells how many
-/// messages were left out before it. Returns where the next frame starts.
-pub(super) fn give_drop_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId, start: u32) -> u32 {
-    let end = chunks.frame_end_after(chunk, start);
-    let copy = with_drop_notice(chunks.bytes(chunk, start, end), std::mem::take(&mut conn.dropped));
-    conn.outbox.append(chunks, Kind::Message, |out| out.extend_from_slice(&copy));
-    end
-}
 
 impl Holdup {
     /// What a SEND waits for then.
@@ -129,13 +81,13 @@ impl Shard {
             self.queues.home.enqueue(queue, stored); // a durable subscription
             self.count_visits();
             if self.turn.memory.is_short {
-                self.note_keeper(member.subscription, queue);
+                self.note_keeper(member.subscription.index, queue);
             }
             return;
         }
         let waiting = self.queues.home.queue(queue).map_or(0, Queue::waiting_bytes);
         let limit = self.turn.config.outbox_limit;
-        let own = self.queues.consumers.at(member.subscription).and_then(|consumer| consumer.slow_consumer);
+        let own = self.queues.consumers.get(member.subscription).and_then(|consumer| consumer.slow_consumer);
         let policy = own.unwrap_or(self.turn.config.slow_consumer);
         let conn = self.connections.table.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.generation };
@@ -164,7 +116,7 @@ impl Shard {
             self.connections.newly_full.push(key);
         }
         if self.turn.memory.is_short {
-            self.note_keeper(member.subscription, queue);
+            self.note_keeper(member.subscription.index, queue);
         }
     }
 

@@ -12,11 +12,11 @@ use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
 use super::Shard;
-use super::backpressure::{give_drop_notice, make_room};
 use crate::config::SlowConsumer;
 use crate::connection::conn::Flush;
 use crate::connection::outbox::Kind;
-use crate::connection::pending_range::PendingRange;
+use crate::connection::pending_range::{PendingRange, WIDE_GROUP};
+use crate::connection::room::make_room;
 use crate::ids::ConnKey;
 use crate::ids::QueueKey;
 use crate::message::OwnedMessage;
@@ -27,9 +27,6 @@ use crate::router::fan_out::FanOutKey;
 use crate::router::group::{Framing, GroupIndex, Member};
 use crate::router::reach::Reach;
 use crate::router::suffixes::{push_numbers, write_message};
-
-/// A group with more members than this is flushed at a pace.
-const WIDE_GROUP: usize = 256;
 
 impl Shard {
     /// Encodes a message for every local subscription that matches and queues it in their outboxes. Returns what goes on
@@ -86,13 +83,16 @@ impl Shard {
     }
 
     fn extend_pending_range(&mut self, message: &Message<'_>, group: GroupIndex) {
-        if self.connections.pending_range.is_some_and(|pending_range| pending_range.group != group) {
+        if self.connections.pending_range.as_ref().is_some_and(|range| range.group != group) {
             self.distribute();
         }
         let (chunk, start, end) = self.encode_shared(message, group);
         match &mut self.connections.pending_range {
             Some(pending_range) => pending_range.end = end,
-            None => self.connections.pending_range = Some(PendingRange { group, chunk, start, end }),
+            None => {
+                let members = self.router.groups[group as usize].members.clone();
+                self.connections.pending_range = Some(PendingRange { group, members, chunk, start, end });
+            }
         }
     }
 
@@ -111,7 +111,8 @@ impl Shard {
             self.deliver_to_one(message, index, member);
         } else {
             let (chunk, start, end) = self.encode_shared(message, index);
-            self.distribute_to_members(index, chunk, start, end);
+            let members = &self.router.groups[index as usize].members;
+            self.connections.distribute_to(&mut self.turn, members, chunk, start, end);
         }
     }
 
@@ -205,76 +206,10 @@ impl Shard {
         }
     }
 
-    /// Ends the run: its members learn of its frames.
+    /// Ends the pending range: its members learn of its frames.
+    #[inline]
     pub(crate) fn distribute(&mut self) {
-        if let Some(pending_range) = self.connections.pending_range.take() {
-            self.distribute_to_members(
-                pending_range.group,
-                pending_range.chunk,
-                pending_range.start,
-                pending_range.end,
-            );
-        }
-    }
-
-    fn distribute_to_members(&mut self, index: GroupIndex, chunk: ChunkId, start: u32, end: u32) {
-        let members = take(&mut self.router.groups[index as usize].members);
-        self.distribute_to(&members, chunk, start, end);
-        self.router.groups[index as usize].members = members;
-    }
-
-    /// Queues frames of a group in the outboxes of some of its members, or all.
-    pub(super) fn distribute_to(&mut self, members: &[Member], chunk: ChunkId, start: u32, end: u32) {
-        let frames = self.connections.chunks.frames_in(chunk, start, end);
-        self.turn.counters.deliveries += (frames * members.len()) as u64;
-        let wide = members.len() > WIDE_GROUP;
-        let limit = self.turn.config.outbox_limit;
-        let mut references = 0;
-        for member in members {
-            let conn = self.connections.table.member_mut(member.conn);
-            let key = ConnKey { index: member.conn, generation: conn.generation };
-            let mut start = start;
-            if !conn.has_room(limit)
-                && !make_room(
-                    conn,
-                    &mut self.connections.chunks,
-                    &mut self.turn.counters,
-                    &self.turn.config,
-                    frames,
-                )
-            {
-                match self.turn.config.slow_consumer {
-                    _ if conn.leaving.is_some() => {}
-                    SlowConsumer::Disconnect => self.connections.too_slow.push(key),
-                    SlowConsumer::Block(_) => {
-                        references += 1;
-                        self.owe_range(*member, chunk, start, end);
-                    }
-                    SlowConsumer::DropOldest | SlowConsumer::DropNewest => {}
-                }
-                continue;
-            }
-            if conn.dropped > 0 {
-                start = give_drop_notice(conn, &mut self.connections.chunks, chunk, start);
-            }
-            if start < end {
-                references +=
-                    u32::from(conn.outbox.push_shared(&mut self.connections.chunks, chunk, start, end));
-            }
-            if conn.flush == Flush::Idle || (conn.flush == Flush::Paced && !wide) {
-                if wide {
-                    conn.flush = Flush::Paced;
-                    self.connections.paced.push_back(key);
-                } else {
-                    conn.flush = Flush::Prompt;
-                    self.connections.dirty.push(key);
-                }
-            }
-            if conn.outbox.bytes() >= limit && conn.full_since_ms.is_none() {
-                self.connections.newly_full.push(key);
-            }
-        }
-        self.connections.chunks.retain(chunk, references);
+        self.connections.distribute(&mut self.turn);
     }
 
     /// Lets go of the chunks that groups append to, so that a quiet group pins none. Wide groups keep theirs while some

@@ -14,9 +14,7 @@ use crate::config::SlowConsumer;
 use crate::connection::deferred::Waiting;
 use crate::connection::pausing::Question;
 use crate::ids::ConnKey;
-use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
-use crate::message::chunk::ChunkId;
 use crate::message::options;
 use crate::requester::{AnswerTo, Requester};
 use crate::router::Destination;
@@ -171,7 +169,7 @@ impl Shard {
         }
         if let (Some(queue), [member]) = (group.target_queue, &group.members[..]) {
             let member = *member;
-            if self.is_meant(member, newest) {
+            if is_meant(member.subscription.generation, newest) {
                 let copy = stored.share();
                 self.deliver_to_queue(copy, queue, member);
                 self.deliveries.suffixes.begin(); // whatever that delivered may have used them
@@ -185,7 +183,7 @@ impl Shard {
             else {
                 break;
             };
-            if !self.is_meant(member, newest)
+            if !is_meant(member.subscription.generation, newest)
                 || self.connections.table.member_mut(member.conn).leaving.is_some()
             {
                 continue;
@@ -201,7 +199,7 @@ impl Shard {
             [member] => self.deliver_to_one(&stored.message(), index, member),
             _ => {
                 let (chunk, start, end) = self.encode_shared(&stored.message(), index);
-                self.distribute_to(&ready, chunk, start, end);
+                self.connections.distribute_to(&mut self.turn, &ready, chunk, start, end);
             }
         }
     }
@@ -209,13 +207,7 @@ impl Shard {
     /// Whether what is delivered now is for a subscription: what another shard has sent before a durable subscription
     /// came to this home is not, although it is routed behind the mail that brought that one.
     pub(super) fn routes_to(&self, member: Member) -> bool {
-        self.peers.inbound.routes_for().is_none_or(|newest| self.is_meant(member, newest))
-    }
-
-    /// Whether a subscription was there when the fan-out began.
-    fn is_meant(&self, member: Member, newest: u32) -> bool {
-        let found = self.router.subscriptions.get(member.subscription as usize);
-        found.is_some_and(|found| is_meant(found.generation, newest))
+        self.peers.inbound.routes_for().is_none_or(|newest| is_meant(member.subscription.generation, newest))
     }
 
     /// Whether a message of a topic has to wait for room in an outbox.
@@ -228,11 +220,11 @@ impl Shard {
 
     /// A subscription gets its copy of a fan-out's message later.
     fn owe(&mut self, member: Member, fan_out: FanOutKey) {
-        let Some(found) = self.router.subscriptions.get(member.subscription as usize) else { return };
-        let key = SubscriptionKey { index: member.subscription, generation: found.generation };
+        let generation = self.connections.table.member_mut(member.conn).generation;
         self.turn.budget.deliveries += 1;
         self.deliveries.fan_outs.wait(fan_out);
-        self.defer(found.conn, Waiting::Copy(fan_out, key));
+        let key = ConnKey { index: member.conn, generation };
+        self.defer(key, Waiting::Copy(fan_out, member.subscription));
     }
 
     /// The same for the message that is being delivered at once to others.
@@ -249,29 +241,11 @@ impl Shard {
         self.owe(member, key);
     }
 
-    /// A subscription gets frames of its group later; they hold one reference to the chunk.
-    #[cold]
-    pub(super) fn owe_range(&mut self, member: Member, chunk: ChunkId, start: u32, end: u32) {
-        let found = &self.router.subscriptions[member.subscription as usize];
-        let key = SubscriptionKey { index: member.subscription, generation: found.generation };
-        self.defer(found.conn, Waiting::Range(chunk, start, end, key));
-    }
-
     /// Something waits until a connection's outbox has room.
     pub(super) fn defer(&mut self, key: ConnKey, waiting: Waiting) {
         let limit = self.turn.config.outbox_limit;
         let is_accepted = self.is_accepted(&waiting);
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let deferred = conn.deferred.get_or_insert_default();
-        deferred.accepted += usize::from(is_accepted);
-        let is_first = deferred.push(waiting);
-        if conn.outbox.bytes() <= limit / 2 && !deferred.is_listed {
-            deferred.is_listed = true;
-            self.connections.refill.push_back(key);
-        }
-        if is_first && conn.full_since_ms.is_none() {
-            self.connections.newly_full.push(key);
-        }
+        self.connections.defer(limit, key, waiting, is_accepted);
     }
 
     /// Whether a RECEIPT for a message of a topic may have left.
@@ -352,7 +326,7 @@ impl Shard {
                         self.deliveries.suffixes.begin();
                         *prepared = Some(fan_out);
                     }
-                    let member = Member { conn: conn.index, subscription: subscription.index };
+                    let member = Member { conn: conn.index, subscription };
                     match stored.is_expired(self.turn.now_ms) {
                         true => self.turn.counters.expired += 1,
                         false => self.deliver_to_one(&stored.message(), group, member),

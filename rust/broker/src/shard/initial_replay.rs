@@ -98,7 +98,7 @@ impl Shard {
             return self.dispatch_at_once(queue);
         }
         self.deliveries.suffixes.begin();
-        let member = Member { conn: conn.index, subscription: key.index };
+        let member = Member { conn: conn.index, subscription: key };
         self.deliver_to_one(&stored.message(), group, member);
     }
 

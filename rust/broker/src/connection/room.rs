@@ -1,0 +1,74 @@
+//! What is delivered to a connection whose outbox is full: not all, later, or nothing.
+
+use std::mem::take;
+
+use super::Connections;
+use super::conn::Conn;
+use super::deferred::Waiting;
+use super::outbox::Kind;
+use super::outbox::drop_notice::with_drop_notice;
+use crate::config::{Config, SlowConsumer};
+use crate::ids::ConnKey;
+use crate::message::chunk::{ChunkId, ChunkPool};
+use crate::stats::Counters;
+
+/// Makes room in an outbox at its limit for `frames` more messages; false if they are to be left out, or wait.
+pub fn make_room(
+    conn: &mut Conn,
+    chunks: &mut ChunkPool,
+    counters: &mut Counters,
+    config: &Config,
+    frames: usize,
+) -> bool {
+    if conn.leaving.is_some() || matches!(config.slow_consumer, SlowConsumer::Block(_)) {
+        return false; // never, or later
+    }
+    if conn.outbox.bytes() < config.outbox_limit {
+        return true; // only messages of queues wait, and nothing was promised about their place
+    }
+    // A turn may fill an outbox that its socket would take at once; only an outbox that is still full then is slow. A
+    // RECEIPT must not leave before the turn's batch is posted, though. An error is met again at the regular flush.
+    let outbox = &mut conn.outbox;
+    let early = outbox.answer_bytes() == 0 && outbox.flush(chunks, &mut conn.socket).is_ok();
+    if early && outbox.bytes() < config.outbox_limit {
+        return true;
+    }
+    match config.slow_consumer {
+        SlowConsumer::Block(_) | SlowConsumer::Disconnect => false,
+        SlowConsumer::DropNewest => {
+            conn.dropped = conn.dropped.saturating_add(frames as u32);
+            counters.dropped += frames as u64;
+            false
+        }
+        SlowConsumer::DropOldest => {
+            counters.dropped += outbox.drop_oldest(chunks, config.outbox_limit.saturating_sub(1)) as u64;
+            true
+        }
+    }
+}
+
+/// Copies the frame at `start` of a shared chunk for this connection alone, with a header that tells how many
+/// messages were left out before it. Returns where the next frame starts.
+pub fn give_drop_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId, start: u32) -> u32 {
+    let end = chunks.frame_end_after(chunk, start);
+    let copy = with_drop_notice(chunks.bytes(chunk, start, end), take(&mut conn.dropped));
+    conn.outbox.append(chunks, Kind::Message, |out| out.extend_from_slice(&copy));
+    end
+}
+
+impl Connections {
+    /// Lets something wait until a connection's outbox has room. `is_accepted`: a RECEIPT for it may have left.
+    pub fn defer(&mut self, outbox_limit: usize, key: ConnKey, waiting: Waiting, is_accepted: bool) {
+        let Some(conn) = self.table.get_mut(key) else { return };
+        let deferred = conn.deferred.get_or_insert_default();
+        deferred.accepted += usize::from(is_accepted);
+        let is_first = deferred.push(waiting);
+        if conn.outbox.bytes() <= outbox_limit / 2 && !deferred.is_listed {
+            deferred.is_listed = true;
+            self.refill.push_back(key);
+        }
+        if is_first && conn.full_since_ms.is_none() {
+            self.newly_full.push(key);
+        }
+    }
+}
