@@ -3,9 +3,9 @@
 const { Client } = globalThis.StompJs
 const element = id => document.getElementById(id)
 
-const asked = new URLSearchParams(location.search)
-element('broker').value = asked.get('broker') ?? `ws://${location.hostname || '127.0.0.1'}:61613/stomp`
-element('destination').value = asked.get('destination') ?? element('destination').value
+const query = new URLSearchParams(location.search)
+element('broker').value = query.get('broker') ?? `ws://${location.hostname || '127.0.0.1'}:61613/stomp`
+element('destination').value = query.get('destination') ?? element('destination').value
 
 let client
 

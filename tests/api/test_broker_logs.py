@@ -75,8 +75,8 @@ def test_a_handler_that_raises_loses_only_that_record(
     with Broker(debug=True, logger=own) as broker:
         connect(broker).close()
         assert handler.connected.wait(20)
-    said = capsys.readouterr().err
-    assert "--- Logging error ---" in said and type(error).__name__ in said
+    errors = capsys.readouterr().err
+    assert "--- Logging error ---" in errors and type(error).__name__ in errors
 
 
 def test_a_record_that_cannot_be_made_is_the_only_one_lost(

@@ -50,7 +50,7 @@ def test_watch_prints_until_its_reader_closes(broker: BrokerProcess, tmp_path: P
         assert watching.stdout is not None
         lines = [watching.stdout.readline() for _ in range(2)]
         watching.stdout.close()
-        assert watching.wait(60) == 0, "the reader has closed the pipe"
+        assert watching.wait(60) == 0, "the watch did not end when its reader closed the pipe"
     assert all("held_bytes" in line for line in lines)
 
 

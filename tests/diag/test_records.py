@@ -74,8 +74,8 @@ def test_each_field_of_a_record_has_a_description() -> None:
     for kind in ast.parse(inspect.getsource(records)).body:
         if isinstance(kind, ast.ClassDef) and kind.decorator_list:
             for item, behind in zip(kind.body, [*kind.body[1:], None], strict=True):
-                said = isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant)
-                if isinstance(item, ast.AnnAssign) and not said:
+                described = isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant)
+                if isinstance(item, ast.AnnAssign) and not described:
                     mute.append(f"{kind.name}.{ast.unparse(item.target)}")
     assert mute == []
 

@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^```(client|broker)\n(.*?)\n```$", re.MULTILINE | re.DOTALL
 def dialogue() -> list[tuple[str, bytes]]:
     """Returns the frames of the page in order, each with its sender."""
     text = PAGE.read_text(encoding="utf-8")
-    return [(who, frame.replace("^@", "\0").encode()) for who, frame in BLOCK.findall(text)]
+    return [(sender, frame.replace("^@", "\0").encode()) for sender, frame in BLOCK.findall(text)]
 
 
 def pool(frame: bytes) -> bytes:
@@ -36,13 +36,13 @@ def received(wire: Wire, length: int) -> bytes:
 
 
 def test_the_broker_answers_as_the_page_shows() -> None:
-    said = dialogue()
-    assert len(said) >= 20
+    shown = dialogue()
+    assert len(shown) >= 20
     with BrokerProcess(writers=1, ids="sequential") as broker, Wire(broker.port) as wire:
         wire.send(frames.connect("1.2", heart_beat="0,0"))
         wire.expect("CONNECTED")
-        for who, frame in said:
-            if who == "client":
+        for sender, frame in shown:
+            if sender == "client":
                 wire.send(frame)
             else:
                 assert pool(received(wire, len(frame))) == pool(frame)
@@ -50,8 +50,8 @@ def test_the_broker_answers_as_the_page_shows() -> None:
 
 
 def test_the_page_shows_both_ways_to_query() -> None:
-    asked = [frame for who, frame in dialogue() if who == "client"]
-    by_frame = {frame.partition(b"\n\n")[2] for frame in asked if frame.startswith(b"DIAG\n")}
-    by_topic = {frame.partition(b"\n\n")[2] for frame in asked if frame.startswith(b"SEND\ndestination:DIAG\n")}
+    queries = [frame for sender, frame in dialogue() if sender == "client"]
+    by_frame = {frame.partition(b"\n\n")[2] for frame in queries if frame.startswith(b"DIAG\n")}
+    by_topic = {frame.partition(b"\n\n")[2] for frame in queries if frame.startswith(b"SEND\ndestination:DIAG\n")}
     assert {b"session\0", b"ws_buffer\0", b"stale\0"} <= by_frame
     assert {b"session\0", b"stale\0"} <= by_topic

@@ -95,8 +95,8 @@ def take_share(wire: Wire) -> list[int]:
 
 @pytest.mark.timeout(120)
 def test_a_thousand_consumers_join_and_leave_while_producers_run(start_broker: StartBroker) -> None:
-    ledger = churn(start_broker(), consumers=1000, present=80)
-    assert len(ledger.accepted) > 1000
+    tally = churn(start_broker(), consumers=1000, present=80)
+    assert len(tally.accepted) > 1000
 
 
 def cpu_s(pid: int) -> float:
@@ -214,7 +214,7 @@ def test_a_new_worker_empties_a_full_memory(start_broker: StartBroker, destinati
         memory = broker_memory(broker)
         assert memory["held_bytes"] > memory["limit_bytes"] * 0.95, memory
         late.connect()
-        late.subscribe("/topic/asks")
+        late.subscribe("/topic/acknowledging")
         late.disconnect()
         take_all(broker, destination, range(sent))
         publisher.send_and_wait("/topic/nobody", "")

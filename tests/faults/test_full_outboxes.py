@@ -51,17 +51,19 @@ BURST = 20
 
 
 @pytest.mark.parametrize("leaving", [frames.unsubscribe("a", receipt="bye"), frames.disconnect(receipt="bye")])
-def test_accepted_messages_come_before_the_receipt_of_unsubscribe(start_broker: StartBroker, leaving: bytes) -> None:
+def test_accepted_messages_come_before_the_receipt_of_unsubscribe_or_disconnect(
+    start_broker: StartBroker, leaving: bytes
+) -> None:
     broker = start_broker(outbox_limit="16KiB", slow_consumer="block:60s")
-    heard: list[Frame] = []
+    received: list[Frame] = []
     with Wire(broker.port, receive_buffer=1 << 14) as reader, Wire(broker.port) as publisher:
         reader.connect()
         publisher.connect()
         reader.subscribe("/topic/a", "a")
 
         def read() -> None:
-            while not heard or heard[-1].command == "MESSAGE":
-                heard.append(reader.recv_frame())
+            while not received or received[-1].command == "MESSAGE":
+                received.append(reader.recv_frame())
                 time.sleep(0.0005)  # slower than the publisher
 
         thread = threading.Thread(target=read, daemon=True)
@@ -72,8 +74,8 @@ def test_accepted_messages_come_before_the_receipt_of_unsubscribe(start_broker: 
             publisher.expect_receipt(f"{at}")
         reader.send(leaving)
         thread.join(reader.timeout)
-    assert heard[-1].command == "RECEIPT"
-    assert [int(frame.body) for frame in heard[:-1]] == list(range(20 * BURST))
+    assert received[-1].command == "RECEIPT"
+    assert [int(frame.body) for frame in received[:-1]] == list(range(20 * BURST))
 
 
 STEADY_READ = 64 << 10

@@ -108,7 +108,7 @@ def receipts_that_wait(number: int) -> Sequence[bytes]:
     return [LOGIN, *(visit for _ in range(4000))]
 
 
-def questions(number: int) -> Sequence[bytes]:
+def queries(number: int) -> Sequence[bytes]:
     return [LOGIN, b"DIAG\nreceipt:r\n\nbenchmark\0" * 3000]
 
 
@@ -116,7 +116,7 @@ def errors(number: int) -> Sequence[bytes]:
     return [LOGIN, frames.frame("WHAT", ("x", LONG), ("receipt", LONG))]
 
 
-def goodbyes(number: int) -> Sequence[bytes]:
+def disconnects(number: int) -> Sequence[bytes]:
     return [LOGIN, frames.send("/queue/bye", "x"), frames.disconnect(receipt=LONG)]
 
 
@@ -146,9 +146,9 @@ ATTACKS = [
     Attack("pongs", pings, connections=4),
     Attack("RECEIPTs", receipts, connections=4),
     Attack("RECEIPTs that wait for other shards", receipts_that_wait, connections=4),
-    Attack("DIAG answers", questions, connections=4),
+    Attack("DIAG answers", queries, connections=4),
     Attack("ERRORs, and their log lines", errors, connections=300, rounds=3, hold_s=0),
-    Attack("connections that linger", goodbyes, connections=200, rounds=2, leaves_by_reset=False, hold_s=0),
+    Attack("connections that linger", disconnects, connections=200, rounds=2, leaves_by_reset=False, hold_s=0),
     Attack("silent connections", nothing, connections=300, hold_s=1.5),
     Attack("refused connections", announced, connections=300, settings={"max_connections": 50}),
 ]

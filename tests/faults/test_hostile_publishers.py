@@ -61,8 +61,8 @@ def stale(number: int) -> Sequence[bytes]:
 
 
 def temporary_names(number: int) -> Sequence[bytes]:
-    asked = [frames.send("/topic/a", "x", reply_to=f"/temp-queue/{at}.{LONG}") for at in range(9000)]
-    return [LOGIN, *asked]
+    sent = [frames.send("/topic/a", "x", reply_to=f"/temp-queue/{at}.{LONG}") for at in range(9000)]
+    return [LOGIN, *sent]
 
 
 def open_transactions(number: int) -> Sequence[bytes]:
@@ -79,10 +79,10 @@ def commits_to_many_queues(number: int) -> Sequence[bytes]:
     return pieces
 
 
-def to_a_crowd(number: int) -> Sequence[bytes]:
+def to_many_subscribers(number: int) -> Sequence[bytes]:
     if number:
-        return [LOGIN, frames.subscribe("/topic/crowd", "0")]
-    return [LOGIN, *(frames.send("/topic/crowd", "x" * 100_000) for _ in range(300))]
+        return [LOGIN, frames.subscribe("/topic/shared", "0")]
+    return [LOGIN, *(frames.send("/topic/shared", "x" * 100_000) for _ in range(300))]
 
 
 def crossing(number: int) -> Sequence[bytes]:
@@ -110,7 +110,7 @@ ATTACKS = [
     Attack("temporary destinations", temporary_names, connections=3, settings={"publish_timeout": "2s"}),
     Attack("open transactions", open_transactions, connections=5, settings={"publish_timeout": "2s"}),
     Attack("queues of a COMMIT", commits_to_many_queues, connections=2),
-    Attack("outboxes of a topic", to_a_crowd, connections=60),
+    Attack("outboxes of a topic", to_many_subscribers, connections=60),
     Attack("mailboxes between threads", crossing, connections=8),
 ]
 

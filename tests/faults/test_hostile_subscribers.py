@@ -94,8 +94,8 @@ def durables(number: int) -> Sequence[bytes]:
 
 
 def watches(number: int) -> Sequence[bytes]:
-    asked = [frames.subscribe(f"DIAG/{at}", f"{at}", query="shards", interval=100) for at in range(300)]
-    return [LOGIN, *asked, *(frames.unsubscribe(f"{at}") for at in range(150))]
+    subscribed = [frames.subscribe(f"DIAG/{at}", f"{at}", query="shards", interval=100) for at in range(300)]
+    return [LOGIN, *subscribed, *(frames.unsubscribe(f"{at}") for at in range(150))]
 
 
 def retained_for_many(number: int) -> Sequence[bytes]:

@@ -79,10 +79,10 @@ def test_under_load_all_due_receipts_are_sent_and_the_messages_delivered(
     listener = Wire(broker.port)
     listener.connect()
     listener.subscribe("/topic/load")
-    heard: list[Frame] = []
+    received: list[Frame] = []
 
     def listen() -> None:
-        heard.extend(listener.frames_until_closed())
+        received.extend(listener.frames_until_closed())
         listener.close()
 
     hearing = threading.Thread(target=listen, daemon=True)
@@ -103,7 +103,7 @@ def test_under_load_all_due_receipts_are_sent_and_the_messages_delivered(
         publisher.join(60)
     hearing.join(60)
     delivered: dict[int, list[int]] = {publisher.number: [] for publisher in publishers}
-    for frame in heard:
+    for frame in received:
         assert frame.command == "MESSAGE", frame
         sender, _, at = frame.text.partition(":")
         delivered[int(sender)].append(int(at))
@@ -244,12 +244,12 @@ def test_a_slow_consumer_does_not_delay_the_close_of_others(start_broker: StartB
         slow.send(frames.subscribe("/topic/b", "b", receipt="b"))
         slow.expect_receipt("b")
 
-        def trickle() -> None:
+        def read_slowly() -> None:
             with contextlib.suppress(OSError):
                 while not ended.wait(0.05) and slow.sock.recv(1 << 17):
                     pass
 
-        reader = threading.Thread(target=trickle, daemon=True)
+        reader = threading.Thread(target=read_slowly, daemon=True)
         reader.start()
         publisher.send(*(frames.send_counted("/topic/a", b"." * 400_000, receipt=str(at)) for at in range(2)))
         eventually(lambda: answer(websocket, "memory")["outbox_bytes"] > 64 << 10, "the consumer's outbox is full")

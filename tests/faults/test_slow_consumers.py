@@ -255,7 +255,7 @@ def test_block_pauses_only_publishers_to_the_slow_consumer(
     round_trips = []
     while flooding.is_alive():
         sent = time.monotonic()
-        other.send_and_wait("/topic/of-somebody-else", "x")
+        other.send_and_wait("/topic/other", "x")
         round_trips.append((sent, time.monotonic()))
     assert listener.result() == list(range(COUNT))
     within_a_stall = [

@@ -58,8 +58,8 @@ def test_a_subscriber_prints_what_a_publisher_publishes(
     count = ["--count", str(COUNT)]
     with running([*command(subscriber, "subscriber"), *options(broker, f"{topic}/*"), *count]) as process:
         assert line(process) == "subscribed"
-        said = runtimes.run([*command(publisher, "publisher"), *options(broker, f"{topic}/a"), *count])
-        assert said == f"published {COUNT} messages to {topic}/a\n"
+        output = runtimes.run([*command(publisher, "publisher"), *options(broker, f"{topic}/a"), *count])
+        assert output == f"published {COUNT} messages to {topic}/a\n"
         output, errors = process.communicate(timeout=runtimes.TIMEOUT)
         assert output.splitlines() == [f"{topic}/a: message {number}" for number in range(1, COUNT + 1)], errors
         assert process.returncode == 0, errors
@@ -99,8 +99,8 @@ def assert_no_broker(parts: list[str | Path]) -> None:
 
 @pytest.mark.parametrize("language", ["python", "js"])
 def test_latency_echo_prints_percentiles(broker: BrokerProcess, language: str) -> None:
-    said = runtimes.run([*command(language, "latency_echo"), "--port", str(broker.port), "--count", "200"])
-    assert re.fullmatch(r"200 round trips: p50 \d+ us, p90 \d+ us, p99 \d+ us, max \d+ us\n", said)
+    output = runtimes.run([*command(language, "latency_echo"), "--port", str(broker.port), "--count", "200"])
+    assert re.fullmatch(r"200 round trips: p50 \d+ us, p90 \d+ us, p99 \d+ us, max \d+ us\n", output)
 
 
 def options(broker: BrokerProcess, destination: str, *more: str) -> list[str | Path]:
@@ -135,12 +135,12 @@ def test_workers_share_a_queue_and_do_every_job(broker: BrokerProcess, queue: st
     ):
         assert line(one) == line(other) == "ready"
         runtimes.run([*command("python", "publisher"), *options(broker, queue, "--count", str(COUNT))])
-        said, said_too = ended(one), ended(other)
-    done = [text for text in said + said_too if text.startswith("done: ")]
-    failed = [text for text in said_too if text.startswith("failed: ")]
+        output, other_output = ended(one), ended(other)
+    done = [text for text in output + other_output if text.startswith("done: ")]
+    failed = [text for text in other_output if text.startswith("failed: ")]
     assert sorted(text.removeprefix("done: ").rpartition(" (")[0] for text in done) == sorted(messages)
     assert failed, "both workers were ready before the first job, so the second must have failed one"
-    assert not any(text.endswith("(delivery 1)") for text in said_too if text.startswith("done: "))
+    assert not any(text.endswith("(delivery 1)") for text in other_output if text.startswith("done: "))
 
 
 def test_a_killed_worker_leaves_its_jobs_to_the_next(broker: BrokerProcess, queue: str) -> None:
@@ -149,8 +149,8 @@ def test_a_killed_worker_leaves_its_jobs_to_the_next(broker: BrokerProcess, queu
         assert line(slow) == "ready"
         assert line(slow) == "took: message 1"
         slow.kill()
-        said = runtimes.run([*command("python", "worker"), *options(broker, queue, "--count", str(COUNT))])
-    done = [text for text in said.splitlines() if text.startswith("done: ")]
+        output = runtimes.run([*command("python", "worker"), *options(broker, queue, "--count", str(COUNT))])
+    done = [text for text in output.splitlines() if text.startswith("done: ")]
     assert {text.partition(" (")[0] for text in done} == {f"done: message {number}" for number in range(1, COUNT + 1)}
     assert "done: message 1 (delivery 2)" in done
 
@@ -192,13 +192,13 @@ DIAGNOSTICS = {
 
 @pytest.mark.parametrize("query", DIAGNOSTICS)
 def test_a_broker_answers_diagnostics_by_frame_and_by_topic(broker: BrokerProcess, query: str) -> None:
-    said = runtimes.run([*command("python", f"diag_{query}"), "--port", str(broker.port)])
+    output = runtimes.run([*command("python", f"diag_{query}"), "--port", str(broker.port)])
     names = DIAGNOSTICS[query]
     headers = ["input-queue-size", "output-queue-size", "stale-queue-size"] if query == "stale" else names
     by_frame, by_topic = (
         r"by (frame|topic):" + "".join(rf" {name}=\d+" for name in each) + r"\n" for each in (names, headers)
     )
-    assert re.fullmatch(by_frame + by_topic, said), said
+    assert re.fullmatch(by_frame + by_topic, output), output
 
 
 SCENARIOS = {
@@ -242,8 +242,8 @@ def test_a_scenario_without_its_ttl_names_the_command_that_starts_the_broker(
 
 @pytest.mark.timeout(200)
 def test_all_in_one_passes_every_case(broker: BrokerProcess) -> None:
-    said = runtimes.run([*command("js", "all_in_one"), "--port", str(broker.port)], timeout=180)
-    assert re.search(r"^[1-9]\d* passed, 0 failed$", said, re.MULTILINE)
+    output = runtimes.run([*command("js", "all_in_one"), "--port", str(broker.port)], timeout=180)
+    assert re.search(r"^[1-9]\d* passed, 0 failed$", output, re.MULTILINE)
 
 
 @pytest.mark.timeout(200)

@@ -68,7 +68,7 @@ def test_a_page_in_chromium_and_stomp_py_exchange_messages(
                 for body in ("Grüße aus Python, 世界", "bye"):
                     python.stomp.send(f"{topic}/to-page", body, headers={"colour": "blue:green"})
                     answer = python.message()
-                    assert (answer.body, answer.headers["colour"]) == (f"heard: {body}", "blue:green")
+                    assert (answer.body, answer.headers["colour"]) == (f"received: {body}", "blue:green")
                 output, errors = page.communicate(timeout=runtimes.TIMEOUT)
                 assert (output, page.returncode) == (f"PASS {chat}\n", 0), errors
             finally:

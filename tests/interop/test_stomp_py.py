@@ -35,7 +35,7 @@ def test_connects_subscribes_sends_and_disconnects_with_receipts(broker: BrokerP
         assert message.headers["message-id"]
         assert "receipt" not in message.headers
         client.receipt(client.stomp.unsubscribe, id="1")
-        client.receipt(client.stomp.send, topic, "nobody listens")
+        client.receipt(client.stomp.send, topic, "no subscriber")
         client.disconnect()
         assert client.inbox.is_empty("message")
 
@@ -133,7 +133,7 @@ def test_a_transaction_is_atomic(broker: BrokerProcess, topic: str, kind: str) -
 @pytest.mark.parametrize("kind", ALL)
 def test_an_error_has_a_reason_and_ends_the_connection(broker: BrokerProcess, topic: str, kind: str) -> None:
     with session(kind, broker.port) as client:
-        client.stomp.send(f"{topic}/*", "to whom?", headers={"receipt": "never"})
+        client.stomp.send(f"{topic}/*", "no destination", headers={"receipt": "never"})
         error = client.inbox.next("error")
         assert error.headers["message"]
         assert error.headers["code"].startswith("E-")

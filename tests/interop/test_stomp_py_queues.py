@@ -69,10 +69,10 @@ def test_unacknowledged_messages_are_delivered_again(
 def test_a_nacked_message_is_delivered_again(broker: BrokerProcess, queue: str, kind: str) -> None:
     with session(kind, broker.port) as client:
         client.receipt(client.stomp.subscribe, queue, id="1", ack="client-individual")
-        send(client, queue, "refused once")
+        send(client, queue, "rejected once")
         client.nack(client.message())
         again = client.message()
-        assert (again.body, again.headers["redelivered"]) == ("refused once", "true")
+        assert (again.body, again.headers["redelivered"]) == ("rejected once", "true")
         assert again.headers["delivery-count"] == "2"
         client.ack(again)
 

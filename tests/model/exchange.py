@@ -115,10 +115,10 @@ class Exchange:
 
     def _handle_message(self, client: Client, frame: Frame) -> None:
         headers = dict(reversed(frame.headers))  # of a repeated header the first counts
-        told = {
+        shown = {
             name: headers[name] for name in ("redelivered", "delivery-count", "dead-letter-reason") if name in headers
         }
-        self.note(f"{client}/{headers.get('subscription')} <- {frame.text} of {frame['destination']} {told or ''}")
+        self.note(f"{client}/{headers.get('subscription')} <- {frame.text} of {frame['destination']} {shown or ''}")
         if headers.get("kept") != frame.text:
             raise Violation(f"the sender's header is missing: {frame}")
         delivery = self.model.message(client.name, frame["subscription"], frame.text, frame["destination"], headers)

@@ -266,13 +266,13 @@ class TinyBroker:
         if self.fault != "hurries":
             message.due = time.monotonic() + self.rules.delay(message.failures)
         if message.failures >= message.limit + {"gives up early": -1, "gives up late": 1}.get(self.fault, 0):
-            told = [
+            extra = [
                 ("dead-letter-reason", message.reason),
                 ("original-destination", message.queue),
                 ("delivery-count", str(message.deliveries)),
             ]
             dead = dead_letter_queue(message.queue)
-            message = QueuedMessage(message.body, dead, message.place, message.headers + told, 1 << 30, "")
+            message = QueuedMessage(message.body, dead, message.place, message.headers + extra, 1 << 30, "")
         self._waiting.append(message)
 
     def _lose(self, peer: Peer) -> None:

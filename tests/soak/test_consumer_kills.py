@@ -128,8 +128,8 @@ class ConsumerProcess:
 
     def read(self) -> bool:
         """Reads what it has printed; `False` at the end."""
-        said = os.read(self.output.fileno(), 1 << 16)
-        *lines, self._buffer = (self._buffer + said).split(b"\n")
+        output = os.read(self.output.fileno(), 1 << 16)
+        *lines, self._buffer = (self._buffer + output).split(b"\n")
         for line in lines:
             word, _, body = line.decode().partition(" ")
             if word == "ready":
@@ -141,7 +141,7 @@ class ConsumerProcess:
             else:
                 self.tally.acked[body] += 1
                 self.waiting.discard(body)
-        return bool(said)
+        return bool(output)
 
     def kill(self) -> None:
         """Kills it, waits for its end, and reads the rest of its output."""

@@ -108,18 +108,18 @@ def test_5_5_1_answers_that_wait_for_other_shards_are_sent_before_the_close(
     broker = start_broker(writers=4)
     other, client = ws(to=broker), ws(to=broker)
     transaction = [("transaction", "t")] if last == "COMMIT" else []
-    said = [frames.begin("t")] if transaction else []
+    sent = [frames.begin("t")] if transaction else []
     receipts = [] if transaction else [f"r{at}" for at in range(32)]
     for at in range(32):
         receipt = [] if transaction else [("receipt", f"r{at}")]
-        said.append(frames.send(f"/queue/{at}", str(at), *transaction, *receipt))
+        sent.append(frames.send(f"/queue/{at}", str(at), *transaction, *receipt))
     if transaction:
-        said.append(frames.commit("t", receipt="end"))
+        sent.append(frames.commit("t", receipt="end"))
     elif last == "DISCONNECT":
-        said.append(frames.disconnect(receipt="end"))
+        sent.append(frames.disconnect(receipt="end"))
     if last != "SEND":
         receipts.append("end")
-    client.send_raw(encode_frame(TEXT, b"".join(said)) + encode_frame(CLOSE, close_payload(3000)))
+    client.send_raw(encode_frame(TEXT, b"".join(sent)) + encode_frame(CLOSE, close_payload(3000)))
     client._close_sent = True
     for receipt_id in receipts:
         client.expect_receipt(receipt_id)
@@ -134,8 +134,8 @@ def test_5_5_1_error_from_another_shard_is_sent_before_the_close(ws: OpenWebSock
     broker = start_broker(writers=4, max_queue_length=1)
     for at in range(16):  # some have their home on another shard
         client = ws(to=broker)
-        said = frames.send(f"/queue/{at}", "fits") + frames.send(f"/queue/{at}", "one too many")
-        client.send_raw(encode_frame(TEXT, said) + encode_frame(CLOSE, close_payload(3000)))
+        sent = frames.send(f"/queue/{at}", "fits") + frames.send(f"/queue/{at}", "one too many")
+        client.send_raw(encode_frame(TEXT, sent) + encode_frame(CLOSE, close_payload(3000)))
         client._close_sent = True
         client.expect_error_and_close("E-QUEUE-FULL", 1013)
 

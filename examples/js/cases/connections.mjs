@@ -26,9 +26,9 @@ export const cases = {
     await times(200, async number => {
       const client = await connect({ host, port })
       const destination = `${base}/${number}`
-      let heard
-      const message = new Promise(resolve => (heard = resolve))
-      await subscribe(client, destination, heard)
+      let arrived
+      const message = new Promise(resolve => (arrived = resolve))
+      await subscribe(client, destination, arrived)
       client.publish({ destination, body: `only for ${number}` })
       equal((await message).body, `only for ${number}`)
       await client.deactivate()

@@ -14,8 +14,8 @@ const server = spawn(process.execPath, [script, '--page', '0'], { stdio: ['ignor
 process.once('exit', () => server.kill())
 const [address] = await once(server.stdout.setEncoding('utf8'), 'data')
 
-const asks = new URLSearchParams({ broker: `ws://127.0.0.1:${port}/stomp`, destination })
-await withPage(`${address.trim()}?${asks}`, async page => {
+const query = new URLSearchParams({ broker: `ws://127.0.0.1:${port}/stomp`, destination })
+await withPage(`${address.trim()}?${query}`, async page => {
   const state = text => page.waitForFunction(text => document.querySelector('#state').textContent === text, text)
   await page.click('#connect')
   await state('connected')

@@ -13,7 +13,7 @@ globalThis.chat = async (url, topic) => {
   await session.send(`${topic}/from-page`, 'the page is here', { origin: location.origin })
   for (;;) {
     const message = await session.messages.next()
-    await session.send(`${topic}/from-page`, `heard: ${message.body}`, { colour: message.headers.colour })
+    await session.send(`${topic}/from-page`, `received: ${message.body}`, { colour: message.headers.colour })
     if (message.body === 'bye') return session.close()
   }
 }

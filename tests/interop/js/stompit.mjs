@@ -69,7 +69,7 @@ async function exchange(port) {
   equal(message.headers.destination, topic)
   equal(message.headers.subscription, String(subscription.getId()))
   subscription.unsubscribe()
-  await session.send({ destination: topic }, 'nobody listens')
+  await session.send({ destination: topic }, 'no subscriber')
   await session.close()
 }
 
@@ -150,10 +150,10 @@ async function nacks(port) {
     const queue = newQueue()
     const session = await Session.open(port, { 'accept-version': version })
     await session.subscribe(queue, { ack: 'client-individual' })
-    await session.send({ destination: queue }, 'refused once')
+    await session.send({ destination: queue }, 'rejected once')
     await session.answer('nack', await session.messages.next())
     const again = await session.messages.next()
-    equal([again.body.toString(), again.headers.redelivered], ['refused once', 'true'])
+    equal([again.body.toString(), again.headers.redelivered], ['rejected once', 'true'])
     equal(again.headers['delivery-count'], '2')
     await session.answer('ack', again)
     await session.close()
@@ -188,7 +188,7 @@ async function errors(port) {
   const session = await Session.open(port)
   // In current Node versions the stream of the ERROR's body emits the error too, and the library doesn't handle that.
   process.once('uncaughtException', error => session.errors.put(error))
-  session.client.send({ destination: `${newTopic()}/*` }).end('to whom?')
+  session.client.send({ destination: `${newTopic()}/*` }).end('no destination')
   const error = await session.errors.next()
   check(error.isApplicationError(), `not the broker's ERROR: ${error}`)
 }

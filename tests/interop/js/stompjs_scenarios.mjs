@@ -84,7 +84,7 @@ export async function exchange(environment) {
   equal(message.headers.subscription, subscription.id)
   check(!('receipt' in message.headers), 'the MESSAGE has the receipt header of the SEND')
   await session.receipt(receipt => subscription.unsubscribe(receipt))
-  await session.send(topic, 'nobody listens')
+  await session.send(topic, 'no subscriber')
   await session.close()
 }
 
@@ -175,11 +175,11 @@ export async function nacks(environment) {
     const queue = newQueue()
     const session = await Session.open(environment, { stompVersions: new environment.stomp.Versions([version]) })
     await session.subscribe(queue, { ack: 'client-individual' })
-    await session.send(queue, 'refused once')
+    await session.send(queue, 'rejected once')
     const first = await session.messages.next()
     await session.receipt(receipt => first.nack(receipt))
     const again = await session.messages.next()
-    equal([again.body, again.headers.redelivered, again.headers['delivery-count']], ['refused once', 'true', '2'])
+    equal([again.body, again.headers.redelivered, again.headers['delivery-count']], ['rejected once', 'true', '2'])
     await session.receipt(receipt => again.ack(receipt))
     await session.close()
   }
@@ -210,17 +210,17 @@ export async function moves(environment) {
 /** A request and its answer over a temporary queue that only its owner can read. */
 export async function replies(environment) {
   const queue = newQueue()
-  const [service, asker] = [await Session.open(environment), await Session.open(environment)]
+  const [service, requester] = [await Session.open(environment), await Session.open(environment)]
   await service.subscribe(queue)
-  await asker.subscribe('/temp-queue/answers')
-  await asker.send(queue, 'how many?', { 'reply-to': '/temp-queue/answers', 'correlation-id': '7' })
+  await requester.subscribe('/temp-queue/answers')
+  await requester.send(queue, 'how many?', { 'reply-to': '/temp-queue/answers', 'correlation-id': '7' })
   const { headers } = await service.messages.next()
   check(headers['reply-to'].startsWith('/temp-queue/'), `reply-to is ${headers['reply-to']}`)
   await service.send(headers['reply-to'], 'three', { 'correlation-id': headers['correlation-id'] })
-  const answer = await asker.messages.next()
+  const answer = await requester.messages.next()
   equal([answer.body, answer.headers['correlation-id']], ['three', '7'])
   equal(answer.headers.destination, '/temp-queue/answers')
-  await asker.close()
+  await requester.close()
   await service.close()
 }
 
@@ -240,7 +240,7 @@ export async function order(environment) {
 /** An ERROR has a reason; then the WebSocket closes with the code for protocol errors. */
 export async function errors(environment) {
   const session = await Session.open(environment)
-  session.client.publish({ destination: `${newTopic()}/*`, body: 'to whom?', headers: { receipt: 'never' } })
+  session.client.publish({ destination: `${newTopic()}/*`, body: 'no destination', headers: { receipt: 'never' } })
   const error = await session.errors.next()
   check(error.headers.message, 'the ERROR has no message')
   check(error.headers.code.startsWith('E-'), 'the ERROR has no code')

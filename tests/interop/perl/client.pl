@@ -119,7 +119,7 @@ sub exchange {
         equal( $message->headers->{colour}, 'blue' );
         $stomp->unsubscribe( { id => '1', receipt => 'unsubscribed' } );
         expect_receipt( $stomp, 'unsubscribed' );
-        check( $stomp->send_with_receipt( { destination => $topic, body => 'nobody listens' } ), 'no RECEIPT of SEND' );
+        check( $stomp->send_with_receipt( { destination => $topic, body => 'no subscriber' } ), 'no RECEIPT of SEND' );
         finish($stomp);
     }
     return;
@@ -212,10 +212,10 @@ sub nacks {
         my ($stomp) = start_version( $port, $version );
         $stomp->subscribe( { destination => $queue, id => '1', ack => 'client-individual', receipt => 'subscribed' } );
         expect_receipt( $stomp, 'subscribed' );
-        $stomp->send( { destination => $queue, body => 'refused once' } );
+        $stomp->send( { destination => $queue, body => 'rejected once' } );
         answer( $stomp, 'nack', expect( $stomp, 'MESSAGE' ), $version );
         my $again = expect( $stomp, 'MESSAGE' );
-        equal( $again->body,                        'refused once' );
+        equal( $again->body,                        'rejected once' );
         equal( $again->headers->{redelivered},      'true' );
         equal( $again->headers->{'delivery-count'}, '2' );
         answer( $stomp, 'ack', $again, $version );
@@ -258,7 +258,7 @@ sub moves {
 sub errors {
     my ($port) = @_;
     my ($stomp) = start($port);
-    $stomp->send( { destination => new_topic() . '/*', body => 'to whom?', receipt => 'never' } );
+    $stomp->send( { destination => new_topic() . '/*', body => 'no destination', receipt => 'never' } );
     my $error = expect( $stomp, 'ERROR' );
     check( $error->headers->{message}, 'the ERROR has no message' );
     check( ( $error->headers->{code} // q{} ) =~ /\AE-/, 'the ERROR has no code' );

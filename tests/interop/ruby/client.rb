@@ -91,7 +91,7 @@ def exchange(port)
     equal(message.headers['destination'], topic)
     connection.unsubscribe(topic, { receipt: 'unsubscribed' }, '1')
     expect_receipt(connection, 'unsubscribed')
-    connection.publish(topic, 'nobody listens', receipt: 'sent')
+    connection.publish(topic, 'no subscriber', receipt: 'sent')
     expect_receipt(connection, 'sent')
     close(connection)
   end
@@ -133,7 +133,7 @@ def transactions(port)
   %w[abort commit].each do |ending|
     connection.begin(ending)
     %w[first second].each { |word| connection.publish(topic, "#{word} #{ending}", transaction: ending) }
-    connection.publish(new_topic, 'all taken?', receipt: 'taken')
+    connection.publish(new_topic, 'all accepted?', receipt: 'taken')
     expect_receipt(connection, 'taken')
     connection.public_send(ending, ending)
   end
@@ -192,10 +192,10 @@ def nacks(port)
     queue = new_queue
     connection = open_connection(port, version: version)
     subscribe(connection, queue, ack: 'client-individual')
-    connection.publish(queue, 'refused once')
+    connection.publish(queue, 'rejected once')
     answer(connection, :nack, expect(connection, 'MESSAGE'))
     again = expect(connection, 'MESSAGE')
-    equal([again.body, again.headers['redelivered'], again.headers['delivery-count']], ['refused once', 'true', '2'])
+    equal([again.body, again.headers['redelivered'], again.headers['delivery-count']], ['rejected once', 'true', '2'])
     answer(connection, :ack, again)
     close(connection)
   end
@@ -248,7 +248,7 @@ end
 
 def errors(port)
   connection = open_connection(port)
-  connection.publish("#{new_topic}/*", 'to whom?', receipt: 'never')
+  connection.publish("#{new_topic}/*", 'no destination', receipt: 'never')
   error = expect(connection, 'ERROR')
   check(error.headers['message'], 'the ERROR has no message')
   check(error.headers['code'].start_with?('E-'), 'the ERROR has no code')

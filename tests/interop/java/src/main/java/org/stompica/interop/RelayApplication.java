@@ -83,7 +83,7 @@ final class RelayApplication {
         final CountDownLatch available = new CountDownLatch(1);
 
         @EventListener
-        void heard(BrokerAvailabilityEvent event) {
+        void availabilityChanged(BrokerAvailabilityEvent event) {
             if (event.isBrokerAvailable()) {
                 available.countDown();
             }

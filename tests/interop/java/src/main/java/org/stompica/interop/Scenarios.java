@@ -54,7 +54,7 @@ final class Scenarios {
         equal(subscription.getSubscriptionId(), message.headers().getSubscription());
         check(message.headers().getMessageId() != null, "the MESSAGE has no message-id");
         subscription.unsubscribe();
-        await(session.send(to(topic), "nobody listens".getBytes(UTF_8)), "SEND");
+        await(session.send(to(topic), "no subscriber".getBytes(UTF_8)), "SEND");
         check(events.messages.isEmpty(), "a MESSAGE came after UNSUBSCRIBE");
         disconnect(session, events);
     }
@@ -136,7 +136,7 @@ final class Scenarios {
     static void errors(Connector connector) throws Exception {
         Events events = new Events();
         StompSession session = connector.connect(0, events);
-        session.send(to(newTopic() + "/*"), "to whom?".getBytes(UTF_8));
+        session.send(to(newTopic() + "/*"), "no destination".getBytes(UTF_8));
         StompHeaders error = Events.next(events.errors, "ERROR").headers();
         check(error.getFirst("message") != null, "the ERROR has no message");
         check(Objects.requireNonNullElse(error.getFirst("code"), "").startsWith("E-"), "the ERROR has no code");
