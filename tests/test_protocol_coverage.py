@@ -1,4 +1,4 @@
-"""Every demand of STOMP 1.0 to 1.2 and of RFC 6455 has a test, or a later issue that brings it."""
+"""Every demand of STOMP 1.0 to 1.2 and of RFC 6455 has a test, or names the later issue that will add it."""
 
 from __future__ import annotations
 

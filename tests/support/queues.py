@@ -97,7 +97,7 @@ def consumer(
 def shares(publisher: Wire, consumers: Sequence[Wire], topic: str, count: int = 0) -> list[list[Frame]]:
     """The messages each consumer got up to now, `count` or more in all.
 
-    Each must be subscribed to `topic`, which nobody else uses: a message of the publisher there ends each round.
+    Each must be subscribed to `topic`, which no other client uses: a message of the publisher there ends each round.
     A queue's delivery is under way when its sender has the RECEIPT; the topic's message, by another way, may pass it.
     """
     found: list[list[Frame]] = [[] for _ in consumers]

@@ -1,4 +1,4 @@
-"""The form of ACK and NACK: STOMP 1.2 "ACK" and "NACK"; docs/specification.md 65 and 69.
+"""The form of ACK and NACK: STOMP 1.2 "ACK" and "NACK"; docs/specification.md, items 65 and 69.
 
 Their effects are in test_acks.py.
 """

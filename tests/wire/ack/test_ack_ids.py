@@ -1,6 +1,6 @@
 """ACKs whose id is unknown or names a delivery that was requeued.
 
-See docs/specification.md 65 to 70; docs/behaviour.md 3 and 7.
+See docs/specification.md, items 65 to 70; docs/behaviour.md, sections 3 and 7.
 """
 
 from __future__ import annotations

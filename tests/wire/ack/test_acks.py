@@ -1,6 +1,6 @@
 """The effects of ACK and NACK on queues in each version: STOMP 1.2 "ACK" and "NACK".
 
-See docs/specification.md 65 to 70; docs/behaviour.md 3 and 7.
+See docs/specification.md, items 65 to 70; docs/behaviour.md, sections 3 and 7.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Dead letters by ack_timeout, failed deliveries and expiry: docs/behaviour.md 6 and 7; docs/specification.md 71."""
+"""Dead letters by ack_timeout, failed deliveries and expiry.
+
+See docs/behaviour.md, sections 6 and 7; docs/specification.md, item 71.
+"""
 
 from __future__ import annotations
 

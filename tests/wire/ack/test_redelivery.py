@@ -1,4 +1,7 @@
-"""Redelivery: its headers, its delay and its consumer: docs/behaviour.md 6 and 7; docs/specification.md 68 and 71."""
+"""Redelivery: its headers, its delay and its consumer.
+
+See docs/behaviour.md, sections 6 and 7; docs/specification.md, items 68 and 71.
+"""
 
 from __future__ import annotations
 

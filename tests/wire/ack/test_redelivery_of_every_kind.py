@@ -1,6 +1,6 @@
 """Redelivery and dead letters of worker topics, durable subscriptions and temporary queues.
 
-See docs/behaviour.md 5 and 7.
+See docs/behaviour.md, sections 5 and 7.
 """
 
 from __future__ import annotations

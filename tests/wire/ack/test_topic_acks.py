@@ -1,4 +1,4 @@
-"""ACK and NACK on topics: docs/behaviour.md 7."""
+"""ACK and NACK on topics: docs/behaviour.md, section 7."""
 
 from __future__ import annotations
 

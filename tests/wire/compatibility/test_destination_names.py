@@ -1,4 +1,4 @@
-"""Destination names of other brokers: docs/behaviour.md 5."""
+"""Destination names of other brokers: docs/behaviour.md, section 5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Headers that ask for what stompica does not have: they are refused by name, never ignored; docs/behaviour.md 6."""
+"""Headers that ask for what stompica does not have: they are refused by name, never ignored.
+
+See docs/behaviour.md, section 6.
+"""
 
 from __future__ import annotations
 

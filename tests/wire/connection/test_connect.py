@@ -1,4 +1,4 @@
-"""STOMP 1.2 "Connecting" and "Protocol Negotiation"; docs/specification.md 1 to 14."""
+"""STOMP 1.2 "Connecting" and "Protocol Negotiation"; docs/specification.md, items 1 to 14."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""STOMP 1.1 and 1.2 "Heart-beating"; docs/specification.md 15 to 23.
+"""STOMP 1.1 and 1.2 "Heart-beating"; docs/specification.md, items 15 to 23.
 
 The broker's heart-beats to a second client, `clock`, measure the time: no test sleeps.
 """

@@ -1,6 +1,6 @@
 """HTTP on the same port: health checks, and a proper 4xx for the rest.
 
-See docs/behaviour.md 2. WebSocket has its own tests.
+See docs/behaviour.md, section 2. WebSocket has its own tests.
 """
 
 from __future__ import annotations

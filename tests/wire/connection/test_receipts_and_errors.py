@@ -1,4 +1,7 @@
-"""STOMP 1.2 "RECEIPT", "ERROR", "DISCONNECT" and "Connection Lingering"; docs/specification.md 8, 14 and 48 to 54."""
+"""STOMP 1.2 "RECEIPT", "ERROR", "DISCONNECT" and "Connection Lingering".
+
+See docs/specification.md, items 8, 14 and 48 to 54.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """SIGTERM and SIGINT: received frames are handled, RECEIPTs that are due are sent, the status is 0.
 
-See docs/behaviour.md 1.
+See docs/behaviour.md, section 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The counters are exact: docs/behaviour.md 1, 3 and 7."""
+"""The counters are exact: docs/behaviour.md, sections 1, 3 and 7."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_expired_messages_are_counted(counted: Counting) -> None:
     wire.send(frames.send("/topic/credit", "1"), frames.send("/topic/credit", "2", ttl=20))
     wire.expect_message("1")
     wait_ms(clock, 60)
-    assert server.counts["queue_expired"] == before + 2, "its own, and the clock's"
+    assert server.counts["queue_expired"] == before + 2, "the test's own message and that of wait_ms"
     assert server.counts["dead_lettered"] == server.counts["queue_expired"] - 1
 
 

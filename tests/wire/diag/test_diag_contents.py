@@ -1,4 +1,4 @@
-"""The contents of the answers of DIAG: docs/behaviour.md 9."""
+"""The contents of the answers of DIAG: docs/behaviour.md, section 9."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_network_counts_are_exact(client: Clients, start_broker: StartBroker) ->
     assert all(shard["turns"] > 0 and shard["cpu_us"] > 0 and shard["max_turn_us"] > 0 for shard in shards)
     assert sum(shard["max_turn_deliveries"] for shard in shards) >= 3
     assert sum(shard["max_turn_bytes"] for shard in shards) > 0
-    assert all(shard["unanswered"] <= 1 for shard in shards), "no more than this very question waits"
+    assert all(shard["unanswered"] <= 1 for shard in shards), "only this query may be unanswered"
 
 
 def test_queues_and_ack_report_waiting_and_unacknowledged_messages(client: Clients, start_broker: StartBroker) -> None:

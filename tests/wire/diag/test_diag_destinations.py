@@ -1,4 +1,4 @@
-"""SEND and SUBSCRIBE to the destinations of DIAG: docs/behaviour.md 9."""
+"""SEND and SUBSCRIBE to the destinations of DIAG: docs/behaviour.md, section 9."""
 
 from __future__ import annotations
 

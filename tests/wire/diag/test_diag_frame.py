@@ -1,4 +1,4 @@
-"""The DIAG frame: docs/behaviour.md 9."""
+"""The DIAG frame: docs/behaviour.md, section 9."""
 
 from __future__ import annotations
 

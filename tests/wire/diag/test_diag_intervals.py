@@ -1,4 +1,4 @@
-"""Subscriptions to DIAG with an interval: docs/behaviour.md 9."""
+"""Subscriptions to DIAG with an interval: docs/behaviour.md, section 9."""
 
 from __future__ import annotations
 

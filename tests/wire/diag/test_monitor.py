@@ -1,4 +1,4 @@
-"""`/queue/monitor`: docs/behaviour.md 9."""
+"""`/queue/monitor`: docs/behaviour.md, section 9."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Diagnostics are for peers on loopback addresses only; other peers are served in everything else.
 
-See docs/behaviour.md 9.
+See docs/behaviour.md, section 9.
 """
 
 from __future__ import annotations

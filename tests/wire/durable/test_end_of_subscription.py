@@ -1,4 +1,4 @@
-"""UNSUBSCRIBE that ends a durable subscription: docs/behaviour.md 6."""
+"""UNSUBSCRIBE that ends a durable subscription: docs/behaviour.md, section 6."""
 
 from __future__ import annotations
 

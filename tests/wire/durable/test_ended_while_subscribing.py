@@ -81,5 +81,5 @@ def test_nothing_remains_of_clients_that_left(start_broker: StartBroker, client:
                 frames.subscribe("/topic/a", name, receipt="subscribed", **DURABLE),
                 frames.unsubscribe(name, receipt="ended", **DURABLE),
             )
-    eventually(lambda: clients_of(requester) == before, "all of them have gone")
+    eventually(lambda: clients_of(requester) == before, "all of them are disconnected")
     assert broker.alive

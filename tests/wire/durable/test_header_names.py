@@ -1,4 +1,4 @@
-"""Older header names of durable subscriptions, and UNSUBSCRIBE by such a name alone: docs/behaviour.md 6."""
+"""Older header names of durable subscriptions, and UNSUBSCRIBE by such a name alone: docs/behaviour.md, section 6."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_unsubscribe_by_name_ends_an_active_subscription(
     assert attach(wire, topic, "0", (header, name)) == []
     end(wire, None, (header, name))
     fill(publisher, topic, "gone")
-    assert attach(wire, topic, "0", (header, name)) == [], "neither kept nor still subscribed under its id"
+    assert attach(wire, topic, "0", (header, name)) == [], "nothing was kept, and the subscription has ended"
 
 
 @EACH_VERSION

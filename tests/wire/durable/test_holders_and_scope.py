@@ -1,4 +1,4 @@
-"""Who may hold a durable subscription, and what its name belongs to: docs/behaviour.md 6."""
+"""Who may hold a durable subscription, and what its name belongs to: docs/behaviour.md, section 6."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The messages a durable subscription kept follow the RECEIPT of the SUBSCRIBE that resumes it.
 
-See docs/behaviour.md 6.
+See docs/behaviour.md, section 6.
 """
 
 from __future__ import annotations

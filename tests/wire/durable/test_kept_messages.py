@@ -1,6 +1,6 @@
 """Messages that durable subscriptions keep while inactive, under the header names of three brokers.
 
-See docs/behaviour.md 6.
+See docs/behaviour.md, section 6.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def test_messages_are_kept_in_order_while_the_subscriber_is_away(durable: Durabl
     assert durable.resume(publisher, wire) == NUMBERS
     wire.disconnect()
     fill(publisher, topic, "a", "b")
-    assert durable.resume(publisher) == ["a", "b"], "what was delivered comes once"
+    assert durable.resume(publisher) == ["a", "b"], "delivered messages come once"
 
 
 @EACH_VERSION

@@ -1,6 +1,6 @@
 """Deadlines do not outlive what they were set for: `timers` of the query `shards` returns to its old value.
 
-See docs/behaviour.md 7.
+See docs/behaviour.md, section 7.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_consumed_messages_leave_no_deadline(client: Clients, patient: BrokerPro
         wire.expect_message(str(number))
     assert timers(watcher) <= before + 1, "one for the queue"
     unsubscribe_and_wait(wire, "s")
-    eventually(lambda: timers(watcher) <= before, "the queue has gone, and its deadline with it")
+    eventually(lambda: timers(watcher) <= before, "the queue is forgotten and its deadline removed")
 
 
 def test_deadlines_of_temporary_queues_end_with_the_connection(
@@ -57,7 +57,7 @@ def test_deadlines_of_temporary_queues_end_with_the_connection(
     wire.barrier()
     assert timers(watcher) >= before + 100
     wire.close()
-    eventually(lambda: timers(watcher) <= before, "all went with the connection")
+    eventually(lambda: timers(watcher) <= before, "all deadlines ended with the connection")
 
 
 def test_an_unsubscribed_consumer_has_no_ack_timeout(client: Clients, patient: BrokerProcess, queue: str) -> None:
@@ -69,7 +69,7 @@ def test_an_unsubscribed_consumer_has_no_ack_timeout(client: Clients, patient: B
         message = wire.expect_message(str(number))
         wire.send(ack(wire, message))
         unsubscribe_and_wait(wire, str(number))
-    eventually(lambda: timers(watcher) <= before, "neither a queue nor a subscription is left")
+    eventually(lambda: timers(watcher) <= before, "no queue and no subscription remains")
 
 
 def test_deadlines_of_a_connection_end_with_it(client: Clients, patient: BrokerProcess) -> None:
@@ -77,7 +77,7 @@ def test_deadlines_of_a_connection_end_with_it(client: Clients, patient: BrokerP
     before = timers(watcher)
     for _ in range(50):
         client(to=patient, heart_beat="600000,600000").close()
-    eventually(lambda: timers(watcher) <= before, "nobody is left but the one that asks")
+    eventually(lambda: timers(watcher) <= before, "only the watcher is connected")
 
 
 @pytest.mark.parametrize("interval_ms", [HOUR_MS, 1 << 32, (1 << 64) - 1])
@@ -93,4 +93,4 @@ def test_an_interval_ends_with_its_subscription(client: Clients, patient: Broker
     wire.send(frames.subscribe("DIAG/again", "again", interval=interval_ms, query="store"))
     wire.expect_message(subscription="again")
     wire.close()
-    eventually(lambda: timers(watcher) <= before, "it ends with the connection, too")
+    eventually(lambda: timers(watcher) <= before, "the deadline ends with the connection")

@@ -1,4 +1,4 @@
-"""Messages that expire in flight, while they wait for credit, or in a transaction: docs/behaviour.md 7."""
+"""Messages that expire in flight, while they wait for credit, or in a transaction: docs/behaviour.md, section 7."""
 
 from __future__ import annotations
 

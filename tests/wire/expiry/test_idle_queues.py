@@ -1,4 +1,4 @@
-"""`queue_idle_expiry` forgets only queues that nobody needs: docs/behaviour.md 1."""
+"""`queue_idle_expiry` forgets only queues that are not needed: docs/behaviour.md, section 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TTL: messages without subscriber wait as stale messages; docs/behaviour.md 1, 5 and 7."""
+"""TTL: messages without subscriber wait as stale messages; docs/behaviour.md, sections 1, 5 and 7."""
 
 from __future__ import annotations
 

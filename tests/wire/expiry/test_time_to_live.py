@@ -1,4 +1,4 @@
-"""The lifetime of a message: `expires`, `ttl` and `expiration`; docs/behaviour.md 1, 5 and 7."""
+"""The lifetime of a message: `expires`, `ttl` and `expiration`; docs/behaviour.md, sections 1, 5 and 7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies where the specifications allow none, and content-length as clients write it (docs/behaviour.md 3)."""
+"""Bodies where the specifications allow none, and content-length as clients write it (docs/behaviour.md, section 3)."""
 
 from __future__ import annotations
 

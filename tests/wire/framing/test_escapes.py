@@ -1,6 +1,6 @@
 """STOMP 1.2 "Value Encoding": `\r \n \\c \\` in 1.2, `\n \\c \\` in 1.1, none in 1.0.
 
-See docs/specification.md 13 and 35 to 39.
+See docs/specification.md, items 13 and 35 to 39.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""STOMP 1.2 "STOMP Frames", "Body" and "Repeated Header Entries"; docs/specification.md 24 to 34 and 40 to 47."""
+"""STOMP 1.2 "STOMP Frames", "Body" and "Repeated Header Entries".
+
+See docs/specification.md, items 24 to 34 and 40 to 47.
+"""
 
 from __future__ import annotations
 

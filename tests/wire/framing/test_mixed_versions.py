@@ -1,4 +1,4 @@
-"""A message is encoded in its receiver's version (docs/behaviour.md 3): senders and receivers of different versions."""
+"""Senders and receivers of different versions: a message is encoded in its receiver's; docs/behaviour.md, section 3."""
 
 from __future__ import annotations
 

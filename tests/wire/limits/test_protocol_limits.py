@@ -1,6 +1,6 @@
 """Limits: a client that exceeds one gets an ERROR, other clients are not affected.
 
-See docs/behaviour.md 1 and 7; docs/specification.md 46.
+See docs/behaviour.md, sections 1 and 7; docs/specification.md, item 46.
 """
 
 from __future__ import annotations

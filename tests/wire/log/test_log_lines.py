@@ -1,4 +1,4 @@
-"""Log lines about messages that end with the broker: docs/behaviour.md 5 and 7."""
+"""Log lines about messages that end with the broker: docs/behaviour.md, sections 5 and 7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings that the log shows once, however many threads they concern: docs/behaviour.md 5 and 7."""
+"""Warnings that the log shows once, however many threads they concern: docs/behaviour.md, sections 5 and 7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers of queues that leave, that do not acknowledge, that come and go: docs/behaviour.md 5 and 6."""
+"""Consumers of queues that leave, that do not acknowledge, that come and go: docs/behaviour.md, sections 5 and 6."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_messages_a_lost_auto_consumer_did_not_get_come_in_order(client: Clients
     found = []
     while (message := successor.expect_message()).text != "end":
         found.append(int(message.text.rstrip(".")))
-    assert len(found) > 50, "kernels buffer some MB of the 20"
+    assert len(found) > 50, "kernels buffer only some of the 20 MB"
     assert found == list(range(found[0], 100))
 
 
@@ -264,7 +264,7 @@ def test_a_consumer_that_does_not_read_does_not_block_others(client: Clients, qu
     for number in range(120):
         publisher.send_and_wait(queue, f"{number}{filler}")
         found += shares(publisher, [quick], topic)[0]
-    assert len(found) > 60, "kernels buffer some MB of the 24"
+    assert len(found) > 60, "kernels buffer only some of the 24 MB"
     stuck.send(frames.subscribe(topic, "end", receipt="r"))
     mine = until_receipt(stuck, "r")
     late = shares(publisher, [quick, stuck], topic, 120 - len(found) - len(mine))

@@ -1,4 +1,4 @@
-"""The credit of a queue's consumers under its several header names: docs/behaviour.md 6."""
+"""The credit of a queue's consumers under its several header names: docs/behaviour.md, section 6."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_consumer_window_counts_bytes(client: Clients, queue: str, topic: str,
     texts = [number.ljust(1000, ".") for number in NUMBERS[:8]]
     fill(publisher, queue, *texts)
     (messages,) = shares(publisher, [wire], topic, 3)
-    assert len(messages) in (2, 3), "headers may count, and the message that crosses the mark"
+    assert len(messages) in (2, 3), "headers and the message that exceeds the window may count"
     assert bodies(messages) == texts[: len(messages)]
     wire.send(ack(wire, messages[0]))
     wire.expect_message(texts[len(messages)])

@@ -1,6 +1,6 @@
 """Patterns of queues, worker topics and temporary names follow the same rules as patterns of topics.
 
-See docs/behaviour.md 5.
+See docs/behaviour.md, section 5.
 """
 
 from __future__ import annotations

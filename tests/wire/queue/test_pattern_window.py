@@ -1,6 +1,6 @@
 """`consumer-window-size` of a pattern applies to all its queues together, whatever their shards.
 
-See docs/behaviour.md 5.
+See docs/behaviour.md, section 5.
 """
 
 from __future__ import annotations

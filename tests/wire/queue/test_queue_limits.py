@@ -1,4 +1,4 @@
-"""Limits of queues, big messages, and queues in compat mode: docs/behaviour.md 1 and 5."""
+"""Limits of queues, big messages, and queues in compat mode: docs/behaviour.md, sections 1 and 5."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_queue_over_its_bytes_refuses_the_sender(client: Clients, shared_broke
             publisher.expect_closed()
             break
         accepted.append(f"{number:04}" + "." * 996)
-    assert 5 <= len(accepted) <= 10, "headers count too"
+    assert 5 <= len(accepted) <= 10, "headers count as well"
     client(to=broker).send_and_wait(f"{queue}-2", "x")
     wire = client(to=broker)
     wire.send(frames.subscribe(queue, "s", ack="client"))

@@ -1,4 +1,4 @@
-"""Patterns of queues: docs/behaviour.md 5."""
+"""Patterns of queues: docs/behaviour.md, section 5."""
 
 from __future__ import annotations
 

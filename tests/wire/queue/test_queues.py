@@ -1,4 +1,4 @@
-"""Queues: FIFO, messages wait until consumed, each goes to one consumer; docs/behaviour.md 5 and 6."""
+"""Queues: FIFO, messages wait until consumed, each goes to one consumer; docs/behaviour.md, sections 5 and 6."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Queue settings that are reloaded apply to existing queues and messages: docs/behaviour.md 1."""
+"""Queue settings that are reloaded apply to existing queues and messages: docs/behaviour.md, section 1."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -15,6 +14,7 @@ from tests.support.acks import ack_and_wait, nack_and_wait
 from tests.support.clock import wait_ms
 from tests.support.diagnostics import answer
 from tests.support.queues import bodies, fill, left_in, take, unsubscribe_and_wait
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 
@@ -48,9 +48,7 @@ Start = Callable[..., Running]
 
 def wait_until_no_queue(wire: Wire) -> None:
     """Returns when all queues are forgotten."""
-    deadline = time.monotonic() + wire.timeout
-    while answer(wire, "queues"):
-        assert time.monotonic() < deadline, "it stays"
+    eventually(lambda: not answer(wire, "queues"), "all queues are forgotten")
 
 
 @pytest.fixture

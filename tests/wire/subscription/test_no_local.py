@@ -1,4 +1,4 @@
-"""`no-local:true`: a connection does not get its own messages (docs/behaviour.md 6)."""
+"""`no-local:true`: a connection does not get its own messages (docs/behaviour.md, section 6)."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_own_stale_messages_wait_for_another_subscriber(
     other.send_and_wait(topic + "/a", "other")
     assert subscribe(wire, topic + (pattern or "/a"), *own) == ["other"]
     assert subscribe(other, topic + "/a") == ["own 0", "own 1", "own 2"]
-    assert subscribe(other, topic + "/a", id="late") == [], "they are taken once"
+    assert subscribe(other, topic + "/a", id="late") == [], "they are delivered once"
     if durable:
         wire.send(frames.unsubscribe("0", *own[:1], receipt="u"))
         wire.expect_receipt("u")

@@ -1,6 +1,6 @@
 """A 1.0 subscription without id is named by its destination, of every kind.
 
-See docs/specification.md 56 and 58; docs/behaviour.md 3 and 5.
+See docs/specification.md, items 56 and 58; docs/behaviour.md, sections 3 and 5.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""STOMP 1.2 "UNSUBSCRIBE"; docs/specification.md 58 and 59."""
+"""STOMP 1.2 "UNSUBSCRIBE"; docs/specification.md, items 58 and 59."""
 
 from __future__ import annotations
 

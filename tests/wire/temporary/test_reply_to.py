@@ -1,4 +1,7 @@
-"""A `reply-to` that names a temporary queue brings replies without a SUBSCRIBE, as in RabbitMQ: docs/behaviour.md 5."""
+"""A `reply-to` that names a temporary queue brings replies without a SUBSCRIBE, as in RabbitMQ.
+
+See docs/behaviour.md, section 5.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary destinations and reply-to with plain clients: docs/behaviour.md 5."""
+"""Temporary destinations and reply-to with plain clients: docs/behaviour.md, section 5."""
 
 from __future__ import annotations
 

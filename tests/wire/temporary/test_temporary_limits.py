@@ -1,4 +1,4 @@
-"""The number of temporary destinations of a connection is limited (docs/behaviour.md 5 and 7)."""
+"""The number of temporary destinations of a connection is limited (docs/behaviour.md, sections 5 and 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order, and deliveries between shards: docs/behaviour.md 5.
+"""Order, and deliveries between shards: docs/behaviour.md, section 5.
 
 The embedded broker tells the shard of each connection.
 """

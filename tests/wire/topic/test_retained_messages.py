@@ -1,4 +1,4 @@
-"""The retained message of a topic: docs/behaviour.md 7."""
+"""The retained message of a topic: docs/behaviour.md, section 7."""
 
 from __future__ import annotations
 
@@ -145,11 +145,11 @@ def test_a_subscriber_that_joins_while_values_are_set_misses_none(client: Client
         live = [int(message.text) for message in messages if "retained" not in message]
         places = [at for at, message in enumerate(messages) if "retained" in message]
         assert live == list(range(live[0] if live else 501, 501)), f"a live message is missing: {live}"
-        assert len(places) <= 1, f"several retained values: {messages}"
+        assert len(places) <= 1, f"several retained messages: {messages}"
         for at in places:
             value = int(messages[at].text)
-            assert all(number <= value for number in live[:at]), f"the retained {value} came after a newer one"
-            assert (live[0] if live else 501) <= value + 1, f"between the retained {value} and live messages is a gap"
+            assert all(number <= value for number in live[:at]), f"the retained {value} came after a newer message"
+            assert (live[0] if live else 501) <= value + 1, f"messages are missing after the retained {value}"
 
 
 @EACH_VERSION

@@ -1,6 +1,6 @@
 """STOMP 1.2 "SEND", "SUBSCRIBE" and "MESSAGE".
 
-See docs/behaviour.md 5 to 7; docs/specification.md 55 to 57 and 60 to 64.
+See docs/behaviour.md, sections 5 to 7; docs/specification.md, items 55 to 57 and 60 to 64.
 """
 
 from __future__ import annotations

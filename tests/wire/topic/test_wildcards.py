@@ -1,4 +1,4 @@
-"""Wildcards of topic subscriptions: docs/behaviour.md 5."""
+"""Wildcards of topic subscriptions: docs/behaviour.md, section 5."""
 
 from __future__ import annotations
 

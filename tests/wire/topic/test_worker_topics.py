@@ -1,4 +1,4 @@
-"""Worker topics `#…`: each message goes to one matching subscription; docs/behaviour.md 5 and 7."""
+"""Worker topics `#…`: each message goes to one matching subscription; docs/behaviour.md, sections 5 and 7."""
 
 from __future__ import annotations
 

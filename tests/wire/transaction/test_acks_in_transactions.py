@@ -1,4 +1,4 @@
-"""ACK and NACK in transactions: docs/behaviour.md 3; docs/specification.md 73 and 74."""
+"""ACK and NACK in transactions: docs/behaviour.md, section 3; docs/specification.md, items 73 and 74."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_delivery_settled_outside_makes_the_commit_fail(
     wire.send(frames.commit("t", receipt="c"))
     wire.expect_error("E-TX-LOST", receipt_id="c")
     assert left_in(other, f"{queue}/out") == []
-    assert bodies(left_in(other, queue)) == [], "it was acknowledged, or waits for its delay"
+    assert bodies(left_in(other, queue)) == [], "it is acknowledged, or in its redelivery delay"
 
 
 @pytest.mark.parametrize("first", ["ACK", "NACK"])

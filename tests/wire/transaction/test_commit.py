@@ -1,6 +1,6 @@
 """The effect of transactions: atomic COMMIT over queues and topics.
 
-See docs/behaviour.md 3 and docs/specification.md 72 to 74. The frames themselves are tested in
+See docs/behaviour.md, section 3 and docs/specification.md, items 72 to 74. The frames themselves are tested in
 test_transaction_frames.py.
 """
 
@@ -146,7 +146,7 @@ def test_messages_of_a_transaction_stay_together(client: Clients, topic: str, qu
             assert own == [f"{name} {number} {part}" for number in range(rounds) for part in range(size)]
         groups = [key for key, _ in itertools.groupby(found, key=lambda body: body.rsplit(" ", 1)[0])]
         committed = [key for key in groups if not key.startswith("plain")]
-        assert len(committed) == 2 * rounds, f"something stands inside a transaction: {found}"
+        assert len(committed) == 2 * rounds, f"a message came in the middle of a transaction: {found}"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -1,4 +1,4 @@
-"""Transactions that fail, by an error of their frames or a COMMIT that is refused: docs/behaviour.md 3."""
+"""Transactions that fail, by an error of their frames or a COMMIT that is refused: docs/behaviour.md, section 3."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """STOMP 1.2 "BEGIN", "COMMIT" and "ABORT", and SEND in a transaction.
 
-See docs/specification.md 72 and parts of 73 and 74.
+See docs/specification.md, item 72 and parts of 73 and 74.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Consumers over WebSocket: the close code of each ERROR, and what the end of a WebSocket requeues.
 
-See docs/behaviour.md 3 to 7.
+See docs/behaviour.md, sections 3 to 7.
 """
 
 from __future__ import annotations
