@@ -1,1 +1,1 @@
-"""What the tests share: the broker as a process, raw clients, frame builders."""
+"""What tests share: the broker as a process, raw clients, builders of frames, and helpers for dialogues."""

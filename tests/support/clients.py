@@ -14,7 +14,7 @@ from tests.support.ws import WebSocket
 
 
 class StartBroker(Protocol):
-    """Starts, or finds, a broker with these settings."""
+    """Starts or finds a broker with these settings."""
 
     def __call__(self, **settings: Any) -> BrokerProcess: ...
 
@@ -35,7 +35,7 @@ class Clients:
     def raw(
         self, to: BrokerProcess | None = None, *, timeout: float = TIMEOUT, receive_buffer: int | None = None
     ) -> Wire:
-        """A TCP connection on which nothing was sent yet."""
+        """Opens a TCP connection, on which nothing is sent."""
         broker = to or self._default
         wire = Wire(broker.port, timeout=timeout, receive_buffer=receive_buffer)
         self._open.append(wire)
@@ -49,7 +49,7 @@ class Clients:
         timeout: float = TIMEOUT,
         **headers: frames.HeaderValue,
     ) -> Wire:
-        """A connected session of this version."""
+        """Opens a session of this version."""
         wire = self.raw(to, timeout=timeout)
         wire.connect(version, *pairs, **headers)
         return wire

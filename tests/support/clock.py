@@ -1,4 +1,4 @@
-"""Waiting in the broker's own time, without sleeping: something that the broker does by a timer tells the end."""
+"""Waiting in the broker's own time, without sleeping: the broker shows by a timer of its own that the time is over."""
 
 from __future__ import annotations
 

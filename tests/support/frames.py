@@ -22,12 +22,12 @@ ESCAPING = ("1.1", "1.2")
 
 
 def octets(text: Text) -> bytes:
-    """The UTF-8 bytes of `text`; bytes as they are."""
+    """Returns the UTF-8 bytes of `text`, or bytes as they are."""
     return text.encode() if isinstance(text, str) else text
 
 
 def frame(command: Text, *pairs: Header, body: Text = b"", eol: bytes = b"\n", **headers: HeaderValue) -> bytes:
-    """One frame: command, headers, blank line, body, NUL. No content-length unless it is given as a header."""
+    """Builds a frame: command, headers, blank line, body, NUL. It has no content-length unless given as a header."""
     lines = [octets(command)]
     lines += [octets(name) + b":" + octets(value) for name, value in pairs]
     for name, value in headers.items():

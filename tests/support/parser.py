@@ -19,7 +19,7 @@ _ESCAPES = {
 
 
 class MalformedFrame(AssertionError):
-    """The server sent what its version does not allow."""
+    """The server sent a frame that the session's version does not allow."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Frame:
     body: bytes
 
     def header(self, name: str) -> str | None:
-        """The first header of this name, or `None`."""
+        """Returns the first header of this name, or `None`."""
         return next((value for candidate, value in self.headers if candidate == name), None)
 
     def __getitem__(self, name: str) -> str:
@@ -44,11 +44,11 @@ class Frame:
         return self.header(name) is not None
 
     def all(self, name: str) -> list[str]:
-        """Every value of a repeated header, in order."""
+        """Returns every value of a repeated header, in order."""
         return [value for candidate, value in self.headers if candidate == name]
 
     def raw_value(self, name: bytes) -> bytes:
-        """The first value of this name as on the wire."""
+        """Returns the first value of this name as on the wire."""
         found = [value for candidate, value in self.raw if candidate == name]
         assert found, f"no {name!r} header in {self}"
         return found[0]
@@ -60,7 +60,7 @@ class Frame:
 
 
 def unescape(value: bytes, version: str) -> str:
-    """A header name or value as its version reads it."""
+    """Unescapes a header name or value of this version."""
     text = value.decode("utf-8")
     escapes = _ESCAPES[version]
     if not escapes or "\\" not in text:
@@ -102,7 +102,7 @@ class Parser:
         return bytes(self._buffer[self._at :])
 
     def next_frame(self) -> Frame | None:
-        """The next whole frame, or `None` when more bytes are needed."""
+        """Returns the next whole frame, or `None` when more bytes are needed."""
         self._skip_beats()
         head_end = self._buffer.find(b"\n\n", self._at)
         nul = self._buffer.find(b"\0", self._at, head_end if head_end >= 0 else len(self._buffer))

@@ -19,7 +19,7 @@ _LISTENING = re.compile(r"listening on (\S+):(\d+)")
 
 
 class BrokerProcess:
-    """`python -m stompica port=0 …`, started by entering the context (or `start`) and always reaped on leaving.
+    """`python -m stompica port=0 …`, started on entering the context (or by `start`), always reaped on leaving it.
 
     `settings` become `key=value` arguments; `args` go before them as they are; `env` is added to the environment,
     from which every STOMPICA_ variable is taken out first; `descriptors` is the process's `ulimit -n`.
@@ -105,12 +105,12 @@ class BrokerProcess:
         return self._running().poll() is None
 
     def log_text(self) -> str:
-        """Everything on stderr so far."""
+        """Returns everything that is on stderr so far."""
         with self._changed:
             return "".join(self._lines)
 
     def wait_for_log(self, pattern: str | re.Pattern[str], timeout: float = 20.0) -> re.Match[str]:
-        """The first match of `pattern` in a line of stderr, past or to come."""
+        """Returns the first match of `pattern` in a line of stderr, and waits for it."""
         pattern = re.compile(pattern)
         deadline = time.monotonic() + timeout
         seen = 0
@@ -132,11 +132,11 @@ class BrokerProcess:
         self._running().send_signal(number)
 
     def terminate(self) -> None:
-        """SIGTERM: asks for an ordered end; `wait` for it."""
+        """Sends SIGTERM, which asks for an ordered end; `wait` waits for it."""
         self.signal(signal.SIGTERM)
 
     def wait(self, timeout: float = 30.0) -> int:
-        """The exit status; fails if the process still runs after `timeout` seconds."""
+        """Returns the exit status; fails if the process still runs after `timeout` seconds."""
         process = self._running()
         try:
             status = process.wait(timeout)
@@ -152,7 +152,7 @@ class BrokerProcess:
         return self.log_text()
 
     def kill(self) -> None:
-        """SIGKILL, and reap."""
+        """Sends SIGKILL and reaps the process."""
         process = self._running()
         process.kill()
         process.wait()

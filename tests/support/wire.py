@@ -71,7 +71,7 @@ class Wire:
         self.send_pieces(*(data[at : at + 1] for at in range(len(data))))
 
     def half_close(self) -> None:
-        """Ends the writing side; reading goes on."""
+        """Shuts the write side; reading goes on."""
         self.sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Wire:
 
     @property
     def version(self) -> str:
-        """The session's version, by which received headers are read; `connect` sets it."""
+        """The session's version, which decides how received headers are read; `connect` sets it."""
         return self._parser.version
 
     @version.setter
@@ -96,12 +96,12 @@ class Wire:
 
     @property
     def beats(self) -> int:
-        """EOLs received between frames so far."""
+        """The number of EOLs received between frames so far."""
         return self._parser.beats
 
     @property
     def local_port(self) -> int:
-        """This end's port, as the broker sees it."""
+        """The port of this end, which the broker sees as the peer's."""
         port: int = self.sock.getsockname()[1]
         return port
 
@@ -119,7 +119,7 @@ class Wire:
         return True
 
     def recv_frame(self) -> Frame:
-        """The next frame, whatever it is."""
+        """Reads the next frame, whatever it is."""
         deadline = time.monotonic() + self.timeout
         while True:
             frame = self._parser.next_frame()
@@ -130,7 +130,7 @@ class Wire:
             assert self.receive_some(left), f"closed; unread: {self._parser.unread[:500]!r}"
 
     def frames_until_closed(self) -> list[Frame]:
-        """Every frame up to the end of the stream, which must come as EOF, not as reset."""
+        """Reads every frame up to the end of the stream, which must be EOF and not a reset."""
         found = []
         while True:
             frame = self._parser.next_frame()
@@ -141,7 +141,7 @@ class Wire:
                 return found
 
     def wait_beats(self, count: int) -> None:
-        """Returns when `count` more EOLs came; fails on a frame."""
+        """Returns when `count` more EOLs have come; fails on a frame."""
         goal = self.beats + count
         while self.beats < goal:
             frame = self._parser.next_frame()
@@ -150,7 +150,7 @@ class Wire:
                 assert self.receive_some(), "closed while waiting for heart-beats"
 
     def expect(self, command: str, *, body: frames.Text | None = None, **headers: str | None) -> Frame:
-        """The next frame must be `command` with these headers (`None`: absent) and, if given, this body."""
+        """Reads the next frame, which must be `command` with these headers (`None`: absent) and this body, if given."""
         frame = self.recv_frame()
         assert frame.command == command, f"expected {command}, got {frame}"
         for name, value in headers.items():
@@ -161,20 +161,20 @@ class Wire:
         return frame
 
     def expect_message(self, body: frames.Text | None = None, **headers: str | None) -> Frame:
-        """The next frame must be this MESSAGE."""
+        """Reads the next frame, which must be this MESSAGE."""
         return self.expect("MESSAGE", body=body, **headers)
 
     def expect_receipt(self, receipt: str) -> None:
-        """The next frame must be this RECEIPT."""
+        """Reads the next frame, which must be this RECEIPT."""
         self.expect("RECEIPT", receipt_id=receipt)
 
     def expect_closed(self) -> None:
-        """The stream must end now, in order, without another frame."""
+        """Reads the end of the stream, which must come in order and without another frame."""
         left = self.frames_until_closed()
         assert left == [], f"expected the end, got {left}"
 
     def expect_error(self, *codes: str, **headers: str | None) -> Frame:
-        """The next frame must be an ERROR with one of `codes` (none given: any), well-formed and followed by EOF."""
+        """Reads an ERROR with one of `codes` (none given: any), which must be well-formed and followed by EOF."""
         frame = self.expect("ERROR", **headers)
         assert frame.header("message"), f"no message header: {frame}"
         code = frame["code"]
@@ -187,7 +187,7 @@ class Wire:
     # -- dialogues ---------------------------------------------------------------------------------------------
 
     def connect(self, version: str | None = "1.2", *pairs: frames.Header, **headers: frames.HeaderValue) -> Frame:
-        """CONNECT offering `version` alone; returns the CONNECTED."""
+        """Sends a CONNECT that offers only `version`; returns the CONNECTED."""
         self.send(frames.connect(version, *pairs, **headers))
         connected = self.expect("CONNECTED")
         self.version = connected.header("version") or "1.0"
@@ -198,7 +198,7 @@ class Wire:
     def subscribe(
         self, destination: frames.Text, id: str | None = "0", *pairs: frames.Header, **headers: frames.HeaderValue
     ) -> None:
-        """SUBSCRIBE and wait for its RECEIPT: from then on every shard knows the subscription."""
+        """Sends SUBSCRIBE and waits for its RECEIPT: from then on every shard knows the subscription."""
         receipt = f"subscribed-{next(_fences)}"
         self.send(frames.subscribe(destination, id, *pairs, receipt=receipt, **headers))
         self.expect_receipt(receipt)
@@ -206,7 +206,7 @@ class Wire:
     def send_and_wait(
         self, destination: frames.Text, body: frames.Text = b"", *pairs: frames.Header, **headers: frames.HeaderValue
     ) -> None:
-        """SEND and wait for its RECEIPT."""
+        """Sends SEND and waits for its RECEIPT."""
         receipt = f"sent-{next(_fences)}"
         self.send(frames.send_counted(destination, body, *pairs, receipt=receipt, **headers))
         self.expect_receipt(receipt)
@@ -227,7 +227,7 @@ class Wire:
         self.expect_receipt(name)
 
     def disconnect(self) -> None:
-        """DISCONNECT in order: RECEIPT, then the end."""
+        """Sends DISCONNECT; its RECEIPT and the end of the stream must follow."""
         self.send(frames.disconnect(receipt="bye"))
         self.expect_receipt("bye")
         self.expect_closed()

@@ -26,12 +26,12 @@ GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 def accept_value(key: str) -> str:
-    """The `Sec-WebSocket-Accept` that answers this key (RFC 6455, 4.2.2)."""
+    """Returns the `Sec-WebSocket-Accept` that answers this key (RFC 6455, section 4.2.2)."""
     return base64.b64encode(hashlib.sha1((key + GUID).encode()).digest()).decode()
 
 
 def mask_payload(payload: bytes, key: bytes) -> bytes:
-    """Masks or unmasks (RFC 6455, 5.3) with one big XOR, quick enough for megabytes."""
+    """Masks or unmasks (RFC 6455, section 5.3) by one big XOR, which is fast enough for megabytes."""
     size = len(payload)
     pattern = (key * (size // 4 + 1))[:size]
     return (int.from_bytes(payload, "big") ^ int.from_bytes(pattern, "big")).to_bytes(size, "big")
@@ -48,7 +48,7 @@ def encode_frame(
     length_form: int | None = None,
     length: int | None = None,
 ) -> bytes:
-    """One frame; `length_form` 7, 16 or 64 forces the size of the length field, `length` lies about it."""
+    """Builds a frame; `length_form` 7, 16 or 64 forces the size of the length field, `length` announces a wrong one."""
     announced = len(payload) if length is None else length
     if length_form is None:
         length_form = 7 if announced < 126 else 16 if announced < 1 << 16 else 64
@@ -67,7 +67,7 @@ def encode_frame(
 
 
 def close_payload(code: int, reason: bytes = b"") -> bytes:
-    """The payload of a Close frame (RFC 6455, 5.5.1)."""
+    """Builds the payload of a Close frame (RFC 6455, section 5.5.1)."""
     return struct.pack("!H", code) + reason
 
 
@@ -86,7 +86,7 @@ def handshake_request(
     origin: str | None = None,
     headers: Headers = (),
 ) -> bytes:
-    """A handshake request (RFC 6455, 4.1). None leaves a header out; `host=""` means the address in use."""
+    """Builds a handshake request (RFC 6455, section 4.1). None omits a header; `host=""` means the address in use."""
     lines = [f"{method} {path} {http}"]
     for name, value in (
         ("Host", f"127.0.0.1:{port}" if host == "" else host),
@@ -105,24 +105,24 @@ def handshake_request(
 
 @dataclass(frozen=True)
 class Response:
-    """An HTTP answer: status, headers as they came, and the body where one was announced."""
+    """An HTTP response: status, headers as they came, and the body if one was announced."""
 
     status: int
     headers: list[tuple[str, str]]
     body: bytes
 
     def all(self, name: str) -> list[str]:
-        """Every value of a header, whatever its case."""
+        """Returns every value of a header, whatever its case."""
         return [value for candidate, value in self.headers if candidate.lower() == name.lower()]
 
     def header(self, name: str) -> str | None:
-        """The first value of a header, or None."""
+        """Returns the first value of a header, or None."""
         return next(iter(self.all(name)), None)
 
 
 @dataclass(frozen=True)
 class WsFrame:
-    """One frame of the server as it came; `length_form` is the size of its length field in bits."""
+    """A frame of the server as it came; `length_form` is the size of its length field in bits."""
 
     opcode: int
     payload: bytes
@@ -174,7 +174,7 @@ class RawStream:
         self.buffer += chunk
 
     def take(self, count: int) -> bytes:
-        """Exactly this many bytes."""
+        """Returns exactly this many bytes."""
         while len(self.buffer) < count:
             self.fill()
         taken = bytes(memoryview(self.buffer)[:count])
@@ -182,7 +182,7 @@ class RawStream:
         return taken
 
     def take_until(self, mark: bytes) -> bytes:
-        """All bytes up to the mark; the mark is dropped."""
+        """Returns all bytes up to the mark, which is dropped."""
         while (at := self.buffer.find(mark)) < 0:
             self.fill()
         taken = bytes(self.buffer[:at])
@@ -190,12 +190,12 @@ class RawStream:
         return taken
 
     def expect_eof(self) -> None:
-        """The server sends nothing more and closes in order (no reset)."""
+        """Checks that the server sends nothing more and closes in order (no reset)."""
         rest = bytes(self.buffer) or self.sock.recv(1 << 16)
         assert rest == b"", f"bytes before the end: {rest[:300]!r}"
 
     def read_response(self) -> Response:
-        """One HTTP response; the body as long as `Content-Length` says, without one none."""
+        """Reads an HTTP response; its body has the length of `Content-Length`, or is empty without one."""
         first, *lines = self.take_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         version, status, *_ = first.split(" ", 2)
         assert version == "HTTP/1.1", first
@@ -235,7 +235,7 @@ class WebSocket(Wire):
         headers: Headers = (),
         receive_buffer: int | None = None,
     ) -> WebSocket:
-        """Connects and shakes hands; anything but a correct 101 fails."""
+        """Connects and performs the handshake; fails unless the answer is a correct 101."""
         stream = RawStream(port, receive_buffer=receive_buffer)
         key = base64.b64encode(os.urandom(16)).decode()
         stream.send(handshake_request(port=port, path=path, key=key, subprotocols=subprotocols, headers=headers))
@@ -255,7 +255,7 @@ class WebSocket(Wire):
         receive_buffer: int | None = None,
         **options: frames.HeaderValue,
     ) -> WebSocket:
-        """As `open`, up to STOMP's CONNECTED; `options` are headers of CONNECT."""
+        """Opens a WebSocket and a STOMP session on it; `options` are headers of CONNECT."""
         subprotocols = (f"v{version.replace('.', '')}.stomp",)
         client = cls.open(port, subprotocols=subprotocols, receive_buffer=receive_buffer)
         client.connect(None if version == "1.0" else version, **options)
@@ -287,13 +287,13 @@ class WebSocket(Wire):
         self.send_raw(encode_frame(opcode, payload, **options))
 
     def send_close(self, code: int | None = 1000, reason: bytes = b"") -> None:
-        """Sends a Close; `None`: without payload."""
+        """Sends a Close; with code `None` it has no payload."""
         self.send_frame(CLOSE, b"" if code is None else close_payload(code, reason))
 
     # -- in ----------------------------------------------------------------------------------------------------
 
     def recv_ws(self, timeout: float | None = None) -> WsFrame:
-        """The next frame of any kind; a server's is unmasked, unreserved, of minimal length (5.1, 5.2)."""
+        """Reads the next frame, which must be unmasked and minimal, without reserved bits (RFC 6455, section 5)."""
         self.sock.settimeout(self.timeout if timeout is None else timeout)
         first, second = self.stream.take(2)
         size, form = second & 0x7F, 7
@@ -312,7 +312,7 @@ class WebSocket(Wire):
         return frame
 
     def recv_message(self, timeout: float | None = None) -> tuple[int, bytes] | None:
-        """The next data message, joined and valid UTF-8 if text; `None` when the server closes."""
+        """Reads the next data message, joined, and valid UTF-8 if it is text; `None` when the server closes."""
         opcode = CONTINUATION
         parts: list[bytes] = []
         while True:
@@ -354,13 +354,13 @@ class WebSocket(Wire):
         return True
 
     def recv_pong(self) -> bytes:
-        """The payload of the next frame, which must be a Pong."""
+        """Reads the next frame, which must be a Pong; returns its payload."""
         frame = self.recv_ws()
         assert frame.opcode == PONG, frame
         return frame.payload
 
     def expect_close(self, *codes: int | None) -> str:
-        """The server closes with one of these codes (`None`: no payload), without another STOMP frame.
+        """Reads the server's Close with one of these codes (`None`: no payload); no STOMP frame may come first.
 
         Returns the reason. The Close is answered and EOF follows.
         """
@@ -370,7 +370,7 @@ class WebSocket(Wire):
         return self.closed.payload[2:].decode()
 
     def expect_error_and_close(self, error: str, close: int) -> None:
-        """ERROR with this `code` header, then Close with this code, then the end."""
+        """Reads an ERROR with this `code` header, a Close with this code, and the end."""
         self.expect_error(error)
         assert self.closed is not None
         assert self.closed.code == close, f"expected Close {close} after {error}, got {self.closed}"
