@@ -18,6 +18,9 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
+SCHEMA = "run_id long, repetition int, metric string, second int, before double, after double, ratio double, p double"
+"""Schema for Spark of the rows that `of_frame` returns for each change point."""
+
 SEGMENT_MIN = 10
 """Minimum number of values between two change points."""
 
@@ -54,10 +57,6 @@ def find(values: Floats, alpha: float) -> list[Change]:
             edges[start + split] = p
             open_parts += [(start, start + split), (start + split, end)]
     return _prune(values, _refine(values, edges))
-
-
-SCHEMA = "run_id long, repetition int, metric string, second int, before double, after double, ratio double, p double"
-"""Schema for Spark of the rows that `of_frame` returns for each change point."""
 
 
 def of_frame(metrics: Sequence[str], alpha: float) -> Callable[[Any], Any]:

@@ -28,6 +28,11 @@ def _number(name: str, unit: str, doc: str) -> Column:
     return Column(name, "float64", unit, doc, nullable=True)
 
 
+def _numbers(**docs: str) -> tuple[Column, ...]:
+    """Columns of numbers without a unit, by name."""
+    return tuple(_number(name, "", doc) for name, doc in docs.items())
+
+
 def _text(name: str, doc: str) -> Column:
     return Column(name, "string", "", doc)
 
@@ -81,12 +86,14 @@ _COMPARISONS = Table(
         _text("metric", "the compared metric"),
         _text("verdict", "worse, better, no difference shown, too few pairs, suspect, not compared"),
         Column("pairs", "int64", "", "repetitions compared"),
-        _number("base_median", "", "median of the baseline"),
-        _number("median", "", "median of this run"),
-        _number("ratio", "", "this run divided by the baseline, geometric mean over the pairs"),
-        _number("ratio_low", "", "lower end of the confidence interval"),
-        _number("ratio_high", "", "upper end of the confidence interval"),
-        _number("alpha", "", "error probability of this interval: 0.01 divided by the comparisons of its campaign"),
+        *_numbers(
+            base_median="median of the baseline",
+            median="median of this run",
+            ratio="this run divided by the baseline, geometric mean over the pairs",
+            ratio_low="lower end of the confidence interval",
+            ratio_high="upper end of the confidence interval",
+            alpha="error probability of this interval: 0.01 divided by the comparisons of its campaign",
+        ),
     ),
 )
 
@@ -97,12 +104,9 @@ _CURVES = Table(
         _text("group", "the fixed parameters"),
         _text("sweep", "the growing parameter: subscribers, body_bytes or writers"),
         Column("points", "int64", "", "distinct values of it"),
-        _number("from_x", "", "lowest value"),
-        _number("to_x", "", "highest value"),
+        *_numbers(from_x="lowest value", to_x="highest value"),
         _text("curve", "µs of CPU for each delivery; x is the growing parameter"),
-        _number("a", "", "first coefficient"),
-        _number("b", "", "second coefficient"),
-        _number("error", "", "root mean square of the relative errors"),
+        *_numbers(a="first coefficient", b="second coefficient", error="root mean square of the relative errors"),
     ),
 )
 
@@ -130,10 +134,7 @@ _CHANGES = _table_of_runs(
     Column("repetition", "int32", "", "repetition"),
     _text("metric", "the metric that shifted"),
     Column("second", "int32", "s", "time of the shift, from the start of the run"),
-    _number("before", "", "median before"),
-    _number("after", "", "median after"),
-    _number("ratio", "", "after divided by before"),
-    _number("p", "", "probability of such a shift by chance"),
+    *_numbers(before="median before", after="median after", ratio="after divided by before", p="probability by chance"),
 )
 
 _FIGURES = _table_of_runs(

@@ -72,12 +72,12 @@ pub enum Request<'a> {
     },
     /// ACK (`accept`) or NACK.
     Ack {
+        /// Whether it is an ACK and not a NACK.
+        accept: bool,
         /// The header `id` in 1.2, `message-id` before.
         id: Cow<'a, [u8]>,
         /// The subscription; 1.1 only.
         subscription: Option<Cow<'a, [u8]>>,
-        /// Whether it is an ACK and not a NACK.
-        accept: bool,
         /// The transaction it belongs to.
         transaction: Option<Cow<'a, [u8]>>,
         /// The requested receipt.
