@@ -244,7 +244,7 @@ fn a_drain_does_not_wait_for_frames_that_wait_to_arrive() {
         client.say(b"y");
         broker.round();
     }
-    assert!(broker.seats[0].shard.has_arriving());
+    assert!(broker.seats[0].shard.connections.has_arriving());
     broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
     (0..3).for_each(|_| broker.round());
     for client in &mut clients {

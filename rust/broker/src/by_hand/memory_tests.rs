@@ -198,7 +198,7 @@ fn tricklers(broker: &mut ByHand, count: usize, missing: usize) -> Vec<Client> {
         client.say(&b"x".repeat(60_000 - missing));
     }
     talk_all(broker, &mut clients);
-    assert!(broker.seats[0].shard.has_arriving(), "nobody waits for anybody");
+    assert!(broker.seats[0].shard.connections.has_arriving(), "nobody waits for anybody");
     clients
 }
 

@@ -212,13 +212,6 @@ impl Conn {
         }
     }
 
-    /// A connection whose socket is a test double.
-    #[cfg(test)]
-    pub(crate) fn scripted(id: u64) -> Self {
-        let socket = Socket::scripted(super::socket::Script::default());
-        Conn::new(socket, SocketAddr::from(([127, 0, 0, 1], 1)), id, false, 0)
-    }
-
     /// How frames to this connection are framed.
     #[must_use]
     pub fn framing(&self) -> Framing {

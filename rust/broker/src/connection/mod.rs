@@ -4,11 +4,15 @@ pub mod acceptor;
 pub mod answers;
 pub mod arrival;
 pub mod conn;
+pub mod deadline;
 pub mod deferred;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod input;
 pub mod leaving;
 pub mod listener;
 pub mod outbox;
+pub mod parked;
 pub mod pausing;
 pub mod pending_range;
 pub mod pending_writes;
@@ -27,11 +31,21 @@ use stompica_proto::HeaderSpan;
 use self::conn::Conns;
 use self::pausing::Parking;
 use self::pending_range::PendingRange;
+use self::unfinished::Unfinished;
 use crate::ids::ConnKey;
 use crate::message::chunk::ChunkPool;
 
 /// Bytes read from one connection in one turn.
 pub const READ_BYTES: usize = 64 << 10;
+
+/// What the layers above connections have to do because of what happened to one.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A COMMIT that waited for room is checked again at once: in the next turn others may have taken the room.
+    RetriesCommit,
+    /// The next frame of this connection waits for nothing any more, because the connection ends.
+    StopsWaiting(ConnKey),
+}
 
 /// The connections of one shard, and which of them have something to do.
 #[derive(Debug)]
@@ -60,6 +74,12 @@ pub struct Connections {
     pub subscription_hasher: foldhash::fast::RandomState,
     /// The last token that was given to a frame that others answer.
     pub next_token: u64,
+    /// How much input is not done with.
+    pub unfinished: Unfinished,
+    /// Bytes of input, answers and transactions.
+    pub input_bytes: usize,
+    /// What others have to do because of what happened here.
+    pub effects: VecDeque<Effect>,
     /// Where sockets are read to.
     pub read_buffer: Vec<u8>,
     /// Header lines of the frame that is decoded.
@@ -85,6 +105,9 @@ impl Default for Connections {
             pending_range: None,
             subscription_hasher: foldhash::fast::RandomState::default(),
             next_token: 0,
+            unfinished: Unfinished::default(),
+            input_bytes: 0,
+            effects: VecDeque::new(),
             read_buffer: vec![0; READ_BYTES],
             spans: Vec::new(),
             own_headers: Vec::new(),

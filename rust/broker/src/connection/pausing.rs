@@ -66,7 +66,7 @@ pub enum Question {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+enum Reason {
     /// And its place in the list.
     Room(Pause, u64),
     Answer(Question),
@@ -75,10 +75,12 @@ pub(crate) enum Reason {
 /// What one connection waits for, if it does.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait {
-    pub(crate) reason: Option<Reason>,
-    pub(crate) since_ms: u64,
-    /// When the frame that waits was held first; stands until it passes.
-    pub(crate) held_since_ms: Option<u64>,
+    reason: Option<Reason>,
+    since_ms: u64,
+    /// When the frame that waits was held first; stays until it passes.
+    held_since_ms: Option<u64>,
+    /// Since when memory stops the message that is on its way, as far as was found out; `None`: only outboxes do.
+    stopped_since_ms: Option<u64>,
 }
 
 impl Wait {
@@ -112,14 +114,22 @@ impl Wait {
         self.is_on().then_some(self.since_ms)
     }
 
-    /// Since when it waits for what `publish_timeout` bounds, without what memory stops on its way. A message that is on its
-    /// way is done with otherwise when those who hold it up have read or were cut off; who does not take what is its own is
-    /// cut off, too. What waits for mail is no SEND, and neither is a query, whose answer is short of nothing but turns.
+    /// Since when it waits for what `publish_timeout` bounds. A message on its way is bounded only while memory stops it:
+    /// otherwise its wait ends when its receivers have read, or were cut off. A connection that does not take what is its
+    /// own is cut off, too. What waits for mail is no SEND, and neither is a query, whose answer needs only turns.
     #[must_use]
     pub fn bounded_since_ms(&self) -> Option<u64> {
+        if matches!(self.question(), Some(Question::FanOut(_))) {
+            return self.stopped_since_ms.map(|stopped_ms| stopped_ms.max(self.since_ms));
+        }
         let is_bounded = matches!(self.question(), Some(Question::Commit(_)) | None);
         let is_own = matches!(self.pause(), Some(Pause::Answers | Pause::Mail | Pause::Owed));
         self.since_ms().filter(|_| is_bounded && !is_own)
+    }
+
+    /// Notes since when memory stops the message that is on its way; `None` if only outboxes do.
+    pub fn note_stopped(&mut self, since_ms: Option<u64>) {
+        self.stopped_since_ms = since_ms;
     }
 
     /// The frame that was held has passed.
@@ -153,14 +163,14 @@ impl Wait {
 #[derive(Debug, Default)]
 pub(crate) struct Parking {
     /// The last place that was given in any of the lines.
-    pub(crate) last_place: u64,
-    pub(crate) waiting: [Line<ConnKey>; Pause::ALL.len()],
+    last_place: u64,
+    waiting: [Line<ConnKey>; Pause::ALL.len()],
     /// Those at places up to this one are to try again.
-    pub(crate) retry_through: [u64; Pause::ALL.len()],
+    retry_through: [u64; Pause::ALL.len()],
     /// How often there was room.
-    pub(crate) retries: [u64; Pause::ALL.len()],
+    retries: [u64; Pause::ALL.len()],
     /// Whether those that tried again last came before those that had something new to say.
-    pub(crate) went_first: bool,
+    went_first: bool,
 }
 
 impl Parking {
@@ -180,6 +190,7 @@ impl Parking {
         self.let_go(conns, key);
         if let Some(conn) = conns.get_mut(key) {
             conn.wait.since_ms = conn.wait.held_since_ms.unwrap_or(now_ms);
+            conn.wait.stopped_since_ms = Some(conn.wait.since_ms); // until somebody finds out
             conn.wait.reason = Some(Reason::Answer(question));
         }
     }
@@ -233,7 +244,7 @@ impl Parking {
         Some(key)
     }
 
-    pub(crate) fn first_to_retry(&self, pause: Pause) -> Option<(u64, ConnKey)> {
+    fn first_to_retry(&self, pause: Pause) -> Option<(u64, ConnKey)> {
         let first = self.waiting[pause as usize].first().map(|(place, key)| (place, *key));
         first.filter(|(place, _)| *place <= self.retry_through[pause as usize])
     }
@@ -242,6 +253,12 @@ impl Parking {
     pub(crate) fn first_of(&self, pauses: &[Pause]) -> Option<ConnKey> {
         let firsts = pauses.iter().filter_map(|pause| self.waiting[*pause as usize].first());
         firsts.min_by_key(|(place, _)| *place).map(|(_, key)| *key)
+    }
+
+    /// Whether those that try again in this turn come before those that have something new to say: by turns.
+    pub(crate) fn go_first_by_turns(&mut self) -> bool {
+        self.went_first = !self.went_first;
+        self.went_first
     }
 
     /// All that wait for this kind of room, longest first.

@@ -1,12 +1,38 @@
-//! How much input is not done with, on this shard and on all.
+//! Input that is not done with: frames that have come in part, and SENDs that wait.
+//!
+//! All shards together keep a quarter of `memory_limit` of it. What would have to wait when it is complete waits in the
+//! kernel. For the rest there are three marks, in shares of the limit:
+//!
+//! | over | effect |
+//! |---|---|
+//! | a twelfth | frames take turns to arrive, one at a time on each shard; of the others only a *bite* is read |
+//! | a sixth | every other turn is that of the one that lacks least; who was silent for 10 s is refused |
+//! | three eighths, room for what is to come included | the largest are refused, but none that holds two bites or less |
+//! | a half | those as well |
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use stompica_proto::decode::offending_head;
 
-use super::READ_BYTES;
+use super::conn::{Conn, Phase};
+use super::deadline::millis;
+use super::pausing::Pause;
+use super::{Connections, READ_BYTES};
 use crate::ids::ConnKey;
+use crate::turn::Turn;
 
+/// How long one frame may arrive alone while others wait…
+const TURN_MS: u64 = 1000;
+/// …unless nothing has come of it for this long…
+const SILENCE_MS: u64 = 20;
+/// …or less in all than this much for each millisecond behind those.
+const PACE_BYTES: u64 = 1 << 10;
+/// Who has sent nothing for this long gives way where there is much.
+const STALLED_MS: u64 = 10_000;
+/// How often it is looked at who has stalled.
+const CHECK_MS: u64 = 100;
+/// Connections that are looked at for the next turn.
+const SEARCH_MAX: usize = 1024;
 /// The others learn at once of a change by more than this, else once a turn.
 pub(crate) const SYNC_BYTES: i64 = 1 << 20;
 
@@ -23,7 +49,7 @@ pub(crate) struct Unfinished {
     pub(crate) limit: i64,
     pub(crate) bite: i64,
     /// The connection that is read on all the same.
-    pub(crate) turn: Option<Turn>,
+    pub(crate) turn: Option<ArrivalTurn>,
     /// The next turn is that of the frame that has waited longest, not of the one that lacks least.
     pub(crate) longest_next: bool,
     pub(crate) next_check_ms: u64,
@@ -31,7 +57,7 @@ pub(crate) struct Unfinished {
 
 /// A frame arrives while others wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct ArrivalTurn {
     pub(crate) key: ConnKey,
     pub(crate) since_ms: u64,
     /// Bytes of it that had come before.
@@ -115,6 +141,186 @@ impl Unfinished {
     }
 }
 
+impl Connections {
+    /// Adjusts the count of bytes that connections hold before they are routed.
+    pub fn count_input(&mut self, turn: &Turn, key: ConnKey) {
+        let Some(conn) = self.table.get_mut(key) else { return };
+        let (bytes, kept) = (conn.input_bytes(), conn.kept_bytes());
+        self.input_bytes = self.input_bytes + bytes - conn.input.counted_bytes;
+        conn.input.counted_bytes = bytes;
+        if kept != conn.input.counted_input {
+            let change = kept as i64 - conn.input.counted_input as i64;
+            conn.input.counted_input = kept;
+            self.unfinished.add(change, &turn.totals.unfinished);
+        }
+    }
+
+    /// Counts no more what a connection held that has gone.
+    pub fn discount_input(&mut self, turn: &Turn, conn: &Conn) {
+        self.input_bytes -= conn.input.counted_bytes;
+        self.unfinished.add(-(conn.input.counted_input as i64), &turn.totals.unfinished);
+    }
+
+    /// Takes note of what a connection kept of its input.
+    pub fn note_input(&mut self, turn: &mut Turn, key: ConnKey) {
+        self.count_input(turn, key);
+        let Some(conn) = self.table.get_mut(key) else { return };
+        if conn.wait.is_on() {
+            conn.stop_clock(turn.now_ms);
+        } else if conn.is_within_frame() && conn.deadline_ms > turn.now_ms + millis(turn.config.frame_timeout)
+        {
+            self.rearm(turn, key);
+        }
+    }
+
+    /// Whether more of a frame that has come in part may have to wait, because much is kept or memory is short.
+    #[must_use]
+    pub fn may_hold_arrival(&self, turn: &Turn, key: ConnKey) -> bool {
+        let is_long = |conn: &Conn| conn.kept_bytes() as i64 >= self.unfinished.bite;
+        (self.unfinished.is_over() || turn.memory.is_short)
+            && self.table.get(key).is_some_and(|conn| is_long(conn) && conn.input.arrival.is_on())
+    }
+
+    /// Whether the frame that arrives waits for its turn.
+    #[must_use]
+    pub fn waits_to_arrive(&self, key: ConnKey) -> bool {
+        self.unfinished.is_over() && !self.unfinished.has_turn(key)
+    }
+
+    /// Compares unfinished input with its limits. Returns whether frames arrive one at a time.
+    pub fn look_at_unfinished(&mut self, turn: &mut Turn) -> bool {
+        let connections = turn.totals.connections.load(Ordering::Relaxed);
+        self.unfinished.look(&turn.totals.unfinished, turn.config.memory_limit, connections);
+        if !self.unfinished.is_over() {
+            self.unfinished.turn = None;
+            if self.has_arriving() {
+                self.retry_parked(&[Pause::Arriving]);
+            }
+        }
+        self.unfinished.is_over()
+    }
+
+    /// Lets the next frame arrive, unless another one still does.
+    pub fn let_next_arrive(&mut self, turn: &mut Turn) {
+        if !self.turn_goes_on(turn)
+            && let Some(key) = self.next_to_arrive(turn)
+        {
+            let bytes_before = self.table.get(key).map_or(0, Conn::incomplete_bytes);
+            self.unfinished.turn = Some(ArrivalTurn { key, since_ms: turn.now_ms, bytes_before });
+            self.unpark(turn, key);
+        }
+    }
+
+    /// Whether a frame that waits to arrive could go on in the next turn: there is room, or the turn of another is over.
+    #[must_use]
+    pub fn may_let_arrive(&self) -> bool {
+        if !self.has_arriving() {
+            return false;
+        }
+        let turn = self.unfinished.turn.map(|turn| turn.key);
+        let is_done = |key| self.table.get(key).is_none_or(|conn| !conn.input.arrival.is_on());
+        !self.unfinished.is_over() || turn.is_some_and(is_done)
+    }
+
+    /// Whether frames wait to arrive. Other shards make room for them without a word.
+    #[must_use]
+    pub fn has_arriving(&self) -> bool {
+        self.parking.first_of(&[Pause::Arriving]).is_some()
+    }
+
+    /// Whose frame may arrive next: whoever has waited longest; where there is much already, by turns whose frame lacks
+    /// least, so that it can end, and whoever has waited longest.
+    fn next_to_arrive(&mut self, turn: &mut Turn) -> Option<ConnKey> {
+        let unfinished = &mut self.unfinished;
+        unfinished.longest_next = !unfinished.longest_next;
+        if unfinished.longest_next || unfinished.crowd() <= 0 {
+            return self.parking.first_of(&[Pause::Arriving]);
+        }
+        let longest = turn.config.limits.message_bytes_max;
+        let lacks = |conn: &Conn| match conn.input.arrival.announced() {
+            0 => longest,
+            announced => announced.saturating_sub(conn.input.bytes.len()),
+        };
+        let waiting = self.parking.waiting_for(Pause::Arriving).take(SEARCH_MAX);
+        let waiting: Vec<_> = waiting.filter_map(|key| Some((lacks(self.table.get(key)?), key))).collect();
+        turn.budget.visit(waiting.len());
+        waiting.into_iter().min_by_key(|(lacks, _)| *lacks).map(|(_, key)| key)
+    }
+
+    /// Whether the connection whose turn it is needs it still.
+    fn turn_goes_on(&mut self, turn: &mut Turn) -> bool {
+        let Some(ArrivalTurn { key, since_ms, bytes_before }) = self.unfinished.turn else {
+            return false;
+        };
+        let now_ms = turn.now_ms;
+        let arrives = self.table.get(key).is_some_and(|conn| {
+            conn.phase == Phase::Open
+                && !conn.wait.is_on()
+                && conn.input.arrival.since_ms().is_some_and(|began_ms| began_ms <= since_ms)
+                && (conn.input.is_listed || {
+                    let came = conn.incomplete_bytes().saturating_sub(bytes_before);
+                    let allowed_ms = SILENCE_MS + came as u64 / PACE_BYTES;
+                    now_ms - conn.input.read_ms.max(since_ms) < SILENCE_MS && now_ms - since_ms < allowed_ms
+                })
+        });
+        if arrives && now_ms - since_ms < TURN_MS {
+            return true;
+        }
+        self.unfinished.turn = None;
+        if arrives {
+            self.park(turn, key, Pause::Arriving); // behind the others
+            self.stop_clock(turn, key);
+        }
+        false
+    }
+
+    /// Whether it is time to look for frames that give way.
+    pub fn may_give_way(&mut self, turn: &mut Turn) -> bool {
+        let is_due = turn.now_ms >= self.unfinished.next_check_ms;
+        if is_due {
+            self.unfinished.next_check_ms = turn.now_ms + CHECK_MS;
+            turn.budget.visit(self.table.len() / 16);
+        }
+        is_due
+    }
+
+    /// Connections that give way because their frame has not gone on for long, where there is much; with what each kept.
+    #[must_use]
+    pub fn stalled(&self, now_ms: u64) -> Vec<(ConnKey, usize)> {
+        if self.unfinished.crowd() <= 0 {
+            return Vec::new();
+        }
+        let surplus = self.unfinished.total() - self.unfinished.limit / 16;
+        self.largest_of(surplus, |_, conn| !conn.wait.is_on() && now_ms - conn.input.read_ms >= STALLED_MS)
+    }
+
+    /// Connections that give way because more is kept than there may ever be: the largest, with what each kept.
+    #[must_use]
+    pub fn largest(&self) -> Vec<(ConnKey, usize)> {
+        let turn = self.unfinished.turn.map(|turn| turn.key);
+        let harmless = self.unfinished.harmless();
+        let may = |key, conn: &Conn| Some(key) != turn && conn.kept_bytes() as i64 > harmless;
+        self.largest_of(self.unfinished.excess(), may)
+    }
+
+    /// Those with the largest frames in part, until they make up the excess.
+    fn largest_of(&self, mut excess: i64, may: impl Fn(ConnKey, &Conn) -> bool) -> Vec<(ConnKey, usize)> {
+        if excess <= 0 {
+            return Vec::new();
+        }
+        let arriving = |conn: &Conn| conn.phase == Phase::Open && conn.input.arrival.is_on();
+        let all = self.table.iter().filter(|(key, conn)| arriving(conn) && may(*key, conn));
+        let mut chosen: Vec<(ConnKey, usize)> = all.map(|(key, conn)| (key, conn.kept_bytes())).collect();
+        chosen.sort_unstable_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        let is_needed = |(_, bytes): &(ConnKey, usize)| {
+            let needed = excess > 0;
+            excess -= *bytes as i64;
+            needed
+        };
+        chosen.into_iter().take_while(is_needed).collect()
+    }
+}
+
 /// The command and headers of a SEND that begins `input`, as far as they are complete lines.
 pub(crate) fn send_head(input: &[u8]) -> Option<&[u8]> {
     let head = offending_head(input);
@@ -128,6 +334,8 @@ mod tests {
     use stompica_proto::header;
 
     use super::*;
+    use crate::config::Config;
+    use crate::connection::fixtures::connections;
 
     const MIB: i64 = 1 << 20;
 
@@ -164,7 +372,7 @@ mod tests {
         let (key, other) = (ConnKey { index: 1, generation: 1 }, ConnKey { index: 2, generation: 1 });
         assert_eq!(shard.read_bytes(key), READ_BYTES);
         shard.add(16 * MIB, &everywhere);
-        shard.turn = Some(Turn { key, since_ms: 0, bytes_before: 0 });
+        shard.turn = Some(ArrivalTurn { key, since_ms: 0, bytes_before: 0 });
         assert_eq!((shard.read_bytes(key), shard.read_bytes(other)), (READ_BYTES, (1 << 20) / 100));
         shard.look(&everywhere, 64 << 20, 1_000_000);
         assert_eq!(shard.read_bytes(other), BITE_BYTES_MIN as usize);
@@ -176,5 +384,65 @@ mod tests {
         let head = send_head(b"SEND\r\ndestination:/queue/a\r\n\r\nbody").expect("a SEND");
         assert_eq!(head_value(head, header::DESTINATION), Some(&b"/queue/a"[..]));
         assert_eq!((send_head(b"SEN"), send_head(b"ACK\nid:1\n")), (None, None));
+    }
+
+    /// A connection that keeps so many bytes of a frame, which began to come at a time.
+    fn arrives(connections: &mut Connections, turn: &Turn, key: ConnKey, bytes: usize, since_ms: u64) {
+        let conn = connections.table.get_mut(key).expect("it is there");
+        conn.input.bytes = vec![0; bytes];
+        conn.input.arrival.is_incomplete(true, 0, since_ms);
+        conn.input.read_ms = since_ms;
+        connections.count_input(turn, key);
+    }
+
+    fn limited(memory_limit: u64) -> Turn {
+        crate::connection::fixtures::turn(Config { memory_limit, ..Config::default() })
+    }
+
+    #[test]
+    fn input_is_counted_by_its_capacity_until_the_connection_has_gone() {
+        let ((mut connections, keys), turn) = (connections(1), limited(64 << 20));
+        arrives(&mut connections, &turn, keys[0], 3000, 0);
+        assert_eq!((connections.input_bytes, connections.unfinished.bytes), (3000, 3000));
+        let conn = connections.table.remove(keys[0]).expect("it is there");
+        connections.discount_input(&turn, &conn);
+        assert_eq!((connections.input_bytes, connections.unfinished.bytes), (0, 0));
+    }
+
+    #[test]
+    fn while_there_is_much_frames_arrive_one_at_a_time() {
+        let ((mut connections, keys), mut turn) = (connections(3), limited(12 << 20));
+        assert!(!connections.look_at_unfinished(&mut turn));
+        for key in &keys {
+            arrives(&mut connections, &turn, *key, 400 << 10, 0);
+            assert!(connections.look_at_unfinished(&mut turn) == connections.unfinished.is_over());
+            connections.park(&mut turn, *key, Pause::Arriving);
+        }
+        assert!(connections.look_at_unfinished(&mut turn) && connections.has_arriving());
+        assert!(connections.may_hold_arrival(&turn, keys[0]) && connections.waits_to_arrive(keys[0]));
+        connections.let_next_arrive(&mut turn);
+        connections.let_next_arrive(&mut turn);
+        assert_eq!(connections.undrained, [keys[0]], "it has its turn for a while");
+        assert!(!connections.waits_to_arrive(keys[0]) && connections.waits_to_arrive(keys[1]));
+        connections.undrained.clear();
+        connections.table.get_mut(keys[0]).expect("it is there").input.arrival.is_over();
+        assert!(connections.may_let_arrive());
+        connections.let_next_arrive(&mut turn);
+        assert_eq!(connections.undrained, [keys[1]]);
+    }
+
+    #[test]
+    fn frames_that_stall_give_way_and_then_the_largest() {
+        let ((mut connections, keys), mut turn) = (connections(3), limited(6 << 20));
+        turn.now_ms = STALLED_MS;
+        arrives(&mut connections, &turn, keys[0], 500 << 10, 0);
+        arrives(&mut connections, &turn, keys[1], 800 << 10, 1);
+        connections.look_at_unfinished(&mut turn);
+        assert!(connections.may_give_way(&mut turn) && !connections.may_give_way(&mut turn), "not so often");
+        assert_eq!(connections.stalled(turn.now_ms), [(keys[0], 500 << 10)]);
+        assert_eq!(connections.largest(), []);
+        arrives(&mut connections, &turn, keys[2], 1200 << 10, STALLED_MS);
+        connections.look_at_unfinished(&mut turn);
+        assert_eq!(connections.largest(), [(keys[2], 1200 << 10)], "one is enough");
     }
 }

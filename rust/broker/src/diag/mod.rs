@@ -33,6 +33,4 @@ pub struct View<'a> {
     pub stale: usize,
     /// Questions to other shards that are not answered, but for those a RECEIPT waits for.
     pub unanswered: usize,
-    /// Bytes of input, answers and transactions.
-    pub input_bytes: usize,
 }

@@ -156,7 +156,7 @@ impl View<'_> {
         memory.held_bytes = u64::try_from(held).unwrap_or(0);
         memory.limit_bytes = self.turn.config.memory_limit;
         memory.short = self.turn.memory.is_short;
-        memory.input_bytes = self.input_bytes as u64;
+        memory.input_bytes = self.connections.input_bytes as u64;
         memory.chunk_bytes = self.connections.chunks.held_bytes() as u64;
     }
 

@@ -18,10 +18,6 @@ use crate::queue::mail::AnswerNote;
 use crate::queue::types::Progress;
 use crate::requester::{self, AnswerTo};
 
-/// How long the last answers to a connection that sends no more may take, while it takes nothing that is ahead of them.
-/// Where nothing is ahead of them none should: it is a bug, and logged as one.
-pub(super) const ANSWERS_MS: u64 = 60_000;
-
 impl Shard {
     pub(super) fn next_token(&mut self) -> u64 {
         self.connections.next_token += 1;
@@ -193,7 +189,7 @@ impl Shard {
             }
         }
         self.count_input(key);
-        self.note_answers_taken(key); // those that say nothing leave without a write
+        self.connections.note_answers_taken(&mut self.turn, key); // those that say nothing leave without a write
         self.end_if_done(key);
     }
 
@@ -236,22 +232,6 @@ impl Shard {
         };
         let close_code = conn.websocket().and_then(|state| state.peer_code).unwrap_or(NORMAL);
         self.begin_close(key, close_code, "");
-    }
-
-    /// When a connection that sends no more, and waits for nothing but answers, is given up.
-    pub(super) fn answers_deadline(&self, conn: &Conn) -> Option<u64> {
-        if !(conn.input.eof || conn.ending) || conn.answers.is_empty() {
-            return None;
-        }
-        // That memory is short is not its fault: its time begins when it can be sent something.
-        let is_held_up = conn.outbox.is_empty() && conn.pulls.as_ref().is_some_and(|it| it.is_listed());
-        let moved_ms = match conn.has_more_to_take() {
-            true if is_held_up => self.turn.now_ms,
-            // A heart-beat is written, too, but not while it has something else to take.
-            true => conn.input.read_ms.max(conn.moved_ms()).max(conn.stuck_since_ms),
-            false => conn.input.read_ms,
-        };
-        Some(moved_ms.saturating_add(ANSWERS_MS))
     }
 
     /// An answer never came.

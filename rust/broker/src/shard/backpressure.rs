@@ -15,7 +15,7 @@ use stompica_proto::error::Code;
 
 use super::Shard;
 use crate::config::SlowConsumer;
-use crate::connection::conn::{Conn, Phase};
+use crate::connection::conn::Phase;
 use crate::connection::pausing::Pause;
 use crate::delivery::passing::{LARGE_BODY, Load};
 use crate::ids::QueueKey;
@@ -27,8 +27,6 @@ use crate::queue::types::Queue;
 use crate::router::Holdup;
 use crate::router::group::Member;
 
-/// A consumer behind a full outbox that takes no byte for this long is gone.
-const STUCK_MS: u64 = 1000;
 /// Visits for which a message stands that goes into one of many queues: neither is in the processor's cache, and the list
 /// may go on in memory that is fresh from the system.
 const QUEUE_VISITS: usize = 1;
@@ -232,15 +230,6 @@ impl Shard {
             let name = self.router.filter_name(index).into();
             self.tell_all(|from| Mail::Full { from, name: std::sync::Arc::clone(&name), holdup, full });
         }
-    }
-
-    /// When a full outbox has to be looked at again, and whether its consumer is to be cut off by now.
-    pub(super) fn slow_deadline(&self, conn: &Conn) -> Option<u64> {
-        let since_ms = conn.full_since_ms?;
-        let SlowConsumer::Block(patience) = self.turn.config.slow_consumer else { return None };
-        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).min(conn.patience_ms);
-        let moved_ms = conn.moved_ms().max(conn.stuck_since_ms);
-        Some((moved_ms + STUCK_MS.min(patience_ms)).min(since_ms.saturating_add(patience_ms)))
     }
 
     /// Ends a connection whose consumer is too slow: what was not sent at all gives way to the ERROR.

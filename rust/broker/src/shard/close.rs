@@ -22,10 +22,6 @@ use crate::log::Level;
 use crate::mail::mailbox::Mail;
 use crate::timer::Due;
 
-/// Longest wait for the peer to close after the write side was shut.
-pub(super) const LINGER_MS: u64 = 2000;
-/// Longest wait for a closing connection to take another byte.
-pub(super) const CLOSING_STALL_MS: u64 = 5000;
 /// WebSocket close codes (RFC 6455, 7.4.1).
 pub(super) const NORMAL: u16 = 1000;
 /// The server goes away.
@@ -131,8 +127,7 @@ impl Shard {
         if let Some(pending_writes) = &mut conn.pending_writes {
             self.give_back_unwritten(pending_writes, None);
         }
-        self.memory.input_bytes -= conn.input.counted_bytes;
-        self.memory.unfinished.add(-(conn.input.counted_input as i64), &self.turn.totals.unfinished);
+        self.connections.discount_input(&self.turn, &conn);
         conn.socket.deregister(self.poll.registry());
         let refused = conn.refused;
         self.discard_transactions(conn.transactions.take());

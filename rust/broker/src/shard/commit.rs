@@ -90,17 +90,6 @@ impl Shard {
         Flow::Waiting
     }
 
-    /// A COMMIT had to wait for room, and is to try again.
-    pub(super) fn resume_commit(&mut self, key: ConnKey) -> bool {
-        let committing = self.connections.table.get(key).and_then(|conn| conn.committing.as_ref());
-        let Some(Committing::Deciding(commit)) = committing else { return false };
-        let token = commit.token;
-        self.wait_for(key, Question::Commit(token));
-        self.turn.jobs.push(Job::Check(key, token));
-        self.begin_jobs(); // in the next turn others may have taken the room
-        true
-    }
-
     /// Whether this is the token of a COMMIT of the connection that is not decided yet.
     pub(super) fn is_deciding(&self, key: ConnKey, token: u64) -> bool {
         let committing = self.connections.table.get(key).and_then(|conn| conn.committing.as_ref());

@@ -4,9 +4,9 @@ use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, ws};
 
 use super::Shard;
-use super::close::{CLOSING_STALL_MS, LINGER_MS};
 use super::queues::{describe, head_of_send};
-use crate::connection::conn::{Conn, Phase, Transport};
+use crate::connection::conn::{Conn, Transport};
+use crate::connection::deadline::{Overdue, millis};
 use crate::connection::input::offender_in;
 use crate::connection::pausing::Question;
 use crate::ids::SubscriptionKey;
@@ -14,10 +14,8 @@ use crate::ids::{ConnKey, NOBODY};
 use crate::queue::consumer_state::Retries;
 use crate::queue::unacked::TakenOnes;
 use crate::router::fan_out::FanOutKey;
-use crate::timer::{Due, NEVER};
+use crate::timer::Due;
 
-/// A refused connection has this long to show whether it speaks HTTP.
-const REFUSAL_MS: u64 = 1000;
 /// Deadlines met in one turn, and messages that expire by them, whatever else it did: they must not wait for a budget
 /// that others use up.
 const TURN_DEADLINES_MAX: usize = 2000;
@@ -27,11 +25,6 @@ const LATE_MAX: usize = 1000;
 
 /// Deliveries of a connection whose ACK or COMMIT is under way are looked at again after this time.
 const GRACE_MS: u64 = 10;
-
-/// A time of the configuration.
-pub(super) fn millis(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(NEVER)
-}
 
 impl Shard {
     /// Acts on the deadlines that have passed, as many as one turn allows; those that are left come first in the next.
@@ -56,13 +49,32 @@ impl Shard {
     }
 
     fn meet_conn(&mut self, at_ms: u64, key: ConnKey) {
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
-        if conn.deadline_ms != at_ms {
+        if !self.connections.take_deadline(key, at_ms) {
             return; // an earlier one was set since
         }
-        conn.deadline_ms = NEVER;
-        self.meet(key);
+        let mut overdue = self.connections.overdue(&self.turn, key);
+        if overdue == Some(Overdue::HeartBeat) {
+            self.control(key, |out| out.push(b'\n'));
+            overdue = self.connections.table.get(key).and_then(|conn| conn.overdue(&self.turn));
+        }
+        if let Some(overdue) = overdue {
+            self.act_on(key, overdue);
+        }
         self.rearm(key);
+    }
+
+    fn act_on(&mut self, key: ConnKey, overdue: Overdue) {
+        match overdue {
+            Overdue::Close => self.drop_connection(key, "the peer did not close in time"),
+            Overdue::Refusal => self.refuse(key),
+            Overdue::Login => self.time_out_login(key),
+            Overdue::SlowConsumer | Overdue::Untaken => self.cut_off(key),
+            Overdue::Answers => self.give_up_answers(key),
+            Overdue::HeartBeat => {} // it was sent
+            Overdue::Held => self.refuse_waiting(key),
+            Overdue::Frame(allowed_ms) => self.time_out_frame(key, allowed_ms),
+            Overdue::Silence => self.break_silence(key),
+        }
     }
 
     /// Takes deliveries back that were not acknowledged within `ack_timeout`.
@@ -111,126 +123,6 @@ impl Shard {
         }
     }
 
-    /// Puts a connection's next deadline into the timers, unless an earlier one is there.
-    pub(crate) fn rearm(&mut self, key: ConnKey) {
-        let Some(conn) = self.connections.table.get(key) else { return };
-        let next_ms = self.next_deadline(conn);
-        if next_ms < conn.deadline_ms {
-            self.turn.timers.set(next_ms, Due::Conn(key));
-            if let Some(conn) = self.connections.table.get_mut(key) {
-                conn.deadline_ms = next_ms;
-            }
-        }
-    }
-
-    fn next_deadline(&self, conn: &Conn) -> u64 {
-        match conn.phase {
-            Phase::Leaving => return NEVER,
-            Phase::Closing => return conn.moved_ms() + CLOSING_STALL_MS,
-            Phase::Lingering => return conn.since_ms + LINGER_MS,
-            Phase::Open => {}
-        }
-        if conn.refused {
-            return conn.since_ms + REFUSAL_MS;
-        }
-        if !conn.session.was_connected() {
-            return conn.since_ms.saturating_add(millis(self.turn.config.login_timeout));
-        }
-        let heartbeat = conn.session.heartbeat();
-        let mut next_ms = self.slow_deadline(conn).unwrap_or(NEVER);
-        next_ms = next_ms.min(self.answers_deadline(conn).unwrap_or(NEVER));
-        if let Some(due_ms) = heartbeat.next_send_due(conn.written_ms) {
-            // A beat that cannot be written now is looked at again a while later.
-            let again_ms = self.turn.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
-            next_ms = next_ms.min(if conn.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
-        }
-        next_ms = next_ms.min(self.untaken_deadline(conn).unwrap_or(NEVER));
-        match self.held_since(conn) {
-            Some(since_ms) => next_ms.min(since_ms.saturating_add(millis(self.turn.config.publish_timeout))),
-            None if conn.wait.is_on() => next_ms,
-            None => {
-                let frame_ms = self.frame_deadline(conn).map_or(NEVER, |(at_ms, _)| at_ms);
-                next_ms.min(self.silence_deadline(conn)).min(frame_ms)
-            }
-        }
-    }
-
-    /// Since when a connection waits for what `publish_timeout` bounds, as far as is known now. What becomes known later
-    /// counts from then on, so it is enough to look again after that time.
-    fn held_since(&self, conn: &Conn) -> Option<u64> {
-        match conn.wait.question() {
-            Some(Question::FanOut(fan_out)) => {
-                let stopped_ms = self.deliveries.fan_outs.stopped_since_ms(fan_out, self.turn.now_ms)?;
-                conn.wait.since_ms().map(|since_ms| since_ms.max(stopped_ms))
-            }
-            _ => conn.wait.bounded_since_ms(),
-        }
-    }
-
-    /// When a silent client is pinged or given up.
-    fn silence_deadline(&self, conn: &Conn) -> u64 {
-        let beats = conn.session.heartbeat();
-        match &conn.transport {
-            Transport::WebSocket(state) => state.pulse.deadline(beats, conn.input.read_ms),
-            _ => beats.receive_deadline(conn.input.read_ms).unwrap_or(NEVER),
-        }
-    }
-
-    fn meet(&mut self, key: ConnKey) {
-        let now_ms = self.turn.now_ms;
-        let Some(conn) = self.connections.table.get(key) else { return };
-        if now_ms < self.next_deadline(conn) || self.has_taken_some(key) {
-            return;
-        }
-        let Some(conn) = self.connections.table.get(key) else { return };
-        match conn.phase {
-            Phase::Closing | Phase::Lingering => {
-                return self.drop_connection(key, "the peer did not close in time");
-            }
-            Phase::Open | Phase::Leaving => {}
-        }
-        if conn.refused {
-            return self.refuse(key);
-        }
-        if !conn.session.was_connected() {
-            return self.time_out_login(key);
-        }
-        if self.slow_deadline(conn).is_some_and(|at_ms| now_ms >= at_ms) {
-            return self.cut_off(key);
-        }
-        if self.answers_deadline(conn).is_some_and(|at_ms| now_ms >= at_ms) {
-            return self.give_up_answers(key);
-        }
-        if conn.session.heartbeat().send_due(now_ms, conn.written_ms) && conn.outbox.is_empty() {
-            self.control(key, |out| out.push(b'\n'));
-        }
-        let Some(conn) = self.connections.table.get(key) else { return };
-        if self.untaken_deadline(conn).is_some_and(|at_ms| now_ms >= at_ms) {
-            self.cut_off(key);
-        } else if conn.wait.is_on() {
-            let timeout_ms = millis(self.turn.config.publish_timeout);
-            let since_ms = self.held_since(conn);
-            if since_ms.is_some_and(|since_ms| now_ms >= since_ms.saturating_add(timeout_ms)) {
-                self.refuse_waiting(key);
-            }
-        } else if let Some((_, allowed_ms)) = self.frame_deadline(conn).filter(|(at_ms, _)| now_ms >= *at_ms)
-        {
-            self.time_out_frame(key, allowed_ms);
-        } else if now_ms >= self.silence_deadline(conn) {
-            self.break_silence(key);
-        }
-    }
-
-    /// Whether the peer of a connection that would be late has taken something, and so is not.
-    fn has_taken_some(&mut self, key: ConnKey) -> bool {
-        let now_ms = self.turn.now_ms;
-        let Some(conn) = self.connections.table.get_mut(key).filter(|conn| !conn.outbox.is_empty()) else {
-            return false;
-        };
-        conn.look_at_socket(now_ms);
-        self.connections.table.get(key).is_some_and(|conn| now_ms < self.next_deadline(conn))
-    }
-
     fn time_out_login(&mut self, key: ConnKey) {
         if self.connections.table.get(key).is_some_and(|conn| matches!(conn.transport, Transport::Http)) {
             return self.time_out_http(key);
@@ -241,6 +133,14 @@ impl Shard {
 
     /// What a connection waits for did not come in time. A COMMIT that waits for its homes takes no effect any more.
     fn refuse_waiting(&mut self, key: ConnKey) {
+        let Some(conn) = self.connections.table.get(key) else { return };
+        if let Some(Question::FanOut(fan_out)) = conn.wait.question() {
+            // Its message may have gone on, or may wait for outboxes.
+            let stopped_ms = self.deliveries.fan_outs.stopped_since_ms(fan_out, self.turn.now_ms);
+            if !self.connections.note_stopped(&self.turn, key, stopped_ms) {
+                return;
+            }
+        }
         let Some(conn) = self.connections.table.get(key) else { return };
         let what = match conn.wait.question() {
             Some(Question::Commit(_)) => "COMMIT",
@@ -270,6 +170,17 @@ impl Shard {
             }
             self.answer(requester, Err((error, offender)));
         }
+    }
+
+    /// Ends a connection whose frame was not complete in time.
+    pub(super) fn time_out_frame(&mut self, key: ConnKey, allowed_ms: u64) {
+        let Some(conn) = self.connections.table.get(key) else { return };
+        let (offender, came) = (offender_in(&conn.input.bytes), conn.input.bytes.len());
+        let text = format!(
+            "{came} bytes of a frame came and not the rest of it within {allowed_ms} ms, which is frame_timeout and its \
+             length at 64 KiB a second"
+        );
+        self.fail_with(key, ProtocolError::new(Code::FrameTimeout, text), &offender);
     }
 
     /// A silent client: a WebSocket one is pinged first (a browser may have put its timers to sleep).

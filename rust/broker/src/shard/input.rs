@@ -32,7 +32,7 @@ impl Shard {
             }
             self.connections.parking.let_go(&mut self.connections.table, key);
         }
-        if self.hold_for_answers(key) {
+        if self.connections.hold_for_answers(&mut self.turn, key) {
             return;
         }
         let Some(conn) = self.connections.table.get_mut(key) else { return };
@@ -43,7 +43,7 @@ impl Shard {
         if conn.input.has_unparsed {
             conn.input.has_unparsed = false;
             self.consume(key, &mut []);
-            self.note_input(key);
+            self.connections.note_input(&mut self.turn, key);
         }
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.phase != Phase::Open || conn.wait.is_on() {
@@ -59,7 +59,7 @@ impl Shard {
             } else {
                 // What would have to wait may as well wait in the kernel.
                 self.park(key, pause);
-                self.stop_clock(key);
+                self.connections.stop_clock(&self.turn, key);
             }
         } else {
             self.read(key);
@@ -95,7 +95,7 @@ impl Shard {
         let (begun, free) = buffer.split_at_mut(rest.len());
         begun.copy_from_slice(rest);
         let begun = begun.len();
-        let room = self.memory.unfinished.read_bytes(key).min(free.len());
+        let room = self.connections.unfinished.read_bytes(key).min(free.len());
         let received = conn.socket.receive(&mut free[..room]);
         self.turn.stages.end(Stage::Read, began);
         self.turn.budget.read(received.len());
@@ -116,7 +116,7 @@ impl Shard {
                     conn.input.bytes = Vec::new();
                 }
                 self.consume(key, &mut buffer[..begun + len]);
-                self.note_input(key);
+                self.connections.note_input(&mut self.turn, key);
                 if self
                     .connections
                     .table

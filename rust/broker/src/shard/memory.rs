@@ -2,7 +2,7 @@
 //!
 //! From 80 % of the limit on, SENDs wait that would be kept, until it is under 70 %; from 95 % on, all others too
 //! ([`super::passing`]). Meanwhile the largest outboxes count as full, so their consumers read or go. Input has a bound
-//! of its own ([`super::unfinished`]).
+//! of its own ([`crate::connection::unfinished`]).
 
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use super::Shard;
 use crate::config::SlowConsumer;
 use crate::connection::conn::Phase;
 use crate::connection::pausing::Pause;
-use crate::connection::unfinished::Unfinished;
 use crate::delivery::keepers::Keepers;
 use crate::delivery::passing::Passing;
 use crate::ids::ConnKey;
@@ -32,9 +31,6 @@ const RECLAIM_MS: u64 = 2000;
 pub(super) struct MemoryState {
     pub passing: Passing,
     pub keepers: Keepers,
-    pub unfinished: Unfinished,
-    /// Bytes of input, answers and transactions.
-    pub input_bytes: usize,
     next_outbox_check_ms: u64,
     /// Most that all shards held since this one last gave memory back.
     peak: i64,
@@ -87,7 +83,7 @@ impl Shard {
     /// The shard ends: what it has counted is held no more.
     pub(super) fn forget_memory(&mut self) {
         self.turn.count_memory(0);
-        self.memory.unfinished.forget(&self.turn.totals.unfinished);
+        self.connections.unfinished.forget(&self.turn.totals.unfinished);
     }
 
     /// Gives memory back to the system when there is nothing else to do and much less was held for a while than before.
@@ -112,7 +108,9 @@ impl Shard {
 
     /// When to look again while others may make room without a word to this shard.
     pub(super) fn memory_timeout(&self) -> Option<Duration> {
-        let waits = self.turn.memory.is_short || self.memory.unfinished.is_over() || self.has_arriving();
+        let waits = self.turn.memory.is_short
+            || self.connections.unfinished.is_over()
+            || self.connections.has_arriving();
         // It may have run out since the turn began.
         (waits || self.turn.is_out_of_memory()).then_some(MEMORY_POLL)
     }

@@ -21,6 +21,7 @@ mod backpressure;
 mod by_hand;
 mod close;
 mod commit;
+mod connections;
 mod deadline;
 mod deliver;
 mod drain;
@@ -40,8 +41,6 @@ mod names;
 mod orphans;
 mod output;
 mod owed;
-mod own_answers;
-pub(crate) mod parking;
 pub(crate) mod passing;
 mod queues;
 mod receive;
@@ -71,7 +70,7 @@ use crate::connection::acceptor::Acceptor;
 use crate::connection::listener::Listener;
 use crate::delivery::Deliveries;
 use crate::diag::inquiries::Diagnostics;
-use crate::ids::{ConnKey, ShardId};
+use crate::ids::ShardId;
 use crate::mail::peers::Peers;
 pub use crate::mail::shared::Shared;
 use crate::queue::notes::Notes;
@@ -169,7 +168,7 @@ impl Shard {
             || !self.connections.too_slow.is_empty()
             || self.has_more_to_close()
             || self.peers.incoming.has_work()
-            || self.may_let_arrive()
+            || self.connections.may_let_arrive()
             || self.has_inbound()
             || self.has_deliveries()
             || self.connections.parking.has_retries()
@@ -252,16 +251,6 @@ impl Shard {
     /// How many shards there are.
     pub(crate) fn shared_len(&self) -> usize {
         self.turn.shards
-    }
-
-    /// Remembers that a connection's socket, or its own input, has something to look at.
-    fn queue_for_reading(&mut self, key: ConnKey) {
-        if let Some(conn) = self.connections.table.get_mut(key)
-            && !conn.input.is_listed
-        {
-            conn.input.is_listed = true;
-            self.connections.undrained.push_back(key);
-        }
     }
 
     fn serve_sockets(&mut self) {

@@ -133,7 +133,7 @@ impl Shard {
             self.note_progress(key);
         }
         if written > 0 && waits {
-            self.note_answers_taken(key);
+            self.connections.note_answers_taken(&mut self.turn, key);
         }
     }
 

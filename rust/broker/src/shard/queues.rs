@@ -61,9 +61,14 @@ impl Shard {
         }
     }
 
-    /// Acts on what waits for this shard, until nothing is left: runs after every frame, note, job and deadline.
+    /// Acts on what connections have left to do, and on what waits for this shard, until nothing is left: runs after every
+    /// frame, note, job and deadline.
     pub(crate) fn settle(&mut self) {
-        while let Some(note) = self.notes.next_local() {
+        loop {
+            while let Some(effect) = self.connections.effects.pop_front() {
+                self.carry_out_for_connection(effect);
+            }
+            let Some(note) = self.notes.next_local() else { break };
             self.read_note(self.turn.id, note);
         }
     }

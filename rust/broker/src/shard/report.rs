@@ -10,7 +10,7 @@ impl Shard {
     /// Brings what this shard holds into the broker's count.
     pub(super) fn count_memory(&mut self) {
         let held = self.connections.chunks.held_bytes()
-            + self.memory.input_bytes
+            + self.connections.input_bytes
             + self.memory.passing.held_bytes()
             + self.memory.keepers.held_bytes()
             + self.router.held_bytes()

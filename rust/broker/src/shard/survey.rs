@@ -70,7 +70,6 @@ impl Shard {
             mailbox_frames: self.shared.mailboxes[usize::from(self.turn.id.0)].add_frames(0),
             stale: self.shared.stale.count.load(Ordering::Relaxed),
             unanswered: self.asked_elsewhere(),
-            input_bytes: self.memory.input_bytes,
         }
     }
 

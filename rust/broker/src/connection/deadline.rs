@@ -1,0 +1,314 @@
+//! When something is due on a connection: log-in, heart-beats, slow consumers, frames that wait or arrive, the end of a
+//! linger. What is overdue is a value; the shard acts on it.
+
+use std::time::Duration;
+
+use super::Connections;
+use super::arrival::Arrival;
+use super::conn::{Conn, Phase, Transport};
+use super::pausing::Pause;
+use crate::config::{Config, SlowConsumer};
+use crate::ids::ConnKey;
+use crate::timer::{Due, NEVER};
+use crate::turn::Turn;
+
+/// A refused connection has this long to show whether it speaks HTTP.
+const REFUSAL_MS: u64 = 1000;
+/// Longest wait for the peer to close after the write side was shut.
+const LINGER_MS: u64 = 2000;
+/// Longest wait for a closing connection to take another byte.
+const CLOSING_STALL_MS: u64 = 5000;
+/// How long the last answers to a connection that sends no more may take, while it takes nothing that is ahead of them.
+/// Where nothing is ahead of them none should take so long: that is a bug, and logged as one.
+pub(crate) const ANSWERS_MS: u64 = 60_000;
+/// A consumer behind a full outbox that takes no byte for this long is cut off.
+const STUCK_MS: u64 = 1000;
+/// Under policies that do not block, answers may stay unread for so long.
+const PATIENCE_MS: u64 = 5000;
+
+/// A time of the configuration.
+#[must_use]
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(NEVER)
+}
+
+/// What is overdue on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overdue {
+    /// The peer did not close in time.
+    Close,
+    /// It is refused, and has had time to show what it speaks.
+    Refusal,
+    /// No CONNECT came, or no whole HTTP request.
+    Login,
+    /// Its consumer is too slow.
+    SlowConsumer,
+    /// The last answers to it never came, or it does not take what is ahead of them.
+    Answers,
+    /// It is to be sent a heart-beat; something else may be overdue behind it.
+    HeartBeat,
+    /// It does not take its own answers.
+    Untaken,
+    /// Its next frame has waited for `publish_timeout`, as far as the connection knows.
+    Held,
+    /// A frame is not complete after so many milliseconds.
+    Frame(u64),
+    /// Nothing came from it for too long.
+    Silence,
+}
+
+impl Conn {
+    /// When something is due next; [`NEVER`] if nothing is.
+    #[must_use]
+    pub fn next_deadline(&self, turn: &Turn) -> u64 {
+        let config = &turn.config;
+        match self.phase {
+            Phase::Leaving => return NEVER,
+            Phase::Closing => return self.moved_ms() + CLOSING_STALL_MS,
+            Phase::Lingering => return self.since_ms + LINGER_MS,
+            Phase::Open => {}
+        }
+        if self.refused {
+            return self.since_ms + REFUSAL_MS;
+        }
+        if !self.session.was_connected() {
+            return self.since_ms.saturating_add(millis(config.login_timeout));
+        }
+        let heartbeat = self.session.heartbeat();
+        let mut next_ms = self.slow_deadline(config).unwrap_or(NEVER);
+        next_ms = next_ms.min(self.answers_deadline(turn.now_ms).unwrap_or(NEVER));
+        if let Some(due_ms) = heartbeat.next_send_due(self.written_ms) {
+            // A beat that cannot be written now is looked at again a while later.
+            let again_ms = turn.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
+            next_ms = next_ms.min(if self.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
+        }
+        next_ms = next_ms.min(self.untaken_deadline(config).unwrap_or(NEVER));
+        match self.held_deadline(config) {
+            Some(held_ms) => next_ms.min(held_ms),
+            None if self.wait.is_on() => next_ms,
+            None => {
+                let frame_ms = self.frame_deadline(config).map_or(NEVER, |(at_ms, _)| at_ms);
+                next_ms.min(self.silence_deadline()).min(frame_ms)
+            }
+        }
+    }
+
+    /// What is overdue now.
+    #[must_use]
+    pub fn overdue(&self, turn: &Turn) -> Option<Overdue> {
+        let (now_ms, config) = (turn.now_ms, &turn.config);
+        let has_passed = |deadline_ms: Option<u64>| deadline_ms.is_some_and(|at_ms| now_ms >= at_ms);
+        match self.phase {
+            Phase::Closing | Phase::Lingering => return Some(Overdue::Close),
+            Phase::Leaving => return None,
+            Phase::Open => {}
+        }
+        if self.refused {
+            Some(Overdue::Refusal)
+        } else if !self.session.was_connected() {
+            Some(Overdue::Login)
+        } else if has_passed(self.slow_deadline(config)) {
+            Some(Overdue::SlowConsumer)
+        } else if has_passed(self.answers_deadline(now_ms)) {
+            Some(Overdue::Answers)
+        } else if self.session.heartbeat().send_due(now_ms, self.written_ms) && self.outbox.is_empty() {
+            Some(Overdue::HeartBeat)
+        } else if has_passed(self.untaken_deadline(config)) {
+            Some(Overdue::Untaken)
+        } else if self.wait.is_on() {
+            has_passed(self.held_deadline(config)).then_some(Overdue::Held)
+        } else if let Some((_, allowed_ms)) =
+            self.frame_deadline(config).filter(|(at_ms, _)| now_ms >= *at_ms)
+        {
+            Some(Overdue::Frame(allowed_ms))
+        } else {
+            (now_ms >= self.silence_deadline()).then_some(Overdue::Silence)
+        }
+    }
+
+    /// When a full outbox has to be looked at again; its consumer is cut off if it has not moved until then.
+    fn slow_deadline(&self, config: &Config) -> Option<u64> {
+        let since_ms = self.full_since_ms?;
+        let SlowConsumer::Block(patience) = config.slow_consumer else { return None };
+        let patience_ms = millis(patience).min(self.patience_ms);
+        let moved_ms = self.moved_ms().max(self.stuck_since_ms);
+        Some((moved_ms + STUCK_MS.min(patience_ms)).min(since_ms.saturating_add(patience_ms)))
+    }
+
+    /// When a connection that sends no more, and waits for nothing but answers, is given up.
+    fn answers_deadline(&self, now_ms: u64) -> Option<u64> {
+        if !(self.input.eof || self.ending) || self.answers.is_empty() {
+            return None;
+        }
+        // That memory is short is not its fault: its time begins when it can be sent something.
+        let is_held_up = self.outbox.is_empty() && self.pulls.as_ref().is_some_and(|it| it.is_listed());
+        let moved_ms = match self.has_more_to_take() {
+            true if is_held_up => now_ms,
+            // A heart-beat is written, too, but not while it has something else to take.
+            true => self.input.read_ms.max(self.moved_ms()).max(self.stuck_since_ms),
+            false => self.input.read_ms,
+        };
+        Some(moved_ms.saturating_add(ANSWERS_MS))
+    }
+
+    /// When a connection is cut off that waits for its own answers, unless it takes some of them.
+    fn untaken_deadline(&self, config: &Config) -> Option<u64> {
+        let since_ms = self.wait.since_ms().filter(|_| self.wait.pause() == Some(Pause::Answers))?;
+        let patience_ms = match config.slow_consumer {
+            SlowConsumer::Block(patience) => millis(patience),
+            _ => PATIENCE_MS,
+        };
+        Some(self.moved_ms().max(since_ms).saturating_add(patience_ms.min(self.patience_ms)))
+    }
+
+    /// When what the next frame waits for has to have come.
+    fn held_deadline(&self, config: &Config) -> Option<u64> {
+        Some(self.wait.bounded_since_ms()?.saturating_add(millis(config.publish_timeout)))
+    }
+
+    /// When the frame that arrives has to be complete, and how long it may take.
+    fn frame_deadline(&self, config: &Config) -> Option<(u64, u64)> {
+        let timeout_ms = millis(config.frame_timeout);
+        let came = self.input.bytes.len();
+        let deadline = |arrival: &Arrival| {
+            Some((arrival.deadline_ms(came, timeout_ms)?, arrival.allowed_ms(came, timeout_ms)))
+        };
+        let message = match &self.transport {
+            Transport::WebSocket(state) => deadline(&state.arrival),
+            _ => None,
+        };
+        deadline(&self.input.arrival).into_iter().chain(message).min()
+    }
+
+    /// When a silent client is pinged or given up.
+    fn silence_deadline(&self) -> u64 {
+        let beats = self.session.heartbeat();
+        match &self.transport {
+            Transport::WebSocket(state) => state.pulse.deadline(beats, self.input.read_ms),
+            _ => beats.receive_deadline(self.input.read_ms).unwrap_or(NEVER),
+        }
+    }
+}
+
+impl Connections {
+    /// Puts a connection's next deadline into the timers, unless an earlier one is there.
+    pub fn rearm(&mut self, turn: &mut Turn, key: ConnKey) {
+        let Some(conn) = self.table.get_mut(key) else { return };
+        let next_ms = conn.next_deadline(turn);
+        if next_ms < conn.deadline_ms {
+            turn.timers.set(next_ms, Due::Conn(key));
+            conn.deadline_ms = next_ms;
+        }
+    }
+
+    /// A deadline has passed. Returns whether it was the connection's, and not one that an earlier one has replaced.
+    pub fn take_deadline(&mut self, key: ConnKey, at_ms: u64) -> bool {
+        let Some(conn) = self.table.get_mut(key).filter(|conn| conn.deadline_ms == at_ms) else {
+            return false;
+        };
+        conn.deadline_ms = NEVER;
+        true
+    }
+
+    /// What is overdue on a connection now, unless its peer has taken something meanwhile.
+    pub fn overdue(&mut self, turn: &Turn, key: ConnKey) -> Option<Overdue> {
+        let conn = self.table.get_mut(key).filter(|conn| turn.now_ms >= conn.next_deadline(turn))?;
+        if !conn.outbox.is_empty() {
+            conn.look_at_socket(turn.now_ms);
+            if turn.now_ms < conn.next_deadline(turn) {
+                return None;
+            }
+        }
+        conn.overdue(turn)
+    }
+
+    /// Notes what a connection waits for whose message is on its way: since when memory stops it; `None` if outboxes do.
+    /// Returns whether that has taken longer than `publish_timeout`.
+    pub fn note_stopped(&mut self, turn: &Turn, key: ConnKey, since_ms: Option<u64>) -> bool {
+        let Some(conn) = self.table.get_mut(key) else { return false };
+        conn.wait.note_stopped(since_ms);
+        conn.overdue(turn) == Some(Overdue::Held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::fixtures::{connections, turn};
+    use crate::connection::pausing::Question;
+    use crate::ids::ConnKey;
+
+    /// What is overdue at the next deadline of a connection, and when that is.
+    fn next(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> (u64, Option<Overdue>) {
+        let conn = connections.table.get(key).expect("it is there");
+        turn.now_ms = conn.next_deadline(turn);
+        (turn.now_ms, connections.overdue(turn, key))
+    }
+
+    #[test]
+    fn a_connection_has_login_timeout_for_connect_and_a_refused_one_less() {
+        let (mut connections, mut turn) = (Connections::default(), turn(Config::default()));
+        let key = connections.table.insert(Conn::scripted(1));
+        assert_eq!(next(&mut connections, &mut turn, key), (10_000, Some(Overdue::Login)));
+        connections.table.get_mut(key).expect("it is there").refused = true;
+        assert_eq!(next(&mut connections, &mut turn, key), (REFUSAL_MS, Some(Overdue::Refusal)));
+    }
+
+    #[test]
+    fn a_heart_beat_is_due_before_silence() {
+        let (mut connections, mut turn) = (Connections::default(), turn(Config::default()));
+        let key = connections.table.insert(Conn::connected(1, "10000,10000"));
+        let (at_ms, overdue) = next(&mut connections, &mut turn, key);
+        assert!(overdue == Some(Overdue::HeartBeat) && at_ms <= 10_000);
+        connections.table.get_mut(key).expect("it is there").written_ms = 60_000;
+        let (at_ms, overdue) = next(&mut connections, &mut turn, key);
+        assert!(overdue == Some(Overdue::Silence) && at_ms >= 10_000, "{at_ms} {overdue:?}");
+    }
+
+    #[test]
+    fn a_consumer_is_slow_when_it_takes_nothing_for_a_second() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let conn = connections.table.get_mut(keys[0]).expect("it is there");
+        (conn.full_since_ms, conn.stuck_since_ms) = (Some(100), 100);
+        conn.outbox.append(&mut connections.chunks, crate::message::chunk::Kind::Message, |out| out.push(0));
+        conn.socket.script().untaken = 5;
+        conn.look_at_socket(100);
+        turn.now_ms = 1100;
+        conn.socket.script().untaken = 4;
+        assert_eq!(connections.overdue(&turn, keys[0]), None, "its peer has taken a byte");
+        assert_eq!(next(&mut connections, &mut turn, keys[0]), (2100, Some(Overdue::SlowConsumer)));
+    }
+
+    #[test]
+    fn a_frame_that_is_held_has_publish_timeout_and_one_that_arrives_frame_timeout() {
+        let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
+        turn.now_ms = 500;
+        connections.park(&mut turn, keys[0], Pause::Mailbox);
+        assert_eq!(next(&mut connections, &mut turn, keys[0]), (30_500, Some(Overdue::Held)));
+        let arriving = connections.table.get_mut(keys[1]).expect("it is there");
+        arriving.input.arrival.is_incomplete(true, 128 << 10, 700);
+        assert_eq!(next(&mut connections, &mut turn, keys[1]), (32_700, Some(Overdue::Frame(32_000))));
+    }
+
+    #[test]
+    fn a_message_on_its_way_is_bounded_only_while_memory_stops_it() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let (key, fan_out) = (keys[0], crate::collections::keyed::Key { index: 0, generation: 1 });
+        connections.wait_for(&mut turn, key, Question::FanOut(fan_out));
+        assert_eq!(next(&mut connections, &mut turn, key), (30_000, Some(Overdue::Held)));
+        assert!(!connections.note_stopped(&turn, key, Some(10_000)), "memory has stopped it only since then");
+        assert_eq!(next(&mut connections, &mut turn, key), (40_000, Some(Overdue::Held)));
+        assert!(connections.note_stopped(&turn, key, Some(10_000)));
+        assert!(!connections.note_stopped(&turn, key, None), "it waits for outboxes");
+        assert_eq!(connections.table.get(key).map(|conn| conn.next_deadline(&turn)), Some(NEVER));
+    }
+
+    #[test]
+    fn a_deadline_that_an_earlier_one_has_replaced_is_not_met() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        connections.park(&mut turn, keys[0], Pause::Mailbox);
+        assert_eq!(turn.timers.pop_due(30_000), Some((30_000, Due::Conn(keys[0]))));
+        assert!(!connections.take_deadline(keys[0], 40_000) && connections.take_deadline(keys[0], 30_000));
+        assert!(!connections.take_deadline(keys[0], 30_000));
+    }
+}

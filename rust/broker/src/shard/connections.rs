@@ -1,0 +1,78 @@
+//! What connections leave for the shard to do, and short names for what they do themselves.
+
+use super::Shard;
+use crate::connection::Effect;
+use crate::connection::pausing::{Pause, Question};
+use crate::ids::ConnKey;
+
+impl Shard {
+    /// Carries out what a connection has left to do.
+    pub(super) fn carry_out_for_connection(&mut self, effect: Effect) {
+        match effect {
+            Effect::RetriesCommit => self.begin_jobs(),
+            Effect::StopsWaiting(key) => self.memory.passing.leave(key),
+        }
+    }
+
+    /// Remembers that a connection's socket, or its own input, has something to look at.
+    pub(super) fn queue_for_reading(&mut self, key: ConnKey) {
+        self.connections.queue_for_reading(key);
+    }
+
+    /// Leaves a connection's next frame, and all behind it, unread until there is room.
+    pub(crate) fn park(&mut self, key: ConnKey, pause: Pause) {
+        self.connections.park(&mut self.turn, key, pause);
+    }
+
+    /// Leaves a connection unread until an answer has come.
+    pub(super) fn wait_for(&mut self, key: ConnKey, question: Question) {
+        self.connections.wait_for(&mut self.turn, key, question);
+    }
+
+    /// Ends the wait of a connection that ends itself, whatever it is for.
+    pub(super) fn end_wait(&mut self, key: ConnKey) {
+        self.connections.end_wait(key);
+    }
+
+    /// An answer has come, but the connection is not read yet; false if it does not wait for that.
+    pub(super) fn end_wait_for(&mut self, key: ConnKey, question: Question) -> bool {
+        self.connections.end_wait_for(key, question)
+    }
+
+    /// An answer has come: a connection that waits for it is read again.
+    pub(super) fn go_on_after(&mut self, key: ConnKey, question: Question) {
+        self.connections.go_on_after(&mut self.turn, key, question);
+    }
+
+    /// Reads a connection again that waits for room, alone: it is its turn.
+    pub(super) fn unpark(&mut self, key: ConnKey) {
+        self.connections.unpark(&mut self.turn, key);
+    }
+
+    /// Lets those try again that wait for this kind of room, some in each turn.
+    pub(super) fn retry_parked(&mut self, pauses: &[Pause]) {
+        self.connections.retry_parked(pauses);
+    }
+
+    /// The same for all that wait for room.
+    pub(super) fn retry_all_parked(&mut self) {
+        self.connections.retry_parked(&Pause::ALL);
+    }
+
+    /// Puts a connection's next deadline into the timers, unless an earlier one is there.
+    pub(crate) fn rearm(&mut self, key: ConnKey) {
+        self.connections.rearm(&mut self.turn, key);
+    }
+
+    /// Adjusts the count of bytes that connections hold before they are routed.
+    pub(super) fn count_input(&mut self, key: ConnKey) {
+        self.connections.count_input(&self.turn, key);
+    }
+
+    /// Reads those again that are to try again, as many as one turn allows.
+    pub(super) fn resume_parked(&mut self) {
+        self.connections.resume_parked(&mut self.turn);
+        self.settle();
+        self.peers.busy.sends_first = false;
+    }
+}
