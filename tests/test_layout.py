@@ -62,7 +62,7 @@ def test_no_module_imports_a_test_module() -> None:
     assert not found, f"move what is shared into tests/support or a conftest.py: {found}"
 
 
-def test_an_import_of_a_test_module_is_noticed() -> None:
+def test_an_import_of_a_test_module_is_detected() -> None:
     assert imported_test_modules("from tests.wire.ack.test_acks import x") == {"tests.wire.ack.test_acks"}
     assert imported_test_modules("def f():\n    from tests.api import test_cli") == {"tests.api.test_cli"}
     assert imported_test_modules("import tests.api.test_cli as cli") == {"tests.api.test_cli"}

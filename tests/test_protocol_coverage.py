@@ -61,6 +61,7 @@ def exists(test: str) -> bool:
 
 
 def entries() -> list[dict[str, Any]]:
+    """The entries of both parts of the file."""
     return [*COVERAGE["stomp"], *COVERAGE["rfc6455"]]
 
 
@@ -77,7 +78,7 @@ def test_every_entry_has_a_test_or_a_later_issue() -> None:
     assert not gaps, f"no test and no later issue: {gaps}"
 
 
-def test_every_entry_says_what_it_demands() -> None:
+def test_every_entry_states_its_demand() -> None:
     keys = {"number", "section", "text", "tests", "later"}
     assert all(entry.get("text") and set(entry) <= keys for entry in entries())
     assert all(re.match(r"issue \d", entry["later"]) for entry in entries() if "later" in entry)
@@ -88,10 +89,10 @@ def test_every_named_test_exists() -> None:
     assert not missing, f"named in protocol_coverage.toml, but not in the tree: {sorted(missing)}"
 
 
-def test_a_gap_and_a_missing_test_are_noticed() -> None:
-    assert exists("tests/test_protocol_coverage.py::test_a_gap_and_a_missing_test_are_noticed")
+def test_a_gap_and_a_missing_test_are_detected() -> None:
+    assert exists("tests/test_protocol_coverage.py::test_a_gap_and_a_missing_test_are_detected")
     assert not exists("tests/test_protocol_coverage.py::test_that_is_not_there")
-    assert not exists("tests/not_there.py::test_a_gap_and_a_missing_test_are_noticed")
+    assert not exists("tests/not_there.py::test_a_gap_and_a_missing_test_are_detected")
     assert exists("rust:stompica-proto::codes_are_unique_and_close_codes_are_legal")
     assert not exists("rust:stompica-proto::that_is_not_there")
     assert not exists("rust:no-such-crate::codes_are_unique_and_close_codes_are_legal")

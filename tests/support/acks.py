@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support import frames
 from tests.support.parser import Frame
-from tests.support.queues import bodies, fresh, left_in, numbered, take, unsubscribe_and_wait, until_receipt
+from tests.support.queues import bodies, fill, fresh, left_in, numbered, take, unsubscribe_and_wait, until_receipt
 from tests.support.wire import Wire
 
 CLIENT_MODES = [(version, mode) for version in frames.VERSIONS for mode in ("client", "client-individual")]
@@ -67,6 +67,15 @@ def deliver(wire: Wire, destination: str, count: int, id: str = "s", **headers: 
     wire.subscribe(destination, id, **{"ack": "client", **headers})
     wire.send(*(frames.send(destination, text) for text in texts))
     return take(wire, *texts, subscription=id)
+
+
+def prefetched(
+    wire: Wire, publisher: Wire, destination: str, count: int, *, of: int, id: str = "s", **headers: frames.HeaderValue
+) -> list[Frame]:
+    """Subscribes with a prefetch of `count`, has `of` messages sent; returns the first `count`, in flight."""
+    wire.subscribe(destination, id, **{"ack": "client", "prefetch_count": count, **headers})
+    fill(publisher, destination, *numbered(of))
+    return take(wire, *numbered(count), subscription=id)
 
 
 def unacknowledged(wire: Wire, queue: str, id: str = "s") -> list[str]:

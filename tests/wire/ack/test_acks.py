@@ -8,7 +8,16 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
-from tests.support.acks import CLIENT_MODES, INDIVIDUAL_MODES, ack, ack_and_wait, deliver, nack, unacknowledged
+from tests.support.acks import (
+    CLIENT_MODES,
+    INDIVIDUAL_MODES,
+    ack,
+    ack_and_wait,
+    deliver,
+    nack,
+    prefetched,
+    unacknowledged,
+)
 from tests.support.clients import Clients, OpenWebSocket
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.losses import LOSSES, LossDetector
@@ -161,9 +170,7 @@ def test_acks_of_a_pattern_are_cumulative_over_its_queues(client: Clients, queue
 @pytest.mark.parametrize("kind", ["/queue/", "/topic/"])
 def test_a_cumulative_ack_frees_the_credit_of_all_it_covers(client: Clients, destination: str, version: str) -> None:
     wire, publisher = client(version), client()
-    wire.subscribe(destination, ack="client", prefetch_count=5)
-    fill(publisher, destination, *NUMBERS[:12])
-    messages = take(wire, *NUMBERS[:5])
+    messages = prefetched(wire, publisher, destination, 5, of=12)
     wire.barrier(publisher)
     wire.send(ack(wire, messages[3]))
     messages += take(wire, *NUMBERS[5:9])

@@ -13,9 +13,11 @@ from tests.support.clients import Clients, StartBroker
 from tests.support.expiry import EXPIRY_HEADERS, lifetime
 from tests.support.frames import ESCAPING
 from tests.support.losses import LOSSES, LossDetector
+from tests.support.parser import Frame
 from tests.support.process import BrokerProcess
 from tests.support.queues import bodies, dead_letters, fill, left_in, numbered, take, unsubscribe_and_wait
 from tests.support.redelivery import deliver_one, expect_dead_letters, nack_repeatedly, wait_out_redelivery_delay
+from tests.support.wire import Wire
 
 NUMBERS = numbered(20)
 
@@ -278,13 +280,12 @@ def test_a_lost_consumer_does_not_count_as_a_failure(
 
 @pytest.mark.parametrize("version", ESCAPING)
 def test_a_dead_letter_begins_with_three_headers_of_its_own(
-    client: Clients, shared_broker: StartBroker, queue: str, version: str
+    client: Clients, strict: BrokerProcess, queue: str, version: str
 ) -> None:
-    broker = shared_broker(max_deliveries=1)
-    wire, dlq = client(version, to=broker), client(version, to=broker)
+    wire, dlq = client(version, to=strict), client(version, to=strict)
     pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("content-type", "text/x")]
     wire.send_and_wait(queue, b"\0body\0", *pairs)
-    wire.send(frames.subscribe(queue, "s", ack="client-individual"))
+    wire.send(frames.subscribe(queue, "s", ack="client-individual", max_deliveries=1))
     message = wire.expect_message(b"\0body\0")
     assert nack_and_wait(wire, message) == []
     dlq.send(frames.subscribe(dead_letters(queue)))
@@ -340,18 +341,24 @@ def test_a_message_that_expires_during_its_redelivery_delay_is_dead_lettered(
     wire.barrier(dlq)
 
 
+def expire_in_flight(wire: Wire, dlq: Wire, queue: str, other_queue: str) -> Frame:
+    """Returns a delivery of `queue` when its time to live is over, which the dead letter of `other_queue` shows."""
+    for name in (queue, other_queue):
+        dlq.subscribe(dead_letters(name), name)
+    wire.subscribe(queue, "s", ack="client")
+    wire.send(frames.send(queue, "x", ttl=500))
+    message = wire.expect_message("x")
+    wire.send(frames.send(other_queue, "clock", ttl=500))
+    dlq.expect_message("clock")
+    return message
+
+
 @pytest.mark.parametrize("way", ["unsubscribe", "NACK"])
 def test_a_message_that_expires_in_flight_is_dead_lettered_when_returned(
     client: Clients, strict: BrokerProcess, queue: str, way: str
 ) -> None:
     wire, dlq = client(to=strict), client(to=strict)
-    for number in range(2):
-        dlq.subscribe(dead_letters(f"{queue}-{number}"), str(number))
-    wire.subscribe(f"{queue}-0", "s", ack="client")
-    wire.send(frames.send(f"{queue}-0", "x", ttl=500))
-    message = wire.expect_message("x")
-    wire.send(frames.send(f"{queue}-1", "clock", ttl=500))
-    dlq.expect_message("clock")
+    message = expire_in_flight(wire, dlq, f"{queue}-0", f"{queue}-1")
     dlq.barrier(wire)
     if way == "NACK":
         wire.send(nack(wire, message))
@@ -364,13 +371,7 @@ def test_a_message_that_expires_in_flight_is_dead_lettered_when_returned(
 
 def test_an_expired_delivery_in_flight_may_be_acknowledged(client: Clients, queue: str) -> None:
     wire, dlq = client(), client()
-    for number in range(2):
-        dlq.subscribe(dead_letters(f"{queue}-{number}"), str(number))
-    wire.subscribe(f"{queue}-0", "s", ack="client")
-    wire.send(frames.send(f"{queue}-0", "x", ttl=500))
-    message = wire.expect_message("x")
-    wire.send(frames.send(f"{queue}-1", "clock", ttl=500))
-    dlq.expect_message("clock")
+    message = expire_in_flight(wire, dlq, f"{queue}-0", f"{queue}-1")
     assert ack_and_wait(wire, message) == []
     dlq.barrier(wire)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
-from tests.support.acks import CLIENT_MODES, ack, ack_and_wait, nack, nack_and_wait
+from tests.support.acks import CLIENT_MODES, ack, ack_and_wait, nack, nack_and_wait, prefetched
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.losses import LOSSES, LossDetector
@@ -67,9 +67,7 @@ def test_a_redelivery_after_a_loss_is_marked_in_every_version(client: Clients, q
 def test_a_message_that_was_never_in_flight_is_not_marked(client: Clients, queue: str) -> None:
     """Only messages that were in flight are marked, not those that waited behind them."""
     wire, publisher = client(), client()
-    wire.subscribe(queue, "s", ack="client", prefetch_count=2)
-    fill(publisher, queue, *NUMBERS[:4])
-    take(wire, "0", "1")
+    prefetched(wire, publisher, queue, 2, of=4)
     assert unsubscribe_and_wait(wire, "s") == []
     assert [message.header("redelivered") for message in left_in(wire, queue)] == ["true", "true", None, None]
 
@@ -122,9 +120,7 @@ def test_a_message_returns_to_its_old_place(client: Clients, strict: BrokerProce
 
 def test_several_messages_return_in_their_order(client: Clients, strict: BrokerProcess, queue: str) -> None:
     wire, other = client(to=strict), client(to=strict)
-    wire.subscribe(queue, ack="client-individual", prefetch_count=4)
-    fill(other, queue, *NUMBERS[:10])
-    held = take(wire, *NUMBERS[:4])
+    held = prefetched(wire, other, queue, 4, of=10, ack="client-individual")
     wire.send(*(nack(wire, held[at]) for at in (2, 0, 3, 1)))
     held = take(wire, *NUMBERS[4:8], redelivered=None)
     wait_out_redelivery_delay(other)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
-from tests.support.acks import CLIENT_MODES, INDIVIDUAL_MODES, ack, ack_and_wait, deliver, nack, settle
+from tests.support.acks import CLIENT_MODES, INDIVIDUAL_MODES, ack, ack_and_wait, deliver, nack, prefetched, settle
 from tests.support.clients import Clients, OpenWebSocket
 from tests.support.frames import ESCAPING, VERSIONS
 from tests.support.losses import LOSSES, LossDetector
@@ -48,9 +48,7 @@ def test_the_default_prefetch_of_a_topic_is_a_thousand(client: Clients, topic: s
 @pytest.mark.parametrize(("version", "mode"), INDIVIDUAL_MODES)
 def test_individual_acks_on_a_topic_cover_one_message(client: Clients, topic: str, version: str, mode: str) -> None:
     wire, publisher = client(version), client()
-    wire.subscribe(topic, "s", ack=mode, prefetch_count=4)
-    fill(publisher, topic, *NUMBERS[:10])
-    messages = take(wire, *NUMBERS[:4])
+    messages = prefetched(wire, publisher, topic, 4, of=10, ack=mode)
     wire.send(ack(wire, messages[3]))
     messages += take(wire, "4")
     wire.barrier(publisher)

@@ -27,9 +27,7 @@ BAD = ["abc", "-1", "1.5", "1e3", "0x10", "5 ", "5s", "99999999999999999999999",
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("header", EXPIRY_HEADERS)
-def test_an_expired_message_is_dead_lettered_without_other_traffic(
-    client: Clients, queue: str, version: str, header: str
-) -> None:
+def test_a_timer_dead_letters_expired_messages(client: Clients, queue: str, version: str, header: str) -> None:
     wire = client(version)
     name = queue.removeprefix("/queue/")
     wire.subscribe(f"/queue/dlq/{name}")

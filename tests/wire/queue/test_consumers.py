@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import frames
-from tests.support.acks import CLIENT_MODES, ack, ack_and_wait
+from tests.support.acks import CLIENT_MODES, ack, ack_and_wait, prefetched
 from tests.support.clients import Clients, OpenWebSocket, StartBroker
 from tests.support.frames import VERSIONS
 from tests.support.losses import LOSSES, LossDetector
@@ -68,9 +68,7 @@ def test_messages_of_a_lost_consumer_return_to_their_old_places(
 ) -> None:
     victim, publisher, watcher, successor = client(version), client(), client(), client()
     detector = LossDetector(victim, watcher)
-    victim.subscribe(queue, "jobs", ack=mode, prefetch_count=4)
-    fill(publisher, queue, *NUMBERS[:8])
-    held = take(victim, *NUMBERS[:4])
+    held = prefetched(victim, publisher, queue, 4, of=8, id="jobs", ack=mode)
     victim.send(ack(victim, held[0]))
     victim.expect_message("4")
     LOSSES[loss](victim)
@@ -141,9 +139,7 @@ def test_a_waiting_consumer_takes_over_at_once(client: Clients, queue: str) -> N
 @pytest.mark.parametrize(("version", "mode"), CLIENT_MODES)
 def test_unsubscribe_returns_messages_in_flight(client: Clients, queue: str, version: str, mode: str) -> None:
     wire, publisher = client(version), client()
-    wire.subscribe(queue, "jobs", ack=mode, prefetch_count=3)
-    fill(publisher, queue, *NUMBERS[:6])
-    held = take(wire, *NUMBERS[:3])
+    held = prefetched(wire, publisher, queue, 3, of=6, id="jobs", ack=mode)
     wire.send(ack(wire, held[0]))
     wire.expect_message("3")
     assert unsubscribe_and_wait(wire, "jobs") == []

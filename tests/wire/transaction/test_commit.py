@@ -61,9 +61,7 @@ def test_abort_drops_messages_to_queues(client: Clients, queue: str, version: st
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_end_of_the_connection_drops_messages_to_queues(
-    client: Clients, queue: str, version: str, loss: str
-) -> None:
+def test_a_lost_connection_drops_messages_to_queues(client: Clients, queue: str, version: str, loss: str) -> None:
     publisher, other = client(version), client(version)
     detector = LossDetector(publisher, other)
     publisher.send(frames.begin("t"), frames.send(queue, "never", transaction="t", receipt="r"))
