@@ -100,7 +100,7 @@ impl Shard {
                 self.subscribe_named(key, &destination, QueueKind::Temporary, wanted, &options, receipt)?;
             }
         }
-        self.warn_of_dotted(&destination);
+        self.router.warn_of_dotted(&self.turn, &destination);
         self.hint_at_deep_wildcard(&destination);
         Ok(())
     }

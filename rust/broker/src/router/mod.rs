@@ -18,6 +18,7 @@ mod elsewhere;
 pub mod fan_out;
 pub mod group;
 mod interest;
+mod lookup;
 mod names;
 pub mod reach;
 mod subscriptions;

@@ -6,15 +6,10 @@ use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
 use super::Shard;
-use crate::config::Compat;
-use crate::destination::Kind;
-use crate::log::Level;
 use crate::router::Destination;
 
 /// What a subscription holds at least, beside its texts.
 const SUBSCRIPTION_BYTES: usize = 1024;
-/// So much of a name is shown in the log.
-const SHOWN_BYTES: usize = 100;
 /// Copies of a subscription's name and id, about.
 const COPIES: usize = 3;
 /// What a subscription may take that comes although memory is full.
@@ -27,37 +22,7 @@ impl Shard {
     /// `E-DEST-WILDCARD`.
     #[inline]
     pub(crate) fn destination(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
-        match self.router.last_destination(name) {
-            Some(last) => Ok(last),
-            None => self.look_up(name),
-        }
-    }
-
-    #[inline(never)]
-    fn look_up(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
-        let found = self.router.destination(name);
-        let visited = self.router.take_visited();
-        if visited > 0 {
-            self.turn.budget.visit(visited);
-            self.warn_of_dotted(name);
-        }
-        found
-    }
-
-    /// Tells once that a name with dots and without a prefix, which is a queue's elsewhere, is a topic here.
-    #[cold]
-    pub(crate) fn warn_of_dotted(&self, name: &[u8]) {
-        let is_dotted = self.turn.config.compat == Compat::None
-            && !name.starts_with(b"/")
-            && name.contains(&b'.')
-            && self.router.kind(name) == Kind::Topic;
-        if is_dotted && self.turn.totals.explained_dotted.is_first() {
-            let shown = String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES)]);
-            let more = if name.len() > SHOWN_BYTES { "…" } else { "" };
-            self.turn.log(Level::Warn, || {
-                format!("'{shown}{more}' is a topic, as are all dotted names; a queue's name begins with '/queue/'")
-            });
-        }
+        self.router.destination_of(&mut self.turn, name)
     }
 
     /// Counts what the router has looked at against the turn.
