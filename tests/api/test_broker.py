@@ -60,7 +60,7 @@ def test_starting_and_stopping_twice_is_allowed() -> None:
         connect(broker).close()
 
 
-def test_several_brokers_in_one_process() -> None:
+def test_several_brokers_run_in_one_process() -> None:
     with Broker() as one, Broker(writers=3) as two, Broker(host="::1") as three:
         assert len({one.port, two.port, three.port}) == 3
         assert three.url == f"stomp://[::1]:{three.port}"

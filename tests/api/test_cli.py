@@ -58,7 +58,9 @@ def test_version_is_printed(stompica: CommandLine) -> None:
         (["--slow-consumer", "disconnect"], {"slow_consumer": "disconnect"}),
     ],
 )
-def test_options_of_both_styles(stompica: CommandLine, arguments: list[str], shown: dict[str, object]) -> None:
+def test_options_of_both_styles_are_accepted(
+    stompica: CommandLine, arguments: list[str], shown: dict[str, object]
+) -> None:
     result = effective(stompica("config", *arguments))
     assert {key: result[key] for key in shown} == shown
 

@@ -24,7 +24,7 @@ def descriptors() -> Iterator[int]:
         yield limit
 
 
-def test_1000_subscriptions_and_1000_sends_on_one_connection(client: Clients, compat: BrokerProcess) -> None:
+def test_1000_subscriptions_of_one_connection_get_1000_sends(client: Clients, compat: BrokerProcess) -> None:
     """Every SEND goes to the destination of one subscription."""
     wire = client(to=compat, timeout=30)
     wire.send(*(frames.subscribe(f"/q/one/{number}", f"sub-{number}") for number in range(1000)))
@@ -34,7 +34,7 @@ def test_1000_subscriptions_and_1000_sends_on_one_connection(client: Clients, co
     wire.barrier()
 
 
-def test_100_subscriptions_to_one_topic_and_1000_sends(client: Clients, compat: BrokerProcess) -> None:
+def test_100_subscriptions_to_one_topic_get_all_of_1000_sends(client: Clients, compat: BrokerProcess) -> None:
     """Every SEND goes to every subscription: 100,000 deliveries to one connection."""
     wire, publisher = client(to=compat, timeout=60), client(to=compat, timeout=60)
     wire.send(*(frames.subscribe("/q/shared", f"sub-{number}") for number in range(100)))
@@ -52,7 +52,9 @@ def test_100_subscriptions_to_one_topic_and_1000_sends(client: Clients, compat: 
     wire.barrier(publisher)
 
 
-def test_one_connection_that_sends_to_its_own_100_subscriptions(client: Clients, compat: BrokerProcess) -> None:
+def test_100_subscriptions_of_the_sending_connection_get_all_of_its_sends(
+    client: Clients, compat: BrokerProcess
+) -> None:
     """The sender is also the receiver: the client reads while it sends, otherwise both sides would wait."""
     wire = client(to=compat, timeout=60)
     wire.send(*(frames.subscribe("/q/own", f"sub-{number}") for number in range(100)))
@@ -64,7 +66,7 @@ def test_one_connection_that_sends_to_its_own_100_subscriptions(client: Clients,
     wire.barrier()
 
 
-def test_5000_connections(client: Clients, start_broker: StartBroker, descriptors: int) -> None:
+def test_5000_connections_get_their_messages(client: Clients, start_broker: StartBroker, descriptors: int) -> None:
     """Each connection subscribes to its own topic and to a shared one, and gets both messages."""
     if descriptors < 5200:
         pytest.skip(f"needs 5,200 descriptors, the limit here is {descriptors}: raise `ulimit -Hn`")
@@ -97,7 +99,7 @@ def test_5000_connections(client: Clients, start_broker: StartBroker, descriptor
     publisher.barrier()
 
 
-def test_1000_websocket_clients_on_their_own_topics(
+def test_1000_websocket_clients_get_the_messages_of_their_topics(
     client: Clients, start_broker: StartBroker, descriptors: int
 ) -> None:
     if descriptors < 1200:

@@ -89,7 +89,7 @@ def test_exact_and_prefix_subscriptions_of_one_client_get_one_copy_each(
     wire.barrier(publisher)
 
 
-def test_unsubscribe_of_a_prefix(client: Clients, compat: BrokerProcess, name: str) -> None:
+def test_unsubscribe_of_a_prefix_ends_its_messages(client: Clients, compat: BrokerProcess, name: str) -> None:
     wire, publisher = client(to=compat), client(to=compat)
     wire.subscribe(f"/q/{name}*", "1")
     wire.subscribe(f"/q/{name}/a", "2")
@@ -144,7 +144,7 @@ def test_known_defects_of_c_stompica_are_not_copied(client: Clients, compat: Bro
     wire.barrier()
 
 
-def test_disconnect_closes(client: Clients, compat: BrokerProcess) -> None:
+def test_disconnect_closes_the_connection(client: Clients, compat: BrokerProcess) -> None:
     client(to=compat).disconnect()
     wire = client(to=compat)
     wire.send(frames.disconnect())

@@ -29,7 +29,7 @@ def held(shared_broker: StartBroker) -> BrokerProcess:
 # TTL
 
 
-def test_ttl_one_to_one(client: Clients, held: BrokerProcess, name: str) -> None:
+def test_ttl_keeps_a_message_for_one_later_subscriber(client: Clients, held: BrokerProcess, name: str) -> None:
     """800 connections send, each to its own destination; then each subscribes to that of the next one."""
     wires = [client(to=held, timeout=30) for _ in range(CONNECTIONS)]
     for number, wire in enumerate(wires):
@@ -43,7 +43,7 @@ def test_ttl_one_to_one(client: Clients, held: BrokerProcess, name: str) -> None
         wire.expect_receipt("subscribed")
 
 
-def test_ttl_one_to_one_when_the_sender_subscribes(client: Clients, held: BrokerProcess, name: str) -> None:
+def test_ttl_keeps_a_message_for_its_own_sender(client: Clients, held: BrokerProcess, name: str) -> None:
     """SEND and SUBSCRIBE in one write: the subscription gets the message that was sent before it."""
     wires = [client(to=held, timeout=30) for _ in range(100)]
     for number, wire in enumerate(wires):
@@ -73,7 +73,9 @@ def many_to_one(client: Clients, broker: BrokerProcess, destination: str, pause_
     late.barrier()
 
 
-def test_ttl_many_to_one(client: Clients, held: BrokerProcess, name: str) -> None:
+def test_ttl_keeps_messages_of_many_publishers_for_one_subscriber(
+    client: Clients, held: BrokerProcess, name: str
+) -> None:
     many_to_one(client, held, f"/q/{name}", 0)
 
 
@@ -84,7 +86,7 @@ def two_writers() -> Iterator[BrokerProcess]:
         yield broker
 
 
-def test_ttl_many_to_one_after_five_seconds(two_writers: BrokerProcess) -> None:
+def test_ttl_keeps_messages_of_many_publishers_for_five_seconds(two_writers: BrokerProcess) -> None:
     """Five seconds are the delay of C stompica's own test."""
     clients = Clients(two_writers)
     try:

@@ -41,7 +41,7 @@ def own_broker(start_broker: StartBroker) -> BrokerProcess:
     return start_broker()
 
 
-def test_two_thousand_connects_and_resets_at_every_stage(own_broker: BrokerProcess) -> None:
+def test_descriptors_are_closed_after_resets_at_every_stage(own_broker: BrokerProcess) -> None:
     with Wire(own_broker.port) as session:
         session.connect()
         session.subscribe("/topic/session")
@@ -69,7 +69,7 @@ def test_descriptors_are_closed_when_clients_close_at_every_stage(own_broker: Br
         session.barrier()
 
 
-def test_five_hundred_resets_while_a_topic_is_busy(own_broker: BrokerProcess) -> None:
+def test_resets_while_a_topic_is_busy_do_not_affect_other_subscribers(own_broker: BrokerProcess) -> None:
     """Deliveries to the slot of a connection that has just ended reach nobody else."""
     with Wire(own_broker.port) as publisher, Wire(own_broker.port) as steady:
         publisher.connect()

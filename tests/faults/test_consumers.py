@@ -94,7 +94,7 @@ def take_share(wire: Wire) -> list[int]:
 
 
 @pytest.mark.timeout(120)
-def test_a_thousand_consumers_join_and_leave_while_producers_run(start_broker: StartBroker) -> None:
+def test_consumers_that_join_and_leave_while_producers_run_lose_nothing(start_broker: StartBroker) -> None:
     tally = churn(start_broker(), consumers=1000, present=80)
     assert len(tally.accepted) > 1000
 

@@ -1,4 +1,4 @@
-"""Clients that stall inside input, or never read what they are sent: frames, WebSocket pieces, answers, log lines.
+"""Clients that stall inside a frame, or never read what they are sent: frames, WebSocket pieces, answers, log lines.
 
 Each row names what is filled. The longest round trip of a bystander is printed (`pytest -s`), but is no condition.
 """
@@ -156,5 +156,5 @@ ATTACKS = [
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
-def test_input_cannot_fill(start_broker: StartBroker, attack: Attack) -> None:
+def test_hostile_input_exceeds_no_bound(start_broker: StartBroker, attack: Attack) -> None:
     run_attack(start_broker, attack)

@@ -1,4 +1,4 @@
-"""Clients that fill what holds messages: names, queues, unacknowledged deliveries, transactions, timers, outboxes.
+"""Clients that fill the storage of messages: names, queues, unacknowledged deliveries, transactions, timers, outboxes.
 
 Each row names what is filled. The longest round trip of a bystander is printed (`pytest -s`), but is no condition.
 """
@@ -51,7 +51,7 @@ def falling_expiries(number: int) -> Sequence[bytes]:
     return [LOGIN, consumer, *falling]
 
 
-def last_values(number: int) -> Sequence[bytes]:
+def retained(number: int) -> Sequence[bytes]:
     kept = [frames.send(f"/topic/{at}.{LONG}", "x", retain="set", expiration=1500) for at in range(3000)]
     return [LOGIN, *kept]
 
@@ -105,7 +105,7 @@ ATTACKS = [
         settings={"ack_timeout": "100", "max_deliveries": 100},
     ),
     Attack("expiry timers", falling_expiries, reads=True),
-    Attack("retained messages", last_values),
+    Attack("retained messages", retained),
     Attack("stale messages", stale, connections=3, settings={"TTL": "1500"}),
     Attack("temporary destinations", temporary_names, connections=3, settings={"publish_timeout": "2s"}),
     Attack("open transactions", open_transactions, connections=5, settings={"publish_timeout": "2s"}),
@@ -117,5 +117,5 @@ ATTACKS = [
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
-def test_publishers_cannot_fill(start_broker: StartBroker, attack: Attack) -> None:
+def test_hostile_publishers_exceed_no_bound(start_broker: StartBroker, attack: Attack) -> None:
     run_attack(start_broker, attack)

@@ -1,4 +1,4 @@
-"""Clients that fill what holds subscriptions: tables, names, patterns, private queues, durable ones, DIAG intervals.
+"""Clients that fill the storage of subscriptions: tables, names, patterns, durable ones, DIAG intervals.
 
 Each row names what is filled. The longest round trip of a bystander is printed (`pytest -s`), but is no condition.
 """
@@ -41,7 +41,7 @@ def patterns(number: int) -> Sequence[bytes]:
     return [LOGIN, *subscribed, *(frames.send(f"/topic/{at}", "x") for at in range(2000))]
 
 
-def coming_and_going(number: int) -> Sequence[bytes]:
+def changing_patterns(number: int) -> Sequence[bytes]:
     visit = b"".join(
         frames.subscribe(f"/topic/{number}.{at}.*", "a")
         + frames.unsubscribe("a", receipt="r")
@@ -108,7 +108,7 @@ ATTACKS = [
     Attack("subscriptions with long names", long_names, connections=4),
     Attack("subscriptions with long ids", long_ids, connections=4),
     Attack("patterns", patterns, connections=4, reads=True),
-    Attack("patterns that come and go", coming_and_going, connections=4, reads=True),
+    Attack("patterns that come and go", changing_patterns, connections=4, reads=True),
     Attack("private queues of subscriptions with acknowledgements", own_queues, connections=2),
     Attack("private queues without credit", own_queues_without_credit),
     Attack("names beside many patterns", names_beside_patterns, hold_s=1),
@@ -123,5 +123,5 @@ ATTACKS = [
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
-def test_subscribers_cannot_fill(start_broker: StartBroker, attack: Attack) -> None:
+def test_hostile_subscribers_exceed_no_bound(start_broker: StartBroker, attack: Attack) -> None:
     run_attack(start_broker, attack)

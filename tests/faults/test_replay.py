@@ -125,7 +125,7 @@ def test_live_messages_follow_the_retained_ones(limited: BrokerProcess) -> None:
             assert places.index("live") == VALUES, "a retained message is missing or came after a live one"
 
 
-def test_a_subscriber_that_disconnects_during_the_replay(limited: BrokerProcess) -> None:
+def test_a_subscriber_may_disconnect_during_the_replay(limited: BrokerProcess) -> None:
     wire = connection(limited)
     subscribe_to_all(wire)
     for _ in range(20):

@@ -126,7 +126,7 @@ def test_block_follows_the_pace_of_a_reading_consumer_and_loses_nothing(scene: S
 
 @pytest.mark.parametrize("scene", ["block:1500ms"], indirect=True)
 def test_block_cuts_off_a_consumer_that_reads_a_kilobyte_a_second(scene: Scene) -> None:
-    """It stops reading slowly when the flood ends; then it reads what is left up to the end of the stream."""
+    """It reads slowly until the flood ends; then it reads the rest up to the end of the stream."""
     done = threading.Event()
 
     def read_slowly() -> None:

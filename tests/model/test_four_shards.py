@@ -208,7 +208,7 @@ def arrived(wire: Wire) -> list[Frame]:
     return found
 
 
-def test_a_transaction_across_queues_with_homes_on_all_shards(four: Four) -> None:
+def test_a_transaction_across_homes_on_all_shards_is_atomic(four: Four) -> None:
     publish(four.other, "0", "1")
     subscribe(four.first)
     held = collect(four.first, 2 * NAMES, NAMES)

@@ -48,7 +48,7 @@ def test_a_send_without_receipt_may_be_lost_with_its_connection() -> None:
     driver.model.finish()
 
 
-def test_a_send_before_one_that_was_delivered_may_not_be_lost() -> None:
+def test_a_send_before_one_that_was_delivered_must_not_be_lost() -> None:
     driver = Driver()
     driver.send("1", "2", receipts=False)
     driver.reset("p")

@@ -143,7 +143,7 @@ def test_no_message_of_a_transaction_whose_connection_was_lost_is_delivered() ->
         driver.receive("c", "1")
 
 
-def test_a_committed_transaction_may_not_lose_a_message() -> None:
+def test_a_committed_transaction_must_not_lose_a_message() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.confirm(driver.model.commit(driver.begin("p", "1", "2")))
@@ -151,7 +151,7 @@ def test_a_committed_transaction_may_not_lose_a_message() -> None:
     driver.expect_lost("2")
 
 
-def test_a_transaction_of_unknown_outcome_may_not_lose_only_some_messages() -> None:
+def test_a_transaction_of_unknown_outcome_must_not_lose_only_some_messages() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.model.commit(driver.begin("p", "1", "2"))
@@ -160,7 +160,7 @@ def test_a_transaction_of_unknown_outcome_may_not_lose_only_some_messages() -> N
     driver.expect_lost("2")
 
 
-def test_a_transaction_of_unknown_outcome_may_not_lose_only_its_ack() -> None:
+def test_a_transaction_of_unknown_outcome_must_not_lose_only_its_ack() -> None:
     driver = Driver()
     held = driver.hold("c", "0")
     transaction = driver.ack_in_transaction(held, "1")
@@ -172,7 +172,7 @@ def test_a_transaction_of_unknown_outcome_may_not_lose_only_its_ack() -> None:
         driver.receive("d", "0", 2)
 
 
-def test_a_transaction_of_unknown_outcome_may_not_lose_only_its_message() -> None:
+def test_a_transaction_of_unknown_outcome_must_not_lose_only_its_message() -> None:
     driver = Driver()
     held = driver.hold("c", "0")
     transaction = driver.ack_in_transaction(held, "1")
@@ -185,7 +185,7 @@ def test_a_transaction_of_unknown_outcome_may_not_lose_only_its_message() -> Non
     driver.expect_lost("0")
 
 
-def test_a_transaction_of_unknown_outcome_may_not_lose_only_some_acks() -> None:
+def test_a_transaction_of_unknown_outcome_must_not_lose_only_some_acks() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1", "2")
@@ -267,7 +267,7 @@ def test_commit_may_be_refused_for_an_unsubscribe_although_its_ack_was_in_time()
     driver.model.refused(commit)
 
 
-def test_commit_may_not_be_refused_without_a_reason() -> None:
+def test_commit_must_not_be_refused_without_a_reason() -> None:
     driver = Driver()
     commit = driver.model.commit(driver.begin("c", "1"))
     with driver.raises("none of its deliveries was requeued"):

@@ -13,12 +13,12 @@ from tests.support.clients import StartBroker
 
 
 @pytest.mark.parametrize("tens", range(8))
-def test_random_interleavings(shared_broker: StartBroker, tens: int) -> None:
+def test_random_interleavings_are_allowed_by_the_model(shared_broker: StartBroker, tens: int) -> None:
     for seed in range(tens * 10, tens * 10 + 10):
         run_seed(shared_broker, UNTIMED, seed)
 
 
 @pytest.mark.parametrize("fives", range(4))
-def test_random_interleavings_with_timeouts(shared_broker: StartBroker, fives: int) -> None:
+def test_random_interleavings_with_timeouts_are_allowed_by_the_model(shared_broker: StartBroker, fives: int) -> None:
     for seed in range(1000 + fives * 5, 1000 + fives * 5 + 5):
         run_seed(shared_broker, TIMED, seed)

@@ -114,7 +114,7 @@ def explore(start: Callable[[], Runner], failures: list[Violation], *, shorten: 
 
 
 @pytest.mark.timeout(600)  # a failing run is repeated until it is short
-def test_interleavings_chosen_by_hypothesis(shared_broker: StartBroker) -> None:
+def test_interleavings_chosen_by_hypothesis_are_allowed_by_the_model(shared_broker: StartBroker) -> None:
     broker = shared_broker(**runs.settings(RULES))
     fence = Fence(broker.port, int(str(broker.settings["writers"])))
     try:

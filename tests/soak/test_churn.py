@@ -36,7 +36,7 @@ def allowed() -> Iterator[int]:
         yield limit
 
 
-def test_churn_among_ten_thousand_consumers(start_broker: StartBroker, allowed: int) -> None:
+def test_churn_among_ten_thousand_consumers_loses_nothing(start_broker: StartBroker, allowed: int) -> None:
     if allowed < PRESENT + 200:
         pytest.skip(f"needs {PRESENT + 200} descriptors, the limit here is {allowed}: raise `ulimit -Hn`")
     broker = start_broker()

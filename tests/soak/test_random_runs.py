@@ -20,9 +20,9 @@ def run_all(find_broker: StartBroker, rules: Rules, runs: int) -> None:
         run_seed(find_broker, rules, seed)
 
 
-def test_thousands_of_random_interleavings(shared_broker: StartBroker) -> None:
+def test_thousands_of_random_interleavings_are_allowed_by_the_model(shared_broker: StartBroker) -> None:
     run_all(shared_broker, UNTIMED, RUNS)
 
 
-def test_hundreds_of_random_interleavings_with_timeouts(shared_broker: StartBroker) -> None:
+def test_hundreds_of_random_interleavings_with_timeouts_are_allowed_by_the_model(shared_broker: StartBroker) -> None:
     run_all(shared_broker, TIMED, TIMED_RUNS)

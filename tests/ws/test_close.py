@@ -25,7 +25,7 @@ def test_5_5_1_close_without_payload_is_answered(ws: OpenWebSocket) -> None:
 
 
 @pytest.mark.parametrize("version", [None, "1.2"])
-def test_5_5_1_close_before_and_after_connect(ws: OpenWebSocket, version: str | None) -> None:
+def test_5_5_1_close_is_answered_before_and_after_connect(ws: OpenWebSocket, version: str | None) -> None:
     client = ws(version)
     client.send_close(1000, b"done")
     client.expect_close(1000)
@@ -58,14 +58,14 @@ def test_5_5_1_reason_that_is_not_utf8_is_1007(ws: OpenWebSocket, reason: bytes)
     client.expect_close(1007)
 
 
-def test_5_5_1_close_between_fragments(ws: OpenWebSocket) -> None:
+def test_5_5_1_close_between_fragments_is_answered(ws: OpenWebSocket) -> None:
     client = ws()
     client.send_frame(TEXT, b"\n", fin=False)
     client.send_close(1000)
     client.expect_close(1000)
 
 
-def test_5_5_1_close_byte_by_byte(ws: OpenWebSocket) -> None:
+def test_5_5_1_close_sent_byte_by_byte_is_answered(ws: OpenWebSocket) -> None:
     client = ws()
     for octet in encode_frame(CLOSE, close_payload(1000, b"slow")):
         client.send_raw(bytes([octet]))

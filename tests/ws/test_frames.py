@@ -83,7 +83,7 @@ def test_5_2_reserved_opcode_between_fragments_fails_the_connection(ws: OpenWebS
 
 @pytest.mark.parametrize("size", [0, 1, 124, 125, 126, 127, 128, 255, 256, 65535, 65536, 65537])
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
-def test_5_2_payload_of_every_length_form(ws: OpenWebSocket, topic: str, size: int, opcode: int) -> None:
+def test_5_2_payload_of_every_length_form_is_processed(ws: OpenWebSocket, topic: str, size: int, opcode: int) -> None:
     """The payload is one complete SEND of exactly that size; sizes below the smallest SEND consist of EOLs."""
     client = ws()
     client.subscribe(topic)
@@ -121,7 +121,9 @@ def test_5_2_length_with_the_most_significant_bit_fails_the_connection(ws: OpenW
 
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
 @pytest.mark.parametrize("pieces", [2, 3, 10, 1000])
-def test_5_4_message_in_any_number_of_fragments(ws: OpenWebSocket, topic: str, opcode: int, pieces: int) -> None:
+def test_5_4_message_in_any_number_of_fragments_is_processed(
+    ws: OpenWebSocket, topic: str, opcode: int, pieces: int
+) -> None:
     client = ws()
     client.opcode = opcode
     client.subscribe(topic)
@@ -139,7 +141,7 @@ def test_5_4_fragments_may_be_empty(ws: OpenWebSocket, topic: str) -> None:
     client.expect_message("body")
 
 
-def test_5_4_empty_message_means_nothing(ws: OpenWebSocket, topic: str) -> None:
+def test_5_4_empty_message_is_ignored(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
     client.subscribe(topic)
     client.send_frame(TEXT)
@@ -148,7 +150,7 @@ def test_5_4_empty_message_means_nothing(ws: OpenWebSocket, topic: str) -> None:
     client.expect_message("after")
 
 
-def test_5_4_stomp_frame_cut_at_every_byte(ws: OpenWebSocket, topic: str) -> None:
+def test_5_4_stomp_frame_cut_at_every_byte_is_processed(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
     expect_delivered_at_every_cut(client, topic, "a:b\n\n\u00e4\u20ac", client.send_fragments)
 
@@ -226,14 +228,14 @@ def test_5_5_2_ping_is_answered_before_connect(ws: OpenWebSocket) -> None:
     assert client.recv_pong() == b"early"
 
 
-def test_5_5_2_ping_byte_by_byte(ws: OpenWebSocket) -> None:
+def test_5_5_2_ping_sent_byte_by_byte_is_answered(ws: OpenWebSocket) -> None:
     client = ws()
     for octet in encode_frame(PING, b"slow"):
         client.send_raw(bytes([octet]))
     assert client.recv_pong() == b"slow"
 
 
-def test_5_5_3_many_pings_in_one_segment(ws: OpenWebSocket) -> None:
+def test_5_5_3_many_pings_in_one_segment_are_answered(ws: OpenWebSocket) -> None:
     """A server may answer only the last ping; the pongs that come are in order and end with its payload."""
     client = ws()
     names = [b"%d" % at for at in range(100)]

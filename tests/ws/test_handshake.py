@@ -80,7 +80,7 @@ def test_4_2_1_header_names_are_case_insensitive(broker: BrokerProcess) -> None:
         assert stream.read_response().status == 101
 
 
-def test_4_2_1_optional_white_space_around_header_values(broker: BrokerProcess) -> None:
+def test_4_2_1_white_space_around_header_values_is_optional(broker: BrokerProcess) -> None:
     request = handshake_request(port=broker.port)
     head, _, rest = request.partition(b"\r\n")
     padded = rest.replace(b": ", b":\t  ").replace(b"\r\n", b" \t\r\n", 5)

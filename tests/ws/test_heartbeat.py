@@ -87,7 +87,7 @@ def test_late_client_that_answers_pings_stays(silent: WebSocket) -> None:
     silent.barrier()
 
 
-def test_no_beats_without_agreement(beating: BrokerProcess, both: WebSocket) -> None:
+def test_no_heart_beats_are_sent_without_agreement(beating: BrokerProcess, both: WebSocket) -> None:
     """Another session measures the time: while it gets its heart-beats, this one gets nothing."""
     with WebSocket.connected(beating.port, heart_beat="0,0") as quiet:
         for _ in range(ROUNDS):

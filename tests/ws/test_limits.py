@@ -135,7 +135,7 @@ def test_bodies_up_to_16_mib_arrive_complete(ws: OpenWebSocket, topic: str, size
     assert client.opcodes[-1] == opcode
 
 
-def test_body_of_16_mib_in_many_fragments(ws: OpenWebSocket, topic: str) -> None:
+def test_body_of_16_mib_in_many_fragments_arrives_complete(ws: OpenWebSocket, topic: str) -> None:
     body = b"0123456789abcdef" * (1 << 20)
     client, publisher = ws(), ws()
     client.timeout = publisher.timeout = 20

@@ -14,7 +14,7 @@ from tests.ws.cuts import expect_delivered_at_every_cut
 # one stream of bytes, independent of message boundaries
 
 
-def test_one_frame_over_several_messages(ws: OpenWebSocket, topic: str) -> None:
+def test_one_frame_over_several_messages_is_processed(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
     client.subscribe(topic)
     sent = frames.send_counted(topic, "in three messages")
@@ -22,12 +22,12 @@ def test_one_frame_over_several_messages(ws: OpenWebSocket, topic: str) -> None:
     client.expect_message("in three messages")
 
 
-def test_one_frame_cut_at_every_byte_into_two_messages(ws: OpenWebSocket, topic: str) -> None:
+def test_one_frame_cut_at_every_byte_into_two_messages_is_processed(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
     expect_delivered_at_every_cut(client, topic, "cut", client.send_pieces)
 
 
-def test_session_with_one_byte_in_each_message(ws: OpenWebSocket, topic: str) -> None:
+def test_session_works_with_one_byte_in_each_message(ws: OpenWebSocket, topic: str) -> None:
     client = ws(None)
     client.send_bytewise(frames.connect())
     client.expect("CONNECTED", version="1.2")
@@ -38,7 +38,7 @@ def test_session_with_one_byte_in_each_message(ws: OpenWebSocket, topic: str) ->
     client.expect_message("bytes")
 
 
-def test_several_frames_in_one_message(ws: OpenWebSocket, topic: str) -> None:
+def test_several_frames_in_one_message_are_processed(ws: OpenWebSocket, topic: str) -> None:
     client = ws(None)
     client.send(
         frames.connect(),
@@ -54,7 +54,7 @@ def test_several_frames_in_one_message(ws: OpenWebSocket, topic: str) -> None:
     assert [frame["receipt-id"] for frame in came if frame.command == "RECEIPT"] == ["r"]
 
 
-def test_frames_that_begin_and_end_inside_messages(ws: OpenWebSocket, topic: str) -> None:
+def test_frames_that_begin_and_end_inside_messages_are_processed(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
     client.subscribe(topic)
     sent = b"".join(frames.send_counted(topic, f"number {at}") for at in range(100))
@@ -63,7 +63,7 @@ def test_frames_that_begin_and_end_inside_messages(ws: OpenWebSocket, topic: str
         client.expect_message(f"number {at}")
 
 
-def test_frame_over_messages_of_both_kinds(ws: OpenWebSocket, topic: str) -> None:
+def test_frame_over_text_and_binary_messages_is_processed(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
     client.subscribe(topic)
     sent = frames.send_counted(topic, "text and binary")
@@ -72,7 +72,7 @@ def test_frame_over_messages_of_both_kinds(ws: OpenWebSocket, topic: str) -> Non
     client.expect_message("text and binary")
 
 
-def test_thousand_frames_in_one_message_and_in_one_segment(ws: OpenWebSocket, topic: str) -> None:
+def test_thousand_frames_in_one_message_and_in_one_segment_are_processed(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
     client.subscribe(topic)
     client.send(*(frames.send(topic, f"{at}") for at in range(1000)))
@@ -96,7 +96,7 @@ def test_each_message_of_the_server_holds_complete_frames(ws: OpenWebSocket, top
 
 
 @pytest.mark.parametrize("version", frames.VERSIONS)
-def test_every_version(ws: OpenWebSocket, topic: str, version: str) -> None:
+def test_every_version_works(ws: OpenWebSocket, topic: str, version: str) -> None:
     client = ws(version)
     client.subscribe(topic)
     client.send(frames.send_counted(topic, "body", key="value"))
@@ -163,7 +163,7 @@ def test_error_before_login_gets_an_error_and_is_closed_with_1002(ws: OpenWebSoc
     client.expect_error_and_close(code, 1002)
 
 
-def test_header_that_is_not_utf8_in_a_binary_message(ws: OpenWebSocket) -> None:
+def test_header_that_is_not_utf8_in_a_binary_message_gets_an_error(ws: OpenWebSocket) -> None:
     client = ws()
     client.opcode = BINARY
     client.send(frames.send("/topic/a", "x", ("key", b"\xff")))

@@ -85,7 +85,7 @@ def test_8_1_invalid_text_is_detected_before_its_frame_ends(ws: OpenWebSocket, o
 
 
 @invalid
-def test_8_1_invalid_text_cut_at_every_byte(ws: OpenWebSocket, octets: bytes) -> None:
+def test_8_1_invalid_text_cut_at_every_byte_fails_the_connection(ws: OpenWebSocket, octets: bytes) -> None:
     for cut in range(1, len(octets)):
         client = ws()
         client.send_frame(TEXT, octets[:cut], fin=False)
@@ -100,7 +100,7 @@ def test_8_1_text_that_ends_inside_a_code_point_fails_the_connection(ws: OpenWeb
     client.expect_close(1007)
 
 
-def test_8_1_text_that_ends_inside_a_code_point_after_fragments(ws: OpenWebSocket) -> None:
+def test_8_1_text_that_ends_inside_a_code_point_after_fragments_fails_the_connection(ws: OpenWebSocket) -> None:
     client = ws()
     client.send_fragments(b"\n\xe2", b"\x82", b"")
     client.expect_close(1007)
@@ -135,7 +135,7 @@ def test_5_6_binary_messages_are_not_checked(ws: OpenWebSocket, topic: str, octe
     assert client.opcodes[-1] == BINARY
 
 
-def test_5_6_binary_cut_inside_a_code_point(ws: OpenWebSocket, topic: str) -> None:
+def test_5_6_binary_cut_inside_a_code_point_is_processed(ws: OpenWebSocket, topic: str) -> None:
     client = ws()
     client.opcode = BINARY
     client.subscribe(topic)

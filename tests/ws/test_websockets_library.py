@@ -59,7 +59,7 @@ def session(url: str, topic: str) -> Iterator[Session]:
         yield session
 
 
-def test_subprotocol_and_no_extension(session: Session) -> None:
+def test_subprotocol_is_chosen_and_extension_declined(session: Session) -> None:
     """The library offers permessage-deflate by default; it is declined."""
     assert session.connection.subprotocol == "v12.stomp"
     assert session.connection.protocol.extensions == []
@@ -79,7 +79,7 @@ def test_bytes_come_back_as_bytes(session: Session, topic: str, size: int) -> No
     assert session.expect("MESSAGE").body == body
 
 
-def test_fragments_sent_by_the_library(session: Session, topic: str) -> None:
+def test_fragments_sent_by_the_library_are_processed(session: Session, topic: str) -> None:
     """The library sends an iterable as one message with a frame for each item."""
     body = "\u20ac0123456789" * 1000
     sent = frames.send_counted(topic, body).decode()
@@ -95,7 +95,7 @@ def test_ping_of_the_library_is_answered(session: Session) -> None:
         assert session.connection.ping(payload).wait(10)
 
 
-def test_thousand_messages_in_order(session: Session, topic: str) -> None:
+def test_thousand_messages_arrive_in_order(session: Session, topic: str) -> None:
     for at in range(1000):
         session.connection.send(frames.send(topic, f"{at}").decode())
     assert [session.expect("MESSAGE").text for _ in range(1000)] == [f"{at}" for at in range(1000)]
