@@ -98,7 +98,7 @@ fn names(key: &str, name: &str) -> bool {
     settings().iter().any(|setting| setting.key == key && setting.is_named(name))
 }
 
-/// Whether `name` is the ancestor's way of writing this setting: `processors` sets `writers`.
+/// Whether `name` is C stompica's form of this setting: `processors` sets `writers`.
 fn fills_same(setting: &Setting, name: &str) -> bool {
     setting.key == "writers" && names("processors", name)
 }

@@ -24,7 +24,7 @@ pub(crate) use value::Field;
 /// What a `*` at the end of a pattern matches; setting `wildcards`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wildcards {
-    /// Whatever remains of the destination, as in the ancestor.
+    /// The whole rest of the destination, as in C stompica.
     Ancestor,
     /// Exactly one segment, as other brokers have it.
     Segment,
@@ -48,7 +48,7 @@ pub enum SlowConsumer {
 pub enum Compat {
     /// This broker's own.
     None,
-    /// The ancestor's: no kinds but `#…`, `*` matches by prefix wherever it stands.
+    /// The rules of C stompica: `#…` is the only kind besides topics, and `*` matches by prefix anywhere in a pattern.
     Stompica,
 }
 

@@ -17,7 +17,7 @@ pub enum Availability {
 pub struct Setting {
     /// The name, as documented. Names are compared without regard to case, `-` equals `_`.
     pub key: &'static str,
-    /// Other names for it: the ancestor's and stompserver's.
+    /// Other names for it: those of C stompica and stompserver.
     pub aliases: &'static [&'static str],
     /// The heading under which help and docs list it.
     pub group: &'static str,
@@ -150,7 +150,7 @@ static TABLE: &[Setting] = &[
 
     setting(THREADS, "writers", integer(1, system::WRITERS_MAX as u64), "cores", "I/O threads that read, route and write.")
         .fixed().fills(|c| &mut c.writers),
-    setting(THREADS, "processors", Kind::Processors, "writers + 2", "The ancestor's way to set writers: processors minus 2, at least 1; 0 is the default of writers.")
+    setting(THREADS, "processors", Kind::Processors, "writers + 2", "C stompica's way to set writers: processors minus 2, at least 1; 0 is the default of writers.")
         .fixed().fills(|c| &mut c.writers),
     setting(THREADS, "max_input_queue_size", integer(1, COUNT_MAX), "1000000", "Frames accepted and not yet routed, over all threads; when full, reading pauses.")
         .fixed().fills(|c| &mut c.max_input_queue_size),
@@ -172,7 +172,7 @@ static TABLE: &[Setting] = &[
 
     setting(DESTINATIONS, "wildcards", Kind::Choice(&["ancestor", "segment"]), "ancestor", "What a * that ends a pattern matches: whatever remains, or exactly one segment.")
         .fixed().fills(|c| &mut c.wildcards),
-    setting(DESTINATIONS, "compat", Kind::Choice(&["none", "stompica"]), "none", "stompica: the ancestor's rules; no /queue/ kind, every destination but #… is pub-sub, * matches by prefix wherever it stands.")
+    setting(DESTINATIONS, "compat", Kind::Choice(&["none", "stompica"]), "none", "stompica: the rules of C stompica; no /queue/ kind, every destination but #… is pub-sub, * matches by prefix wherever it stands.")
         .fixed().fills(|c| &mut c.compat),
     setting(DESTINATIONS, "max_destinations", integer(1, COUNT_MAX), "1000000", "Destinations with state; who would create one more gets ERROR.").fills(|c| &mut c.max_destinations),
     setting(DESTINATIONS, "max_retained", integer(0, COUNT_MAX), "100000", "Retained messages; who would create one more gets ERROR.").fills(|c| &mut c.max_retained),

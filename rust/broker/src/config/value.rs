@@ -25,7 +25,7 @@ pub enum Kind {
         /// Greatest.
         max: u64,
     },
-    /// The ancestor's number of processors: writers plus two; 0 means the default of `writers`.
+    /// C stompica's number of processors: writers plus two; 0 means the default of `writers`.
     Processors,
     /// A whole number from 1, or `unlimited`.
     Count,

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_of_the_ancestor_and_of_other_brokers() {
+    fn wildcards_of_c_stompica_and_of_other_brokers() {
         use Wildcards::{Ancestor, Segment};
         for (pattern, name, ancestor, segment) in [
             ("/topic/*", "/topic/a", true, true),

@@ -50,10 +50,10 @@ proptest! {
         steps in prop::collection::vec((pattern(), any::<bool>(), any::<prop::sample::Index>()), 1..40),
         names in prop::collection::vec(name(), 1..8),
         segment in any::<bool>(),
-        ancestor in any::<bool>(),
+        c_stompica in any::<bool>(),
     ) {
         let wildcards = if segment { Wildcards::Segment } else { Wildcards::Ancestor };
-        let compat = if ancestor { Compat::Stompica } else { Compat::None };
+        let compat = if c_stompica { Compat::Stompica } else { Compat::None };
         let mut tree = Tree::default();
         let mut live: Vec<(u32, Pattern<'_>)> = Vec::new();
         for (at, (text, remove, pick)) in steps.iter().enumerate() {

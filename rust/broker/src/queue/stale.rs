@@ -1,4 +1,4 @@
-//! Messages to topics and worker topics that found no subscriber, while `TTL` > 0: the ancestor's stale queue.
+//! Messages to topics and worker topics that found no subscriber, while `TTL` > 0: C stompica's stale queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

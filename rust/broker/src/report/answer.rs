@@ -142,7 +142,7 @@ impl Answer {
         }
     }
 
-    /// The statistics as header lines, in 1.2's escapes: one for each number of the ancestor's queries.
+    /// The statistics as header lines, in 1.2's escapes: one for each number of C stompica's queries.
     #[must_use]
     pub fn header_lines(&self) -> Vec<u8> {
         let rows = match &self.report {
@@ -166,7 +166,7 @@ impl Answer {
         for (name, number) in &rows {
             header(&mut lines, name, &number.to_string(), Version::V1_2);
         }
-        if !self.query.is_ancestors() {
+        if !self.query.is_from_c_stompica() {
             header(&mut lines, "query", self.query.name(), Version::V1_2);
             lines.extend_from_slice(b"content-type:application/json\n");
             self.tell_left_out(&mut lines, Version::V1_2);
@@ -179,7 +179,7 @@ impl Answer {
     /// The body of a MESSAGE.
     #[must_use]
     pub fn body(&self) -> Cow<'_, str> {
-        if self.query.is_ancestors() { Cow::Borrowed(self.query.name()) } else { self.text() }
+        if self.query.is_from_c_stompica() { Cow::Borrowed(self.query.name()) } else { self.text() }
     }
 
     fn tell_left_out(&self, out: &mut Vec<u8>, version: Version) {
@@ -191,7 +191,7 @@ impl Answer {
     /// Appends the answer to a DIAG frame: a DIAG frame with one header, or with a body of JSON.
     pub fn frame(&self, out: &mut Vec<u8>, version: Version) {
         out.extend_from_slice(b"DIAG\n");
-        if self.query.is_ancestors() {
+        if self.query.is_from_c_stompica() {
             header(out, self.query.name(), &self.value(), version);
             out.extend_from_slice(b"\n\0");
             return;
@@ -225,7 +225,7 @@ mod tests {
 
     // PRODUCT.md, section 9
     #[test]
-    fn the_ancestor_s_answers_are_one_header_of_a_diag_frame() {
+    fn answers_to_c_stompica_queries_are_one_header_of_a_diag_frame() {
         for (query, expected) in [
             (Query::SessionSize, "DIAG\nsession-size:3\n\n\0"),
             (Query::SessionEncodedSize, "DIAG\nsession-encoded-size:1\n\n\0"),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_are_headers_under_the_ancestor_s_names() {
+    fn statistics_are_headers_with_the_names_of_c_stompica() {
         let lines = |answer: &Answer| String::from_utf8(answer.header_lines()).expect("UTF-8");
         assert_eq!(
             lines(&session(Query::Session)),

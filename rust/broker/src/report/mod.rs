@@ -12,21 +12,21 @@ pub mod types;
 /// What may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Query {
-    /// Clients and what they have; the ancestor's.
+    /// Clients and what they have; from C stompica.
     Session,
-    /// Reuse of the buffers that frames are written from; the ancestor's.
+    /// Reuse of the buffers that frames are written from; from C stompica.
     WsBuffer,
-    /// Messages that wait; the ancestor's.
+    /// Waiting messages; from C stompica.
     Stale,
-    /// How many clients; the ancestor's.
+    /// Number of clients; from C stompica.
     SessionSize,
-    /// How many of them by WebSocket; the ancestor's.
+    /// Number of WebSocket clients; from C stompica.
     SessionEncodedSize,
-    /// How many of them have connected; the ancestor's.
+    /// Number of clients with a session; from C stompica.
     SessionConnectedSize,
-    /// How many names and patterns have subscriptions; the ancestor's.
+    /// Number of names and patterns with subscriptions; from C stompica.
     PubsubSize,
-    /// Which; the ancestor's.
+    /// Names and patterns with subscriptions; from C stompica.
     Subs,
     /// Bytes, frames, connections.
     Network,
@@ -109,9 +109,9 @@ impl Query {
         matches!(self, Query::PubsubSize | Query::Subs | Query::Queues | Query::Ack | Query::Slow)
     }
 
-    /// Whether the ancestor knew it: then the answer is headers; else it is a body of JSON.
+    /// Whether C stompica has this query: then the answer is in headers, else in a JSON body.
     #[must_use]
-    pub fn is_ancestors(self) -> bool {
+    pub fn is_from_c_stompica(self) -> bool {
         self <= Query::Subs
     }
 }
@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(Query::parse(query.name().as_bytes()), Ok(query));
         }
         assert_eq!(Query::parse(b" session\r\n"), Ok(Query::Session));
-        assert_eq!(Query::ALL.iter().filter(|query| query.is_ancestors()).count(), 8);
+        assert_eq!(Query::ALL.iter().filter(|query| query.is_from_c_stompica()).count(), 8);
         for unknown in [&b""[..], b"sessions", b"Session", b"session\0", b"\xff"] {
             assert!(Query::parse(unknown).is_err());
         }

@@ -71,9 +71,9 @@ sums! {
         reads,
         /// Writes that took something.
         writes,
-        /// The ancestor's: this broker drops none, a connection with a wrong one ends.
+        /// C stompica's; always 0: an invalid frame closes its connection.
         dropped_websocket_frames,
-        /// The ancestor's: there are none here.
+        /// C stompica's; always 0.
         fixed_underruns,
         /// Names without a subscription that stay resolved, now.
         cached_destinations,
