@@ -1,11 +1,11 @@
-"""How fast the analysis is, how much memory its driver takes, and whether a cluster gives the same tables.
+"""Measures the analysis: its time, its driver's memory, and whether a cluster gives the same tables.
 
 .venv/bin/python bench/analysis_figures.py [samples] [runs] [large] [cluster]
 
-Makes synthetic runs (fixed seed) in a temporary folder and prints one JSON line for each part: 20 million raw samples,
-1,000 runs without samples, five times as many samples beside a run of ten hours, for the driver's memory, and the same
-job on a standalone master with two workers. Exit status 1 where a result is
-wrong or a table differs; times are for people to judge, beside `load`, what else the machine was doing.
+Makes synthetic runs (fixed seed) in a temporary folder and prints one line of JSON for each part: 20 million raw
+samples; 1,000 runs without samples; 100 million samples and a run of ten hours, for the driver's memory; the same job
+on a standalone master with two workers. Exit status 1 if a result is wrong or a table differs. Times are not checked;
+`load` shows what else the machine was doing.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ MASTER_TIMEOUT_S = 60.0
 
 
 def show(part: str, **figures: Any) -> None:
-    """One line of results, with the load of the machine over the last minute."""
+    """Prints one line of results, with the load average of the last minute."""
     print(json.dumps({"part": part, **figures, "load": round(os.getloadavg()[0], 1)}), flush=True)
 
 
 def peak_mib(pid: int | str) -> float:
-    """Most memory a process ever had."""
+    """Peak memory of a process."""
     found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
     return round(int(found[1]) / 1024, 1) if found else 0.0
 
 
 def cpu_s(spark: Any) -> float:
-    """CPU that Spark's virtual machine and its Python workers have used, those that have ended included."""
+    """CPU used by Spark's virtual machine and its Python workers, including workers that have ended."""
     fields = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1]
     return sum(map(int, fields.split()[11:15])) / os.sysconf("SC_CLK_TCK") + time.process_time()
 
 
 def driver_mib(spark: Any) -> dict[str, float]:
-    """The driver is two processes: Python, and Spark's virtual machine, in which local executors live too."""
+    """Peak memory of the driver's two processes: Python, and Spark's virtual machine with its local executors."""
     machine, python = peak_mib(spark.sparkContext._gateway.proc.pid), peak_mib("self")
     return {"driver_python_mib": python, "driver_jvm_mib": machine, "driver_mib": machine + python}
 
 
 def samples(root: Path) -> bool:
-    """Percentiles of raw samples, compared with sorting."""
+    """Checks percentiles of raw samples against sorted values."""
     rng = np.random.default_rng(1)
     expected = {}
     for number in range(4):
@@ -81,7 +81,7 @@ def samples(root: Path) -> bool:
             ranks = {name: -(-len(some) * part // whole) - 1 for name, (part, whole) in QUANTILES.items()}
             expected[run.run_id, repetition] = {name: int(ordered[rank]) for name, rank in ranks.items()}
     size = sum(file.stat().st_size for file in root.rglob("*.parquet"))
-    # What the session is: the samples are not to be in the driver's memory before.
+    # Started only now, since the samples must not be in the driver's memory before.
     with session("local[2]") as spark:
         right = True
         for attempt in ("first", "second"):
@@ -99,7 +99,7 @@ def samples(root: Path) -> bool:
 
 
 def runs(root: Path) -> bool:
-    """All tables of many runs that took turns in fours: per run five repetitions, each with a histogram."""
+    """All tables of many runs, in campaigns of four; each run has five repetitions with a histogram each."""
     rng = np.random.default_rng(2)
     pool = []
     for _ in range(20):
@@ -134,7 +134,7 @@ def runs(root: Path) -> bool:
 def large(root: Path) -> bool:
     """All tables of 100 million samples in ten runs, and of a run with more histogram rows than a worker gets at once.
 
-    Each second of the long run has k + 1 deliveries of 100 + k µs, k from 0 to 99: its percentiles are known.
+    Each second of the long run has k + 1 deliveries of 100 + k µs, for k from 0 to 99, so its percentiles are known.
     """
     values = np.random.default_rng(4).lognormal(5.5, 0.7, SAMPLES // 10).astype(np.int64)
     for number in range(10):
@@ -164,7 +164,7 @@ def large(root: Path) -> bool:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[str]:
-    """A standalone master on loopback with two workers of one core each; gives its address."""
+    """A standalone master on loopback with two workers of one core each; yields its address."""
     spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     started: list[subprocess.Popen[bytes]] = []
@@ -183,7 +183,7 @@ def cluster(folder: Path) -> Iterator[str]:
             if found:
                 return found[0]
             time.sleep(0.2)
-        raise TimeoutError(f"{log.name} does not say {pattern}: {log.read_text(encoding='utf-8')[-2000:]}")
+        raise TimeoutError(f"{log.name} did not log {pattern}: {log.read_text(encoding='utf-8')[-2000:]}")
 
     try:
         address = wait(
@@ -201,7 +201,7 @@ def cluster(folder: Path) -> Iterator[str]:
 
 
 def same_tables(root: Path) -> bool:
-    """Every table of the same runs, from this process and from a cluster."""
+    """Compares every table of the same runs, computed in this process and on a cluster."""
     rng = np.random.default_rng(3)
     synthetic.turns(root, 1, [synthetic.Shape(), synthetic.Shape(cpu_us=0.06)])
     synthetic.sampled(root, 2, [rng.lognormal(5, 1, 100_000).astype(np.int64) for _ in range(2)])
@@ -224,7 +224,7 @@ def same_tables(root: Path) -> bool:
 
 def _rows(into: Path, name: str) -> list[str]:
     rows = pq.read_table(into / "tables" / f"{name}.parquet").to_pylist()
-    # Order within the large tables is that of Spark's partitions.
+    # Large tables have the order of Spark's partitions.
     shown = [repr(row) for row in rows]
     return sorted(shown) if name.startswith("per_") else shown
 

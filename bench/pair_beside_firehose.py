@@ -1,9 +1,9 @@
-"""Round trips of a pair of connections while a firehose into 5,000 subscribers fills the broker.
+"""Measures round trips of a pair of connections while a firehose into 5,000 subscribers loads the broker.
 
 .venv/bin/python bench/pair_beside_firehose.py [writers=2 …]
 
-Prints one JSON line with percentiles in milliseconds; exit status 1 where the p99 exceeds 20 ms. The firehose and its
-readers are the load generator, which has to be built: cargo build --release -p stompica-loadgen
+Prints one line of JSON with percentiles in milliseconds; exit status 1 if the p99 exceeds 20 ms. The firehose and its
+subscribers are the load generator, which must be built: cargo build --release -p stompica-loadgen
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAUSE_S = 0.002
 
 
 def connected(port: int, first: bytes = b"") -> socket.socket:
-    """A STOMP connection that has its CONNECTED, and the answer to `first`."""
+    """A STOMP connection that has received CONNECTED and the answer to `first`."""
     sock = socket.create_connection(("127.0.0.1", port))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for frame in (b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:0,0\n\n\0", first):
@@ -37,7 +37,7 @@ def connected(port: int, first: bytes = b"") -> socket.socket:
 
 
 class Firehose(threading.Thread):
-    """Repetitions of the workload fanout-5000, one after the other."""
+    """Runs repetitions of the workload fanout-5000, one after the other."""
 
     def __init__(self, port: int, pid: int) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Writes the figures of recorded results into bench/README.md, between two markers: none is typed by hand.
+"""Writes the figures of recorded results into bench/README.md, between two markers. No figure is typed by hand.
 
 .venv/bin/python bench/render.py FILE… [--into bench/README.md]
 
-A FILE is the results.jsonl of a campaign of `stompica bench run`. Of several results for one variant the latest counts.
+A FILE is the results.jsonl of a campaign of `stompica bench run`. Of several results for a variant, the latest is used.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ END = "<!-- figures: end -->"
 NONE = "–"
 
 RELAY_PER_S_MIN = {"tcp": 15e6, "ws": 10e6}
-"""What the ideal relay must reach for a ratio to it to count."""
+"""Rate of the ideal relay below which a ratio to it says little."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Renders; exit status 1 with one line where it can't."""
+    """Renders; exit status 1, with one line, if that is not possible."""
     parser = argparse.ArgumentParser("bench/render.py", description="Writes the figures of results into a document.")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--into", type=Path, default=Path(__file__).parent / "README.md", metavar="DOCUMENT")
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def render(files: Sequence[Path], document: Path) -> None:
-    """Replaces what stands between the markers of a document."""
+    """Replaces the text between the markers of a document."""
     latest: dict[tuple[str, str, int, str], tuple[Result, Path]] = {}
     for file in files:
         for result in read(file):
@@ -65,7 +65,7 @@ def _key(result: Result) -> tuple[str, str, int, str]:
 
 
 def origin(results: Sequence[Result], files: Iterable[Path]) -> str:
-    """Says what the figures come from."""
+    """The line that says where the figures come from."""
     if not results:
         return "No results yet.\n"
     last = max(results, key=lambda result: result.started_unix_s)
@@ -78,7 +78,7 @@ def origin(results: Sequence[Result], files: Iterable[Path]) -> str:
 
 
 def tables(results: Sequence[Result]) -> str:
-    """A table for each kind of figure that there is."""
+    """A table for each kind of figure in the results."""
     made = []
     for kinds, columns, row in TABLES:
         head = columns.split("|")
@@ -89,7 +89,7 @@ def tables(results: Sequence[Result]) -> str:
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose columns line up."""
+    """A Markdown table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = ["".join(f"| {cell:<{width}} " for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
     lines.insert(1, "".join(f"|{'-' * (width + 2)}" for width in widths))
@@ -212,7 +212,7 @@ def _median(runs: Sequence[Any], name: str) -> float | None:
 
 
 def rate(per_second: float | None) -> str:
-    """A rate with a unit that suits it."""
+    """A rate with a suitable unit."""
     if per_second is None:
         return NONE
     if per_second >= 1e6:
@@ -228,18 +228,18 @@ def micros(value: float | None) -> str:
 
 
 def generator(result: Result) -> str:
-    """CPU of the generator as a share of a core; says so where it may have been the limit."""
+    """CPU of the generator as a share of a core, marked if it may have been the limit."""
     share = _median(result.runs, "generator_share") or 0.0
     return f"{share * 100:.0f} %" + (" (busy)" if share > GENERATOR_BUSY else "")
 
 
 def mebibytes(result: Result) -> str:
-    """Peak memory."""
+    """Peak memory in MiB."""
     return NONE if result.peak_rss_bytes is None else f"{result.peak_rss_bytes / 2**20:.0f}"
 
 
 def runs(result: Result) -> str:
-    """How many repetitions, and a mark where one used less CPU than asked for."""
+    """Number of repetitions, marked if one used less CPU than requested."""
     used = [run["target_cpu_s"] for run in result.runs if run.get("target_cpu_s") is not None]
     rounds = result.workload["kind"] in ("window", "fanin", "queue")
     short = rounds and _is_whole(result.runs) and min(used, default=float("inf")) < result.workload["min_cpu_s"]
@@ -247,7 +247,7 @@ def runs(result: Result) -> str:
 
 
 def verdict(wanted: str, is_reached: bool) -> str:
-    """Says so where a figure is not reached."""
+    """The wanted figure, marked if it was not reached."""
     return wanted if is_reached else f"{wanted} (missed)"
 
 

@@ -1,1 +1,1 @@
-"""The load generator for Redis, NATS and MQTT, for `stompica bench` in a source tree; no part of the product."""
+"""The load generator for Redis, NATS and MQTT: used by `stompica bench` in a source tree, not part of the product."""

@@ -1,8 +1,8 @@
-"""A small fan-out generator for Redis, NATS and MQTT: publishes under a window and counts what comes by bytes.
+"""A small fan-out generator for Redis, NATS and MQTT: publishes under a window and counts deliveries in bytes.
 
-All messages are of one length, so that bytes tell how many came. Nothing else is checked: not their order, nor what is
-in them. `python -m bench.peers.bytecount PROTOCOL HOST:PORT PID …`, run from the top of the source tree, makes one
-repetition and prints its result as one line of JSON, like the load generator.
+All messages have the same length, so the number of bytes gives the number of messages. Nothing else is checked, neither
+order nor content. `python -m bench.peers.bytecount PROTOCOL HOST:PORT PID …`, run from the top of the source tree,
+makes one repetition and prints its result as one line of JSON, like the load generator.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ RUN_MAX_S = 12.0
 READ_BYTES = 1 << 20
 PORTION_BYTES = 256 * 1024
 TIMED = 8
-"""The latencies of one subscriber in so many are counted: those of all would slow this generator down."""
+"""Latencies are counted for one subscriber in this many: counting all would slow this generator down."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is written and what comes."""
+    """What is written, and what is expected."""
 
     hello: bytes
     """Written first."""
     greeting: Callable[[bytes], bool]
-    """Whether what came so far answers `hello`, and what a server says by itself."""
+    """Whether the bytes so far are the complete answer to `hello`, or to nothing if the server speaks first."""
     subscribe: Callable[[str], bytes]
     subscribed: Callable[[bytes], bool]
     publish: Callable[[str, bytes], bytes]
     message: Callable[[str, bytes], bytes]
-    """What a subscriber gets; its length counts."""
+    """What a subscriber receives; only its length is used."""
     ping: bytes = b""
-    """What a server sends in between, on its own account."""
+    """What a server sends in between on its own."""
     pong: bytes = b""
 
 
@@ -99,11 +99,11 @@ PROTOCOLS = {
         _mqtt_publish,
     ),
 }
-"""Of Redis (RESP 2), NATS and MQTT 3.1.1."""
+"""Redis (RESP 2), NATS and MQTT 3.1.1."""
 
 
 class Fault(Exception):
-    """The run failed."""
+    """The repetition failed."""
 
 
 @dataclass
@@ -118,12 +118,12 @@ class Lane:
     received: int = 0
     """Bytes of messages."""
     tail: bytes = b""
-    """The last bytes that came: the begin of a ping, perhaps."""
+    """The last bytes that arrived, which may be the start of a ping."""
 
 
 @dataclass
 class Publisher:
-    """One publisher: the bytes of a message, and how many are to be written."""
+    """One publisher: the bytes of a message, and how many messages to write."""
 
     socket: socket.socket
     frame: bytes
@@ -175,7 +175,7 @@ class Load:
         return sum(publisher.sent for publisher in self.publishers)
 
     def round(self, messages: int, tick: Callable[[], None]) -> None:
-        """Sends so many by each publisher under the window, until every subscriber has them."""
+        """Sends this many messages from each publisher under the window, until every subscriber has them."""
         for publisher in self.publishers:
             publisher.goal = publisher.sent + messages
         moved, before = time.monotonic(), -1
@@ -188,7 +188,7 @@ class Load:
             if state != before:
                 moved, before = now, state
             elif now - moved > STALL_S:
-                raise Fault(f"stalled: {self.messages} messages sent, {self.deliveries} deliveries came")
+                raise Fault(f"stalled: {self.messages} messages sent, {self.deliveries} deliveries arrived")
 
     def _slowest(self, publisher: int) -> int:
         lanes = [lane for lane in self.lanes.values() if lane.publisher == publisher]
@@ -235,12 +235,12 @@ class Load:
                 after = lane.received // lane.message_bytes
                 self.latency.arrived(lane.publisher, before, after, time.monotonic_ns())
             if lane.received > self.publishers[lane.publisher].sent * lane.message_bytes:
-                raise Fault("more bytes came than were sent: doubled, or no messages")
+                raise Fault("more bytes arrived than were sent: they are doubled, or not messages")
         elif self._protocol.ping and self._buffer.startswith(self._protocol.ping):
             stream.send(self._protocol.pong)
 
     def _pings(self, lane: Lane, size: int) -> int:
-        """Bytes of pings that ended in what was just read; they are answered. No message looks like one."""
+        """Bytes of pings that ended in what was just read; the pings are answered. No message looks like a ping."""
         ping = self._protocol.ping
         if not ping:
             return 0
@@ -270,7 +270,7 @@ def _await(stream: socket.socket, complete: Callable[[bytes], bool]) -> None:
 
 
 def measure(load: Load, options: argparse.Namespace) -> dict[str, Any]:
-    """Rounds until the target has used the CPU asked for; the figures of the run."""
+    """Runs rounds until the target has used the requested CPU; returns the result."""
     begun = time.monotonic()
     load.round(options.messages, lambda: None)
     while options.min_cpu > 0 and time.monotonic() - begun < WARM_UP_S:

@@ -1,7 +1,7 @@
-"""Latencies of the generator that counts bytes: from the write of a message's batch to its delivery.
+"""Latencies of the byte-counting generator: from the write of a message's batch to its delivery.
 
-They mean what the load generator's `window_latency` means, and are written as that is: the publisher waits for its
-slowest subscriber, so the queueing that the window allows is part of them.
+They have the meaning and the format of the load generator's `window_latency`: the publisher waits for its slowest
+subscriber, so they include the queueing that the window allows.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections import Counter
 from typing import Any
 
 BATCHES_MAX = 2048
-"""Batches of a publisher from which on the older half is forgotten; a window holds far fewer."""
+"""When a publisher has this many batches, the older half is dropped. A window holds far fewer."""
 
 EXACT_BITS = 8
-"""Buckets are those of `stompica.recording.histogram`, which is not loaded here: it would load pyarrow as well."""
+"""Buckets are those of `stompica.recording.histogram`, which is not imported here, since it imports pyarrow."""
 
 
 class WindowLatency:
-    """Counts latencies in whole µs. Moments are ns of one clock."""
+    """Counts latencies in whole µs. Times are ns of one clock."""
 
     def __init__(self, publishers: int) -> None:
         self._batches: list[list[tuple[int, int]]] = [[] for _ in range(publishers)]
@@ -28,7 +28,7 @@ class WindowLatency:
         self._intervals: list[dict[str, Any]] = []
 
     def writing(self, publisher: int, end: int, now_ns: int) -> None:
-        """A publisher begins to write its messages before number `end`."""
+        """A publisher starts to write its messages up to number `end`."""
         batches = self._batches[publisher]
         if len(batches) >= BATCHES_MAX:
             del batches[: BATCHES_MAX // 2]
@@ -45,11 +45,11 @@ class WindowLatency:
             first = batch_end
 
     def forget(self) -> None:
-        """What was counted so far was warm-up."""
+        """Drops what was counted so far: it was warm-up."""
         self._current.clear()
 
     def end_interval(self, at_us: int, duration_us: int) -> None:
-        """Ends an interval; `at_us` is its begin since that of the repetition."""
+        """Ends an interval; `at_us` is its start, relative to the start of the repetition."""
         if self._current:
             buckets = _buckets(self._current)
             self._intervals.append({"at_us": at_us, "duration_us": duration_us, "window_us": buckets})
@@ -57,7 +57,7 @@ class WindowLatency:
             self._current.clear()
 
     def result(self) -> dict[str, Any]:
-        """Percentiles and intervals, as the load generator writes them."""
+        """Percentiles and intervals, in the load generator's format."""
         values, count = sorted(self._whole), self._whole.total()
         figures = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999, "max_us": 1.0}
         whole: dict[str, Any] = {name: _quantile(self._whole, values, count, part) for name, part in figures.items()}
@@ -65,7 +65,7 @@ class WindowLatency:
 
 
 def _quantile(counts: Counter[int], values: list[int], count: int, part: float) -> float:
-    """The least value that at least this part of all do not exceed."""
+    """The lowest value that at least this share of all values does not exceed."""
     left = math.ceil(part * count)
     for value in values:
         left -= counts[value]

@@ -1,4 +1,4 @@
-"""A load generator that measures nothing: the harness is tested without any load."""
+"""A fake load generator that only reports what it is told: the harness is tested without load."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ RUN: dict[str, Any] = {
 
 
 class Loadgen:
-    """The program's folder: what it was called with, and what it is to say."""
+    """The fake program: the arguments of its calls, and the results it prints."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,11 +76,11 @@ class Loadgen:
         self.fails({})
 
     def says(self, run: dict[str, Any]) -> None:
-        """Every repetition is this one."""
+        """Sets the result of every repetition."""
         (self.folder / "run.json").write_text(json.dumps(run))
 
     def fails(self, faults: dict[int, str]) -> None:
-        """Which call, from 1, fails with what."""
+        """Sets which calls, counted from 1, fail, and how."""
         (self.folder / "faults.json").write_text(json.dumps(faults))
 
     @property

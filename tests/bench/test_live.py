@@ -27,11 +27,11 @@ def only(folder: Path) -> Path:
 def start(
     broker: BrokerProcess, into: Path, *words: str, limits: str = "", stdout: int | None = None
 ) -> subprocess.Popen[str]:
-    """A recorder, begun."""
+    """Starts a recorder."""
     command = [sys.executable, "-m", "stompica", "record", "--diag", f"127.0.0.1:{broker.port}", "--into", str(into)]
     shell = ["/bin/sh", "-c", f'{limits} exec "$@"', "sh"]
     words = ("--every", "0.1", *words)
-    # As a user starts it, and not as some CI does.
+    # As a user starts it: some CI systems set this variable.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     recording = subprocess.Popen(
         [*shell, *command, *words], stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment
@@ -41,14 +41,14 @@ def start(
 
 
 def wait_for_file(recording: subprocess.Popen[str], path: Path) -> None:
-    """Returns when the recorder has written this file; fails when it has ended."""
+    """Returns when the recorder has written this file; fails if the recorder ends first."""
     while not path.exists():
         assert recording.poll() is None
         time.sleep(0.01)
 
 
 def stop(recording: subprocess.Popen[str]) -> str:
-    """Ends a recorder by SIGTERM; what it printed."""
+    """Ends a recorder by SIGTERM; returns what it printed."""
     recording.send_signal(signal.SIGTERM)
     printed, errors = recording.communicate(timeout=60)
     assert (recording.returncode, errors) == (0, "")
@@ -74,7 +74,7 @@ def test_a_broker_in_use_is_recorded(broker: BrokerProcess, client: Clients, tmp
         assert (row["part_of"] is not None) == is_part, row
         assert row["unit"] == {"us": "us", "ns": "ns", "ms": "ms", "bytes": "bytes"}.get(ending(row["name"]), "count")
     moments = {row["at_us"] for row in rows if row["query"] == "network"}
-    assert len(moments) >= 2, "each file holds a sample"
+    assert len(moments) >= 2, "each file contains a sample"
     processes = read_table(folder, "process").to_pylist()
     assert {row["process"] for row in processes} == {"target"}
     used = [row["cpu_us"] for row in processes]
@@ -85,17 +85,17 @@ def ending(name: str) -> str:
     return re.split("[._]", name)[-1]
 
 
-def test_what_stages_took_is_of_the_interval_and_in_buckets_that_do_not_overlap(
+def test_stage_timings_belong_to_the_interval_and_their_buckets_do_not_overlap(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    """The recorder's own questions are what is timed here."""
+    """What is timed here are the recorder's own queries."""
     with diag.connect(f"127.0.0.1:{broker.port}") as before:
         before("benchmark")
         for _ in range(200):
             before("store")
     recording = start(broker, tmp_path, "--stages", "--file-every", "0.1")
     folder = only(tmp_path)
-    # Of the first sample nothing is kept; the second has what was timed since.
+    # The first sample is dropped; the second has what was timed since.
     wait_for_file(recording, folder / "stages-000002.parquet")
     stop(recording)
     by_stage: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
@@ -111,10 +111,10 @@ def test_what_stages_took_is_of_the_interval_and_in_buckets_that_do_not_overlap(
     routed = sum(count for (_, stage), buckets in by_stage.items() if stage == "route" for *_, count in buckets)
     diag_rows = read_table(folder, "diag").to_pylist()
     frames = [row["value"] for row in diag_rows if (row["query"], row["name"]) == ("network", "frames_in")]
-    assert 0 < routed <= frames[-1] - frames[0] + 20, "nothing of what was timed before it began"
+    assert 0 < routed <= frames[-1] - frames[0] + 20, "nothing that was timed before the recording started"
 
 
-def test_files_come_while_it_records_and_a_signal_ends_it(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_files_are_written_while_it_records_and_a_signal_ends_it(broker: BrokerProcess, tmp_path: Path) -> None:
     recording = start(broker, tmp_path, "--file-every", "0.1", stdout=subprocess.PIPE)
     folder = only(tmp_path)
     wait_for_file(recording, folder / "diag-000003.parquet")
@@ -123,14 +123,14 @@ def test_files_come_while_it_records_and_a_signal_ends_it(broker: BrokerProcess,
     assert read_info(folder).state == "complete"
 
 
-def test_it_goes_on_when_the_broker_comes_back(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_recording_continues_when_the_broker_comes_back(start_broker: StartBroker, tmp_path: Path) -> None:
     first = start_broker()
     command = [sys.executable, "-m", "stompica", "record", "--diag", f"127.0.0.1:{first.port}", "--into", str(tmp_path)]
     with subprocess.Popen([*command, "--every", "0.1"], stderr=subprocess.PIPE, text=True) as recording:
         assert recording.stderr is not None
         recording.stderr.readline()
         first.stop()
-        assert "trying again each 0.1 s" in recording.stderr.readline()
+        assert "trying again every 0.1 s" in recording.stderr.readline()
         second = start_broker(port=first.port)
         second.wait_for_log("listening on")
         with Clients(second).raw() as wire:
@@ -141,7 +141,7 @@ def test_it_goes_on_when_the_broker_comes_back(start_broker: StartBroker, tmp_pa
     assert read_info(only(tmp_path)).state == "complete"
 
 
-def test_ctrl_c_at_once_leaves_a_whole_run_with_rows(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_an_immediate_ctrl_c_leaves_a_complete_run_with_rows(broker: BrokerProcess, tmp_path: Path) -> None:
     recording = start(broker, tmp_path)
     recording.send_signal(signal.SIGINT)
     recording.communicate(timeout=60)
@@ -150,7 +150,7 @@ def test_ctrl_c_at_once_leaves_a_whole_run_with_rows(broker: BrokerProcess, tmp_
     assert found.info is not None and found.info.state == "complete" and found.rows["diag-000001.parquet"] > 0
 
 
-def test_what_a_killed_recorder_wrote_stays_readable(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_files_of_a_killed_recorder_are_readable(broker: BrokerProcess, tmp_path: Path) -> None:
     recording = start(broker, tmp_path, "--file-every", "0.1")
     folder = only(tmp_path)
     wait_for_file(recording, folder / "diag-000002.parquet")
@@ -172,8 +172,8 @@ def test_two_recorders_may_write_into_one_folder(broker: BrokerProcess, tmp_path
         assert found.faults == found.unfinished == []
 
 
-def test_a_disk_that_is_full_ends_it_with_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
-    """Here no file may be longer than 1 or 2 KiB, by the shell: enough for run.json."""
+def test_a_full_disk_ends_it_with_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
+    """The shell limits files to 1 or 2 KiB, which is enough for run.json."""
     recording = start(broker, tmp_path, "--file-every", "0.1", limits="ulimit -f 2;")
     _, errors = recording.communicate(timeout=60)
     folder = only(tmp_path)
@@ -184,12 +184,12 @@ def test_a_disk_that_is_full_ends_it_with_one_line(broker: BrokerProcess, tmp_pa
     assert (found.faults, found.unfinished, found.rows) == ([], [], {})
 
 
-def test_nobody_who_reads_what_it_says_is_no_reason_to_end(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_it_continues_if_nobody_reads_its_stderr(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker()
     recording = start(broker, tmp_path, "--file-every", "0.1", "--for", "2")
     assert recording.stderr is not None
     recording.stderr.close()
-    broker.stop()  # which it would say
+    broker.stop()  # it would report this on stderr
     assert recording.wait(60) == 0
     assert read_info(only(tmp_path)).state == "complete"
 
@@ -203,7 +203,7 @@ def test_a_passcode_is_not_recorded(broker: BrokerProcess, tmp_path: Path, schem
     assert info.workload.transport == {"stomp": "tcp", "ws": "ws"}[scheme]
 
 
-def test_a_folder_that_can_not_be_made_is_named(
+def test_a_folder_that_can_not_be_created_is_named(
     broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     into = tmp_path / "file"
@@ -214,7 +214,7 @@ def test_a_folder_that_can_not_be_made_is_named(
 
 
 @pytest.mark.parametrize("word", ["0", "soon", "nan", "inf", "1e10"])
-def test_seconds_that_are_none_are_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_that_are_not_seconds_are_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["record", "--diag", "127.0.0.1:1", "--into", "x", "--for", word])
     assert ended.value.code == 2 and "seconds" in capsys.readouterr().err
@@ -224,7 +224,7 @@ def test_seconds_that_are_none_are_refused(word: str, capsys: pytest.CaptureFixt
     ("words", "what"),
     [(["--diag", "127.0.0.1:1"], "refused"), (["--diag", "127.0.0.1:1", "--pid", "999999999"], "no such process")],
 )
-def test_what_can_not_be_recorded_is_named(
+def test_the_reason_why_nothing_can_be_recorded_is_given(
     words: list[str], what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["record", *words, "--into", str(tmp_path)]) == 1

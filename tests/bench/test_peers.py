@@ -1,4 +1,4 @@
-"""Adapters of other brokers, and the generator that counts bytes."""
+"""Adapters of other brokers, and the byte-counting generator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def installed(name: str) -> Any:
 
 
 def repetition(name: str, tmp_path: Path, **fields: Any) -> dict[str, Any]:
-    """A tiny repetition against a peer that is started for it; the peer must be gone afterwards."""
+    """Makes a tiny repetition against a peer that is started for it. The peer must have ended afterwards."""
     peer = installed(name)
     point = Point("tiny", fields.pop("transport", "tcp"), None, {"name": "tiny", **QUICK, **fields})
     assert peer.refuses(point) == ""
@@ -63,7 +63,7 @@ def test_fan_out_is_counted_by_bytes(name: str, tmp_path: Path) -> None:
     assert (run["messages"], run["deliveries"], run["rounds"]) == (500, 1500, 1)
     assert sum(row["deliveries"] for row in run["series"]) == 1500
     latency = run["window_latency"]
-    assert latency["from_batch"]["count"] == 500, "one subscriber of three, each of its messages"
+    assert latency["from_batch"]["count"] == 500, "every message of one subscriber of three"
     assert sum(count for row in latency["intervals"] for _, count in row["window_us"]) == 500
     assert 0 < latency["from_batch"]["p50_us"] <= latency["from_batch"]["max_us"]
     assert run["target_cpu_s"] > 0
@@ -85,7 +85,7 @@ def test_a_stomp_speaker_is_checked_message_by_message(name: str, transport: str
     assert (run["messages"], run["deliveries"]) == (500, 1500)
 
 
-def test_what_a_peer_can_not_do_is_said() -> None:
+def test_a_peer_names_the_workloads_it_can_not_run() -> None:
     fan = Point("fan", "tcp", None, {})
     assert PEERS["rabbitmq"].refuses(fan) == PEERS["redis"].refuses(fan) == ""
     assert PEERS["redis"].refuses(Point("fan", "ws", None, {})) == "it is not measured over ws"
@@ -97,7 +97,7 @@ def test_what_a_peer_can_not_do_is_said() -> None:
     assert "twice" in PEERS["mosquitto"].refuses(Point("mux", "tcp", None, {"subscriptions": 75}))
 
 
-def test_a_peer_that_is_not_installed_says_what_was_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_peer_names_what_was_searched_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("stompica.bench.peers.base._FOLDERS", ())
     with pytest.raises(Missing, match="no program redis-server or valkey-server"):
@@ -108,7 +108,7 @@ def test_a_peer_that_is_not_installed_says_what_was_looked_for(monkeypatch: pyte
         PEERS["rabbitmq"].find()
 
 
-def test_a_server_that_ends_at_once_shows_its_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_log_of_a_server_that_ends_at_once_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "redis-server"
     program.write_text("#!/bin/sh\necho 'no room left'\nexit 3\n")
     program.chmod(0o755)
@@ -119,9 +119,9 @@ def test_a_server_that_ends_at_once_shows_its_log(monkeypatch: pytest.MonkeyPatc
 
 @contextmanager
 def nats(deliver: list[bytes]) -> Iterator[int]:
-    """Says hello to a publisher and a subscriber; once something is published the subscriber gets `deliver`.
+    """Greets a publisher and a subscriber. After the first publication the subscriber gets the parts of `deliver`.
 
-    An empty part waits for what is published next.
+    Before an empty part it waits for the next publication.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -160,7 +160,7 @@ MESSAGE = b"MSG bench-0 1 1\r\nx\r\n"
     ("deliver", "what"),
     [
         ([MESSAGE, MESSAGE[:-1]], "closed by the peer"),
-        ([MESSAGE * 3], "more bytes came than were sent"),
+        ([MESSAGE * 3], "more bytes arrived than were sent"),
     ],
 )
 def test_missing_or_surplus_bytes_fail_the_run(
@@ -174,7 +174,7 @@ def test_missing_or_surplus_bytes_fail_the_run(
 
 def test_pings_are_answered_and_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
     numbers = ["--publishers=1", "--connections=1", "--body=1", "--messages=2", "--window=9", "--series=100"]
-    # One in the middle, one in pieces; a round to warm up, and one that counts.
+    # A ping between messages, and one in pieces; a round to warm up, and one that counts.
     deliver = [MESSAGE + b"PING\r\n" + MESSAGE, b"", MESSAGE + b"PI", b"NG", b"\r\n", MESSAGE]
     with nats(deliver) as port:
         status = bytecount.main(["nats", f"127.0.0.1:{port}", str(os.getpid()), *numbers, "--min-cpu=0"])
@@ -192,7 +192,7 @@ def test_the_harness_runs_the_byte_counter_of_the_source_tree(tmp_path: Path) ->
     assert (run["fault"], run["messages"], run["deliveries"]) == (None, 2, 2)
 
 
-def test_latencies_of_counted_bytes_are_those_of_their_batches() -> None:
+def test_latencies_count_from_the_write_of_a_batch() -> None:
     ms = 1_000_000
     latency = WindowLatency(2)
     latency.writing(1, 50, 0)
@@ -206,7 +206,7 @@ def test_latencies_of_counted_bytes_are_those_of_their_batches() -> None:
     latency.arrived(1, 120, 150, 15 * ms)
     latency.end_interval(10_000, 10_000)
     found = latency.result()
-    # 1,000 µs and 4,000 µs, then 10,000 µs, each in the bucket that the recording has for it.
+    # 1,000 µs and 4,000 µs, then 10,000 µs, each in the bucket of a recording that contains it.
     assert [row["window_us"] for row in found["intervals"]] == [[(1003, 20), (4015, 50)], [(10047, 30)]]
     assert [histogram.bounds(high)[1] for high in (1000, 4000, 10000)] == [1003, 4015, 10047]
     assert found["from_batch"] == {
@@ -214,7 +214,7 @@ def test_latencies_of_counted_bytes_are_those_of_their_batches() -> None:
     }  # fmt: skip
 
 
-def test_batches_of_long_ago_are_forgotten_and_the_last_are_not() -> None:
+def test_old_batches_are_dropped_and_recent_ones_are_kept() -> None:
     latency = WindowLatency(1)
     for end in range(1, 3 * BATCHES_MAX):
         latency.writing(0, end, 0)
@@ -223,14 +223,14 @@ def test_batches_of_long_ago_are_forgotten_and_the_last_are_not() -> None:
     assert latency.result()["from_batch"]["count"] == 9
 
 
-def test_lengths_of_mqtt_packets_are_in_digits_of_128() -> None:
+def test_lengths_of_mqtt_packets_have_digits_to_base_128() -> None:
     protocol = bytecount.PROTOCOLS["mqtt"]
     assert protocol.publish("t", b"x" * 10)[:2] == b"\x30\x0d"
     assert protocol.publish("t", b"x" * 125)[:3] == b"\x30\x80\x01"
     assert len(protocol.publish("t", b"x" * 125)) == 3 + 128
 
 
-def test_peers_that_need_the_byte_counter_say_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_peers_that_need_the_byte_counter_say_where_to_find_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "redis-server"
     program.write_text("#!/bin/sh\necho v=7.0\n")
     program.chmod(0o755)

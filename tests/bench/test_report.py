@@ -1,4 +1,4 @@
-"""`stompica bench report` and `compare` hand the right folders to the analysis, whatever that makes of them."""
+"""`stompica bench report` and `compare` pass the right folders to the analysis, which is replaced here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLE = "kind,run,base,metric,pairs,base_median,median,ratio,verdict\nvariant,b,
 
 
 class Analysis(types.ModuleType):
-    """Stands for stompica.analysis: notes what it is given."""
+    """Replaces stompica.analysis: records what it is called with."""
 
     def __init__(self) -> None:
         super().__init__("stompica.analysis")
@@ -49,7 +49,7 @@ def campaign(tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-def test_a_report_is_made_of_the_recordings_of_a_campaign(
+def test_a_report_is_made_from_the_recordings_of_a_campaign(
     analysis: Analysis, campaign: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = campaign("one")
@@ -58,7 +58,7 @@ def test_a_report_is_made_of_the_recordings_of_a_campaign(
     assert capsys.readouterr().out == f"all is good\nreport: {folder / 'report'}\n"
 
 
-def test_several_campaigns_are_one_source_and_stay_as_they_were(
+def test_several_campaigns_become_one_source_and_stay_unchanged(
     analysis: Analysis, campaign: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folders = [campaign("one"), campaign("two")]
@@ -67,14 +67,14 @@ def test_several_campaigns_are_one_source_and_stay_as_they_were(
     assert sorted(path.name for path in folders[0].iterdir()) == ["campaign.json", "runs"]
 
 
-def test_a_regression_is_a_status_when_asked_for(analysis: Analysis, campaign: Callable[[str], Path]) -> None:
+def test_a_regression_sets_the_status_on_request(analysis: Analysis, campaign: Callable[[str], Path]) -> None:
     analysis.verdict = "bad"
     folder = str(campaign("one"))
     assert main(["bench", "report", folder, "--into", f"{folder}/a"]) == 0
     assert main(["bench", "report", folder, "--into", f"{folder}/b", "--fail-on-regression"]) == 3
 
 
-def test_a_comparison_is_a_table(
+def test_a_comparison_is_printed_as_a_table(
     analysis: Analysis, campaign: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", "compare", str(campaign("one"))]) == 0
@@ -83,7 +83,7 @@ def test_a_comparison_is_a_table(
     assert verdict == "all is good"
 
 
-def test_what_is_missing_is_named(
+def test_missing_packages_and_folders_are_named(
     campaign: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

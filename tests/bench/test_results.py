@@ -1,4 +1,4 @@
-"""Results in one file, and the tables made of them."""
+"""Results in one file, and the tables made from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def result(runs: list[dict[str, Any]], kind: str = "window", **fields: Any) -> Result:
-    """A result with everything that tables show."""
+    """A result with all fields that tables show."""
     workload = {"name": "fan", "kind": kind, "min_cpu_s": 1.0, **fields.pop("workload", {})}
     machine = {"cores": 2, "cpu": "Z80", "kernel": "6.1"}
     versions = {"broker": "stompica 1.0", "python": None}
@@ -37,7 +37,7 @@ def run(**figures: Any) -> dict[str, Any]:
 
 
 def cells(text: str) -> dict[str, str]:
-    """The only row of a table, by heading."""
+    """The only row of a table, by column heading."""
     head, rule, row = ([cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines())
     assert all(set(cell) == {"-"} for cell in rule)
     return dict(zip(head, row, strict=True))
@@ -57,11 +57,11 @@ def test_a_campaign_leaves_its_results_in_one_file(generator: Loadgen, workloads
         assert one.relay is not None and len(one.relay["runs"]) == 2
         assert "series" not in one.runs[0] and "intervals" not in one.runs[0]["latency"]
         assert one.started_unix_s == RUN["begun_unix_us"] // 1_000_000
-        assert (one.peak_rss_bytes or 0) > 1_000_000, "sampled, since it is more than the generator saw"
+        assert (one.peak_rss_bytes or 0) > 1_000_000, "the sampled peak, which is higher than the generator's"
         assert one.machine["cores"] >= 1 and (one.versions["broker"] or "").startswith("stompica ")
 
 
-def test_the_ideal_relay_takes_turns_with_the_broker_where_the_workload_allows_it(
+def test_the_ideal_relay_takes_turns_with_the_broker_if_the_workload_allows_it(
     generator: Loadgen, workloads: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     workloads("fan", "relay = true\n")
@@ -73,7 +73,7 @@ def test_the_ideal_relay_takes_turns_with_the_broker_where_the_workload_allows_i
     assert "mux without relay: the workload needs more than bytes forwarded" in capsys.readouterr().err
 
 
-def test_all_are_the_workloads_without_a_sweep(generator: Loadgen, workloads: Write, tmp_path: Path) -> None:
+def test_all_stands_for_the_workloads_without_a_sweep(generator: Loadgen, workloads: Write, tmp_path: Path) -> None:
     workloads("scale", "[sweep]\nbody = [100, 200]\n")
     workloads("one", "")
     folder = workloads("two", "")
@@ -167,8 +167,8 @@ def test_the_figures_of_the_readme_are_those_of_the_results_it_names(tmp_path: P
     assert document.read_text(encoding="utf-8").replace(f"{ROOT}/", "") == text
 
 
-def test_what_is_kept_is_what_the_documents_quote() -> None:
-    """Each kept file is of a campaign that bench/README.md names, and each campaign that it names is kept."""
+def test_the_kept_results_are_those_that_the_documents_quote() -> None:
+    """Each kept file belongs to a campaign that bench/README.md names, and each named campaign is kept."""
     listed = subprocess.run(["git", "ls-files", "bench/results"], cwd=ROOT, capture_output=True, text=True, check=True)
     kept = {line.removeprefix("bench/results/") for line in listed.stdout.splitlines()}
     text = (ROOT / "bench" / "README.md").read_text(encoding="utf-8")
@@ -181,7 +181,7 @@ def test_what_is_kept_is_what_the_documents_quote() -> None:
     assert quoted and quoted <= set(named)
 
 
-def test_the_readme_quotes_what_the_peers_reached() -> None:
+def test_the_readme_quotes_the_results_of_the_peers() -> None:
     found = {}
     for one in results.read(ROOT / "bench" / "results" / "2026-11-21" / "peers" / results.FILE):
         rate, each = (

@@ -1,4 +1,4 @@
-"""`stompica bench run`, with this broker and a load generator that only says what it is told to say."""
+"""`stompica bench run`, with this broker and a fake load generator."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def labels(generator: Loadgen) -> list[str]:
-    """Ports of the calls that were measured, as letters in order of their first use; the warm-ups left out."""
+    """Ports of the measured calls, as letters in the order of their first use, without the warm-ups."""
     ports = [call[call.index("--connect") + 1] for call in generator.calls]
     order = list(dict.fromkeys(ports))
     seen: set[str] = set()
@@ -89,7 +89,9 @@ def test_a_run_is_measured_shown_and_recorded(
     assert {row["process"] for row in processes} >= {"target"}
 
 
-def test_the_generator_is_told_where_and_what(bench: Callable[..., int], generator: Loadgen, tmp_path: Path) -> None:
+def test_the_generator_gets_the_workload_and_the_address(
+    bench: Callable[..., int], generator: Loadgen, tmp_path: Path
+) -> None:
     assert bench(*base(tmp_path), "--every", "0.25", "--sweep", "body=100") == 0
     call = generator.calls[-1]
     assert call[0] == "run" and Path(call[1]).name == "fan.toml" and {"--connect", "--pid"} <= set(call)
@@ -129,7 +131,7 @@ SPECIAL = {
         ("firehose", {"alone_per_s": 13.3e6, "beside_by_alone_ratio": 0.99}, ["13300000", "0.99", "cut"]),
     ],
 )
-def test_figures_that_are_no_rates_are_in_run_json_and_shown(
+def test_figures_that_are_not_rates_are_in_run_json_and_shown(
     bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     group: str, figures: dict[str, float], shown: list[str],
 ) -> None:  # fmt: skip
@@ -138,7 +140,7 @@ def test_figures_that_are_no_rates_are_in_run_json_and_shown(
     assert read_info(runs(tmp_path)[0]).figures == figures
     head, row = (line.split() for line in capsys.readouterr().out.splitlines()[:2])
     texts = ["slow_ended"] * (group == "firehose")
-    assert head[4:-2] == [*figures, *texts] and row[4:-2] == shown, "and no rate, which would mean nothing"
+    assert head[4:-2] == [*figures, *texts] and row[4:-2] == shown, "and no rate, which would be meaningless"
 
 
 def test_figures_are_medians_over_the_repetitions_and_a_failed_run_has_none() -> None:
@@ -147,7 +149,7 @@ def test_figures_are_medians_over_the_repetitions_and_a_failed_run_has_none() ->
     assert figures.medians([*run, {"fault": "lost"}]) == figures.medians([{}]) == figures.medians([]) == {}
 
 
-def test_latency_under_a_window_is_a_series_of_its_own(
+def test_latency_under_a_window_is_a_separate_series(
     bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     window = [{"at_us": 0, "duration_us": 500_000, "window_us": [[300, 70], [4_000, 5]]}]
@@ -166,7 +168,7 @@ def test_latency_under_a_window_is_a_series_of_its_own(
     ]
 
 
-def test_a_column_shows_what_a_sweep_varied_and_not_what_was_fitted_to_it(
+def test_a_column_shows_what_a_sweep_varied_and_not_what_was_adapted_to_it(
     bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = [*base(tmp_path)[:-1], str(tmp_path / "one"), "--repetitions", "1", "--no-diag"]
@@ -179,9 +181,7 @@ def test_a_column_shows_what_a_sweep_varied_and_not_what_was_fitted_to_it(
     assert head[:3] == ["workload", "window", "over"] and (small[1], large[1]) == ("10", "1000")
 
 
-def test_stages_are_timed_where_it_is_asked_for_only(
-    bench: Callable[..., int], generator: Loadgen, tmp_path: Path
-) -> None:
+def test_stages_are_timed_only_on_request(bench: Callable[..., int], generator: Loadgen, tmp_path: Path) -> None:
     assert bench(*base(tmp_path), "--variant", "plain", "--variant", "timed:stages=on") == 0
     plain, timed = sorted(runs(tmp_path), key=lambda folder: read_info(folder).label)
     assert "stages" not in read_info(plain).settings and read_info(timed).settings["stages"] == "timed"
@@ -189,17 +189,17 @@ def test_stages_are_timed_where_it_is_asked_for_only(
         assert ("benchmark" in read_table(folder, "diag")["query"].to_pylist()) == asked
 
 
-def test_a_plan_times_the_stages_of_all_variants_that_do_not_say_otherwise() -> None:
+def test_a_plan_times_the_stages_of_all_variants_unless_they_override_it() -> None:
     plan = Plan("all", 1, (), stages=True)
     assert plan.times_stages(Variant("stompica")) and not plan.times_stages(Variant("stompica", stages=False))
 
 
-def test_a_message_missed_is_a_failed_run(
+def test_a_lost_message_is_a_failed_run(
     bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     generator.fails({3: "message lost: 7 of publisher 0"})
     assert bench(*base(tmp_path), "--repetitions", "5") == 1
-    assert len(generator.calls) == 3, "a warm-up, one that went well, the one that failed"
+    assert len(generator.calls) == 3, "a warm-up, a good repetition, the failed one"
     printed = capsys.readouterr().out
     assert "FAILED fan stompica, repetition 2: message lost: 7 of publisher 0" in printed and "75 k" not in printed
     (folder,) = runs(tmp_path)
@@ -207,7 +207,7 @@ def test_a_message_missed_is_a_failed_run(
     assert read_table(folder, "repetitions")["fault"].to_pylist() == [None, "message lost: 7 of publisher 0"]
 
 
-def test_a_message_missed_in_the_warm_up_is_a_failed_run_too(
+def test_a_message_lost_in_the_warm_up_is_a_failed_run_too(
     bench: Callable[..., int], generator: Loadgen, tmp_path: Path
 ) -> None:
     generator.fails({1: "message lost: 7 of publisher 0"})
@@ -217,13 +217,13 @@ def test_a_message_missed_in_the_warm_up_is_a_failed_run_too(
 
 
 def test_a_firehose_has_no_warm_up(generator: Loadgen, workloads: Write, tmp_path: Path) -> None:
-    """In so short a time no slow subscriber is disconnected, and the repetition would fail."""
+    """In such a short time no slow subscriber is disconnected, and the repetition would fail."""
     folder = workloads("fan", 'kind = "firehose"\nconnections = 75\n')
     assert main(["bench", "run", *base(tmp_path), "--no-diag", "--workloads", str(folder)]) == 0
     assert len(generator.calls) == 2
 
 
-def test_a_broker_that_dies_is_a_failed_run_that_says_so(
+def test_a_broker_that_dies_is_named_in_the_failed_run(
     bench: Callable[..., int], generator: Loadgen, tmp_path: Path
 ) -> None:
     generator.fails({2: "kill"})
@@ -231,7 +231,7 @@ def test_a_broker_that_dies_is_a_failed_run_that_says_so(
     assert read_info(runs(tmp_path)[0]).fault.startswith("kill; stompica ended by signal 9: ")
 
 
-def test_a_peer_that_does_not_start_is_left_out_and_the_status_says_so(
+def test_a_peer_that_does_not_start_is_left_out_and_sets_the_status(
     bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "redis-server"
@@ -244,25 +244,25 @@ def test_a_peer_that_does_not_start_is_left_out_and_the_status_says_so(
     assert [read_info(folder).state for folder in runs(tmp_path)] == ["complete"]
 
 
-def test_an_interrupted_campaign_goes_on_where_it_was(
+def test_an_interrupted_campaign_can_be_continued(
     bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     generator.fails({3: "crash"})
     assert bench(*base(tmp_path)) == 1
     said = capsys.readouterr().err
     assert "stompica: fan: the load generator failed: out of order" in said
-    assert f"what is finished is kept: 'stompica bench run --resume {tmp_path / 'out'}' goes on" in said
+    assert f"finished repetitions are kept; continue with 'stompica bench run --resume {tmp_path / 'out'}'" in said
     assert not (tmp_path / "out" / "runs").exists()
     generator.fails({})
     assert main(["bench", "run", "--resume", str(tmp_path / "out")]) == 0
     assert len(generator.calls) == 3 + 2, "a warm-up and the second repetition"
     assert check_run(runs(tmp_path)[0]).rows["repetitions-000001.parquet"] == 2
-    assert bench(*base(tmp_path)) == 0, "the same command again finds everything done"
+    assert bench(*base(tmp_path)) == 0, "the same command again finds everything finished"
     assert len(generator.calls) == 5
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_who_is_ended_ends_what_it_started(
+def test_an_ended_harness_ends_what_it_started(
     workloads: Write, generator: Loadgen, tmp_path: Path, number: signal.Signals
 ) -> None:
     generator.fails({2: "hang"})
@@ -284,20 +284,20 @@ def test_another_installation_is_a_variant(bench: Callable[..., int], generator:
     assert labels(generator) == ["A", "B", "A", "B"]
     commits = {info.label: info.target.commit for info in map(read_info, runs(tmp_path))}
     assert commits.keys() == {"here", "there"}
-    assert commits["there"] == "", "it is not known of what commit another installation is"
+    assert commits["there"] == "", "the commit of another installation is unknown"
 
 
-def test_a_folder_of_another_campaign_is_not_touched(
+def test_the_folder_of_another_campaign_is_not_changed(
     bench: Callable[..., int], generator: Loadgen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench(*base(tmp_path)) == 0
     assert bench(*base(tmp_path), "--sweep", "body=5") == 1
     assert "holds another campaign" in capsys.readouterr().err
     assert main(["bench", "run", "--resume", str(tmp_path)]) == 1
-    assert "is no campaign: it has no campaign.json" in capsys.readouterr().err
+    assert "is not a campaign: it has no campaign.json" in capsys.readouterr().err
 
 
-def test_single_latencies_are_kept_when_asked_for(generator: Loadgen, workloads: Write, tmp_path: Path) -> None:
+def test_single_latencies_are_kept_on_request(generator: Loadgen, workloads: Write, tmp_path: Path) -> None:
     folder = workloads("late", 'kind = "latency"\nconnections = 2\n')
     arguments = [*base(tmp_path)[1:], "--samples", "--no-diag", "--workloads", str(folder)]
     campaign = tmp_path / "out"
@@ -317,7 +317,7 @@ def test_single_latencies_are_kept_when_asked_for(generator: Loadgen, workloads:
     assert not read_table(runs(tmp_path)[0], "diag").num_rows
 
 
-def test_a_broker_that_does_not_start_ends_it(
+def test_a_broker_that_does_not_start_ends_the_campaign(
     bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench(*base(tmp_path), "--set", "host=203.0.113.1") == 1
@@ -327,12 +327,12 @@ def test_a_broker_that_does_not_start_ends_it(
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["fun"], "no workload 'fun'"),
+        (["fun"], "unknown workload 'fun'"),
         ([], "name a workload"),
-        (["fan", "--peers", "kafka"], "no peer 'kafka'; there are relay, rabbitmq"),
-        (["fan", "--variant", "a:writers=x"], "writers=x is no whole number from 1 on"),
+        (["fan", "--peers", "kafka"], "unknown peer 'kafka'; known peers are relay, rabbitmq"),
+        (["fan", "--variant", "a:writers=x"], "writers=x is not a whole number of at least 1"),
         (["fan", "--variant", "a:stages=much"], "stages=much is neither on nor off"),
-        (["fan", "--variant", "a:python=/no/python"], "python=/no/python is no program"),
+        (["fan", "--variant", "a:python=/no/python"], "python=/no/python is not a program"),
         (["fan", "--variant", "a", "--variant", "a"], "two have the label 'a'"),
         (["fan", "--set", "x"], "--set x: write KEY=VALUE"),
         (["fan", "--sweep", "colour=1"], "'colour' can't be varied"),
@@ -344,7 +344,7 @@ def test_a_broker_that_does_not_start_ends_it(
         (["fan", "--sweep", "transport=udp"], "transport = 'udp': transport is tcp or ws"),
     ],
 )
-def test_what_can_not_be_done_is_named(
+def test_impossible_requests_are_named(
     bench: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], what: str
 ) -> None:
     assert bench(*words, "--into", str(tmp_path / "out")) == 1
@@ -369,12 +369,12 @@ def test_a_setting_that_the_broker_would_refuse_is_named_before_it_starts(
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "few"])
-def test_a_number_of_repetitions_is_one_at_least(
+def test_the_number_of_repetitions_is_at_least_one(
     bench: Callable[..., int], capsys: pytest.CaptureFixture[str], word: str
 ) -> None:
     with pytest.raises(SystemExit):
         bench("fan", "--repetitions", word)
-    assert f"--repetitions: '{word}' is no whole number from 1 on" in capsys.readouterr().err
+    assert f"--repetitions: '{word}' is not a whole number of at least 1" in capsys.readouterr().err
 
 
 def test_a_folder_that_can_not_be_written_is_named(
@@ -387,18 +387,18 @@ def test_a_folder_that_can_not_be_written_is_named(
     assert len(said.splitlines()) == 1 and generator.calls == []
 
 
-def test_a_disk_that_is_full_ends_it_with_one_line(
+def test_a_full_disk_ends_it_with_one_line(
     bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Campaign, case: object, repetition: int, part: object) -> None:
-        raise OSError(28, "No space left on device", "parts/0000.json.gz")
+        raise OSError(28, "No space left on device", "repetitions/0000.json.gz")
 
     monkeypatch.setattr(Campaign, "keep", full)
     assert bench(*base(tmp_path)) == 1
-    assert capsys.readouterr().err.endswith("stompica: parts/0000.json.gz: No space left on device\n")
+    assert capsys.readouterr().err.endswith("stompica: repetitions/0000.json.gz: No space left on device\n")
 
 
-def test_a_package_that_is_missing_says_what_to_install(
+def test_a_missing_package_is_named_with_what_to_install(
     bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "stompica.bench.show", raising=False)
@@ -409,19 +409,19 @@ def test_a_package_that_is_missing_says_what_to_install(
     assert "rich.console" in said and said.endswith("pip install 'stompica[bench]'\n")
 
 
-def test_resuming_takes_no_other_plan(
+def test_resuming_allows_no_other_plan(
     bench: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench("fan", "--resume", str(tmp_path)) == 1
-    assert "--resume goes on with the plan of its folder" in capsys.readouterr().err
+    assert "--resume uses the plan in its folder" in capsys.readouterr().err
 
 
-def test_a_generator_that_is_not_built_says_how_to(
+def test_the_command_that_builds_the_generator_is_named(
     bench: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("STOMPICA_BENCH_LOADGEN", str(tmp_path / "nothing"))
     assert bench("fan") == 1
-    assert "no such program" in capsys.readouterr().err
+    assert "there is no such program" in capsys.readouterr().err
     monkeypatch.delenv("STOMPICA_BENCH_LOADGEN")
     monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -77,7 +77,7 @@ def test_parts_add_up_to_the_totals_they_name() -> None:
     assert not set(parts) - told_elsewhere & set(found), "what is the sum of the shards alone is not told again"
 
 
-def test_queues_are_written_by_name_and_summed_up_where_they_are_many() -> None:
+def test_queues_are_written_by_name_and_many_are_summed_up() -> None:
     answer = [{"name": f"/queue/{n}", "kind": "work", "size": n, "in_flight": 1} for n in range(ROWS_MAX + 50)]
     whole, *rows = written("queues", answer)
     assert whole[2] == {"queues": ROWS_MAX + 50, "size": sum(range(ROWS_MAX + 50)), "in_flight": ROWS_MAX + 50}
@@ -86,13 +86,13 @@ def test_queues_are_written_by_name_and_summed_up_where_they_are_many() -> None:
     assert rows[0][2] == {f"{longest}.size": ROWS_MAX + 49, f"{longest}.in_flight": 1}
 
 
-def test_queues_that_are_shown_alike_are_one() -> None:
-    """Temporary queues of several owners have one name; two rows of a name and a moment could not be told apart."""
+def test_queues_with_the_same_name_count_as_one() -> None:
+    """Temporary queues of several owners share a name; two rows with one name and time could not be distinguished."""
     alike = [{"name": "/temp-queue/mine", "kind": "temporary", "size": size} for size in (2, 3)]
     assert written("queues", alike)[1:] == [("queues", None, {"/temp-queue/mine.size": 5})]
 
 
-def test_other_lists_are_summed_up_and_ages_are_the_greatest() -> None:
+def test_other_lists_are_summed_up_except_for_ages() -> None:
     rows = [
         {"connection": 9, "subscription": "1", "in_flight": 2, "oldest_ms": 30},
         {"connection": 8, "subscription": "1", "in_flight": 5, "oldest_ms": 10},
@@ -105,20 +105,20 @@ def timings(**stages: list[list[int]]) -> dict[str, Any]:
     return {"stages": {name: {"count": 1, "total_ns": 2, "buckets": buckets} for name, buckets in stages.items()}}
 
 
-def test_stages_are_what_was_added_since_the_answer_before() -> None:
+def test_stages_contain_what_was_added_since_the_answer_before() -> None:
     stages = Stages()
     assert stages.since(timings(read=[[1, 2, 5]], turn=[[9, 9, 9]])) == {"read": [(1, 2, 5)]}
     assert stages.since(timings(read=[[1, 2, 7], [4, 8, 1]])) == {"read": [(1, 2, 2), (4, 8, 1)]}
     assert stages.since(timings(read=[[1, 2, 7], [4, 8, 1]])) == {"read": []}
 
 
-def test_a_broker_that_began_anew_counts_from_nothing() -> None:
+def test_counts_begin_at_0_after_a_restart() -> None:
     stages = Stages()
     stages.since(timings(read=[[1, 2, 5], [3, 4, 5]]))
     assert stages.since(timings(read=[[1, 2, 6]])) == {"read": [(1, 2, 6)]}
 
 
-def test_turns_are_numbers_since_they_hold_all_stages() -> None:
+def test_turns_are_numbers_since_they_include_all_stages() -> None:
     assert written(STAGES, timings(turn=[[1, 2, 3]])) == [(STAGES, None, {"turn": {"count": 1, "total_ns": 2}})]
 
 
@@ -131,7 +131,7 @@ def test_a_sample_has_every_answer_and_process() -> None:
         assert sampling.samples.faults == []
 
 
-def test_a_broker_that_is_gone_is_a_fault_told_once() -> None:
+def test_a_broker_that_has_ended_is_reported_once() -> None:
     with stompica.Broker(writers=1) as broker:
         url = broker.url
     sampling = Sampler(60.0, url, {})
@@ -140,8 +140,8 @@ def test_a_broker_that_is_gone_is_a_fault_told_once() -> None:
     assert len(sampling.samples.faults) == 1 and "refused" in sampling.samples.faults[0]
 
 
-def test_a_broker_that_does_not_answer_is_asked_once_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each question would take its whole time to fail."""
+def test_a_broker_that_does_not_answer_is_asked_once_per_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each query would take its full timeout to fail."""
     asked: list[str] = []
 
     def hang(url: str, timeout: float) -> None:
@@ -155,7 +155,7 @@ def test_a_broker_that_does_not_answer_is_asked_once_each_time(monkeypatch: pyte
     assert len(asked) == 2
 
 
-def test_the_usage_of_a_tree_holds_that_of_its_children() -> None:
+def test_the_usage_of_a_process_includes_that_of_its_children() -> None:
     child = [sys.executable, "-c", "import sys; held = b'x' * 50_000_000; print(flush=True); sys.stdin.read()"]
     before = procfs.usage(os.getpid())
     with subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -169,7 +169,7 @@ def test_the_usage_of_a_tree_holds_that_of_its_children() -> None:
     assert procfs.usage(process.pid) is None
 
 
-def test_a_process_that_was_pinned_stays_on_its_cores() -> None:
+def test_a_pinned_process_stays_on_its_cores() -> None:
     (core, *_) = sorted(os.sched_getaffinity(0))
     former = os.sched_getaffinity(0)
     show = [sys.executable, "-c", "import os; print(*sorted(os.sched_getaffinity(0)))"]
@@ -181,7 +181,7 @@ def test_a_process_that_was_pinned_stays_on_its_cores() -> None:
         pass
 
 
-def test_pinning_is_left_alone_where_there_are_few_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_pinned_with_few_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     assert procfs.pinning("auto") == procfs.Pinning()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5})

@@ -21,7 +21,7 @@ def only(folder: Path) -> workload.Workload:
     return found
 
 
-def test_the_projects_own_workloads_are_read_by_both_programs() -> None:
+def test_the_projects_workloads_are_read_by_both_programs() -> None:
     known = workload.load(ROOT / "bench" / "workloads")
     assert {"headline", "fanout-75", "latency-10", "queue-4x4", "scale-bodies"} <= {one.name for one in known}
     try:
@@ -44,7 +44,7 @@ def test_without_a_sweep_each_transport_is_a_point(workloads: Write) -> None:
     ]
 
 
-def test_a_sweep_makes_each_value_with_each_of_the_others(workloads: Write) -> None:
+def test_a_sweep_combines_all_values(workloads: Write) -> None:
     one = only(
         workloads("fan", "connections = 75\nmessages = 13_334\n[sweep]\nbody = [117, 65_536]\nwriters = [1, 2]\n")
     )
@@ -52,7 +52,7 @@ def test_a_sweep_makes_each_value_with_each_of_the_others(workloads: Write) -> N
     assert [(point["body"], point.writers) for point in points] == [(117, 1), (117, 2), (65536, 1), (65536, 2)]
     small, large = points[0], points[2]
     assert (small["window"], small["messages"]) == (1000, 13_334)
-    assert (large["window"], large["messages"]) == (128, 512), "about 8 MiB under way"
+    assert (large["window"], large["messages"]) == (128, 512), "about 8 MiB in flight"
     assert "sweep" not in small.fields
 
 
@@ -62,7 +62,7 @@ def test_subscribers_keep_a_round_at_a_million_deliveries(workloads: Write) -> N
     assert [(point["connections"], point["messages"]) for point in points] == [(1, 300_000), (10, 100_000), (5000, 200)]
 
 
-def test_a_queues_window_holds_twice_its_prefetch(workloads: Write) -> None:
+def test_a_queues_window_is_at_least_twice_its_prefetch(workloads: Write) -> None:
     one = only(
         workloads("q", 'kind = "queue"\nack = "client-individual"\nconnections = 4\npublishers = 4\nmessages = 9\n')
     )
@@ -70,13 +70,13 @@ def test_a_queues_window_holds_twice_its_prefetch(workloads: Write) -> None:
     assert [point["window"] for point in points] == [1000, 2001]
 
 
-def test_the_command_line_wins_over_the_file(workloads: Write) -> None:
+def test_the_command_line_overrides_the_file(workloads: Write) -> None:
     one = only(workloads("fan", 'transports = ["tcp", "ws"]\n[sweep]\nbody = [1, 2]\n'))
     more = workload.parse_sweep(["body=1_000,4_000", "transport=ws"])
     assert [(point.transport, point["body"]) for point in workload.points(one, more)] == [("ws", 1000), ("ws", 4000)]
 
 
-def test_what_the_generator_reads_is_what_was_read(workloads: Write, tmp_path: Path) -> None:
+def test_the_generator_reads_the_same_fields(workloads: Write, tmp_path: Path) -> None:
     text = 'tag = "h\\"i "\njoint = true\nseconds = 2.5\npattern = "/topic/*"\nspread = 3\nsubscriptions = 5\n'
     (point,) = workload.points(only(workloads("own", text + 'wanted = { per_s = 5 }\nabout = "x"\n')), {})
     again = workload.tomllib.loads(point.toml())
@@ -93,16 +93,16 @@ def test_a_quick_run_is_small(workloads: Write) -> None:
     ("text", "what"),
     [
         ("[sweep]\nbody = 5\n", "lists of values"),
-        ("[sweep]\ncolour = [1]\n", r"\[sweep\]: 'colour' can't be varied; there are body, "),
-        ("[sweep]\nbody = ['much']\n", r"bad.toml: \[sweep\]: body = 'much': body is a whole number from 1 on"),
+        ("[sweep]\ncolour = [1]\n", r"\[sweep\]: 'colour' can't be varied; these can be: body, "),
+        ("[sweep]\nbody = ['much']\n", r"bad.toml: \[sweep\]: body = 'much': body is a whole number of at least 1"),
         ("[sweep]\nack = ['client']\n", "ack = 'client': ack is auto or client-individual"),
-        ("[sweep]\nbody = [20, 30, 20]\n", "body = 20 is there twice"),
+        ("[sweep]\nbody = [20, 30, 20]\n", "body = 20 occurs twice"),
         ("[sweep]\nwriters = [65]\n", "writers = 65: writers is a whole number from 1 to 64"),
         ("connections = \n", "workloads/bad.toml: "),
-        ("colour = 1\n", r"bad.toml: no field 'colour'; there are name, .* and \[sweep\]"),
-        ("connections = 0\n", "connections = 0: connections is a whole number from 1 on"),
-        ("connections = true\n", "connections = True: connections is a whole number from 1 on"),
-        ("messages = 1.5\n", "messages = 1.5: messages is a whole number from 1 on"),
+        ("colour = 1\n", r"bad.toml: unknown field 'colour'; known fields are name, .* and \[sweep\]"),
+        ("connections = 0\n", "connections = 0: connections is a whole number of at least 1"),
+        ("connections = true\n", "connections = True: connections is a whole number of at least 1"),
+        ("messages = 1.5\n", "messages = 1.5: messages is a whole number of at least 1"),
         ("joint = 1\n", "joint = 1: joint is true or false"),
         ("kind = 'fast'\n", "kind = 'fast': kind is window, latency, .* or firehose"),
         ("transports = ['udp']\n", r"transports = \['udp'\]: transports is a list of tcp, ws"),
@@ -111,12 +111,12 @@ def test_a_quick_run_is_small(workloads: Write) -> None:
         ("rate = 2_000_000\n", "rate = 2000000: rate is a whole number from 1 to 1,000,000"),
     ],
 )
-def test_a_file_that_is_wrong_is_named(workloads: Write, text: str, what: str) -> None:
+def test_a_wrong_file_is_named(workloads: Write, text: str, what: str) -> None:
     with pytest.raises(BenchError, match=what):
         workload.load(workloads("bad", text))
 
 
-def test_what_the_load_generator_refuses_is_said_before_anything_runs(workloads: Write, tmp_path: Path) -> None:
+def test_a_workload_that_the_generator_refuses_is_named_before_anything_runs(workloads: Write, tmp_path: Path) -> None:
     try:
         program = loadgen.find(ROOT)
     except BenchError as error:
@@ -142,11 +142,11 @@ def test_fields_are_those_of_the_load_generator() -> None:
     assert {line.strip(" ,").lower() for line in kinds.splitlines() if line.endswith(",")} == set(fields.KINDS)
 
 
-def test_what_does_not_exist_is_named(workloads: Write, tmp_path: Path) -> None:
+def test_unknown_names_and_missing_files_are_reported(workloads: Write, tmp_path: Path) -> None:
     known = workload.load(workloads("fan", ""))
-    with pytest.raises(BenchError, match="no workload 'fun'; there are fan"):
+    with pytest.raises(BenchError, match="unknown workload 'fun'; known workloads are fan"):
         workload.pick(known, ["fun"])
-    with pytest.raises(BenchError, match="does not go over ws, only over tcp"):
+    with pytest.raises(BenchError, match="is not made for ws, only for tcp"):
         workload.points(known[0], {"transport": ["ws"]})
     with pytest.raises(BenchError, match="NAME=VALUE"):
         workload.parse_sweep(["body"])
@@ -155,10 +155,10 @@ def test_what_does_not_exist_is_named(workloads: Write, tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="from the top of the source tree"):
         workload.load(tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(BenchError, match="empty holds no workload"):
+    with pytest.raises(BenchError, match="empty contains no workload"):
         workload.load(tmp_path / "empty")
     (tmp_path / "empty" / "fan.toml").write_text("name = 'fun'")
-    with pytest.raises(BenchError, match="name = 'fun': name is that of the file, 'fan'"):
+    with pytest.raises(BenchError, match="name = 'fun', but the file is called 'fan'"):
         workload.load(tmp_path / "empty")
 
 

@@ -1,7 +1,7 @@
-"""The harness: runs workloads against this broker and others, side by side, and records what they do.
+"""The bench harness: runs workloads against this broker and others, in turns, and records the results.
 
-`stompica bench` is its command line; `stompica record` records a broker in use. The load generator is a program of its
-own, `stompica-loadgen`. What is recorded has the format of docs/recording.md; `stompica.analysis` explains it.
+`stompica bench` is its command line; `stompica record` records a broker in use. The load generator,
+`stompica-loadgen`, is a separate program. docs/recording.md describes recordings; `stompica.analysis` analyses them.
 """
 
 from __future__ import annotations
@@ -10,4 +10,4 @@ from stompica.errors import StompicaError
 
 
 class BenchError(StompicaError):
-    """A measurement can't be made; the message says what is missing or wrong, and what to do."""
+    """A measurement is not possible. The message says what is missing or wrong, and what to do."""

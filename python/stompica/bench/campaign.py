@@ -1,11 +1,11 @@
-"""A campaign: what is measured against what, as a plan in a file, and one file for each finished repetition.
+"""A campaign: a plan of what is measured against what, and one file for each finished repetition.
 
     FOLDER/campaign.json                     the plan
-    FOLDER/parts/POINT-VARIANT/0000.json.gz  a repetition as it was measured: the generator's result, samples
-    FOLDER/runs/…                            the recordings made of them (docs/recording.md)
-    FOLDER/results.jsonl                     all repetitions without what they were over time, for tables
+    FOLDER/repetitions/CASE/0000.json.gz    a repetition as it was measured: the generator's result, samples
+    FOLDER/runs/…                            the recordings made from them (docs/recording.md)
+    FOLDER/results.jsonl                     all repetitions, without what happened over time, for tables
 
-Whoever is interrupted goes on with the repetitions that have no file.
+An interrupted campaign resumes with the repetitions that have no file.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from stompica.bench.workload import Point
 
 FORMAT = 2
 PLAN = "campaign.json"
-PARTS = "parts"
+REPETITIONS = "repetitions"
 SUFFIX = ".json.gz"
 RUNS = "runs"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One thing that is measured."""
+    """One thing to measure: this broker with certain settings, or a peer."""
 
     target: str
     """`stompica`, or the name of a peer."""
     label: str = ""
-    """What a person calls it."""
+    """Its name on the command line."""
     writers: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     python: str = ""
-    """Another interpreter, with another version of stompica; empty: this one."""
+    """Another interpreter, which has another version of stompica; empty: this one."""
     stages: bool | None = None
-    """Whether it times its stages; None: as the plan says."""
+    """Whether it times its stages; None: the plan decides."""
 
     @property
     def name(self) -> str:
-        """How it is called in tables."""
+        """Its name in tables."""
         return self.label or self.target
 
 
 @dataclass(frozen=True)
 class Case:
-    """A variant under a point of a workload; its repetitions become one recorded run."""
+    """A variant at a point of a workload. Its repetitions become one recorded run."""
 
     number: int
     point: Point
@@ -60,31 +60,31 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """Name of the folder of its parts."""
+        """Name of the folder of its repetitions."""
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.point.workload}-{self.point.transport}-{self.variant.name}")
         return f"{self.number:03}-{words}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All cases, in groups that take turns."""
+    """All cases and how they are measured."""
 
     name: str
     repetitions: int
     cases: tuple[Case, ...]
     quick: bool = False
-    """A smoke run: the figures mean nothing."""
+    """Whether this is a smoke run, whose figures mean nothing."""
     stages: bool = False
-    """Let this broker time its stages, which costs it several percent."""
+    """Whether this broker times its stages, which costs several percent."""
     diag: bool = True
     samples: bool = False
-    """Keep every single latency."""
+    """Whether every single latency is kept."""
     every_s: float = 0.5
     """Interval of the samples, and of throughput and latency over time."""
     pin: str = "auto"
 
     def times_stages(self, variant: Variant) -> bool:
-        """Whether a variant is to time its stages."""
+        """Whether a variant times its stages."""
         return self.stages if variant.stages is None else variant.stages
 
     def groups(self) -> Iterator[list[Case]]:
@@ -97,17 +97,17 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Part:
+class Record:
     """One finished repetition."""
 
     run: Mapping[str, Any]
     """The load generator's result."""
     target: Mapping[str, Any]
-    """Name, version, writers, versions of what was measured."""
+    """Name, version, writers and further versions of what was measured."""
     processes: Sequence[Sequence[Any]] = ()
     answers: Sequence[Sequence[Any]] = ()
     faults: Sequence[str] = ()
-    """What could not be sampled."""
+    """Errors of sampling."""
     pinned: str = ""
 
     @property
@@ -118,7 +118,7 @@ class Part:
 
     @property
     def fault(self) -> str:
-        """Why it failed; empty: it did not."""
+        """Why it failed; empty if it did not."""
         return self.run.get("fault") or ""
 
 
@@ -131,15 +131,15 @@ class Campaign:
 
     @staticmethod
     def create(folder: Path, plan: Plan) -> Campaign:
-        """A new folder, or the one that holds this very plan. BenchError where it holds another."""
+        """A new folder, or an existing one with the same plan. BenchError if it holds another plan."""
         path = folder / PLAN
         if path.exists():
             known = Campaign.open(folder)
             if dataclasses.replace(known.plan, name=plan.name) != plan:
-                raise BenchError(f"{folder} holds another campaign: name another folder, or --resume {folder}")
+                raise BenchError(f"{folder} holds another campaign: name another folder, or use --resume {folder}")
             return known
         try:
-            (folder / PARTS).mkdir(parents=True, exist_ok=True)
+            (folder / REPETITIONS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BenchError(f"can't write results into {folder}: {error.strerror}; --into names another") from None
         text = json.dumps({"format": FORMAT, **dataclasses.asdict(plan)}, indent=1) + "\n"
@@ -148,11 +148,11 @@ class Campaign:
 
     @staticmethod
     def open(folder: Path) -> Campaign:
-        """A folder made before. BenchError where it is none."""
+        """An existing folder. BenchError if it is not a campaign."""
         try:
             content = json.loads((folder / PLAN).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise BenchError(f"{folder} is no campaign: it has no {PLAN}") from None
+            raise BenchError(f"{folder} is not a campaign: it has no {PLAN}") from None
         except (OSError, ValueError) as error:
             raise BenchError(f"{folder / PLAN} can't be read: {error}") from None
         version = content.pop("format", None)
@@ -167,34 +167,34 @@ class Campaign:
         """Whether the repetition is finished."""
         return self._path(case, repetition).exists()
 
-    def keep(self, case: Case, repetition: int, part: Part) -> None:
+    def keep(self, case: Case, repetition: int, record: Record) -> None:
         """Keeps a finished repetition."""
         path = self._path(case, repetition)
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(dataclasses.asdict(part)) + "\n"
+        text = json.dumps(dataclasses.asdict(record)) + "\n"
         _write(path, gzip.compress(text.encode(), mtime=0))
 
-    def parts(self, case: Case) -> dict[int, Part]:
+    def records(self, case: Case) -> dict[int, Record]:
         """The finished repetitions."""
         found = {}
-        for path in sorted((self.folder / PARTS / case.folder).glob(f"[0-9]*{SUFFIX}")):
-            found[int(path.name.removesuffix(SUFFIX))] = Part(**json.loads(gzip.decompress(path.read_bytes())))
+        for path in sorted((self.folder / REPETITIONS / case.folder).glob(f"[0-9]*{SUFFIX}")):
+            found[int(path.name.removesuffix(SUFFIX))] = Record(**json.loads(gzip.decompress(path.read_bytes())))
         return found
 
     def samples(self, case: Case, repetition: int) -> Path:
-        """Where the repetition's single latencies are."""
+        """File of the repetition's single latencies."""
         path = self._path(case, repetition)
         return path.with_name(path.name.removesuffix(SUFFIX) + ".samples")
 
     def is_failed(self, case: Case) -> bool:
-        """Whether a repetition failed: then there are no further ones."""
-        return any(part.fault for part in self.parts(case).values())
+        """Whether a repetition failed; then no further ones are made."""
+        return any(record.fault for record in self.records(case).values())
 
     def _path(self, case: Case, repetition: int) -> Path:
-        return self.folder / PARTS / case.folder / f"{repetition:04}{SUFFIX}"
+        return self.folder / REPETITIONS / case.folder / f"{repetition:04}{SUFFIX}"
 
 
 def _write(path: Path, content: bytes) -> None:
-    part = path.with_name(f".{path.name}")
-    part.write_bytes(content)
-    part.replace(path)
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)

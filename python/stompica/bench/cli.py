@@ -19,11 +19,11 @@ from stompica.tabular import table
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one command; returns the exit status: 0, 1 where something failed, 3 for a regression asked about."""
+    """Runs one command; returns the exit status: 0, 1 if something failed, 3 for --fail-on-regression."""
     options = _parser().parse_args(arguments)
-    # Brokers that were started must end with this process, however it is ended.
+    # Started brokers must end with this process, however it ends.
     signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit an ignored SIGINT
     try:
         status: int = options.command(options)
     except KeyboardInterrupt:
@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
     from stompica.bench.runner import Runner
 
     program = loadgen.find()
-    _core.raise_descriptor_limit()  # for all that is started: 5,000 connections need as many, on both sides
+    _core.raise_descriptor_limit()  # inherited by all processes: 5,000 connections need 5,000, on both sides
     with tempfile.TemporaryDirectory(prefix="stompica-bench-") as folder:
         scratch = Path(folder)
         campaign = _resumed(options) if options.resume else _new(options, program, scratch)
@@ -72,21 +72,21 @@ def _run(options: argparse.Namespace) -> int:
             with show.progress(campaign) as progress:
                 whole = Runner(campaign, progress, scratch).run()
         except (BenchError, OSError, KeyboardInterrupt):
-            if any(campaign.parts(case) for case in campaign.plan.cases):
-                goes_on = f"'stompica bench run --resume {campaign.folder}' goes on"
-                print(f"what is finished is kept: {goes_on}", file=sys.stderr)
+            if any(campaign.records(case) for case in campaign.plan.cases):
+                resume = f"'stompica bench run --resume {campaign.folder}'"
+                print(f"finished repetitions are kept; continue with {resume}", file=sys.stderr)
             raise
-    export.record(campaign)
+    export.write(campaign)
     results.write(campaign)
     for line in figures.lines(campaign):
         print(line)
-    print(f"recorded in {campaign.folder}; 'stompica bench report {campaign.folder}' explains it")
+    print(f"recorded in {campaign.folder}; 'stompica bench report {campaign.folder}' makes a report")
     return 0 if whole else 1
 
 
 def _resumed(options: argparse.Namespace) -> Campaign:
     if options.names or options.into:
-        raise BenchError("--resume goes on with the plan of its folder: leave out workloads and --into")
+        raise BenchError("--resume uses the plan in its folder: leave out workloads and --into")
     return Campaign.open(options.resume)
 
 
@@ -136,7 +136,7 @@ def _workloads(options: argparse.Namespace) -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("stompica bench", description="Measures this broker, and others beside it.")
+    parser = argparse.ArgumentParser("stompica bench", description="Measures this broker, and others for comparison.")
     commands = parser.add_subparsers(required=True, metavar="list|run|compare|report")
     listing = commands.add_parser("list", help="workloads, and peers that are installed")
     running = commands.add_parser("run", help="run workloads and record what happens", description=_run.__doc__)
@@ -155,5 +155,7 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(command=function)
         if name == "report":
             command.add_argument("--into", type=Path, help="default: FOLDER/report")
-            command.add_argument("--fail-on-regression", action="store_true", help="exit status 3 for a bad verdict")
+            command.add_argument(
+                "--fail-on-regression", action="store_true", help="exit status 3 if the verdict is bad"
+            )
     return parser

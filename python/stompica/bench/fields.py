@@ -1,4 +1,4 @@
-"""The fields of a workload: what each may hold. The load generator has the same; here a mistake is found by name."""
+"""The fields of a workload and their values. The load generator checks them as well; here errors name the field."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ class Number:
 
     @property
     def allowed(self) -> str:
-        """What is allowed, in words."""
+        """The allowed values, for messages."""
         kind = "a whole number" if self.whole else "a number"
-        return f"{kind} from {self.least:g} " + ("on" if self.most is None else f"to {self.most:,.0f}")
+        return f"{kind} " + (
+            f"of at least {self.least:g}" if self.most is None else f"from {self.least:g} to {self.most:,.0f}"
+        )
 
     def takes(self, value: Any) -> bool:
-        """Whether the value is one."""
+        """Whether the value is allowed."""
         if type(value) is not int and (self.whole or type(value) is not float):
             return False
         return bool(value >= self.least and (self.most is None or value <= self.most))
@@ -35,51 +37,51 @@ class Number:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few words."""
+    """One of several words."""
 
     words: tuple[str, ...]
 
     @property
     def allowed(self) -> str:
-        """What is allowed, in words."""
+        """The allowed values, for messages."""
         return f"{', '.join(self.words[:-1])} or {self.words[-1]}"
 
     def takes(self, value: Any) -> bool:
-        """Whether the value is one."""
+        """Whether the value is allowed."""
         return value in self.words
 
 
 @dataclass(frozen=True)
 class Choices(Choice):
-    """A list of them, each once."""
+    """A list of different words."""
 
     @property
     def allowed(self) -> str:
-        """What is allowed, in words."""
+        """The allowed values, for messages."""
         return f"a list of {', '.join(self.words)}"
 
     def takes(self, value: Any) -> bool:
-        """Whether the value is one."""
+        """Whether the value is allowed."""
         listed = isinstance(value, list) and all(isinstance(word, str) for word in value)
         return listed and bool(value) and set(value) <= set(self.words) and len(set(value)) == len(value)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Any value of a type, such as a text."""
+    """Any value of a type, such as a string."""
 
     type: type
     allowed: str
 
     def takes(self, value: Any) -> bool:
-        """Whether the value is one."""
+        """Whether the value is allowed."""
         return type(value) is self.type
 
 
 FIELDS: dict[str, Number | Choice | Kind] = {
-    "name": Kind(str, "a text"),
-    "group": Kind(str, "a text"),
-    "about": Kind(str, "a text"),
+    "name": Kind(str, "a string"),
+    "group": Kind(str, "a string"),
+    "about": Kind(str, "a string"),
     "kind": Choice(KINDS),
     "transports": Choices(TRANSPORTS),
     "publishers": Number(1, 9999),
@@ -87,10 +89,10 @@ FIELDS: dict[str, Number | Choice | Kind] = {
     "subscriptions": Number(1),
     "ids": Choice(("same", "unique")),
     "joint": Kind(bool, "true or false"),
-    "pattern": Kind(str, "a text"),
+    "pattern": Kind(str, "a string"),
     "spread": Number(0),
     "body": Number(1),
-    "tag": Kind(str, "a text of 1 to 8 octets"),
+    "tag": Kind(str, "a string of 1 to 8 octets"),
     "ack": Choice(("auto", "client-individual")),
     "prefetch": Number(0),
     "messages": Number(1),
@@ -113,24 +115,24 @@ SWEPT: dict[str, Number | Choice] = {
     "rate": Number(1, 1_000_000),
     "window": Number(1),
 }
-"""What a sweep may vary: fields of a workload, `subscribers` for its `connections`, and the broker's `writers`."""
+"""What a sweep may vary: fields of a workload (`subscribers` are its `connections`), and the broker's `writers`."""
 
 
 def check(content: Mapping[str, Any], where: str) -> None:
-    """BenchError for a field that there is not, or a value that it does not take; `where` is the file."""
+    """BenchError for an unknown field or a value that is not allowed; `where` is the file."""
     for name, value in content.items():
         field = FIELDS.get(name)
         if field is None:
-            raise BenchError(f"{where}: no field {name!r}; there are {', '.join(FIELDS)} and [sweep]")
+            raise BenchError(f"{where}: unknown field {name!r}; known fields are {', '.join(FIELDS)} and [sweep]")
         if not field.takes(value):
             raise BenchError(f"{where}: {name} = {value!r}: {name} is {field.allowed}")
 
 
 def swept(name: str, values: list[Any], where: str) -> list[Any]:
-    """The values of a sweep, numbers as numbers. BenchError for what can't be varied so."""
+    """The values of a sweep, with numbers converted. BenchError if the field can't be varied, or not like this."""
     field = SWEPT.get(name)
     if field is None:
-        raise BenchError(f"{where}: {name!r} can't be varied; there are {', '.join(SWEPT)}")
+        raise BenchError(f"{where}: {name!r} can't be varied; these can be: {', '.join(SWEPT)}")
     found = []
     for value in values:
         text = str(value).replace("_", "")
@@ -138,6 +140,6 @@ def swept(name: str, values: list[Any], where: str) -> list[Any]:
         if not field.takes(made):
             raise BenchError(f"{where}: {name} = {value!r}: {name} is {field.allowed}")
         if made in found:
-            raise BenchError(f"{where}: {name} = {value!r} is there twice")
+            raise BenchError(f"{where}: {name} = {value!r} occurs twice")
         found.append(made)
     return found

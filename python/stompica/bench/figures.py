@@ -1,4 +1,4 @@
-"""The figures of a campaign: medians over the repetitions, as numbers for run.json and as tables for people."""
+"""The figures of a campaign: medians over the repetitions, as numbers for run.json and as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from stompica.bench.campaign import Campaign, Case, Part
+from stompica.bench.campaign import Campaign, Case, Record
 from stompica.bench.fields import SWEPT
 from stompica.tabular import table
 
 GENERATOR_BUSY = 0.8
-"""Share of its core from which on the generator may have been the limit."""
+"""Share of its core above which the generator may have been the limit."""
 
 GROUPS = ("idle", "held", "firehose")
-"""Objects in the load generator's result with figures of one kind of workload; each is a table of its own."""
+"""Objects in the load generator's result with figures of one kind of workload. Each has its own table."""
 
 LEAST_BY_MOST = "least_by_most_share"
-"""Messages of the consumer of a queue that had least, by those of the one that had most."""
+"""Messages of the consumer that received least, divided by those of the one that received most."""
 
 NAMES = {"ratio": "beside_by_alone_ratio", "count": "held"}
-"""Numbers in them whose name says too little where it stands alone."""
+"""Names of these numbers that are not clear outside their object, and what they are called instead."""
 
 
 def medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Figures that no table of a recording has, such as `user_bytes_per_connection`; units are in the names.
+    """Figures that no table of a recording has, such as `user_bytes_per_connection`; names contain the units.
 
-    Empty where a repetition failed, and for workloads that have none.
+    Empty if a repetition failed, and for workloads that have none.
     """
     if any(run.get("fault") for run in runs):
         return {}
@@ -42,45 +42,45 @@ def medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def lines(campaign: Campaign) -> Iterator[str]:
-    """The tables, and below them what failed."""
+    """The lines of the tables, followed by failures."""
     tables: dict[str, list[dict[str, str]]] = {name: [] for name in ("", *GROUPS)}
     for case in campaign.plan.cases:
-        parts = list(campaign.parts(case).values())
-        found = medians([part.run for part in parts])
-        group = next((name for name in GROUPS if found and parts[0].run.get(name)), "")
-        figures = _of_group(found, parts, group) if group else _speed(parts, found)
-        tables[group].append({**_head(campaign, case, parts), **figures, "repetitions": _count(campaign, parts)})
+        records = list(campaign.records(case).values())
+        found = medians([record.run for record in records])
+        group = next((name for name in GROUPS if found and records[0].run.get(name)), "")
+        figures = _of_group(found, records, group) if group else _speed(records, found)
+        tables[group].append({**_head(campaign, case, records), **figures, "repetitions": _count(campaign, records)})
     for number, rows in enumerate(filter(None, tables.values())):
         if number:
             yield ""
         shown = [name for name in rows[0] if any(row[name] for row in rows)]
         yield from table([{name: row[name] for name in shown} for row in rows])
     for case in campaign.plan.cases:
-        for number, part in campaign.parts(case).items():
-            if part.fault:
-                yield f"FAILED {case.point.workload} {case.variant.name}, repetition {number + 1}: {part.fault}"
-            for fault in part.faults:
+        for number, record in campaign.records(case).items():
+            if record.fault:
+                yield f"FAILED {case.point.workload} {case.variant.name}, repetition {number + 1}: {record.fault}"
+            for fault in record.faults:
                 yield f"note: {case.variant.name}: {fault}"
     if campaign.plan.quick:
         yield "a quick run: these figures mean nothing"
 
 
-def _head(campaign: Campaign, case: Case, parts: Sequence[Part]) -> dict[str, str]:
+def _head(campaign: Campaign, case: Case, records: Sequence[Record]) -> dict[str, str]:
     return {
         "workload": case.point.workload,
         **_axes(campaign, case),
         "over": case.point.transport,
         "variant": case.variant.name,
-        "writers": str(parts[0].target["writers"] or "") if parts else "",
+        "writers": str(records[0].target["writers"] or "") if records else "",
     }
 
 
-def _speed(parts: Sequence[Part], found: Mapping[str, float]) -> dict[str, str]:
-    """Rates, costs and latencies; empty where there are none."""
+def _speed(records: Sequence[Record], found: Mapping[str, float]) -> dict[str, str]:
+    """Rates, costs and latencies; empty texts if there are none."""
     names = ("per_s", "cpu_us_each", "p50_us", "p99_us", "max_us", "window_p50_us", "window_p99_us", "least_by_most")
     figures = dict.fromkeys((*names, "generator", "peak_MiB"), "")
-    runs = [part.run for part in parts]
-    if not runs or any(part.fault for part in parts):
+    runs = [record.run for record in records]
+    if not runs or any(record.fault for record in records):
         return figures
     figures["per_s"] = _rate(_median(runs, "deliveries_per_s"))
     figures["cpu_us_each"] = f"{_median(runs, 'cpu_us_per_delivery') or 0:.4g}"
@@ -90,21 +90,21 @@ def _speed(parts: Sequence[Part], found: Mapping[str, float]) -> dict[str, str]:
         figures["least_by_most"] = f"{found[LEAST_BY_MOST]:.2f}"
     share = _median(runs, "generator_share") or 0
     figures["generator"] = f"{share:.0%}" + (" busy" if share > GENERATOR_BUSY else "")
-    figures["peak_MiB"] = _peak(parts)
+    figures["peak_MiB"] = _peak(records)
     return figures
 
 
-def _of_group(found: Mapping[str, float], parts: Sequence[Part], group: str) -> dict[str, str]:
-    texts = {name: value for name, value in parts[0].run[group].items() if isinstance(value, str)}
-    return {**{name: _short(value) for name, value in found.items()}, **texts, "peak_MiB": _peak(parts)}
+def _of_group(found: Mapping[str, float], records: Sequence[Record], group: str) -> dict[str, str]:
+    texts = {name: value for name, value in records[0].run[group].items() if isinstance(value, str)}
+    return {**{name: _short(value) for name, value in found.items()}, **texts, "peak_MiB": _peak(records)}
 
 
-def _count(campaign: Campaign, parts: Sequence[Part]) -> str:
-    return "FAILED" if any(part.fault for part in parts) else f"{len(parts)}/{campaign.plan.repetitions}"
+def _count(campaign: Campaign, records: Sequence[Record]) -> str:
+    return "FAILED" if any(record.fault for record in records) else f"{len(records)}/{campaign.plan.repetitions}"
 
 
 def _axes(campaign: Campaign, case: Case) -> dict[str, str]:
-    """What a sweep varied, as far as it has no column of its own."""
+    """What a sweep varied, except what always has a column."""
     fields = {name: "connections" if name == "subscribers" else name for name in SWEPT}
     del fields["writers"], fields["transport"], fields["window"]
     same = [other.point for other in campaign.plan.cases if other.point.workload == case.point.workload]
@@ -112,7 +112,7 @@ def _axes(campaign: Campaign, case: Case) -> dict[str, str]:
     for name, field in fields.items():
         varied = len({point[field] for point in same}) > 1
         found[name] = str(case.point[field]) if varied else ""
-    # The window is fitted to other axes: it is one itself only where all of them are equal.
+    # The window is adapted to the other axes: it is an axis only where all others are equal.
     alike = [point for point in same if all(point[field] == case.point[field] for field in fields.values())]
     varied = len({point["window"] for point in alike}) > 1
     return {**found, "window": str(case.point["window"]) if varied else ""}
@@ -127,8 +127,8 @@ def _latencies(
     return {f"{prefix}{name}": f"{statistics.median(row[name] for row in whole):.0f}" for name in names}
 
 
-def _peak(parts: Sequence[Part]) -> str:
-    most = max((part.peak_rss_bytes or 0 for part in parts), default=0)
+def _peak(records: Sequence[Record]) -> str:
+    most = max((record.peak_rss_bytes or 0 for record in records), default=0)
     return f"{most / 2**20:.0f}" if most else ""
 
 

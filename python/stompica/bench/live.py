@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from stompica.recording import RunInfo, RunWriter
 
 ANSWER_TIMEOUT_S = 5.0
-"""A broker that takes longer to answer is left alone until the next sample."""
+"""If the broker takes longer to answer, the rest of this sample is skipped."""
 
 SECONDS_MAX = 31_536_000
 """A year."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Records until the time is over or a signal comes; returns the exit status."""
+    """Records until the time is over or a signal arrives; returns the exit status."""
     options = _parser().parse_args(arguments)
     ended = threading.Event()
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 def record(options: argparse.Namespace, ended: threading.Event) -> Path:
     """Records into a new folder of `options.into`; returns it.
 
-    BenchError or DiagError where it can't begin, RecordingError where it can't be written.
+    BenchError or DiagError if it can't start, RecordingError if it can't write.
     """
     from stompica.recording import RunWriter
 
@@ -86,7 +86,7 @@ def _record(options: argparse.Namespace, ended: threading.Event, writer: RunWrit
 
     queries = (*QUERIES, STAGES) if options.stages else QUERIES
     processes = {} if options.pid is None else {"target": options.pid}
-    # Not started: it is asked here, so that one thread has the writer.
+    # Its thread is not started: samples are taken here, so that only one thread uses the writer.
     sampler = Sampler(options.every, options.diag, processes, queries)
     stages, primed, told = Stages(), False, 0
     begun = due = flushed = time.monotonic()
@@ -96,11 +96,11 @@ def _record(options: argparse.Namespace, ended: threading.Event, writer: RunWrit
         sampler.take()
         seen = sampler.take_samples()
         for fault in seen.faults[told:]:
-            tell(f"stompica: {fault}; trying again each {options.every:g} s")
+            tell(f"stompica: {fault}; trying again every {options.every:g} s")
         told = len(seen.faults)
         timings = [answer for _, query, answer in seen.answers if query == STAGES]
         if timings and not primed:
-            # What was timed before belongs to no interval of this recording.
+            # Earlier timings belong to no interval of this recording.
             primed = True
             stages.since(timings[0])
         write_answers(writer, seen.answers, stages)
@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--diag", required=True, metavar="URL", help="the broker: stomp://HOST:PORT, ws://HOST:PORT/")
-    add("--into", required=True, type=Path, metavar="DIR", help="a folder for the recording is made here")
+    add("--into", required=True, type=Path, metavar="DIR", help="the recording's folder is created here")
     add("--every", type=seconds(0.1, SECONDS_MAX), default=1.0, metavar="SECONDS", help="interval, default 1")
     add(
         "--for",
@@ -131,13 +131,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="default: until Ctrl-C or SIGTERM",
     )
-    add("--pid", type=int, help="the broker's process, where it is on this machine")
+    add("--pid", type=int, help="the broker's process, if it runs on this machine")
     add(
         "--file-every",
         type=seconds(0.1, SECONDS_MAX),
         default=60.0,
         metavar="SECONDS",
-        help="write files this often, default 60",
+        help="how often files are written, default 60",
     )
-    add("--stages", action="store_true", help="let the broker time its stages, which costs it a little")
+    add("--stages", action="store_true", help="let the broker time its stages, which costs a little")
     return parser

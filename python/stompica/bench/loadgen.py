@@ -1,4 +1,4 @@
-"""The load generator: `stompica-loadgen`, a program of its own, one process for each repetition."""
+"""Runs the load generator, `stompica-loadgen`: one process for each repetition."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ NO_BYTE_COUNTER = "its load generator, bench/peers/bytecount.py, exists only in 
 
 @dataclass(frozen=True)
 class Order:
-    """One repetition to be made."""
+    """One repetition to make."""
 
     point: Point
     target: Running
     series_ms: int
-    """Length of the intervals over time."""
+    """Length of the intervals in results over time."""
     samples: Path | None
-    """Where single latencies go, if they are wanted."""
+    """File for single latencies, if they are wanted."""
     cores: tuple[int, ...] = ()
 
 
 def find(start: Path | None = None) -> Path:
-    """The program: the environment's, that of the source tree around `start` (default: here), or one on the path."""
+    """The program: named by the environment, built in the source tree around `start` (default: .), or on the path."""
     named = os.environ.get(VARIABLE)
     if named:
         if not os.access(named, os.X_OK):
-            raise BenchError(f"{VARIABLE}={named}: no such program")
+            raise BenchError(f"{VARIABLE}={named}: there is no such program")
         return Path(named)
     for folder in source_trees(start):
         program = Path(os.environ.get("CARGO_TARGET_DIR", folder / "target")) / "release" / PROGRAM
@@ -61,7 +61,7 @@ def find(start: Path | None = None) -> Path:
 
 
 def source_trees(start: Path | None = None) -> Iterator[Path]:
-    """Source trees that hold the generator: around `start`, then around this file."""
+    """Source trees that contain the generator: around `start`, then around this file."""
     for begin in ((start or Path.cwd()).absolute(), Path(__file__)):
         for folder in (begin, *begin.parents):
             if (folder / "bench" / "loadgen" / "Cargo.toml").is_file():
@@ -69,7 +69,7 @@ def source_trees(start: Path | None = None) -> Iterator[Path]:
 
 
 def byte_counter(start: Path | None = None) -> Path | None:
-    """The source tree that holds the generator that counts bytes."""
+    """The source tree with the byte-counting generator; None if there is none."""
     return next((folder for folder in source_trees(start) if (folder / "bench/peers/bytecount.py").is_file()), None)
 
 
@@ -89,7 +89,7 @@ def check(program: Path, points: Sequence[Point], scratch: Path) -> None:
 def run(program: Path, order: Order, scratch: Path, started: Callable[[int], None]) -> dict[str, Any]:
     """Makes one repetition; returns the load generator's result, which may have a `fault`.
 
-    `started` is given the id of the generator's process. BenchError where the generator itself fails.
+    `started` is called with the id of the generator's process. BenchError if the generator itself fails.
     """
     folder = scratch / "workload"
     folder.mkdir(exist_ok=True)
@@ -110,7 +110,9 @@ def run(program: Path, order: Order, scratch: Path, started: Callable[[int], Non
     try:
         printed, errors = process.communicate(timeout=REPETITION_MAX_S)
     except subprocess.TimeoutExpired:
-        raise BenchError(f"{order.point.workload}: no end after {REPETITION_MAX_S:.0f} s") from None
+        raise BenchError(
+            f"{order.point.workload}: the load generator did not end within {REPETITION_MAX_S:.0f} s"
+        ) from None
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

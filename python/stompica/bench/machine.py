@@ -1,4 +1,4 @@
-"""Where and of what a measurement was made."""
+"""The machine and the commit of a measurement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from stompica.recording import Machine
 
 CODE = ("rust", "python", "bench/loadgen", "bench/workloads", "Cargo.lock")
-"""What a figure depends on: a change there makes it one of no commit."""
+"""Files that a figure depends on: if they were changed, it does not belong to the commit alone."""
 
 
 def here() -> Machine:
@@ -21,7 +21,7 @@ def here() -> Machine:
 
 
 def commit(folder: Path) -> str:
-    """The commit of a source tree, with `+` where the code differs from it; empty where there is none."""
+    """The commit of a source tree, with `+` if the code differs from it; empty if it has none."""
     named = _git(folder, "rev-parse", "--short=12", "HEAD")
     if not named:
         return ""
@@ -29,7 +29,7 @@ def commit(folder: Path) -> str:
 
 
 def commit_of(folder: Path | None, target: str, python: str) -> str:
-    """The commit of what was measured: this source tree's, unless that is another broker or another installation."""
+    """The commit of what was measured: this source tree's; empty for another broker or another installation."""
     return commit(folder) if folder and target == "stompica" and not python else ""
 
 

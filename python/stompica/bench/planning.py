@@ -1,4 +1,4 @@
-"""From the command line to a plan: which workloads, against what, how often."""
+"""Makes a plan from the command line: which workloads, against what, how often."""
 
 from __future__ import annotations
 
@@ -37,22 +37,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--sweep", action="append", default=[], metavar="NAME=V,V", help="vary body, subscribers, publishers, writers, "
         "ack, prefetch, rate or window; may be repeated")  # fmt: skip
     add("--variant", action="append", default=[], metavar="LABEL:KEY=VALUE,…", help="this broker with these settings, "
-        "in turn with the others; python=PATH is another installation, stages=on|off wins over --stages; the first is "
+        "in turn with the others; python=PATH is another installation, stages=on|off overrides --stages; the first is "
         "the baseline")  # fmt: skip
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of every variant of this broker")
     add("--quick", action="store_true", help="a smoke run: the figures mean nothing")
     add("--samples", action="store_true", help="keep every single latency (latency workloads)")
-    add("--every", type=float, default=0.5, metavar="SECONDS", help="interval of DIAG, CPU and memory, and of "
-        "throughput and latency over time; default 0.5")  # fmt: skip
-    add("--stages", action="store_true", help="let this broker time its stages: its figures are several percent worse")
-    add("--no-diag", action="store_true", help="don't ask the broker anything while it is measured")
+    add("--every", type=float, default=0.5, metavar="SECONDS", help="interval of DIAG, CPU and memory samples, "
+        "and of throughput and latency over time; default 0.5")  # fmt: skip
+    add(
+        "--stages",
+        action="store_true",
+        help="let this broker time its stages, which makes its figures several percent worse",
+    )
+    add("--no-diag", action="store_true", help="send the broker no DIAG queries while it is measured")
     add("--pin", default="auto", metavar="CORES", help="auto (default), off, or TARGET:GENERATOR such as 0-2:3")
     add("--into", type=Path, metavar="DIR", help="folder of the campaign; default: bench/results/DATE/TIME-WORKLOADS")
-    add("--resume", type=Path, metavar="DIR", help="go on with an interrupted campaign")
+    add("--resume", type=Path, metavar="DIR", help="continue an interrupted campaign")
 
 
 def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> tuple[Plan, list[str]]:
-    """The plan, and what is left out of it. BenchError or ConfigError for options that make none."""
+    """The plan, and notes on what it leaves out. BenchError or ConfigError for wrong options."""
     if not 0.05 <= options.every <= 60:
         raise BenchError(f"--every {options.every:g}: a number of seconds from 0.05 to 60")
     procfs.pinning(options.pin)
@@ -70,7 +74,7 @@ def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> 
         if labels.count(label) > 1:
             raise BenchError(f"--variant: two have the label {label!r}")
     for variant in own:
-        if not variant.python:  # another version may have other settings
+        if not variant.python:  # another version may have different settings
             where = f"--variant {variant.label}" if variant.label else "--set"
             check_settings([(key, value, where) for key, value in variant.settings.items()])
     cases: list[Case] = []
@@ -82,7 +86,7 @@ def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> 
                 writers = variant.writers if point.writers is None else point.writers
                 cases.append(Case(len(cases), point, dataclasses.replace(variant, writers=writers)))
             if point.writers != first_writers:
-                continue  # a peer has no writers of ours: it is measured once
+                continue  # the setting does not apply to peers: they are measured once
             for peer in peers:
                 reason = PEERS[peer].refuses(point)
                 if not reason:
@@ -92,25 +96,25 @@ def plan(name: str, picked: Sequence[Workload], options: argparse.Namespace) -> 
     switches = {"quick": options.quick, "stages": bool(options.stages), "diag": not options.no_diag}
     every_s, samples = float(options.every), bool(options.samples)
     if options.samples and not any(case.point["kind"] == "latency" for case in cases):
-        notes.append("--samples: single latencies are kept of workloads of kind latency only")
+        notes.append("--samples: single latencies are kept only for workloads of kind latency")
     made = Plan(name, repetitions, tuple(cases), **switches, samples=samples, every_s=every_s, pin=options.pin)
     return made, notes
 
 
 def _repetitions(word: str) -> int:
     if not word.isdecimal() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number of at least 1")
     return int(word)
 
 
 def _peers(text: str) -> tuple[list[str], list[str]]:
-    """Names of the peers, and notes on those left out. BenchError for one that was named and is not there."""
+    """Names of the peers, and notes on those left out. BenchError if a named peer is not installed."""
     if text == "none":
         return [], []
     named = [] if text == "installed" else text.split(",")
     unknown = [name for name in named if name not in PEERS]
     if unknown:
-        raise BenchError(f"no peer {unknown[0]!r}; there are {', '.join(PEERS)}")
+        raise BenchError(f"unknown peer {unknown[0]!r}; known peers are {', '.join(PEERS)}")
     found, notes = [], []
     for name in named or PEERS:
         try:
@@ -132,9 +136,9 @@ def _variant(text: str, shared: Mapping[str, str]) -> Variant:
     if not label:
         raise BenchError(f"--variant {text}: write LABEL:KEY=VALUE,…")
     if python and shutil.which(python) is None:
-        raise BenchError(f"--variant {text}: python={python} is no program")
+        raise BenchError(f"--variant {text}: python={python} is not a program")
     if writers is not None and not (writers.isdecimal() and int(writers) >= 1):
-        raise BenchError(f"--variant {text}: writers={writers} is no whole number from 1 on")
+        raise BenchError(f"--variant {text}: writers={writers} is not a whole number of at least 1")
     if stages not in (None, "on", "off"):
         raise BenchError(f"--variant {text}: stages={stages} is neither on nor off")
     timed = None if stages is None else stages == "on"

@@ -1,4 +1,4 @@
-"""CPU and memory of processes and their children, from /proc; nothing where there is no /proc."""
+"""CPU and memory of processes and their children, from /proc. Without /proc nothing is found."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process and its descendants use."""
+    """CPU and memory of a process and its descendants."""
 
     cpu_us: int
-    """User and system time of all living threads since they began."""
+    """User and system time of all living threads since they started."""
     rss_bytes: int
     threads: int
 
 
 def exists(pid: int) -> bool:
-    """Whether /proc knows the process."""
+    """Whether the process exists."""
     return (_PROC / str(pid)).is_dir()
 
 
 def usage(pid: int) -> Usage | None:
-    """CPU and memory of a process tree now; None where it is gone."""
+    """CPU and memory of a process tree now; None if it has ended."""
     cpu_ns = rss_bytes = threads = 0
     for member in tree(pid):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -39,7 +39,7 @@ def usage(pid: int) -> Usage | None:
             threads += len(tasks)
             rss_bytes += int((_PROC / str(member) / "statm").read_text().split()[1]) * _PAGE_BYTES
             for task in tasks:
-                # schedstat counts ns; stat would count in 10 ms.
+                # schedstat counts in ns, stat in 10 ms.
                 with contextlib.suppress(OSError):
                     cpu_ns += int((task / "schedstat").read_text().split()[0])
     return Usage(cpu_ns // 1000, rss_bytes, threads) if threads else None
@@ -58,7 +58,7 @@ def tree(root: int) -> list[int]:
 
 @contextlib.contextmanager
 def pinned(cores: Sequence[int]) -> Iterator[None]:
-    """Processes started meanwhile by this thread run on these cores only; none: wherever they like."""
+    """Within the context, processes started by this thread run on these cores only; no cores: no restriction."""
     if not cores or not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -76,7 +76,7 @@ def pinned(cores: Sequence[int]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Pinning:
-    """Who may use which cores; empty: all."""
+    """The cores of target and generator; empty: all."""
 
     target: tuple[int, ...] = ()
     generator: tuple[int, ...] = ()
@@ -88,8 +88,8 @@ class Pinning:
 def pinning(text: str) -> Pinning:
     """`auto`, `off`, or `TARGET:GENERATOR`, each a list of cores such as `0,1` or `0-3`.
 
-    `auto` gives the last core to the generator, which is one thread, and the others to the target, from four cores on;
-    with fewer, neither could be kept from the other without taking away what is to be measured.
+    With four cores or more, `auto` gives the last one to the generator, which has one thread, and the others to the
+    target. With fewer there is no pinning: it would take cores away from what is measured.
     """
     if text == "off" or not hasattr(os, "sched_getaffinity"):
         return Pinning()

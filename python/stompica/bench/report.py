@@ -1,4 +1,4 @@
-"""`stompica bench report` and `compare`: recorded runs, explained by stompica.analysis."""
+"""`stompica bench report` and `compare`: stompica.analysis on recorded runs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from stompica.bench.campaign import PLAN, RUNS
 from stompica.tabular import table
 
 BAD = 3
-"""Exit status for a bad verdict."""
+"""Exit status if the verdict is bad."""
 
 _COLUMNS = ("kind", "run", "base", "metric", "pairs", "base_median", "median", "ratio", "ratio_low", "ratio_high")
 
 
 def report(folders: Sequence[Path], into: Path, master: str | None) -> tuple[int, str]:
-    """Writes the report of all runs below the folders; the status for its verdict, and the summary."""
+    """Writes the report of all runs below the folders; returns the exit status for its verdict, and the summary."""
     analysis = _analysis()
     with _together(folders) as source:
         done = analysis.report(str(source), into, master=master)
@@ -31,7 +31,7 @@ def report(folders: Sequence[Path], into: Path, master: str | None) -> tuple[int
 
 
 def compare(folders: Sequence[Path], master: str | None) -> Iterator[str]:
-    """The table of comparisons, and the verdict."""
+    """The lines of the table of comparisons, and the verdict."""
     analysis = _analysis()
     with _together(folders) as source, tempfile.TemporaryDirectory() as into:
         done = analysis.report(str(source), Path(into), master=master)
@@ -52,7 +52,7 @@ def _analysis() -> Any:
 
 @contextlib.contextmanager
 def _together(folders: Sequence[Path]) -> Iterator[Path]:
-    """One folder with the runs of all. Several are linked into a new one: the analysis reads one source."""
+    """One folder with the runs of all folders. The analysis reads one source, so several are linked into a new one."""
     from stompica.recording.run import RUN_FILE
 
     for folder in folders:
@@ -71,7 +71,7 @@ def _together(folders: Sequence[Path]) -> Iterator[Path]:
 
 
 def _runs(folder: Path) -> Path:
-    """The recordings of a campaign; any other folder as it is."""
+    """The recordings of a campaign; any other folder itself."""
     return folder / RUNS if (folder / PLAN).is_file() else folder
 
 

@@ -1,7 +1,7 @@
 """The results of a campaign in one file: a line of JSON for each case, with all repetitions.
 
-This is what is kept of a measurement whose figures are quoted; `bench/render.py` makes tables of it. What happens over
-time is in the recordings (docs/recording.md).
+This file is kept when documents quote figures; `bench/render.py` makes tables from it. What happened over time is in
+the recordings (docs/recording.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stompica.bench import BenchError, loadgen, machine
-from stompica.bench.campaign import Campaign, Case, Part
+from stompica.bench.campaign import Campaign, Case, Record
 from stompica.bench.sampler import now_us
 from stompica.bench.workload import DEFAULTS, Point
 
@@ -22,7 +22,7 @@ FORMAT = 1
 FILE = "results.jsonl"
 
 BROKER = "broker"
-"""What this broker is called in the file; others have their own names."""
+"""Name of this broker in the file; peers have their own names."""
 
 OVER_TIME = ("series", "intervals")
 """Parts of a repetition that the recordings hold."""
@@ -33,7 +33,7 @@ class Result:
     """One case."""
 
     workload: Mapping[str, Any]
-    """All fields of the workload as it was run."""
+    """All fields of the workload, as it was run."""
     target: str
     """`broker`, or the name of a peer."""
     transport: str
@@ -42,7 +42,7 @@ class Result:
     settings: Sequence[str]
     """Other settings, as `key=value`."""
     quick: bool
-    """A smoke run: the figures mean nothing."""
+    """Whether this was a smoke run, whose figures mean nothing."""
     commit: str
     changed: bool
     """Whether files of the code differed from the commit."""
@@ -54,24 +54,24 @@ class Result:
     runs: Sequence[Mapping[str, Any]]
     """The load generator's results, one for each repetition."""
     relay: Mapping[str, Any] | None = None
-    """`runs` of the ideal relay under the same load, in turns with these."""
+    """`runs` of the ideal relay under the same load, which took turns with these."""
     label: str = ""
-    """What a person calls the variant."""
+    """Name of the variant on the command line."""
 
 
 def write(campaign: Campaign) -> Path:
-    """Writes the file of a campaign anew; returns it."""
-    measured = [(case, parts) for case in campaign.plan.cases if (parts := list(campaign.parts(case).values()))]
-    relay = {_key(case.point): parts for case, parts in measured if case.variant.target == "relay"}
+    """Writes the file of a campaign again; returns its path."""
+    measured = [(case, records) for case in campaign.plan.cases if (records := list(campaign.records(case).values()))]
+    relay = {_key(case.point): records for case, records in measured if case.variant.target == "relay"}
     others = {_key(case.point) for case, _ in measured if case.variant.target != "relay"}
     lines = []
-    for case, parts in measured:
+    for case, records in measured:
         beside = relay.get(_key(case.point))
         if case.variant.target == "relay":
             if _key(case.point) in others:
                 continue  # it is part of their lines
             beside = None
-        made = dataclasses.asdict(_result(campaign, case, parts, beside))
+        made = dataclasses.asdict(_result(campaign, case, records, beside))
         lines.append(json.dumps({"format": FORMAT, **made}) + "\n")
     path = campaign.folder / FILE
     path.write_text("".join(lines), encoding="utf-8")
@@ -94,15 +94,15 @@ def read(path: Path) -> list[Result]:
 
 
 def _key(point: Point) -> str:
-    """What is equal for all that take turns."""
+    """A key that is equal for cases that take turns."""
     return json.dumps(dataclasses.asdict(dataclasses.replace(point, writers=None)), sort_keys=True)
 
 
-def _result(campaign: Campaign, case: Case, parts: Sequence[Part], relay: Sequence[Part] | None) -> Result:
-    target, variant = parts[0].target, case.variant
+def _result(campaign: Campaign, case: Case, records: Sequence[Record], relay: Sequence[Record] | None) -> Result:
+    target, variant = records[0].target, case.variant
     commit = machine.commit_of(next(loadgen.source_trees(), None), variant.target, variant.python)
     python = target["versions"].get("python")
-    moments = [part.run.get("begun_unix_us") or now_us() for part in parts]
+    moments = [record.run.get("begun_unix_us") or now_us() for record in records]
     return Result(
         workload={**DEFAULTS, **case.point.fields, "wanted": case.point.wanted},
         target=BROKER if variant.target == "stompica" else variant.target,
@@ -118,15 +118,15 @@ def _result(campaign: Campaign, case: Case, parts: Sequence[Part], relay: Sequen
             "python": f"Python {python}" if python else None,
         },
         started_unix_s=min(moments) // 1_000_000,
-        peak_rss_bytes=max(part.peak_rss_bytes or 0 for part in parts) or None,
-        runs=[_whole(part.run) for part in parts],
-        relay={"runs": [_whole(part.run) for part in relay]} if relay else None,
+        peak_rss_bytes=max(record.peak_rss_bytes or 0 for record in records) or None,
+        runs=[_whole(record.run) for record in records],
+        relay={"runs": [_whole(record.run) for record in relay]} if relay else None,
         label=variant.label,
     )
 
 
 def _whole(run: Mapping[str, Any]) -> dict[str, Any]:
-    """A repetition without what it was over time."""
+    """A repetition without its parts over time."""
     return {
         name: _whole(value) if isinstance(value, dict) else value
         for name, value in run.items()

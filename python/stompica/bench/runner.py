@@ -1,4 +1,4 @@
-"""Runs a campaign: starts what is measured, lets the variants take turns, keeps each repetition."""
+"""Runs a campaign: starts the targets, lets the variants take turns, keeps each repetition."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from stompica.bench import BenchError, loadgen, procfs
-from stompica.bench.campaign import Campaign, Case, Part
+from stompica.bench.campaign import Campaign, Case, Record
 from stompica.bench.peers import PEERS
 from stompica.bench.sampler import QUERIES, STAGES, Sampler, Samples
-from stompica.bench.target import Own, Running
+from stompica.bench.target import OwnBroker, Running
 from stompica.bench.workload import Point
 
 
 @dataclass
 class Progress:
-    """Told of what happens; each of these may be replaced."""
+    """Callbacks for what happens; each may be replaced."""
 
     say: Callable[[str], None] = lambda text: None
-    """A line for the person who waits."""
+    """Takes a line for the user."""
     begins: Callable[[Case, int], None] = lambda case, repetition: None
-    ended: Callable[[Case, int, Part | None], None] = lambda case, repetition, part: None
-    """A repetition is finished; None: it was skipped."""
+    ended: Callable[[Case, int, Record | None], None] = lambda case, repetition, record: None
+    """A repetition is finished; None if it was skipped."""
 
 
 class Runner:
-    """One campaign, from where it was left."""
+    """Runs what is missing of one campaign."""
 
     def __init__(self, campaign: Campaign, progress: Progress, scratch: Path) -> None:
         self._campaign = campaign
@@ -42,17 +42,19 @@ class Runner:
         self._pinning = procfs.pinning(self._plan.pin)
 
     def run(self) -> bool:
-        """Makes the missing repetitions; whether all were made and none failed.
+        """Makes the missing repetitions; returns whether all were made and none failed.
 
-        BenchError where this broker can't be started.
+        BenchError if this broker can't be started.
         """
         for group in self._plan.groups():
             self._run_group(group)
-        made = (self._campaign.parts(case).values() for case in self._plan.cases)
-        return all(len(parts) == self._plan.repetitions and not any(part.fault for part in parts) for parts in made)
+        made = (self._campaign.records(case).values() for case in self._plan.cases)
+        return all(
+            len(records) == self._plan.repetitions and not any(record.fault for record in records) for records in made
+        )
 
     def _run_group(self, group: Sequence[Case]) -> None:
-        """A B A B: repetition by repetition, each variant once; brokers live through the repetitions of a group."""
+        """Makes repetition after repetition, each of every variant: A B A B. Brokers live through a group."""
         with contextlib.ExitStack() as stack:
             running: dict[int, Running | None] = {}
             for repetition in range(self._plan.repetitions):
@@ -63,24 +65,24 @@ class Runner:
                     self._progress.begins(case, repetition)
                     if case.point.needs_fresh_broker:
                         with contextlib.ExitStack() as once:
-                            part = self._repetition(case, repetition, self._start(case, once))
+                            record = self._repetition(case, repetition, self._start(case, once))
                     else:
                         first = case.number not in running
                         if first:
                             running[case.number] = self._start(case, stack)
-                        part = self._repetition(
+                        record = self._repetition(
                             case, repetition, running[case.number], first and case.point.has_warm_up
                         )
-                    if part is not None:
-                        self._campaign.keep(case, repetition, part)
-                    self._progress.ended(case, repetition, part)
+                    if record is not None:
+                        self._campaign.keep(case, repetition, record)
+                    self._progress.ended(case, repetition, record)
 
     def _start(self, case: Case, stack: contextlib.ExitStack) -> Running | None:
-        """Starts a variant; None where a peer can't be started, which is told."""
+        """Starts a variant; None, with a message, if it is a peer that can't be started."""
         folder = Path(stack.enter_context(self._folder(case.folder)))
         variant = case.variant
         own = variant.target == "stompica"
-        ours = Own(variant.python or sys.executable, variant.writers, variant.settings)
+        ours = OwnBroker(variant.python or sys.executable, variant.writers, variant.settings)
         starter = ours if own else PEERS[variant.target]
         self._progress.say(f"starting {variant.name}")
         try:
@@ -93,13 +95,13 @@ class Runner:
         return running
 
     def _warm_up(self, case: Case, running: Running, folder: Path) -> dict[str, Any]:
-        """A short repetition: for a peer's compiler, and everybody's caches."""
+        """Makes a short repetition, which warms up caches and a peer's compiler."""
         short = {"min_cpu_s": 0.0, "seconds": 0.5, "messages": max(1, case.point["messages"] // 10)}
         point = dataclasses.replace(case.point, fields={**case.point.fields, **short})
         return self._order(dataclasses.replace(case, point=point), running, folder, None, lambda _: None)
 
-    def _repetition(self, case: Case, repetition: int, running: Running | None, warm_up: bool = False) -> Part | None:
-        """Makes one. A warm-up before it is not kept, unless it fails: then it is what is kept."""
+    def _repetition(self, case: Case, repetition: int, running: Running | None, warm_up: bool = False) -> Record | None:
+        """Makes one repetition. A warm-up before it is not kept, unless it fails; then it is kept instead."""
         if running is None:
             return None
         with self._folder("repetition") as name:
@@ -110,10 +112,10 @@ class Runner:
         if run.get("fault") and (how := running.ended()):
             run["fault"] += f"; {running.name} ended {how}"
         described = {name: getattr(running, name) for name in ("name", "version", "writers", "versions", "protocol")}
-        return Part(run, described, seen.processes, seen.answers, seen.faults, str(self._pinning))
+        return Record(run, described, seen.processes, seen.answers, seen.faults, str(self._pinning))
 
     def _measure(self, case: Case, repetition: int, running: Running, folder: Path) -> tuple[dict[str, Any], Samples]:
-        """The load generator's result, and what was seen of the processes meanwhile."""
+        """The load generator's result, and the samples taken meanwhile."""
         samples = self._campaign.samples(case, repetition) if self._plan.samples else None
         if samples is not None:
             samples.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +138,7 @@ class Runner:
         return loadgen.run(self._program, order, folder, started)
 
     def _fitted(self, case: Case) -> Point:
-        """The point with rounds that a slow peer can make in a bearable time."""
+        """The point, with rounds that a slow peer can finish in reasonable time."""
         peer = PEERS.get(case.variant.target)
         if peer is None or case.point["kind"] == "latency":
             return case.point

@@ -1,4 +1,4 @@
-"""Looks at a broker while it works: DIAG, and CPU and memory of processes, at an interval."""
+"""Samples a running broker at an interval: DIAG, and CPU and memory of processes."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from stompica.bench import procfs
 from stompica.diag import DiagError, RemoteDiag, connect, plain
 
 QUERIES = ("network", "shards", "memory", "queues", "ack", "slow", "stale", "session")
-"""What is asked each time."""
+"""Queries of each sample."""
 
 STAGES = "benchmark"
-"""Asking for it makes the broker time its stages."""
+"""A query that makes the broker time its stages."""
 
 ROWS_MAX = 100
-"""Queues of which the numbers are kept: the longest. The others are summed up."""
+"""Queues whose numbers are kept: the longest ones. The others are only part of the sums."""
 
 
 @dataclass
 class Samples:
-    """What was seen. Moments are µs since 1970."""
+    """What was sampled. Times are µs since 1970."""
 
     processes: list[tuple[int, str, int, int, int]] = field(default_factory=list)
-    """Moment, process, CPU µs, resident bytes, threads."""
+    """Time, process, CPU µs, resident bytes, threads."""
     answers: list[tuple[int, str, Any]] = field(default_factory=list)
-    """Moment, query, answer as JSON has it."""
+    """Time, query, answer as in JSON."""
     faults: list[str] = field(default_factory=list)
-    """What could not be asked, each once."""
+    """Errors of queries, each once."""
 
 
 class Sampler:
-    """A thread that samples until its `with` block ends; then `samples` is whole.
+    """A thread that samples until its `with` block ends; then `samples` is complete.
 
-    `processes` are ids by name; they may be added while it runs.
+    `processes` are process ids by name; more may be added while it runs.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Sampler:
         if self._url is not None:
             for query in self._queries:
                 if not self._ask(self._url, query):
-                    return  # the next would only take as long to fail
+                    return  # the next query would take as long to fail
 
     def take_samples(self) -> Samples:
-        """What was seen since the last call; faults are those of the whole time."""
+        """The samples since the last call; faults are those since the start."""
         seen = self.samples
         self.samples = Samples(faults=seen.faults)
         return seen
@@ -112,7 +112,7 @@ def now_us() -> int:
 
 
 Write = Callable[[int, str, int | None, Mapping[str, Any], Mapping[str, str]], None]
-"""Moment, query, shard, numbers, and the totals, by name, of the numbers that are parts of one."""
+"""Time, query, shard, numbers, and for numbers that are part of a total its name."""
 
 _SHARD_TOTALS = {
     "connections": "network.connections",
@@ -121,19 +121,19 @@ _SHARD_TOTALS = {
     "frames_in": "network.frames_in",
     "deliveries": "network.deliveries",
 }
-"""What else tells the sum over the shards. The others' sum is told by nothing else, and has the name of `shards`."""
+"""Numbers of shards whose sum another query reports. No query reports the others; their sums are named `shards.…`."""
 
 
 class Stages:
-    """Turns the growing histograms of `benchmark` into what was added since the answer before."""
+    """Computes what was added to the growing histograms of `benchmark` since the answer before."""
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[tuple[int, int], int]] = {}
 
     def since(self, answer: Mapping[str, Any]) -> dict[str, list[tuple[int, int, int]]]:
-        """Buckets `low_ns, high_ns, count` of each stage; a broker that began anew counts from nothing.
+        """Buckets `low_ns, high_ns, count` of each stage. After a restart of the broker counts begin at 0.
 
-        `turn`, which holds all others, is left out.
+        `turn`, which includes all others, is left out.
         """
         added: dict[str, list[tuple[int, int, int]]] = {}
         for stage, timing in answer["stages"].items():
@@ -149,11 +149,11 @@ class Stages:
 
 
 def spread(at_us: int, query: str, answer: Any, write: Write) -> None:
-    """Gives an answer's numbers to `write`: shards one by one, rows of lists by name or summed up."""
+    """Passes an answer's numbers to `write`: of each shard, and of rows in lists by name or as sums."""
     if query == "shards":
         for shard in answer:
             numbers = {name: value for name, value in shard.items() if name != "shard"}
-            added = (name for name in numbers if not name.startswith("max_"))  # the greatest do not add up
+            added = (name for name in numbers if not name.startswith("max_"))  # maxima do not add up
             totals = {name: _SHARD_TOTALS.get(name, f"{query}.{name}") for name in added}
             write(at_us, query, shard["shard"], numbers, totals)
     elif query == "queues":
@@ -169,7 +169,7 @@ def spread(at_us: int, query: str, answer: Any, write: Write) -> None:
 
 
 def _queues(at_us: int, query: str, answer: Sequence[Mapping[str, Any]], write: Write) -> None:
-    """The longest queues one by one. Queues that are shown alike, as temporary ones may be, are one."""
+    """Writes the longest queues one by one. Queues with the same name, as temporary ones may have, count as one."""
     alike: dict[str, list[Mapping[str, Any]]] = {}
     for queue in answer:
         alike.setdefault(queue["name"], []).append(queue)
@@ -184,7 +184,7 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sums(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Each number over all rows: the greatest of ages, the sum of others."""
+    """Each number over all rows: the maximum of ages, the sum of others."""
     found: dict[str, Any] = {}
     for row in rows:
         for name, value in _numbers(row).items():

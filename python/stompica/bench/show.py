@@ -1,4 +1,4 @@
-"""The progress bar of a campaign, on stderr; plain lines where that is no terminal."""
+"""The progress bar of a campaign, on stderr; plain lines if that is not a terminal."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from stompica.bench.campaign import Campaign, Case, Part
+from stompica.bench.campaign import Campaign, Case, Record
 from stompica.bench.figures import medians
 from stompica.bench.runner import Progress
 from stompica.bench.workload import Point
 
 HEADLINES = ("user_bytes_per_connection", "resident_bytes_each_over_frame", "beside_by_alone_ratio")
-"""What is told of a repetition whose rate means nothing."""
+"""Figures that are shown for a repetition whose rate means nothing."""
 
 
 @contextlib.contextmanager
 def progress(campaign: Campaign) -> Iterator[Progress]:
-    """What the runner tells; the bar goes with the context."""
+    """Callbacks for the runner. The bar disappears with the context."""
     console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
     total = campaign.plan.repetitions * len(campaign.plan.cases)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -31,10 +31,12 @@ def progress(campaign: Campaign) -> Iterator[Progress]:
         def begins(case: Case, repetition: int) -> None:
             bar.update(task, description=f"{_words(case.point)}: {case.variant.name}")
 
-        def ended(case: Case, repetition: int, part: Part | None) -> None:
+        def ended(case: Case, repetition: int, record: Record | None) -> None:
             bar.advance(task)
-            if part is not None:
-                console.print(f"{_words(case.point)}: {case.variant.name}, repetition {repetition + 1}: {_text(part)}")
+            if record is not None:
+                console.print(
+                    f"{_words(case.point)}: {case.variant.name}, repetition {repetition + 1}: {_text(record)}"
+                )
 
         yield Progress(console.print, begins, ended)
 
@@ -43,10 +45,10 @@ def _words(point: Point) -> str:
     return f"{point.workload} {point.transport}" + (f" writers={point.writers}" if point.writers else "")
 
 
-def _text(part: Part) -> str:
-    run = part.run
-    if part.fault:
-        return f"FAILED: {part.fault}"
+def _text(record: Record) -> str:
+    run = record.run
+    if record.fault:
+        return f"FAILED: {record.fault}"
     each = run.get("cpu_us_per_delivery")
     cost = f", {each:.3g} µs each" if each is not None else ""
     found = medians([run])

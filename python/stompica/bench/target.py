@@ -1,4 +1,4 @@
-"""What is measured: a process that was started for it and listens on loopback."""
+"""Processes that are started to be measured, and listen on loopback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from stompica.bench import BenchError, procfs
 
 START_MAX_S = 90.0
-"""How long a start may take: some peers are slow."""
+"""Longest time of a start: some peers are slow."""
 STOP_MAX_S = 20.0
 ENDING_MAX_S = 0.5
 
@@ -41,20 +41,20 @@ class Running:
     """Header `host` of CONNECT."""
     ws_path: str = "/ws"
     close_is_receipt: Sequence[str] = ()
-    """Transports over which it closes without the RECEIPT of DISCONNECT."""
+    """Transports over which it closes without sending the RECEIPT of DISCONNECT."""
     diag_url: str | None = None
     writers: int = 0
-    """Threads that do the work; 0: unknown."""
+    """Worker threads; 0: unknown."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Further versions worth a note."""
+    """Further versions worth recording."""
     ended: Callable[[], str] = lambda: ""
-    """How its process ended; empty: it runs."""
+    """How its process ended; empty while it runs."""
 
 
 class Process:
-    """A child in a process group of its own, its output in a file; the whole group ends with the context.
+    """A child process with its own process group, its output in a file. The whole group ends with the context.
 
-    Variables of `environment` are added to those of this process; None takes one away.
+    Variables of `environment` are added to those of this process; None removes one.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Process:
         return self._child.poll() is None
 
     def ended(self) -> str:
-        """How it ended, with the last line it printed; empty: it runs. Who crashes is given a moment to be gone."""
+        """How it ended, with the last line it printed; empty while it runs. Waits a moment for a crash to complete."""
         try:
             status = self._child.wait(ENDING_MAX_S)
         except subprocess.TimeoutExpired:
@@ -105,7 +105,7 @@ class Process:
         return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
     def wait_until(self, ready: Callable[[], bool], what: str) -> None:
-        """Waits until `ready`; BenchError if the process ends before, or it takes too long."""
+        """Waits until `ready`. BenchError if the process ends first or it takes too long."""
         deadline = time.monotonic() + START_MAX_S
         while not ready():
             if not self.alive or time.monotonic() > deadline:
@@ -113,11 +113,11 @@ class Process:
             time.sleep(0.02)
 
     def wait_for_ports(self, ports: Sequence[int]) -> None:
-        """Waits until all ports of loopback take connections."""
+        """Waits until all these ports of loopback accept connections."""
         self.wait_until(lambda: all(map(_listens, ports)), f"does not listen on {', '.join(map(str, ports))}")
 
     def stop(self) -> None:
-        """Asks the group to end, and ends it if it does not."""
+        """Terminates the group, and kills it if it does not end."""
         for number, patience in ((signal.SIGTERM, STOP_MAX_S), (signal.SIGKILL, STOP_MAX_S)):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
@@ -136,7 +136,7 @@ class Process:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses now, for programs that can't pick one themselves."""
+    """Currently unused ports of loopback, for programs that can't choose one themselves."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -153,17 +153,17 @@ def _listens(port: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Own:
-    """This broker, as a process of its own."""
+class OwnBroker:
+    """This broker, as a separate process."""
 
     python: str = sys.executable
-    """The interpreter: another environment's is another version of stompica."""
+    """The interpreter; another environment may have another version of stompica."""
     writers: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def start(self, scratch: Path, cores: Sequence[int] = ()) -> Iterator[Running]:
-        """Runs it until the context ends. BenchError with the end of its log where it does not start."""
+        """Runs it until the context ends. BenchError with the end of its log if it does not start."""
         settings = {"port": "0", "host": "127.0.0.1", **self.settings}
         if self.writers is not None:
             settings["writers"] = str(self.writers)
@@ -194,5 +194,5 @@ class Own:
 
 
 def _without_settings() -> dict[str, str | None]:
-    """What is to be measured has the settings it is given, and none of the environment's."""
+    """Removes settings from the environment: the measured broker has only the settings that it is given."""
     return dict.fromkeys(name for name in os.environ if name.startswith("STOMPICA_"))

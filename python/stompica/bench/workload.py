@@ -1,4 +1,4 @@
-"""Workloads: the TOML files of bench/workloads, and the points of their sweeps."""
+"""Workloads: the TOML files in bench/workloads, and the points of their sweeps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from stompica.bench import BenchError, fields
 
-# The standard library has it from Python 3.11 on.
+# Part of the standard library since Python 3.11.
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 DEFAULTS: dict[str, Any] = {
@@ -32,19 +32,19 @@ DEFAULTS: dict[str, Any] = {
     "min_cpu_s": 1.0,
     "relay": False,
 }
-"""Fields of a workload that are not in its file, as the load generator has them."""
+"""Defaults for fields that a workload's file leaves out; those of the load generator."""
 
 UNDER_WAY_BYTES = 8 * 1024 * 1024
-"""A sweep over bodies keeps at most about so much under way."""
+"""A sweep over bodies keeps about this much in flight at most."""
 ROUND_BYTES = 32 * 1024 * 1024
 ROUND_DELIVERIES = 1_000_000
-"""A sweep over subscribers keeps about so many deliveries in a round."""
+"""A sweep over subscribers keeps about this many deliveries per round."""
 
 ALL = "all"
-"""Name that stands for all workloads without a sweep."""
+"""Name for all workloads without a sweep."""
 
 FRESH_KINDS = ("idle", "backlog", "queues")
-"""Kinds that compare memory with that of a broker that never had a connection."""
+"""Kinds that compare memory with that of a broker that has had no connection."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Workload:
     about: str
     group: str
     fields: Mapping[str, Any]
-    """What the load generator reads, without `sweep`."""
+    """Its fields, without `sweep`."""
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
@@ -64,66 +64,68 @@ class Workload:
 
 @dataclass(frozen=True)
 class Point:
-    """A workload with everything chosen."""
+    """A workload with one value chosen for each axis."""
 
     workload: str
     transport: str
     writers: int | None
-    """Setting of this broker; None: its default."""
+    """Setting `writers` of this broker; None: its default."""
     fields: Mapping[str, Any]
     wanted: Mapping[str, float] = field(default_factory=dict)
-    """Figures that are to be reached: `per_s` at least, `cpu_us` and `bytes` at most."""
+    """Figures to reach: `per_s` at least, `cpu_us` and `bytes` at most."""
 
     def __getitem__(self, name: str) -> Any:
         return self.fields.get(name, DEFAULTS.get(name))
 
     @property
     def needs_fresh_broker(self) -> bool:
-        """Whether each repetition needs a broker of its own."""
+        """Whether each repetition needs a new broker process."""
         return self["kind"] in FRESH_KINDS
 
     @property
     def has_warm_up(self) -> bool:
-        """Whether a short repetition precedes the first; a short firehose would end before it cuts off the slow one."""
+        """Whether a short repetition precedes the first. A short firehose would end before the slow one is cut off."""
         return not self.needs_fresh_broker and self["kind"] != "firehose"
 
     def toml(self) -> str:
-        """The file that the load generator reads."""
+        """The content of the file for the load generator."""
         return "".join(f"{name} = {_toml(value)}\n" for name, value in self.fields.items())
 
 
 def load(folder: Path) -> list[Workload]:
-    """All workloads of a folder, by name. BenchError for a folder or file that can't be used."""
+    """All workloads of a folder, sorted by name. BenchError for a folder or file that can't be used."""
     if not folder.is_dir():
         raise BenchError(
             f"no folder {folder}: run this from the top of the source tree, or name the folder with --workloads"
         )
     found = [_read(path) for path in sorted(folder.glob("*.toml"))]
     if not found:
-        raise BenchError(f"{folder} holds no workload: each is a file NAME.toml")
+        raise BenchError(f"{folder} contains no workload: each is a file NAME.toml")
     return found
 
 
 def pick(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
-    """Workloads by name or group; `all` is all without a sweep of their own. BenchError for any other name."""
+    """Workloads by name or group; `all` stands for those without a sweep. BenchError for an unknown name."""
     picked: list[Workload] = []
     for name in names:
         found = [workload for workload in known if name in (workload.name, workload.group)]
         found = found or [workload for workload in known if name == ALL and not workload.sweep]
         if not found:
-            raise BenchError(f"no workload {name!r}; there are {', '.join(workload.name for workload in known)}")
+            raise BenchError(
+                f"unknown workload {name!r}; known workloads are {', '.join(workload.name for workload in known)}"
+            )
         picked += [workload for workload in found if workload not in picked]
     return picked
 
 
 def points(workload: Workload, more: Mapping[str, Sequence[Any]], quick: bool = False) -> list[Point]:
-    """All points: each value of each sweep, of the file and of `more`, with each of the others."""
+    """All points: all combinations of the values in the sweeps of the file and of `more`."""
     sweep = {**workload.sweep, **more}
     transports = sweep.pop("transport", None) or workload["transports"]
     impossible = [transport for transport in transports if transport not in workload["transports"]]
     if impossible:
         goes = " and ".join(workload["transports"])
-        raise BenchError(f"workload {workload.name} does not go over {impossible[0]}, only over {goes}")
+        raise BenchError(f"workload {workload.name} is not made for {impossible[0]}, only for {goes}")
     found = []
     for transport, *values in itertools.product(transports, *sweep.values()):
         chosen = dict(zip(sweep, values, strict=True))
@@ -132,7 +134,7 @@ def points(workload: Workload, more: Mapping[str, Sequence[Any]], quick: bool = 
 
 
 def parse_sweep(texts: Iterable[str]) -> dict[str, list[Any]]:
-    """`body=117,1024` and the like from the command line. BenchError for what can't be varied."""
+    """Parses texts such as `body=117,1024` from the command line. BenchError for what can't be varied."""
     found: dict[str, list[Any]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
@@ -150,17 +152,17 @@ def _read(path: Path) -> Workload:
     except (OSError, ValueError) as error:
         raise BenchError(f"{path}: {error}") from None
     if content.get("name") != path.stem:
-        raise BenchError(f"{path}: name = {content.get('name')!r}: name is that of the file, {path.stem!r}")
+        raise BenchError(f"{path}: name = {content.get('name')!r}, but the file is called {path.stem!r}")
     sweep = content.pop("sweep", {})
     if not isinstance(sweep, dict) or not all(isinstance(values, list) and values for values in sweep.values()):
-        raise BenchError(f"{path}: [sweep] holds lists of values")
+        raise BenchError(f"{path}: [sweep] contains lists of values")
     checked = {name: fields.swept(name, values, f"{path}: [sweep]") for name, values in sweep.items()}
     fields.check(content, str(path))
     return Workload(path.stem, content.get("about", ""), content.get("group", ""), content, checked)
 
 
 def _point(workload: Workload, transport: str, chosen: dict[str, Any], quick: bool) -> Point:
-    """The fields of a point. What a swept value would make absurd is fitted to it, unless it is swept as well."""
+    """Makes a point. Fields that do not fit a swept value are adapted to it, unless they are swept as well."""
     writers = chosen.pop("writers", None)
     made = {name: value for name, value in workload.fields.items() if name not in ("wanted", "group", "about")}
     if "subscribers" in chosen:
@@ -188,7 +190,7 @@ def _point(workload: Workload, transport: str, chosen: dict[str, Any], quick: bo
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML has it: JSON, but for the names in inline tables."""
+    """A value in TOML: as in JSON, except for the names in inline tables."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{name} = {_toml(item)}" for name, item in value.items()) + " }"
     return json.dumps(value)

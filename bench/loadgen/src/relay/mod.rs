@@ -24,7 +24,8 @@ const LISTENER: Token = Token(usize::MAX);
 /// does.
 pub fn serve(port: u16) -> io::Result<()> {
     let (mut relay, address) = Relay::bind(port)?;
-    writeln!(io::stderr(), "ideal relay: listening on {address}")?;
+    // In one write: a reader must never see half of the address.
+    io::stderr().write_all(format!("ideal relay: listening on {address}\n").as_bytes())?;
     loop {
         relay.turn()?;
     }

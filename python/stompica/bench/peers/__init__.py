@@ -1,7 +1,7 @@
-"""Other brokers, for measuring them beside this one on the same workload.
+"""Other brokers, to measure them with the same workload as this one.
 
-Each adapter finds a server that is installed, starts it on free ports of loopback with its data in a scratch folder,
-and stops it. Nothing is installed, and no running server is touched.
+Each adapter finds an installed server, starts it on free ports of loopback with its data in a scratch folder, and stops
+it. Nothing is installed, and no running server is touched.
 """
 
 from __future__ import annotations

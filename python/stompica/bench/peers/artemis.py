@@ -20,7 +20,7 @@ _ACCEPTOR = (
 
 
 class Artemis(Peer):
-    """An instance made for the run; one port for STOMP over TCP and WebSocket."""
+    """An instance created for the measurement; one port for STOMP over TCP and WebSocket."""
 
     name = "artemis"
     share = 0.1
@@ -31,7 +31,7 @@ class Artemis(Peer):
         if home:
             found = re.search(r"artemis-server-(\d[\d.]*\d)", " ".join(map(str, Path(home).glob("lib/*.jar"))))
             if found is None:
-                raise Missing(f"ARTEMIS_HOME={home} holds no Artemis")
+                raise Missing(f"ARTEMIS_HOME={home} contains no Artemis")
             return found[1]
         return self._archive().name.split("-")[2]
 
@@ -51,24 +51,14 @@ class Artemis(Peer):
         text = settings.read_text(encoding="utf-8")
         text = re.sub(r"<acceptors>.*</acceptors>", _ACCEPTOR.format(port=port), text, flags=re.DOTALL)
         settings.write_text(text, encoding="utf-8")
-        # The web console takes a port that is always the same.
+        # The web console would listen on a fixed port.
         bootstrap = instance / "etc" / "bootstrap.xml"
         text = bootstrap.read_text(encoding="utf-8")
         bootstrap.write_text(re.sub(r"<web .*</web>", "", text, flags=re.DOTALL), encoding="utf-8")
         with launch([str(instance / "bin" / "artemis"), "run"], scratch, cores) as process:
             process.wait_for_ports([port])
             addresses = dict.fromkeys(("tcp", "ws"), ("127.0.0.1", port))
-            yield Running(
-                self.name,
-                version,
-                process.pid,
-                addresses,
-                "stomp",
-                "bench",
-                "bench",
-                ws_path="/stomp",
-                ended=process.ended,
-            )
+            yield self.running(version, process, addresses, login="bench", passcode="bench", ws_path="/stomp")
 
     @staticmethod
     def _archive() -> Path:

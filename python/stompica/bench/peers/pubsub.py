@@ -1,4 +1,4 @@
-"""Redis, NATS and Mosquitto: fan-out only, their deliveries counted by bytes and not checked one by one."""
+"""Redis, NATS and Mosquitto: fan-out only; deliveries are counted in bytes and not checked one by one."""
 
 from __future__ import annotations
 
@@ -28,30 +28,28 @@ class _Counted(Peer):
         return found
 
     def refuses(self, point: Point) -> str:
-        """Only plain fan-out is the same thing to them."""
+        """Only plain fan-out is comparable."""
         reason = super().refuses(point)
         if not reason and any(point.fields.get(name) for name in ("joint", "pattern", "spread")):
-            reason = "only plain fan-out is made for it"
+            reason = "it is measured with plain fan-out only"
         if not reason and point["subscriptions"] != 1:
-            reason = "it would not send one message twice on a connection"
+            reason = "it does not send one message twice on a connection"
         return reason
 
     def command(self, scratch: Path, port: int) -> list[str]:
-        """How to start it."""
+        """Arguments to start it."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def start(self, scratch: Path, cores: Sequence[int] = ()) -> Iterator[Running]:
-        """As every peer."""
+        """As for every peer."""
         found = self.find()
         (port,) = free_ports(1)
         with launch([str(program(*self.programs)), *self.command(scratch, port)], scratch, cores) as process:
             process.wait_for_ports([port])
-            versions = {"generator": "counts bytes"}
             addresses = {"tcp": ("127.0.0.1", port)}
-            yield Running(
-                self.name, found, process.pid, addresses, self.protocol, versions=versions, ended=process.ended
-            )
+            generator = {"generator": "counts bytes"}
+            yield self.running(found, process, addresses, protocol=self.protocol, versions=generator)
 
 
 class Redis(_Counted):
@@ -89,9 +87,9 @@ class Mosquitto(_Counted):
     version_option = "-h"
 
     def command(self, scratch: Path, port: int) -> list[str]:
-        """A settings file in the scratch folder: it takes no address otherwise."""
+        """A settings file in the scratch folder, since it takes an address in no other way."""
         settings = scratch / "mosquitto.conf"
-        # Without the last line it drops what a subscriber does not take at once.
+        # Without the last line it drops messages that a subscriber does not take at once.
         settings.write_text(
             f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 0\n"
         )

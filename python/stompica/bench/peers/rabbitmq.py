@@ -23,7 +23,7 @@ log.console.level = warning
 
 
 class RabbitMQ(Peer):
-    """As Debian installs it. Its name server, epmd, is started for it alone, and stopped with it."""
+    """As installed by Debian. Its name server, epmd, is started and stopped with it."""
 
     name = "rabbitmq"
     share = 0.02
@@ -68,22 +68,13 @@ class RabbitMQ(Peer):
             with launch([str(server)], scratch, cores, environment) as process:
                 process.wait_for_ports([tcp, ws])
                 addresses = {"tcp": ("127.0.0.1", tcp), "ws": ("127.0.0.1", ws)}
-                guest = ("guest", "guest", "/")
-                yield Running(
-                    self.name,
-                    version,
-                    process.pid,
-                    addresses,
-                    "stomp",
-                    *guest,
-                    close_is_receipt=("ws",),
-                    ended=process.ended,
-                )
+                login = {"login": "guest", "passcode": "guest", "vhost": "/"}
+                yield self.running(version, process, addresses, **login, close_is_receipt=("ws",))
 
     @staticmethod
     def _home() -> Path:
         for name in (os.environ.get("RABBITMQ_HOME", ""), *_HOMES):
-            # Not the program on the path: Debian's changes the user, and starts with the machine's own settings.
+            # Not the program on the path: Debian's changes the user and uses the machine's own settings.
             if name and any(Path(name).glob("**/rabbitmq-server")):
                 return Path(name)
         raise Missing("not installed: no rabbitmq-server below " + ", ".join(_HOMES) + " or RABBITMQ_HOME")

@@ -13,9 +13,11 @@ from stompica.bench.peers.base import Missing, Peer, launch, version
 from stompica.bench.target import Running
 from stompica.bench.workload import Point
 
+_LISTENING = re.compile(r"listening on (\S+):(\d+)")
+
 
 class Relay(Peer):
-    """Part of the load generator's program, as a process of its own. It serves workloads with `relay = true`."""
+    """The load generator's program as a relay. It serves workloads with `relay = true`."""
 
     name = "relay"
     kinds = KINDS
@@ -27,17 +29,16 @@ class Relay(Peer):
             raise Missing(str(error)) from None
 
     def refuses(self, point: Point) -> str:
-        """It can serve what needs no STOMP; the workload says so."""
+        """It can serve workloads that need no more than bytes forwarded; the workload's file says so."""
         reason = super().refuses(point)
         return reason or ("" if point["relay"] else "the workload needs more than bytes forwarded")
 
     @contextlib.contextmanager
     def start(self, scratch: Path, cores: Sequence[int] = ()) -> Iterator[Running]:
-        """As every peer."""
+        """As for every peer."""
         found = self.find()
         with launch([str(loadgen.find()), "relay"], scratch, cores) as process:
-            process.wait_until(lambda: "listening on " in process.log(), "does not listen")
-            listening = re.search(r"listening on (\S+):(\d+)", process.log())
-            assert listening is not None
-            addresses = dict.fromkeys(("tcp", "ws"), (listening[1], int(listening[2])))
-            yield Running(self.name, found, process.pid, addresses, "relay", writers=1, ended=process.ended)
+            process.wait_until(lambda: _LISTENING.search(process.log()) is not None, "does not listen")
+            host, port = _LISTENING.findall(process.log())[0]
+            addresses = dict.fromkeys(("tcp", "ws"), (host, int(port)))
+            yield self.running(found, process, addresses, protocol="relay", writers=1)
