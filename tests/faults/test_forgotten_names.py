@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -20,13 +21,33 @@ ATTEMPTS = 64
 """Dead letters with a new name each: from shortly before the limit of names is reached until after."""
 
 
-def about_to_nack(broker: BrokerProcess) -> tuple[Wire, Sequence[Frame]]:
-    """A client that holds a message of each of `ATTEMPTS` queues, and will NACK each for the last time."""
-    client = Wire(broker.port, timeout=20)
-    client.connect()
+@pytest.fixture(params=[0, 600_000], ids=lambda ttl: f"ttl-{ttl}")
+def own_broker(request: pytest.FixtureRequest, start_broker: StartBroker) -> BrokerProcess:
+    """A broker of the test's own, without stale messages and with them."""
+    return start_broker(TTL=request.param, max_stale_queue_size=100_000)
+
+
+@contextlib.contextmanager
+def session(broker: BrokerProcess) -> Iterator[Wire]:
+    """Yields a connected session."""
+    with Wire(broker.port, timeout=20) as wire:
+        wire.connect()
+        yield wire
+
+
+@pytest.fixture
+def client(own_broker: BrokerProcess) -> Iterator[Wire]:
+    """The client that sends the messages and NACKs."""
+    with session(own_broker) as wire:
+        yield wire
+
+
+@pytest.fixture
+def held(client: Wire) -> Sequence[Frame]:
+    """A delivery from each of `ATTEMPTS` queues to `client`; the next NACK makes it a dead letter."""
     client.subscribe("/queue/own/>", "q", ack="client-individual", max_deliveries="1")
     client.send(*(frames.send(f"/queue/own/{number}", "x") for number in range(ATTEMPTS)))
-    return client, [client.expect_message("x", subscription="q") for _ in range(ATTEMPTS)]
+    return [client.expect_message("x", subscription="q") for _ in range(ATTEMPTS)]
 
 
 def remember(client: Wire, names: range) -> None:
@@ -53,13 +74,11 @@ def messages_until(wire: Wire, end: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("ttl", [0, 600_000])
-def test_a_dead_letter_of_a_new_name_while_a_message_is_delivered(start_broker: StartBroker, ttl: int) -> None:
+def test_a_dead_letter_of_a_new_name_does_not_disturb_a_delivery(
+    own_broker: BrokerProcess, client: Wire, held: Sequence[Frame]
+) -> None:
     """A NACK and a SEND in one segment: a name that the NACK makes the broker forget does not disturb the delivery."""
-    broker = start_broker(TTL=ttl, max_stale_queue_size=100_000)
-    client, held = about_to_nack(broker)
-    with Wire(broker.port, timeout=20) as listener:
-        listener.connect()
+    with session(own_broker) as listener:
         patterns = ["/topic/x/>", "/topic/x/a/>", "/topic/*/a/b"]
         for at, pattern in enumerate(patterns):
             listener.subscribe(pattern, f"{at}", ack="auto" if at == 1 else "client", prefetch_count="0")
@@ -74,16 +93,13 @@ def test_a_dead_letter_of_a_new_name_while_a_message_is_delivered(start_broker: 
             mine = [frame.text for frame in found if frame.header("subscription") == f"{pattern_id}"]
             assert mine == sent
         assert len(got) == len(sent) * len(patterns)
-    client.discard()
 
 
-@pytest.mark.parametrize("ttl", [0, 600_000])
-def test_one_pattern_and_an_unlimited_number_of_names(start_broker: StartBroker, ttl: int) -> None:
+def test_a_pattern_gets_its_messages_beside_an_unlimited_number_of_names(
+    own_broker: BrokerProcess, client: Wire, held: Sequence[Frame]
+) -> None:
     """After a delivery the broker checks whether a subscriber existed: the name may be forgotten by then."""
-    broker = start_broker(TTL=ttl, max_stale_queue_size=100_000)
-    client, held = about_to_nack(broker)
-    with Wire(broker.port, timeout=20) as listener:
-        listener.connect()
+    with session(own_broker) as listener:
         listener.subscribe("/topic/x/>", "0", ack="client", prefetch_count="0")
         nack_and_send(client, held, "/topic/x/a")
         remember(client, range(REMEMBERED, 2 * REMEMBERED))
@@ -92,5 +108,4 @@ def test_one_pattern_and_an_unlimited_number_of_names(start_broker: StartBroker,
         client.send(frames.subscribe("/queue/dlq/own/>", "dead"))
         dead = [client.expect("MESSAGE", subscription="dead") for _ in held]
         assert {letter["original-destination"] for letter in dead} == {f"/queue/own/{at}" for at in range(ATTEMPTS)}
-    client.discard()
-    eventually(lambda: broker.alive, "the broker is alive")
+    eventually(lambda: own_broker.alive, "the broker is alive")
