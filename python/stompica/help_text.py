@@ -13,24 +13,24 @@ _USAGE = """\
 stompica {version}: a STOMP 1.0-1.2 message broker over TCP and WebSocket on one port
 
 usage: stompica [serve] [key=value ...] [options]   start the broker
-       stompica config [key=value ...]              print the settings in force, and their sources
+       stompica config [key=value ...]              print the effective settings and their sources
        stompica config check FILE                   check a settings file
-       stompica diag [QUERY] [options]              ask a running broker what it is doing
-       stompica record --diag URL --into DIR        record a running broker for the analysis
-       stompica bench list|run|compare|report       measure it, beside other brokers
+       stompica diag [QUERY] [options]              query a running broker
+       stompica record --diag URL --into DIR        record a running broker for analysis
+       stompica bench list|run|compare|report       benchmark stompica and other brokers
        stompica --help | --version
 
-A setting is written key=value or --key value, is read from the environment as STOMPICA_KEY and
-from the file named by config=FILE (TOML, or stompserver's YAML). The command line wins over the
-environment, that over the file. Names may be in any case. Sizes take KiB, MiB, GiB (k, m, g),
-times take ms, s, m, h.
+Settings are written as key=value or --key value, or come from the environment (STOMPICA_KEY) or
+from the file named by config=FILE (TOML, or stompserver's YAML). The command line overrides the
+environment, which overrides the file. Names may be in any case. Sizes take KiB, MiB, GiB (k, m,
+g), times take ms, s, m, h.
 
 stompserver's options: -p port  -b host  -q store  -w working_dir  -s dir  -d debug  -a auth
   -c checkpoint  -C config  -h help
 
-Signals: SIGTERM and SIGINT drain and exit, a second one stops at once; SIGHUP reads the settings
-file again. Exit status: 0 after an ordered end, 2 for settings that can't be used, 1 for anything
-else (a port in use).
+Signals: SIGTERM and SIGINT drain and exit, a second one stops at once; SIGHUP rereads the settings
+file. Exit status: 0 after an orderly shutdown, 2 for invalid settings, 1 for any other failure
+(such as a port in use).
 """
 
 _WIDTH = 100

@@ -55,7 +55,7 @@ def greeting(core: _core.Broker, effective: dict[str, str], descriptors: int) ->
     yield "info", " ".join(f"{key}={effective[key]}" for key in shown)
     connections = int(effective["max_connections"])
     if connections > descriptors:
-        yield "warn", f"max_connections is {connections}, but 'ulimit -n' allows {descriptors} only: raise that"
+        yield "warn", f"max_connections is {connections}, but 'ulimit -n' allows only {descriptors}: raise that limit"
     elif connections < _FEW_CONNECTIONS:
         yield "warn", f"max_connections is {connections}: for more, raise 'ulimit -n' or the setting"
 

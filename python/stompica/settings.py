@@ -62,7 +62,7 @@ def _text(value: SettingValue) -> str:
     # Bytes would be taken for a sequence of numbers, a mapping for the sequence of its keys.
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview, Mapping)):
         return ",".join(str(item) for item in value)
-    raise TypeError(f"a setting is a text, a number, a bool, a timedelta or a sequence, not {type(value).__name__}")
+    raise TypeError(f"a setting is a string, a number, a bool, a timedelta or a sequence, not {type(value).__name__}")
 
 
 def read_file(name: str, folder: str = ".", source: str = "command line") -> list[Given]:

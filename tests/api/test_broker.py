@@ -119,7 +119,7 @@ def test_a_bad_setting_is_an_immediate_config_error(settings: dict[str, Any], me
 
 @pytest.mark.parametrize("value", [object(), b"127.0.0.1", bytearray(b"::1"), {"a": 1}])
 def test_a_setting_of_another_type_is_a_type_error(value: Any) -> None:
-    with pytest.raises(TypeError, match=rf"^a setting is a text, a number, .*, not {type(value).__name__}$"):
+    with pytest.raises(TypeError, match=rf"^a setting is a string, a number, .*, not {type(value).__name__}$"):
         Broker(host=value)
 
 

@@ -106,7 +106,7 @@ def test_the_first_lines_say_version_address_and_limits() -> None:
 
 def test_a_warning_is_logged_for_more_connections_than_descriptors() -> None:
     with BrokerProcess(descriptors=100, max_connections=1000) as broker:
-        broker.wait_for_log("max_connections is 1000, but 'ulimit -n' allows 100 only: raise that")
+        broker.wait_for_log("max_connections is 1000, but 'ulimit -n' allows only 100: raise that limit")
 
 
 def test_the_address_is_logged_at_every_log_level() -> None:

@@ -235,7 +235,7 @@ def message(clients: int) -> bytes:
     ("answer", "what"),
     [
         (b"ERROR\nmessage:access\\nrefused\n\n\0", "refused: access refused$"),
-        (b"MESSAGE\nsubscription:1\n\nsession\0", "answered DIAG session with something else"),
+        (b"MESSAGE\nsubscription:1\n\nsession\0", "sent an invalid answer to DIAG session"),
         (b"MESSAGE\ncontent-length:many\n\n\0", "does not speak STOMP: content-length:many"),
         (b"MESSAGE\ncontent-length:-5\n\n\0", "does not speak STOMP"),
         (b"MESSAGE\nsubscription:other\n\nsession\0", "did not answer in time"),

@@ -68,7 +68,7 @@ def _sentence(row: Row) -> str:
     low, high = row["ratio_low"] - 1, row["ratio_high"] - 1
     interval = f"{1 - row['alpha']:.2%} confidence: between {low:+.1%} and {high:+.1%}"
     name = DISPLAY_NAMES.get(row["metric"], row["metric"])
-    return f"{row['run']} against {row['base']}: {name} {row['ratio'] - 1:+.1%} ({row['verdict']}; {interval})"
+    return f"{row['run']} compared with {row['base']}: {name} {row['ratio'] - 1:+.1%} ({row['verdict']}; {interval})"
 
 
 def _page(analysis: Analysis) -> Iterator[str]:

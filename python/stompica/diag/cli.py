@@ -41,8 +41,8 @@ def _watch(diag: Diag, options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="stompica diag",
-        description="Asks a running broker what it is doing. Only clients of the same machine are answered.",
-        epilog="docs/diag.md says what each number means.",
+        description="Queries a running broker, which answers only clients on the same machine.",
+        epilog="docs/diag.md explains the numbers.",
     )
     parser.add_argument(
         "query", nargs="?", default="session", choices=QUERIES, metavar="QUERY", help=", ".join(QUERIES)
@@ -53,13 +53,13 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         const=1.0,
         metavar="SECONDS",
-        help="show it again at this interval, until Ctrl-C; without a number each second",
+        help="repeat at this interval until Ctrl-C; default: 1 second",
     )
     parser.add_argument(
         "--address",
         default=f"127.0.0.1:{DEFAULT_PORT}",
         metavar="HOST:PORT",
-        help=f"also stomp://… or ws://…; default 127.0.0.1:{DEFAULT_PORT}",
+        help=f"also stomp://… or ws://…; default: 127.0.0.1:{DEFAULT_PORT}",
     )
     parser.add_argument("--json", action="store_true", help="one line of JSON for each answer")
     return parser
@@ -104,4 +104,4 @@ def _stages(stages: dict[str, Stage]) -> Iterator[str]:
         }
         for name, stage in stages.items()
     ]
-    yield from table(rows) if rows else ["(no timings yet: ask again in a moment)"]
+    yield from table(rows) if rows else ["(no timings yet: try again in a moment)"]

@@ -236,4 +236,4 @@ def _answer(query: str, frame: Frame, shown: str) -> Any:
             return json.loads(text)
         return {name: int(headers[header]) for name, header in _STATISTICS[query].items()}
     except (KeyError, ValueError) as error:
-        raise DiagError(f"{shown} answered DIAG {query} with something else: {error!r}") from None
+        raise DiagError(f"{shown} sent an invalid answer to DIAG {query}: {error!r}") from None
