@@ -10,19 +10,13 @@ use stompica_proto::escape::escape_into;
 use stompica_proto::{Frame, ProtocolError, Version, header};
 
 use crate::connection::temporary::Temporary;
-use crate::destination::{Kind, TEMPORARY_QUEUE, require_plain, secret_of};
+use crate::destination::{Kind, TEMPORARY_QUEUE, full_name, require_plain, secret_of};
 use crate::ids::{self, ConnKey};
 use crate::queue::QueueKind;
 use crate::shard::Shard;
 
 /// What the names of temporary destinations of both kinds begin with.
 const TEMPORARY: &[u8] = b"/temp-";
-
-/// The full name of an owner's temporary destination.
-pub(crate) fn full_name(own: &[u8], secret: &str) -> Vec<u8> {
-    let (prefix, rest) = own.split_at(TEMPORARY_QUEUE.len());
-    [prefix, secret.as_bytes(), b"/", rest].concat()
-}
 
 impl Shard {
     fn is_temporary(&self, name: &[u8]) -> bool {

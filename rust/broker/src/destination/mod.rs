@@ -79,6 +79,13 @@ pub const TEMPORARY_TOPIC: &[u8] = b"/temp-topic/";
 /// shard of its owner, which is its home.
 pub const SECRET_LEN: usize = 32;
 
+/// The full name of an owner's temporary destination.
+#[must_use]
+pub fn full_name(own: &[u8], secret: &str) -> Vec<u8> {
+    let (prefix, rest) = own.split_at(TEMPORARY_QUEUE.len());
+    [prefix, secret.as_bytes(), b"/", rest].concat()
+}
+
 /// The secret in the full name of a temporary destination; `None` for a name as its owner uses it.
 #[must_use]
 pub fn secret_of(name: &[u8]) -> Option<&[u8]> {

@@ -243,13 +243,4 @@ impl Note {
             _ => 0,
         }
     }
-
-    /// Whether a home alone acts on it.
-    #[must_use]
-    pub fn is_for_home(&self) -> bool {
-        matches!(
-            self,
-            Note::Home(_) | Note::Replay(_) | Note::Transaction(_) | Note::Memory(MemoryNote::MayPass(_))
-        )
-    }
 }

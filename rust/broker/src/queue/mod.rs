@@ -17,14 +17,17 @@
 //! | durable | a durable subscription | yes | UNSUBSCRIBE |
 //! | private | a subscription to a topic that acknowledges | yes | with the subscription |
 
+mod attach;
 mod congestion;
 pub mod consumer_state;
 pub mod consumer_states;
 mod consumers;
 mod dispatch;
 pub mod durable;
+pub(crate) mod enqueue;
 pub mod home;
 pub mod initial_replay;
+mod kept;
 mod lifetime;
 pub mod mail;
 pub mod notes;
@@ -34,6 +37,7 @@ mod patterns;
 pub mod pending;
 pub mod prepared;
 pub mod queues;
+mod read;
 pub mod replay;
 pub mod replays;
 mod reservations;
@@ -43,6 +47,24 @@ pub mod stale;
 mod sweep;
 pub mod types;
 pub mod unacked;
+
+use self::notes::Notes;
+use self::queues::Queues;
+use crate::router::Router;
+use crate::turn::Turn;
+
+/// The queues of one shard, and what they need beside themselves.
+#[derive(Debug)]
+pub struct Owners<'a> {
+    /// The turn.
+    pub turn: &'a mut Turn,
+    /// Notes that wait.
+    pub notes: &'a mut Notes,
+    /// Subscriptions, and the names of destinations.
+    pub router: &'a mut Router,
+    /// The queues, and what else has its home here.
+    pub queues: &'a mut Queues,
+}
 
 /// What a queue is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,3 +91,7 @@ impl QueueKind {
         matches!(self, QueueKind::Work | QueueKind::Worker | QueueKind::Temporary)
     }
 }
+
+#[cfg(test)]
+#[path = "owners_tests.rs"]
+mod tests;

@@ -6,14 +6,38 @@
 
 use std::collections::VecDeque;
 use std::mem::take;
+use std::sync::Arc;
 
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 
 use super::mail::{AnswerNote, ConsumerNote, HomeNote, Note};
 use super::types::{Delivery, Progress};
-use crate::ids::ShardId;
-use crate::requester::Requester;
+use crate::ids::{ShardId, SubscriptionKey};
+use crate::message::OwnedMessage;
+use crate::queue::replay::Newcomer;
+use crate::requester::{AnswerTo, Requester};
+use crate::text::Text;
+
+/// What waits on this shard for the layers above the queues.
+#[derive(Debug)]
+pub enum Local {
+    /// A note.
+    Note(Note),
+    /// Publish a message that was held as stale to the subscriptions that have come since.
+    Publish(OwnedMessage),
+    /// Tell the other shards that a durable subscription here takes the messages of a topic or pattern.
+    Announce {
+        /// The topic or pattern.
+        topic: Arc<Text>,
+        /// The frame whose RECEIPT waits for their answers.
+        to: Option<AnswerTo>,
+        /// The subscription that is to get what they hold of the past, if it is new.
+        newcomer: Option<Newcomer>,
+    },
+    /// Remove the topic's subscription that fed a durable one, which has ended.
+    Unbind(SubscriptionKey),
+}
 
 /// Room for more local notes than these is given back.
 const KEPT_LOCAL: usize = 256;
@@ -28,7 +52,7 @@ pub struct Notes {
     /// Deliveries in each tray that are not counted yet, in [`Note::load`].
     deliveries: Vec<usize>,
     /// To this shard.
-    local: VecDeque<Note>,
+    local: VecDeque<Local>,
 }
 
 impl Notes {
@@ -47,7 +71,7 @@ impl Notes {
     pub fn tell(&mut self, shard: ShardId, note: impl Into<Note>) {
         let note = note.into();
         match shard == self.own {
-            true => self.local.push_back(note),
+            true => self.local.push_back(Local::Note(note)),
             false => self.trays[usize::from(shard.0)].push(note),
         }
     }
@@ -78,8 +102,19 @@ impl Notes {
         }
     }
 
-    /// Takes the next note to this shard.
-    pub fn next_local(&mut self) -> Option<Note> {
+    /// Leaves something to the layers above the queues, behind all notes to this shard.
+    pub fn leave(&mut self, local: Local) {
+        self.local.push_back(local);
+    }
+
+    /// How much waits on this shard.
+    #[must_use]
+    pub fn local_len(&self) -> usize {
+        self.local.len()
+    }
+
+    /// Takes what comes next on this shard.
+    pub fn next_local(&mut self) -> Option<Local> {
         let note = self.local.pop_front();
         if note.is_none() && self.local.capacity() > KEPT_LOCAL {
             self.local = VecDeque::new();
@@ -87,7 +122,7 @@ impl Notes {
         note
     }
 
-    /// Whether notes to this shard wait.
+    /// Whether something waits on this shard.
     #[must_use]
     pub fn has_local(&self) -> bool {
         !self.local.is_empty()
@@ -117,9 +152,8 @@ mod tests {
     use super::*;
     use crate::collections::keyed::Key;
     use crate::ids::{ConnKey, Subscriber};
-    use crate::message::OwnedMessage;
     use crate::queue::types::Credit;
-    use crate::requester::{AnswerTo, take_lost};
+    use crate::requester::take_lost;
 
     const OWN: ShardId = ShardId(1);
     const OTHER: ShardId = ShardId(0);
@@ -153,7 +187,7 @@ mod tests {
         let mut notes = Notes::new(OWN, 2);
         notes.tell(OWN, HomeNote::DropStale);
         assert!(notes.has_local() && trays(&mut notes).is_empty());
-        assert!(matches!(notes.next_local(), Some(Note::Home(HomeNote::DropStale))));
+        assert!(matches!(notes.next_local(), Some(Local::Note(Note::Home(HomeNote::DropStale)))));
         assert!(notes.next_local().is_none() && notes.is_empty());
     }
 
@@ -178,7 +212,7 @@ mod tests {
         notes.answer(to(OWN, false).requester(), Ok(()));
         assert!(notes.is_empty());
         notes.answer(to(OWN, true).requester(), Ok(()));
-        assert!(matches!(notes.next_local(), Some(Note::Answer(AnswerNote::Applied(_, 7)))));
+        assert!(matches!(notes.next_local(), Some(Local::Note(Note::Answer(AnswerNote::Applied(_, 7))))));
         let error = ProtocolError::new(stompica_proto::error::Code::Memory, "no room");
         notes.answer(to(OTHER, false).requester(), Err((error, Offender::default())));
         let taken = trays(&mut notes);

@@ -1,8 +1,13 @@
 //! What a queue would hand on at once: the credit of its consumers that nothing waits for.
 
+use std::hash::BuildHasher as _;
+
+use super::Owners;
 use super::home::Home;
+use super::mail::MemoryNote;
 use super::types::{Consumed, Consumer, Taker};
-use crate::ids::{ConsumerKey, PatternKey, QueueKey};
+use crate::destination::Kind;
+use crate::ids::{ConsumerKey, PatternKey, QueueKey, ShardId};
 
 /// Consumers of one queue that are looked at.
 const CONSUMERS_MAX: usize = 16;
@@ -84,13 +89,50 @@ impl Home {
     }
 }
 
+impl Owners<'_> {
+    /// What may be sent to a name whose home is here, while memory is short.
+    pub(crate) fn allowance_of(&mut self, name: &[u8]) -> Option<Allowance> {
+        let drops_unmatched = self.turn.config.ttl_ms == 0;
+        let allowance = match (self.queues.home.find(name), self.router.kind(name)) {
+            (Some(queue), Kind::WorkerTopic)
+                if drops_unmatched
+                    && self
+                        .queues
+                        .home
+                        .queue(queue)
+                        .is_some_and(|queue| self.queues.home.consumers_of(queue) == 0) =>
+            {
+                Some(Allowance::MOST)
+            }
+            (Some(queue), _) => self.queues.home.allowance(queue),
+            // It has gone with its owner, and what is sent to it is dropped.
+            (None, Kind::TemporaryQueue) => Some(Allowance::MOST),
+            (None, Kind::WorkerTopic) if drops_unmatched && !self.queues.home.has_patterns() => {
+                Some(Allowance::MOST)
+            }
+            (None, _) => self.queues.home.allowance_of_new(name),
+        };
+        self.count_visits();
+        allowance
+    }
+
+    /// Another shard has SENDs for a queue of this home that wait.
+    pub(super) fn tell_allowance(&mut self, from: ShardId, name: &[u8]) {
+        self.turn.budget.visit(1);
+        if let Some(allowance) = self.allowance_of(name) {
+            let hash = self.turn.hasher.hash_one(name);
+            self.notes.tell(from, MemoryNote::Passes(hash, allowance));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::QueueKind;
     use super::super::types::Credit;
     use super::*;
     use crate::config::Config;
-    use crate::ids::{ShardId, Subscriber, SubscriptionKey};
+    use crate::ids::{Subscriber, SubscriptionKey};
     use crate::message::OwnedMessage;
     use crate::store::Memory;
 

@@ -2,9 +2,16 @@
 
 use std::collections::VecDeque;
 
-use super::replay::Replay;
+use super::Owners;
+use super::mail::ConsumerNote;
+use super::replay::{Replay, Step, Visits};
 use crate::collections::spread::{Map, give_back};
 use crate::ids::{ConnKey, Subscriber};
+use crate::requester::Requester;
+use crate::router::Router;
+
+/// Names that one replay looks at before the next one goes on.
+const VISITS_MAX: usize = 2000;
 
 /// The replays of one home, and who asks other homes for more.
 #[derive(Debug, Default)]
@@ -64,5 +71,89 @@ impl Replays {
     /// Bytes they occupy, about.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
+    }
+}
+
+/// What a new subscription is to get of a home, but for messages of the connection `without`; then `reply` is answered.
+pub(super) fn replay_of(router: &Router, name: &[u8], without: u64, reply: Option<Requester>) -> Replay {
+    let literal_len = match router.parse(name) {
+        Ok(Some(_)) => Some(literal_len(name)),
+        _ => None,
+    };
+    Replay::new(name.into(), literal_len, without, reply)
+}
+
+/// How much of a pattern every match begins with: whole segments in front of the first wildcard.
+pub(super) fn literal_len(pattern: &[u8]) -> usize {
+    let wild = pattern.iter().position(|byte| matches!(byte, b'*' | b'>' | b'#')).unwrap_or(pattern.len());
+    pattern[..wild].iter().rposition(|byte| matches!(byte, b'/' | b'.')).unwrap_or(0)
+}
+
+impl Owners<'_> {
+    /// Goes on with the next replay that has a window, for a part of it. False if there was none.
+    pub(crate) fn proceed_with_next_replay(&mut self) -> bool {
+        let Some(subscriber) = self.queues.replays.ready.pop_front() else { return false };
+        self.proceed_with_replay(subscriber);
+        true
+    }
+
+    fn proceed_with_replay(&mut self, subscriber: Subscriber) {
+        let Some(mut replay) = self.queues.replays.take(subscriber) else { return };
+        let mut visits = Visits { count: 0, max: VISITS_MAX };
+        let mut found = Vec::new();
+        let (router, name) = (&*self.router, replay.name.clone());
+        let (kind, pattern) = (router.kind(&name), router.parse(&name).ok().flatten());
+        let matches = |other: &[u8]| {
+            router.kind(other) == kind && pattern.as_ref().is_some_and(|pattern| pattern.matches(other))
+        };
+        let step = loop {
+            match replay.step(
+                self.turn.now_ms,
+                (&mut self.queues.retained, &mut self.queues.stale),
+                matches,
+                &mut visits,
+            ) {
+                Step::Send(stored, retained) => found.push((stored, retained)),
+                step => break step,
+            }
+        };
+        self.turn.budget.visit(visits.count);
+        self.turn.budget.deliveries += found.len();
+        for (stored, retained) in found {
+            if subscriber.shard != self.turn.id {
+                self.turn.budget.encoded += stored.size();
+            }
+            self.notes.tell(subscriber.shard, ConsumerNote::Replayed(subscriber.key, stored, retained));
+        }
+        match step {
+            Step::End => {
+                if let Some(requester) = replay.reply {
+                    self.notes.answer(requester, Ok(())); // in front of the live messages that the end lets pass
+                }
+                self.notes.tell(subscriber.shard, ConsumerNote::ReplayEnd(subscriber.key));
+            }
+            Step::Pause => {
+                self.queues.replays.put(subscriber, replay, false);
+                self.notes.tell(subscriber.shard, ConsumerNote::ReplayPause(subscriber.key));
+            }
+            Step::Send(..) | Step::Later => {
+                self.queues.replays.put(subscriber, replay, true);
+            }
+        }
+    }
+
+    /// A subscriber has gone, and wants no more.
+    pub(super) fn stop_replay(&mut self, subscriber: Subscriber) {
+        if let Some(requester) = self.queues.replays.take(subscriber).and_then(|replay| replay.reply) {
+            self.notes.answer(requester, Ok(()));
+        }
+    }
+
+    /// A subscriber has got what its credit allows; the rest follows as it acknowledges.
+    pub(super) fn answer_before_the_end(&mut self, subscriber: Subscriber) {
+        let replay = self.queues.replays.all.get_mut(&subscriber);
+        if let Some(requester) = replay.and_then(|replay| replay.reply.take()) {
+            self.notes.answer(requester, Ok(()));
+        }
     }
 }

@@ -24,6 +24,12 @@ impl Retained {
         Retained { by_name: BTreeMap::new(), expiring: BTreeSet::new(), count }
     }
 
+    /// How many all homes hold.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// Whether a destination has a last value.
     #[must_use]
     pub fn has(&self, name: &[u8]) -> bool {

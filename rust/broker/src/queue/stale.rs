@@ -130,7 +130,13 @@ impl Stale {
         Some(stored)
     }
 
-    /// Whether there is none.
+    /// Whether any home holds one.
+    #[must_use]
+    pub fn is_any_held(&self) -> bool {
+        self.counts.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether there is none here.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_arrival.is_empty()

@@ -60,7 +60,7 @@ impl Shard {
         let message =
             stompica_proto::encode::Message { destination: name, id, sender: 0, headers, plain: true, body };
         let stored = crate::message::OwnedMessage::new(&message);
-        assert!(self.enqueue_here(stored).is_ok());
+        assert!(self.queue().enqueue(stored).is_ok());
     }
 
     /// Serves a connection with one visit left of a turn.

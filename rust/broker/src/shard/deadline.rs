@@ -4,7 +4,6 @@ use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, ws};
 
 use super::Shard;
-use super::queues::{describe, head_of_send};
 use crate::connection::conn::{Conn, Transport};
 use crate::connection::deadline::{Overdue, millis};
 use crate::connection::input::offender_in;
@@ -12,6 +11,7 @@ use crate::connection::pausing::Question;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY};
 use crate::queue::consumer_state::Retries;
+use crate::queue::enqueue::{describe, head_of_send};
 use crate::queue::unacked::TakenOnes;
 use crate::router::fan_out::FanOutKey;
 use crate::timer::Due;
@@ -39,7 +39,7 @@ impl Shard {
                 Due::Conn(key) => self.meet_conn(at_ms, key),
                 Due::Queue(key) => self.queues.home.meet(key),
                 Due::Subscription(key) => self.meet_ack_timeout(key),
-                Due::Waiting => self.expire_waiting(),
+                Due::Waiting => self.queue().expire_waiting(),
                 Due::Monitor => self.begin_monitor(),
                 Due::Diagnostics(key) => self.watch_due(at_ms, key),
             }

@@ -5,15 +5,11 @@ use std::mem::take;
 
 use super::Shard;
 use crate::ids::QueueKey;
-use crate::queue::mail::{ConsumerNote, HomeNote};
 use crate::queue::types::{Delivery, Effect};
 use crate::report::stages::Stage;
-use crate::timer::Due;
 
 /// Queues and messages that are looked at in one go where there are many.
 const SWEEP_VISITS: usize = 4000;
-/// Visits for which a delivery to a consumer stands: its table of deliveries in flight may be new, or grow.
-const RECEIVE_VISITS: usize = 2;
 
 impl Shard {
     /// Whether [`Shard::dispatch_queues`] has something to do.
@@ -62,7 +58,7 @@ impl Shard {
 
     /// Counts what the home looked at against the turn.
     pub(super) fn count_visits(&mut self) {
-        self.turn.budget.visit(take(&mut self.queues.home.visited));
+        self.queue().count_visits();
     }
 
     /// Does what the home wants done.
@@ -91,31 +87,14 @@ impl Shard {
     fn run_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Deliver(delivery) => self.carry_out(delivery),
-            Effect::DeadLetter(stored) => {
-                let home = self.router.home(stored.destination());
-                self.tell(home, HomeNote::Enqueue(stored, None));
-            }
-            Effect::Unmatched(stored) => self.unmatched(stored),
-            Effect::CreditRequest(subscriber, consumer) => {
-                self.tell(subscriber.shard, ConsumerNote::CreditRequest(subscriber.key, consumer));
-            }
-            Effect::CreditReturn(subscriber, messages) => {
-                self.tell(subscriber.shard, ConsumerNote::CreditReturn(subscriber.key, messages));
-            }
-            Effect::Timer(at_ms, key) => self.turn.timers.set(at_ms, Due::Queue(key)),
+            other => self.queue().run_effect(other),
         }
     }
 
     /// Brings a delivery to its consumer's shard.
     fn carry_out(&mut self, delivery: Delivery) {
-        let shard = delivery.subscriber.shard;
-        self.turn.budget.deliveries += 1;
-        if shard == self.turn.id {
-            self.turn.budget.visit(RECEIVE_VISITS);
-            self.receive(shard, delivery);
-        } else {
-            self.turn.budget.encoded += delivery.stored.size();
-            self.notes.deliver(delivery);
+        if let Some(delivery) = self.queue().carry_out(delivery) {
+            self.receive(self.turn.id, delivery);
         }
     }
 }

@@ -59,12 +59,8 @@ impl Shard {
                     self.apply(applying);
                 }
             }
-            Job::Reserve(shard, token) => self.proceed_with_reservation((shard, token)),
-            Job::Revive => {
-                if let Some(revival) = self.queues.revivals.pop_front() {
-                    self.proceed_with_revival(revival);
-                }
-            }
+            Job::Reserve(shard, token) => self.queue().proceed_with_reservation((shard, token)),
+            Job::Revive => self.queue().proceed_with_revivals(),
             Job::Ask => self.ask_next(),
             Job::Survey => self.proceed_with_survey(),
             Job::Assemble => {
@@ -84,11 +80,7 @@ impl Shard {
                 }
             }
             Job::Leave(key) => self.proceed_with_leaving(key),
-            Job::Orphans => {
-                if let Some(orphans) = self.queues.orphans.pop_front() {
-                    self.proceed_with_orphans(orphans);
-                }
-            }
+            Job::Orphans => self.queue().proceed_with_orphans(),
         }
         self.settle();
     }

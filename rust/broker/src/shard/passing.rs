@@ -14,7 +14,7 @@ use super::Shard;
 use crate::connection::pausing::Pause;
 use crate::delivery::passing::{LARGE_BODY, Load};
 use crate::destination::Kind;
-use crate::ids::{ConnKey, ShardId};
+use crate::ids::ConnKey;
 use crate::queue::mail::MemoryNote;
 use crate::queue::passing::Allowance;
 use crate::router::Destination;
@@ -63,7 +63,7 @@ impl Shard {
         }
         let hash = self.turn.hasher.hash_one(load.name);
         let passes = match home == self.turn.id {
-            true => self.allowance_of(load.name).is_some(),
+            true => self.queue().allowance_of(load.name).is_some(),
             false => self.memory.passing.take(hash, load.bytes),
         };
         if passes {
@@ -72,41 +72,6 @@ impl Shard {
             self.tell(home, MemoryNote::MayPass(load.name.into()));
         }
         passes
-    }
-
-    /// What may be sent to a name whose home is here, while memory is short.
-    pub(super) fn allowance_of(&mut self, name: &[u8]) -> Option<Allowance> {
-        let drops_unmatched = self.turn.config.ttl_ms == 0;
-        let allowance = match (self.queues.home.find(name), self.router.kind(name)) {
-            (Some(queue), Kind::WorkerTopic)
-                if drops_unmatched
-                    && self
-                        .queues
-                        .home
-                        .queue(queue)
-                        .is_some_and(|queue| self.queues.home.consumers_of(queue) == 0) =>
-            {
-                Some(Allowance::MOST)
-            }
-            (Some(queue), _) => self.queues.home.allowance(queue),
-            // It has gone with its owner, and what is sent to it is dropped.
-            (None, Kind::TemporaryQueue) => Some(Allowance::MOST),
-            (None, Kind::WorkerTopic) if drops_unmatched && !self.queues.home.has_patterns() => {
-                Some(Allowance::MOST)
-            }
-            (None, _) => self.queues.home.allowance_of_new(name),
-        };
-        self.count_visits();
-        allowance
-    }
-
-    /// Another shard has SENDs for a queue of this home that wait.
-    pub(super) fn tell_allowance(&mut self, from: ShardId, name: &[u8]) {
-        self.turn.budget.visit(1);
-        if let Some(allowance) = self.allowance_of(name) {
-            let hash = self.turn.hasher.hash_one(name);
-            self.tell(from, MemoryNote::Passes(hash, allowance));
-        }
     }
 
     /// A name may be sent to: those that wait for it try again, as many as may pass.
@@ -124,7 +89,7 @@ impl Shard {
             self.turn.budget.visit(1);
             if home != self.turn.id {
                 self.tell(home, MemoryNote::MayPass(name));
-            } else if let Some(allowance) = self.allowance_of(&name) {
+            } else if let Some(allowance) = self.queue().allowance_of(&name) {
                 self.let_pass(hash, allowance, false);
             }
         }

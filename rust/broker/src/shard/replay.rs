@@ -14,107 +14,20 @@ use super::Shard;
 use crate::ids::{ConnKey, ShardId};
 use crate::ids::{Subscriber, SubscriptionKey};
 use crate::queue::consumer_state::InitialReplay;
-use crate::queue::mail::{ConsumerNote, ReplayNote};
-use crate::queue::replay::{Replay, Step, Visits, WINDOW_BYTES};
+use crate::queue::mail::ReplayNote;
+use crate::queue::replay::WINDOW_BYTES;
 use crate::queue::types::Queue;
-use crate::requester::Requester;
 
-/// Names that one replay looks at before the next one goes on.
-const VISITS_MAX: usize = 2000;
 /// Subscriptions of one connection that are asked whether they have room, in one turn.
 const ASKED_MAX: usize = 64;
 /// Windows on their way to one connection: they are encoded as they come.
 const WINDOWS_MAX: usize = 8;
 
 impl Shard {
-    /// What a new subscription is to get of this home, but for messages of the connection `without`; then `reply` is
-    /// answered.
-    pub(super) fn replay_of(&self, name: &[u8], without: u64, reply: Option<Requester>) -> Replay {
-        let literal_len = match self.router.parse(name) {
-            Ok(Some(_)) => Some(literal_len(name)),
-            _ => None,
-        };
-        Replay::new(name.into(), literal_len, without, reply)
-    }
-
-    /// Begins to send a new subscription what this home holds for it.
-    pub(super) fn begin_replay(&mut self, subscriber: Subscriber, replay: Replay) {
-        self.queues.replays.put(subscriber, replay, true);
-    }
-
     /// Goes on with replays that have a window, one after the other, as far as the turn allows.
     pub(super) fn proceed_with_replays(&mut self) {
-        while !self.turn.budget.is_exhausted()
-            && let Some(subscriber) = self.queues.replays.ready.pop_front()
-        {
-            self.proceed_with_replay(subscriber);
+        while !self.turn.budget.is_exhausted() && self.queue().proceed_with_next_replay() {
             self.settle();
-        }
-    }
-
-    fn proceed_with_replay(&mut self, subscriber: Subscriber) {
-        let Some(mut replay) = self.queues.replays.take(subscriber) else { return };
-        let mut visits = Visits { count: 0, max: VISITS_MAX };
-        let mut found = Vec::new();
-        let (router, name) = (&self.router, replay.name.clone());
-        let (kind, pattern) = (router.kind(&name), router.parse(&name).ok().flatten());
-        let matches = |other: &[u8]| {
-            router.kind(other) == kind && pattern.as_ref().is_some_and(|pattern| pattern.matches(other))
-        };
-        let step = loop {
-            match replay.step(
-                self.turn.now_ms,
-                (&mut self.queues.retained, &mut self.queues.stale),
-                matches,
-                &mut visits,
-            ) {
-                Step::Send(stored, retained) => found.push((stored, retained)),
-                step => break step,
-            }
-        };
-        self.turn.budget.visit(visits.count);
-        self.turn.budget.deliveries += found.len();
-        for (stored, retained) in found {
-            if subscriber.shard != self.turn.id {
-                self.turn.budget.encoded += stored.size();
-            }
-            self.tell(subscriber.shard, ConsumerNote::Replayed(subscriber.key, stored, retained));
-        }
-        match step {
-            Step::End => {
-                if let Some(requester) = replay.reply {
-                    self.answer(requester, Ok(())); // in front of the live messages that the end lets pass
-                }
-                self.tell(subscriber.shard, ConsumerNote::ReplayEnd(subscriber.key));
-            }
-            Step::Pause => {
-                self.queues.replays.put(subscriber, replay, false);
-                self.tell(subscriber.shard, ConsumerNote::ReplayPause(subscriber.key));
-            }
-            Step::Send(..) | Step::Later => {
-                self.queues.replays.put(subscriber, replay, true);
-            }
-        }
-    }
-
-    /// A subscriber has room for more.
-    pub(super) fn replay_more(&mut self, subscriber: Subscriber) {
-        self.queues.replays.open(subscriber);
-    }
-
-    /// A subscriber has gone, and wants no more.
-    pub(super) fn stop_replay(&mut self, subscriber: Subscriber) {
-        if let Some(requester) = self.queues.replays.take(subscriber).and_then(|replay| replay.reply) {
-            self.answer(requester, Ok(()));
-        }
-    }
-
-    /// A subscriber has got what its credit allows; the rest follows as it acknowledges.
-    pub(super) fn answer_before_the_end(&mut self, subscriber: Subscriber) {
-        if let Some(requester) =
-            self.queues.replays.all.get_mut(&subscriber).and_then(|replay| replay.reply.take())
-        {
-            self.answer(requester, Ok(()));
         }
     }
 
@@ -303,10 +216,4 @@ impl Shard {
         pulls.gone = 0;
         pulls.unasked = pulls.unasked.min(pulls.wanting.len());
     }
-}
-
-/// How much of a pattern every match begins with: whole segments in front of the first wildcard.
-pub(super) fn literal_len(pattern: &[u8]) -> usize {
-    let wild = pattern.iter().position(|byte| matches!(byte, b'*' | b'>' | b'#')).unwrap_or(pattern.len());
-    pattern[..wild].iter().rposition(|byte| matches!(byte, b'/' | b'.')).unwrap_or(0)
 }

@@ -1,0 +1,174 @@
+//! Subscriptions that begin to consume queues of this home, or end: of one queue, of a pattern, durable ones.
+
+use stompica_proto::error::Code;
+use stompica_proto::session::AckMode;
+use stompica_proto::{ProtocolError, Version};
+
+use super::durable::Binding;
+use super::mail::{Attach, ConsumerNote, Source};
+use super::notes::Local;
+use super::replay::Newcomer;
+use super::types::{Credit, Progress};
+use super::{Owners, QueueKind};
+use crate::collections::spread::give_back;
+use crate::destination::Kind;
+use crate::ids::ConnKey;
+use crate::ids::{QueueKey, Subscriber};
+use crate::requester::AnswerTo;
+use crate::router::group::{Framing, WireFormat};
+
+/// Whether a subscription has all that its RECEIPT promises.
+#[derive(Debug)]
+enum Attached {
+    /// It has.
+    Now,
+    /// The answer follows, once what all homes hold of the past is in this queue.
+    Later(QueueKey),
+    /// The answer follows, once what waited for a consumer of these worker topics has been handed out.
+    Behind(Box<[u8]>),
+}
+
+impl Owners<'_> {
+    /// Lets a subscription consume what it asked for, and answers it.
+    pub(super) fn attach(&mut self, attach: Attach) {
+        let Attach { subscriber, source, credit, requester, offender } = attach;
+        match self.attach_to(source, subscriber, credit, requester.to()) {
+            Ok(Attached::Now) => self.notes.answer(requester, Ok(())),
+            Ok(Attached::Behind(name)) => self.revive(&name, subscriber, requester),
+            Ok(Attached::Later(queue)) => match self.queues.bindings.get_mut(&queue) {
+                Some(binding) => binding.requesters.push(requester),
+                None => self.notes.answer(requester, Ok(())),
+            },
+            Err(error) => self.notes.answer(requester, Err((error, offender))),
+        }
+    }
+
+    /// # Errors
+    /// `E-DEST-COUNT`; for durable subscriptions `E-DURABLE-IN-USE`, `E-DURABLE-OTHER`, `E-DEST-INVALID`.
+    fn attach_to(
+        &mut self,
+        source: Source,
+        subscriber: Subscriber,
+        credit: Credit,
+        to: AnswerTo,
+    ) -> Result<Attached, ProtocolError> {
+        let mut attached = Attached::Now;
+        match source {
+            Source::Queue(name, kind) => {
+                let queue = match self.queues.home.find(&name) {
+                    Some(queue) => queue,
+                    None => self.create_queue(&name, kind)?,
+                };
+                self.queues.home.attach(queue, subscriber, credit);
+                if kind == QueueKind::Worker {
+                    attached = Attached::Behind(name);
+                }
+            }
+            Source::Pattern(pattern) => {
+                self.queues.home.attach_pattern(&pattern, subscriber, credit);
+                if self.router.kind(&pattern) == Kind::WorkerTopic {
+                    attached = Attached::Behind(pattern);
+                }
+            }
+            Source::Durable { name, topic, shared, without } => {
+                let waits = self.queues.home.find(&name).is_some() && to.awaited;
+                let queue;
+                (queue, attached) = self.durable(&name, &topic, (shared, without), to)?;
+                if waits {
+                    // What was kept follows the RECEIPT: until that leaves, it has no credit.
+                    let consumer = self.queues.home.attach(queue, subscriber, Credit::default());
+                    let credit = Progress { queue, consumer, settled: 0, settled_bytes: 0, credit };
+                    self.tell(subscriber.shard, ConsumerNote::Opens(to.conn, to.token, credit));
+                } else {
+                    self.queues.home.attach(queue, subscriber, credit);
+                    self.dispatch_at_once(queue);
+                }
+            }
+        }
+        Ok(attached)
+    }
+
+    /// The queue of a durable subscription, made and bound to its topic if need be.
+    fn durable(
+        &mut self,
+        name: &[u8],
+        topic: &[u8],
+        (shared, without): (bool, u64),
+        to: AnswerTo,
+    ) -> Result<(QueueKey, Attached), ProtocolError> {
+        if let Some(queue) = self.queues.home.find(name) {
+            let bound_to = self.queues.bindings.get(&queue).map(|binding| binding.topic.clone());
+            if bound_to.as_deref() != Some(topic) {
+                let other = String::from_utf8_lossy(&bound_to.unwrap_or_default()).into_owned();
+                let text =
+                    format!("the durable subscription is one to '{other}'; end it first by UNSUBSCRIBE");
+                return Err(ProtocolError::new(Code::DurableOther, text));
+            }
+            let held = self.queues.home.queue(queue).filter(|queue| queue.holders() > 0);
+            if held.is_some_and(|queue| !shared || queue.kind == QueueKind::Durable { shared: false }) {
+                let text = "the durable subscription has an active holder, and is not one to be shared";
+                return Err(ProtocolError::new(Code::DurableInUse, text));
+            }
+            self.queues.home.set_shared(queue, shared);
+            if let Some(binding) = self.queues.bindings.get(&queue).map(|binding| binding.subscription) {
+                self.router.leave_out(binding, without);
+            }
+            let topic = self.router.shared_text(topic);
+            self.notes.leave(Local::Announce { topic, to: Some(to), newcomer: None });
+            return Ok((queue, Attached::Now));
+        }
+        let queue = self.create_queue(name, QueueKind::Durable { shared })?;
+        // Nobody is written to by this group: its messages go into the queue.
+        let wire_format = WireFormat { framing: Framing::Stomp, version: Version::V1_2, without };
+        let nobody = (ConnKey::NONE, None, AckMode::Auto);
+        match self.router.subscribe(topic, nobody, wire_format, Some(queue), self.queues_everywhere()) {
+            Ok((binding, _)) => {
+                // Each home answers once; the last of the requesters is the caller's own.
+                let requesters = (1..self.turn.shards).map(|_| to.requester()).collect();
+                self.queues
+                    .bindings
+                    .insert(queue, Binding { subscription: binding, topic: topic.into(), requesters });
+                let newcomer = Newcomer { key: binding, without };
+                let shared = self.router.shared_text(topic);
+                self.notes.leave(Local::Announce { topic: shared, to: None, newcomer: Some(newcomer) });
+                self.await_replay(topic, self.turn.id, newcomer, None);
+                Ok((queue, Attached::Later(queue)))
+            }
+            Err(error) => {
+                self.queues.home.delete(queue);
+                self.count_queues();
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a durable subscription with all that it holds.
+    ///
+    /// # Errors
+    /// `E-SUB-UNKNOWN`.
+    pub(super) fn end_durable(&mut self, name: &[u8]) -> Result<(), ProtocolError> {
+        let bound =
+            self.queues.home.find(name).and_then(|queue| Some((queue, self.queues.bindings.remove(&queue)?)));
+        let Some((queue, binding)) = bound else {
+            let text = "there is no durable subscription of this name";
+            return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
+        };
+        give_back(&mut self.queues.bindings);
+        self.queues.home.delete(queue);
+        self.count_queues();
+        self.notes.leave(Local::Unbind(binding.subscription));
+        // It was subscribed until now, and nothing of the past comes any more.
+        binding.requesters.into_iter().for_each(|requester| self.notes.answer(requester, Ok(())));
+        Ok(())
+    }
+
+    /// One more home has sent all of the past that it holds for a durable subscription: one more answer for the RECEIPT
+    /// of its holder, behind what its queue can deliver.
+    pub(crate) fn durable_replay_ended(&mut self, queue: QueueKey) {
+        let binding = self.queues.bindings.get_mut(&queue);
+        if let Some(requester) = binding.and_then(|binding| binding.requesters.pop()) {
+            self.dispatch_at_once(queue);
+            self.notes.answer(requester, Ok(()));
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Messages on their way into the queues of one home: which queue takes one, and what becomes of one that none takes.
+
+use std::sync::atomic::Ordering;
+
+use stompica_proto::encode::Offender;
+use stompica_proto::error::Code;
+use stompica_proto::{ProtocolError, Version, escape};
+
+use super::types::Refusal;
+use super::{Owners, QueueKind};
+use crate::destination::Kind;
+use crate::ids::QueueKey;
+use crate::log::Level;
+use crate::message::OwnedMessage;
+use crate::requester::Requester;
+use crate::router::Destination;
+
+/// The ERROR for a message that a queue does not take.
+fn refused(refusal: Refusal) -> ProtocolError {
+    let Refusal::Full(text) = refusal;
+    ProtocolError::new(Code::QueueFull, text)
+}
+
+/// What an ERROR tells about a SEND that was refused after it had been taken.
+pub(crate) fn describe(stored: &OwnedMessage) -> Offender {
+    let message = stored.message();
+    Offender { receipt: None, subscription: None, head: head_of_send(message.destination, message.headers) }
+}
+
+/// The first lines of a SEND, but for those that only the broker reads.
+pub(crate) fn head_of_send(destination: &[u8], headers: &[u8]) -> Vec<u8> {
+    let mut head = b"SEND\ndestination:".to_vec();
+    escape::escape_into(&mut head, destination, Version::V1_2);
+    head.push(b'\n');
+    head.extend_from_slice(headers);
+    head
+}
+
+impl Owners<'_> {
+    /// The queue that messages to a name go to, made if need be, with room for `count` of `bytes` in all. `None`: the
+    /// name has no queue and gets none, so the message has nowhere to go.
+    ///
+    /// # Errors
+    /// `E-QUEUE-FULL`, `E-DEST-COUNT`.
+    pub(super) fn queue_for(
+        &mut self,
+        name: &[u8],
+        count: u64,
+        bytes: u64,
+    ) -> Result<Option<QueueKey>, ProtocolError> {
+        let destination = self.router.destination_of(self.turn, name)?;
+        self.queue_at(destination, name, count, bytes)
+    }
+
+    /// The same for a name that was looked up.
+    fn queue_at(
+        &mut self,
+        destination: Destination,
+        name: &[u8],
+        count: u64,
+        bytes: u64,
+    ) -> Result<Option<QueueKey>, ProtocolError> {
+        let kind = destination.kind;
+        let cached = self.router.queue_of(destination).filter(|key| self.queues.home.queue(*key).is_some());
+        let key = match cached.or_else(|| self.queues.home.find(name)) {
+            Some(key) => key,
+            None => match kind {
+                Kind::Queue => self.create_queue(name, QueueKind::Work)?,
+                Kind::WorkerTopic if self.queues.home.has_patterns() => {
+                    self.create_queue(name, QueueKind::Worker)?
+                }
+                _ => return Ok(None),
+            },
+        };
+        if cached.is_none() {
+            self.router.set_queue(destination, key);
+        }
+        if kind == Kind::Queue {
+            self.queues.home.check_room(key, count, bytes).map_err(refused)?;
+        }
+        Ok(Some(key))
+    }
+
+    /// Makes a queue.
+    ///
+    /// # Errors
+    /// `E-DEST-COUNT`.
+    pub(crate) fn create_queue(&mut self, name: &[u8], kind: QueueKind) -> Result<QueueKey, ProtocolError> {
+        self.count_queues();
+        // Counted before it is made: another home may make one at the same moment.
+        let others = self.turn.totals.queues.fetch_add(1, Ordering::Relaxed);
+        if self.router.is_at_limit(others) {
+            self.turn.totals.queues.fetch_sub(1, Ordering::Relaxed);
+            return Err(self.router.too_many());
+        }
+        self.queues.counted += 1;
+        let key = self.queues.home.create(name, kind);
+        if kind == QueueKind::Worker {
+            self.hold_behind_stale(key);
+        }
+        Ok(key)
+    }
+
+    /// Brings the number of this home's queues into the broker's count.
+    pub(crate) fn count_queues(&mut self) {
+        let (now, before) = (self.queues.home.named(), self.queues.counted);
+        if now != before {
+            self.turn.totals.queues.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+            self.queues.counted = now;
+        }
+    }
+
+    /// How many queues all homes have.
+    pub(crate) fn queues_everywhere(&self) -> usize {
+        self.turn.totals.queues.load(Ordering::Relaxed)
+    }
+
+    /// Puts a message into the queue it names.
+    ///
+    /// # Errors
+    /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
+    pub(crate) fn enqueue(&mut self, stored: OwnedMessage) -> Result<(), (ProtocolError, OwnedMessage)> {
+        match self.router.destination_of(self.turn, stored.destination()) {
+            Ok(destination) => self.enqueue_at(stored, destination),
+            Err(error) => Err((error, stored)),
+        }
+    }
+
+    /// The same for a message whose destination was looked up.
+    ///
+    /// # Errors
+    /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
+    pub(crate) fn enqueue_at(
+        &mut self,
+        mut stored: OwnedMessage,
+        destination: Destination,
+    ) -> Result<(), (ProtocolError, OwnedMessage)> {
+        match self.queue_at(destination, stored.destination(), 1, stored.size() as u64) {
+            Ok(Some(key)) => {
+                if stored.grouped {
+                    self.warn_of_grouping(key);
+                }
+                if stored.seq == 0 && destination.kind == Kind::WorkerTopic {
+                    stored.seq = self.queues.stale.next_arrival();
+                }
+                self.queues.home.enqueue(key, stored);
+            }
+            Ok(None) => self.unmatched(stored),
+            Err(error) => return Err((error, stored)),
+        }
+        self.count_visits();
+        Ok(())
+    }
+
+    /// Logs once that a group's messages go to any consumer.
+    #[cold]
+    fn warn_of_grouping(&mut self, key: QueueKey) {
+        let found = self.queues.home.queue(key).filter(|queue| self.queues.home.consumers_of(queue) > 1);
+        if let Some(name) = found.map(|queue| String::from_utf8_lossy(&queue.name).into_owned())
+            && self.turn.totals.grouping.is_first()
+        {
+            self.turn.log(Level::Warn, || {
+                format!(
+                    "JMSXGroupID was asked for on '{name}', which has several consumers: groups are not built \
+                     yet, its messages are shared out like others"
+                )
+            });
+        }
+    }
+
+    /// Puts a message into the queue it names, and answers whoever waits for that.
+    pub(super) fn enqueue_for(&mut self, stored: OwnedMessage, requester: Option<Requester>) {
+        let outcome = self.enqueue(stored);
+        match (outcome, requester) {
+            (outcome, Some(requester)) => {
+                let outcome = outcome.map_err(|(error, stored)| (error, describe(&stored)));
+                self.notes.answer(requester, outcome);
+            }
+            (outcome, None) => self.drop_refused(outcome),
+        }
+    }
+
+    /// Drops a message that no queue has room for, and whose sender does not wait for an answer.
+    pub(super) fn drop_refused(&mut self, outcome: Result<(), (ProtocolError, OwnedMessage)>) {
+        if let Err((error, stored)) = outcome {
+            self.turn.counters.dropped += 1;
+            let name = String::from_utf8_lossy(stored.destination()).into_owned();
+            self.turn.log(Level::Warn, || format!("a message to '{name}' is dropped: {error}"));
+        }
+    }
+
+    /// Holds a message that no queue takes while `TTL` allows, or drops it.
+    pub(super) fn unmatched(&mut self, stored: OwnedMessage) {
+        if self.router.kind(stored.destination()) == Kind::WorkerTopic {
+            match self.queues.home.find(stored.destination()) {
+                // A consumer has come since: nobody else would bring the message to it.
+                Some(queue) if self.queues.home.is_consumed(queue) => {
+                    let outcome = self.enqueue(stored);
+                    self.drop_refused(outcome);
+                }
+                _ => self.hold_stale(stored),
+            }
+        } else {
+            // A temporary queue that went with its owner.
+            self.turn.counters.unmatched += 1;
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a home keeps beside queues: stale messages (`TTL`) and last values (`retain`), until they expire.
+
+use stompica_proto::ProtocolError;
+use stompica_proto::error::Code;
+
+use super::Owners;
+use super::enqueue::describe;
+use super::mail::HomeNote;
+use super::notes::Local;
+use crate::message::OwnedMessage;
+use crate::requester::Requester;
+use crate::router::Destination;
+use crate::timer::Due;
+
+/// Messages that expire at a time.
+const EXPIRED_AT_ONCE: usize = 500;
+
+impl Owners<'_> {
+    /// Whether any home may hold something for a new subscription.
+    pub(crate) fn may_replay(&self) -> bool {
+        self.turn.config.ttl_ms > 0 || self.queues.stale.is_any_held() || self.queues.retained.count() > 0
+    }
+
+    /// Whether a message to a topic is to be kept at its home until somebody subscribes.
+    pub(crate) fn waits_for_subscriber(&self, destination: Destination) -> bool {
+        self.turn.config.ttl_ms > 0 && self.router.filter_count(destination) == 0
+    }
+
+    /// A message that found no subscriber where it was sent: somebody may have come since. While its sender's shard has
+    /// not said that it knows of them, it is held for them: what they are sent live must not come before it.
+    pub(super) fn place_stale(&mut self, stored: OwnedMessage) {
+        let Ok(destination) = self.router.destination_of(self.turn, stored.destination()) else { return };
+        if stored.is_expired(self.turn.now_ms) {
+            self.turn.counters.expired += 1; // it comes back from somebody who has gone
+        } else if self.router.filter_count(destination) > 0 && self.queues.pending_replays.is_empty() {
+            self.notes.leave(Local::Publish(stored));
+        } else {
+            self.hold_stale(stored);
+        }
+    }
+
+    /// Holds a message until somebody subscribes, or its time is over.
+    pub(super) fn hold_stale(&mut self, mut stored: OwnedMessage) {
+        if self.turn.config.ttl_ms == 0 {
+            self.turn.counters.unmatched += 1;
+            return;
+        }
+        let end_ms = self.turn.now_ms.saturating_add(self.turn.config.ttl_ms);
+        stored.expires_ms = if stored.expires_ms == 0 { end_ms } else { stored.expires_ms.min(end_ms) };
+        self.turn.counters.stale += 1;
+        let queue = self.worker_queue(stored.destination());
+        let oldest = self.queues.stale.hold(stored, self.turn.config.max_stale_queue_size);
+        queue.into_iter().for_each(|queue| self.hold_behind_stale(queue));
+        if let Some(oldest) = oldest {
+            self.tell(oldest, HomeNote::DropStale);
+        }
+        self.rearm_waiting();
+    }
+
+    /// There are too many stale messages, and the oldest one was here; if it is gone by now, it is somewhere else.
+    pub(super) fn drop_stale(&mut self) {
+        if let Some(dropped) = self.queues.stale.take_oldest() {
+            self.turn.counters.dropped += 1;
+            self.left_stale(&dropped);
+        } else if let Some(oldest) =
+            self.queues.stale.over(self.turn.config.max_stale_queue_size).filter(|at| *at != self.turn.id)
+        {
+            self.tell(oldest, HomeNote::DropStale);
+        }
+    }
+
+    /// Keeps or forgets a topic's last value.
+    pub(super) fn retain(&mut self, stored: OwnedMessage, set: bool, requester: Option<Requester>) {
+        let mut kept = Ok(());
+        if set {
+            match self.reserve_retained(stored.destination()) {
+                Ok(reserved) => {
+                    self.queues.retained.reserve(-i64::from(reserved), 0);
+                    self.queues.retained.set(stored);
+                }
+                Err(error) => kept = Err((error, describe(&stored))),
+            }
+        } else {
+            self.queues.retained.remove(stored.destination());
+        }
+        self.rearm_waiting();
+        if let Some(requester) = requester {
+            self.notes.answer(requester, kept);
+        }
+    }
+
+    /// Whether `max_retained` is reached.
+    pub(crate) fn is_full_of_retained(&self) -> bool {
+        self.queues.retained.count() >= self.turn.config.max_retained
+    }
+
+    /// Keeps room for a topic's last value, unless it has one: returns whether that was needed.
+    ///
+    /// # Errors
+    /// `E-RETAINED-COUNT`.
+    pub(super) fn reserve_retained(&mut self, name: &[u8]) -> Result<bool, ProtocolError> {
+        let max = self.turn.config.max_retained;
+        let known = self.queues.retained.has(name);
+        if known || self.queues.retained.reserve(1, max) {
+            return Ok(!known);
+        }
+        Err(ProtocolError::new(Code::RetainedCount, format!("max_retained is {max}")))
+    }
+
+    /// Puts the next expiry into the timers, unless an earlier one is there.
+    pub(super) fn rearm_waiting(&mut self) {
+        let next_ms = self.queues.stale.next_ms().into_iter().chain(self.queues.retained.next_ms()).min();
+        // What was left over does not go ahead of all other deadlines that have passed meanwhile.
+        let next_ms = next_ms.map(|at_ms| at_ms.max(self.turn.now_ms));
+        if let Some(at_ms) = next_ms.filter(|at_ms| *at_ms < self.queues.next_expiry_ms) {
+            self.queues.next_expiry_ms = at_ms;
+            self.turn.timers.set(at_ms, Due::Waiting);
+        }
+    }
+
+    /// Drops what has expired, a portion of it; the others are due at once. Until they have gone, nobody gets them.
+    pub(crate) fn expire_waiting(&mut self) {
+        self.queues.next_expiry_ms = u64::MAX;
+        let mut gone = 0;
+        while gone < EXPIRED_AT_ONCE
+            && let Some(expired) = self.queues.stale.take_expired(self.turn.now_ms)
+        {
+            self.left_stale(&expired);
+            gone += 1;
+        }
+        gone += self.queues.retained.expire(self.turn.now_ms, EXPIRED_AT_ONCE - gone);
+        self.turn.budget.visit(gone);
+        self.turn.counters.expired += gone as u64;
+        self.rearm_waiting();
+    }
+}

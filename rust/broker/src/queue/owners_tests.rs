@@ -1,0 +1,469 @@
+//! The queues of a home with the owners beside them, and no connection.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stompica_proto::encode::{Message, Offender};
+use stompica_proto::error::Code;
+
+use super::mail::{
+    AnswerNote, Attach, ConsumerNote, HomeNote, MemoryNote, Note, Placed, ReplayNote, Reservation, Source,
+    TransactionNote,
+};
+use super::notes::{Local, Notes};
+use super::orphans::Orphans;
+use super::passing::Allowance;
+use super::queues::Queues;
+use super::replay::Newcomer;
+use super::stale::StaleCounts;
+use super::types::{Credit, GivenBack};
+use super::unacked::Origin;
+use super::{Owners, QueueKind};
+use crate::collections::keyed::Key;
+use crate::collections::paged_deque::PagedDeque;
+use crate::config::Config;
+use crate::ids::{ConnKey, QueueKey, ShardId, Subscriber};
+use crate::log::{Level, LogQueue};
+use crate::message::OwnedMessage;
+use crate::requester::{AnswerTo, Requester, take_lost};
+use crate::router::Router;
+use crate::totals::Totals;
+use crate::turn::Turn;
+use crate::turn::jobs::Job;
+
+/// The home, in a broker of two shards.
+const OWN: ShardId = ShardId(0);
+/// The other shard.
+const OTHER: ShardId = ShardId(1);
+/// The credit of most consumers.
+const CREDIT: Credit = Credit { messages: 10, bytes: 10_000 };
+
+/// What [`Owners`] borrows.
+struct World {
+    turn: Turn,
+    notes: Notes,
+    router: Router,
+    queues: Queues,
+}
+
+impl World {
+    fn new(shards: usize, config: Config) -> Self {
+        let config = Config { writers: shards, ..config };
+        let hasher = foldhash::fast::RandomState::default();
+        let log = LogQueue::new(10, Level::Error);
+        let (totals, counts) = (Arc::new(Totals::default()), Arc::new(StaleCounts::new(shards)));
+        World {
+            router: Router::new(&config, hasher.clone()),
+            queues: Queues::new(OWN, &config, hasher.clone(), counts, Arc::default()),
+            notes: Notes::new(OWN, shards),
+            turn: Turn::new(OWN, shards, Arc::new(config), totals, log, hasher, "e"),
+        }
+    }
+
+    fn owners(&mut self) -> Owners<'_> {
+        Owners {
+            turn: &mut self.turn,
+            notes: &mut self.notes,
+            router: &mut self.router,
+            queues: &mut self.queues,
+        }
+    }
+
+    fn tell(&mut self, note: impl Into<Note>) {
+        self.owners().tell(OWN, note);
+    }
+
+    fn find(&self, name: &[u8]) -> Option<QueueKey> {
+        self.queues.home.find(name)
+    }
+
+    fn waiting(&self, name: &[u8]) -> u64 {
+        self.find(name).and_then(|queue| self.queues.home.queue(queue)).map_or(0, |queue| queue.size())
+    }
+
+    /// What waits on the own shard, in words.
+    fn local(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.notes.next_local()).map(describe_local).collect()
+    }
+
+    /// What waits for the other one.
+    fn remote(&mut self) -> Vec<String> {
+        self.notes.take_trays().flat_map(|(_, tray)| tray).map(describe).collect()
+    }
+
+    fn attach(&mut self, subscriber: Subscriber, source: Source, requester: Requester) {
+        let attach = Attach { subscriber, source, credit: CREDIT, requester, offender: Offender::default() };
+        self.tell(HomeNote::Attach(Box::new(attach)));
+    }
+}
+
+fn describe(note: Note) -> String {
+    match note {
+        Note::Answer(AnswerNote::Applied(_, token)) => format!("applied {token}"),
+        Note::Answer(AnswerNote::Refused(_, token, refusal)) => {
+            format!("refused {token} {}", refusal.0.code.as_str())
+        }
+        Note::Consumer(ConsumerNote::Deliver(delivery)) => format!("deliver {}", body(&delivery.stored)),
+        Note::Consumer(ConsumerNote::Replayed(_, stored, retained)) => {
+            format!("replayed {}{}", body(&stored), if retained { " (retained)" } else { "" })
+        }
+        Note::Consumer(ConsumerNote::ReplayEnd(_)) => "replay end".to_owned(),
+        Note::Consumer(ConsumerNote::Opens(_, token, _)) => format!("opens {token}"),
+        Note::Home(HomeNote::Enqueue(stored, _)) => {
+            format!("enqueue to {}", String::from_utf8_lossy(stored.destination()))
+        }
+        Note::Replay(ReplayNote::InterestAck(_)) => "interest ack".to_owned(),
+        Note::Memory(MemoryNote::Passes(_, Allowance { messages, .. })) => format!("passes {messages}"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn describe_local(local: Local) -> String {
+    match local {
+        Local::Note(note) => describe(note),
+        Local::Publish(stored) => format!("publish {}", body(&stored)),
+        Local::Announce { topic, newcomer, .. } => {
+            format!(
+                "announce {}{}",
+                String::from_utf8_lossy(&topic),
+                if newcomer.is_some() { " (new)" } else { "" }
+            )
+        }
+        Local::Unbind(_) => "unbind".to_owned(),
+    }
+}
+
+fn body(stored: &OwnedMessage) -> String {
+    String::from_utf8_lossy(stored.message().body).into_owned()
+}
+
+fn message(destination: &str, body: &str) -> OwnedMessage {
+    let (destination, body) = (destination.as_bytes(), body.as_bytes());
+    OwnedMessage::new(&Message { destination, id: b"i", sender: 7, headers: b"", plain: true, body })
+}
+
+/// A frame of a connection of this shard, whose RECEIPT waits.
+fn frame(token: u64) -> Requester {
+    frame_of(OWN, token)
+}
+
+fn frame_of(shard: ShardId, token: u64) -> Requester {
+    AnswerTo { shard, conn: ConnKey::NONE, token, awaited: true }.requester()
+}
+
+fn subscriber(shard: ShardId, index: u32) -> Subscriber {
+    Subscriber { shard, key: Key { index, generation: 1 } }
+}
+
+fn queue(name: &[u8]) -> Source {
+    Source::Queue(name.into(), QueueKind::Work)
+}
+
+fn worker(name: &[u8]) -> Source {
+    Source::Queue(name.into(), QueueKind::Worker)
+}
+
+fn durable(topic: &[u8], shared: bool) -> Source {
+    Source::Durable { name: b"durable\nc\nd".as_slice().into(), topic: topic.into(), shared, without: 0 }
+}
+
+fn end_durable(token: u64) -> HomeNote {
+    HomeNote::EndDurable(b"durable\nc\nd".as_slice().into(), frame(token), Box::default())
+}
+
+#[test]
+fn a_message_makes_its_queue_and_is_answered() {
+    let mut world = World::new(1, Config::default());
+    world.tell(HomeNote::Enqueue(message("/queue/a", "x"), Some(frame(1))));
+    assert_eq!((world.waiting(b"/queue/a"), world.local()), (1, vec!["applied 1".to_owned()]));
+    assert_eq!(world.turn.totals.queues.load(Ordering::Relaxed), 1);
+    assert_eq!(take_lost(), 0);
+}
+
+#[test]
+fn a_full_queue_refuses_whoever_waits_and_drops_what_nobody_waits_for() {
+    let mut world = World::new(1, Config { max_queue_length: 1, ..Config::default() });
+    for token in 1..=2 {
+        world.tell(HomeNote::Enqueue(message("/queue/a", "x"), Some(frame(token))));
+    }
+    world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None));
+    assert_eq!(world.local(), ["applied 1", "refused 2 E-QUEUE-FULL"]);
+    assert_eq!((world.waiting(b"/queue/a"), world.turn.counters.dropped), (1, 1));
+}
+
+#[test]
+fn one_queue_more_than_max_destinations_is_refused() {
+    let mut world = World::new(1, Config { max_destinations: 1, ..Config::default() });
+    world.tell(HomeNote::Enqueue(message("/queue/a", "x"), Some(frame(1))));
+    world.tell(HomeNote::Enqueue(message("/queue/b", "x"), Some(frame(2))));
+    assert_eq!(world.local(), ["applied 1", "refused 2 E-DEST-COUNT"]);
+    assert_eq!(world.turn.totals.queues.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_note_to_another_home_is_not_acted_on_here() {
+    let mut world = World::new(2, Config::default());
+    world.owners().tell(OTHER, HomeNote::Enqueue(message("/queue/a", "x"), None));
+    assert_eq!((world.waiting(b"/queue/a"), world.remote()), (0, vec!["enqueue to /queue/a".to_owned()]));
+}
+
+#[test]
+fn deliveries_go_to_the_shard_of_the_consumer() {
+    for (shard, is_local) in [(OWN, true), (OTHER, false)] {
+        let mut world = World::new(2, Config::default());
+        world.attach(subscriber(shard, 0), queue(b"/queue/a"), frame_of(shard, 1));
+        world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None));
+        let found = world.find(b"/queue/a").expect("a queue");
+        world.owners().dispatch_at_once(found);
+        let (local, remote) = (world.local(), world.remote());
+        assert_eq!(if is_local { &local } else { &remote }, &["applied 1", "deliver x"]);
+        assert!(if is_local { remote } else { local }.is_empty());
+        assert_eq!(world.turn.budget.deliveries, 1);
+    }
+}
+
+#[test]
+fn a_message_that_fails_at_last_is_sent_to_its_dead_letter_queue() {
+    let mut world = World::new(1, Config { max_deliveries: 1, ..Config::default() });
+    world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1));
+    world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None));
+    let queue = world.find(b"/queue/a").expect("a queue");
+    world.owners().dispatch_at_once(queue);
+    let delivery = std::iter::from_fn(|| world.notes.next_local())
+        .find_map(|local| match local {
+            Local::Note(Note::Consumer(ConsumerNote::Deliver(delivery))) => Some(delivery),
+            _ => None,
+        })
+        .expect("a delivery");
+    let origin = Origin { home: OWN, queue, consumer: delivery.consumer };
+    let why = GivenBack::Failed { deliveries_max: 1, delay_ms: 0, credit: Credit::default() };
+    world.tell(HomeNote::GiveBack(origin, delivery.stored, why));
+    world.owners().run_effects();
+    let names: Vec<_> =
+        world.queues.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()).collect();
+    assert_eq!((names.len(), world.queues.home.counts.dead_lettered), (2, 1), "{names:?}");
+    assert_eq!((world.waiting(b"/queue/a"), world.waiting(names[1].as_bytes())), (0, 1));
+}
+
+#[test]
+fn a_durable_subscription_announces_its_topic_and_waits_for_the_past() {
+    let mut world = World::new(2, Config::default());
+    world.attach(subscriber(OWN, 0), durable(b"t", false), frame(1));
+    assert_eq!(world.local(), ["announce t (new)"]);
+    let found = world.find(b"durable\nc\nd").expect("a queue");
+    world.owners().durable_replay_ended(found);
+    world.owners().durable_replay_ended(found);
+    assert_eq!(world.local(), ["applied 1", "applied 1"], "each home's answer");
+    assert_eq!(take_lost(), 0);
+}
+
+#[test]
+fn a_durable_subscription_has_one_topic_and_one_holder() {
+    let mut world = World::new(1, Config::default());
+    world.attach(subscriber(OWN, 0), durable(b"t", false), frame(1));
+    world.attach(subscriber(OWN, 1), durable(b"t", true), frame(2));
+    world.attach(subscriber(OWN, 1), durable(b"u", false), frame(3));
+    assert_eq!(
+        world.local(),
+        ["announce t (new)", "refused 2 E-DURABLE-IN-USE", "refused 3 E-DURABLE-OTHER"]
+    );
+    world.tell(HomeNote::Detach(subscriber(OWN, 0)));
+    world.attach(subscriber(OWN, 1), durable(b"t", false), frame(4));
+    assert_eq!(world.local(), ["announce t", "opens 4", "applied 4"], "its credit follows the RECEIPT");
+    world.tell(end_durable(5));
+}
+
+#[test]
+fn the_end_of_a_durable_subscription_answers_all_who_wait() {
+    let mut world = World::new(1, Config::default());
+    world.attach(subscriber(OWN, 0), durable(b"t", false), frame(1));
+    world.local();
+    world.tell(end_durable(2));
+    assert_eq!(world.local(), ["unbind", "applied 1", "applied 2"]);
+    world.tell(end_durable(3));
+    assert_eq!(world.local(), [format!("refused 3 {}", Code::SubscriptionUnknown.as_str())]);
+    assert!(world.queues.bindings.is_empty() && world.find(b"durable\nc\nd").is_none());
+    assert_eq!(take_lost(), 0);
+}
+
+#[test]
+fn a_consumer_of_a_worker_topic_gets_what_waited_for_it_before_its_receipt() {
+    let mut world = World::new(1, Config { ttl_ms: 1000, ..Config::default() });
+    for text in ["a", "b"] {
+        world.tell(HomeNote::Enqueue(message("#w", text), None));
+    }
+    assert!(world.find(b"#w").is_none() && !world.queues.stale.is_empty());
+    world.attach(subscriber(OWN, 0), worker(b"#w"), frame(1));
+    assert_eq!(world.local(), ["deliver a", "deliver b", "applied 1"]);
+    assert!(world.queues.stale.is_empty());
+}
+
+#[test]
+fn what_waited_for_a_consumer_goes_on_as_a_job_where_it_is_much() {
+    let mut world = World::new(1, Config { ttl_ms: 1000, ..Config::default() });
+    for _ in 0..100 {
+        world.tell(HomeNote::Enqueue(message("#w", "x"), None));
+    }
+    let credit = Credit { messages: 1000, bytes: 1 << 20 };
+    let (source, requester) = (worker(b"#w"), frame(1));
+    let attach =
+        Attach { subscriber: subscriber(OWN, 0), source, credit, requester, offender: Offender::default() };
+    world.tell(HomeNote::Attach(Box::new(attach)));
+    let first = world.local();
+    assert!(first.len() < 100 && first.iter().all(|note| note == "deliver x"), "{first:?}");
+    assert_eq!(world.turn.jobs.pop(), Some(Job::Revive));
+    world.owners().proceed_with_revivals();
+    let rest = world.local();
+    assert_eq!((first.len() + rest.len(), rest.last().map(String::as_str)), (101, Some("applied 1")));
+}
+
+#[test]
+fn a_new_subscription_is_replayed_what_is_kept_once_all_shards_know_of_it() {
+    let mut world = World::new(3, Config { ttl_ms: 1000, ..Config::default() });
+    world.tell(HomeNote::Retain(message("t", "last"), true, Some(frame(1))));
+    world.tell(HomeNote::Stale(message("t", "stale")));
+    assert_eq!(world.local(), ["applied 1"]);
+    let newcomer = Newcomer { key: subscriber(OWN, 0).key, without: 0 };
+    world.owners().await_replay(b"t", OWN, newcomer, Some(frame(2)));
+    assert!(!world.owners().proceed_with_next_replay(), "two shards have not said that they know of it");
+    world.tell(ReplayNote::InterestAck(subscriber(OWN, 0)));
+    assert!(!world.owners().proceed_with_next_replay());
+    world.tell(ReplayNote::InterestAck(subscriber(OWN, 0)));
+    assert!(world.owners().proceed_with_next_replay());
+    world.tell(ReplayNote::More(subscriber(OWN, 0)));
+    while world.owners().proceed_with_next_replay() {}
+    let told = world.local();
+    assert_eq!(told.iter().filter(|it| it.starts_with("replayed")).count(), 2, "{told:?}");
+    assert_eq!(told[told.len() - 2..], ["applied 2", "replay end"], "{told:?}");
+}
+
+#[test]
+fn a_home_tells_the_others_that_it_knows_of_a_subscription_elsewhere() {
+    let mut world = World::new(3, Config::default());
+    let newcomer = Newcomer { key: subscriber(OTHER, 0).key, without: 0 };
+    world.owners().await_replay(b"t", OTHER, newcomer, Some(frame_of(OTHER, 1)));
+    assert_eq!(world.remote(), ["interest ack", "interest ack"]);
+    world.tell(ReplayNote::InterestAck(subscriber(OTHER, 0)));
+    world.tell(ReplayNote::Stop(subscriber(OTHER, 0)));
+    assert_eq!(world.remote(), ["applied 1"], "a subscription that has gone ends its replay");
+}
+
+#[test]
+fn more_last_values_than_max_retained_are_refused() {
+    let mut world = World::new(1, Config { max_retained: 1, ..Config::default() });
+    for (token, topic) in [(1, "t"), (2, "t"), (3, "u")] {
+        world.tell(HomeNote::Retain(message(topic, "x"), true, Some(frame(token))));
+    }
+    assert_eq!(world.local(), ["applied 1", "applied 2", "refused 3 E-RETAINED-COUNT"]);
+    assert!(world.owners().is_full_of_retained() && world.owners().may_replay());
+    world.tell(HomeNote::Retain(message("t", ""), false, Some(frame(4))));
+    assert!(!world.owners().is_full_of_retained());
+}
+
+#[test]
+fn a_stale_message_expires_at_its_time() {
+    let mut world = World::new(1, Config { ttl_ms: 1000, ..Config::default() });
+    world.tell(HomeNote::Stale(message("t", "x")));
+    assert_eq!(world.turn.timers.next_ms(), Some(1000));
+    world.turn.now_ms = 1000;
+    world.owners().expire_waiting();
+    assert_eq!((world.queues.stale.is_empty(), world.turn.counters.expired), (true, 1));
+}
+
+#[test]
+fn a_stale_message_is_published_if_somebody_has_subscribed_since() {
+    let mut world = World::new(1, Config { ttl_ms: 1000, ..Config::default() });
+    world.attach(subscriber(OWN, 0), durable(b"t", false), frame(1));
+    world.owners().proceed_with_next_replay();
+    world.local();
+    world.tell(HomeNote::Stale(message("t", "x")));
+    assert_eq!(world.local(), ["publish x"]);
+    world.tell(end_durable(2));
+}
+
+fn reservations(name: &str, count: u64) -> PagedDeque<Reservation> {
+    let mut reservations = PagedDeque::default();
+    reservations.push_back(Reservation {
+        name: name.as_bytes().into(),
+        count,
+        bytes: count,
+        ..Reservation::default()
+    });
+    reservations
+}
+
+impl World {
+    fn do_jobs(&mut self) {
+        while let Some(job) = self.turn.jobs.pop() {
+            if let Job::Reserve(shard, token) = job {
+                self.owners().proceed_with_reservation((shard, token));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_transaction_gets_its_places_before_what_comes_later() {
+    let mut world = World::new(1, Config::default());
+    world.tell(TransactionNote::Prepare(reservations("/queue/a", 1), frame(1)));
+    world.do_jobs();
+    assert_eq!(world.local(), ["applied 1"]);
+    world.tell(HomeNote::Enqueue(message("/queue/a", "later"), None));
+    world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(2));
+    let found = world.find(b"/queue/a").expect("a queue");
+    world.owners().dispatch_at_once(found);
+    assert_eq!(world.local(), ["applied 2"], "nothing behind a kept place is delivered");
+    let mut messages = PagedDeque::default();
+    messages.push_back(Placed { reservation: Some(0), retain: None, stored: message("/queue/a", "placed") });
+    world.tell(TransactionNote::Commit(messages, 1, frame(3)));
+    world.do_jobs();
+    world.owners().dispatch_at_once(found);
+    assert_eq!(world.local(), ["applied 3", "deliver placed", "deliver later"]);
+}
+
+#[test]
+fn a_transaction_that_is_cancelled_leaves_nothing() {
+    let mut world = World::new(1, Config::default());
+    world.tell(TransactionNote::Prepare(reservations("/queue/a", 1), frame(1)));
+    world.do_jobs();
+    world.tell(TransactionNote::Cancel(1));
+    world.do_jobs();
+    assert_eq!((world.local(), world.find(b"/queue/a")), (vec!["applied 1".to_owned()], None));
+    assert!(world.queues.prepared.is_empty());
+}
+
+#[test]
+fn a_transaction_without_room_is_refused_and_keeps_nothing() {
+    let mut world = World::new(1, Config { max_queue_length: 1, ..Config::default() });
+    world.tell(TransactionNote::Prepare(reservations("/queue/a", 2), frame(1)));
+    world.do_jobs();
+    assert_eq!((world.local(), world.queues.prepared.len()), (vec!["refused 1 E-QUEUE-FULL".to_owned()], 0));
+    assert_eq!(take_lost(), 0);
+}
+
+#[test]
+fn a_home_says_how_many_messages_would_pass_straight_through() {
+    let mut world = World::new(2, Config::default());
+    world.owners().read(OTHER, MemoryNote::MayPass(b"/queue/a".as_slice().into()).into());
+    assert!(world.remote().is_empty(), "nobody consumes the queue");
+    world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1));
+    world.owners().read(OTHER, MemoryNote::MayPass(b"/queue/a".as_slice().into()).into());
+    assert_eq!(world.remote(), ["passes 10"]);
+}
+
+#[test]
+fn temporary_queues_go_with_their_owner_over_several_jobs() {
+    let mut world = World::new(1, Config::default());
+    let names: Vec<String> = (0..1500).map(|at| format!("/temp-queue/{at}")).collect();
+    for name in &names {
+        let full = crate::destination::full_name(name.as_bytes(), "secret");
+        world.owners().create_queue(&full, QueueKind::Temporary).expect("there is room");
+    }
+    let names = names.iter().map(|name| name.as_bytes().into()).collect();
+    world.owners().remove_orphans(Orphans { secret: "secret".to_owned(), names });
+    assert!(world.queues.home.named() > 0);
+    assert_eq!(world.turn.jobs.pop(), Some(Job::Orphans));
+    world.owners().proceed_with_orphans();
+    assert_eq!((world.queues.home.named(), world.turn.jobs.is_empty()), (0, true));
+    assert_eq!(world.turn.totals.queues.load(Ordering::Relaxed), 0);
+}

@@ -1,0 +1,152 @@
+//! What a home does with the notes it is sent, and with what it wants done itself.
+
+use std::mem::take;
+
+use super::Owners;
+use super::mail::{ConsumerNote, HomeNote, MemoryNote, Note, ReplayNote, TransactionNote};
+use super::types::{Delivery, Effect, Progress};
+use crate::ids::{QueueKey, ShardId};
+use crate::timer::Due;
+
+/// Visits for which a delivery to a consumer stands: its table of deliveries in flight may be new, or grow.
+const RECEIVE_VISITS: usize = 2;
+
+impl Owners<'_> {
+    /// Tells a shard. This home acts at once; what leads to the connections of this shard waits.
+    pub(crate) fn tell(&mut self, shard: ShardId, note: impl Into<Note>) {
+        match shard == self.turn.id {
+            true => self.read(shard, note.into()),
+            false => self.notes.tell(shard, note),
+        }
+    }
+
+    /// Acts on a note to this home; any other one waits.
+    pub(crate) fn read(&mut self, from: ShardId, note: Note) {
+        match note {
+            Note::Home(note) => self.read_home_note(note),
+            Note::Replay(note) => self.read_replay_note(note),
+            Note::Transaction(note) => self.read_transaction_note(from, note),
+            Note::Memory(MemoryNote::MayPass(name)) => self.tell_allowance(from, &name),
+            Note::Memory(MemoryNote::Passes(..))
+            | Note::Consumer(_)
+            | Note::Answer(_)
+            | Note::Diagnostics(_) => self.notes.tell(self.turn.id, note),
+        }
+        self.count_visits();
+    }
+
+    fn read_home_note(&mut self, note: HomeNote) {
+        match note {
+            HomeNote::Enqueue(stored, requester) => self.enqueue_for(stored, requester),
+            HomeNote::Progress(progress) => self.queues.home.progress(&progress),
+            HomeNote::GiveBack(origin, stored, why) => {
+                self.queues.home.give_back(origin.queue, origin.consumer, stored, why);
+            }
+            HomeNote::Attach(attach) => self.attach(*attach),
+            HomeNote::Detach(subscriber) => self.queues.home.detach(subscriber),
+            HomeNote::EndDurable(name, requester, offender) => {
+                let ended = self.end_durable(&name);
+                self.notes.answer(requester, ended.map_err(|error| (error, *offender)));
+            }
+            HomeNote::CreditGrant(consumer, messages) => self.queues.home.grant(consumer, messages),
+            HomeNote::CreditRevoke(subscriber) => self.queues.home.revoke(subscriber),
+            HomeNote::Stale(stored) => self.place_stale(stored),
+            HomeNote::DropStale => self.drop_stale(),
+            HomeNote::Retain(stored, set, requester) => self.retain(stored, set, requester),
+        }
+    }
+
+    fn read_replay_note(&mut self, note: ReplayNote) {
+        match note {
+            ReplayNote::InterestAck(subscriber) => self.interest_acknowledged(subscriber),
+            ReplayNote::More(subscriber) => self.queues.replays.open(subscriber),
+            ReplayNote::Unacked(subscriber) => self.answer_before_the_end(subscriber),
+            ReplayNote::Stop(subscriber) => self.stop_replay(subscriber),
+        }
+    }
+
+    fn read_transaction_note(&mut self, from: ShardId, note: TransactionNote) {
+        match note {
+            TransactionNote::Prepare(reservations, requester) => {
+                let token = requester.to().token;
+                self.prepare(reservations, (from, token), requester);
+            }
+            TransactionNote::Cancel(token) => self.cancel((from, token)),
+            TransactionNote::Commit(messages, token, requester) => {
+                self.place_prepared((from, token), messages, requester);
+            }
+        }
+    }
+
+    /// Takes note of messages that were consumed or written; consecutive notes about one consumer are one.
+    pub(crate) fn report(&mut self, home: ShardId, progress: Progress) {
+        match home == self.turn.id {
+            true => self.queues.home.progress(&progress),
+            false => self.notes.report(home, progress),
+        }
+    }
+
+    /// Counts what the home looked at against the turn.
+    pub(crate) fn count_visits(&mut self) {
+        self.turn.budget.visit(take(&mut self.queues.home.visited));
+    }
+
+    /// Delivers what one queue has, at once; deliveries to this shard wait among its notes. Whatever else the home wants
+    /// done is left to the turn.
+    pub(crate) fn dispatch_at_once(&mut self, queue: QueueKey) {
+        let earlier = self.queues.home.effects.len();
+        self.queues.home.dispatch_at_once(queue);
+        for effect in self.queues.home.effects.split_off(earlier) {
+            match effect {
+                Effect::Deliver(delivery) => self.deliver(delivery),
+                other => self.queues.home.effects.push(other),
+            }
+        }
+    }
+
+    /// Does what the home wants done; deliveries to this shard wait among its notes.
+    pub(crate) fn run_effects(&mut self) {
+        self.count_visits();
+        while !self.queues.home.effects.is_empty() {
+            take(&mut self.queues.home.effects).into_iter().for_each(|effect| self.run_effect(effect));
+        }
+    }
+
+    fn deliver(&mut self, delivery: Delivery) {
+        if let Some(delivery) = self.carry_out(delivery) {
+            self.notes.tell(self.turn.id, ConsumerNote::Deliver(delivery));
+        }
+    }
+
+    /// Brings a delivery to its consumer's shard. Returns one to this shard.
+    #[inline]
+    pub(crate) fn carry_out(&mut self, delivery: Delivery) -> Option<Delivery> {
+        self.turn.budget.deliveries += 1;
+        if delivery.subscriber.shard == self.turn.id {
+            self.turn.budget.visit(RECEIVE_VISITS);
+            return Some(delivery);
+        }
+        self.turn.budget.encoded += delivery.stored.size();
+        self.notes.deliver(delivery);
+        None
+    }
+
+    /// Does what the home wants done, but for a delivery.
+    pub(crate) fn run_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Deliver(delivery) => self.deliver(delivery),
+            Effect::DeadLetter(stored) => {
+                let home = self.router.home(stored.destination());
+                self.tell(home, HomeNote::Enqueue(stored, None));
+            }
+            Effect::Unmatched(stored) => self.unmatched(stored),
+            Effect::CreditRequest(subscriber, consumer) => {
+                self.tell(subscriber.shard, ConsumerNote::CreditRequest(subscriber.key, consumer));
+            }
+            Effect::CreditReturn(subscriber, messages) => {
+                self.tell(subscriber.shard, ConsumerNote::CreditReturn(subscriber.key, messages));
+            }
+            Effect::Timer(at_ms, key) => self.turn.timers.set(at_ms, Due::Queue(key)),
+        }
+    }
+}
