@@ -48,7 +48,7 @@ class Workload:
     transport: str = "tcp"
     """`tcp` or `ws`."""
     publishers: int = 1
-    """Number of connections that send."""
+    """Number of publishers; 0 in a live recording."""
     subscribers: int = 1
     """Number of subscriptions that each message reaches."""
     body_bytes: int = 0

@@ -44,7 +44,7 @@ pub struct Frame<'a> {
     pub spans: &'a [HeaderSpan],
     /// The body without its NUL; empty if there is none.
     pub body: &'a [u8],
-    /// Version whose escapes apply to the headers: `V1_0`, which has none, up to and including CONNECT or STOMP.
+    /// Version whose escapes apply to the headers: `V1_0`, which has none, for CONNECT, STOMP and frames before login.
     pub version: Version,
     /// No header line has a backslash, a CR, a second colon, an empty value or a value with a leading space: the lines
     /// have the same meaning in every version and can be passed on unchanged.
