@@ -34,7 +34,7 @@ class Running:
     addresses: Mapping[str, Address]
     """By transport: `tcp`, `ws`."""
     protocol: str = "stomp"
-    """`stomp`, or a protocol of `bench/peers/bytecount.py`."""
+    """`stomp`, `relay`, or a protocol of `bench/peers/bytecount.py`."""
     login: str = ""
     passcode: str = ""
     vhost: str = "localhost"

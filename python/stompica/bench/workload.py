@@ -155,7 +155,7 @@ def _read(path: Path) -> Workload:
         raise BenchError(f"{path}: name = {content.get('name')!r}, but the file is called {path.stem!r}")
     sweep = content.pop("sweep", {})
     if not isinstance(sweep, dict) or not all(isinstance(values, list) and values for values in sweep.values()):
-        raise BenchError(f"{path}: [sweep] contains lists of values")
+        raise BenchError(f"{path}: [sweep] must contain lists of values")
     checked = {name: fields.swept(name, values, f"{path}: [sweep]") for name, values in sweep.items()}
     fields.check(content, str(path))
     return Workload(path.stem, content.get("about", ""), content.get("group", ""), content, checked)
