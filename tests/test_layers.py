@@ -62,7 +62,6 @@ METHODS_ELSEWHERE: set[tuple[str, str]] = {
     ("command/temporary.rs", "Shard"),
     ("command/transaction.rs", "Shard"),
     ("command/unsubscribe.rs", "Shard"),
-    ("shard/backpressure.rs", "Holdup"),
 }
 
 

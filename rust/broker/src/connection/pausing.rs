@@ -12,6 +12,7 @@
 use super::conn::Conns;
 use crate::collections::line::Line;
 use crate::ids::ConnKey;
+use crate::router::Holdup;
 use crate::router::fan_out::FanOutKey;
 
 /// The room for which a connection's next frame waits.
@@ -36,6 +37,16 @@ pub enum Pause {
     /// Messages of topics whose RECEIPT has left wait for room in its own outbox; a frame that ends subscriptions comes
     /// behind them.
     Owed,
+}
+
+impl From<Holdup> for Pause {
+    /// What a SEND waits for then.
+    fn from(holdup: Holdup) -> Self {
+        match holdup {
+            Holdup::Outbox => Pause::SlowConsumer,
+            Holdup::Keeper => Pause::Kept,
+        }
+    }
 }
 
 impl Pause {

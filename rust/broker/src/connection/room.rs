@@ -3,14 +3,16 @@
 use std::mem::take;
 
 use super::Connections;
-use super::conn::Conn;
+use super::conn::{Conn, Flush};
 use super::deferred::Waiting;
 use super::outbox::Kind;
 use super::outbox::drop_notice::with_drop_notice;
 use crate::config::{Config, SlowConsumer};
 use crate::ids::ConnKey;
+use crate::log::Level;
 use crate::message::chunk::{ChunkId, ChunkPool};
 use crate::stats::Counters;
+use crate::turn::Turn;
 
 /// Makes room in an outbox at its limit for `frames` more messages; false if they are to be left out, or wait.
 pub fn make_room(
@@ -57,6 +59,43 @@ pub fn give_drop_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId,
 }
 
 impl Connections {
+    /// Lets what an outbox holds be written at the end of the turn: it has grown, or its socket takes more again.
+    pub fn queue_for_flushing(&mut self, key: ConnKey) {
+        if let Some(conn) = self.table.get_mut(key)
+            && conn.flush != Flush::Prompt
+        {
+            conn.flush = Flush::Prompt;
+            self.dirty.push(key);
+        }
+    }
+
+    /// Whether messages of topics wait for room in a connection's outbox.
+    #[must_use]
+    pub fn is_owed(&self, key: ConnKey) -> bool {
+        self.table.get(key).is_some_and(Conn::is_owed)
+    }
+
+    /// Whether messages wait for which a RECEIPT may have left: a connection that leaves gets them first. Those of
+    /// publishers that wait for their RECEIPT are skipped.
+    #[must_use]
+    pub fn is_owed_accepted(&self, key: ConnKey) -> bool {
+        let deferred = self.table.get(key).and_then(|conn| conn.deferred.as_ref());
+        deferred.is_some_and(|deferred| deferred.accepted > 0)
+    }
+
+    /// Logs something about one connection.
+    pub fn log(&self, turn: &Turn, level: Level, key: ConnKey, text: impl FnOnce() -> String) {
+        if !turn.log.enabled(level) {
+            return;
+        }
+        let mut fields = vec![("shard", turn.id.0.to_string())];
+        if let Some(conn) = self.table.get(key) {
+            fields.push(("connection", conn.id.to_string()));
+            fields.push(("peer", conn.peer.to_string()));
+        }
+        turn.log.push(level, text(), fields);
+    }
+
     /// Lets something wait until a connection's outbox has room. `is_accepted`: a RECEIPT for it may have left.
     pub fn defer(&mut self, outbox_limit: usize, key: ConnKey, waiting: Waiting, is_accepted: bool) {
         let Some(conn) = self.table.get_mut(key) else { return };

@@ -1,11 +1,17 @@
-//! Subscriptions to topics whose own queue keeps what comes, while memory is short.
+//! Subscriptions to topics whose own queue keeps what comes, while memory is short: publishers to their topics wait, on
+//! all shards, unless they hold deliveries whose ACKs may be behind what they send.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use super::Owners;
 use crate::collections::line::Line;
 use crate::ids::QueueKey;
+use crate::router::Holdup;
 use crate::router::group::SubscriptionIndex;
+
+/// Subscriptions that are looked at in one turn.
+const TURN_MAX: usize = 256;
 
 /// These subscriptions.
 #[derive(Debug, Default)]
@@ -50,6 +56,35 @@ impl Keepers {
     pub(crate) fn held_bytes(&self) -> usize {
         self.queues.capacity() * size_of::<(SubscriptionIndex, (QueueKey, u64))>()
             + self.round.len() * Line::<SubscriptionIndex>::bytes_of_one()
+    }
+}
+
+impl Owners<'_> {
+    /// A message has come to the queue of a subscription while memory is short.
+    pub fn note_keeper(&mut self, subscription: SubscriptionIndex, queue: QueueKey) {
+        if self.queues.home.allowance(queue).is_none() && self.deliveries.keepers.add(subscription, queue) {
+            self.change_full_of(subscription, Holdup::Keeper, true);
+        }
+    }
+
+    /// A subscription to a topic goes.
+    pub fn forget_keeper(&mut self, subscription: SubscriptionIndex) {
+        if self.deliveries.keepers.remove(subscription) {
+            self.change_full_of(subscription, Holdup::Keeper, false);
+        }
+    }
+
+    /// Lets those go on whose queue hands on again what comes; all of them, once memory is not short any more.
+    pub fn look_at_keepers(&mut self) {
+        for _ in 0..self.deliveries.keepers.len().min(TURN_MAX) {
+            self.turn.budget.visit(1);
+            let Some((subscription, queue)) = self.deliveries.keepers.next() else { break };
+            let keeps =
+                self.queues.home.queue(queue).is_some() && self.queues.home.allowance(queue).is_none();
+            if !(keeps && self.turn.memory.is_short) {
+                self.forget_keeper(subscription);
+            }
+        }
     }
 }
 

@@ -1,16 +1,46 @@
 //! Messages on their way into outboxes: of topics, of queues, and those that come back.
+//!
+//! ```text
+//! publish ─► deliver ─┬─► a range for a group ─► its members' outboxes       (connection)
+//!                     ├─► one member's outbox
+//!                     ├─► a subscription's own queue ─► receive ─► outbox    (queue)
+//!                     └─► fan_out: over several turns, or as outboxes have room (owed)
+//! written, ACK, NACK ─► settled, credit ─► home          cut, lost ─► returning ─► home
+//! ```
+//! What takes several owners is a method of [`Owners`].
 
+pub mod deliver;
+pub mod fan_out;
+pub mod full;
 pub mod keepers;
+pub mod memory;
+pub mod owed;
 pub mod passing;
+pub mod receive;
 pub mod returning;
 
 use std::collections::VecDeque;
+use std::mem::take;
 
+use self::keepers::Keepers;
+use self::passing::Passing;
 use self::returning::Returning;
+use crate::connection::Connections;
 use crate::connection::deferred::Deferred;
+use crate::ids::{ConnKey, QueueKey};
+use crate::mail::peers::Peers;
+use crate::message::OwnedMessage;
+use crate::queue;
+use crate::queue::mail::HomeNote;
+use crate::queue::notes::Notes;
+use crate::queue::queues::Queues;
+use crate::queue::types::{Delivery, Effect, GivenBack};
+use crate::queue::unacked::Origin;
+use crate::router::Router;
 use crate::router::fan_out::FanOuts;
 use crate::router::group::GroupIndex;
 use crate::router::suffixes::EncodedSuffixes;
+use crate::turn::Turn;
 
 /// What is on its way to connections of one shard.
 #[derive(Debug, Default)]
@@ -21,8 +51,88 @@ pub struct Deliveries {
     pub suffixes: EncodedSuffixes,
     /// Groups that have an open chunk.
     pub open_groups: Vec<GroupIndex>,
-    /// What waited for outboxes and is not wanted any more.
-    pub forgotten: VecDeque<Box<Deferred>>,
     /// Deliveries that go back to their queues over several turns.
     pub returning: Returning,
+    /// What connections were owed and nobody wants any more, on its way out over several turns.
+    pub forgotten: VecDeque<Box<Deferred>>,
+    /// Names that may be sent to while memory is short, and the SENDs that wait for others.
+    pub(crate) passing: Passing,
+    /// Subscriptions to topics whose own queue keeps what comes while memory is short.
+    pub(crate) keepers: Keepers,
 }
+
+/// All that delivering takes.
+#[derive(Debug)]
+pub struct Owners<'a> {
+    /// The turn.
+    pub turn: &'a mut Turn,
+    /// Notes that wait.
+    pub notes: &'a mut Notes,
+    /// Who wants what.
+    pub router: &'a mut Router,
+    /// What has its home here, and the consumers among the subscriptions.
+    pub queues: &'a mut Queues,
+    /// The connections.
+    pub connections: &'a mut Connections,
+    /// What is on its way to them.
+    pub deliveries: &'a mut Deliveries,
+    /// The other shards.
+    pub peers: &'a mut Peers,
+}
+
+impl Owners<'_> {
+    /// What has its home here, and what that needs beside itself.
+    #[inline]
+    pub fn queue(&mut self) -> queue::Owners<'_> {
+        queue::Owners { turn: self.turn, notes: self.notes, router: self.router, queues: self.queues }
+    }
+
+    /// Gives a message back to the queue it came from.
+    pub fn give_back(&mut self, origin: Origin, stored: OwnedMessage, why: GivenBack) {
+        if origin.home != self.turn.id {
+            return self.notes.tell(origin.home, HomeNote::GiveBack(origin, stored, why));
+        }
+        self.queues.home.give_back(origin.queue, origin.consumer, stored, why);
+        self.queue().count_visits();
+    }
+
+    /// Delivers what one queue has, at once. Whatever else the home wants done is left to the turn: this is called while
+    /// a message is given to one subscription after the other, and nothing but deliveries may happen in between.
+    pub fn dispatch_at_once(&mut self, queue: QueueKey) {
+        let earlier = self.queues.home.effects.len();
+        self.queues.home.dispatch_at_once(queue);
+        let mut effects = take(&mut self.queues.home.effects);
+        for effect in effects.drain(earlier..) {
+            match effect {
+                Effect::Deliver(delivery) => self.carry_out(delivery),
+                other => self.queues.home.effects.push(other),
+            }
+        }
+        effects.append(&mut self.queues.home.effects);
+        self.queues.home.effects = effects;
+    }
+
+    /// Brings a delivery to its consumer's shard.
+    pub fn carry_out(&mut self, delivery: Delivery) {
+        if let Some(delivery) = self.queue().carry_out(delivery) {
+            self.receive(self.turn.id, delivery);
+        }
+    }
+
+    /// Something has changed for a connection that no write tells of: it asks homes for more of the past in the next
+    /// turn.
+    pub fn pull_soon(&mut self, key: ConnKey) {
+        if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
+            pulls.unasked = pulls.wanting.len();
+            if !pulls.is_listed {
+                pulls.is_listed = true;
+                self.queues.replays.pulling.push_back(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod fixture;
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use super::inbound::Inbounds;
 use super::incoming::Incoming;
 use super::mailbox::{Batch, Mail};
+use crate::ids::ShardId;
 
 /// Other shards that take no more of something for now, a bit for each.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +44,15 @@ impl Peers {
             inbound: Inbounds::default(),
             incoming: Incoming::default(),
             busy: Busy::default(),
+        }
+    }
+
+    /// Queues mail for every shard but the one that it is `from`, this one.
+    pub fn tell_all(&mut self, from: ShardId, mut mail: impl FnMut(ShardId) -> Mail) {
+        for (shard, outgoing) in self.outgoing.iter_mut().enumerate() {
+            if shard != usize::from(from.0) {
+                outgoing.push(mail(from));
+            }
         }
     }
 }

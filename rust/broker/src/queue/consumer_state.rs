@@ -110,3 +110,33 @@ impl InitialReplay {
         InitialReplay { waiting: homes, asked: 0, wanting: 0, told: 0, bytes_granted }
     }
 }
+
+#[cfg(test)]
+impl ConsumerState {
+    /// The consumer of a queue of the first shard, without wishes of its own.
+    pub fn for_tests(key: SubscriptionKey, conn: ConnKey, ack: AckMode) -> Self {
+        let without = crate::ids::NOBODY;
+        let version = stompica_proto::Version::V1_2;
+        ConsumerState {
+            key,
+            conn,
+            ack,
+            destination: b"/queue/a"[..].into(),
+            feed: Feed::One(ShardId(0)),
+            own_queue: None,
+            durable: None,
+            wire_format: WireFormat { framing: crate::router::group::Framing::Stomp, version, without },
+            prefix: b"MESSAGE\nsubscription:0\n"[..].into(),
+            number: 0,
+            unacked: Unacked::default(),
+            bytes_on_ack: false,
+            shared_credit: None,
+            deliveries_max: u32::MAX,
+            delay_ms: 0,
+            slow_consumer: None,
+            armed: false,
+            initial_replay: None,
+            _weight: Weight::of::<ConsumerState>(),
+        }
+    }
+}

@@ -84,37 +84,14 @@ impl ConsumerStates {
 
 #[cfg(test)]
 mod tests {
-    use stompica_proto::Version;
     use stompica_proto::session::AckMode;
 
     use super::*;
-    use crate::ids::{ConnKey, NOBODY, ShardId};
-    use crate::queue::consumer_state::Feed;
-    use crate::router::group::{Framing, WireFormat};
-    use crate::text::Weight;
+    use crate::ids::ConnKey;
 
     fn consumer(key: SubscriptionKey, number: u64) -> Box<ConsumerState> {
-        Box::new(ConsumerState {
-            key,
-            conn: ConnKey { index: 1, generation: 1 },
-            ack: AckMode::Client,
-            destination: b"/queue/a"[..].into(),
-            feed: Feed::One(ShardId(0)),
-            own_queue: None,
-            durable: None,
-            wire_format: WireFormat { framing: Framing::Stomp, version: Version::V1_2, without: NOBODY },
-            prefix: b""[..].into(),
-            number,
-            unacked: crate::queue::unacked::Unacked::default(),
-            bytes_on_ack: false,
-            shared_credit: None,
-            deliveries_max: 0,
-            delay_ms: 0,
-            slow_consumer: None,
-            armed: false,
-            initial_replay: None,
-            _weight: Weight::of::<ConsumerState>(),
-        })
+        let conn = ConnKey { index: 1, generation: 1 };
+        Box::new(ConsumerState { number, ..ConsumerState::for_tests(key, conn, AckMode::Client) })
     }
 
     #[test]

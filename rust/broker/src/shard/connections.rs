@@ -10,7 +10,7 @@ impl Shard {
     pub(super) fn carry_out_for_connection(&mut self, effect: Effect) {
         match effect {
             Effect::RetriesCommit => self.begin_jobs(),
-            Effect::StopsWaiting(key) => self.memory.passing.leave(key),
+            Effect::StopsWaiting(key) => self.deliveries.passing.leave(key),
         }
     }
 

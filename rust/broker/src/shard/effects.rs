@@ -4,8 +4,7 @@
 use std::mem::take;
 
 use super::Shard;
-use crate::ids::QueueKey;
-use crate::queue::types::{Delivery, Effect};
+use crate::queue::types::Effect;
 use crate::report::stages::Stage;
 
 /// Queues and messages that are looked at in one go where there are many.
@@ -40,22 +39,6 @@ impl Shard {
         self.turn.stages.end(Stage::Encode, began);
     }
 
-    /// Delivers what one queue has, at once. Whatever else the home wants done is left to the turn: this is called while
-    /// a message is given to one subscription after the other, and nothing but deliveries may happen in between.
-    pub(super) fn dispatch_at_once(&mut self, queue: QueueKey) {
-        let earlier = self.queues.home.effects.len();
-        self.queues.home.dispatch_at_once(queue);
-        let mut effects = take(&mut self.queues.home.effects);
-        for effect in effects.drain(earlier..) {
-            match effect {
-                Effect::Deliver(delivery) => self.carry_out(delivery),
-                other => self.queues.home.effects.push(other),
-            }
-        }
-        effects.append(&mut self.queues.home.effects);
-        self.queues.home.effects = effects;
-    }
-
     /// Counts what the home looked at against the turn.
     pub(super) fn count_visits(&mut self) {
         self.queue().count_visits();
@@ -88,13 +71,6 @@ impl Shard {
         match effect {
             Effect::Deliver(delivery) => self.carry_out(delivery),
             other => self.queue().run_effect(other),
-        }
-    }
-
-    /// Brings a delivery to its consumer's shard.
-    fn carry_out(&mut self, delivery: Delivery) {
-        if let Some(delivery) = self.queue().carry_out(delivery) {
-            self.receive(self.turn.id, delivery);
         }
     }
 }

@@ -85,7 +85,7 @@ impl Shard {
             Mail::Full { from, name, holdup, full } => {
                 self.router.set_full(&name, from, holdup, full);
                 if !full {
-                    self.retry_parked(&[holdup.pause()]);
+                    self.retry_parked(&[holdup.into()]);
                 }
             }
             Mail::Uncongested(shard) => self.has_room(shard),

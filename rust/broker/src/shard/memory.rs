@@ -10,8 +10,6 @@ use super::Shard;
 use crate::config::SlowConsumer;
 use crate::connection::conn::Phase;
 use crate::connection::pausing::Pause;
-use crate::delivery::keepers::Keepers;
-use crate::delivery::passing::Passing;
 use crate::ids::ConnKey;
 use crate::log::Level;
 
@@ -29,8 +27,6 @@ const RECLAIM_MS: u64 = 2000;
 /// What a shard knows of memory: its own and the broker's.
 #[derive(Debug, Default)]
 pub(super) struct MemoryState {
-    pub passing: Passing,
-    pub keepers: Keepers,
     next_outbox_check_ms: u64,
     /// Most that all shards held since this one last gave memory back.
     peak: i64,
@@ -60,8 +56,8 @@ impl Shard {
         if was_short && !self.turn.memory.is_short {
             self.let_all_pass();
         }
-        if self.has_keepers() {
-            self.look_at_keepers();
+        if self.deliveries.keepers.len() > 0 {
+            self.delivery().look_at_keepers();
         }
         if self.turn.memory.is_short {
             self.ask_who_may_pass();

@@ -61,14 +61,8 @@ impl Shard {
         }
     }
 
-    /// Queues a connection whose outbox has grown, or whose socket takes more again.
     pub(super) fn queue_for_flushing(&mut self, key: ConnKey) {
-        if let Some(conn) = self.connections.table.get_mut(key)
-            && conn.flush != Flush::Prompt
-        {
-            conn.flush = Flush::Prompt;
-            self.connections.dirty.push(key);
-        }
+        self.connections.queue_for_flushing(key);
     }
 
     /// Writes to every dirty connection once, or to as many as one turn may; of the receivers of wide fan-outs only to
@@ -138,12 +132,8 @@ impl Shard {
     }
 
     /// Queues mail for every other shard.
-    pub(crate) fn tell_all(&mut self, mut mail: impl FnMut(ShardId) -> Mail) {
-        for shard in 0..self.peers.outgoing.len() {
-            if shard != usize::from(self.turn.id.0) {
-                self.peers.outgoing[shard].push(mail(self.turn.id));
-            }
-        }
+    pub(crate) fn tell_all(&mut self, mail: impl FnMut(ShardId) -> Mail) {
+        self.peers.tell_all(self.turn.id, mail);
     }
 
     /// Keeps a message for the other shards that it goes to, until the turn ends.

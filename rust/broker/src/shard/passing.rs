@@ -64,11 +64,11 @@ impl Shard {
         let hash = self.turn.hasher.hash_one(load.name);
         let passes = match home == self.turn.id {
             true => self.queue().allowance_of(load.name).is_some(),
-            false => self.memory.passing.take(hash, load.bytes),
+            false => self.deliveries.passing.take(hash, load.bytes),
         };
         if passes {
-            self.memory.passing.leave(key);
-        } else if self.memory.passing.wait(hash, load.name, home, key) && home != self.turn.id {
+            self.deliveries.passing.leave(key);
+        } else if self.deliveries.passing.wait(hash, load.name, home, key) && home != self.turn.id {
             self.tell(home, MemoryNote::MayPass(load.name.into()));
         }
         passes
@@ -76,7 +76,7 @@ impl Shard {
 
     /// A name may be sent to: those that wait for it try again, as many as may pass.
     pub(super) fn let_pass(&mut self, hash: u64, allowance: Allowance, remember: bool) {
-        for key in self.memory.passing.allow(hash, allowance, remember) {
+        for key in self.deliveries.passing.allow(hash, allowance, remember) {
             if self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Kept)) {
                 self.unpark(key);
             }
@@ -85,7 +85,7 @@ impl Shard {
 
     /// Asks again for the names that SENDs wait for.
     pub(super) fn ask_who_may_pass(&mut self) {
-        for (hash, name, home) in self.memory.passing.next_round(self.turn.now_ms) {
+        for (hash, name, home) in self.deliveries.passing.next_round(self.turn.now_ms) {
             self.turn.budget.visit(1);
             if home != self.turn.id {
                 self.tell(home, MemoryNote::MayPass(name));
@@ -97,7 +97,7 @@ impl Shard {
 
     /// Memory is free again.
     pub(super) fn let_all_pass(&mut self) {
-        self.memory.passing.clear();
+        self.deliveries.passing.clear();
         self.retry_parked(&[Pause::Memory, Pause::Kept]);
     }
 }

@@ -154,17 +154,6 @@ impl Shard {
         self.tell(home, ReplayNote::More(subscriber));
     }
 
-    /// Something has changed for a connection that no write tells of: it asks homes for more in the next turn.
-    pub(super) fn pull_soon(&mut self, key: ConnKey) {
-        if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
-            pulls.unasked = pulls.wanting.len();
-            if !pulls.is_listed {
-                pulls.is_listed = true;
-                self.queues.replays.pulling.push_back(key);
-            }
-        }
-    }
-
     /// Lets connections go on that have more to ask for, or could not while memory was short.
     pub(super) fn pull_again(&mut self) {
         if !self.turn.is_out_of_memory() {

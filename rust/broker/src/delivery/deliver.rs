@@ -11,7 +11,7 @@ use std::slice;
 use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
-use super::Shard;
+use super::Owners;
 use crate::config::SlowConsumer;
 use crate::connection::conn::Flush;
 use crate::connection::outbox::Kind;
@@ -28,10 +28,10 @@ use crate::router::group::{Framing, GroupIndex, Member};
 use crate::router::reach::Reach;
 use crate::router::suffixes::{push_numbers, write_message};
 
-impl Shard {
+impl Owners<'_> {
     /// Encodes a message for every local subscription that matches and queues it in their outboxes. Returns what goes on
     /// behind this turn, if that is too much to be done at once. `reach` is what is behind the destination now.
-    pub(crate) fn deliver(
+    pub fn deliver(
         &mut self,
         message: &Message<'_>,
         destination: Destination,
@@ -53,14 +53,14 @@ impl Shard {
                     return None;
                 }
                 [member] if reach.full == 0 && group.takes_all() => {
-                    self.distribute();
+                    self.connections.distribute(self.turn);
                     self.deliver_to_one(message, index, member);
                     return self.deliveries.suffixes.owed;
                 }
                 _ => {}
             }
         }
-        self.distribute();
+        self.connections.distribute(self.turn);
         if self.takes_turns(message, reach) {
             return self.fan_out(message, destination);
         }
@@ -84,7 +84,7 @@ impl Shard {
 
     fn extend_pending_range(&mut self, message: &Message<'_>, group: GroupIndex) {
         if self.connections.pending_range.as_ref().is_some_and(|range| range.group != group) {
-            self.distribute();
+            self.connections.distribute(self.turn);
         }
         let (chunk, start, end) = self.encode_shared(message, group);
         match &mut self.connections.pending_range {
@@ -112,7 +112,7 @@ impl Shard {
         } else {
             let (chunk, start, end) = self.encode_shared(message, index);
             let members = &self.router.groups[index as usize].members;
-            self.connections.distribute_to(&mut self.turn, members, chunk, start, end);
+            self.connections.distribute_to(self.turn, members, chunk, start, end);
         }
     }
 
@@ -125,7 +125,7 @@ impl Shard {
     }
 
     /// Encodes for all members of a group, into its open chunk.
-    pub(super) fn encode_shared(&mut self, message: &Message<'_>, index: GroupIndex) -> (ChunkId, u32, u32) {
+    pub fn encode_shared(&mut self, message: &Message<'_>, index: GroupIndex) -> (ChunkId, u32, u32) {
         let group = &mut self.router.groups[index as usize];
         let chunk = match group.open {
             Some(chunk) if !self.connections.chunks.is_full(chunk) => chunk,
@@ -133,7 +133,7 @@ impl Shard {
                 match full {
                     Some(chunk) => {
                         // The run refers to the chunk, so it is handed out before the chunk is let go.
-                        self.distribute();
+                        self.connections.distribute(self.turn);
                         self.connections.chunks.release(chunk);
                     }
                     None => {
@@ -165,7 +165,7 @@ impl Shard {
     }
 
     /// Encodes for one member of a group alone, in place.
-    pub(super) fn deliver_to_one(&mut self, message: &Message<'_>, index: GroupIndex, member: Member) {
+    pub fn deliver_to_one(&mut self, message: &Message<'_>, index: GroupIndex, member: Member) {
         self.turn.counters.deliveries += 1;
         let group = &self.router.groups[index as usize];
         let version = group.wire_format.version;
@@ -206,15 +206,9 @@ impl Shard {
         }
     }
 
-    /// Ends the pending range: its members learn of its frames.
-    #[inline]
-    pub(crate) fn distribute(&mut self) {
-        self.connections.distribute(&mut self.turn);
-    }
-
     /// Lets go of the chunks that groups append to, so that a quiet group pins none. Wide groups keep theirs while some
     /// of their members wait to be flushed: what follows merges with what waits.
-    pub(super) fn close_idle_groups(&mut self) {
+    pub fn close_idle_groups(&mut self) {
         let keep_wide = !self.connections.paced.is_empty();
         let (groups, chunks) = (&mut self.router.groups, &mut self.connections.chunks);
         let mut kept = 0;
@@ -233,8 +227,8 @@ impl Shard {
     }
 
     /// Lets go of one group's chunk, before its members change.
-    pub(super) fn close_group(&mut self, index: GroupIndex) {
-        self.distribute();
+    pub fn close_group(&mut self, index: GroupIndex) {
+        self.connections.distribute(self.turn);
         let group = &mut self.router.groups[index as usize];
         let Some(chunk) = group.open.take() else { return };
         let place = group.open_at;

@@ -1,48 +1,33 @@
 //! Copies and messages that wait for room in an outbox, and are not wanted any more.
 
-use super::Shard;
-use crate::connection::conn::Conn;
+use super::Owners;
 use crate::connection::deferred::{Deferred, Waiting};
 use crate::connection::pausing::Pause;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, ShardId};
-use crate::queue::mail::HomeNote;
 use crate::queue::types::{Delivery, GivenBack};
 use crate::queue::unacked::Origin;
-use crate::turn::budget::Budget;
 use crate::turn::jobs::Job;
 
-impl Shard {
-    /// Whether messages of topics wait for room in a connection's outbox.
-    pub(super) fn is_owed(&self, key: ConnKey) -> bool {
-        self.connections.table.get(key).is_some_and(Conn::is_owed)
-    }
-
-    /// Whether there are such for which a RECEIPT may have left: whoever leaves gets them first. Those of publishers that
-    /// wait for their RECEIPT are skipped.
-    pub(crate) fn is_owed_accepted(&self, key: ConnKey) -> bool {
-        let deferred = self.connections.table.get(key).and_then(|conn| conn.deferred.as_ref());
-        deferred.is_some_and(|deferred| deferred.accepted > 0)
-    }
-
+impl Owners<'_> {
     /// Some of what a connection was owed has gone: what waits behind all of it goes on, if that is so.
-    pub(super) fn note_owed(&mut self, key: ConnKey) {
+    pub fn note_owed(&mut self, key: ConnKey) {
         let waits =
             self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Owed));
-        if waits && !self.is_owed_accepted(key) {
-            self.unpark(key);
+        if waits && !self.connections.is_owed_accepted(key) {
+            self.connections.unpark(self.turn, key);
         }
     }
 
     /// A connection ends: nothing more is owed to it.
-    pub(super) fn forget_deferred(&mut self, key: ConnKey) {
+    pub fn forget_deferred(&mut self, key: ConnKey) {
         if let Some(deferred) = self.connections.table.get_mut(key).and_then(|conn| conn.deferred.take()) {
             self.drop_deferred(deferred);
         }
     }
 
     /// Messages of topics that wait for a connection are left out.
-    pub(super) fn drop_owed(&mut self, key: ConnKey) {
+    pub fn drop_owed(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let Some(deferred) = &mut conn.deferred else { return };
         let owed = deferred.take_topics();
@@ -56,7 +41,7 @@ impl Shard {
     }
 
     /// What nobody is owed any more is forgotten over as many turns as it takes: it may be millions of copies.
-    pub(super) fn drop_deferred(&mut self, mut deferred: Box<Deferred>) {
+    pub fn drop_deferred(&mut self, mut deferred: Box<Deferred>) {
         while let Some(waiting) = deferred.pop() {
             self.turn.budget.visit(1);
             match waiting {
@@ -75,26 +60,14 @@ impl Shard {
     }
 
     /// Goes on with that.
-    pub(super) fn proceed_with_forgetting(&mut self) {
+    pub fn proceed_with_forgetting(&mut self) {
         if let Some(deferred) = self.deliveries.forgotten.pop_front() {
             self.drop_deferred(deferred);
         }
     }
 
-    /// The same at the end of the shard, when there are no more turns.
-    pub(super) fn drop_all_deferred(&mut self) {
-        while let Some(job) = self.turn.jobs.pop() {
-            self.turn.budget = Budget::default();
-            match job {
-                Job::Forget => self.proceed_with_forgetting(),
-                Job::Leave(key) => self.proceed_with_leaving(key),
-                _ => {}
-            }
-        }
-    }
-
     /// A subscription ends: messages of queues that wait for its connection go to others.
-    pub(super) fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
+    pub fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
         let Some(deferred) = self.connections.table.get_mut(conn).and_then(|conn| conn.deferred.as_mut())
         else {
             return;
@@ -109,6 +82,6 @@ impl Shard {
     fn give_back_waiting(&mut self, home: ShardId, delivery: Delivery) {
         let Delivery { queue, consumer, stored, .. } = delivery;
         let origin = Origin { home, queue, consumer };
-        self.tell(home, HomeNote::GiveBack(origin, stored, GivenBack::Lost));
+        self.give_back(origin, stored, GivenBack::Lost);
     }
 }

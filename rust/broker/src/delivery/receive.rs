@@ -13,7 +13,7 @@ use stompica_proto::encode::{self, Message};
 use stompica_proto::session::AckMode;
 use stompica_proto::ws::{self, Opcode};
 
-use super::Shard;
+use super::Owners;
 use crate::connection::conn::Flush;
 use crate::connection::deferred::Waiting;
 use crate::connection::outbox::Kind;
@@ -41,9 +41,9 @@ fn push_delivery(id: &mut SmallVec<[u8; 64]>, numbers: [u64; 2]) {
     }
 }
 
-impl Shard {
+impl Owners<'_> {
     /// Hands a message of a queue to one of this shard's subscriptions, or gives it back if that is gone.
-    pub(super) fn receive(&mut self, home: ShardId, delivery: Delivery) {
+    pub fn receive(&mut self, home: ShardId, delivery: Delivery) {
         let limit = self.turn.config.outbox_limit;
         if let Some(consumer) = self.queues.consumers.get(delivery.subscriber.key)
             && let Some(conn) = self.connections.table.get(consumer.conn).filter(|conn| !conn.has_room(limit))
@@ -55,13 +55,13 @@ impl Shard {
     }
 
     /// The same, whatever its outbox holds.
-    pub(super) fn receive_now(&mut self, home: ShardId, delivery: Delivery) {
+    pub fn receive_now(&mut self, home: ShardId, delivery: Delivery) {
         let Delivery { subscriber, queue, consumer, stored } = delivery;
         let origin = Origin { home, queue, consumer };
         let Some((key, number)) = self.next_delivery(subscriber.key) else {
-            return self.tell(home, HomeNote::GiveBack(origin, stored, GivenBack::Lost));
+            return self.give_back(origin, stored, GivenBack::Lost);
         };
-        self.distribute();
+        self.connections.distribute(self.turn);
         self.write_delivery(key, subscriber.key, number, &stored);
         self.turn.counters.deliveries += 1;
         self.hold_delivery(key, subscriber.key, number, origin, stored);
@@ -191,7 +191,7 @@ impl Shard {
     }
 
     /// Settles and credits what a socket has taken.
-    pub(super) fn note_written(&mut self, key: ConnKey) {
+    pub fn note_written(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let Some(mut pending_writes) = conn.pending_writes.take() else { return };
         let passed = conn.outbox.take_passed();
@@ -235,12 +235,12 @@ impl Shard {
             shared_credit.available += take(&mut progress.credit.messages);
             self.grant_credit(subscription);
         }
-        self.report(home, progress);
+        self.queue().report(home, progress);
     }
 
     /// A connection is gone, or a part of its outbox was cut: `frames` of the newest deliveries in it (all, if
     /// `None`) were not sent.
-    pub(super) fn give_back_unwritten(&mut self, pending_writes: &mut PendingWrites, frames: Option<usize>) {
+    pub fn give_back_unwritten(&mut self, pending_writes: &mut PendingWrites, frames: Option<usize>) {
         let mut unwritten = take(&mut pending_writes.writes);
         let kept = unwritten.len() - frames.unwrap_or(unwritten.len()).min(unwritten.len());
         for written in std::iter::from_fn(|| unwritten.pop_front()).take(kept) {
@@ -250,30 +250,30 @@ impl Shard {
     }
 
     /// Settles deliveries that were acknowledged.
-    pub(crate) fn settle_all(&mut self, key: SubscriptionKey, taken: TakenOnes) {
+    pub fn settle_all(&mut self, key: SubscriptionKey, taken: TakenOnes) {
         for taken in taken {
             self.settle_one(key, &taken);
         }
         self.grant_credit(key);
     }
 
-    /// Settles a delivery that was acknowledged; [`Shard::lend`] comes behind it.
-    pub(crate) fn settle_one(&mut self, key: SubscriptionKey, taken: &Taken) {
+    /// Settles a delivery that was acknowledged; [`Owners::grant_credit`] comes next.
+    pub fn settle_one(&mut self, key: SubscriptionKey, taken: &Taken) {
         let Taken { origin: Origin { home, queue, consumer }, stored, .. } = taken;
         self.queues.home.forget(stored);
         let credit = self.credit_for(key, stored);
         let settled_bytes = stored.size() as u64;
         let progress = Progress { queue: *queue, consumer: *consumer, settled: 1, settled_bytes, credit };
-        self.report(*home, progress);
+        self.queue().report(*home, progress);
     }
 
     /// Gives deliveries back that failed: NACK, or `ack_timeout`.
-    pub(crate) fn give_back_failed(&mut self, key: SubscriptionKey, retries: Retries, taken: TakenOnes) {
+    pub fn give_back_failed(&mut self, key: SubscriptionKey, retries: Retries, taken: TakenOnes) {
         let Retries { deliveries_max, delay_ms } = retries;
         for Taken { origin, stored, .. } in taken {
             let credit = self.credit_for(key, &stored);
             let why = GivenBack::Failed { deliveries_max, delay_ms, credit };
-            self.tell(origin.home, HomeNote::GiveBack(origin, stored, why));
+            self.give_back(origin, stored, why);
         }
         self.grant_credit(key);
     }
@@ -298,22 +298,22 @@ impl Shard {
     }
 
     /// A home has messages for the consumer of a pattern and no credit.
-    pub(super) fn credit_requested(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
+    pub fn credit_requested(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
         if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) {
             shared_credit.wanting.push_back((home, consumer));
             let is_short = shared_credit.available == 0;
             self.grant_credit(key);
             if is_short {
                 let subscriber = Subscriber { shard: self.turn.id, key };
-                for other in (0..self.shared_len()).map(|at| ShardId(at as u8)).filter(|at| *at != home) {
-                    self.tell(other, HomeNote::CreditRevoke(subscriber));
+                for other in (0..self.turn.shards).map(|at| ShardId(at as u8)).filter(|at| *at != home) {
+                    self.queue().tell(other, HomeNote::CreditRevoke(subscriber));
                 }
             }
         }
     }
 
     /// A home did not need all it was lent.
-    pub(super) fn credit_returned(&mut self, key: SubscriptionKey, messages: i64) {
+    pub fn credit_returned(&mut self, key: SubscriptionKey, messages: i64) {
         if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) {
             shared_credit.available += messages;
             self.grant_credit(key);
@@ -321,7 +321,7 @@ impl Shard {
     }
 
     /// Lends the homes that want it what credit there is, in turn.
-    pub(crate) fn grant_credit(&mut self, key: SubscriptionKey) {
+    pub fn grant_credit(&mut self, key: SubscriptionKey) {
         let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) else { return };
         let mut grants = SmallVec::<[(ShardId, ConsumerKey, i64); 4]>::new();
         while shared_credit.available > 0
@@ -333,11 +333,12 @@ impl Shard {
             grants.push((home, consumer, messages));
         }
         let others_want = !shared_credit.wanting.is_empty();
+        let subscriber = Subscriber { shard: self.turn.id, key };
         for (home, consumer, messages) in grants {
-            self.tell(home, HomeNote::CreditGrant(consumer, messages));
+            self.queue().tell(home, HomeNote::CreditGrant(consumer, messages));
             if others_want {
                 // In case it has no use for it any more.
-                self.tell(home, HomeNote::CreditRevoke(Subscriber { shard: self.turn.id, key }));
+                self.queue().tell(home, HomeNote::CreditRevoke(subscriber));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Messages that more subscriptions want than one turn can serve, or whose receivers are full: over several turns.
 //!
-//! [`Shard::deliver`] hands such a message over to a fan-out, which goes on each turn until the turn's share of the
+//! [`Owners::deliver`] hands such a message over to a fan-out, which goes on each turn until the turn's share of the
 //! work is done. A connection whose outbox is full gets its copy later: until then it owes it ([`Deferred`]), and all
 //! that follows waits behind it. So what a message costs is bounded by `outbox_limit` and by the turn, not by the
 //! number of its receivers. Once an outbox is under half it is filled again.
@@ -8,15 +8,13 @@
 use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
-use super::Shard;
-use crate::command::Flow;
+use super::Owners;
 use crate::config::SlowConsumer;
 use crate::connection::deferred::Waiting;
 use crate::connection::pausing::Question;
 use crate::ids::ConnKey;
 use crate::message::OwnedMessage;
 use crate::message::options;
-use crate::requester::{AnswerTo, Requester};
 use crate::router::Destination;
 use crate::router::fan_out::{FanOutKey, WAITING_BYTES, is_meant};
 use crate::router::group::{GroupIndex, Member, Place};
@@ -37,11 +35,11 @@ fn encoded_bytes(message: &Message<'_>, groups: usize) -> usize {
     frame.saturating_mul(groups)
 }
 
-impl Shard {
+impl Owners<'_> {
     /// Whether a message that reaches so many cannot be delivered at once: too many groups want it, somebody behind it
     /// is full, or another one is to be delivered before it.
     #[inline]
-    pub(super) fn takes_turns(&self, message: &Message<'_>, reach: &Reach) -> bool {
+    pub fn takes_turns(&self, message: &Message<'_>, reach: &Reach) -> bool {
         let groups = reach.groups;
         let large = groups > 1 && (groups > AT_ONCE_GROUPS || encoded_bytes(message, groups) > AT_ONCE_BYTES);
         large || (reach.full > 0 && self.blocks()) || self.deliveries.fan_outs.must_queue()
@@ -50,7 +48,7 @@ impl Shard {
     /// Delivers a message by and by. Returns what goes on behind this turn.
     #[cold]
     #[inline(never)]
-    pub(super) fn fan_out(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
+    pub fn fan_out(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
         let stored =
             OwnedMessage::with_options(message, &options::options_in(message.headers, self.turn.now_ms));
         let mut groups = Vec::new();
@@ -72,51 +70,12 @@ impl Shard {
         key
     }
 
-    /// Lets a publisher wait until its message has reached everybody; then `requester` has its answer.
-    pub(crate) fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, requester: Requester) -> Flow {
-        match self.deliveries.fan_outs.attend(fan_out, conn, requester) {
-            None => self.wait_for(conn, Question::FanOut(fan_out)),
-            Some(requester) => self.answer(requester, Ok(())), // it is over
-        }
-        Flow::Waiting
-    }
-
-    /// The same for a message that an answer waits for beside others.
-    pub(crate) fn await_fan_out_too(&mut self, conn: ConnKey, fan_out: FanOutKey, to: AnswerTo) -> Flow {
-        if let Some(conn) = self.connections.table.get_mut(conn) {
-            conn.answers.await_more(to.token, 1);
-        }
-        self.await_fan_out(conn, fan_out, to.requester())
-    }
-
     fn blocks(&self) -> bool {
         matches!(self.turn.config.slow_consumer, SlowConsumer::Block(_))
     }
 
-    /// Whether fan-outs and full outboxes have something to do in the next turn.
-    pub(super) fn has_deliveries(&self) -> bool {
-        !self.connections.refill.is_empty()
-            || self.queues.replays.has_work()
-            || ((self.deliveries.fan_outs.first().is_some() || self.queues.replays.wait_for_memory())
-                && !self.turn.is_out_of_memory())
-    }
-
-    /// Goes on with what earlier turns began, for half of a turn each.
-    pub(super) fn proceed_with_deliveries(&mut self) {
-        self.proceed_with_fan_outs(2);
-        for _ in 0..self.connections.refill.len() {
-            if self.turn.budget.is_exhausted() {
-                break;
-            }
-            let Some(key) = self.connections.refill.pop_front() else { break };
-            self.refill_outbox(key);
-        }
-        self.pull_again();
-        self.proceed_with_replays();
-    }
-
     /// Goes on with fan-outs, in the order of their beginning, until one part in `share` of the turn is used up.
-    fn proceed_with_fan_outs(&mut self, share: usize) {
+    pub fn proceed_with_fan_outs(&mut self, share: usize) {
         while let Some(key) = self.deliveries.fan_outs.first() {
             if self.turn.budget.is_used_up(share) {
                 return;
@@ -125,7 +84,7 @@ impl Shard {
                 return self.deliveries.fan_outs.stop(self.turn.now_ms);
             }
             let Some(mut stored) = self.deliveries.fan_outs.take_message(key) else { return };
-            self.distribute();
+            self.connections.distribute(self.turn);
             self.deliveries.suffixes.begin();
             if stored.is_expired(self.turn.now_ms) {
                 self.turn.counters.expired += 1;
@@ -149,10 +108,10 @@ impl Shard {
     }
 
     /// Lets its publisher go on, if it has reached everybody.
-    pub(super) fn end_fan_out(&mut self, key: FanOutKey) {
+    pub fn end_fan_out(&mut self, key: FanOutKey) {
         if let Some((conn, requester)) = self.deliveries.fan_outs.finish(key) {
-            self.answer(requester, Ok(()));
-            self.go_on_after(conn, Question::FanOut(key));
+            self.notes.answer(requester, Ok(()));
+            self.connections.go_on_after(self.turn, conn, Question::FanOut(key));
         }
     }
 
@@ -199,14 +158,14 @@ impl Shard {
             [member] => self.deliver_to_one(&stored.message(), index, member),
             _ => {
                 let (chunk, start, end) = self.encode_shared(&stored.message(), index);
-                self.connections.distribute_to(&mut self.turn, &ready, chunk, start, end);
+                self.connections.distribute_to(self.turn, &ready, chunk, start, end);
             }
         }
     }
 
     /// Whether what is delivered now is for a subscription: what another shard has sent before a durable subscription
     /// came to this home is not, although it is routed behind the mail that brought that one.
-    pub(super) fn routes_to(&self, member: Member) -> bool {
+    pub fn routes_to(&self, member: Member) -> bool {
         self.peers.inbound.routes_for().is_none_or(|newest| is_meant(member.subscription.generation, newest))
     }
 
@@ -229,7 +188,7 @@ impl Shard {
 
     /// The same for the message that is being delivered at once to others.
     #[cold]
-    pub(super) fn owe_at_once(&mut self, message: &Message<'_>, member: Member) {
+    pub fn owe_at_once(&mut self, message: &Message<'_>, member: Member) {
         let key = match self.deliveries.suffixes.owed {
             Some(key) => key,
             None => {
@@ -242,7 +201,7 @@ impl Shard {
     }
 
     /// Something waits until a connection's outbox has room.
-    pub(super) fn defer(&mut self, key: ConnKey, waiting: Waiting) {
+    pub fn defer(&mut self, key: ConnKey, waiting: Waiting) {
         let limit = self.turn.config.outbox_limit;
         let is_accepted = self.is_accepted(&waiting);
         self.connections.defer(limit, key, waiting, is_accepted);
@@ -258,7 +217,7 @@ impl Shard {
     }
 
     /// A socket has taken something: if the outbox is under half now, what waits for it follows.
-    pub(super) fn note_room(&mut self, key: ConnKey) {
+    pub fn note_room(&mut self, key: ConnKey) {
         let (limit, now_ms) = (self.turn.config.outbox_limit, self.turn.now_ms);
         let owed_max = usize::try_from(self.turn.config.memory_limit / OWED_SHARE).unwrap_or(usize::MAX);
         let Some(conn) = self.connections.table.get_mut(key) else { return };
@@ -278,10 +237,21 @@ impl Shard {
         }
     }
 
+    /// Goes on with the outboxes that have room for what waits behind them, as far as the turn allows.
+    pub fn refill_outboxes(&mut self) {
+        for _ in 0..self.connections.refill.len() {
+            if self.turn.budget.is_exhausted() {
+                return;
+            }
+            let Some(key) = self.connections.refill.pop_front() else { return };
+            self.refill_outbox(key);
+        }
+    }
+
     /// Encodes what a connection is owed, until its outbox is full or the turn's work is done.
     fn refill_outbox(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
-        self.distribute();
+        self.connections.distribute(self.turn);
         let tight = self.turn.is_out_of_memory();
         let conn = self.connections.table.get_mut(key).filter(|conn| conn.leaving.is_none());
         let Some(mut deferred) = conn.and_then(|conn| conn.deferred.take()) else {
@@ -344,7 +314,7 @@ impl Shard {
                     self.connections.chunks.retain(chunk, 1);
                 }
                 self.connections.chunks.release(chunk);
-                self.queue_for_flushing(key);
+                self.connections.queue_for_flushing(key);
             }
             Waiting::Queued(queued) => {
                 *prepared = None;

@@ -1,0 +1,158 @@
+//! Outboxes and queues of subscriptions that are full: publishers to the topics behind them wait.
+
+use std::sync::Arc;
+
+use super::Owners;
+use crate::config::SlowConsumer;
+use crate::connection::conn::Phase;
+use crate::ids::{ConnKey, QueueKey};
+use crate::log::Level;
+use crate::mail::mailbox::Mail;
+use crate::message::OwnedMessage;
+use crate::queue::types::Queue;
+use crate::router::Holdup;
+use crate::router::group::{Member, SubscriptionIndex};
+
+/// Visits for which a message stands that goes into one of many queues: neither is in the processor's cache, and the list
+/// may go on in memory that is fresh from the system.
+const QUEUE_VISITS: usize = 1;
+
+impl Owners<'_> {
+    /// Bytes that wait for a connection: in its outbox, and in queues of its subscriptions to topics.
+    fn waiting_bytes(&self, key: ConnKey) -> usize {
+        let Some(conn) = self.connections.table.get(key) else { return 0 };
+        let queued = conn.subscriptions.iter().filter_map(|index| {
+            let consumer = self.queues.consumers.at(*index)?;
+            // A queue with a policy of its own never makes others wait.
+            let queue = consumer.own_queue.filter(|_| consumer.slow_consumer.is_none())?;
+            self.queues.home.queue(queue).map(Queue::waiting_bytes)
+        });
+        conn.outbox.bytes() + queued.sum::<usize>()
+    }
+
+    /// Puts a message to a topic into the queue of one subscription. The queue of one that acknowledges counts as a part
+    /// of its connection's outbox.
+    pub fn deliver_to_queue(&mut self, stored: OwnedMessage, queue: QueueKey, member: Member) {
+        self.turn.budget.deliveries += 1;
+        self.turn.budget.visit(QUEUE_VISITS);
+        if member.conn == ConnKey::NONE.index {
+            self.queues.home.enqueue(queue, stored); // a durable subscription
+            self.queue().count_visits();
+            if self.turn.memory.is_short {
+                self.note_keeper(member.subscription.index, queue);
+            }
+            return;
+        }
+        let waiting = self.queues.home.queue(queue).map_or(0, Queue::waiting_bytes);
+        let limit = self.turn.config.outbox_limit;
+        let own = self.queues.consumers.get(member.subscription).and_then(|consumer| consumer.slow_consumer);
+        let policy = own.unwrap_or(self.turn.config.slow_consumer);
+        let conn = self.connections.table.member_mut(member.conn);
+        let key = ConnKey { index: member.conn, generation: conn.generation };
+        if conn.leaving.is_some() {
+            return;
+        }
+        if waiting >= limit {
+            match policy {
+                SlowConsumer::Block(_) => {}
+                SlowConsumer::Disconnect => return self.connections.too_slow.push(key),
+                policy => {
+                    conn.dropped = conn.dropped.saturating_add(1);
+                    self.turn.counters.dropped += 1;
+                    if policy == SlowConsumer::DropNewest {
+                        return;
+                    }
+                    self.queues.home.drop_first(queue);
+                }
+            }
+        }
+        self.queues.home.enqueue(queue, stored);
+        self.dispatch_at_once(queue);
+        self.queue().count_visits();
+        let conn = self.connections.table.member_mut(member.conn);
+        if own.is_none() && conn.full_since_ms.is_none() && waiting + conn.outbox.bytes() >= limit {
+            self.connections.newly_full.push(key);
+        }
+        if self.turn.memory.is_short {
+            self.note_keeper(member.subscription.index, queue);
+        }
+    }
+
+    /// From now on publishers to this connection's subscriptions pause, if its outbox is full.
+    pub fn mark_full(&mut self, key: ConnKey) {
+        let now_ms = self.turn.now_ms;
+        let blocks = matches!(self.turn.config.slow_consumer, SlowConsumer::Block(_));
+        let Some(conn) = self.connections.table.get(key) else { return };
+        if !blocks || conn.full_since_ms.is_some() || conn.phase != Phase::Open {
+            return;
+        }
+        self.turn.budget.change(conn.subscriptions.len());
+        let waiting = self.waiting_bytes(key);
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
+        let owed = conn.is_owed();
+        // An outbox that the socket has taken whole is not written again, so nothing would tell that it is not full.
+        let short = self.turn.memory.is_short && !conn.outbox.is_empty();
+        let full = waiting >= self.turn.config.outbox_limit || owed || short;
+        if !full {
+            return;
+        }
+        conn.full_since_ms = Some(now_ms);
+        conn.stuck_since_ms = now_ms;
+        conn.look_at_socket(now_ms);
+        let bytes = waiting;
+        self.turn.counters.full_outboxes += 1;
+        self.change_full(key, true);
+        self.connections.rearm(self.turn, key);
+        // Not louder: a consumer at the limit of its speed comes here again and again.
+        let text = || format!("outbox full: {bytes} bytes wait, its publishers pause");
+        self.connections.log(self.turn, Level::Debug, key, text);
+    }
+
+    /// Publishers may go on once a full outbox is under half.
+    pub fn note_progress(&mut self, key: ConnKey) {
+        let limit = self.turn.config.outbox_limit;
+        let Some(conn) = self.connections.table.get(key) else { return };
+        if conn.full_since_ms.is_none() || conn.is_owed() || conn.outbox.bytes() >= limit / 2 {
+            return;
+        }
+        if !self.turn.budget.may_change() {
+            return self.connections.queue_for_flushing(key); // again in the next turn
+        }
+        self.turn.budget.change(conn.subscriptions.len());
+        if self.waiting_bytes(key) < limit / 2 {
+            if let Some(conn) = self.connections.table.get_mut(key) {
+                conn.full_since_ms = None;
+            }
+            self.change_full(key, false);
+        }
+    }
+
+    /// Tells every filter behind a connection, here and on other shards, that it is full or no longer so.
+    pub fn change_full(&mut self, key: ConnKey, full: bool) {
+        let Some(conn) = self.connections.table.get(key) else { return };
+        let subscriptions: Vec<u32> = conn.subscriptions.iter().copied().collect();
+        for index in subscriptions {
+            self.change_full_of(index, Holdup::Outbox, full);
+        }
+    }
+
+    /// The same for one subscription.
+    pub fn change_full_of(&mut self, subscription: SubscriptionIndex, holdup: Holdup, full: bool) {
+        let Some(index) = self.router.subscriptions[subscription as usize].filter_index() else { return };
+        let filter = &mut self.router.filters[index as usize];
+        let count = match holdup {
+            Holdup::Outbox => &mut filter.full_local,
+            Holdup::Keeper => &mut filter.keepers_local,
+        };
+        *count = if full { *count + 1 } else { *count - 1 };
+        let count = *count;
+        if count == 0 {
+            self.connections.parking.retry(holdup.into());
+        }
+        if count == u32::from(full) {
+            let name = self.router.filter_name(index).into();
+            let tell = |from| Mail::Full { from, name: Arc::clone(&name), holdup, full };
+            self.peers.tell_all(self.turn.id, tell);
+        }
+    }
+}

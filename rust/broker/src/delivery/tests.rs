@@ -1,0 +1,362 @@
+//! The delivery layer alone: no poll, and sockets that are test doubles.
+
+use stompica_proto::session::AckMode;
+
+use super::fixture::{Fixture, OTHER, OWN, message};
+use super::returning::Fate;
+use super::*;
+use crate::config::{Config, SlowConsumer};
+use crate::connection::pausing::{Pause, Question};
+use crate::ids::{ConnKey, Subscriber, SubscriptionKey};
+use crate::queue::consumer_state::{Retries, SharedCredit};
+use crate::queue::mail::{AnswerNote, Note};
+use crate::queue::notes::Local;
+use crate::requester::AnswerTo;
+use crate::router::Holdup;
+use crate::router::group::Place;
+use crate::turn::budget::Budget;
+
+/// More than any test writes.
+const ROOM: usize = 1 << 20;
+/// Less than any frame.
+const NO_ROOM: usize = 0;
+
+/// An outbox is full with the first frame, and its publishers wait.
+fn narrow() -> Fixture {
+    Fixture::new(Config {
+        outbox_limit: 40,
+        slow_consumer: SlowConsumer::Block(std::time::Duration::from_secs(5)),
+        ..Config::default()
+    })
+}
+
+fn wide() -> Fixture {
+    Fixture::new(Config::default())
+}
+
+fn mark_full(fixture: &mut Fixture, conn: ConnKey) {
+    fixture.connections.newly_full.clear();
+    fixture.owners().mark_full(conn);
+    assert!(fixture.connections.table.get(conn).is_some_and(|conn| conn.full_since_ms.is_some()));
+}
+
+#[test]
+fn consecutive_messages_to_a_group_reach_each_member_as_one_range() {
+    let mut fixture = wide();
+    let conns = [ROOM; 3].map(|room| fixture.connect(room));
+    conns.iter().for_each(|conn| _ = fixture.subscribe(*conn, "/t", "0", None));
+    for body in ["a", "b"] {
+        assert_eq!(fixture.deliver("/t", body), None);
+    }
+    assert!(fixture.connections.pending_range.is_some() && fixture.connections.dirty.is_empty());
+    for conn in conns {
+        assert_eq!(fixture.write(conn, ROOM), ["a", "b"]);
+    }
+    assert!(fixture.connections.pending_range.is_none());
+    assert_eq!(fixture.turn.counters.deliveries, 6);
+    fixture.owners().close_idle_groups();
+    assert!(fixture.deliveries.open_groups.is_empty());
+}
+
+#[test]
+fn frames_keep_their_order_where_groups_alternate() {
+    let mut fixture = wide();
+    let (both, one) = (fixture.connect(ROOM), fixture.connect(ROOM));
+    fixture.subscribe(both, "/t", "0", None);
+    fixture.subscribe(one, "/t", "0", None);
+    fixture.subscribe(both, "/u", "1", None);
+    for (topic, body) in [("/t", "a"), ("/u", "b"), ("/t", "c")] {
+        fixture.deliver(topic, body);
+    }
+    assert_eq!(fixture.write(both, ROOM), ["a", "b", "c"]);
+    assert_eq!(fixture.write(one, ROOM), ["a", "c"]);
+}
+
+#[test]
+fn a_group_that_is_closed_has_handed_out_its_frames() {
+    let mut fixture = wide();
+    let conns = [ROOM; 2].map(|room| fixture.connect(room));
+    let keys = conns.map(|conn| fixture.subscribe(conn, "/t", "0", None));
+    fixture.deliver("/t", "a");
+    let group = match fixture.router.subscriptions[keys[0].index as usize].place {
+        Place::Topic { group, .. } => group,
+        Place::Queue => panic!("a topic's"),
+    };
+    fixture.owners().close_group(group);
+    fixture.router.unsubscribe(keys[0].index);
+    fixture.deliver("/t", "b");
+    assert_eq!(fixture.write(conns[0], ROOM), ["a"]);
+    assert_eq!(fixture.write(conns[1], ROOM), ["a", "b"]);
+}
+
+#[test]
+fn a_full_outbox_holds_publishers_up_until_it_is_under_half() {
+    let mut fixture = narrow();
+    let conns = [ROOM; 2].map(|room| fixture.connect(room));
+    conns.iter().for_each(|conn| _ = fixture.subscribe(*conn, "/t", "0", None));
+    fixture.deliver("/t", "a");
+    assert_eq!(fixture.write(conns[1], ROOM), ["a"]);
+    assert_eq!(fixture.connections.newly_full.first(), Some(&conns[0]));
+    mark_full(&mut fixture, conns[0]);
+    conns.iter().for_each(|conn| fixture.owners().mark_full(*conn));
+    assert_eq!(fixture.told_full(), [("/t".to_owned(), true)], "it is told once, and the other one is empty");
+    assert_eq!(fixture.write(conns[0], ROOM), ["a"]);
+    assert_eq!(fixture.told_full(), [("/t".to_owned(), false)]);
+}
+
+#[test]
+fn what_a_full_outbox_is_owed_follows_as_it_has_room() {
+    let mut fixture = narrow();
+    let conns = [ROOM; 2].map(|room| fixture.connect(room));
+    ["0", "1"].iter().zip(conns).for_each(|(id, conn)| _ = fixture.subscribe(conn, "/t", id, None));
+    fixture.deliver("/t", "a");
+    assert_eq!(fixture.write(conns[1], ROOM), ["a"]);
+    mark_full(&mut fixture, conns[0]);
+    // The other one gets it; the publisher waits for both.
+    let fan_out = fixture.deliver("/t", "b").expect("it goes on");
+    assert_eq!(fixture.write(conns[1], ROOM), ["b"]);
+    let conn = fixture.connect(ROOM);
+    fixture.connections.wait_for(&mut fixture.turn, conn, Question::FanOut(fan_out));
+    let to = AnswerTo { shard: OWN, conn, token: 7, awaited: true };
+    assert!(fixture.deliveries.fan_outs.attend(fan_out, conn, to.requester()).is_none());
+    assert!(fixture.connections.is_owed(conns[0]) && !fixture.connections.is_owed_accepted(conns[0]));
+    assert_eq!(fixture.write(conns[0], ROOM), ["a"]);
+    assert_eq!(fixture.write(conns[0], ROOM), ["b"]);
+    assert!(fixture.deliveries.fan_outs.is_empty() && !fixture.connections.is_owed(conns[0]));
+    assert!(
+        matches!(fixture.notes.next_local(), Some(Local::Note(Note::Answer(AnswerNote::Applied(to, 7)))) if to == conn)
+    );
+    assert_eq!(fixture.connections.undrained, [conn], "it is read again");
+}
+
+#[test]
+fn nobody_waits_for_what_a_connection_that_ends_was_owed() {
+    let mut fixture = narrow();
+    let conn = fixture.connect(NO_ROOM);
+    fixture.subscribe(conn, "/t", "0", None);
+    fixture.deliver("/t", "a");
+    let fan_out = fixture.deliver("/t", "b").expect("it goes on");
+    assert!(fixture.deliveries.fan_outs.is_live(fan_out));
+    fixture.owners().forget_deferred(conn);
+    assert!(fixture.deliveries.fan_outs.is_empty() && !fixture.connections.is_owed(conn));
+}
+
+#[test]
+fn what_a_reload_leaves_out_is_counted_and_those_behind_it_go_on() {
+    let mut fixture = narrow();
+    let conn = fixture.connect(NO_ROOM);
+    fixture.subscribe(conn, "/t", "0", None);
+    fixture.deliver("/t", "a");
+    let fan_out = fixture.deliver("/t", "b").expect("it goes on");
+    fixture.deliveries.fan_outs.accept(fan_out);
+    fixture.connections.park(&mut fixture.turn, conn, Pause::Owed);
+    fixture.owners().drop_owed(conn);
+    assert_eq!(fixture.turn.counters.dropped, 1);
+    assert_eq!(fixture.connections.undrained, [conn], "it is read again");
+    assert_eq!(fixture.connections.table.get(conn).map(|conn| conn.dropped), Some(1));
+}
+
+#[test]
+fn a_consumer_that_is_too_slow_is_cut_off_or_loses_messages() {
+    for (policy, too_slow, dropped, bodies) in [
+        (SlowConsumer::Disconnect, 1, 0, &["a"][..]),
+        (SlowConsumer::DropNewest, 0, 1, &["a"]),
+        (SlowConsumer::DropOldest, 0, 1, &["b"]),
+    ] {
+        let config = Config { outbox_limit: 40, slow_consumer: policy, ..Config::default() };
+        let mut fixture = Fixture::new(config);
+        let conn = fixture.connect(NO_ROOM);
+        fixture.subscribe(conn, "/t", "0", None);
+        ["a", "b"].iter().for_each(|body| assert_eq!(fixture.deliver("/t", body), None));
+        assert_eq!((fixture.connections.too_slow.len(), fixture.turn.counters.dropped), (too_slow, dropped));
+        assert_eq!(fixture.write(conn, ROOM), bodies, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_message_that_very_many_groups_want_takes_turns() {
+    let mut fixture = wide();
+    let conn = fixture.connect(ROOM);
+    (0..3000).for_each(|id| _ = fixture.subscribe(conn, "/t", &id.to_string(), None));
+    fixture.turn.budget = Budget::nearly_over();
+    let fan_out = fixture.deliver("/t", "a").expect("it goes on");
+    assert!(fixture.deliveries.fan_outs.is_going(fan_out));
+    let late = fixture.connect(ROOM);
+    fixture.subscribe(late, "/t", "0", None);
+    while fixture.deliveries.fan_outs.first().is_some() {
+        fixture.turn.budget = Budget::default();
+        fixture.owners().proceed_with_fan_outs(2);
+    }
+    assert_eq!(fixture.write(conn, usize::MAX).len(), 3000);
+    assert!(fixture.write(late, ROOM).is_empty(), "it came later");
+    assert!(fixture.deliveries.fan_outs.is_empty());
+}
+
+#[test]
+fn with_ack_auto_a_message_is_settled_once_the_socket_has_taken_it() {
+    let mut fixture = wide();
+    let conn = fixture.connect(NO_ROOM);
+    fixture.consume(conn, "/queue/a", AckMode::Auto);
+    fixture.enqueue("/queue/a", &["a", "b"]);
+    assert!(fixture.write(conn, NO_ROOM).is_empty());
+    assert_eq!(fixture.queues.home.counts.dequeued, 0);
+    assert_eq!(fixture.write(conn, ROOM), ["a", "b"]);
+    assert_eq!((fixture.queues.home.counts.dequeued, fixture.waiting("/queue/a")), (2, 0));
+}
+
+#[test]
+fn an_unacknowledged_message_is_held_until_it_is_settled_or_goes_back() {
+    let mut fixture = wide();
+    let conn = fixture.connect(ROOM);
+    let key = fixture.consume(conn, "/queue/a", AckMode::ClientIndividual);
+    fixture.enqueue("/queue/a", &["a", "b"]);
+    assert_eq!(fixture.write(conn, ROOM), ["a", "b"]);
+    let consumer = fixture.queues.consumers.get_mut(key).expect("it is alive");
+    assert_eq!((consumer.number, consumer.unacked.len()), (2, 2));
+    let (first, second) = (consumer.unacked.take(1).expect("held"), consumer.unacked.take(2).expect("held"));
+    let retries = Retries::of(consumer);
+    fixture.owners().settle_one(key, &first);
+    assert_eq!((fixture.queues.home.counts.dequeued, fixture.waiting("/queue/a")), (1, 0));
+    fixture.owners().give_back_failed(key, retries, [second].into_iter().collect());
+    assert_eq!((fixture.queues.home.counts.dequeued, fixture.waiting("/queue/a")), (1, 1));
+}
+
+#[test]
+fn a_delivery_for_a_subscription_that_is_gone_goes_back() {
+    let mut fixture = wide();
+    let conn = fixture.connect(ROOM);
+    let key = fixture.consume(conn, "/queue/a", AckMode::Client);
+    let queue = fixture.queue("/queue/a");
+    fixture.queues.home.enqueue(queue, OwnedMessage::new(&message(b"/queue/a", b"a")));
+    fixture.queues.home.dispatch(1);
+    fixture.unsubscribe(key);
+    for effect in std::mem::take(&mut fixture.queues.home.effects) {
+        if let Effect::Deliver(delivery) = effect {
+            fixture.owners().carry_out(delivery);
+        }
+    }
+    assert_eq!((fixture.waiting("/queue/a"), fixture.turn.counters.deliveries), (1, 0));
+}
+
+#[test]
+fn what_was_not_written_goes_back_and_what_was_does_not() {
+    let mut fixture = wide();
+    let conn = fixture.connect(ROOM);
+    let key = fixture.consume(conn, "/queue/a", AckMode::Auto);
+    fixture.enqueue("/queue/a", &["a"]);
+    assert_eq!(fixture.write(conn, ROOM), ["a"]);
+    fixture.enqueue("/queue/a", &["b", "c"]);
+    fixture.queues.home.detach(Subscriber { shard: OWN, key });
+    let mut pending = fixture.connections.table.get_mut(conn).and_then(|conn| conn.pending_writes.take());
+    fixture.owners().give_back_unwritten(pending.as_mut().expect("two wait"), None);
+    assert_eq!((fixture.waiting("/queue/a"), fixture.queues.home.counts.dequeued), (2, 1));
+}
+
+#[test]
+fn very_many_deliveries_go_back_over_several_turns() {
+    let mut fixture = wide();
+    let conn = fixture.connect(NO_ROOM);
+    let key = fixture.consume(conn, "/queue/a", AckMode::Client);
+    fixture.enqueue("/queue/a", &["a"; 300]);
+    let held = std::mem::take(&mut fixture.queues.consumers.get_mut(key).expect("it is alive").unacked);
+    assert_eq!(held.len(), 300);
+    fixture.queues.home.detach(Subscriber { shard: OWN, key });
+    fixture.owners().return_deliveries(Fate::GiveBack, held);
+    assert_eq!(fixture.waiting("/queue/a"), 0, "later");
+    fixture.owners().proceed_with_returning();
+    assert_eq!(fixture.waiting("/queue/a"), 300);
+    assert!(fixture.deliveries.returning.is_empty());
+}
+
+#[test]
+fn a_message_for_a_full_outbox_waits_and_goes_back_with_its_subscription() {
+    let mut fixture = narrow();
+    let conn = fixture.connect(NO_ROOM);
+    let key = fixture.consume(conn, "/queue/a", AckMode::Client);
+    fixture.enqueue("/queue/a", &["a", "b", "c"]);
+    let deferred = fixture.connections.table.get(conn).and_then(|conn| conn.deferred.as_ref());
+    assert!(deferred.is_some_and(|deferred| deferred.len() == 2));
+    assert!(!fixture.connections.is_owed(conn), "its publishers do not wait");
+    fixture.queues.home.detach(Subscriber { shard: OWN, key });
+    fixture.owners().forget_deferred_of(conn, key);
+    assert_eq!(fixture.waiting("/queue/a"), 2);
+}
+
+#[test]
+fn a_subscription_with_a_queue_of_its_own_is_given_what_it_has_credit_for() {
+    let mut fixture = wide();
+    let conn = fixture.connect(ROOM);
+    let queue = fixture.queues.home.create(b"/t", crate::queue::QueueKind::Private);
+    let key = fixture.subscribe(conn, "/t", "0", Some(queue));
+    ["a", "b"].iter().for_each(|body| assert_eq!(fixture.deliver("/t", body), None));
+    assert_eq!(fixture.write(conn, ROOM), ["a"]);
+    let consumer = fixture.queues.consumers.get_mut(key).expect("it is alive");
+    let taken = consumer.unacked.take(1).expect("held");
+    fixture.owners().settle_one(key, &taken);
+    fixture.dispatch();
+    assert_eq!(fixture.write(conn, ROOM), ["b"]);
+}
+
+#[test]
+fn a_subscription_that_keeps_what_comes_holds_publishers_up_while_memory_is_short() {
+    let mut fixture = wide();
+    let conn = fixture.connect(ROOM);
+    let queue = fixture.queues.home.create(b"/t", crate::queue::QueueKind::Private);
+    fixture.subscribe(conn, "/t", "0", Some(queue));
+    fixture.turn.memory.is_short = true;
+    ["a", "b"].iter().for_each(|body| _ = fixture.deliver("/t", body));
+    assert_eq!(fixture.told_full(), [("/t".to_owned(), true)]);
+    fixture.owners().look_at_keepers();
+    assert!(fixture.told_full().is_empty(), "it still keeps what comes");
+    fixture.turn.memory.is_short = false;
+    fixture.owners().look_at_keepers();
+    assert_eq!(fixture.told_full(), [("/t".to_owned(), false)]);
+}
+
+#[test]
+fn homes_that_want_the_credit_of_a_pattern_get_it_in_turn() {
+    let mut fixture = wide();
+    let conn = fixture.connect(ROOM);
+    let key = fixture.consume(conn, "/queue/a", AckMode::Client);
+    let consumer = fixture.queues.consumers.get_mut(key).expect("it is alive");
+    consumer.shared_credit = Some(SharedCredit { available: 3, ..SharedCredit::default() });
+    fixture.owners().credit_requested(OTHER, key, key);
+    let granted = |fixture: &mut Fixture| -> Vec<i64> {
+        let told: Vec<Note> = fixture.notes.take_trays().flat_map(|(_, tray)| tray).collect();
+        let grants = told.iter().filter_map(|note| match note {
+            Note::Home(HomeNote::CreditGrant(_, messages)) => Some(*messages),
+            _ => None,
+        });
+        grants.collect()
+    };
+    assert_eq!(granted(&mut fixture), [3]);
+    fixture.owners().credit_requested(OTHER, key, key);
+    assert!(granted(&mut fixture).is_empty(), "nothing is left");
+    fixture.owners().credit_returned(key, 2);
+    assert_eq!(granted(&mut fixture), [2]);
+}
+
+#[test]
+fn a_filter_is_full_while_one_of_its_subscriptions_is() {
+    let mut fixture = wide();
+    let conn = fixture.connect(ROOM);
+    let keys = ["0", "1"].map(|id| fixture.subscribe(conn, "/t", id, None));
+    let mut change = |key: SubscriptionKey, full| {
+        fixture.owners().change_full_of(key.index, Holdup::Outbox, full);
+        fixture.told_full().len()
+    };
+    assert_eq!([change(keys[0], true), change(keys[1], true)], [1, 0]);
+    assert_eq!([change(keys[0], false), change(keys[1], false)], [0, 1]);
+}
+
+#[test]
+fn what_a_shard_holds_is_counted_in_the_sum_of_all() {
+    let mut fixture = wide();
+    fixture.owners().count_memory();
+    let before = fixture.turn.held_bytes();
+    let conn = fixture.connect(NO_ROOM);
+    fixture.subscribe(conn, "/t", "0", None);
+    fixture.deliver("/t", &"x".repeat(10_000));
+    fixture.owners().count_memory();
+    assert!(fixture.turn.held_bytes() - before >= 10_000);
+}

@@ -1,0 +1,212 @@
+//! The delivery layer as the rest of a shard sees it.
+
+use stompica_proto::encode::Message;
+
+use super::Shard;
+use crate::command::Flow;
+use crate::connection::pausing::Question;
+use crate::connection::pending_writes::PendingWrites;
+use crate::delivery::Owners;
+use crate::delivery::returning::Fate;
+use crate::ids::{ConnKey, ConsumerKey, QueueKey, ShardId, SubscriptionKey};
+use crate::message::OwnedMessage;
+use crate::queue::consumer_state::Retries;
+use crate::queue::types::Delivery;
+use crate::queue::unacked::{Taken, TakenOnes, Unacked};
+use crate::requester::{AnswerTo, Requester};
+use crate::router::fan_out::FanOutKey;
+use crate::router::group::{GroupIndex, Member, SubscriptionIndex};
+use crate::router::reach::Reach;
+use crate::router::{Destination, Holdup};
+use crate::turn::budget::Budget;
+use crate::turn::jobs::Job;
+
+impl Shard {
+    /// What delivering takes of this shard.
+    #[inline]
+    pub(crate) fn delivery(&mut self) -> Owners<'_> {
+        Owners {
+            turn: &mut self.turn,
+            notes: &mut self.notes,
+            router: &mut self.router,
+            queues: &mut self.queues,
+            connections: &mut self.connections,
+            deliveries: &mut self.deliveries,
+            peers: &mut self.peers,
+        }
+    }
+
+    /// Lets a publisher wait until its message has reached everybody; then `requester` has its answer.
+    pub(crate) fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, requester: Requester) -> Flow {
+        match self.deliveries.fan_outs.attend(fan_out, conn, requester) {
+            None => self.connections.wait_for(&mut self.turn, conn, Question::FanOut(fan_out)),
+            Some(requester) => self.notes.answer(requester, Ok(())), // it is over
+        }
+        Flow::Waiting
+    }
+
+    /// The same for a message that an answer waits for beside others.
+    pub(crate) fn await_fan_out_too(&mut self, conn: ConnKey, fan_out: FanOutKey, to: AnswerTo) -> Flow {
+        if let Some(conn) = self.connections.table.get_mut(conn) {
+            conn.answers.await_more(to.token, 1);
+        }
+        self.await_fan_out(conn, fan_out, to.requester())
+    }
+
+    /// Whether fan-outs and full outboxes have something to do in the next turn.
+    pub(super) fn has_deliveries(&self) -> bool {
+        !self.connections.refill.is_empty()
+            || self.queues.replays.has_work()
+            || ((self.deliveries.fan_outs.first().is_some() || self.queues.replays.wait_for_memory())
+                && !self.turn.is_out_of_memory())
+    }
+
+    /// Goes on with what earlier turns began, for half of a turn each.
+    pub(super) fn proceed_with_deliveries(&mut self) {
+        self.delivery().proceed_with_fan_outs(2);
+        self.delivery().refill_outboxes();
+        self.pull_again();
+        self.proceed_with_replays();
+    }
+
+    /// The shard ends, and there are no more turns: forgets what connections were owed, and ends subscriptions.
+    pub(super) fn drop_all_deferred(&mut self) {
+        while let Some(job) = self.turn.jobs.pop() {
+            self.turn.budget = Budget::default();
+            match job {
+                Job::Forget => self.delivery().proceed_with_forgetting(),
+                Job::Leave(key) => self.proceed_with_leaving(key),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What other files of this folder call by these names.
+impl Shard {
+    #[inline]
+    pub(crate) fn distribute(&mut self) {
+        self.connections.distribute(&mut self.turn);
+    }
+
+    #[inline]
+    pub(crate) fn deliver(
+        &mut self,
+        message: &Message<'_>,
+        destination: Destination,
+        reach: &Reach,
+    ) -> Option<FanOutKey> {
+        self.delivery().deliver(message, destination, reach)
+    }
+
+    pub(super) fn deliver_to_one(&mut self, message: &Message<'_>, group: GroupIndex, member: Member) {
+        self.delivery().deliver_to_one(message, group, member);
+    }
+
+    pub(super) fn deliver_to_queue(&mut self, stored: OwnedMessage, queue: QueueKey, member: Member) {
+        self.delivery().deliver_to_queue(stored, queue, member);
+    }
+
+    pub(super) fn close_group(&mut self, group: GroupIndex) {
+        self.delivery().close_group(group);
+    }
+
+    pub(super) fn dispatch_at_once(&mut self, queue: QueueKey) {
+        self.delivery().dispatch_at_once(queue);
+    }
+
+    #[inline]
+    pub(super) fn carry_out(&mut self, delivery: Delivery) {
+        self.delivery().carry_out(delivery);
+    }
+
+    pub(super) fn receive(&mut self, home: ShardId, delivery: Delivery) {
+        self.delivery().receive(home, delivery);
+    }
+
+    pub(super) fn credit_requested(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
+        self.delivery().credit_requested(home, key, consumer);
+    }
+
+    pub(super) fn credit_returned(&mut self, key: SubscriptionKey, messages: i64) {
+        self.delivery().credit_returned(key, messages);
+    }
+
+    pub(crate) fn grant_credit(&mut self, key: SubscriptionKey) {
+        self.delivery().grant_credit(key);
+    }
+
+    pub(crate) fn settle_all(&mut self, key: SubscriptionKey, taken: TakenOnes) {
+        self.delivery().settle_all(key, taken);
+    }
+
+    #[inline]
+    pub(crate) fn settle_one(&mut self, key: SubscriptionKey, taken: &Taken) {
+        self.delivery().settle_one(key, taken);
+    }
+
+    pub(crate) fn give_back_failed(&mut self, key: SubscriptionKey, retries: Retries, taken: TakenOnes) {
+        self.delivery().give_back_failed(key, retries, taken);
+    }
+
+    pub(super) fn give_back_unwritten(&mut self, pending: &mut PendingWrites, frames: Option<usize>) {
+        self.delivery().give_back_unwritten(pending, frames);
+    }
+
+    pub(super) fn return_deliveries(&mut self, fate: Fate, held: Unacked) {
+        self.delivery().return_deliveries(fate, held);
+    }
+
+    pub(super) fn forget_keeper(&mut self, subscription: SubscriptionIndex) {
+        self.delivery().forget_keeper(subscription);
+    }
+
+    pub(super) fn forget_deferred(&mut self, key: ConnKey) {
+        self.delivery().forget_deferred(key);
+    }
+
+    pub(super) fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
+        self.delivery().forget_deferred_of(conn, key);
+    }
+
+    pub(super) fn proceed_with_forgetting(&mut self) {
+        self.delivery().proceed_with_forgetting();
+    }
+
+    pub(super) fn proceed_with_returning(&mut self) {
+        self.delivery().proceed_with_returning();
+    }
+
+    #[inline]
+    pub(super) fn note_written(&mut self, key: ConnKey) {
+        self.delivery().note_written(key);
+    }
+
+    pub(super) fn note_room(&mut self, key: ConnKey) {
+        self.delivery().note_room(key);
+    }
+
+    pub(super) fn note_progress(&mut self, key: ConnKey) {
+        self.delivery().note_progress(key);
+    }
+
+    pub(super) fn pull_soon(&mut self, key: ConnKey) {
+        self.delivery().pull_soon(key);
+    }
+
+    pub(crate) fn change_full_of(&mut self, subscription: SubscriptionIndex, holdup: Holdup, full: bool) {
+        self.delivery().change_full_of(subscription, holdup, full);
+    }
+
+    pub(super) fn count_memory(&mut self) {
+        self.delivery().count_memory();
+    }
+
+    pub(super) fn is_owed(&self, key: ConnKey) -> bool {
+        self.connections.is_owed(key)
+    }
+
+    pub(crate) fn is_owed_accepted(&self, key: ConnKey) -> bool {
+        self.connections.is_owed_accepted(key)
+    }
+}
