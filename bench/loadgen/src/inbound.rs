@@ -155,7 +155,7 @@ impl WsInbound {
 mod tests {
     use super::*;
     use crate::body::{self, Body};
-    use crate::receiver::{Feed, Lane};
+    use crate::receiver::{Feed, Subscription};
     use std::rc::Rc;
 
     fn frame(sequence: u64, feed: &Feed) -> Vec<u8> {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn receiver(feed: &Rc<Feed>) -> Receiver {
-        Receiver::new(vec![Lane::new(Some("0"), 0, 0, Rc::clone(feed), 0)], false)
+        Receiver::new(vec![Subscription::new(Some("0"), 0, 0, Rc::clone(feed), 0)], false)
     }
 
     fn in_pieces(

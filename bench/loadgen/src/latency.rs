@@ -113,7 +113,7 @@ impl Latency {
         self.written.push(now.saturating_duration_since(self.start));
     }
 
-    /// Messages `from..to` have arrived on one lane.
+    /// Messages `from..to` have arrived on one subscription.
     pub fn arrived(&mut self, from: u64, to: u64, now: Instant) {
         let mut over_time = self.over_time.as_mut().map(|over_time| over_time.at(now));
         let now = now.saturating_duration_since(self.start);

@@ -3,17 +3,16 @@
 //! One process makes one repetition of one [`workload`] against one [`target`] that already listens, and prints the
 //! result. Planning, repeating and recording is the harness's part (`stompica bench`).
 //!
-//! One thread and one poll hold all connections of a repetition ([`fleet`]). Bytes read go from [`inbound`] (WebSocket
-//! frames unwrapped in place) to [`receiver`], which checks every message; [`round`] drives the [`publisher`]s;
-//! [`run`] puts a repetition together. The [`relay`] is a process of its own. Nothing here is shared with the
-//! broker's code.
+//! One thread and one poll hold all connections of a repetition ([`connections`]). Bytes read go from [`inbound`]
+//! (WebSocket frames unwrapped in place) to [`receiver`], which checks every message; [`round`] drives the [`publisher`]s;
+//! [`run`] combines these to a repetition. The [`relay`] is a separate process. No code is shared with the broker.
 
 mod arrivals;
 mod body;
 mod cli;
 mod conn;
+mod connections;
 mod fault;
-mod fleet;
 mod inbound;
 mod latency;
 mod login;

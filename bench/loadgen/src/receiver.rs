@@ -1,10 +1,10 @@
 //! Hot path: checks every MESSAGE of one connection, in the order in which its bytes arrive.
 //!
-//! A *lane* is one subscription: its publisher and the sequence number due next. A frame is expected to look like the
-//! last one of its lane, with the same length and the body at the same place. If the octets that show this are there
-//! (command, subscription, end of head, publisher's tag, sequence number, final NUL), it is accepted without parsing.
-//! Otherwise, and for every 64th message of a lane, the head is parsed and the whole body compared.
-//! Budget: 10 ns and no allocation per message. Consumers of a work queue have a [`QueueConsumer`] instead of lanes.
+//! A [`Subscription`] knows its publisher and the sequence number due next. A frame is expected to look like the last one of
+//! its subscription, with the same length and the body at the same place. If the octets that show this are there (command,
+//! subscription, end of head, publisher's tag, sequence number, final NUL), it is accepted without parsing. Otherwise, and
+//! for every 64th message of a subscription, the head is parsed and the whole body compared.
+//! Budget: 10 ns and no allocation per message. A consumer of a work queue has a [`QueueConsumer`] instead.
 
 mod queue_consumer;
 
@@ -44,29 +44,29 @@ pub enum Control {
 
 /// One subscription and the message due on it.
 #[derive(Debug)]
-pub struct Lane {
+pub struct Subscription {
     /// Index of its publisher.
     pub publisher: usize,
-    /// Index among the lanes of that publisher.
+    /// Index among the subscriptions of that publisher.
     pub slot: usize,
     /// Sequence number of the message due next.
     pub due: u64,
     /// `subscription:ID`; empty for the relay, which sends no such header.
     line: Box<[u8]>,
     feed: Rc<Feed>,
-    /// Lane of the message after this lane's last one.
+    /// Subscription of the message after this subscription's last one.
     successor: usize,
     frame_len: usize,
     line_at: usize,
     body_at: usize,
 }
 
-impl Lane {
-    /// A lane on which message `due` is next.
-    pub fn new(subscription: Option<&str>, publisher: usize, slot: usize, feed: Rc<Feed>, due: u64) -> Lane {
-        let line = subscription.map(|id| format!("subscription:{id}").into_bytes()).unwrap_or_default();
+impl Subscription {
+    /// A subscription on which message `due` is next.
+    pub fn new(id: Option<&str>, publisher: usize, slot: usize, feed: Rc<Feed>, due: u64) -> Subscription {
+        let line = id.map(|id| format!("subscription:{id}").into_bytes()).unwrap_or_default();
         let line = line.into_boxed_slice();
-        Lane { publisher, slot, due, line, feed, successor: 0, frame_len: 0, line_at: 0, body_at: 0 }
+        Subscription { publisher, slot, due, line, feed, successor: 0, frame_len: 0, line_at: 0, body_at: 0 }
     }
 
     /// Octets of the frame, if it looks like the last one and carries the message that is due.
@@ -125,7 +125,7 @@ impl Lane {
 /// A large body whose end has not arrived yet.
 #[derive(Debug, Clone, Copy)]
 struct Open {
-    lane: usize,
+    subscription: usize,
     /// Octets of the body that have arrived.
     seen: usize,
     /// Whether the fill is compared.
@@ -136,16 +136,16 @@ struct Open {
 #[derive(Debug)]
 pub struct Receiver {
     /// Subscriptions of the connection.
-    pub lanes: Vec<Lane>,
+    pub subscriptions: Vec<Subscription>,
     /// Messages checked so far.
     pub delivered: u64,
-    /// The consumer of a work queue, if this is one; then it has no lanes.
+    /// The consumer of a work queue, if this is one; then it has no subscriptions.
     pub consumer: Option<QueueConsumer>,
     /// Frames other than MESSAGE, for the owner to handle.
     pub control: Vec<Control>,
     /// First eight octets of a message frame: MESSAGE, or SEND from the relay.
     magic: u64,
-    /// Lane of the last message, and the lane expected next.
+    /// Subscription of the last message, and the subscription expected next.
     last: usize,
     expected: usize,
     open: Option<Open>,
@@ -153,10 +153,19 @@ pub struct Receiver {
 
 impl Receiver {
     /// A receiver for a broker (`MESSAGE`) or, with `relay`, for the ideal relay (`SEND`).
-    pub fn new(lanes: Vec<Lane>, relay: bool) -> Receiver {
+    pub fn new(subscriptions: Vec<Subscription>, relay: bool) -> Receiver {
         let magic = u64::from_le_bytes(if relay { *b"SEND\ndes" } else { *b"MESSAGE\n" });
         let control = Vec::new();
-        Receiver { lanes, delivered: 0, consumer: None, control, magic, last: 0, expected: 0, open: None }
+        Receiver {
+            subscriptions,
+            delivered: 0,
+            consumer: None,
+            control,
+            magic,
+            last: 0,
+            expected: 0,
+            open: None,
+        }
     }
 
     /// A receiver for a consumer of a work queue.
@@ -166,7 +175,7 @@ impl Receiver {
 
     /// Whether messages may arrive.
     pub fn subscribes(&self) -> bool {
-        self.consumer.is_some() || !self.lanes.is_empty()
+        self.consumer.is_some() || !self.subscriptions.is_empty()
     }
 
     /// Whether no large body is incomplete.
@@ -186,12 +195,12 @@ impl Receiver {
         }
         while at < bytes.len() && self.open.is_none() {
             let rest = &bytes[at..];
-            if let Some(lane) = self.lanes.get_mut(self.expected)
-                && let Some(length) = lane.predict(rest, self.magic)
+            if let Some(subscription) = self.subscriptions.get_mut(self.expected)
+                && let Some(length) = subscription.predict(rest, self.magic)
             {
-                lane.due += 1;
+                subscription.due += 1;
                 self.last = self.expected;
-                self.expected = lane.successor;
+                self.expected = subscription.successor;
                 self.delivered += 1;
                 at += length;
                 continue;
@@ -261,32 +270,36 @@ impl Receiver {
             self.delivered += u64::from(used > 0);
             return Ok(used);
         }
-        let index = self.lane_of(head, bytes)?;
-        let lane = &mut self.lanes[index];
+        let index = self.subscription_of(head, bytes)?;
+        let subscription = &mut self.subscriptions[index];
         let body = &bytes[head.body_at..];
-        let size = lane.feed.body.size();
-        if body.len() < lane.feed.body.prefix() {
+        let size = subscription.feed.body.size();
+        if body.len() < subscription.feed.body.prefix() {
             return Ok(0);
         }
-        lane.check_sequence(body)?;
-        lane.check_head(head)?;
+        subscription.check_sequence(body)?;
+        subscription.check_head(head)?;
         if body.len() <= size {
             if size < STREAM_MIN || head.content_length.is_none() {
                 return Ok(0);
             }
-            let compare = lane.due.is_multiple_of(SAMPLE);
-            self.open = Some(Open { lane: index, seen: 0, compare });
+            let compare = subscription.due.is_multiple_of(SAMPLE);
+            self.open = Some(Open { subscription: index, seen: 0, compare });
             return Ok(head.body_at + self.feed_open(body)?);
         }
         if body[size] != 0 {
             return Err(Fault::malformed("no NUL after the body", bytes));
         }
-        if !lane.feed.body.fill_is_intact(0, &body[..size]) {
-            return Err(Fault::Altered(format!("{}: body of message {}", lane.name(), lane.due)));
+        if !subscription.feed.body.fill_is_intact(0, &body[..size]) {
+            return Err(Fault::Altered(format!(
+                "{}: body of message {}",
+                subscription.name(),
+                subscription.due
+            )));
         }
-        lane.frame_len = head.body_at + size + 1;
-        lane.body_at = head.body_at;
-        lane.line_at = head.subscription.map(|(at, _)| at).unwrap_or_default();
+        subscription.frame_len = head.body_at + size + 1;
+        subscription.body_at = head.body_at;
+        subscription.line_at = head.subscription.map(|(at, _)| at).unwrap_or_default();
         self.done(index);
         Ok(head.body_at + size + 1)
     }
@@ -294,17 +307,21 @@ impl Receiver {
     /// Continues a large body.
     fn feed_open(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let Some(open) = &mut self.open else { return Ok(0) };
-        let lane = &self.lanes[open.lane];
-        let left = lane.feed.body.size() - open.seen;
+        let subscription = &self.subscriptions[open.subscription];
+        let left = subscription.feed.body.size() - open.seen;
         let part = &bytes[..left.min(bytes.len())];
-        if open.compare && !lane.feed.body.fill_is_intact(open.seen, part) {
-            return Err(Fault::Altered(format!("{}: body of message {}", lane.name(), lane.due)));
+        if open.compare && !subscription.feed.body.fill_is_intact(open.seen, part) {
+            return Err(Fault::Altered(format!(
+                "{}: body of message {}",
+                subscription.name(),
+                subscription.due
+            )));
         }
         open.seen += part.len();
         match bytes.get(left) {
             None => Ok(part.len()),
             Some(0) => {
-                let index = open.lane;
+                let index = open.subscription;
                 self.open = None;
                 self.done(index);
                 Ok(left + 1)
@@ -314,22 +331,23 @@ impl Receiver {
     }
 
     fn done(&mut self, index: usize) {
-        self.lanes[index].due += 1;
+        self.subscriptions[index].due += 1;
         self.delivered += 1;
-        self.lanes[self.last].successor = index;
+        self.subscriptions[self.last].successor = index;
         self.last = index;
-        self.expected = self.lanes[index].successor;
+        self.expected = self.subscriptions[index].successor;
     }
 
-    fn lane_of(&self, head: &Head<'_>, bytes: &[u8]) -> Result<usize, Fault> {
+    fn subscription_of(&self, head: &Head<'_>, bytes: &[u8]) -> Result<usize, Fault> {
         let line = head.subscription.map(|(_, line)| line).unwrap_or_default();
-        let expected = self.lanes.get(self.expected).filter(|lane| *lane.line == *line);
+        let expected =
+            self.subscriptions.get(self.expected).filter(|subscription| *subscription.line == *line);
         if expected.is_some() {
             return Ok(self.expected);
         }
-        self.lanes
+        self.subscriptions
             .iter()
-            .position(|lane| *lane.line == *line)
+            .position(|subscription| *subscription.line == *line)
             .ok_or_else(|| Fault::malformed("message for an unknown subscription", bytes))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::connections::{Connections, StallTimer};
 use crate::fault::Fault;
-use crate::fleet::{Fleet, StallTimer};
 use crate::latency::Latency;
 use crate::publisher::SEQUENCE_END;
 
@@ -23,12 +23,12 @@ pub struct Round {
     pub elapsed: Duration,
     /// Messages sent, over all publishers.
     pub messages: u64,
-    /// Messages delivered, over all lanes.
+    /// Messages delivered, over all subscriptions.
     pub deliveries: u64,
 }
 
-impl Fleet {
-    /// Each publisher sends `messages` under the window; waits until every lane has received all of them.
+impl Connections {
+    /// Each publisher sends `messages` under the window; waits until every subscription has received all of them.
     pub fn window_round(&mut self, messages: u64, window: u64) -> Result<Round, Fault> {
         let (start, before) = (Instant::now(), self.delivered);
         self.set_goals(messages)?;
@@ -58,7 +58,8 @@ impl Fleet {
     pub fn receipt_round(&mut self, messages: u64) -> Result<Round, Fault> {
         let start = Instant::now();
         self.set_goals(messages - 1)?;
-        let receipts = |fleet: &Fleet| fleet.conns.iter().map(|conn| conn.receipts).sum::<u64>();
+        let receipts =
+            |connections: &Connections| connections.conns.iter().map(|conn| conn.receipts).sum::<u64>();
         let due = receipts(self) + self.publishers.len() as u64;
         let mut asked = vec![false; self.publishers.len()];
         let mut stall = StallTimer::new();
@@ -173,7 +174,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Whether every lane has received all that the publisher was to send.
+    /// Whether every subscription has received all that the publisher was to send.
     fn is_done(&self, publisher: usize) -> bool {
         let Publishing { next, goal, .. } = self.publishing(publisher);
         next == goal && self.slowest(publisher).is_none_or(|slowest| slowest >= goal)
@@ -231,7 +232,7 @@ impl Fleet {
                 self.arrivals.as_ref().and_then(|arrivals| arrivals.borrow_mut().first_missing(number));
             let missing = missing.map(|missing| format!(", {missing} is missing")).unwrap_or_default();
             format!(
-                "publisher {number} sent {} of {}, slowest lane at {slowest:?}{missing}",
+                "publisher {number} sent {} of {}, slowest subscription at {slowest:?}{missing}",
                 publisher.next, publisher.goal
             )
         };

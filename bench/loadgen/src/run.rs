@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::conn::Progress;
+use crate::connections::Connections;
 use crate::fault::Fault;
-use crate::fleet::Fleet;
 use crate::latency::WindowLatency;
 use crate::procfs;
 use crate::result::{Firehose, Idle, Outcome, Shares};
@@ -96,29 +96,29 @@ impl Meter {
 }
 
 impl Repetition<'_> {
-    fn open(&self, topology: &Topology) -> Result<Fleet, Fault> {
-        Fleet::open(topology, self.target, self.transport)
+    fn open(&self, topology: &Topology) -> Result<Connections, Fault> {
+        Connections::open(topology, self.target, self.transport)
     }
 
-    fn round(&self, fleet: &mut Fleet) -> Result<Round, Fault> {
+    fn round(&self, connections: &mut Connections) -> Result<Round, Fault> {
         match self.workload.kind {
-            Kind::Fanin => fleet.receipt_round(self.workload.messages),
-            _ => fleet.window_round(self.workload.messages, self.workload.window),
+            Kind::Fanin => connections.receipt_round(self.workload.messages),
+            _ => connections.window_round(self.workload.messages, self.workload.window),
         }
     }
 
     /// Runs rounds until the target has used the requested CPU.
     fn rounds(&self) -> Result<Outcome, Fault> {
-        let mut fleet = self.open(&Topology::new(self.workload))?;
+        let mut connections = self.open(&Topology::new(self.workload))?;
         let begun = Instant::now();
-        self.round(&mut fleet)?;
+        self.round(&mut connections)?;
         while self.workload.min_cpu_s > 0.0 && begun.elapsed() < WARM_UP {
-            self.round(&mut fleet)?;
+            self.round(&mut connections)?;
         }
         let meter = Meter::start(self.target);
-        fleet.begin_series(self.series);
+        connections.begin_series(self.series);
         if self.workload.kind != Kind::Fanin {
-            fleet.begin_window_latency();
+            connections.begin_window_latency();
         }
         let (mut sum, mut rounds) = (Round::default(), 0);
         let enough = |elapsed: Duration| {
@@ -126,18 +126,18 @@ impl Repetition<'_> {
             used >= self.workload.min_cpu_s || elapsed > RUN_MAX
         };
         while rounds == 0 || !enough(sum.elapsed) {
-            let round = self.round(&mut fleet)?;
+            let round = self.round(&mut connections)?;
             sum.elapsed += round.elapsed;
             sum.messages += round.messages;
             sum.deliveries += round.deliveries;
             rounds += 1;
         }
         let mut run = meter.finish(&sum, rounds);
-        run.series = fleet.take_series();
-        run.window_latency = fleet.window_latency.take().map(WindowLatency::result);
-        fleet.leave()?;
+        run.series = connections.take_series();
+        run.window_latency = connections.window_latency.take().map(WindowLatency::result);
+        connections.leave()?;
         if self.workload.kind == Kind::Queue {
-            let consumers = fleet.conns.iter().filter_map(|conn| conn.receiver.consumer.as_ref());
+            let consumers = connections.conns.iter().filter_map(|conn| conn.receiver.consumer.as_ref());
             run.shares = Some(Shares { consumed: consumers.map(|consumer| consumer.taken).collect() });
             self.nothing_is_left()?;
         }
@@ -151,17 +151,18 @@ impl Repetition<'_> {
     }
 
     fn latency(&self) -> Result<Outcome, Fault> {
-        let mut fleet = self.open(&Topology::new(self.workload))?;
+        let mut connections = self.open(&Topology::new(self.workload))?;
         let meter = Meter::start(self.target);
-        fleet.begin_series(self.series);
-        let round = fleet.rate_round(self.workload.rate, self.workload.seconds, self.samples.is_some())?;
+        connections.begin_series(self.series);
+        let round =
+            connections.rate_round(self.workload.rate, self.workload.seconds, self.samples.is_some())?;
         let mut run = meter.finish(&round, 1);
-        run.series = fleet.take_series();
-        run.latency = fleet.latency.as_ref().map(crate::latency::Latency::result);
-        if let (Some(path), Some(latency)) = (self.samples, &fleet.latency) {
+        run.series = connections.take_series();
+        run.latency = connections.latency.as_ref().map(crate::latency::Latency::result);
+        if let (Some(path), Some(latency)) = (self.samples, &connections.latency) {
             latency.write_samples(path)?;
         }
-        fleet.leave()?;
+        connections.leave()?;
         Ok(run)
     }
 
@@ -170,17 +171,17 @@ impl Repetition<'_> {
         let gained = |now: u64, before: u64| (now as f64 - before as f64) / count as f64;
         let before = self.memory();
         let begun = Instant::now();
-        let mut fleet = self.open(&Topology::new(self.workload))?;
+        let mut connections = self.open(&Topology::new(self.workload))?;
         let connect_s = begun.elapsed().as_secs_f64();
         let connected = self.memory();
         let rest = Meter::start(self.target);
         let until = Instant::now() + Duration::from_secs_f64(self.workload.seconds);
         while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-            fleet.turn(Some(left))?;
+            connections.turn(Some(left))?;
         }
         let idle_core_share = rest.target_s().unwrap_or_default() / self.workload.seconds;
         let meter = Meter::start(self.target);
-        let round = fleet.window_round(1, 1)?;
+        let round = connections.window_round(1, 1)?;
         let mut run = meter.finish(&round, 1);
         let after = self.memory();
         run.idle = Some(Idle {
@@ -192,29 +193,29 @@ impl Repetition<'_> {
             idle_core_share,
             message_to_all_ms: round.elapsed.as_secs_f64() * 1e3,
         });
-        fleet.leave()?;
+        connections.leave()?;
         Ok(run)
     }
 
     fn firehose(&self) -> Result<Outcome, Fault> {
         let length = Duration::from_secs_f64(self.workload.seconds);
-        let mut fleet = self.open(&Topology::new(self.workload).without_slow())?;
+        let mut connections = self.open(&Topology::new(self.workload).without_slow())?;
         let meter = Meter::start(self.target);
         let mut alone = Timeline::default();
-        let round = fleet.firehose(length, |now, delivered| alone.seen(now, delivered))?;
+        let round = connections.firehose(length, |now, delivered| alone.seen(now, delivered))?;
         let mut run = meter.finish(&round, 1);
-        fleet.leave()?;
-        drop(fleet);
+        connections.leave()?;
+        drop(connections);
         let topology = Topology::new(self.workload);
-        let mut fleet = self.open(&topology)?;
+        let mut connections = self.open(&topology)?;
         let mut beside = Timeline::default();
-        fleet.firehose(length, |now, delivered| beside.seen(now, delivered))?;
+        connections.firehose(length, |now, delivered| beside.seen(now, delivered))?;
         let slow = topology
-            .seats
+            .clients
             .iter()
-            .position(|seat| seat.never_reads)
+            .position(|client| client.never_reads)
             .expect("one connection of a firehose never reads");
-        let slow_ended = drain(&mut fleet, slow)?;
+        let slow_ended = drain(&mut connections, slow)?;
         let alone_per_s = alone.rate_in_second_half(length);
         let beside_per_s = beside.rate_in_second_half(length);
         run.firehose = Some(Firehose {
@@ -223,21 +224,21 @@ impl Repetition<'_> {
             ratio: beside_per_s / alone_per_s,
             longest_stall_alone_ms: alone.longest_pause().as_secs_f64() * 1e3,
             longest_stall_ms: beside.longest_pause().as_secs_f64() * 1e3,
-            slow_received: fleet.conns[slow].receiver.delivered,
+            slow_received: connections.conns[slow].receiver.delivered,
             slow_ended,
         });
-        fleet.leave()?;
+        connections.leave()?;
         Ok(run)
     }
 }
 
 /// Reads what the slow subscriber was sent, and says how its connection ends. It must end.
-fn drain(fleet: &mut Fleet, slow: usize) -> Result<String, Fault> {
+fn drain(connections: &mut Connections, slow: usize) -> Result<String, Fault> {
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until {
-        match fleet.read(slow) {
+        match connections.read(slow) {
             Err(Fault::Refused(message)) => return Ok(format!("ERROR: {message}")),
-            Err(Fault::Closed(_)) if fleet.conns[slow].is_between_frames() => {
+            Err(Fault::Closed(_)) if connections.conns[slow].is_between_frames() => {
                 return Ok("closed without ERROR".to_owned());
             }
             Err(Fault::Closed(_)) => return Ok("closed within a frame".to_owned()),

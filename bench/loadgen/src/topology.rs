@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use crate::arrivals::Arrivals;
 use crate::body::Body;
-use crate::receiver::{Acks, Feed, Lane, QueueConsumer, Receiver};
+use crate::receiver::{Acks, Feed, QueueConsumer, Receiver, Subscription};
 use crate::workload::{Ack, Ids, Kind, Transport, Workload};
 
-/// One connection to open.
+/// One client: a connection to open, and what it is for.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Client {
     /// Subscriptions in order: id, destination, index of the publisher.
     pub subscriptions: Vec<(String, String, usize)>,
     /// Publisher that writes to this connection.
@@ -22,8 +22,8 @@ pub struct Seat {
 /// All connections of a repetition.
 #[derive(Debug)]
 pub struct Topology {
-    /// Connections, publishers last.
-    pub seats: Vec<Seat>,
+    /// The clients, publishers last.
+    pub clients: Vec<Client>,
     /// What each publisher sends.
     pub feeds: Vec<Rc<Feed>>,
     /// Which messages arrived, if connections are consumers of one work queue.
@@ -39,7 +39,7 @@ impl Topology {
         let feeds: Vec<_> =
             (0..workload.publishers).map(|publisher| Rc::new(feed(workload, publisher))).collect();
         let queue = workload.kind == Kind::Queue;
-        let mut seats = Vec::new();
+        let mut clients = Vec::new();
         for (publisher, feed) in feeds.iter().enumerate() {
             let connections = match workload.kind {
                 Kind::Fanin => 0,
@@ -51,75 +51,81 @@ impl Topology {
             for connection in 0..connections {
                 let first = match workload.ids {
                     Ids::Same => 0,
-                    Ids::Unique => seats.len() * workload.subscriptions,
+                    Ids::Unique => clients.len() * workload.subscriptions,
                 };
                 let subscriptions = (first..first + workload.subscriptions)
                     .map(|number| (format!("sub-{number}"), target.clone(), publisher))
                     .collect();
                 let writes = workload.joint.then_some(publisher);
                 let never_reads = workload.kind == Kind::Firehose && connection == 0;
-                seats.push(Seat { subscriptions, publisher: writes, never_reads });
+                clients.push(Client { subscriptions, publisher: writes, never_reads });
             }
         }
         if !workload.joint {
             let publisher =
-                |number| Seat { subscriptions: Vec::new(), publisher: Some(number), never_reads: false };
-            seats.extend((0..workload.publishers).map(publisher));
+                |number| Client { subscriptions: Vec::new(), publisher: Some(number), never_reads: false };
+            clients.extend((0..workload.publishers).map(publisher));
         }
         let arrivals = queue.then(|| Rc::new(RefCell::new(Arrivals::new(workload.publishers))));
-        Topology { seats, feeds, arrivals, headers: headers(workload), ack: workload.ack }
+        Topology { clients, feeds, arrivals, headers: headers(workload), ack: workload.ack }
     }
 
     /// Only the connections that publish.
     pub fn publishers_only(mut self) -> Topology {
-        self.seats.retain(|seat| seat.publisher.is_some());
+        self.clients.retain(|client| client.publisher.is_some());
         self
     }
 
     /// Only the connections that subscribe; nobody publishes.
     pub fn subscribers_only(mut self) -> Topology {
-        self.seats.retain(|seat| !seat.subscriptions.is_empty());
+        self.clients.retain(|client| !client.subscriptions.is_empty());
         self
     }
 
     /// The same without the connections that never read.
     pub fn without_slow(mut self) -> Topology {
-        self.seats.retain(|seat| !seat.never_reads);
+        self.clients.retain(|client| !client.never_reads);
         self
     }
 
-    /// Number of lanes of each publisher; for a work queue 1, which stands for all consumers.
-    pub fn lane_counts(&self) -> Vec<usize> {
+    /// Number of subscriptions of each publisher; for a work queue 1, which stands for all consumers.
+    pub fn subscription_counts(&self) -> Vec<usize> {
         if self.arrivals.is_some() {
             return vec![1; self.feeds.len()];
         }
         let mut counts = vec![0; self.feeds.len()];
-        for (_, _, publisher) in self.seats.iter().flat_map(|seat| &seat.subscriptions) {
+        for (_, _, publisher) in self.clients.iter().flat_map(|client| &client.subscriptions) {
             counts[*publisher] += 1;
         }
         counts
     }
 
-    /// The receiver that checks the messages of a seat; `slots` counts the lanes of each publisher so far.
-    pub fn receiver(&self, seat: &Seat, slots: &mut [usize], transport: Transport, relay: bool) -> Receiver {
-        let (Some(arrivals), Some((id, ..))) = (&self.arrivals, seat.subscriptions.first()) else {
-            return Receiver::new(self.lanes(seat, slots, relay), relay);
+    /// The receiver that checks the messages of a client; `slots` counts the subscriptions of each publisher so far.
+    pub fn receiver(
+        &self,
+        client: &Client,
+        slots: &mut [usize],
+        transport: Transport,
+        relay: bool,
+    ) -> Receiver {
+        let (Some(arrivals), Some((id, ..))) = (&self.arrivals, client.subscriptions.first()) else {
+            return Receiver::new(self.subscriptions(client, slots, relay), relay);
         };
         let id = (!relay).then_some(id.as_str());
-        let sole = self.seats.iter().filter(|seat| !seat.subscriptions.is_empty()).count() == 1;
+        let sole = self.clients.iter().filter(|client| !client.subscriptions.is_empty()).count() == 1;
         let acks = (self.ack == Ack::ClientIndividual).then(|| Acks::new(transport == Transport::Ws));
         Receiver::consuming(QueueConsumer::new(id, &self.feeds, Rc::clone(arrivals), sole, acks), relay)
     }
 
-    /// The lanes of a seat, each with its index among its publisher's lanes; `slots` counts those so far.
-    fn lanes(&self, seat: &Seat, slots: &mut [usize], relay: bool) -> Vec<Lane> {
-        let lane = |(id, _, publisher): &(String, String, usize)| {
+    /// The subscriptions of a client, each with its index among those of its publisher; `slots` counts them so far.
+    fn subscriptions(&self, client: &Client, slots: &mut [usize], relay: bool) -> Vec<Subscription> {
+        let subscription = |(id, _, publisher): &(String, String, usize)| {
             let slot = slots[*publisher];
             slots[*publisher] += 1;
             let id = (!relay).then_some(id.as_str());
-            Lane::new(id, *publisher, slot, Rc::clone(&self.feeds[*publisher]), 0)
+            Subscription::new(id, *publisher, slot, Rc::clone(&self.feeds[*publisher]), 0)
         };
-        seat.subscriptions.iter().map(lane).collect()
+        client.subscriptions.iter().map(subscription).collect()
     }
 }
 

@@ -61,9 +61,9 @@ impl WindowLatency {
         batches.push_back(Batch { end, at });
     }
 
-    /// Messages `from..to` of a publisher have arrived on this many lanes.
+    /// Messages `from..to` of a publisher have arrived on this many subscriptions.
     #[inline]
-    pub fn arrived(&mut self, publisher: usize, from: u64, to: u64, lanes: u64, now: Instant) {
+    pub fn arrived(&mut self, publisher: usize, from: u64, to: u64, subscriptions: u64, now: Instant) {
         self.go_on_to(now);
         let batches = &self.batches[publisher];
         let mut from = from;
@@ -72,7 +72,7 @@ impl WindowLatency {
             if from >= to {
                 break;
             }
-            let count = (end.min(to) - from) * lanes;
+            let count = (end.min(to) - from) * subscriptions;
             self.current.saturating_record_n(micros(now.saturating_duration_since(at)), count);
             from = end;
         }
@@ -143,14 +143,14 @@ mod tests {
         let mut latency = WindowLatency::new(2, start, None);
         latency.writing(1, 100, start);
         latency.writing(1, 150, start + MS * 3);
-        // A read ends within the second batch. Three lanes got all of it, one lane got 20 messages.
+        // Three subscriptions got 120 messages, up to a place within the second batch; a fourth got 20.
         latency.arrived(1, 0, 120, 3, start + MS * 4);
         latency.arrived(1, 0, 20, 1, start + MS * 4);
         let result = latency.result().from_batch;
         assert_eq!(result.count, 380);
         let counts: Vec<(u64, u64)> = result.buckets_ns.clone();
         assert_eq!(counts.len(), 2);
-        assert_eq!(counts[0].1, 60, "20 messages of the second batch on three lanes");
+        assert_eq!(counts[0].1, 60, "20 messages of the second batch on three subscriptions");
         assert!((1_000_000..1_010_000).contains(&counts[0].0), "1 ms behind their write");
         assert_eq!(counts[1].1, 320);
         assert!((4_000_000..4_040_000).contains(&counts[1].0), "4 ms behind their write");

@@ -58,13 +58,13 @@ pub struct QueueConsumer {
 impl QueueConsumer {
     /// A consumer that has no messages yet; with `acks` each message is acknowledged.
     pub fn new(
-        subscription: Option<&str>,
+        id: Option<&str>,
         feeds: &[Rc<Feed>],
         arrivals: Rc<RefCell<Arrivals>>,
         sole: bool,
         acks: Option<Acks>,
     ) -> QueueConsumer {
-        let line = subscription.map(|id| format!("subscription:{id}").into_bytes()).unwrap_or_default();
+        let line = id.map(|id| format!("subscription:{id}").into_bytes()).unwrap_or_default();
         let sources = feeds.iter().map(|feed| Source { feed: Rc::clone(feed), next: 0 }).collect();
         let line = line.into_boxed_slice();
         QueueConsumer {
@@ -118,7 +118,7 @@ impl QueueConsumer {
         let (head, body) = frame.split_at(shape.body_at);
         let begins = u64::from_le_bytes(head.get(..8)?.try_into().ok()?) == magic;
         let ends = head.ends_with(b"\n\n") && body.last() == Some(&0);
-        // Comparing nothing must not call memcmp, see `Lane::predict`.
+        // Comparing nothing must not call memcmp, see `Subscription::predict`.
         let named = self.line.is_empty()
             || head.get(shape.line_at..shape.line_at + self.line.len()) == Some(&self.line);
         let has_ack = self.acks.is_none()

@@ -25,9 +25,10 @@ fn message(subscription: &str, sequence: u64, feed: &Feed) -> Vec<u8> {
     frame
 }
 
-fn receiver(lanes: usize, feed: &Rc<Feed>) -> Receiver {
-    let lane = |slot: usize| Lane::new(Some(&format!("sub-{slot}")), 0, slot, Rc::clone(feed), 0);
-    Receiver::new((0..lanes).map(lane).collect(), false)
+fn receiver(subscriptions: usize, feed: &Rc<Feed>) -> Receiver {
+    let subscription =
+        |slot: usize| Subscription::new(Some(&format!("sub-{slot}")), 0, slot, Rc::clone(feed), 0);
+    Receiver::new((0..subscriptions).map(subscription).collect(), false)
 }
 
 fn stream(feed: &Feed, sequences: impl IntoIterator<Item = u64>) -> Vec<u8> {
@@ -59,26 +60,30 @@ fn a_lost_doubled_or_reordered_message_is_a_fault_anywhere() {
 }
 
 #[test]
-fn a_message_missing_on_one_of_many_lanes_is_a_fault() {
+fn a_message_missing_on_one_of_many_subscriptions_is_a_fault() {
     let feed = feed(SIZE);
     let mut bytes = Vec::new();
     for sequence in 0..100 {
-        for lane in (0..5).filter(|&lane| (lane, sequence) != (3, 50)) {
-            bytes.extend(message(&format!("sub-{lane}"), sequence, &feed));
+        for subscription in (0..5).filter(|&subscription| (subscription, sequence) != (3, 50)) {
+            bytes.extend(message(&format!("sub-{subscription}"), sequence, &feed));
         }
     }
     let mut receiver = receiver(5, &feed);
     assert!(matches!(receiver.feed(&bytes), Err(Fault::Gap { expected: 50, .. })));
-    assert_eq!(receiver.lanes[3].due, 50);
+    assert_eq!(receiver.subscriptions[3].due, 50);
 }
 
 #[test]
-fn lanes_may_interleave_in_any_order() {
+fn subscriptions_may_interleave_in_any_order() {
     let feed = feed(SIZE);
     let mut bytes = Vec::new();
     for sequence in 0..200 {
-        for lane in 0..5_u64 {
-            bytes.extend(message(&format!("sub-{}", (lane * 3 + sequence / 70) % 5), sequence, &feed));
+        for subscription in 0..5_u64 {
+            bytes.extend(message(
+                &format!("sub-{}", (subscription * 3 + sequence / 70) % 5),
+                sequence,
+                &feed,
+            ));
         }
     }
     let mut receiver = receiver(5, &feed);

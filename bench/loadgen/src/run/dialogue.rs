@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use crate::connections::STALL;
 use crate::fault::Fault;
-use crate::fleet::STALL;
 use crate::stomp;
 use crate::target::Target;
 

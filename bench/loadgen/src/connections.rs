@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::inbound::HEADROOM;
 use crate::latency::{Latency, WindowLatency};
 use crate::publisher::Publisher;
-use crate::receiver::Lane;
+use crate::receiver::Subscription;
 use crate::series::{Interval, Series};
 use crate::target::Target;
 use crate::timer::Timer;
@@ -31,18 +31,18 @@ pub const STALL: Duration = Duration::from_secs(20);
 const TIMER: Token = Token(usize::MAX);
 
 /// All connections of a repetition.
-pub struct Fleet {
+pub struct Connections {
     poll: Poll,
     events: Events,
-    /// Connections, in the order of the topology's seats.
+    /// Connections, in the order of the topology's clients.
     pub conns: Vec<Conn>,
     /// Publishers, in the order of the topology's feeds.
     pub publishers: Vec<Publisher>,
-    /// For each publisher, the sequence number due on each of its lanes; of a work queue, how many messages arrived.
+    /// For each publisher, the sequence number due on each subscription; of a work queue, how many messages arrived.
     pub progress: Vec<Vec<u64>>,
     /// Which messages of a work queue arrived.
     pub arrivals: Option<Rc<RefCell<Arrivals>>>,
-    /// Messages that arrived and were checked, over all lanes.
+    /// Messages that arrived and were checked, over all subscriptions.
     pub delivered: u64,
     /// Records latencies at a fixed rate.
     pub latency: Option<Latency>,
@@ -56,17 +56,17 @@ pub struct Fleet {
     is_ready: Vec<bool>,
 }
 
-impl Fleet {
+impl Connections {
     /// Opens all connections and waits for every RECEIPT.
-    pub fn open(topology: &Topology, target: &Target, transport: Transport) -> Result<Fleet, Fault> {
+    pub fn open(topology: &Topology, target: &Target, transport: Transport) -> Result<Connections, Fault> {
         let relay = target.is_relay;
         let login = Rc::new(target.login.clone());
-        let mut fleet = Fleet {
+        let mut connections = Connections {
             poll: Poll::new()?,
             events: Events::with_capacity(1024),
             conns: Vec::new(),
             publishers: Vec::new(),
-            progress: topology.lane_counts().into_iter().map(|count| vec![0; count]).collect(),
+            progress: topology.subscription_counts().into_iter().map(|count| vec![0; count]).collect(),
             arrivals: topology.arrivals.clone(),
             delivered: 0,
             latency: None,
@@ -75,55 +75,58 @@ impl Fleet {
             timer: None,
             buffer: vec![0; HEADROOM + READ_MAX],
             ready: Vec::new(),
-            is_ready: vec![false; topology.seats.len()],
+            is_ready: vec![false; topology.clients.len()],
         };
         let mut slots = vec![0; topology.feeds.len()];
         let mut stall = StallTimer::new();
         let mut settled = 0;
-        while settled < topology.seats.len() {
-            while fleet.conns.len() < topology.seats.len() && fleet.conns.len() - settled < OPENING_MAX {
-                let seat = &topology.seats[fleet.conns.len()];
-                let receiver = topology.receiver(seat, &mut slots, transport, relay);
+        while settled < topology.clients.len() {
+            while connections.conns.len() < topology.clients.len()
+                && connections.conns.len() - settled < OPENING_MAX
+            {
+                let client = &topology.clients[connections.conns.len()];
+                let receiver = topology.receiver(client, &mut slots, transport, relay);
                 let mut conn = Conn::open(
                     target.address,
                     Rc::clone(&login),
                     transport,
-                    &seat.subscriptions,
+                    &client.subscriptions,
                     &topology.headers,
                     receiver,
                 )?;
-                let token = Token(fleet.conns.len());
+                let token = Token(connections.conns.len());
                 let interest = Interest::READABLE | Interest::WRITABLE;
-                fleet.poll.registry().register(conn.stream(), token, interest)?;
-                fleet.conns.push(conn);
+                connections.poll.registry().register(conn.stream(), token, interest)?;
+                connections.conns.push(conn);
             }
-            fleet.turn(Some(Duration::from_secs(1)))?;
+            connections.turn(Some(Duration::from_secs(1)))?;
             let before = settled;
-            while fleet.conns.get(settled).is_some_and(|conn| conn.state == State::Ready) {
+            while connections.conns.get(settled).is_some_and(|conn| conn.state == State::Ready) {
                 settled += 1;
             }
             stall.moved(settled > before, || {
-                format!("{settled} of {} connections ready", topology.seats.len())
+                format!("{settled} of {} connections ready", topology.clients.len())
             })?;
         }
-        for (seat, conn) in topology.seats.iter().zip(&mut fleet.conns) {
-            conn.never_reads = seat.never_reads;
+        for (client, conn) in topology.clients.iter().zip(&mut connections.conns) {
+            conn.never_reads = client.never_reads;
         }
-        fleet.seat_publishers(topology, transport);
-        Ok(fleet)
+        connections.add_publishers(topology, transport);
+        Ok(connections)
     }
 
-    fn seat_publishers(&mut self, topology: &Topology, transport: Transport) {
+    fn add_publishers(&mut self, topology: &Topology, transport: Transport) {
         for (number, feed) in topology.feeds.iter().enumerate() {
-            let Some(seat) = topology.seats.iter().position(|seat| seat.publisher == Some(number)) else {
+            let Some(client) = topology.clients.iter().position(|client| client.publisher == Some(number))
+            else {
                 continue;
             };
-            self.publishers.push(Publisher::new(seat, feed.clone(), transport == Transport::Ws));
+            self.publishers.push(Publisher::new(client, feed.clone(), transport == Transport::Ws));
         }
-        // A lane that is never read must not hold the window back.
+        // A subscription that is never read must not hold the window back.
         for conn in self.conns.iter().filter(|conn| conn.never_reads) {
-            for lane in &conn.receiver.lanes {
-                self.progress[lane.publisher][lane.slot] = u64::MAX;
+            for subscription in &conn.receiver.subscriptions {
+                self.progress[subscription.publisher][subscription.slot] = u64::MAX;
             }
         }
     }
@@ -136,7 +139,7 @@ impl Fleet {
         Ok(start)
     }
 
-    /// Sequence number due on the slowest lane of a publisher; `None` without lanes.
+    /// Sequence number due on the slowest subscription of a publisher; `None` without subscriptions.
     pub fn slowest(&self, publisher: usize) -> Option<u64> {
         self.progress[publisher].iter().copied().min()
     }
@@ -255,24 +258,35 @@ impl Fleet {
         let receiver = &mut self.conns[index].receiver;
         let sampled =
             receiver.consumer.as_mut().map(|consumer| consumer.sampled.drain(..)).into_iter().flatten();
-        let due = |lane: &Lane| self.progress[lane.publisher][lane.slot];
+        let due = |subscription: &Subscription| self.progress[subscription.publisher][subscription.slot];
         if let Some(latency) = &mut self.latency {
             let now = Instant::now();
-            receiver.lanes.iter().for_each(|lane| latency.arrived(due(lane), lane.due, now));
+            receiver
+                .subscriptions
+                .iter()
+                .for_each(|subscription| latency.arrived(due(subscription), subscription.due, now));
         }
         if let Some(latency) = &mut self.window_latency {
             let now = Instant::now();
-            let same = |a: &Lane, b: &Lane| (a.publisher, due(a), a.due) == (b.publisher, due(b), b.due);
-            for lanes in receiver.lanes.chunk_by(same) {
-                let lane = &lanes[0];
-                latency.arrived(lane.publisher, due(lane), lane.due, lanes.len() as u64, now);
+            let same = |a: &Subscription, b: &Subscription| {
+                (a.publisher, due(a), a.due) == (b.publisher, due(b), b.due)
+            };
+            for subscriptions in receiver.subscriptions.chunk_by(same) {
+                let subscription = &subscriptions[0];
+                latency.arrived(
+                    subscription.publisher,
+                    due(subscription),
+                    subscription.due,
+                    subscriptions.len() as u64,
+                    now,
+                );
             }
             for (publisher, sequence) in sampled {
                 latency.arrived(publisher, sequence, sequence + 1, 1, now);
             }
         }
-        for lane in &receiver.lanes {
-            self.progress[lane.publisher][lane.slot] = lane.due;
+        for subscription in &receiver.subscriptions {
+            self.progress[subscription.publisher][subscription.slot] = subscription.due;
         }
         if let Some(arrivals) = &self.arrivals {
             let arrivals = arrivals.borrow();
