@@ -124,7 +124,7 @@ mod tests {
         out
     }
 
-    // docs/specification.md 35, 37
+    // docs/specification.md, items 35, 37
     #[test]
     fn each_version_decodes_its_own_escapes() {
         assert_eq!(&*unescape(br"a\nb\cc\\d\re", V1_2), b"a\nb:c\\d\re");
@@ -138,7 +138,7 @@ mod tests {
         assert!(matches!(unescape(b"/topic/a:b", V1_2), Cow::Borrowed(_)));
     }
 
-    // docs/specification.md 36
+    // docs/specification.md, item 36
     #[test]
     fn undefined_escapes_are_found() {
         assert!(check(br"a\r\n\c\\", V1_2));
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(&*unescape(br"a\t\", V1_2), br"a\t\", "kept unchanged");
     }
 
-    // docs/specification.md 39
+    // docs/specification.md, item 39
     #[test]
     fn output_is_escaped_for_the_receiver() {
         assert_eq!(escaped(b"a\r\nb:c\\d", V1_2), br"a\r\nb\cc\\d");
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    // docs/specification.md 42
+    // docs/specification.md, item 42
     #[test]
     fn headers_that_1_0_cannot_carry_are_recognised() {
         assert!(can_carry(b"a", b"b:c", V1_0));

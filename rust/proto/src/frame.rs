@@ -110,7 +110,7 @@ mod tests {
         Frame { command, input: INPUT, spans: SPANS, body: b"", version, plain: false }
     }
 
-    // docs/specification.md 40
+    // docs/specification.md, item 40
     #[test]
     fn the_first_of_repeated_headers_wins() {
         assert_eq!(frame(Command::Send, Version::V1_2).raw(b"a"), Some(&b"  1"[..]));
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(frame(Command::Send, Version::V1_2).raw(b"A"), None);
     }
 
-    // docs/specification.md 13, 35, 37, 41
+    // docs/specification.md, items 13, 35, 37, 41
     #[test]
     fn values_are_trimmed_only_in_1_0_and_unescaped_from_1_1_on() {
         let value =

@@ -111,8 +111,8 @@ pub fn is_server_owned(name: &[u8]) -> bool {
     }
 }
 
-/// Whether a SEND's header is an option for this broker (docs/behaviour.md, section 7) or for other brokers. It is also
-/// passed on to the receivers, unless the SEND is refused because of it.
+/// Whether a SEND's header is an option for this broker (docs/behaviour.md, section 7) or for other brokers. It is
+/// also passed on to the receivers, unless the SEND is refused because of it.
 #[must_use]
 pub fn is_option(name: &[u8]) -> bool {
     match name.len() {
@@ -143,7 +143,7 @@ pub fn is_option(name: &[u8]) -> bool {
 mod tests {
     use super::{is_option, is_server_owned};
 
-    // docs/specification.md 62, 64
+    // docs/specification.md, items 62, 64
     #[test]
     fn server_owned_headers_are_recognised() {
         for name in [

@@ -120,7 +120,7 @@ mod tests {
         (agreed.receive_ms, agreed.send_ms)
     }
 
-    // docs/specification.md 15, 17
+    // docs/specification.md, items 15, 17
     #[test]
     fn the_slower_side_sets_each_interval() {
         assert_eq!(negotiate(b"5000,20000", (10_000, 8_000)), (8_000, 20_000));
@@ -131,13 +131,13 @@ mod tests {
         assert_eq!(negotiate(b"99999999999999999999,1", (1, 1)), (u32::MAX, 1));
     }
 
-    // docs/specification.md 16
+    // docs/specification.md, item 16
     #[test]
     fn a_missing_header_means_none() {
         assert_eq!(HeartBeat::negotiate(None, (10_000, 10_000)), Ok(HeartBeat::default()));
     }
 
-    // docs/specification.md 15
+    // docs/specification.md, item 15
     #[test]
     fn anything_but_two_numbers_is_an_error() {
         for header in
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    // docs/specification.md 18
+    // docs/specification.md, item 18
     #[test]
     fn a_beat_is_due_before_the_interval_ends() {
         let beats = HeartBeat { receive_ms: 0, send_ms: 1_000 };
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(HeartBeat { receive_ms: 0, send_ms: 1 }.next_send_due(5), Some(6));
     }
 
-    // docs/specification.md 21
+    // docs/specification.md, item 21
     #[test]
     fn a_client_is_late_after_twice_its_interval() {
         let beats = HeartBeat { receive_ms: 1_000, send_ms: 0 };

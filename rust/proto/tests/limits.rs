@@ -1,5 +1,5 @@
-//! docs/specification.md 46 and docs/behaviour.md 1: every limit is exact, and its violation is detected as early as
-//! possible.
+//! docs/specification.md, item 46, and docs/behaviour.md, section 1: every limit is exact, and its violation is
+//! detected as early as possible.
 
 mod codec;
 

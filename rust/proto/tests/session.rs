@@ -55,11 +55,12 @@ fn the_first_frame_must_be_connect() {
         "DISCONNECT\n\n\0",
         "BEGIN\ntransaction:1\n\n\0",
     ] {
-        assert_eq!(Dialogue::new().code(frame.as_bytes()), Some(Code::NotConnected), "{frame}"); // docs/specification.md 10
+        // docs/specification.md, item 10
+        assert_eq!(Dialogue::new().code(frame.as_bytes()), Some(Code::NotConnected), "{frame}");
     }
 }
 
-// docs/behaviour.md 9
+// docs/behaviour.md, section 9
 #[test]
 fn diag_is_accepted_before_and_after_connect() {
     let asks =
@@ -86,16 +87,17 @@ fn a_second_connect_and_frames_after_disconnect_are_refused() {
 #[test]
 fn versions_and_heart_beats_are_negotiated() {
     let mut dialogue = Dialogue::new();
-    assert_eq!(dialogue.code(b"CONNECT\naccept-version:2.0,3.1\n\n\0"), Some(Code::Version)); // docs/specification.md 6
+    // docs/specification.md, item 6
+    assert_eq!(dialogue.code(b"CONNECT\naccept-version:2.0,3.1\n\n\0"), Some(Code::Version));
     let mut dialogue = Dialogue::new();
     assert_eq!(dialogue.code(b"CONNECT\naccept-version:1.0,1.1\nheart-beat:500,20000\n\n\0"), None);
     assert_eq!(dialogue.session.version(), Version::V1_1);
     let beats = dialogue.session.heartbeat();
-    assert_eq!((beats.receive_ms, beats.send_ms), (10_000, 20_000)); // docs/specification.md 17
+    assert_eq!((beats.receive_ms, beats.send_ms), (10_000, 20_000)); // docs/specification.md, item 17
     let mut dialogue = Dialogue::new();
     assert_eq!(dialogue.code(b"CONNECT\nheart-beat:500,500\n\n\0"), None);
     let beats = dialogue.session.heartbeat();
-    assert_eq!((beats.receive_ms, beats.send_ms), (0, 0)); // docs/specification.md 22
+    assert_eq!((beats.receive_ms, beats.send_ms), (0, 0)); // docs/specification.md, item 22
     let mut dialogue = Dialogue::new();
     assert_eq!(
         dialogue.code(b"CONNECT\naccept-version:1.2\nheart-beat:a,b\n\n\0"),
@@ -141,7 +143,8 @@ fn requests_have_the_values_of_the_frame() {
     let mut old = Dialogue::connected("1.0");
     old.say(b"SUBSCRIBE\ndestination:  /t\n\n\0", |request| {
         let Ok(Request::Subscribe { id, destination, .. }) = request else { panic!("{request:?}") };
-        assert_eq!((id, &*destination), (None, &b"/t"[..]), "1.0 values lose leading spaces"); // docs/specification.md 41
+        // docs/specification.md, item 41
+        assert_eq!((id, &*destination), (None, &b"/t"[..]), "1.0 values lose leading spaces");
     });
 }
 

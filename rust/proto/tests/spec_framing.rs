@@ -7,7 +7,7 @@ use stompica_proto::Command;
 use stompica_proto::Version::{V1_0, V1_1, V1_2};
 use stompica_proto::error::Code;
 
-// docs/specification.md 24
+// docs/specification.md, item 24
 #[test]
 fn a_frame_is_command_headers_blank_line_body_nul() {
     for version in [V1_0, V1_1, V1_2] {
@@ -20,7 +20,7 @@ fn a_frame_is_command_headers_blank_line_body_nul() {
     }
 }
 
-// docs/specification.md 24
+// docs/specification.md, item 24
 #[test]
 fn headers_and_body_may_be_missing() {
     assert_eq!(one(Some(V1_2), b"SEND\n\n\0").headers, []);
@@ -28,7 +28,7 @@ fn headers_and_body_may_be_missing() {
     assert_eq!(one(None, b"STOMP\n\n\0").command, Command::Stomp);
 }
 
-// docs/specification.md 25
+// docs/specification.md, item 25
 #[test]
 fn lines_of_1_2_may_end_in_crlf_mixed_with_lf() {
     let frame = one(Some(V1_2), b"SEND\r\na:1\nb:2\r\n\nbody\r\n\0");
@@ -38,7 +38,7 @@ fn lines_of_1_2_may_end_in_crlf_mixed_with_lf() {
     assert_eq!(one(Some(V1_2), b"SEND\n\r\n\0").body, b"");
 }
 
-// docs/specification.md 25
+// docs/specification.md, item 25
 #[test]
 fn cr_is_data_before_1_2() {
     for version in [V1_0, V1_1] {
@@ -50,7 +50,7 @@ fn cr_is_data_before_1_2() {
     }
 }
 
-// docs/behaviour.md 3
+// docs/behaviour.md, section 3
 #[test]
 fn connect_may_have_crlf_in_every_version() {
     let frame = one(None, b"CONNECT\r\naccept-version:1.0\r\nhost:x\r\n\r\n\0");
@@ -71,7 +71,7 @@ fn a_cr_inside_a_line_of_1_2_is_an_error() {
     );
 }
 
-// docs/specification.md 26, 19
+// docs/specification.md, items 26, 19
 #[test]
 fn line_ends_between_frames_are_ignored() {
     for version in [None, Some(V1_0), Some(V1_1), Some(V1_2)] {
@@ -84,7 +84,7 @@ fn line_ends_between_frames_are_ignored() {
     assert_eq!(error(Some(V1_2), b"\rSEND\n\n\0"), Some(Code::Command));
 }
 
-// docs/specification.md 28
+// docs/specification.md, item 28
 #[test]
 fn content_length_counts_octets_and_allows_nul() {
     let frame = one(Some(V1_1), b"SEND\ncontent-length:9\n\na\0\xC3\xA9\xFF\n\0\r\n\0");
@@ -93,7 +93,7 @@ fn content_length_counts_octets_and_allows_nul() {
     assert_eq!(one(Some(V1_1), b"SEND\ncontent-length:007\n\n1234567\0").body, b"1234567");
 }
 
-// docs/specification.md 29
+// docs/specification.md, item 29
 #[test]
 fn the_octet_after_the_body_must_be_nul() {
     assert_eq!(error(Some(V1_2), b"SEND\ncontent-length:3\n\nabcd\0"), Some(Code::ContentLength));
@@ -110,7 +110,7 @@ fn a_content_length_must_be_digits() {
     }
 }
 
-// docs/behaviour.md 3
+// docs/behaviour.md, section 3
 #[test]
 fn blanks_around_a_content_length_are_ignored() {
     for version in [V1_0, V1_1, V1_2] {
@@ -121,7 +121,7 @@ fn blanks_around_a_content_length_are_ignored() {
     }
 }
 
-// docs/specification.md 30
+// docs/specification.md, item 30
 #[test]
 fn without_content_length_a_body_ends_at_its_first_nul() {
     let outcome = decode(Some(V1_2), b"SEND\n\nab\0SEND\n\n\0");
@@ -129,7 +129,7 @@ fn without_content_length_a_body_ends_at_its_first_nul() {
     assert_eq!(one(Some(V1_2), b"SEND\nContent-Length:1\n\nabc\0").body, b"abc", "names are case-sensitive");
 }
 
-// docs/specification.md 33
+// docs/specification.md, item 33
 #[test]
 fn every_frame_may_have_a_content_length() {
     assert_eq!(one(Some(V1_2), b"SUBSCRIBE\nid:1\ncontent-length:0\n\n\0").command, Command::Subscribe);
@@ -141,7 +141,7 @@ fn every_frame_may_have_a_content_length() {
 const WITHOUT_BODY: [&str; 8] =
     ["SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT"];
 
-// docs/specification.md 34
+// docs/specification.md, item 34
 #[test]
 fn a_forbidden_body_is_an_error_at_its_first_octet() {
     for command in WITHOUT_BODY {
@@ -162,7 +162,7 @@ fn a_forbidden_body_is_an_error_at_its_first_octet() {
     }
 }
 
-// docs/specification.md 34
+// docs/specification.md, item 34
 #[test]
 fn line_ends_as_a_body_are_ignored_in_every_version() {
     for command in WITHOUT_BODY {
@@ -178,7 +178,7 @@ fn line_ends_as_a_body_are_ignored_in_every_version() {
     assert_eq!(error(Some(V1_2), b"ACK\ncontent-length:1\n\n\n\n\0"), Some(Code::ContentLength));
 }
 
-// docs/specification.md 34
+// docs/specification.md, item 34
 #[test]
 fn any_body_is_ignored_in_1_0_and_on_connect() {
     for stream in [&b"\n\nbody\0"[..], b"\ncontent-length:3\n\na\0b\0"] {
@@ -192,7 +192,7 @@ fn any_body_is_ignored_in_1_0_and_on_connect() {
     }
 }
 
-// docs/specification.md 43, 47
+// docs/specification.md, items 43, 47
 #[test]
 fn unknown_commands_are_an_error() {
     for line in
@@ -211,7 +211,7 @@ fn unknown_commands_are_an_error() {
     assert_eq!(error(None, b"\x16\x03\x01\x02\x00\x01\x00"), Some(Code::Command));
 }
 
-// docs/specification.md 45
+// docs/specification.md, item 45
 #[test]
 fn a_missing_blank_line_is_an_error_as_soon_as_the_nul_arrives() {
     assert_eq!(error(None, b"CONNECT\n\0"), Some(Code::Header));

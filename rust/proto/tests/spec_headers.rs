@@ -6,7 +6,7 @@ use codec::{error, one};
 use stompica_proto::Version::{V1_0, V1_1, V1_2};
 use stompica_proto::error::Code;
 
-// docs/specification.md 35, 38
+// docs/specification.md, items 35, 38
 #[test]
 fn escapes_are_decoded_in_names_and_values() {
     let frame = one(Some(V1_2), b"SEND\na\\cb\\n\\\\\\r:x\\cy\\n\\\\\\r\n\n\0");
@@ -16,7 +16,7 @@ fn escapes_are_decoded_in_names_and_values() {
     assert_eq!(frame.headers, [(b"a:b".to_vec(), b"x:y\n\\r".to_vec())]);
 }
 
-// docs/specification.md 36
+// docs/specification.md, item 36
 #[test]
 fn undefined_escapes_are_fatal() {
     for line in ["a:\\t", "a:\\", "a:\\\\\\", "\\t:a", "a\\:b", "a:\\N", "a:\\C", "a:\\ "] {
@@ -28,7 +28,7 @@ fn undefined_escapes_are_fatal() {
     assert_eq!(error(Some(V1_1), b"SEND\na:\\r\n\n\0"), Some(Code::Escape));
 }
 
-// docs/specification.md 37
+// docs/specification.md, item 37
 #[test]
 fn version_1_0_has_no_escapes() {
     let frame = one(Some(V1_0), b"SEND\na:\\n\\t\\\n\n\0");
@@ -36,7 +36,7 @@ fn version_1_0_has_no_escapes() {
     assert!(!frame.plain, "it has another meaning in other versions");
 }
 
-// docs/specification.md 13
+// docs/specification.md, item 13
 #[test]
 fn connect_has_no_escapes_and_keeps_colons() {
     for version in [None, Some(V1_0), Some(V1_1), Some(V1_2)] {
@@ -51,7 +51,7 @@ fn connect_has_no_escapes_and_keeps_colons() {
     }
 }
 
-// docs/specification.md 40
+// docs/specification.md, item 40
 #[test]
 fn repeated_headers_keep_their_order_and_the_first_content_length_counts() {
     let frame = one(Some(V1_2), b"SEND\na:1\nb:2\na:3\ncontent-length:2\ncontent-length:9\n\nab\0");
@@ -61,7 +61,7 @@ fn repeated_headers_keep_their_order_and_the_first_content_length_counts() {
     assert_eq!(one(Some(V1_2), b"SEND\ncontent-length:2\ncontent-length:x\n\nab\0").body, b"ab");
 }
 
-// docs/specification.md 41
+// docs/specification.md, item 41
 #[test]
 fn only_leading_spaces_in_1_0_are_trimmed() {
     for version in [V1_1, V1_2] {
@@ -73,7 +73,7 @@ fn only_leading_spaces_in_1_0_are_trimmed() {
     assert_eq!(frame.headers, [(b" a ".to_vec(), b"b ".to_vec()), (b"t".to_vec(), b"\tc".to_vec())]);
 }
 
-// docs/specification.md 42
+// docs/specification.md, item 42
 #[test]
 fn values_may_be_empty_and_names_may_not() {
     for version in [V1_0, V1_1, V1_2] {
@@ -94,14 +94,14 @@ fn a_value_may_contain_colons() {
     }
 }
 
-// docs/specification.md 43
+// docs/specification.md, item 43
 #[test]
 fn names_are_case_sensitive() {
     let frame = one(Some(V1_2), b"SEND\nA:1\na:2\n\n\0");
     assert_eq!(frame.headers, [(b"A".to_vec(), b"1".to_vec()), (b"a".to_vec(), b"2".to_vec())]);
 }
 
-// docs/specification.md 44
+// docs/specification.md, item 44
 #[test]
 fn headers_are_utf_8() {
     for version in [V1_0, V1_1, V1_2] {
@@ -120,7 +120,7 @@ fn headers_are_utf_8() {
     assert_eq!(one(Some(V1_2), b"SEND\n\n\xFF\xC3\0").body, b"\xFF\xC3", "bodies are octets");
 }
 
-// docs/specification.md 45
+// docs/specification.md, item 45
 #[test]
 fn a_line_without_colon_is_an_error() {
     for version in [V1_0, V1_1, V1_2] {

@@ -52,7 +52,7 @@ fn tight() -> Limits {
     }
 }
 
-// docs/specification.md 27
+// docs/specification.md, item 27
 #[test]
 fn any_split_of_the_corpus_gives_the_same_frames_or_the_same_error() {
     for stream in CORPUS {
@@ -70,7 +70,7 @@ fn any_split_of_the_corpus_gives_the_same_frames_or_the_same_error() {
     }
 }
 
-// docs/specification.md 27
+// docs/specification.md, item 27
 #[test]
 fn a_thousand_frames_in_one_segment_are_a_thousand_frames() {
     let stream = b"SEND\ndestination:/topic/a\n\nhello\0\n".repeat(1000);
@@ -138,7 +138,7 @@ fn pieces<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
 }
 
 proptest! {
-    // docs/specification.md 35, 37, 38, 39, 41, 44
+    // docs/specification.md, items 35, 37, 38, 39, 41, 44
     #[test]
     fn decoding_what_was_encoded_is_identity(
         version in version(),

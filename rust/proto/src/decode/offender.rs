@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(offending_head(b""), b"");
     }
 
-    // docs/specification.md 53
+    // docs/specification.md, item 53
     #[test]
     fn headers_of_an_offender_are_found() {
         let head = offending_head(b"SUBSCRIBE\nno colon\nreceipt:a\\cb\r\nreceipt:2\nid:7");
