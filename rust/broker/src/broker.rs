@@ -236,8 +236,8 @@ impl Broker {
         all
     }
 
-    /// Answers a query of diagnostics in JSON: an object, a number or a list (PRODUCT.md, section 9). Takes as long as
-    /// the busiest shard's turn.
+    /// Answers a query of diagnostics in JSON: an object, a number or a list (docs/behaviour.md, section 9). Takes as
+    /// long as the busiest shard's turn.
     ///
     /// # Errors
     /// See [`DiagError`].

@@ -1,4 +1,4 @@
-//! The client's side of diagnostics: the DIAG frame, SEND and SUBSCRIBE to `DIAG…` (PRODUCT.md, section 9).
+//! The client's side of diagnostics: the DIAG frame, SEND and SUBSCRIBE to `DIAG…` (docs/behaviour.md, section 9).
 //!
 //! A query waits for all shards; the connection's next frames wait for its answer, so that one connection has one
 //! question out and answers come in the order of the questions.

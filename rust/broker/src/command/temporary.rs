@@ -1,4 +1,4 @@
-//! Temporary destinations: names that mean something else on each connection (PRODUCT.md, section 5).
+//! Temporary destinations: names that mean something else on each connection (docs/behaviour.md, section 5).
 //!
 //! The owner says `/temp-queue/x`; everybody else knows it as `/temp-queue/SECRET/x`, and so does the broker. The
 //! queue's home is its owner's shard, which the secret names, so that it exists before anybody can answer to it.

@@ -1,4 +1,4 @@
-//! Destination names: their kinds, and what a wildcard pattern means (PRODUCT.md, section 5).
+//! Destination names: their kinds, and what a wildcard pattern means (docs/behaviour.md, section 5).
 //!
 //! A name is cut into *segments* at `/` and `.`. A segment keeps the separator in front of it, so that `/a.b` and
 //! `/a/b` differ.

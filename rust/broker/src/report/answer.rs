@@ -223,7 +223,7 @@ mod tests {
         String::from_utf8(out).expect("UTF-8")
     }
 
-    // PRODUCT.md, section 9
+    // docs/behaviour.md, section 9
     #[test]
     fn answers_to_c_stompica_queries_are_one_header_of_a_diag_frame() {
         for (query, expected) in [

@@ -1,4 +1,4 @@
-//! What the broker tells of itself when asked: DIAG (PRODUCT.md, section 9).
+//! What the broker tells of itself when asked: DIAG (docs/behaviour.md, section 9).
 //!
 //! ```text
 //! question ─► every shard: a part, made between two frames ─► merged where it was asked ─► JSON, or headers

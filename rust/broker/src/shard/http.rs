@@ -1,4 +1,4 @@
-//! HTTP on the broker's port: the WebSocket upgrade and the health checks (PRODUCT.md, section 2).
+//! HTTP on the broker's port: the WebSocket upgrade and the health checks (docs/behaviour.md, section 2).
 
 use std::mem::take;
 use std::sync::atomic::Ordering;

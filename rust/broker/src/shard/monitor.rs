@@ -1,4 +1,4 @@
-//! The status text of all queues, every 5 s to whoever subscribed to `/queue/monitor` (PRODUCT.md, section 9).
+//! The status text of all queues, every 5 s to whoever subscribed to `/queue/monitor` (docs/behaviour.md, section 9).
 
 use std::borrow::Cow;
 

@@ -24,7 +24,8 @@ use crate::message::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
 
 /// Elements of one `writev`; the kernel takes 1024.
 const IOVECS_MAX: usize = 512;
-/// A run of frames this short is copied rather than referred to, where it cannot merge (measured, DESIGN.md).
+/// A run of frames this short is copied rather than referred to, where it cannot merge (measured:
+/// docs/decisions/0012-growable-chunks.md).
 const COPY_BYTES_MAX: u32 = 256;
 
 #[derive(Clone, Copy, Debug)]

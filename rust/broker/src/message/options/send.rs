@@ -15,7 +15,7 @@ pub enum Retain {
     Remove,
 }
 
-/// What a SEND asks of the broker (PRODUCT.md section 7).
+/// What a SEND asks of the broker (docs/behaviour.md, section 7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
     /// When the message expires, on the broker's clock, milliseconds; 0: never.

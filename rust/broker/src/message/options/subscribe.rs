@@ -7,7 +7,7 @@ use stompica_proto::{Frame, ProtocolError, header};
 use super::{Durable, bad_value, digits, durable_of, flag, setting, whole};
 use crate::config::{Kind, SlowConsumer, Unit};
 
-/// What a SUBSCRIBE asks of the broker (PRODUCT.md section 6). The broker takes what is stricter than its own
+/// What a SUBSCRIBE asks of the broker (docs/behaviour.md, section 6). The broker takes what is stricter than its own
 /// settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscribeOptions {
