@@ -2,7 +2,7 @@
 //!
 //! A frame's way: [`io::conn`] → codec and session of `stompica-proto` → [`command`] → [`router`] → [`outbox`] →
 //! socket, all within one [`shard`]; other shards are reached by mail. Start with [`shard`], then `command/send.rs`,
-//! [`router`], `shard/deliver.rs`, [`outbox`].
+//! [`router`], `delivery/deliver.rs`, [`outbox`].
 //!
 //! ```
 //! use stompica_broker::{Broker, config::Config, log::{Level, LogQueue}};

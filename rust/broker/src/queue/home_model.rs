@@ -244,7 +244,7 @@ impl World {
         }
     }
 
-    // The consumers' shard, as in `shard/receive.rs`.
+    // The consumers' shard, as in `delivery/receive.rs`.
 
     fn subscribe(&mut self, source: Result<usize, usize>, prefetch: i64, window: i64) {
         let (number, homes) = (self.parties.len(), self.homes.len());

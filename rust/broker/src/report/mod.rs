@@ -3,7 +3,7 @@
 //! ```text
 //! question ─► every shard: a part, made between two frames ─► merged where it was asked ─► JSON, or headers
 //! ```
-//! Nothing here is touched while nobody asks. The shards' side is `shard/diagnose.rs`.
+//! Nothing here is touched while nobody asks. The shards' side is `diag/mod.rs`.
 
 pub mod answer;
 pub mod stages;

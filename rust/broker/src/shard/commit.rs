@@ -7,7 +7,7 @@
 //! Each step goes on over as many turns as it needs; the connection's next frames wait meanwhile. Until all homes have
 //! said yes, whatever ends the connection cancels it; from then on it takes effect, whatever happens. Deliveries of the
 //! connection do not time out while its COMMIT is under way, so that what was held when it was checked is held when it is
-//! applied. `apply.rs` has what follows the decision, `reserve.rs` the homes' part.
+//! applied. `apply.rs` has what follows the decision, `queue/prepared.rs` the homes' part.
 
 use std::mem::take;
 
