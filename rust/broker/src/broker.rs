@@ -291,7 +291,7 @@ impl Drop for Broker {
 }
 
 fn tell_all(shared: &Shared, mail: &mut impl FnMut() -> Mail) {
-    for mailbox in &shared.mailboxes {
+    for mailbox in shared.mailboxes.iter() {
         mailbox.post(&mut vec![mail()]);
     }
 }

@@ -223,7 +223,7 @@ fn a_policy_that_does_not_block_frees_the_publishers_that_wait() {
         broker.round();
     }
     let reloaded = std::sync::Arc::new(Config { slow_consumer: SlowConsumer::DropNewest, ..config });
-    for mailbox in &broker.shared.mailboxes {
+    for mailbox in broker.shared.mailboxes.iter() {
         mailbox.post(&mut vec![Mail::Reload(std::sync::Arc::clone(&reloaded))]);
     }
     broker.run();

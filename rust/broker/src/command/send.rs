@@ -278,7 +278,7 @@ impl Shard {
     ) -> Option<FanOutKey> {
         self.turn.counters.messages_in += 1;
         if reach.remote != 0 {
-            self.mail_message(message, reach);
+            self.peers.mail_message(message, reach);
         }
         if self.turn.is_observed {
             self.deliver_observed(message, destination, reach)

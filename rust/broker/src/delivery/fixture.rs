@@ -13,7 +13,7 @@ use crate::connection::conn::Conn;
 use crate::connection::socket::Socket;
 use crate::ids::{ConnKey, NOBODY, QueueKey, ShardId, Subscriber, SubscriptionKey};
 use crate::log::{Level, LogQueue};
-use crate::mail::mailbox::Mail;
+use crate::mail::mailbox::{Mail, Mailbox};
 use crate::mail::peers::Peers;
 use crate::message::OwnedMessage;
 use crate::queue::QueueKind;
@@ -61,7 +61,7 @@ impl Fixture {
             queues: Queues::new(OWN, &config, hasher.clone(), stale, Arc::default()),
             connections: Connections::default(),
             deliveries: Deliveries::default(),
-            peers: Peers::new(2),
+            peers: Peers::new(OWN, Mailbox::detached(2)),
             turn: Turn::new(OWN, 2, Arc::new(config), Arc::default(), log, hasher, "e"),
         }
     }

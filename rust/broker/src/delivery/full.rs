@@ -152,7 +152,7 @@ impl Owners<'_> {
         if count == u32::from(full) {
             let name = self.router.filter_name(index).into();
             let tell = |from| Mail::Full { from, name: Arc::clone(&name), holdup, full };
-            self.peers.tell_all(self.turn.id, tell);
+            self.peers.tell_all(tell);
         }
     }
 }

@@ -33,6 +33,11 @@ impl Inbounds {
         self.batches.is_empty()
     }
 
+    /// Whether the messages of this round, and of those before it, have been routed.
+    pub(crate) fn is_behind(&self, round: u64) -> bool {
+        self.batches.front().is_none_or(|first| first.round > round)
+    }
+
     /// The newest subscription that what is delivered now may be for; `None`: all of them.
     pub(crate) fn routes_for(&self) -> Option<u32> {
         self.routes_for

@@ -143,6 +143,17 @@ impl Mailbox {
         }
     }
 
+    /// Empty mailboxes that wake nobody.
+    #[cfg(test)]
+    #[must_use]
+    pub fn detached(count: usize) -> Arc<[Mailbox]> {
+        let waker = |_| {
+            let poll = mio::Poll::new().expect("a poll");
+            Waker::new(poll.registry(), mio::Token(0)).expect("a waker")
+        };
+        (0..count).map(|at| Mailbox::new(waker(at))).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Mail>> {
         // A shard that panicked never holds the lock over a state that is half changed.
         self.mails.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,9 +1,27 @@
 //! The other shards: what this one tells them, and what it has from them.
 
+use std::mem::take;
+use std::sync::Arc;
+
+use stompica_proto::encode::Message;
+
 use super::inbound::Inbounds;
 use super::incoming::Incoming;
-use super::mailbox::{Batch, Mail};
+use super::mailbox::{Batch, Mail, Mailbox};
+use crate::destination::tree::FilterIndex;
 use crate::ids::ShardId;
+use crate::queue::home::Home;
+use crate::queue::notes::Notes;
+use crate::queue::replay::Newcomer;
+use crate::requester::AnswerTo;
+use crate::router::Router;
+use crate::router::reach::Reach;
+use crate::text::Text;
+use crate::turn::Turn;
+use crate::turn::budget::{DELIVERIES_MAX, WIDE_WORK_MAX};
+
+/// Bytes of a body that are as much work for each receiver as the delivery itself.
+const BODY_BYTES: usize = 128;
 
 /// Other shards that take no more of something for now, a bit for each.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,9 +37,17 @@ pub(crate) struct Busy {
     pub(crate) sends_went_first: bool,
 }
 
+/// Whether a count that has gone down by `by` to `left` has just come to half of a mark, or less.
+fn has_halved(left: usize, by: usize, mark: usize) -> bool {
+    left + by > mark / 2 && left <= mark / 2
+}
+
 /// What goes to the other shards at the end of the turn, what came from them, and which of them are busy.
 #[derive(Debug)]
 pub struct Peers {
+    own: ShardId,
+    /// The mailbox of each shard, this one included.
+    pub mailboxes: Arc<[Mailbox]>,
     /// Mail for each shard.
     pub outgoing: Vec<Vec<Mail>>,
     /// This turn's messages for other shards.
@@ -35,11 +61,13 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Nothing to say to so many shards, this one included.
+    /// Those of this shard, with nothing to tell yet.
     #[must_use]
-    pub fn new(shards: usize) -> Self {
+    pub fn new(own: ShardId, mailboxes: Arc<[Mailbox]>) -> Self {
         Peers {
-            outgoing: (0..shards).map(|_| Vec::new()).collect(),
+            own,
+            outgoing: mailboxes.iter().map(|_| Vec::new()).collect(),
+            mailboxes,
             batch: Batch::default(),
             inbound: Inbounds::default(),
             incoming: Incoming::default(),
@@ -47,12 +75,208 @@ impl Peers {
         }
     }
 
-    /// Queues mail for every shard but the one that it is `from`, this one.
-    pub fn tell_all(&mut self, from: ShardId, mut mail: impl FnMut(ShardId) -> Mail) {
-        for (shard, outgoing) in self.outgoing.iter_mut().enumerate() {
-            if shard != usize::from(from.0) {
-                outgoing.push(mail(from));
+    /// All shards but this one.
+    pub fn others(&self) -> impl Iterator<Item = ShardId> + use<> {
+        let own = self.own;
+        (0..self.outgoing.len()).map(|at| ShardId(at as u8)).filter(move |at| *at != own)
+    }
+
+    fn mailbox(&self) -> &Mailbox {
+        &self.mailboxes[usize::from(self.own.0)]
+    }
+
+    /// Frames that may wait in a mailbox before SENDs to its shard have to wait.
+    #[must_use]
+    pub fn mark(&self, turn: &Turn) -> usize {
+        (turn.config.max_input_queue_size / self.mailboxes.len()).max(1)
+    }
+
+    /// Queues mail for every other shard.
+    pub fn tell_all(&mut self, mut mail: impl FnMut(ShardId) -> Mail) {
+        for shard in self.others() {
+            self.outgoing[usize::from(shard.0)].push(mail(self.own));
+        }
+    }
+
+    /// Tells the other shards of the first subscription to a name or pattern here; `to` waits for their answers,
+    /// `backlog` is to get what they hold for a new subscription.
+    pub fn tell_interest(
+        &mut self,
+        router: &Router,
+        name: &[u8],
+        to: Option<AnswerTo>,
+        backlog: Option<Newcomer>,
+    ) {
+        let name = router.shared_text(name);
+        let to = to.filter(|to| to.awaited);
+        self.tell_all(|from| {
+            let reply = to.map(AnswerTo::requester);
+            Mail::Interest { from, name: Arc::clone(&name), interested: true, reply, backlog }
+        });
+    }
+
+    /// Tells the other shards that nobody here subscribes to a name or pattern any more. They share the one copy that is
+    /// left of it.
+    pub fn tell_disinterest(&mut self, name: &Arc<Text>) {
+        self.tell_all(|from| Mail::Interest {
+            from,
+            name: Arc::clone(name),
+            interested: false,
+            reply: None,
+            backlog: None,
+        });
+    }
+
+    /// Tells the others how wide a name or pattern is here, if that has changed much. They must know already that it has
+    /// subscriptions here.
+    pub fn tell_width(&mut self, router: &mut Router, filter: FilterIndex) {
+        if self.outgoing.len() > 1
+            && let Some(width) = router.width_to_tell(filter)
+        {
+            let name: Arc<[u8]> = router.filter_name(filter).into();
+            self.tell_all(|from| Mail::Width { from, name: Arc::clone(&name), width });
+        }
+    }
+
+    /// Keeps a message for the other shards that it goes to, until the turn ends.
+    pub fn mail_message(&mut self, message: &Message<'_>, reach: &Reach) {
+        let work = if reach.width > 0 { self.count_work(message, reach) } else { 0 };
+        self.batch.push(message, reach.remote, work);
+    }
+
+    /// Counts the work that a message is for each shard it goes to. Returns it.
+    #[cold]
+    fn count_work(&mut self, message: &Message<'_>, reach: &Reach) -> u32 {
+        let work = reach.width.saturating_mul(1 + message.body.len() / BODY_BYTES);
+        let work = u32::try_from(work).unwrap_or(u32::MAX);
+        for shard in self.others().filter(|shard| reach.remote & shard.bit() != 0) {
+            if self.mailboxes[usize::from(shard.0)].add_work(work as usize) >= WIDE_WORK_MAX {
+                self.busy.laden |= shard.bit();
+            }
+        }
+        work
+    }
+
+    /// Hands the turn's batch, the notes and all other mail over.
+    pub fn post(&mut self, notes: &mut Notes, home: &mut Home, turn: &Turn) {
+        if !self.batch.is_empty() {
+            self.post_batch(turn);
+        }
+        self.post_notes(notes, home, turn);
+        for (mails, mailbox) in self.outgoing.iter_mut().zip(&*self.mailboxes) {
+            if !mails.is_empty() {
+                mailbox.post(mails);
             }
         }
     }
+
+    fn post_batch(&mut self, turn: &Turn) {
+        let mut batch = take(&mut self.batch);
+        batch.count_in(&turn.totals.memory);
+        let batch = Arc::new(batch);
+        let shards = batch.shards();
+        for shard in self.others().filter(|at| shards & at.bit() != 0) {
+            self.add_frames(shard, batch.count_for(shard), turn);
+            // Ahead of other mail: a shard that has read Drained has read every message.
+            self.outgoing[usize::from(shard.0)].insert(0, Mail::Batch(Arc::clone(&batch)));
+        }
+    }
+
+    fn post_notes(&mut self, notes: &mut Notes, home: &mut Home, turn: &Turn) {
+        self.count_deliveries(notes, home);
+        for (shard, notes) in notes.take_trays() {
+            let frames = notes.iter().filter(|note| note.is_frame()).count();
+            if frames > 0 {
+                self.add_frames(shard, frames, turn);
+            }
+            // Ahead of other mail, as a batch is; a RECEIPT for a subscription comes behind what is due to it.
+            self.outgoing[usize::from(shard.0)].insert(0, Mail::Queue(self.own, notes));
+        }
+    }
+
+    /// Counts frames at a mailbox, which is congested if they are too many.
+    fn add_frames(&mut self, shard: ShardId, frames: usize, turn: &Turn) {
+        if self.mailboxes[usize::from(shard.0)].add_frames(frames) > self.mark(turn) {
+            self.busy.congested |= shard.bit();
+        }
+    }
+
+    /// Counts what this home has for other shards to read; one that has enough gets no more.
+    pub fn count_deliveries(&mut self, notes: &mut Notes, home: &mut Home) {
+        for (shard, load) in notes.take_deliveries() {
+            if self.mailboxes[usize::from(shard.0)].add_deliveries(load) > DELIVERIES_MAX {
+                home.close(shard);
+            }
+        }
+    }
+
+    /// This shard has read deliveries: tells the homes that deliver nothing more to it once it has read the better part.
+    pub fn have_read(&mut self, deliveries: usize) {
+        if deliveries > 0 {
+            let left = self.mailbox().remove_deliveries(deliveries);
+            if has_halved(left, deliveries, DELIVERIES_MAX) {
+                self.tell_all(Mail::ReadsOn);
+            }
+        }
+    }
+
+    /// This shard has taken frames from its mailbox: tells those that feed it when there is room again.
+    pub fn have_taken(&mut self, frames: usize, turn: &Turn) {
+        let left = self.mailbox().remove_frames(frames);
+        if has_halved(left, frames, self.mark(turn)) {
+            self.tell_all(Mail::Uncongested);
+        }
+    }
+
+    /// This shard has routed wide messages: tells those that mail them when it has routed the better part.
+    pub fn have_routed(&mut self, work: usize) {
+        if work > 0 {
+            let left = self.mailbox().remove_work(work);
+            if has_halved(left, work, WIDE_WORK_MAX) {
+                self.tell_all(Mail::RoutesOn);
+            }
+        }
+    }
+
+    /// Another shard takes more wide messages.
+    pub fn routes_on(&mut self, shard: ShardId) {
+        self.busy.laden &= !shard.bit();
+        self.busy.routed_on = true;
+    }
+
+    /// The mailbox of another shard has room again.
+    pub fn has_room(&mut self, shard: ShardId) {
+        self.busy.congested &= !shard.bit();
+    }
+
+    /// COMMITs, which come first in a turn, and SENDs that wait have the room for wide messages by turns.
+    pub fn share_room(&mut self, sends_wait: bool) {
+        if take(&mut self.busy.routed_on) {
+            self.busy.sends_first = sends_wait && !self.busy.sends_went_first;
+            self.busy.sends_went_first = self.busy.sends_first;
+        }
+    }
+
+    /// Whether a COMMIT that is wide at some of these shards has to wait.
+    #[must_use]
+    pub fn holds_wide(&self, shards: u64) -> bool {
+        self.busy.laden & shards != 0 || self.busy.sends_first
+    }
+
+    /// Whether every message that was mailed before the end of a round of mail has been routed.
+    #[must_use]
+    pub fn have_all_routed(&self, round: u64) -> bool {
+        self.outgoing.len() == 1
+            || (self.incoming.has_read_behind(round) && self.inbound.is_behind(round + 1))
+    }
+
+    /// Whether no mail waits to be posted.
+    #[must_use]
+    pub fn have_posted_all(&self) -> bool {
+        self.outgoing.iter().all(Vec::is_empty)
+    }
 }
+
+#[cfg(test)]
+#[path = "peers_tests.rs"]
+mod tests;

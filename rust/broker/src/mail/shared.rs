@@ -14,7 +14,7 @@ use crate::totals::Totals;
 #[derive(Debug)]
 pub struct Shared {
     /// One per shard.
-    pub mailboxes: Vec<Mailbox>,
+    pub mailboxes: Arc<[Mailbox]>,
     /// Numbers that all shards add to.
     pub totals: Arc<Totals>,
     /// Stale messages held.
@@ -39,7 +39,7 @@ impl Shared {
     pub fn new(mailboxes: Vec<Mailbox>, log: Arc<LogQueue>, reclaim: fn()) -> Self {
         let writers = mailboxes.len();
         Shared {
-            mailboxes,
+            mailboxes: mailboxes.into(),
             totals: Arc::default(),
             stale: Arc::new(StaleCounts::new(writers)),
             retained: Arc::default(),

@@ -68,6 +68,13 @@ impl Congestion {
 }
 
 impl Home {
+    /// Whether consumers of this shard get nothing for now.
+    #[cfg(test)]
+    #[must_use]
+    pub fn is_closed(&self, shard: ShardId) -> bool {
+        self.congestion.is_closed(shard)
+    }
+
     /// Delivers nothing to the consumers of a shard until [`Home::open`].
     pub fn close(&mut self, shard: ShardId) {
         self.congestion.closed |= shard.bit();

@@ -76,7 +76,7 @@ impl Shard {
         if remote & self.peers.busy.congested != 0 {
             return Some(Obstacle::Mailboxes(remote & self.peers.busy.congested));
         }
-        if width > 0 && self.holds_wide(remote) {
+        if width > 0 && self.peers.holds_wide(remote) {
             return Some(Obstacle::Wide(remote));
         }
         is_full.then(|| Obstacle::SlowConsumer(self.connections.parking.retries(Pause::SlowConsumer)))
@@ -87,7 +87,7 @@ impl Shard {
             Obstacle::FanOut(fan_out) => self.deliveries.fan_outs.is_live(fan_out),
             Obstacle::Memory => self.turn.is_out_of_memory(),
             Obstacle::Mailboxes(shards) => self.peers.busy.congested & shards != 0,
-            Obstacle::Wide(shards) => self.holds_wide(shards),
+            Obstacle::Wide(shards) => self.peers.holds_wide(shards),
             Obstacle::SlowConsumer(retries) => {
                 self.connections.parking.retries(Pause::SlowConsumer) == retries
             }

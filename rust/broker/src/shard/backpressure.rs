@@ -18,7 +18,7 @@ use crate::config::SlowConsumer;
 use crate::connection::conn::Phase;
 use crate::connection::pausing::Pause;
 use crate::delivery::passing::{LARGE_BODY, Load};
-use crate::ids::{ConnKey, ShardId};
+use crate::ids::ConnKey;
 use crate::log::Level;
 
 impl Shard {
@@ -99,16 +99,5 @@ impl Shard {
         });
         let text = format!("{bytes} bytes waited for this connection; {frames} frames were not sent");
         self.fail(key, ProtocolError::new(Code::SlowConsumer, text), None);
-    }
-
-    /// The mark of one mailbox, in frames.
-    pub(super) fn mailbox_mark(&self) -> usize {
-        (self.turn.config.max_input_queue_size / self.shared.mailboxes.len()).max(1)
-    }
-
-    /// Another shard has room again.
-    pub(super) fn has_room(&mut self, shard: ShardId) {
-        self.peers.busy.congested &= !shard.bit();
-        self.retry_parked(&[Pause::Mailbox]);
     }
 }

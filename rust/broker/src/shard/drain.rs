@@ -103,9 +103,7 @@ impl Shard {
                 draining.announced = true;
             }
         }
-        let others =
-            (0..self.peers.outgoing.len()).map(|at| ShardId(at as u8)).filter(|at| *at != self.turn.id);
-        let all = others.fold(0, |bits, at| bits | at.bit());
+        let all = self.peers.others().fold(0, |bits, at| bits | at.bit());
         let is_delivered = self.is_delivered();
         let Some(draining) = &mut self.draining else { return };
         let complete = is_late || (draining.announced && draining.finished & all == all && is_delivered);

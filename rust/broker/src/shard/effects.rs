@@ -34,7 +34,7 @@ impl Shard {
             self.queues.home.dispatch(64);
             self.run_effects();
             self.settle();
-            self.count_deliveries();
+            self.peers.count_deliveries(&mut self.notes, &mut self.queues.home);
         }
         self.turn.stages.end(Stage::Encode, began);
     }

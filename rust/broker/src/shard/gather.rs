@@ -293,7 +293,7 @@ impl Shard {
         };
         let reach = self.router.reach(destination);
         if reach.remote != 0 {
-            self.mail_message(&message, &reach);
+            self.peers.mail_message(&message, &reach);
         }
         self.deliver(&message, destination, &reach)
     }

@@ -51,8 +51,8 @@ impl Shard {
                 break;
             }
         }
-        self.tell_uncongested(frames);
-        self.tell_of_reading(deliveries);
+        self.peers.have_taken(frames, &self.turn);
+        self.peers.have_read(deliveries);
         self.peers.incoming.put_back(notes);
     }
 
@@ -88,9 +88,15 @@ impl Shard {
                     self.retry_parked(&[holdup.into()]);
                 }
             }
-            Mail::Uncongested(shard) => self.has_room(shard),
+            Mail::Uncongested(shard) => {
+                self.peers.has_room(shard);
+                self.retry_parked(&[Pause::Mailbox]);
+            }
             Mail::ReadsOn(shard) => self.queues.home.open(shard),
-            Mail::RoutesOn(shard) => self.routes_on(shard),
+            Mail::RoutesOn(shard) => {
+                self.peers.routes_on(shard);
+                self.retry_parked(&[Pause::Wide]);
+            }
             Mail::Width { from, name, width } => self.router.set_width(&name, from, width),
             Mail::Drained(shard) => self.peer_drained(shard),
             Mail::Closed => {
@@ -141,8 +147,8 @@ impl Shard {
             }
             self.turn.stages.end(Stage::Encode, began);
             self.turn.counters.frames_mailed += routed as u64;
-            self.tell_uncongested(routed);
-            self.tell_of_work(work);
+            self.peers.have_taken(routed, &self.turn);
+            self.peers.have_routed(work);
             if more {
                 self.peers.inbound.batches.push_front(Inbound { batch, round, newest, next, behind });
             }
@@ -163,10 +169,7 @@ impl Shard {
     /// Whether every message that was mailed before the connection's last bytes were read has been routed.
     fn mail_is_routed(&self, key: ConnKey) -> bool {
         let Some(conn) = self.connections.table.get(key) else { return true };
-        let is_routed = |first: &Inbound| first.round > conn.input.read_round + 1;
-        self.shared_len() == 1
-            || (self.peers.incoming.has_read_behind(conn.input.read_round)
-                && self.peers.inbound.batches.front().is_none_or(is_routed))
+        self.peers.have_all_routed(conn.input.read_round)
     }
 
     /// What a frame that begins or ends a subscription waits for, if mail is to be routed before it.
@@ -253,7 +256,7 @@ impl Shard {
             && self.connections.undrained.is_empty()
             && self.connections.parking.is_empty()
             && self.connections.table.iter().all(|(_, conn)| conn.outbox.is_empty())
-            && self.peers.outgoing.iter().all(Vec::is_empty)
+            && self.peers.have_posted_all()
             && self.notes.is_empty()
             && !self.has_queue_work()
     }

@@ -15,7 +15,6 @@ mod accept;
 mod answers;
 mod apply;
 mod assembly;
-mod attach;
 mod backpressure;
 #[cfg(any(test, feature = "by-hand"))]
 mod by_hand;
@@ -120,12 +119,12 @@ impl Shard {
             queues: Queues::new(id, &config, shared.hasher.clone(), stale, retained),
             notes: Notes::new(id, shards),
             turn: Turn::new(id, shards, config, totals, log, shared.hasher.clone(), epoch),
+            peers: Peers::new(id, Arc::clone(&shared.mailboxes)),
             shared,
             poll,
             acceptor: Acceptor::new(listener),
             connections: Connections::default(),
             deliveries: Deliveries::default(),
-            peers: Peers::new(shards),
             memory: MemoryState::default(),
             commits: Commits::default(),
             diagnostics: Diagnostics::default(),

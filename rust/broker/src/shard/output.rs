@@ -1,9 +1,5 @@
 //! Hot path: frames of one connection alone into its outbox, and outboxes into sockets, once per turn.
 
-use std::mem::take;
-use std::sync::Arc;
-
-use stompica_proto::encode;
 use stompica_proto::ws::{self, Opcode};
 
 use super::{PACED_FLUSHES, Shard};
@@ -13,8 +9,6 @@ use crate::ids::{ConnKey, ShardId};
 use crate::mail::mailbox::Mail;
 use crate::report::stages::Stage;
 use crate::router::group::Framing;
-use crate::router::reach::Reach;
-use crate::turn::budget::DELIVERIES_MAX;
 
 /// Connections written to in one turn, besides [`PACED_FLUSHES`].
 const FLUSHES_MAX: usize = 1024;
@@ -131,82 +125,13 @@ impl Shard {
         }
     }
 
-    /// Queues mail for every other shard.
+    /// See [`Peers::tell_all`](crate::mail::peers::Peers::tell_all).
     pub(crate) fn tell_all(&mut self, mail: impl FnMut(ShardId) -> Mail) {
-        self.peers.tell_all(self.turn.id, mail);
-    }
-
-    /// Keeps a message for the other shards that it goes to, until the turn ends.
-    pub(crate) fn mail_message(&mut self, message: &encode::Message<'_>, reach: &Reach) {
-        let work = if reach.width > 0 { self.count_work(message, reach) } else { 0 };
-        self.peers.batch.push(message, reach.remote, work);
+        self.peers.tell_all(mail);
     }
 
     /// Hands the turn's batch and all other mail over.
     pub(super) fn post(&mut self) {
-        if !self.peers.batch.is_empty() {
-            let mut batch = take(&mut self.peers.batch);
-            batch.count_in(&self.turn.totals.memory);
-            let batch = Arc::new(batch);
-            let shards = batch.shards();
-            for shard in
-                (0..self.peers.outgoing.len()).map(|at| ShardId(at as u8)).filter(|at| shards & at.bit() != 0)
-            {
-                let mailbox = &self.shared.mailboxes[usize::from(shard.0)];
-                if mailbox.add_frames(batch.count_for(shard)) > self.mailbox_mark() {
-                    self.peers.busy.congested |= shard.bit();
-                }
-                // Ahead of other mail: whoever reads Drained has read every message.
-                self.peers.outgoing[usize::from(shard.0)].insert(0, Mail::Batch(Arc::clone(&batch)));
-            }
-        }
-        self.post_queue_mail();
-        for (mails, mailbox) in self.peers.outgoing.iter_mut().zip(&self.shared.mailboxes) {
-            if !mails.is_empty() {
-                mailbox.post(mails);
-            }
-        }
-    }
-
-    fn post_queue_mail(&mut self) {
-        self.count_deliveries();
-        for (shard, notes) in self.notes.take_trays() {
-            let at = usize::from(shard.0);
-            let frames = notes.iter().filter(|note| note.is_frame()).count();
-            let mark = (self.turn.config.max_input_queue_size / self.shared.mailboxes.len()).max(1);
-            if frames > 0 && self.shared.mailboxes[at].add_frames(frames) > mark {
-                self.peers.busy.congested |= shard.bit();
-            }
-            // Ahead of other mail, as a batch is; a RECEIPT for a subscription comes behind what is due to it.
-            self.peers.outgoing[at].insert(0, Mail::Queue(self.turn.id, notes));
-        }
-    }
-
-    /// Counts what this home has for other shards to read; whoever has enough gets no more.
-    pub(super) fn count_deliveries(&mut self) {
-        for (shard, load) in self.notes.take_deliveries() {
-            if self.shared.mailboxes[usize::from(shard.0)].add_deliveries(load) > DELIVERIES_MAX {
-                self.queues.home.close(shard);
-            }
-        }
-    }
-
-    /// Homes that deliver nothing more to this shard need to know when it has read the better part.
-    pub(super) fn tell_of_reading(&mut self, read: usize) {
-        if read > 0 {
-            let left = self.shared.mailboxes[usize::from(self.turn.id.0)].remove_deliveries(read);
-            if left + read > DELIVERIES_MAX / 2 && left <= DELIVERIES_MAX / 2 {
-                self.tell_all(Mail::ReadsOn);
-            }
-        }
-    }
-
-    /// Shards whose mailbox this one feeds need to know when it has room again.
-    pub(super) fn tell_uncongested(&mut self, routed: usize) {
-        let mark = self.mailbox_mark();
-        let waiting = self.shared.mailboxes[usize::from(self.turn.id.0)].remove_frames(routed);
-        if waiting + routed > mark / 2 && waiting <= mark / 2 {
-            self.tell_all(Mail::Uncongested);
-        }
+        self.peers.post(&mut self.notes, &mut self.queues.home, &self.turn);
     }
 }

@@ -8,30 +8,20 @@
 //! Mail of one shard is in order, so all else that it sends waits behind them: its other messages, and what new
 //! subscriptions wait for. One message may be more than that by itself; then it goes alone.
 
-use stompica_proto::encode::Message;
+use std::sync::Arc;
 
 use super::Shard;
 use crate::connection::pausing::Pause;
 use crate::destination::tree::FilterIndex;
-use crate::ids::ShardId;
-use crate::mail::mailbox::Mail;
+use crate::queue::replay::Newcomer;
+use crate::requester::AnswerTo;
 use crate::router::group::SubscriptionIndex;
-use crate::router::reach::Reach;
-use crate::turn::budget::WIDE_WORK_MAX;
-
-/// Bytes of a body that are as much work for each receiver as the delivery itself.
-const BODY_BYTES: usize = 128;
+use crate::text::Text;
 
 impl Shard {
-    /// Tells the others how wide a name or pattern is here, if that has changed much. They must know already that it has
-    /// subscriptions here.
+    /// See [`Peers::tell_width`](crate::mail::peers::Peers::tell_width).
     pub(super) fn note_width(&mut self, filter: FilterIndex) {
-        if self.shared_len() > 1
-            && let Some(width) = self.router.width_to_tell(filter)
-        {
-            let name = self.router.filter_name(filter).into();
-            self.tell_all(|from| Mail::Width { from, name: std::sync::Arc::clone(&name), width });
-        }
+        self.peers.tell_width(&mut self.router, filter);
     }
 
     /// The same for what a new subscription wants.
@@ -41,49 +31,18 @@ impl Shard {
         }
     }
 
-    /// Counts the work that a message is for each shard it goes to. Returns it.
-    #[cold]
-    pub(super) fn count_work(&mut self, message: &Message<'_>, reach: &Reach) -> u32 {
-        let work = reach.width.saturating_mul(1 + message.body.len() / BODY_BYTES);
-        let work = u32::try_from(work).unwrap_or(u32::MAX);
-        for shard in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
-            if reach.remote & shard.bit() != 0
-                && self.shared.mailboxes[usize::from(shard.0)].add_work(work as usize) >= WIDE_WORK_MAX
-            {
-                self.peers.busy.laden |= shard.bit();
-            }
-        }
-        work
+    /// See [`Peers::tell_interest`](crate::mail::peers::Peers::tell_interest).
+    pub(crate) fn tell_interest(&mut self, name: &[u8], to: Option<AnswerTo>, backlog: Option<Newcomer>) {
+        self.peers.tell_interest(&self.router, name, to, backlog);
     }
 
-    /// Shards that mail wide messages to this one need to know when it has routed the better part.
-    pub(super) fn tell_of_work(&mut self, routed: usize) {
-        if routed > 0 {
-            let left = self.shared.mailboxes[usize::from(self.turn.id.0)].remove_work(routed);
-            if left + routed > WIDE_WORK_MAX / 2 && left <= WIDE_WORK_MAX / 2 {
-                self.tell_all(Mail::RoutesOn);
-            }
-        }
-    }
-
-    /// Another shard takes more wide messages.
-    pub(super) fn routes_on(&mut self, shard: ShardId) {
-        self.peers.busy.laden &= !shard.bit();
-        self.peers.busy.routed_on = true;
-        self.retry_parked(&[Pause::Wide]);
+    /// See [`Peers::tell_disinterest`](crate::mail::peers::Peers::tell_disinterest).
+    pub(super) fn tell_disinterest(&mut self, name: &Arc<Text>) {
+        self.peers.tell_disinterest(name);
     }
 
     /// COMMITs, which come first in a turn, and SENDs that wait have the room by turns.
     pub(super) fn share_room(&mut self) {
-        if std::mem::take(&mut self.peers.busy.routed_on) {
-            let sends_wait = self.connections.parking.first_of(&[Pause::Wide]).is_some();
-            self.peers.busy.sends_first = sends_wait && !self.peers.busy.sends_went_first;
-            self.peers.busy.sends_went_first = self.peers.busy.sends_first;
-        }
-    }
-
-    /// Whether a COMMIT that is wide at some of these shards has to wait.
-    pub(super) fn holds_wide(&self, shards: u64) -> bool {
-        self.peers.busy.laden & shards != 0 || self.peers.busy.sends_first
+        self.peers.share_room(self.connections.parking.first_of(&[Pause::Wide]).is_some());
     }
 }

@@ -1,0 +1,164 @@
+use std::sync::atomic::Ordering;
+
+use super::super::incoming::Next;
+use super::*;
+use crate::collections::keyed::Key;
+use crate::config::Config;
+use crate::ids::Subscriber;
+use crate::log::{Level, LogQueue};
+use crate::message::OwnedMessage;
+use crate::queue::mail::{ConsumerNote, HomeNote, Note};
+use crate::queue::types::Delivery;
+use crate::store::Memory;
+use crate::totals::Totals;
+
+const OWN: ShardId = ShardId(0);
+const OTHER: ShardId = ShardId(1);
+
+/// What a shard needs to tell others something.
+struct World {
+    peers: Peers,
+    notes: Notes,
+    home: Home,
+    turn: Turn,
+}
+
+impl World {
+    fn new(config: Config) -> Self {
+        let hasher = foldhash::fast::RandomState::default();
+        let log = LogQueue::new(10, Level::Error);
+        World {
+            peers: Peers::new(OWN, Mailbox::detached(2)),
+            notes: Notes::new(OWN, 2),
+            home: Home::new(&config, hasher.clone(), Box::new(Memory)),
+            turn: Turn::new(OWN, 2, Arc::new(config), Arc::new(Totals::default()), log, hasher, "e"),
+        }
+    }
+
+    fn post(&mut self) -> Vec<Mail> {
+        self.peers.post(&mut self.notes, &mut self.home, &self.turn);
+        let mut mails = Vec::new();
+        self.peers.mailboxes[1].take(&mut mails);
+        mails
+    }
+
+    fn mail(&mut self, width: usize) {
+        let reach = Reach { remote: OTHER.bit(), width, ..Reach::default() };
+        self.peers.mail_message(&message(), &reach);
+    }
+}
+
+fn message() -> Message<'static> {
+    Message { destination: b"t", id: b"i", sender: 0, headers: b"", plain: true, body: b"x" }
+}
+
+#[test]
+fn notes_go_ahead_of_the_batch_and_both_ahead_of_other_mail() {
+    let mut world = World::new(Config::default());
+    world.peers.tell_all(Mail::Drained);
+    world.mail(0);
+    world.notes.tell(OTHER, HomeNote::DropStale);
+    let mails = world.post();
+    assert!(matches!(mails[..], [Mail::Queue(OWN, _), Mail::Batch(_), Mail::Drained(OWN)]), "{mails:?}");
+    assert!(world.peers.have_posted_all() && world.post().is_empty());
+}
+
+#[test]
+fn a_posted_batch_counts_as_held_until_it_is_dropped() {
+    let mut world = World::new(Config::default());
+    world.mail(0);
+    let mails = world.post();
+    assert!(world.turn.totals.memory.load(Ordering::Relaxed) > 0);
+    drop(mails);
+    assert_eq!(world.turn.totals.memory.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_mailbox_over_its_mark_is_congested_until_there_is_room() {
+    let mut world = World::new(Config { max_input_queue_size: 4, ..Config::default() });
+    (0..2).for_each(|_| world.mail(0));
+    world.post();
+    assert_eq!(world.peers.busy.congested, 0, "at its mark of 4 / 2");
+    let stored = OwnedMessage::new(&message());
+    world.notes.tell(OTHER, HomeNote::Enqueue(stored, None));
+    world.post();
+    assert_eq!(world.peers.busy.congested, OTHER.bit());
+    world.peers.has_room(OTHER);
+    assert_eq!(world.peers.busy.congested, 0);
+}
+
+#[test]
+fn a_shard_tells_once_that_its_mailbox_has_room_again() {
+    let mut world = World::new(Config { max_input_queue_size: 16, ..Config::default() });
+    world.peers.mailboxes[0].add_frames(9);
+    for _ in 0..9 {
+        world.peers.have_taken(1, &world.turn);
+    }
+    assert!(matches!(world.post()[..], [Mail::Uncongested(OWN)]));
+}
+
+#[test]
+fn a_shard_with_much_to_read_gets_no_more_and_says_when_it_reads_on() {
+    let mut world = World::new(Config::default());
+    let key = Key { index: 0, generation: 0 };
+    let body = vec![b'x'; 64 * DELIVERIES_MAX];
+    let stored = OwnedMessage::new(&Message { body: &body, ..message() });
+    let subscriber = Subscriber { shard: OTHER, key };
+    world.notes.deliver(Delivery { subscriber, queue: key, consumer: key, stored });
+    let mails = world.post();
+    assert!(
+        matches!(&mails[..], [Mail::Queue(_, notes)] if matches!(notes[..], [Note::Consumer(ConsumerNote::Deliver(_))]))
+    );
+    assert!(world.home.is_closed(OTHER));
+    world.peers.mailboxes[0].add_deliveries(DELIVERIES_MAX);
+    world.peers.have_read(0);
+    world.peers.have_read(DELIVERIES_MAX / 4);
+    assert!(world.post().is_empty(), "it has not read half");
+    world.peers.have_read(DELIVERIES_MAX / 2);
+    assert!(matches!(world.post()[..], [Mail::ReadsOn(OWN)]));
+}
+
+#[test]
+fn a_shard_with_enough_wide_messages_is_laden_until_it_has_routed_half() {
+    let mut world = World::new(Config::default());
+    world.mail(WIDE_WORK_MAX - 1);
+    assert!(!world.peers.holds_wide(OTHER.bit()));
+    world.mail(1);
+    assert!(world.peers.holds_wide(OTHER.bit()) && !world.peers.holds_wide(OWN.bit()));
+    world.peers.routes_on(OTHER);
+    assert!(!world.peers.holds_wide(OTHER.bit()));
+    world.post();
+    world.peers.mailboxes[0].add_work(WIDE_WORK_MAX);
+    world.peers.have_routed(WIDE_WORK_MAX / 2);
+    assert!(matches!(world.post()[..], [Mail::RoutesOn(OWN)]));
+}
+
+#[test]
+fn commits_and_sends_that_wait_have_the_room_by_turns() {
+    let mut world = World::new(Config::default());
+    let first: Vec<bool> = (0..4)
+        .map(|_| {
+            world.peers.routes_on(OTHER);
+            world.peers.share_room(true);
+            std::mem::take(&mut world.peers.busy.sends_first)
+        })
+        .collect();
+    assert_eq!(first, [true, false, true, false]);
+    world.peers.routes_on(OTHER);
+    world.peers.share_room(false);
+    assert!(!world.peers.holds_wide(OTHER.bit()), "no SEND waits");
+}
+
+#[test]
+fn messages_are_routed_once_their_round_and_those_before_are() {
+    let mut world = World::new(Config::default());
+    assert!(!world.peers.have_all_routed(0), "the mail behind it was not read");
+    for _ in 0..2 {
+        world.peers.incoming.refill(&Arc::clone(&world.peers.mailboxes)[0], 0);
+    }
+    assert!(world.peers.have_all_routed(0));
+    world.peers.mailboxes[0].post(&mut vec![Mail::Batch(Arc::default())]);
+    world.peers.incoming.refill(&Arc::clone(&world.peers.mailboxes)[0], 0);
+    assert!(!world.peers.have_all_routed(2), "its mail waits to be read");
+    assert!(matches!(world.peers.incoming.next(), Some(Next::Mail(Mail::Batch(_)))));
+}
