@@ -51,6 +51,8 @@ struct Pending {
 pub struct Answers {
     pending: VecDeque<Pending>,
     bytes: usize,
+    /// Other shards that were asked for something without a RECEIPT, a bit for each: each may still refuse it.
+    refusing: u64,
 }
 
 impl Answers {
@@ -137,6 +139,22 @@ impl Answers {
             }
         }
         own
+    }
+
+    /// These shards were asked for something without a RECEIPT.
+    pub fn may_be_refused_by(&mut self, shards: u64) {
+        self.refusing |= shards;
+    }
+
+    /// Whether a shard may still refuse something that it was asked for without a RECEIPT.
+    #[must_use]
+    pub fn may_be_refused(&self) -> bool {
+        self.refusing != 0
+    }
+
+    /// Takes out the shards that may still refuse something, a bit for each.
+    pub fn take_refusing(&mut self) -> u64 {
+        std::mem::take(&mut self.refusing)
     }
 
     /// Drops all.

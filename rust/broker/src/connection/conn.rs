@@ -151,8 +151,6 @@ pub struct Conn {
     pub committing: Option<Committing>,
     /// What it has of queues.
     pub pending_writes: Option<Box<PendingWrites>>,
-    /// Other shards that were asked for something without a RECEIPT: each may still refuse it.
-    pub sent_to: u64,
     /// Login and client-id, within which the names of durable subscriptions count.
     pub scope: Option<Box<[u8]>>,
     /// Its temporary destinations.
@@ -206,7 +204,6 @@ impl Conn {
             transactions: None,
             committing: None,
             pending_writes: None,
-            sent_to: 0,
             scope: None,
             temporary: None,
         }

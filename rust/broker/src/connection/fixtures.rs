@@ -49,3 +49,12 @@ pub(crate) fn connections(count: usize) -> (Connections, Vec<ConnKey>) {
     let keys = (0..count).map(|at| connections.table.insert(Conn::connected(at as u64, "0,0"))).collect();
     (connections, keys)
 }
+
+/// What a connection's socket gets when it takes all there is, a character for each byte.
+pub(crate) fn told(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> String {
+    let conn = connections.table.get_mut(key).expect("it is there");
+    conn.socket.script().room = usize::MAX;
+    connections.flush_one(turn, key);
+    let conn = connections.table.get_mut(key).expect("it is there");
+    std::mem::take(&mut conn.socket.script().taken).into_iter().map(char::from).collect()
+}

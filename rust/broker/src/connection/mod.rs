@@ -1,28 +1,34 @@
 //! Connections of one shard: sockets, input, answers in order, outboxes, and what they wait for.
 
 pub mod acceptor;
+pub mod answering;
 pub mod answers;
 pub mod arrival;
+pub mod closing;
 pub mod conn;
 pub mod deadline;
 pub mod deferred;
 #[cfg(test)]
 pub(crate) mod fixtures;
+pub mod http;
 pub mod input;
 pub mod leaving;
 pub mod listener;
 pub mod outbox;
+pub mod output;
 pub mod parked;
 pub mod pausing;
 pub mod pending_range;
 pub mod pending_writes;
 pub mod pulls;
 pub mod pulse;
+pub mod reading;
 pub mod room;
 pub mod socket;
 pub mod temporary;
 pub mod transaction;
 pub mod unfinished;
+pub mod websocket;
 
 use std::collections::VecDeque;
 
@@ -31,20 +37,33 @@ use stompica_proto::HeaderSpan;
 use self::conn::Conns;
 use self::pausing::Parking;
 use self::pending_range::PendingRange;
+use self::transaction::{Commit, Transactions};
 use self::unfinished::Unfinished;
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, ShardId};
 use crate::message::chunk::ChunkPool;
+use crate::queue::types::Progress;
+use crate::requester::AnswerTo;
 
 /// Bytes read from one connection in one turn.
 pub const READ_BYTES: usize = 64 << 10;
 
 /// What the layers above connections have to do because of what happened to one.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Effect {
     /// A COMMIT that waited for room is checked again at once: in the next turn others may have taken the room.
     RetriesCommit,
     /// The next frame of this connection waits for nothing any more, because the connection ends.
     StopsWaiting(ConnKey),
+    /// Nothing comes of a COMMIT that was not decided.
+    AbandonsCommit(Box<Commit>),
+    /// Nothing comes of open transactions.
+    DiscardsTransactions(Box<Transactions>),
+    /// The subscriptions and temporary destinations of this connection go; behind the last one it closes, or goes itself.
+    Leaves(ConnKey),
+    /// These shards, a bit for each, are to answer once they have read all that this one has said before.
+    AsksForRoundTrips(AnswerTo, u64),
+    /// A durable subscription gets its credit from its home, now that the RECEIPT of its SUBSCRIBE has left.
+    Credits(ShardId, Progress),
 }
 
 /// The connections of one shard, and which of them have something to do.

@@ -3,7 +3,7 @@
 use std::mem::take;
 
 use super::Connections;
-use super::conn::{Conn, Flush};
+use super::conn::Conn;
 use super::deferred::Waiting;
 use super::outbox::Kind;
 use super::outbox::drop_notice::with_drop_notice;
@@ -59,16 +59,6 @@ pub fn give_drop_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId,
 }
 
 impl Connections {
-    /// Lets what an outbox holds be written at the end of the turn: it has grown, or its socket takes more again.
-    pub fn queue_for_flushing(&mut self, key: ConnKey) {
-        if let Some(conn) = self.table.get_mut(key)
-            && conn.flush != Flush::Prompt
-        {
-            conn.flush = Flush::Prompt;
-            self.dirty.push(key);
-        }
-    }
-
     /// Whether messages of topics wait for room in a connection's outbox.
     #[must_use]
     pub fn is_owed(&self, key: ConnKey) -> bool {

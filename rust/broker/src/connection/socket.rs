@@ -238,6 +238,8 @@ mod double {
         pub(crate) held: usize,
         /// Bytes that the peer has not taken.
         pub(crate) untaken: u32,
+        /// The connection is broken.
+        pub(crate) is_broken: bool,
         /// Its write side is shut.
         pub(crate) is_shut: bool,
     }
@@ -255,6 +257,9 @@ mod double {
         }
 
         pub(super) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            if self.is_broken {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
             let before = self.taken.len();
             for slice in slices {
                 let count = slice.len().min(self.room);

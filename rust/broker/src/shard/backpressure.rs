@@ -83,7 +83,8 @@ impl Shard {
             return;
         }
         let bytes = conn.outbox.bytes();
-        self.forget_subscriptions(key);
+        self.connections.begin_leaving(&mut self.turn, key);
+        self.settle(); // what its subscriptions held goes back before what was not written
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let frames = conn.outbox.cut_unsent(&mut self.connections.chunks);
         let cut = conn.outbox.take_cut();

@@ -9,9 +9,6 @@
 //! connection do not time out while its COMMIT is under way, so that what was held when it was checked is held when it is
 //! applied. `apply.rs` has what follows the decision, `queue/prepared.rs` the homes' part.
 
-use std::mem::take;
-
-use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
 
@@ -68,7 +65,7 @@ impl Shard {
             operations,
             plan: Plan::new(self.turn.hasher.clone()),
             receipt: frame.header(stompica_proto::header::RECEIPT).map(|id| (*id).into()),
-            offender: super::close::describe(frame),
+            offender: crate::connection::answering::describe(frame),
             asked: Vec::new(),
             waiting: 0,
             refusal: None,
@@ -97,14 +94,7 @@ impl Shard {
     }
 
     fn take_commit(&mut self, key: ConnKey) -> Option<Box<Commit>> {
-        let conn = self.connections.table.get_mut(key)?;
-        match conn.committing.take()? {
-            Committing::Deciding(commit) => Some(commit),
-            applying @ Committing::Applying => {
-                conn.committing = Some(applying);
-                None
-            }
-        }
+        self.connections.take_commit(key)
     }
 
     /// Goes on with the check of a COMMIT, as far as the turn allows; then asks the homes.
@@ -244,13 +234,10 @@ impl Shard {
         }
     }
 
-    /// Nobody waits any more for a COMMIT that is not decided: nothing takes effect. Returns what an ERROR tells about it.
-    pub(super) fn abandon_commit(&mut self, key: ConnKey) -> Option<Offender> {
-        let mut commit = self.take_commit(key)?;
+    /// Nothing comes of a COMMIT that was not decided: nothing takes effect.
+    pub(super) fn forget_commit(&mut self, commit: Commit) {
         self.cancel_everywhere(&commit);
-        let offender = take(&mut commit.offender);
-        self.discard_commit(*commit);
-        Some(offender)
+        self.discard_commit(commit);
     }
 
     fn discard_commit(&mut self, commit: Commit) {

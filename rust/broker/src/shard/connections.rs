@@ -3,7 +3,8 @@
 use super::Shard;
 use crate::connection::Effect;
 use crate::connection::pausing::{Pause, Question};
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, ShardId};
+use crate::queue::mail::AnswerNote;
 
 impl Shard {
     /// Carries out what a connection has left to do.
@@ -11,6 +12,16 @@ impl Shard {
         match effect {
             Effect::RetriesCommit => self.begin_jobs(),
             Effect::StopsWaiting(key) => self.deliveries.passing.leave(key),
+            Effect::AbandonsCommit(commit) => self.forget_commit(*commit),
+            Effect::DiscardsTransactions(open) => self.discard_transactions(Some(open)),
+            Effect::Leaves(key) => self.proceed_with_leaving(key),
+            Effect::AsksForRoundTrips(to, shards) => {
+                let asked = (0..self.shared_len()).map(|at| ShardId(at as u8));
+                for shard in asked.filter(|shard| shards & shard.bit() != 0) {
+                    self.tell(shard, AnswerNote::RoundTrip(to.requester()));
+                }
+            }
+            Effect::Credits(home, credit) => self.report(home, credit),
         }
     }
 
@@ -62,11 +73,6 @@ impl Shard {
     /// Puts a connection's next deadline into the timers, unless an earlier one is there.
     pub(crate) fn rearm(&mut self, key: ConnKey) {
         self.connections.rearm(&mut self.turn, key);
-    }
-
-    /// Adjusts the count of bytes that connections hold before they are routed.
-    pub(super) fn count_input(&mut self, key: ConnKey) {
-        self.connections.count_input(&self.turn, key);
     }
 
     /// Reads those again that are to try again, as many as one turn allows.

@@ -4,7 +4,7 @@ use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, ws};
 
 use super::Shard;
-use crate::connection::conn::{Conn, Transport};
+use crate::connection::conn::Conn;
 use crate::connection::deadline::{Overdue, millis};
 use crate::connection::input::offender_in;
 use crate::connection::pausing::Question;
@@ -66,10 +66,10 @@ impl Shard {
     fn act_on(&mut self, key: ConnKey, overdue: Overdue) {
         match overdue {
             Overdue::Close => self.drop_connection(key, "the peer did not close in time"),
-            Overdue::Refusal => self.refuse(key),
-            Overdue::Login => self.time_out_login(key),
+            Overdue::Refusal => self.connections.refuse(&mut self.turn, key),
+            Overdue::Login => self.connections.time_out_login(&mut self.turn, key),
             Overdue::SlowConsumer | Overdue::Untaken => self.cut_off(key),
-            Overdue::Answers => self.give_up_answers(key),
+            Overdue::Answers => self.connections.give_up_answers(&mut self.turn, key),
             Overdue::HeartBeat => {} // it was sent
             Overdue::Held => self.refuse_waiting(key),
             Overdue::Frame(allowed_ms) => self.time_out_frame(key, allowed_ms),
@@ -123,14 +123,6 @@ impl Shard {
         }
     }
 
-    fn time_out_login(&mut self, key: ConnKey) {
-        if self.connections.table.get(key).is_some_and(|conn| matches!(conn.transport, Transport::Http)) {
-            return self.time_out_http(key);
-        }
-        let text = format!("no CONNECT within login_timeout={} ms", millis(self.turn.config.login_timeout));
-        self.fail(key, ProtocolError::new(Code::LoginTimeout, text), None);
-    }
-
     /// What a connection waits for did not come in time. A COMMIT that waits for its homes takes no effect any more.
     fn refuse_waiting(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get(key) else { return };
@@ -153,7 +145,7 @@ impl Shard {
             return self.refuse_publisher(fan_out, error);
         }
         let offender = offender_in(&conn.input.bytes);
-        let offender = self.abandon_commit(key).unwrap_or(offender);
+        let offender = self.connections.abandon_commit(key).unwrap_or(offender);
         self.end_wait(key);
         self.fail_with(key, error, &offender);
     }
@@ -193,7 +185,9 @@ impl Shard {
             match state.pulse.is_without_stomp(&beats, now_ms) {
                 Some(silent_ms) => text = format!("nothing of STOMP in {silent_ms} ms, only pings or pongs"),
                 None if state.pulse.ping(now_ms) => {
-                    return self.websocket_control(key, |out| ws::encode::ping(out, b""));
+                    return self
+                        .connections
+                        .websocket_control(&mut self.turn, key, |out| ws::encode::ping(out, b""));
                 }
                 None => {}
             }

@@ -14,7 +14,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Shard;
-use super::close::GOING_AWAY;
+use crate::connection::closing::GOING_AWAY;
 use crate::connection::conn::{Conn, Phase};
 use crate::connection::pausing::Pause;
 use crate::ids::ShardId;
@@ -47,7 +47,8 @@ impl Shard {
     /// Closes what is left.
     pub(crate) fn end(&mut self) {
         for key in self.connections.table.keys() {
-            self.remove(key);
+            self.connections.remove(&mut self.turn, key);
+            self.settle();
         }
         self.drop_all_deferred();
         self.settle();

@@ -1,43 +1,23 @@
-//! Hot path: bytes from a socket to frames, at most one read per connection and turn.
-//!
-//! The bytes of one read are decoded where they lie, in the shard's own buffer. Only what is left of them when the
-//! turn ends, a SEND is parked or a frame is incomplete, is kept in the connection.
+//! Hot path: frames of clients, from what [`crate::connection::reading`] brings to what each frame does.
 
 use std::mem::take;
 
-use stompica_proto::transport::{Sniffed, sniff};
+use stompica_proto::transport::Sniffed;
 use stompica_proto::{Decoded, ProtocolError};
 
 use super::Shard;
 use crate::command::Flow;
 use crate::connection::conn::{Phase, Transport};
 use crate::connection::input::{Decoding, offender_in};
-use crate::connection::pausing::Pause;
-use crate::connection::socket::Received;
+use crate::connection::reading::Read;
 use crate::ids::ConnKey;
 use crate::report::stages::Stage;
 
 impl Shard {
     /// Looks at what a connection left over, then reads once from its socket.
     pub(super) fn serve(&mut self, key: ConnKey) {
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
-        conn.input.is_listed = false;
-        if conn.phase != Phase::Open {
-            self.discard_input(key);
+        if !self.connections.begin_serving(&mut self.turn, key) {
             return;
-        }
-        if conn.wait.is_on() {
-            if !(conn.socket.has_hung_up() && conn.wait.pause() == Some(Pause::Arriving)) {
-                return;
-            }
-            self.connections.parking.let_go(&mut self.connections.table, key);
-        }
-        if self.connections.hold_for_answers(&mut self.turn, key) {
-            return;
-        }
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
-        if conn.start_clock(self.turn.now_ms) {
-            self.rearm(key);
         }
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.input.has_unparsed {
@@ -87,112 +67,39 @@ impl Shard {
     }
 
     fn read(&mut self, key: ConnKey) {
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
         let mut buffer = take(&mut self.connections.read_buffer);
-        let began = self.turn.stages.begin(Stage::Read);
-        // What the last read left of a frame stands in front, so that what comes need not be copied behind it.
-        let rest = conn.short_rest();
-        let (begun, free) = buffer.split_at_mut(rest.len());
-        begun.copy_from_slice(rest);
-        let begun = begun.len();
-        let room = self.connections.unfinished.read_bytes(key).min(free.len());
-        let received = conn.socket.receive(&mut free[..room]);
-        self.turn.stages.end(Stage::Read, began);
-        self.turn.budget.read(received.len());
-        match received {
-            Received::End => {
-                conn.input.eof = true;
-                self.end_if_done(key);
-            }
-            Received::Bytes { len, is_drained } => {
-                conn.input.read_ms = self.turn.now_ms;
-                conn.input.read_round = self.peers.incoming.round().0;
-                if let Some(state) = conn.websocket() {
-                    state.pulse.feel();
-                }
-                self.turn.counters.bytes_in += len as u64;
-                self.turn.counters.reads += 1;
-                if begun > 0 {
-                    conn.input.bytes = Vec::new();
-                }
-                self.consume(key, &mut buffer[..begun + len]);
-                self.connections.note_input(&mut self.turn, key);
-                if self
-                    .connections
-                    .table
-                    .get(key)
-                    .is_some_and(|conn| !is_drained || conn.input.has_unparsed || conn.phase != Phase::Open)
-                {
-                    self.queue_for_reading(key);
-                }
-                self.end_if_done(key);
-            }
-            Received::Blocked => {}
-            Received::Interrupted => self.queue_for_reading(key),
-            Received::Failed(error) => self.drop_connection(key, &error.to_string()),
+        let round = self.peers.incoming.round().0;
+        if let Some(Read { len, is_drained }) = self.connections.read(&mut self.turn, key, round, &mut buffer)
+        {
+            self.consume(key, &mut buffer[..len]);
+            self.connections.end_reading(&mut self.turn, key, is_drained);
         }
         self.connections.read_buffer = buffer;
-    }
-
-    /// Reads and forgets, so that closing does not reset the connection.
-    fn discard_input(&mut self, key: ConnKey) {
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
-        if conn.input.eof {
-            return;
-        }
-        let received = conn.socket.receive(&mut self.connections.read_buffer);
-        self.turn.budget.read(received.len());
-        match received {
-            Received::End => {
-                conn.input.eof = true;
-                if conn.phase == Phase::Lingering {
-                    self.remove(key);
-                }
-            }
-            Received::Bytes { .. } | Received::Interrupted => self.queue_for_reading(key),
-            Received::Blocked => {}
-            Received::Failed(_) => self.remove(key),
-        }
     }
 
     fn consume(&mut self, key: ConnKey, bytes: &mut [u8]) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         match conn.transport {
-            Transport::Unknown | Transport::Http => {
-                conn.input.bytes.extend_from_slice(bytes);
-                self.detect(key);
-            }
+            Transport::Unknown | Transport::Http => self.consume_first(key, bytes),
             Transport::Stomp => self.consume_stomp(key, bytes),
             Transport::WebSocket(_) => self.consume_websocket(key, bytes),
         }
     }
 
-    /// Decides by the first bytes what the connection speaks.
-    fn detect(&mut self, key: ConnKey) {
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let sniffed = match conn.transport {
-            Transport::Http => Sniffed::Http,
-            _ => sniff(&conn.input.bytes),
-        };
+    /// The first bytes of a connection, which tell what it speaks.
+    fn consume_first(&mut self, key: ConnKey, bytes: &[u8]) {
+        let sniffed = self.connections.detect(key, bytes);
         match sniffed {
             Sniffed::Incomplete => {}
-            Sniffed::Stomp => {
-                conn.transport = Transport::Stomp;
-                if self.stays_refused(key) {
-                    self.refuse(key);
-                } else {
-                    self.consume_stomp(key, &[]);
-                }
-            }
+            Sniffed::Tls => self.connections.refuse_tls(&mut self.turn, key),
+            _ if self.stays_refused(key) => self.connections.refuse(&mut self.turn, key),
+            Sniffed::Stomp => self.consume_stomp(key, &[]),
             Sniffed::Http => {
-                conn.transport = Transport::Http;
-                if self.stays_refused(key) {
-                    self.refuse(key);
-                } else {
-                    self.answer_http(key);
+                let is_draining = self.draining.is_some();
+                if let Some(mut rest) = self.connections.answer_http(&mut self.turn, key, is_draining) {
+                    self.consume_websocket(key, &mut rest);
                 }
             }
-            Sniffed::Tls => self.refuse_tls(key),
         }
     }
 
@@ -263,7 +170,7 @@ impl Shard {
                         Flow::Later => {
                             self.turn.counters.frames_in -= 1;
                             waits = true;
-                            self.leave_for_next_turn(key);
+                            self.connections.leave_for_next_turn(key);
                             break;
                         }
                     }
@@ -281,12 +188,6 @@ impl Shard {
         }
         self.connections.spans = spans;
         Decoding { consumed: at, incomplete, waits }
-    }
-
-    fn leave_for_next_turn(&mut self, key: ConnKey) {
-        if let Some(conn) = self.connections.table.get_mut(key) {
-            conn.input.has_unparsed = true;
-        }
     }
 
     #[cold]

@@ -8,7 +8,6 @@ use std::mem::take;
 
 use super::Shard;
 use crate::connection::conn::Phase;
-use crate::connection::leaving::Leaving;
 use crate::connection::pending_writes::REQUEUED_MAX;
 use crate::connection::transaction::Committing;
 use crate::delivery::returning::Fate;
@@ -28,20 +27,6 @@ const LEAVE_AT_ONCE: usize = 256;
 const CONSUMER_CHANGES: usize = 3;
 
 impl Shard {
-    /// Removes all subscriptions of a connection; returns whether that is done, and does not go on behind this turn.
-    pub(super) fn forget_subscriptions(&mut self, key: ConnKey) -> bool {
-        self.distribute(); // what was routed before is delivered
-        self.forget_pulls(key);
-        let Some(conn) = self.connections.table.get_mut(key) else { return true };
-        if conn.leaving.is_some() {
-            return false;
-        }
-        let subscriptions = take(&mut conn.subscriptions).into_iter().collect();
-        let full = conn.full_since_ms.take().is_some();
-        conn.leaving = Some(Box::new(Leaving { subscriptions, full, is_lost: false }));
-        self.leave_some(key)
-    }
-
     /// Removes some of the subscriptions of a connection that leaves; returns whether none is left.
     fn leave_some(&mut self, key: ConnKey) -> bool {
         for _ in 0..LEAVE_AT_ONCE {
@@ -65,19 +50,16 @@ impl Shard {
 
     /// Goes on with that; behind the last one the connection ends as it was to.
     pub(super) fn proceed_with_leaving(&mut self, key: ConnKey) {
-        let is_lost = self
-            .connections
-            .table
-            .get(key)
-            .and_then(|conn| conn.leaving.as_ref())
-            .is_some_and(|it| it.is_lost);
+        let leaving = self.connections.table.get(key).and_then(|conn| conn.leaving.as_ref());
+        let is_lost = leaving.is_some_and(|leaving| leaving.is_lost);
         if !self.leave_some(key) {
             return;
         }
+        self.forget_temporary(key);
         if is_lost {
-            self.remove(key);
+            self.take_out(key);
         } else if self.connections.table.get(key).is_some_and(|conn| conn.phase == Phase::Leaving) {
-            self.write_last(key);
+            self.connections.write_last(&mut self.turn, key);
         }
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Shard;
-use super::close::GOING_AWAY;
 use crate::broker::ConnectionInfo;
 use crate::command::Flow;
 use crate::config::Config;
+use crate::connection::closing::GOING_AWAY;
 use crate::connection::conn::{Conn, Transport};
 use crate::connection::pausing::Pause;
 use crate::connection::socket::Socket;

@@ -26,7 +26,6 @@ mod delivery;
 mod drain;
 mod effects;
 mod gather;
-mod http;
 mod initial_replay;
 mod input;
 mod jobs;
@@ -52,13 +51,13 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
 
-pub(crate) use self::close::describe;
 use self::drain::Draining;
 use self::memory::MemoryState;
 use crate::command::commits::Commits;
 use crate::config::Config;
 use crate::connection::Connections;
 use crate::connection::acceptor::Acceptor;
+pub(crate) use crate::connection::answering::describe;
 use crate::connection::listener::Listener;
 use crate::delivery::Deliveries;
 use crate::diag::inquiries::Diagnostics;
@@ -77,9 +76,6 @@ use crate::turn::budget::{Budget, TurnPart};
 pub const WAKER: Token = Token(usize::MAX);
 /// Token of the listening socket.
 pub const LISTENER: Token = Token(usize::MAX - 1);
-/// Receivers of wide fan-outs that are flushed in one turn, so that others need not wait for all of them.
-const PACED_FLUSHES: usize = 32;
-
 /// One I/O thread.
 #[derive(Debug)]
 pub struct Shard {

@@ -173,13 +173,6 @@ impl Shard {
         }
     }
 
-    /// A connection ends, and asks for no more; homes are told as its subscriptions go.
-    pub(super) fn forget_pulls(&mut self, key: ConnKey) {
-        if let Some(conn) = self.connections.table.get_mut(key) {
-            conn.pulls = None;
-        }
-    }
-
     /// A subscription goes: homes that wait for its word have no more to do, and what it asked for is not awaited.
     pub(super) fn forget_pulls_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
         for home in (0..self.shared_len()).map(|at| ShardId(at as u8)) {

@@ -1,0 +1,338 @@
+//! What a connection is told of its frames: RECEIPTs in their order, and ERROR in the place of the frame it is about.
+//!
+//! What takes effect elsewhere is answered by the shards concerned, see [`crate::requester`]. A frame without a RECEIPT
+//! waits for nobody; so a connection that has no more to send (DISCONNECT, the end of its stream) waits until all shards
+//! that may still refuse something have answered a round trip.
+
+use stompica_proto::decode::{head_value, masked_head};
+use stompica_proto::encode::{self, Offender};
+use stompica_proto::{Command, Frame, ProtocolError, escape, header};
+
+use super::answers::Answer;
+use super::closing::NORMAL;
+use super::conn::{Conn, Phase};
+use super::{Connections, Effect};
+use crate::ids::ConnKey;
+use crate::log::Level;
+use crate::requester::AnswerTo;
+use crate::turn::Turn;
+
+impl Connections {
+    /// Names a frame that is answered, or may be refused: tokens grow.
+    pub fn next_token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    /// Sends a RECEIPT, if one is wanted, once those before it have left.
+    pub fn receipt(&mut self, turn: &mut Turn, key: ConnKey, id: Option<&[u8]>) {
+        let token = self.next_token();
+        let (Some(conn), Some(id)) = (self.listening(key), id) else { return };
+        if conn.answers.is_empty() {
+            let version = conn.session.version();
+            self.control(turn, key, |out| encode::receipt(out, id, version));
+        } else {
+            self.push_answer_of(turn, key, token, Answer::Receipt(id.into()), 0);
+        }
+    }
+
+    /// A frame takes effect at these shards, each of which is to answer. The RECEIPT, if one is wanted, waits for them;
+    /// if not, they answer only what they refuse.
+    pub fn ask(&mut self, turn: &mut Turn, key: ConnKey, receipt: Option<&[u8]>, shards: u64) -> AnswerTo {
+        if shards == 0 {
+            self.receipt(turn, key, receipt);
+        }
+        let token = self.next_token();
+        match receipt.filter(|_| shards != 0) {
+            Some(id) => {
+                self.push_answer_of(turn, key, token, Answer::Receipt(id.into()), shards.count_ones());
+            }
+            None => {
+                if let Some(conn) = self.table.get_mut(key) {
+                    conn.answers.may_be_refused_by(shards & !turn.id.bit());
+                }
+            }
+        }
+        AnswerTo { shard: turn.id, conn: key, token, awaited: receipt.is_some() }
+    }
+
+    /// The same for a frame behind which the answers to all others wait, whether it wants a RECEIPT or not.
+    pub fn ask_in_any_case(
+        &mut self,
+        turn: &mut Turn,
+        key: ConnKey,
+        receipt: Option<&[u8]>,
+        shards: u64,
+    ) -> AnswerTo {
+        if shards == 0 {
+            self.receipt(turn, key, receipt);
+        }
+        let token = self.next_token();
+        let answer = receipt.map_or(Answer::Silence, |id| Answer::Receipt(id.into()));
+        if shards != 0 {
+            self.push_answer_of(turn, key, token, answer, shards.count_ones());
+        }
+        AnswerTo { shard: turn.id, conn: key, token, awaited: true }
+    }
+
+    /// Sends a frame once all answers before it have left.
+    pub fn answer_with(&mut self, turn: &mut Turn, key: ConnKey, frame: Vec<u8>) {
+        let token = self.next_token();
+        let Some(conn) = self.listening(key) else { return };
+        if conn.answers.is_empty() {
+            self.control(turn, key, |out| out.extend_from_slice(&frame));
+        } else {
+            self.push_answer_of(turn, key, token, Answer::Frame(frame), 0);
+        }
+    }
+
+    fn push_answer_of(&mut self, turn: &Turn, key: ConnKey, token: u64, answer: Answer, waiting: u32) {
+        if let Some(conn) = self.listening(key) {
+            conn.answers.push(token, answer, waiting);
+        }
+        self.count_input(turn, key);
+    }
+
+    /// A connection that is still to be told something. One that is closing has had its last word, although its COMMIT
+    /// may take effect only now.
+    fn listening(&mut self, key: ConnKey) -> Option<&mut Conn> {
+        self.table.get_mut(key).filter(|conn| conn.phase == Phase::Open)
+    }
+
+    /// What a connection asked for took effect at one more place.
+    pub fn applied(&mut self, turn: &mut Turn, key: ConnKey, token: u64) {
+        if let Some(conn) = self.table.get_mut(key) {
+            conn.answers.note(token);
+            self.send_answers(turn, key);
+        }
+    }
+
+    /// What a connection asked for was refused elsewhere; frames behind it may have taken effect.
+    pub fn refused(
+        &mut self,
+        turn: &mut Turn,
+        key: ConnKey,
+        token: u64,
+        (error, mut offender): (ProtocolError, Offender),
+    ) {
+        let Some(conn) = self.listening(key) else { return };
+        if conn.answers.is_refused_before(token) {
+            return; // a frame before it was refused already, and its ERROR is the last word
+        }
+        if let Some(id) = conn.answers.cut_from(token) {
+            if head_value(&offender.head, header::RECEIPT).is_none() {
+                offender.head.extend_from_slice(b"receipt:");
+                escape::escape_into(&mut offender.head, &id, conn.session.version());
+                offender.head.push(b'\n');
+            }
+            offender.receipt = Some(id.into());
+        }
+        self.end_with(turn, key, token, error, &offender);
+    }
+
+    /// Answers a peer's mistake with ERROR and closes (STOMP 1.2, "ERROR").
+    pub fn fail(&mut self, turn: &mut Turn, key: ConnKey, error: ProtocolError, frame: Option<&Frame<'_>>) {
+        let offender = frame.map(describe).unwrap_or_default();
+        self.fail_with(turn, key, error, &offender);
+    }
+
+    /// The same for a frame that is described already.
+    pub fn fail_with(&mut self, turn: &mut Turn, key: ConnKey, error: ProtocolError, offender: &Offender) {
+        let token = self.next_token();
+        if self.table.get(key).is_some_and(|conn| conn.phase == Phase::Open && !conn.ending) {
+            self.end_with(turn, key, token, error, offender);
+        }
+    }
+
+    /// ERROR is a connection's last word: once the RECEIPTs of earlier frames have left, it leaves and the connection
+    /// closes. Nothing that waits takes effect any more.
+    fn end_with(
+        &mut self,
+        turn: &mut Turn,
+        key: ConnKey,
+        token: u64,
+        error: ProtocolError,
+        offender: &Offender,
+    ) {
+        self.abandon_commit(key);
+        self.end_wait(key);
+        turn.counters.errors += 1;
+        turn.budget.end_connection();
+        self.log(turn, Level::Info, key, || format!("ERROR {error}"));
+        let Some(conn) = self.table.get_mut(key) else { return };
+        let (close_code, reason) = (error.code.websocket_close(), error.code.message());
+        conn.ending = true;
+        let mut frame = Vec::new();
+        encode::error(&mut frame, &error, offender, conn.session.version());
+        conn.answers.push(token, Answer::Error { frame, close_code, reason }, 0);
+        self.send_answers(turn, key);
+    }
+
+    /// Sends the answers that wait for nothing any more.
+    fn send_answers(&mut self, turn: &mut Turn, key: ConnKey) {
+        while let Some(conn) = self.table.get_mut(key)
+            && let Some(answer) = conn.answers.pop_ready()
+        {
+            let version = conn.session.version();
+            match answer {
+                Answer::Receipt(id) => self.control(turn, key, |out| encode::receipt(out, &id, version)),
+                Answer::Frame(frame) => self.control(turn, key, |out| out.extend_from_slice(&frame)),
+                Answer::Error { frame, close_code, reason } => {
+                    self.control(turn, key, |out| out.extend_from_slice(&frame));
+                    self.begin_close(turn, key, close_code, reason);
+                }
+                Answer::Silence => {}
+                Answer::Opening(id, home, credit) => {
+                    self.control(turn, key, |out| encode::receipt(out, &id, version));
+                    self.effects.push_back(Effect::Credits(home, credit));
+                }
+            }
+        }
+        self.count_input(turn, key);
+        self.note_answers_taken(turn, key); // those that say nothing leave without a write
+        self.end_if_done(turn, key);
+    }
+
+    /// DISCONNECT: its RECEIPT says that all earlier frames took effect, also at other shards.
+    pub fn disconnect(&mut self, turn: &mut Turn, key: ConnKey, receipt: Option<&[u8]>) {
+        let Some(conn) = self.table.get_mut(key) else { return };
+        conn.ending = true;
+        if receipt.is_some() {
+            self.await_round_trips(turn, key, receipt);
+        }
+        self.end_if_done(turn, key);
+    }
+
+    /// Lets a RECEIPT, or nothing, wait until no shard can refuse any more what was asked of it before.
+    fn await_round_trips(&mut self, turn: &mut Turn, key: ConnKey, receipt: Option<&[u8]>) {
+        let Some(conn) = self.table.get_mut(key) else { return };
+        let shards = conn.answers.take_refusing();
+        if shards == 0 {
+            return self.receipt(turn, key, receipt);
+        }
+        let to = self.ask_in_any_case(turn, key, receipt, shards);
+        self.effects.push_back(Effect::AsksForRoundTrips(to, shards));
+    }
+
+    /// Closes a connection that has said its last word, once everything due to it is in its outbox.
+    pub fn end_if_done(&mut self, turn: &mut Turn, key: ConnKey) {
+        let Some(conn) = self.table.get(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        if !(conn.ending || conn.input.eof) || conn.input.has_unparsed || conn.wait.is_on() {
+            return;
+        }
+        if conn.answers.is_empty() && conn.answers.may_be_refused() {
+            self.await_round_trips(turn, key, None);
+        }
+        let Some(conn) = self.table.get_mut(key).filter(|conn| conn.answers.is_empty()) else {
+            return self.rearm(turn, key);
+        };
+        let close_code = conn.websocket().and_then(|state| state.peer_code).unwrap_or(NORMAL);
+        self.begin_close(turn, key, close_code, "");
+    }
+
+    /// An answer never came.
+    pub fn give_up_answers(&mut self, turn: &mut Turn, key: ConnKey) {
+        if self.table.get(key).is_some_and(Conn::has_more_to_take) {
+            return self.drop_connection(turn, key, "it does not take what is ahead of its last answers");
+        }
+        let missing = self.table.get(key).map_or(0, |conn| conn.answers.len());
+        turn.counters.lost_answers += missing as u64;
+        self.log(turn, Level::Error, key, || {
+            format!("{missing} answers never came, and the connection is given up (a bug in stompica)")
+        });
+        self.drop_connection(turn, key, "its answers never came");
+    }
+}
+
+/// What an ERROR tells about the frame that caused it.
+#[must_use]
+pub fn describe(frame: &Frame<'_>) -> Offender {
+    let receipt = frame.header(header::RECEIPT).map(|value| value.into_owned());
+    let name = match frame.command {
+        Command::Subscribe | Command::Unsubscribe => header::ID,
+        _ => header::SUBSCRIPTION,
+    };
+    let subscription = match frame.command {
+        Command::Send => None,
+        _ => frame.header(name).map(|value| value.into_owned()),
+    };
+    let start = frame.spans.first().map_or(0, |span| span.start as usize);
+    let end = frame.spans.last().map_or(start, |span| span.end as usize);
+    let mut head = frame.command.as_str().as_bytes().to_vec();
+    head.push(b'\n');
+    head.extend_from_slice(frame.input.get(start..end).unwrap_or_default());
+    head.push(b'\n');
+    Offender { receipt, subscription, head: masked_head(&head) }
+}
+
+#[cfg(test)]
+mod tests {
+    use stompica_proto::error::Code;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::connection::fixtures::{connections, told, turn};
+
+    fn refusal() -> ProtocolError {
+        ProtocolError::new(Code::Memory, "no room".to_owned())
+    }
+
+    #[test]
+    fn receipts_leave_in_the_order_of_frames() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let key = keys[0];
+        connections.receipt(&mut turn, key, Some(b"1"));
+        let waits = connections.ask(&mut turn, key, Some(b"2"), 0b110);
+        connections.receipt(&mut turn, key, Some(b"3"));
+        connections.receipt(&mut turn, key, None);
+        assert!(waits.awaited && told(&mut connections, &mut turn, key).ends_with("receipt-id:1\n\n\0"));
+        connections.applied(&mut turn, key, waits.token);
+        assert_eq!(told(&mut connections, &mut turn, key), "");
+        connections.applied(&mut turn, key, waits.token);
+        let told = told(&mut connections, &mut turn, key);
+        assert_eq!(told, "RECEIPT\nreceipt-id:2\n\n\0RECEIPT\nreceipt-id:3\n\n\0");
+    }
+
+    #[test]
+    fn an_error_takes_the_place_of_its_frame_s_receipt_and_is_the_last_word() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let key = keys[0];
+        let first = connections.ask(&mut turn, key, Some(b"1"), 0b10);
+        let second = connections.ask(&mut turn, key, Some(b"2"), 0b10);
+        connections.receipt(&mut turn, key, Some(b"3"));
+        connections.refused(&mut turn, key, second.token, (refusal(), Offender::default()));
+        assert_eq!(told(&mut connections, &mut turn, key), "", "the first frame is not answered");
+        connections.applied(&mut turn, key, first.token);
+        assert!(matches!(connections.effects.back(), Some(Effect::Leaves(leaving)) if *leaving == key));
+        connections.write_last(&mut turn, key);
+        let told = told(&mut connections, &mut turn, key);
+        assert!(told.starts_with("RECEIPT\nreceipt-id:1\n\n\0ERROR\n"), "{told}");
+        assert!(told.contains("receipt-id:2\n") && !told.contains("receipt-id:3"), "{told}");
+    }
+
+    #[test]
+    fn a_disconnect_waits_until_no_shard_can_refuse_anything() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let key = keys[0];
+        connections.ask(&mut turn, key, None, 0b110);
+        connections.disconnect(&mut turn, key, Some(b"end"));
+        let Some(Effect::AsksForRoundTrips(to, 0b110)) = connections.effects.pop_front() else {
+            panic!("{:?}", connections.effects);
+        };
+        connections.applied(&mut turn, key, to.token);
+        assert_eq!(connections.table.get(key).map(|conn| conn.phase), Some(Phase::Open));
+        connections.applied(&mut turn, key, to.token);
+        assert_eq!(connections.table.get(key).map(|conn| conn.phase), Some(Phase::Leaving));
+        connections.write_last(&mut turn, key);
+        assert_eq!(told(&mut connections, &mut turn, key), "RECEIPT\nreceipt-id:end\n\n\0");
+    }
+
+    #[test]
+    fn answers_that_never_come_are_counted_and_end_the_connection() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        connections.ask(&mut turn, keys[0], Some(b"1"), 0b10);
+        connections.give_up_answers(&mut turn, keys[0]);
+        assert_eq!(turn.counters.lost_answers, 1);
+        assert!(connections.effects.iter().any(|effect| matches!(effect, Effect::Leaves(_))));
+    }
+}

@@ -1,0 +1,168 @@
+//! HTTP on the broker's port: the WebSocket upgrade and the health checks (docs/behaviour.md, section 2).
+
+use std::mem::take;
+use std::sync::atomic::Ordering;
+
+use stompica_proto::error::Code;
+use stompica_proto::{ProtocolError, ws};
+
+use super::Connections;
+use super::closing::NORMAL;
+use super::conn::{Transport, WebSocket};
+use super::deadline::millis;
+use crate::config::Config;
+use crate::ids::ConnKey;
+use crate::turn::Turn;
+
+/// A TLS alert: fatal, handshake_failure (RFC 8446, 6). Encryption is not built yet.
+const TLS_HANDSHAKE_FAILURE: &[u8] = &[0x15, 3, 1, 0, 2, 2, 40];
+
+/// What is to happen with a request.
+#[derive(Debug)]
+enum Answer {
+    Incomplete,
+    Respond(Vec<u8>),
+    Upgrade { response: Vec<u8>, consumed: usize },
+}
+
+impl Connections {
+    /// Answers the request at the start of a connection, as soon as it is complete. Returns the WebSocket frames that came
+    /// behind an upgrade.
+    pub fn answer_http(&mut self, turn: &mut Turn, key: ConnKey, is_draining: bool) -> Option<Vec<u8>> {
+        let conn = self.table.get_mut(key)?;
+        let mut input = take(&mut conn.input.bytes);
+        turn.budget.look(input.len()); // from the start, however little has come since
+        let is_loopback = conn.peer.ip().to_canonical().is_loopback();
+        match answer(&input, &turn.config, is_loopback, is_draining) {
+            Answer::Incomplete => conn.input.bytes = input,
+            Answer::Respond(response) => self.respond(turn, key, &response),
+            Answer::Upgrade { response, consumed } => {
+                conn.transport = Transport::WebSocket(Box::new(WebSocket::new(turn.now_ms)));
+                self.append_raw(turn, key, |out| out.extend_from_slice(&response));
+                turn.counters.upgrades += 1;
+                input.drain(..consumed);
+                return Some(input);
+            }
+        }
+        None
+    }
+
+    fn respond(&mut self, turn: &mut Turn, key: ConnKey, response: &[u8]) {
+        if self.table.get(key).is_some() {
+            self.append_raw(turn, key, |out| out.extend_from_slice(response));
+            turn.counters.http_requests += 1;
+            self.begin_close(turn, key, NORMAL, "");
+        }
+    }
+
+    /// Tells a connection over `max_connections` so, in its own protocol.
+    pub fn refuse(&mut self, turn: &mut Turn, key: ConnKey) {
+        let Some(conn) = self.table.get(key) else { return };
+        let connections = turn.totals.connections.load(Ordering::Relaxed);
+        let why =
+            format!("{connections} connections are open, max_connections is {}", turn.config.max_connections);
+        match conn.transport {
+            Transport::Http => self.respond(turn, key, &text(503, &[], &why, false)),
+            _ => self.fail(turn, key, ProtocolError::new(Code::Connections, why), None),
+        }
+    }
+
+    /// A TLS client learns that there is no TLS here.
+    pub fn refuse_tls(&mut self, turn: &mut Turn, key: ConnKey) {
+        self.respond(turn, key, TLS_HANDSHAKE_FAILURE);
+    }
+
+    /// No CONNECT, or no whole HTTP request, came in time.
+    pub fn time_out_login(&mut self, turn: &mut Turn, key: ConnKey) {
+        if self.table.get(key).is_some_and(|conn| matches!(conn.transport, Transport::Http)) {
+            let response = text(408, &[], "the request did not come within login_timeout", false);
+            return self.respond(turn, key, &response);
+        }
+        let text = format!("no CONNECT within login_timeout={} ms", millis(turn.config.login_timeout));
+        self.fail(turn, key, ProtocolError::new(Code::LoginTimeout, text), None);
+    }
+}
+
+/// What is to happen with a request of which `input` has come.
+fn answer(input: &[u8], config: &Config, is_loopback: bool, is_draining: bool) -> Answer {
+    let (request, consumed) = match ws::parse_request(input, &config.limits) {
+        Ok(None) => return Answer::Incomplete,
+        Ok(Some(parsed)) => parsed,
+        Err(status) => return Answer::Respond(status.response()),
+    };
+    let head_only = request.method == "HEAD";
+    if request.wants_websocket() {
+        return match ws::upgrade(&request, config.ws_origins.as_deref()) {
+            Ok(upgrade) => Answer::Upgrade { response: upgrade.response, consumed },
+            Err(refusal) => Answer::Respond(refusal.response()),
+        };
+    }
+    let path = request.path;
+    let known = matches!(path, "/healthz" | "/readyz");
+    Answer::Respond(match request.method {
+        "GET" | "HEAD" if path == "/healthz" => text(200, &[], "ok", head_only),
+        "GET" | "HEAD" if known && !is_loopback => {
+            text(403, &[], "only answered on loopback while auth is off", head_only)
+        }
+        "GET" | "HEAD" if known && is_draining => text(503, &[], "draining", head_only),
+        "GET" | "HEAD" if known => text(200, &[], "ready", head_only),
+        "GET" | "HEAD" => text(404, &[], "nothing here; a WebSocket may be opened on any path", head_only),
+        _ => text(405, &[("Allow", "GET, HEAD")], "only GET and HEAD", false),
+    })
+}
+
+fn text(status: u16, headers: &[(&str, &str)], text: &str, head_only: bool) -> Vec<u8> {
+    ws::response(status, headers, format!("{text}\n").as_bytes(), head_only)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::conn::Phase;
+    use crate::connection::fixtures::{connections, told, turn};
+
+    fn status(request: &str, is_loopback: bool, is_draining: bool) -> String {
+        match answer(request.as_bytes(), &Config::default(), is_loopback, is_draining) {
+            Answer::Respond(response) => String::from_utf8_lossy(&response[9..12]).into_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn health_checks_answer_as_the_broker_is_and_to_whom_they_may() {
+        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!(status(&get("/healthz"), false, true), "200");
+        assert_eq!(status(&get("/readyz"), true, false), "200");
+        assert_eq!(status(&get("/readyz"), true, true), "503");
+        assert_eq!(status(&get("/readyz"), false, false), "403");
+        assert_eq!(status(&get("/"), true, false), "404");
+        assert_eq!(status("POST /readyz HTTP/1.1\r\nHost: h\r\n\r\n", true, false), "405");
+        assert_eq!(status("GET /readyz HTTP/1.1\r\n", true, false), "Incomplete");
+    }
+
+    #[test]
+    fn what_comes_behind_an_upgrade_is_websocket() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let conn = connections.table.get_mut(keys[0]).expect("it is there");
+        conn.transport = Transport::Http;
+        conn.input.keep(
+            b"GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\nab",
+        );
+        assert_eq!(connections.answer_http(&mut turn, keys[0], false).as_deref(), Some(&b"ab"[..]));
+        let conn = connections.table.get(keys[0]).expect("it is there");
+        assert!(matches!(conn.transport, Transport::WebSocket(_)) && conn.phase == Phase::Open);
+        assert!(told(&mut connections, &mut turn, keys[0]).starts_with("HTTP/1.1 101"));
+    }
+
+    #[test]
+    fn a_request_that_does_not_come_in_time_gets_408_and_a_stomp_client_an_error() {
+        let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
+        connections.table.get_mut(keys[0]).expect("it is there").transport = Transport::Http;
+        for (key, start) in keys.into_iter().zip(["HTTP/1.1 408", "ERROR\n"]) {
+            connections.time_out_login(&mut turn, key);
+            connections.write_last(&mut turn, key);
+            assert!(told(&mut connections, &mut turn, key).starts_with(start));
+        }
+    }
+}

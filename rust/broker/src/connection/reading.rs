@@ -1,0 +1,225 @@
+//! Hot path: bytes from a socket, at most one read per connection and turn, and what is kept of them.
+//!
+//! The bytes of one read are decoded where they lie, in the shard's own buffer. Only what is left of them when the
+//! turn ends, a frame has to wait or is incomplete, is kept in the connection.
+
+use stompica_proto::transport::{Sniffed, sniff};
+
+use super::Connections;
+use super::conn::{Phase, Transport};
+use super::pausing::Pause;
+use super::socket::Received;
+use crate::ids::ConnKey;
+use crate::report::stages::Stage;
+use crate::turn::Turn;
+
+/// What a read into the shard's buffer brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Bytes to decode, with those that were kept in front of what came.
+    pub len: usize,
+    /// The socket has nothing more for now.
+    pub is_drained: bool,
+}
+
+impl Connections {
+    /// Whether a connection whose turn it is to be served may be: it is open, and waits for nothing. One that is closing has
+    /// its input discarded.
+    pub fn begin_serving(&mut self, turn: &mut Turn, key: ConnKey) -> bool {
+        let Some(conn) = self.table.get_mut(key) else { return false };
+        conn.input.is_listed = false;
+        if conn.phase != Phase::Open {
+            self.discard_input(turn, key);
+            return false;
+        }
+        if conn.wait.is_on() {
+            if !(conn.socket.has_hung_up() && conn.wait.pause() == Some(Pause::Arriving)) {
+                return false;
+            }
+            self.parking.let_go(&mut self.table, key);
+        }
+        if self.hold_for_answers(turn, key) {
+            return false;
+        }
+        if self.table.get_mut(key).is_some_and(|conn| conn.start_clock(turn.now_ms)) {
+            self.rearm(turn, key);
+        }
+        true
+    }
+
+    /// Reads once into `buffer`. `round` is the shard's round of mail.
+    pub fn read(&mut self, turn: &mut Turn, key: ConnKey, round: u64, buffer: &mut [u8]) -> Option<Read> {
+        let conn = self.table.get_mut(key)?;
+        let began = turn.stages.begin(Stage::Read);
+        // What the last read left of a frame stands in front, so that what comes need not be copied behind it.
+        let rest = conn.short_rest();
+        let (begun, free) = buffer.split_at_mut(rest.len());
+        begun.copy_from_slice(rest);
+        let begun = begun.len();
+        let room = self.unfinished.read_bytes(key).min(free.len());
+        let received = conn.socket.receive(&mut free[..room]);
+        turn.stages.end(Stage::Read, began);
+        turn.budget.read(received.len());
+        match received {
+            Received::End => {
+                conn.input.eof = true;
+                self.end_if_done(turn, key);
+            }
+            Received::Bytes { len, is_drained } => {
+                conn.input.read_ms = turn.now_ms;
+                conn.input.read_round = round;
+                if let Some(state) = conn.websocket() {
+                    state.pulse.feel();
+                }
+                turn.counters.bytes_in += len as u64;
+                turn.counters.reads += 1;
+                if begun > 0 {
+                    conn.input.bytes = Vec::new();
+                }
+                return Some(Read { len: begun + len, is_drained });
+            }
+            Received::Blocked => {}
+            Received::Interrupted => self.queue_for_reading(key),
+            Received::Failed(error) => self.drop_connection(turn, key, &error.to_string()),
+        }
+        None
+    }
+
+    /// What was read has been decoded as far as it goes.
+    pub fn end_reading(&mut self, turn: &mut Turn, key: ConnKey, is_drained: bool) {
+        self.note_input(turn, key);
+        let goes_on = self
+            .table
+            .get(key)
+            .is_some_and(|conn| !is_drained || conn.input.has_unparsed || conn.phase != Phase::Open);
+        if goes_on {
+            self.queue_for_reading(key);
+        }
+        self.end_if_done(turn, key);
+    }
+
+    /// Reads and forgets, so that closing does not reset the connection.
+    fn discard_input(&mut self, turn: &mut Turn, key: ConnKey) {
+        let Some(conn) = self.table.get_mut(key).filter(|conn| !conn.input.eof) else { return };
+        let received = conn.socket.receive(&mut self.read_buffer);
+        turn.budget.read(received.len());
+        match received {
+            Received::End => {
+                conn.input.eof = true;
+                if conn.phase == Phase::Lingering {
+                    self.remove(turn, key);
+                }
+            }
+            Received::Bytes { .. } | Received::Interrupted => self.queue_for_reading(key),
+            Received::Blocked => {}
+            Received::Failed(_) => self.remove(turn, key),
+        }
+    }
+
+    /// Keeps the first bytes of a connection, and finds out what it speaks.
+    pub fn detect(&mut self, key: ConnKey, bytes: &[u8]) -> Sniffed {
+        let Some(conn) = self.table.get_mut(key) else { return Sniffed::Incomplete };
+        conn.input.bytes.extend_from_slice(bytes);
+        let sniffed = match conn.transport {
+            Transport::Http => Sniffed::Http,
+            _ => sniff(&conn.input.bytes),
+        };
+        match sniffed {
+            Sniffed::Stomp => conn.transport = Transport::Stomp,
+            Sniffed::Http => conn.transport = Transport::Http,
+            Sniffed::Incomplete | Sniffed::Tls => {}
+        }
+        sniffed
+    }
+
+    /// The frame in front is looked at again in the next turn.
+    pub fn leave_for_next_turn(&mut self, key: ConnKey) {
+        if let Some(conn) = self.table.get_mut(key) {
+            conn.input.has_unparsed = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::connection::conn::Conn;
+    use crate::connection::fixtures::{connections, turn};
+
+    fn conn(connections: &mut Connections, key: ConnKey) -> &mut Conn {
+        connections.table.get_mut(key).expect("it is there")
+    }
+
+    fn come(connections: &mut Connections, key: ConnKey, bytes: &[u8]) {
+        conn(connections, key).socket.script().incoming.push_back(Ok(bytes.to_vec()));
+    }
+
+    #[test]
+    fn a_short_rest_stands_in_front_of_what_is_read_next() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let mut buffer = vec![0; super::super::READ_BYTES];
+        connections.look_at_unfinished(&mut turn);
+        conn(&mut connections, keys[0]).input.keep(b"SE");
+        come(&mut connections, keys[0], b"ND\n");
+        turn.now_ms = 9;
+        let read = connections.read(&mut turn, keys[0], 3, &mut buffer);
+        assert_eq!(read, Some(Read { len: 5, is_drained: true }));
+        assert_eq!(&buffer[..5], b"SEND\n");
+        let input = &conn(&mut connections, keys[0]).input;
+        assert_eq!((input.bytes.len(), input.read_ms, input.read_round), (0, 9, 3));
+        assert_eq!(connections.read(&mut turn, keys[0], 3, &mut buffer), None);
+    }
+
+    #[test]
+    fn a_connection_is_read_again_until_its_socket_is_drained() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        connections.end_reading(&mut turn, keys[0], true);
+        assert!(connections.undrained.is_empty());
+        connections.end_reading(&mut turn, keys[0], false);
+        assert_eq!(connections.undrained, keys);
+        assert!(connections.begin_serving(&mut turn, keys[0]));
+        connections.leave_for_next_turn(keys[0]);
+        connections.undrained.clear();
+        connections.end_reading(&mut turn, keys[0], true);
+        assert_eq!(connections.undrained, keys, "whole frames may be kept");
+    }
+
+    #[test]
+    fn a_connection_that_waits_is_not_served_but_for_one_that_has_hung_up_and_waits_to_arrive() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        for (pause, hangs_up, is_served) in
+            [(Pause::Memory, true, false), (Pause::Arriving, false, false), (Pause::Arriving, true, true)]
+        {
+            connections.parking.end(&mut connections.table, keys[0]);
+            connections.park(&mut turn, keys[0], pause);
+            if hangs_up {
+                conn(&mut connections, keys[0]).socket.hang_up();
+            } else {
+                conn(&mut connections, keys[0]).socket =
+                    super::super::socket::Socket::scripted(Default::default());
+            }
+            assert_eq!(connections.begin_serving(&mut turn, keys[0]), is_served, "{pause:?} {hangs_up}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_stream_closes_an_open_connection_and_ends_a_lingering_one() {
+        let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
+        conn(&mut connections, keys[1]).phase = Phase::Lingering;
+        keys.iter().for_each(|key| come(&mut connections, *key, b""));
+        assert_eq!(connections.read(&mut turn, keys[0], 0, &mut [0; 8]), None);
+        assert!(!connections.begin_serving(&mut turn, keys[1]));
+        assert!(keys.iter().all(|key| conn(&mut connections, *key).phase == Phase::Leaving));
+        assert!(conn(&mut connections, keys[1]).leaving.as_ref().is_some_and(|leaving| leaving.is_lost));
+    }
+
+    #[test]
+    fn the_first_bytes_tell_what_a_connection_speaks() {
+        let mut connections = Connections::default();
+        let key = connections.table.insert(Conn::scripted(1));
+        assert_eq!(connections.detect(key, b"GE"), Sniffed::Incomplete);
+        assert_eq!(connections.detect(key, b"T / HTTP/1.1"), Sniffed::Http);
+        assert_eq!(connections.detect(key, b"STOMP"), Sniffed::Http, "it stays so");
+    }
+}
