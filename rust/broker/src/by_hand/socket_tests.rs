@@ -117,3 +117,24 @@ fn a_request_that_comes_byte_by_byte_counts_in_full_each_time() {
     broker.run();
     assert_eq!(broker.left().connections, 0);
 }
+
+#[test]
+fn a_connect_whose_check_is_answered_later_holds_the_frames_behind_it() {
+    let mut broker = broker(Config { writers: 1, ..Config::default() });
+    broker.seats[0].shard.connections.check_logins_later();
+    let mut client = Client::new(broker.connect(0).expect("sockets"));
+    client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    let subscribed = client.ask();
+    client.say(format!("SUBSCRIBE\nid:1\ndestination:/queue/a\nreceipt:{subscribed}\n\n\0").as_bytes());
+    client.say(b"SEND\ndestination:/queue/a\n\nx\0");
+    broker.run();
+    client.read(usize::MAX);
+    assert_eq!((client.heard().count(), broker.left().subscriptions), (0, 0));
+    let shard = &mut broker.seats[0].shard;
+    let [(key, token)] = shard.connections.unchecked_logins()[..] else { panic!("one waits") };
+    shard.connections.login_checked(&mut shard.turn, key, token, Ok(()));
+    broker.run();
+    client.read(usize::MAX);
+    assert!(client.heard().next().is_some_and(|frame| frame.starts_with("CONNECTED")));
+    assert!(client.is_answered() && client.bodies == ["x"]);
+}

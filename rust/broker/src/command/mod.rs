@@ -14,10 +14,11 @@ use std::borrow::Cow;
 use std::mem::take;
 
 use stompica_proto::session::Request;
-use stompica_proto::{Command, Frame, ProtocolError, Version, encode, header};
+use stompica_proto::{Command, Frame, ProtocolError, header};
 
+use crate::connection::login::Login;
 use crate::connection::pausing::Pause;
-use crate::ids::{self, ConnKey};
+use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::report::stages::Stage;
 use crate::shard::Shard;
@@ -130,7 +131,14 @@ impl Shard {
         let receipt = receipt.as_deref();
         match request {
             Request::Connect { login, client_id } => {
-                self.connect(key, login.as_deref(), client_id.as_deref(), frame.raw(header::REQUEST_ID))
+                let login = Login {
+                    login: login.as_deref().map(Into::into),
+                    client_id: client_id.as_deref().map(Into::into),
+                    request_id: frame.raw(header::REQUEST_ID).map(Into::into),
+                };
+                if self.connections.connect(&mut self.turn, key, login) {
+                    return Ok(Flow::Waiting);
+                }
             }
             Request::Send { .. } | Request::Ack { .. } | Request::Diagnose { .. } => {} // handled by the caller
             Request::Subscribe { id, destination, ack } => {
@@ -154,30 +162,6 @@ impl Shard {
             Request::Disconnect => self.disconnect(key, receipt),
         }
         Ok(Flow::Done)
-    }
-
-    fn connect(
-        &mut self,
-        key: ConnKey,
-        login: Option<&[u8]>,
-        client_id: Option<&[u8]>,
-        request_id: Option<&[u8]>,
-    ) {
-        let offer_ms = self.turn.config.heartbeat_ms;
-        let ids = self.turn.config.ids;
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let version = conn.session.version();
-        conn.decoder.connected(version);
-        if login.is_some() || client_id.is_some() {
-            let scope = [login.unwrap_or_default(), b"\n", client_id.unwrap_or_default()].concat();
-            conn.scope = Some(scope.into());
-        }
-        let offer_ms = if version == Version::V1_0 { (0, 0) } else { offer_ms };
-        let session = ids::session_id(ids, conn.id);
-        self.turn.counters.sessions += 1;
-        self.log_conn(Level::Debug, key, || format!("connected, STOMP {}", version.as_str()));
-        self.control(key, |out| encode::connected(out, version, &session, offer_ms, request_id));
-        self.rearm(key);
     }
 
     #[cold]

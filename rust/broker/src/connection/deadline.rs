@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Connections;
 use super::arrival::Arrival;
 use super::conn::{Conn, Phase, Transport};
-use super::pausing::Pause;
+use super::pausing::{Pause, Question};
 use crate::config::{Config, SlowConsumer};
 use crate::ids::ConnKey;
 use crate::timer::{Due, NEVER};
@@ -71,7 +71,7 @@ impl Conn {
         if self.refused {
             return self.since_ms + REFUSAL_MS;
         }
-        if !self.session.was_connected() {
+        if !self.has_logged_in() {
             return self.since_ms.saturating_add(millis(config.login_timeout));
         }
         let heartbeat = self.session.heartbeat();
@@ -93,6 +93,11 @@ impl Conn {
         }
     }
 
+    /// Whether it has sent CONNECT, and that was answered.
+    fn has_logged_in(&self) -> bool {
+        self.session.was_connected() && !matches!(self.wait.question(), Some(Question::Login(_)))
+    }
+
     /// What is overdue now.
     #[must_use]
     pub fn overdue(&self, turn: &Turn) -> Option<Overdue> {
@@ -105,7 +110,7 @@ impl Conn {
         }
         if self.refused {
             Some(Overdue::Refusal)
-        } else if !self.session.was_connected() {
+        } else if !self.has_logged_in() {
             Some(Overdue::Login)
         } else if has_passed(self.slow_deadline(config)) {
             Some(Overdue::SlowConsumer)
@@ -235,7 +240,6 @@ impl Connections {
 mod tests {
     use super::*;
     use crate::connection::fixtures::{connections, turn};
-    use crate::connection::pausing::Question;
     use crate::ids::ConnKey;
 
     /// What is overdue at the next deadline of a connection, and when that is.

@@ -78,7 +78,9 @@ impl Connections {
             let response = text(408, &[], "the request did not come within login_timeout", false);
             return self.respond(turn, key, &response);
         }
-        let text = format!("no CONNECT within login_timeout={} ms", millis(turn.config.login_timeout));
+        let is_checked = self.table.get(key).is_some_and(|conn| conn.session.was_connected());
+        let what = if is_checked { "no answer about the login" } else { "no CONNECT" };
+        let text = format!("{what} within login_timeout={} ms", millis(turn.config.login_timeout));
         self.fail(turn, key, ProtocolError::new(Code::LoginTimeout, text), None);
     }
 }

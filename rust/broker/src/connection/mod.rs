@@ -14,6 +14,7 @@ pub mod http;
 pub mod input;
 pub mod leaving;
 pub mod listener;
+pub mod login;
 pub mod outbox;
 pub mod output;
 pub mod parked;
@@ -35,6 +36,7 @@ use std::collections::VecDeque;
 use stompica_proto::HeaderSpan;
 
 use self::conn::Conns;
+use self::login::Logins;
 use self::pausing::Parking;
 use self::pending_range::PendingRange;
 use self::transaction::{Commit, Transactions};
@@ -91,6 +93,8 @@ pub struct Connections {
     pub pending_range: Option<PendingRange>,
     /// Hashes subscription ids in the tables of connections.
     pub subscription_hasher: foldhash::fast::RandomState,
+    /// Clients that log in.
+    pub logins: Logins,
     /// The last token that was given to a frame that others answer.
     pub next_token: u64,
     /// How much input is not done with.
@@ -123,6 +127,7 @@ impl Default for Connections {
             chunks: ChunkPool::default(),
             pending_range: None,
             subscription_hasher: foldhash::fast::RandomState::default(),
+            logins: Logins::default(),
             next_token: 0,
             unfinished: Unfinished::default(),
             input_bytes: 0,

@@ -42,6 +42,7 @@ impl Connections {
     /// Ends the wait of a connection that ends itself, whatever it is for.
     pub fn end_wait(&mut self, key: ConnKey) {
         self.parking.end(&mut self.table, key);
+        self.logins.forget(key);
         self.effects.push_back(Effect::StopsWaiting(key));
     }
 

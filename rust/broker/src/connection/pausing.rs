@@ -72,6 +72,8 @@ pub enum Question {
     Query(u64),
     /// When its message has reached everybody.
     FanOut(FanOutKey),
+    /// To the CONNECT with this token: whether the client may log in.
+    Login(u64),
     /// To the COMMIT with this token, which takes effect: its work goes on in the next turn.
     Turn(u64),
 }
@@ -165,7 +167,9 @@ impl Wait {
             Some(Reason::Answer(Question::FanOut(_))) => {
                 "memory_limit is near; its message goes on to those it has not reached when there is room"
             }
-            Some(Reason::Answer(Question::Turn(_) | Question::Query(_))) | None => "nothing",
+            Some(Reason::Answer(Question::Turn(_) | Question::Query(_) | Question::Login(_))) | None => {
+                "nothing"
+            }
         }
     }
 }
