@@ -8,7 +8,6 @@ use super::ByHand;
 use super::client::Client;
 use super::full::fill_memory;
 use crate::config::{Config, SlowConsumer};
-use crate::connection::conn::Phase;
 use crate::mail::mailbox::Mail;
 use crate::shard::Shared;
 use crate::stats::Counters;
@@ -116,7 +115,7 @@ fn connections_end_some_in_each_turn() {
 fn a_broker_that_drains_closes_some_connections_in_each_turn_though_they_have_no_subscriptions() {
     const COUNT: usize = 300;
     let open = |broker: &ByHand| {
-        broker.seats[0].shard.connections.table.iter().filter(|(_, it)| it.phase == Phase::Open).count()
+        broker.seats[0].shard.connections.table.iter().filter(|(_, it)| it.life.is_open()).count()
     };
     for waits in [false, true] {
         let mut broker = broker(Config::default());

@@ -195,7 +195,7 @@ fn who_reads_everything_is_not_cut_off_where_memory_is_short() {
     publisher.say(format!("SEND\ndestination:/topic/a\n\n{body}{}\0", &body[..100]).as_bytes());
     (0..2).for_each(|_| broker.turn(0));
     let is_empty = |broker: &ByHand| {
-        broker.seats[0].shard.connections.table.iter().all(|(_, conn)| conn.outbox.is_empty())
+        broker.seats[0].shard.connections.table.iter().all(|(_, conn)| conn.output.outbox.is_empty())
     };
     assert!(is_empty(&broker), "the socket has taken it");
     let receipt = publisher.ask();

@@ -107,7 +107,7 @@ fn who_has_not_been_sent_the_last_answer_is_left_out() {
             broker.pass(INTERVAL_MS);
         }
         let waiting: usize =
-            broker.seats[0].shard.connections.table.iter().map(|(_, conn)| conn.outbox.bytes()).sum();
+            broker.seats[0].shard.connections.table.iter().map(|(_, conn)| conn.output.outbox.bytes()).sum();
         assert!(waiting < 1000, "{waiting} bytes wait, more than one answer");
         // Where it reads again, it is told again.
         talk(&mut broker, &mut watcher);

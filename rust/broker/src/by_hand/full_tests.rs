@@ -26,8 +26,9 @@ fn leave_while_owed(leaving: &str) {
     }
     broker.run();
     let mut publisher = connect(&mut broker, 0);
-    let owes =
-        |broker: &ByHand| broker.seats[0].shard.connections.table.iter().any(|(_, it)| it.deferred.is_some());
+    let owes = |broker: &ByHand| {
+        broker.seats[0].shard.connections.table.iter().any(|(_, it)| it.output.deferred.is_some())
+    };
     let mut sent = 0;
     while !owes(&broker) {
         for name in ["a", "b"].repeat(3) {
@@ -184,7 +185,8 @@ fn a_whole_send_that_waits_is_not_refused_as_one_that_is_not_complete() {
     let send = format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n{}\0", "x".repeat(20_000));
     publisher.say_in_part(send.as_bytes(), 10_000);
     broker.run();
-    while !broker.seats[0].shard.connections.table.iter().any(|(_, conn)| conn.full_since_ms.is_some()) {
+    while !broker.seats[0].shard.connections.table.iter().any(|(_, conn)| conn.output.full_since_ms.is_some())
+    {
         other.say(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
         broker.run();
     }
@@ -229,7 +231,7 @@ fn what_has_expired_by_the_time_there_is_room_is_dropped_and_counted() {
     }
     broker.pass(600);
     let conns = broker.seats[0].shard.connections.table.iter();
-    let owed: usize = conns.filter_map(|(_, it)| it.deferred.as_ref()).map(|it| it.len()).sum();
+    let owed: usize = conns.filter_map(|(_, it)| it.output.deferred.as_ref()).map(|it| it.len()).sum();
     let expired = broker.seats[0].shard.turn.counters.expired;
     talk(&mut broker, &mut reader);
     assert!(broker.seats[0].shard.deliveries.fan_outs.is_empty());

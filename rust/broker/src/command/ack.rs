@@ -113,7 +113,7 @@ impl Shard {
         subscription: Option<&[u8]>,
     ) -> Result<Option<(SubscriptionKey, u64)>, ProtocolError> {
         let Some(conn) = self.connections.table.get(key) else { return Ok(None) };
-        let held = match (conn.session.version(), subscription) {
+        let held = match (conn.protocol.session.version(), subscription) {
             (Version::V1_1, Some(name)) => self.find_subscription(key, name).and_then(|index| {
                 let consumer = self.queues.consumers.at(index)?;
                 let hash = self.connections.subscription_hasher.hash_one(id);
@@ -127,7 +127,7 @@ impl Shard {
         if held.is_some() {
             return Ok(held);
         }
-        let hash = match (conn.session.version(), subscription) {
+        let hash = match (conn.protocol.session.version(), subscription) {
             (Version::V1_1, Some(name)) => {
                 self.hash_by_message(name, self.connections.subscription_hasher.hash_one(id))
             }
@@ -152,8 +152,11 @@ impl Shard {
         taken: impl Iterator<Item = (u64, u64)>,
     ) {
         let Some(found) = self.router.subscriptions.get(index as usize) else { return };
-        let by_message =
-            self.connections.table.get(key).is_some_and(|conn| conn.session.version() == Version::V1_1);
+        let by_message = self
+            .connections
+            .table
+            .get(key)
+            .is_some_and(|conn| conn.protocol.session.version() == Version::V1_1);
         let hashes: Vec<u64> = taken
             .map(|(number, id_hash)| match by_message {
                 true => self.hash_by_message(&found.id, id_hash),

@@ -59,7 +59,7 @@ impl Shard {
             .connections
             .table
             .get(key)
-            .is_some_and(|conn| conn.outbox.bytes() >= self.turn.config.outbox_limit)
+            .is_some_and(|conn| conn.output.outbox.bytes() >= self.turn.config.outbox_limit)
         {
             let text = "answers to DIAG are not read";
             return Err(ProtocolError::new(Code::SlowConsumer, text));

@@ -86,7 +86,8 @@ impl Shard {
         let Some(conn) = self.connections.table.get_mut(key) else { return Flow::Done };
         let sender = conn.id;
         let mut own_headers = take(&mut self.connections.own_headers);
-        let flow = match conn.session.handle(frame, self.turn.config.heartbeat_ms, &mut own_headers) {
+        let flow = match conn.protocol.session.handle(frame, self.turn.config.heartbeat_ms, &mut own_headers)
+        {
             Ok(Request::Send { destination, transaction, plain, options, receipt, body }) => {
                 let sent = send::Sent {
                     destination: &destination,

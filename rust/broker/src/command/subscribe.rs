@@ -136,7 +136,11 @@ impl Shard {
 
     fn wire_format(&self, key: ConnKey) -> Option<WireFormat> {
         let conn = self.connections.table.get(key)?;
-        Some(WireFormat { framing: conn.framing(), version: conn.session.version(), without: NOBODY })
+        Some(WireFormat {
+            framing: conn.framing(),
+            version: conn.protocol.session.version(),
+            without: NOBODY,
+        })
     }
 
     /// The number under which a connection's messages travel.
@@ -170,7 +174,7 @@ impl Shard {
         receipt: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
         let Some(wire_format) = self.wire_format_of(key, options) else { return Ok(()) };
-        let full = self.connections.table.get(key).is_some_and(|conn| conn.full_since_ms.is_some());
+        let full = self.connections.table.get(key).is_some_and(|conn| conn.output.full_since_ms.is_some());
         let others = self.shared_len() - 1;
         let has_replay = self.may_replay();
         let slow_consumer = self.own_policy(key, options)?;
@@ -241,7 +245,7 @@ impl Shard {
             (Some(SlowConsumer::Block(asked)), SlowConsumer::Block(_)) => {
                 if let Some(conn) = self.connections.table.get_mut(key) {
                     let asked_ms = u64::try_from(asked.as_millis()).unwrap_or(u64::MAX);
-                    conn.patience_ms = conn.patience_ms.min(asked_ms);
+                    conn.output.patience_ms = conn.output.patience_ms.min(asked_ms);
                 }
                 Ok(None)
             }

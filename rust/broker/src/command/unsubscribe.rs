@@ -71,7 +71,7 @@ impl Shard {
         let hash = self.subscription_hash(&self.router.subscriptions[index as usize].id);
         let mut full = false;
         if let Some(conn) = self.connections.table.get_mut(key) {
-            full = conn.full_since_ms.is_some();
+            full = conn.output.full_since_ms.is_some();
             if let Ok(found) = conn.subscriptions.find_entry(hash, |&at| at == index) {
                 found.remove();
             }
@@ -93,7 +93,7 @@ impl Shard {
             .connections
             .table
             .get(key)
-            .filter(|conn| conn.session.version() == stompica_proto::Version::V1_0)?;
+            .filter(|conn| conn.protocol.session.version() == stompica_proto::Version::V1_0)?;
         self.turn.budget.visit(conn.subscriptions.len());
         let named = |at: &SubscriptionIndex| {
             let found = &self.router.subscriptions[*at as usize];

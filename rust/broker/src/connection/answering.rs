@@ -10,7 +10,7 @@ use stompica_proto::{Command, Frame, ProtocolError, escape, header};
 
 use super::answers::Answer;
 use super::closing::NORMAL;
-use super::conn::{Conn, Phase};
+use super::conn::Conn;
 use super::{Connections, Effect};
 use crate::ids::ConnKey;
 use crate::log::Level;
@@ -29,7 +29,7 @@ impl Connections {
         let token = self.next_token();
         let (Some(conn), Some(id)) = (self.listening(key), id) else { return };
         if conn.answers.is_empty() {
-            let version = conn.session.version();
+            let version = conn.protocol.session.version();
             self.control(turn, key, |out| encode::receipt(out, id, version));
         } else {
             self.push_answer_of(turn, key, token, Answer::Receipt(id.into()), 0);
@@ -96,7 +96,7 @@ impl Connections {
     /// A connection that is still to be told something. One that is closing has had its last word, although its COMMIT
     /// may take effect only now.
     fn listening(&mut self, key: ConnKey) -> Option<&mut Conn> {
-        self.table.get_mut(key).filter(|conn| conn.phase == Phase::Open)
+        self.table.get_mut(key).filter(|conn| conn.life.is_open())
     }
 
     /// What a connection asked for took effect at one more place.
@@ -122,7 +122,7 @@ impl Connections {
         if let Some(id) = conn.answers.cut_from(token) {
             if head_value(&offender.head, header::RECEIPT).is_none() {
                 offender.head.extend_from_slice(b"receipt:");
-                escape::escape_into(&mut offender.head, &id, conn.session.version());
+                escape::escape_into(&mut offender.head, &id, conn.protocol.session.version());
                 offender.head.push(b'\n');
             }
             offender.receipt = Some(id.into());
@@ -139,7 +139,7 @@ impl Connections {
     /// The same for a frame that is described already.
     pub fn fail_with(&mut self, turn: &mut Turn, key: ConnKey, error: ProtocolError, offender: &Offender) {
         let token = self.next_token();
-        if self.table.get(key).is_some_and(|conn| conn.phase == Phase::Open && !conn.ending) {
+        if self.table.get(key).is_some_and(|conn| conn.life.is_open() && !conn.life.ending) {
             self.end_with(turn, key, token, error, offender);
         }
     }
@@ -161,9 +161,9 @@ impl Connections {
         self.log(turn, Level::Info, key, || format!("ERROR {error}"));
         let Some(conn) = self.table.get_mut(key) else { return };
         let (close_code, reason) = (error.code.websocket_close(), error.code.message());
-        conn.ending = true;
+        conn.life.ending = true;
         let mut frame = Vec::new();
-        encode::error(&mut frame, &error, offender, conn.session.version());
+        encode::error(&mut frame, &error, offender, conn.protocol.session.version());
         conn.answers.push(token, Answer::Error { frame, close_code, reason }, 0);
         self.send_answers(turn, key);
     }
@@ -173,7 +173,7 @@ impl Connections {
         while let Some(conn) = self.table.get_mut(key)
             && let Some(answer) = conn.answers.pop_ready()
         {
-            let version = conn.session.version();
+            let version = conn.protocol.session.version();
             match answer {
                 Answer::Receipt(id) => self.control(turn, key, |out| encode::receipt(out, &id, version)),
                 Answer::Frame(frame) => self.control(turn, key, |out| out.extend_from_slice(&frame)),
@@ -196,7 +196,7 @@ impl Connections {
     /// DISCONNECT: its RECEIPT says that all earlier frames took effect, also at other shards.
     pub fn disconnect(&mut self, turn: &mut Turn, key: ConnKey, receipt: Option<&[u8]>) {
         let Some(conn) = self.table.get_mut(key) else { return };
-        conn.ending = true;
+        conn.life.ending = true;
         if receipt.is_some() {
             self.await_round_trips(turn, key, receipt);
         }
@@ -216,8 +216,8 @@ impl Connections {
 
     /// Closes a connection that has said its last word, once everything due to it is in its outbox.
     pub fn end_if_done(&mut self, turn: &mut Turn, key: ConnKey) {
-        let Some(conn) = self.table.get(key).filter(|conn| conn.phase == Phase::Open) else { return };
-        if !(conn.ending || conn.input.eof) || conn.input.has_unparsed || conn.wait.is_on() {
+        let Some(conn) = self.table.get(key).filter(|conn| conn.life.is_open()) else { return };
+        if !(conn.life.ending || conn.input.eof) || conn.input.has_unparsed || conn.wait.is_on() {
             return;
         }
         if conn.answers.is_empty() && conn.answers.may_be_refused() {
@@ -271,6 +271,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::connection::conn::Phase;
     use crate::connection::fixtures::{connections, told, turn};
 
     fn refusal() -> ProtocolError {
@@ -320,9 +321,9 @@ mod tests {
             panic!("{:?}", connections.effects);
         };
         connections.applied(&mut turn, key, to.token);
-        assert_eq!(connections.table.get(key).map(|conn| conn.phase), Some(Phase::Open));
+        assert_eq!(connections.table.get(key).map(|conn| conn.life.phase), Some(Phase::Open));
         connections.applied(&mut turn, key, to.token);
-        assert_eq!(connections.table.get(key).map(|conn| conn.phase), Some(Phase::Leaving));
+        assert_eq!(connections.table.get(key).map(|conn| conn.life.phase), Some(Phase::Leaving));
         connections.write_last(&mut turn, key);
         assert_eq!(told(&mut connections, &mut turn, key), "RECEIPT\nreceipt-id:end\n\n\0");
     }

@@ -32,7 +32,7 @@ pub(crate) const GOING_AWAY: u16 = 1001;
 impl Connections {
     /// Writes what is due and closes; `close_code` is for WebSocket.
     pub fn begin_close(&mut self, turn: &mut Turn, key: ConnKey, close_code: u16, reason: &str) {
-        if self.table.get(key).is_none_or(|conn| conn.phase != Phase::Open) {
+        if self.table.get(key).is_none_or(|conn| !conn.life.is_open()) {
             return;
         }
         self.abandon_commit(key);
@@ -40,7 +40,7 @@ impl Connections {
         self.begin_leaving(turn, key);
         self.close_websocket(key, close_code, reason);
         let Some(conn) = self.table.get_mut(key) else { return };
-        conn.phase = Phase::Leaving;
+        conn.life.phase = Phase::Leaving;
         conn.input.discard();
         if let Some(state) = conn.websocket() {
             state.raw = Vec::new();
@@ -58,10 +58,10 @@ impl Connections {
         self.distribute(turn); // what was routed before is delivered
         let Some(conn) = self.table.get_mut(key) else { return };
         conn.pulls = None;
-        if conn.leaving.is_none() {
+        if conn.life.leaving.is_none() {
             let subscriptions = take(&mut conn.subscriptions).into_iter().collect();
-            let full = conn.full_since_ms.take().is_some();
-            conn.leaving = Some(Box::new(Leaving { subscriptions, full, is_lost: false }));
+            let full = conn.output.full_since_ms.take().is_some();
+            conn.life.leaving = Some(Box::new(Leaving { subscriptions, full, is_lost: false }));
             self.effects.push_back(Effect::Leaves(key));
         }
     }
@@ -69,10 +69,9 @@ impl Connections {
     /// The subscriptions of a connection have gone: what is due is written.
     pub fn write_last(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get_mut(key) else { return };
-        conn.phase = Phase::Closing;
-        conn.full_since_ms = None;
-        conn.since_ms = turn.now_ms;
-        conn.written_ms = turn.now_ms;
+        conn.life.go_on_to(Phase::Closing, turn.now_ms);
+        conn.output.full_since_ms = None;
+        conn.output.written_ms = turn.now_ms;
         conn.look_at_socket(turn.now_ms);
         self.queue_for_flushing(key);
         self.rearm(turn, key);
@@ -81,11 +80,13 @@ impl Connections {
     /// Sends the Close frame, once.
     fn close_websocket(&mut self, key: ConnKey, code: u16, reason: &str) {
         let Some(conn) = self.table.get_mut(key) else { return };
-        if let Transport::WebSocket(state) = &mut conn.transport
+        if let Transport::WebSocket(state) = &mut conn.protocol.transport
             && !state.close_sent
         {
             state.close_sent = true;
-            conn.outbox.append(&mut self.chunks, Kind::Answer, |out| ws::encode::close(out, code, reason));
+            conn.output
+                .outbox
+                .append(&mut self.chunks, Kind::Answer, |out| ws::encode::close(out, code, reason));
         }
     }
 
@@ -95,8 +96,7 @@ impl Connections {
         if conn.input.eof || conn.socket.shut_write().is_err() {
             return self.remove(turn, key);
         }
-        conn.phase = Phase::Lingering;
-        conn.since_ms = turn.now_ms;
+        conn.life.go_on_to(Phase::Lingering, turn.now_ms);
         self.queue_for_reading(key);
         self.rearm(turn, key);
     }
@@ -112,10 +112,8 @@ impl Connections {
         self.abandon_commit(key);
         self.begin_leaving(turn, key);
         self.end_wait(key);
-        let Some(conn) = self.table.get_mut(key) else { return };
-        conn.phase = Phase::Leaving;
-        if let Some(leaving) = &mut conn.leaving {
-            leaving.is_lost = true;
+        if let Some(conn) = self.table.get_mut(key) {
+            conn.life.is_lost();
         }
     }
 
@@ -125,7 +123,7 @@ impl Connections {
         turn.budget.end_connection();
         turn.timers.cancel(Due::Conn(key));
         turn.counters.closed += 1;
-        conn.outbox.clear(&mut self.chunks);
+        conn.output.outbox.clear(&mut self.chunks);
         self.discount_input(turn, &conn);
         Some(conn)
     }
@@ -159,7 +157,7 @@ mod tests {
     use crate::connection::fixtures::{connections, told, turn};
 
     fn phase(connections: &Connections, key: ConnKey) -> Option<Phase> {
-        connections.table.get(key).map(|conn| conn.phase)
+        connections.table.get(key).map(|conn| conn.life.phase)
     }
 
     #[test]
@@ -207,7 +205,7 @@ mod tests {
         connections.begin_close(&mut turn, keys[0], NORMAL, "");
         connections.drop_connection(&mut turn, keys[0], "it was reset");
         let conn = connections.table.get(keys[0]).expect("its subscriptions have not gone");
-        assert!(conn.leaving.as_ref().is_some_and(|leaving| leaving.is_lost));
+        assert!(conn.life.leaving.as_ref().is_some_and(|leaving| leaving.is_lost));
         assert_eq!(conn.next_deadline(&turn), crate::timer::NEVER);
     }
 
@@ -227,7 +225,7 @@ mod tests {
     fn a_websocket_is_sent_one_close_frame_and_nothing_behind_it() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let conn = connections.table.get_mut(keys[0]).expect("it is there");
-        conn.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
+        conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
         connections.begin_close(&mut turn, keys[0], GOING_AWAY, "");
         connections.control(&mut turn, keys[0], |out| out.extend_from_slice(b"late"));
         connections.write_last(&mut turn, keys[0]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Connections;
 use super::arrival::Arrival;
-use super::conn::{Conn, Phase, Transport};
+use super::conn::{Conn, Phase};
 use super::pausing::{Pause, Question};
 use crate::config::{Config, SlowConsumer};
 use crate::ids::ConnKey;
@@ -21,8 +21,6 @@ const CLOSING_STALL_MS: u64 = 5000;
 /// How long the last answers to a connection that sends no more may take, while it takes nothing that is ahead of them.
 /// Where nothing is ahead of them none should take so long: that is a bug, and logged as one.
 pub(crate) const ANSWERS_MS: u64 = 60_000;
-/// A consumer behind a full outbox that takes no byte for this long is cut off.
-const STUCK_MS: u64 = 1000;
 /// Under policies that do not block, answers may stay unread for so long.
 const PATIENCE_MS: u64 = 5000;
 
@@ -62,25 +60,25 @@ impl Conn {
     #[must_use]
     pub fn next_deadline(&self, turn: &Turn) -> u64 {
         let config = &turn.config;
-        match self.phase {
+        match self.life.phase {
             Phase::Leaving => return NEVER,
             Phase::Closing => return self.moved_ms() + CLOSING_STALL_MS,
-            Phase::Lingering => return self.since_ms + LINGER_MS,
+            Phase::Lingering => return self.life.since_ms + LINGER_MS,
             Phase::Open => {}
         }
-        if self.refused {
-            return self.since_ms + REFUSAL_MS;
+        if self.life.refused {
+            return self.life.since_ms + REFUSAL_MS;
         }
         if !self.has_logged_in() {
-            return self.since_ms.saturating_add(millis(config.login_timeout));
+            return self.life.since_ms.saturating_add(millis(config.login_timeout));
         }
-        let heartbeat = self.session.heartbeat();
+        let heartbeat = self.protocol.session.heartbeat();
         let mut next_ms = self.slow_deadline(config).unwrap_or(NEVER);
         next_ms = next_ms.min(self.answers_deadline(turn.now_ms).unwrap_or(NEVER));
-        if let Some(due_ms) = heartbeat.next_send_due(self.written_ms) {
+        if let Some(due_ms) = heartbeat.next_send_due(self.output.written_ms) {
             // A beat that cannot be written now is looked at again a while later.
             let again_ms = turn.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
-            next_ms = next_ms.min(if self.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
+            next_ms = next_ms.min(if self.output.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
         }
         next_ms = next_ms.min(self.untaken_deadline(config).unwrap_or(NEVER));
         match self.held_deadline(config) {
@@ -88,14 +86,14 @@ impl Conn {
             None if self.wait.is_on() => next_ms,
             None => {
                 let frame_ms = self.frame_deadline(config).map_or(NEVER, |(at_ms, _)| at_ms);
-                next_ms.min(self.silence_deadline()).min(frame_ms)
+                next_ms.min(self.protocol.silence_deadline(self.input.read_ms)).min(frame_ms)
             }
         }
     }
 
     /// Whether it has sent CONNECT, and that was answered.
     fn has_logged_in(&self) -> bool {
-        self.session.was_connected() && !matches!(self.wait.question(), Some(Question::Login(_)))
+        self.protocol.session.was_connected() && !matches!(self.wait.question(), Some(Question::Login(_)))
     }
 
     /// What is overdue now.
@@ -103,12 +101,12 @@ impl Conn {
     pub fn overdue(&self, turn: &Turn) -> Option<Overdue> {
         let (now_ms, config) = (turn.now_ms, &turn.config);
         let has_passed = |deadline_ms: Option<u64>| deadline_ms.is_some_and(|at_ms| now_ms >= at_ms);
-        match self.phase {
+        match self.life.phase {
             Phase::Closing | Phase::Lingering => return Some(Overdue::Close),
             Phase::Leaving => return None,
             Phase::Open => {}
         }
-        if self.refused {
+        if self.life.refused {
             Some(Overdue::Refusal)
         } else if !self.has_logged_in() {
             Some(Overdue::Login)
@@ -116,7 +114,9 @@ impl Conn {
             Some(Overdue::SlowConsumer)
         } else if has_passed(self.answers_deadline(now_ms)) {
             Some(Overdue::Answers)
-        } else if self.session.heartbeat().send_due(now_ms, self.written_ms) && self.outbox.is_empty() {
+        } else if self.protocol.session.heartbeat().send_due(now_ms, self.output.written_ms)
+            && self.output.outbox.is_empty()
+        {
             Some(Overdue::HeartBeat)
         } else if has_passed(self.untaken_deadline(config)) {
             Some(Overdue::Untaken)
@@ -127,30 +127,27 @@ impl Conn {
         {
             Some(Overdue::Frame(allowed_ms))
         } else {
-            (now_ms >= self.silence_deadline()).then_some(Overdue::Silence)
+            (now_ms >= self.protocol.silence_deadline(self.input.read_ms)).then_some(Overdue::Silence)
         }
     }
 
-    /// When a full outbox has to be looked at again; its consumer is cut off if it has not moved until then.
     fn slow_deadline(&self, config: &Config) -> Option<u64> {
-        let since_ms = self.full_since_ms?;
         let SlowConsumer::Block(patience) = config.slow_consumer else { return None };
-        let patience_ms = millis(patience).min(self.patience_ms);
-        let moved_ms = self.moved_ms().max(self.stuck_since_ms);
-        Some((moved_ms + STUCK_MS.min(patience_ms)).min(since_ms.saturating_add(patience_ms)))
+        self.output.slow_deadline(self.moved_ms(), millis(patience))
     }
 
     /// When a connection that sends no more, and waits for nothing but answers, is given up.
     fn answers_deadline(&self, now_ms: u64) -> Option<u64> {
-        if !(self.input.eof || self.ending) || self.answers.is_empty() {
+        if !(self.input.eof || self.life.ending) || self.answers.is_empty() {
             return None;
         }
         // That memory is short is not its fault: its time begins when it can be sent something.
-        let is_held_up = self.outbox.is_empty() && self.pulls.as_ref().is_some_and(|it| it.is_listed());
+        let is_held_up =
+            self.output.outbox.is_empty() && self.pulls.as_ref().is_some_and(|it| it.is_listed());
         let moved_ms = match self.has_more_to_take() {
             true if is_held_up => now_ms,
             // A heart-beat is written, too, but not while it has something else to take.
-            true => self.input.read_ms.max(self.moved_ms()).max(self.stuck_since_ms),
+            true => self.input.read_ms.max(self.moved_ms()).max(self.output.stuck_since_ms),
             false => self.input.read_ms,
         };
         Some(moved_ms.saturating_add(ANSWERS_MS))
@@ -163,7 +160,7 @@ impl Conn {
             SlowConsumer::Block(patience) => millis(patience),
             _ => PATIENCE_MS,
         };
-        Some(self.moved_ms().max(since_ms).saturating_add(patience_ms.min(self.patience_ms)))
+        Some(self.moved_ms().max(since_ms).saturating_add(patience_ms.min(self.output.patience_ms)))
     }
 
     /// When what the next frame waits for has to have come.
@@ -178,20 +175,8 @@ impl Conn {
         let deadline = |arrival: &Arrival| {
             Some((arrival.deadline_ms(came, timeout_ms)?, arrival.allowed_ms(came, timeout_ms)))
         };
-        let message = match &self.transport {
-            Transport::WebSocket(state) => deadline(&state.arrival),
-            _ => None,
-        };
+        let message = self.protocol.message_arrival().and_then(deadline);
         deadline(&self.input.arrival).into_iter().chain(message).min()
-    }
-
-    /// When a silent client is pinged or given up.
-    fn silence_deadline(&self) -> u64 {
-        let beats = self.session.heartbeat();
-        match &self.transport {
-            Transport::WebSocket(state) => state.pulse.deadline(beats, self.input.read_ms),
-            _ => beats.receive_deadline(self.input.read_ms).unwrap_or(NEVER),
-        }
     }
 }
 
@@ -200,25 +185,25 @@ impl Connections {
     pub fn rearm(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get_mut(key) else { return };
         let next_ms = conn.next_deadline(turn);
-        if next_ms < conn.deadline_ms {
+        if next_ms < conn.life.deadline_ms {
             turn.timers.set(next_ms, Due::Conn(key));
-            conn.deadline_ms = next_ms;
+            conn.life.deadline_ms = next_ms;
         }
     }
 
     /// A deadline has passed. Returns whether it was the connection's, and not one that an earlier one has replaced.
     pub fn take_deadline(&mut self, key: ConnKey, at_ms: u64) -> bool {
-        let Some(conn) = self.table.get_mut(key).filter(|conn| conn.deadline_ms == at_ms) else {
+        let Some(conn) = self.table.get_mut(key).filter(|conn| conn.life.deadline_ms == at_ms) else {
             return false;
         };
-        conn.deadline_ms = NEVER;
+        conn.life.deadline_ms = NEVER;
         true
     }
 
     /// What is overdue on a connection now, unless its peer has taken something meanwhile.
     pub fn overdue(&mut self, turn: &Turn, key: ConnKey) -> Option<Overdue> {
         let conn = self.table.get_mut(key).filter(|conn| turn.now_ms >= conn.next_deadline(turn))?;
-        if !conn.outbox.is_empty() {
+        if !conn.output.outbox.is_empty() {
             conn.look_at_socket(turn.now_ms);
             if turn.now_ms < conn.next_deadline(turn) {
                 return None;
@@ -254,7 +239,7 @@ mod tests {
         let (mut connections, mut turn) = (Connections::default(), turn(Config::default()));
         let key = connections.table.insert(Conn::scripted(1));
         assert_eq!(next(&mut connections, &mut turn, key), (10_000, Some(Overdue::Login)));
-        connections.table.get_mut(key).expect("it is there").refused = true;
+        connections.table.get_mut(key).expect("it is there").life.refused = true;
         assert_eq!(next(&mut connections, &mut turn, key), (REFUSAL_MS, Some(Overdue::Refusal)));
     }
 
@@ -264,7 +249,7 @@ mod tests {
         let key = connections.table.insert(Conn::connected(1, "10000,10000"));
         let (at_ms, overdue) = next(&mut connections, &mut turn, key);
         assert!(overdue == Some(Overdue::HeartBeat) && at_ms <= 10_000);
-        connections.table.get_mut(key).expect("it is there").written_ms = 60_000;
+        connections.table.get_mut(key).expect("it is there").output.written_ms = 60_000;
         let (at_ms, overdue) = next(&mut connections, &mut turn, key);
         assert!(overdue == Some(Overdue::Silence) && at_ms >= 10_000, "{at_ms} {overdue:?}");
     }
@@ -273,8 +258,10 @@ mod tests {
     fn a_consumer_is_slow_when_it_takes_nothing_for_a_second() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let conn = connections.table.get_mut(keys[0]).expect("it is there");
-        (conn.full_since_ms, conn.stuck_since_ms) = (Some(100), 100);
-        conn.outbox.append(&mut connections.chunks, crate::message::chunk::Kind::Message, |out| out.push(0));
+        (conn.output.full_since_ms, conn.output.stuck_since_ms) = (Some(100), 100);
+        conn.output
+            .outbox
+            .append(&mut connections.chunks, crate::message::chunk::Kind::Message, |out| out.push(0));
         conn.socket.script().untaken = 5;
         conn.look_at_socket(100);
         turn.now_ms = 1100;

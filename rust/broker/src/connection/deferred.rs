@@ -53,7 +53,7 @@ impl Conn {
     /// Whether messages of topics wait for room in its outbox.
     #[must_use]
     pub fn is_owed(&self) -> bool {
-        self.deferred.as_ref().is_some_and(|deferred| deferred.has_topics())
+        self.output.deferred.as_ref().is_some_and(|deferred| deferred.has_topics())
     }
 }
 

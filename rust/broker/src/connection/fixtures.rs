@@ -24,15 +24,15 @@ impl Conn {
     /// A STOMP 1.2 connection that has logged in, with these heart-beats.
     pub(crate) fn connected(id: u64, heart_beat: &str) -> Self {
         let mut conn = Conn::scripted(id);
-        conn.transport = Transport::Stomp;
+        conn.protocol.transport = Transport::Stomp;
         let text = format!("CONNECT\naccept-version:1.2\nhost:h\nheart-beat:{heart_beat}\n\n\0");
         let (mut spans, config) = (Vec::new(), Config::default());
         let Ok(Decoded::Frame { frame, .. }) =
-            conn.decoder.decode(text.as_bytes(), &mut spans, &config.limits)
+            conn.protocol.decoder.decode(text.as_bytes(), &mut spans, &config.limits)
         else {
             panic!("a whole frame");
         };
-        conn.session.handle(&frame, config.heartbeat_ms, &mut Vec::new()).expect("a CONNECT");
+        conn.protocol.session.handle(&frame, config.heartbeat_ms, &mut Vec::new()).expect("a CONNECT");
         conn
     }
 }

@@ -37,7 +37,7 @@ impl Connections {
             Answer::Incomplete => conn.input.bytes = input,
             Answer::Respond(response) => self.respond(turn, key, &response),
             Answer::Upgrade { response, consumed } => {
-                conn.transport = Transport::WebSocket(Box::new(WebSocket::new(turn.now_ms)));
+                conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(turn.now_ms)));
                 self.append_raw(turn, key, |out| out.extend_from_slice(&response));
                 turn.counters.upgrades += 1;
                 input.drain(..consumed);
@@ -61,7 +61,7 @@ impl Connections {
         let connections = turn.totals.connections.load(Ordering::Relaxed);
         let why =
             format!("{connections} connections are open, max_connections is {}", turn.config.max_connections);
-        match conn.transport {
+        match conn.protocol.transport {
             Transport::Http => self.respond(turn, key, &text(503, &[], &why, false)),
             _ => self.fail(turn, key, ProtocolError::new(Code::Connections, why), None),
         }
@@ -74,11 +74,11 @@ impl Connections {
 
     /// No CONNECT, or no whole HTTP request, came in time.
     pub fn time_out_login(&mut self, turn: &mut Turn, key: ConnKey) {
-        if self.table.get(key).is_some_and(|conn| matches!(conn.transport, Transport::Http)) {
+        if self.table.get(key).is_some_and(|conn| matches!(conn.protocol.transport, Transport::Http)) {
             let response = text(408, &[], "the request did not come within login_timeout", false);
             return self.respond(turn, key, &response);
         }
-        let is_checked = self.table.get(key).is_some_and(|conn| conn.session.was_connected());
+        let is_checked = self.table.get(key).is_some_and(|conn| conn.protocol.session.was_connected());
         let what = if is_checked { "no answer about the login" } else { "no CONNECT" };
         let text = format!("{what} within login_timeout={} ms", millis(turn.config.login_timeout));
         self.fail(turn, key, ProtocolError::new(Code::LoginTimeout, text), None);
@@ -120,7 +120,7 @@ fn text(status: u16, headers: &[(&str, &str)], text: &str, head_only: bool) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::conn::Phase;
+
     use crate::connection::fixtures::{connections, told, turn};
 
     fn status(request: &str, is_loopback: bool, is_draining: bool) -> String {
@@ -146,21 +146,21 @@ mod tests {
     fn what_comes_behind_an_upgrade_is_websocket() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let conn = connections.table.get_mut(keys[0]).expect("it is there");
-        conn.transport = Transport::Http;
+        conn.protocol.transport = Transport::Http;
         conn.input.keep(
             b"GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
               Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\nab",
         );
         assert_eq!(connections.answer_http(&mut turn, keys[0], false).as_deref(), Some(&b"ab"[..]));
         let conn = connections.table.get(keys[0]).expect("it is there");
-        assert!(matches!(conn.transport, Transport::WebSocket(_)) && conn.phase == Phase::Open);
+        assert!(matches!(conn.protocol.transport, Transport::WebSocket(_)) && conn.life.is_open());
         assert!(told(&mut connections, &mut turn, keys[0]).starts_with("HTTP/1.1 101"));
     }
 
     #[test]
     fn a_request_that_does_not_come_in_time_gets_408_and_a_stomp_client_an_error() {
         let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
-        connections.table.get_mut(keys[0]).expect("it is there").transport = Transport::Http;
+        connections.table.get_mut(keys[0]).expect("it is there").protocol.transport = Transport::Http;
         for (key, start) in keys.into_iter().zip(["HTTP/1.1 408", "ERROR\n"]) {
             connections.time_out_login(&mut turn, key);
             connections.write_last(&mut turn, key);

@@ -118,7 +118,7 @@ impl Conn {
     /// The beginning of a STOMP frame that is kept, if it is short enough to be copied in front of what is read next.
     #[must_use]
     pub fn short_rest(&self) -> &[u8] {
-        match self.transport {
+        match self.protocol.transport {
             Transport::Stomp => self.input.short_rest(),
             _ => &[],
         }
@@ -137,7 +137,7 @@ impl Conn {
     }
 
     fn raw(&self) -> Option<&Vec<u8>> {
-        match &self.transport {
+        match &self.protocol.transport {
             Transport::WebSocket(state) => Some(&state.raw),
             _ => None,
         }
@@ -154,10 +154,7 @@ impl Conn {
     /// Whether a frame, or a WebSocket message, has come in part.
     #[must_use]
     pub fn is_within_frame(&self) -> bool {
-        let message = match &self.transport {
-            Transport::WebSocket(state) => state.arrival.is_on(),
-            _ => false,
-        };
+        let message = self.protocol.message_arrival().is_some_and(Arrival::is_on);
         message || self.input.arrival.is_on()
     }
 

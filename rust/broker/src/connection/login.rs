@@ -105,8 +105,8 @@ impl Connections {
 
     fn log_in(&mut self, turn: &mut Turn, key: ConnKey, login: &Login) {
         let Some(conn) = self.table.get_mut(key) else { return };
-        let version = conn.session.version();
-        conn.decoder.connected(version);
+        let version = conn.protocol.session.version();
+        conn.protocol.decoder.connected(version);
         conn.scope = login.scope();
         let offer_ms = if version == Version::V1_0 { (0, 0) } else { turn.config.heartbeat_ms };
         let session = ids::session_id(turn.config.ids, conn.id);

@@ -3,8 +3,9 @@
 use stompica_proto::ws::{self, Opcode};
 
 use super::Connections;
-use super::conn::{Flush, Phase};
-use super::outbox::{Flushed, Kind};
+use super::conn::Phase;
+use super::deferred::Deferred;
+use super::outbox::{Flushed, Kind, Outbox};
 use crate::ids::ConnKey;
 use crate::report::stages::Stage;
 use crate::router::group::Framing;
@@ -14,6 +15,9 @@ use crate::turn::Turn;
 const FLUSHES_MAX: usize = 1024;
 /// Receivers of wide fan-outs that are flushed in one turn, so that others need not wait for all of them.
 const PACED_FLUSHES: usize = 32;
+
+/// A consumer behind a full outbox that takes no byte for this long is cut off.
+const STUCK_MS: u64 = 1000;
 
 /// What a flush has changed for others than the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +32,78 @@ pub struct Progress {
     pub was_full: bool,
 }
 
+/// Where a connection stands in the list of those to be flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Nothing new to write.
+    Idle,
+    /// Flushed at the end of this turn.
+    Prompt,
+    /// Flushed when its place in the paced list comes, as a receiver of a wide fan-out.
+    Paced,
+}
+
+/// What goes out to one connection.
+#[derive(Debug)]
+pub struct Output {
+    /// What waits to be written.
+    pub outbox: Outbox,
+    /// What waits until there is room in the outbox.
+    pub deferred: Option<Box<Deferred>>,
+    /// Where the connection stands in the flush lists.
+    pub flush: Flush,
+    /// The outbox is full since this time.
+    pub full_since_ms: Option<u64>,
+    /// How long a full outbox may stay over half, in milliseconds, by what its subscriptions asked for.
+    pub patience_ms: u64,
+    /// From when on the outbox, which is full or is to get something of the past, is expected to move.
+    pub stuck_since_ms: u64,
+    /// Messages left out since the last one that was delivered.
+    pub dropped: u32,
+    /// Last byte out.
+    pub written_ms: u64,
+}
+
+impl Output {
+    /// Nothing to write yet.
+    #[must_use]
+    pub fn new(now_ms: u64) -> Self {
+        Output {
+            outbox: Outbox::default(),
+            deferred: None,
+            flush: Flush::Idle,
+            full_since_ms: None,
+            patience_ms: u64::MAX,
+            stuck_since_ms: now_ms,
+            dropped: 0,
+            written_ms: now_ms,
+        }
+    }
+
+    /// Whether something waits to be written, or for room.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        !self.outbox.is_empty() || self.deferred.is_some()
+    }
+
+    /// Whether a message can go straight into the outbox: it is under its limit, and nothing is to go before.
+    #[inline]
+    #[must_use]
+    pub fn has_room(&self, outbox_limit: usize) -> bool {
+        self.outbox.bytes() < outbox_limit && self.deferred.is_none()
+    }
+
+    /// When a full outbox has to be looked at again, if a consumer may stay over half for `patience_ms`; it is cut off if it
+    /// has not moved until then.
+    #[must_use]
+    pub fn slow_deadline(&self, moved_ms: u64, patience_ms: u64) -> Option<u64> {
+        let since_ms = self.full_since_ms?;
+        let patience_ms = patience_ms.min(self.patience_ms);
+        let moved_ms = moved_ms.max(self.stuck_since_ms);
+        Some((moved_ms + STUCK_MS.min(patience_ms)).min(since_ms.saturating_add(patience_ms)))
+    }
+}
+
 impl Connections {
     /// Appends a server frame (anything but MESSAGE) to a connection, wrapped as its transport needs.
     pub fn control(&mut self, turn: &mut Turn, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
@@ -36,9 +112,9 @@ impl Connections {
             self.distribute(turn);
         }
         let Some(conn) = self.table.get_mut(key) else { return };
-        let before = conn.outbox.bytes();
+        let before = conn.output.outbox.bytes();
         match conn.framing() {
-            Framing::Stomp => conn.outbox.append(&mut self.chunks, Kind::Answer, write),
+            Framing::Stomp => conn.output.outbox.append(&mut self.chunks, Kind::Answer, write),
             Framing::WebSocket => {
                 if conn.websocket().is_some_and(|state| state.close_sent) {
                     return;
@@ -47,13 +123,13 @@ impl Connections {
                 write(&mut self.scratch);
                 let is_text = std::str::from_utf8(&self.scratch).is_ok();
                 let (opcode, frame) = (if is_text { Opcode::Text } else { Opcode::Binary }, &self.scratch);
-                conn.outbox.append(&mut self.chunks, Kind::Answer, |out| {
+                conn.output.outbox.append(&mut self.chunks, Kind::Answer, |out| {
                     ws::encode::header(out, opcode, frame.len());
                     out.extend_from_slice(frame);
                 });
             }
         }
-        turn.budget.encoded += conn.outbox.bytes() - before;
+        turn.budget.encoded += conn.output.outbox.bytes() - before;
         self.queue_for_flushing(key);
     }
 
@@ -69,18 +145,18 @@ impl Connections {
     /// Appends bytes as they are.
     pub fn append_raw(&mut self, turn: &mut Turn, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
         let Some(conn) = self.table.get_mut(key) else { return };
-        let before = conn.outbox.bytes();
-        conn.outbox.append(&mut self.chunks, Kind::Answer, write);
-        turn.budget.encoded += conn.outbox.bytes() - before;
+        let before = conn.output.outbox.bytes();
+        conn.output.outbox.append(&mut self.chunks, Kind::Answer, write);
+        turn.budget.encoded += conn.output.outbox.bytes() - before;
         self.queue_for_flushing(key);
     }
 
     /// Queues a connection whose outbox has grown, or whose socket takes more again.
     pub fn queue_for_flushing(&mut self, key: ConnKey) {
         if let Some(conn) = self.table.get_mut(key)
-            && conn.flush != Flush::Prompt
+            && conn.output.flush != Flush::Prompt
         {
-            conn.flush = Flush::Prompt;
+            conn.output.flush = Flush::Prompt;
             self.dirty.push(key);
         }
     }
@@ -95,7 +171,7 @@ impl Connections {
         while paced > 0
             && let Some(key) = self.paced.pop_front()
         {
-            if self.table.get(key).is_some_and(|conn| conn.flush == Flush::Paced) {
+            if self.table.get(key).is_some_and(|conn| conn.output.flush == Flush::Paced) {
                 chosen.push(key);
                 paced -= 1;
             }
@@ -106,18 +182,18 @@ impl Connections {
     /// Writes to a connection once.
     pub fn flush_one(&mut self, turn: &mut Turn, key: ConnKey) -> Progress {
         let Some(conn) = self.table.get_mut(key) else { return Progress::default() };
-        conn.flush = Flush::Idle;
-        if conn.phase == Phase::Leaving {
+        conn.output.flush = Flush::Idle;
+        if conn.life.phase == Phase::Leaving {
             return Progress::default(); // its last frames tell that it has left
         }
-        let before = conn.outbox.written();
+        let before = conn.output.outbox.written();
         let began = turn.stages.begin(Stage::Write);
-        let flushed = conn.outbox.flush(&mut self.chunks, &mut conn.socket);
+        let flushed = conn.output.outbox.flush(&mut self.chunks, &mut conn.socket);
         turn.stages.end(Stage::Write, began);
-        let written = conn.outbox.written() - before;
+        let written = conn.output.outbox.written() - before;
         if written > 0 {
-            conn.written_ms = turn.now_ms;
-            if conn.full_since_ms.is_some() || conn.phase != Phase::Open || conn.wait.is_on() {
+            conn.output.written_ms = turn.now_ms;
+            if conn.output.full_since_ms.is_some() || !conn.life.is_open() || conn.wait.is_on() {
                 conn.look_at_socket(turn.now_ms); // it may have to show that it moves
             }
             turn.counters.bytes_out += written;
@@ -126,13 +202,13 @@ impl Connections {
         let waits = conn.wait.is_on();
         let mut progress = Progress {
             may_settle: written > 0 && conn.pending_writes.is_some(),
-            is_owed: conn.deferred.is_some(),
+            is_owed: conn.output.deferred.is_some(),
             pulls: conn.pulls.is_some(),
-            was_full: conn.full_since_ms.is_some(),
+            was_full: conn.output.full_since_ms.is_some(),
         };
-        let is_closing = conn.phase == Phase::Closing;
+        let is_closing = conn.life.phase == Phase::Closing;
         if matches!(flushed, Ok(Flushed::More)) {
-            conn.flush = Flush::Prompt;
+            conn.output.flush = Flush::Prompt;
             self.dirty.push(key);
         }
         match flushed {
@@ -159,6 +235,25 @@ mod tests {
     use crate::connection::socket::Socket;
 
     #[test]
+    fn a_consumer_may_stand_still_for_a_second_and_stay_over_half_for_its_patience() {
+        let mut output = Output::new(0);
+        assert_eq!(output.slow_deadline(0, 5000), None, "its outbox is not full");
+        (output.full_since_ms, output.stuck_since_ms) = (Some(100), 100);
+        assert_eq!(output.slow_deadline(50, 5000), Some(1100));
+        assert_eq!(output.slow_deadline(4800, 5000), Some(5100));
+        output.patience_ms = 300;
+        assert_eq!(output.slow_deadline(50, 5000), Some(400), "by what its subscriptions asked for");
+    }
+
+    #[test]
+    fn nothing_overtakes_what_waits_for_room() {
+        let mut output = Output::new(0);
+        assert!(output.has_room(1) && !output.has_room(0) && !output.has_more());
+        output.deferred = Some(Box::default());
+        assert!(!output.has_room(1) && output.has_more());
+    }
+
+    #[test]
     fn a_connection_is_flushed_once_a_turn_and_again_when_its_outbox_has_grown() {
         let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
         for _ in 0..2 {
@@ -176,7 +271,7 @@ mod tests {
     fn receivers_of_wide_fan_outs_are_flushed_some_at_a_time() {
         let ((mut connections, keys), _) = (connections(PACED_FLUSHES + 2), turn(Config::default()));
         for key in &keys {
-            connections.table.get_mut(*key).expect("it is there").flush = Flush::Paced;
+            connections.table.get_mut(*key).expect("it is there").output.flush = Flush::Paced;
             connections.paced.push_back(*key);
         }
         connections.queue_for_flushing(keys[0]);
@@ -188,7 +283,7 @@ mod tests {
     fn frames_to_a_websocket_are_wrapped() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let conn = connections.table.get_mut(keys[0]).expect("it is there");
-        conn.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
+        conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
         connections.control(&mut turn, keys[0], |out| out.extend_from_slice(b"ab"));
         connections.websocket_control(&mut turn, keys[0], |out| ws::encode::ping(out, b""));
         let sent = told(&mut connections, &mut turn, keys[0]);
@@ -200,14 +295,14 @@ mod tests {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let conn = connections.table.get_mut(keys[0]).expect("it is there");
         conn.pending_writes.get_or_insert_default();
-        conn.full_since_ms = Some(0);
+        conn.output.full_since_ms = Some(0);
         conn.socket = Socket::with_room(1);
         connections.control(&mut turn, keys[0], |out| out.extend_from_slice(b"ab"));
         let progress = connections.flush_one(&mut turn, keys[0]);
         assert!(progress.may_settle && progress.was_full && !progress.is_owed && !progress.pulls);
         connections.table.get_mut(keys[0]).expect("it is there").socket.script().is_broken = true;
         assert_eq!(connections.flush_one(&mut turn, keys[0]), Progress::default());
-        let phase = connections.table.get(keys[0]).map(|conn| conn.phase);
+        let phase = connections.table.get(keys[0]).map(|conn| conn.life.phase);
         assert_eq!(phase, Some(Phase::Leaving));
     }
 }

@@ -1,7 +1,7 @@
 //! Which connections are read, and which wait: the changes that [`super::pausing::Parking`] makes, with what follows from
 //! them for deadlines and for the list of connections to read.
 
-use super::conn::{Conn, Phase};
+use super::conn::Conn;
 use super::pausing::{Parking, Pause, Question};
 use super::transaction::Committing;
 use super::{Connections, Effect};
@@ -77,7 +77,7 @@ impl Connections {
     }
 
     fn go_on(&mut self, turn: &mut Turn, key: ConnKey) {
-        let Some(conn) = self.table.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        let Some(conn) = self.table.get_mut(key).filter(|conn| conn.life.is_open()) else { return };
         conn.input.has_unparsed = true;
         conn.expect_again(turn.now_ms);
         turn.budget.visit(1 + conn.input.bytes.len() / VISIT_BYTES);
@@ -173,7 +173,7 @@ impl OwnAnswers {
 /// Bytes of answers that wait for a connection, and those of all that waits.
 fn owed(conn: &Conn) -> (usize, usize) {
     let waiting = conn.answers.bytes();
-    (conn.outbox.answer_bytes() + waiting, conn.outbox.bytes() + waiting)
+    (conn.output.outbox.answer_bytes() + waiting, conn.output.outbox.bytes() + waiting)
 }
 
 #[cfg(test)]
@@ -191,7 +191,9 @@ mod tests {
 
     fn owe(connections: &mut Connections, key: ConnKey, bytes: usize) {
         let conn = connections.table.get_mut(key).expect("it is there");
-        conn.outbox.append(&mut connections.chunks, Kind::Answer, |out| out.resize(out.len() + bytes, 0));
+        conn.output
+            .outbox
+            .append(&mut connections.chunks, Kind::Answer, |out| out.resize(out.len() + bytes, 0));
     }
 
     #[test]
@@ -257,7 +259,7 @@ mod tests {
         assert_eq!(conn(&mut connections, keys[0]).wait.pause(), Some(Pause::Answers));
         let one = connections.table.get_mut(keys[0]).expect("it is there");
         one.socket.script().room = 501;
-        one.outbox.flush(&mut connections.chunks, &mut one.socket).expect("takes some");
+        one.output.outbox.flush(&mut connections.chunks, &mut one.socket).expect("takes some");
         connections.note_answers_taken(&mut turn, keys[0]);
         assert!(!conn(&mut connections, keys[0]).wait.is_on() && connections.undrained == [keys[0]]);
     }

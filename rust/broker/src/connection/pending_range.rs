@@ -59,7 +59,7 @@ impl Connections {
                 && !make_room(conn, &mut self.chunks, &mut turn.counters, &turn.config, frames)
             {
                 match turn.config.slow_consumer {
-                    _ if conn.leaving.is_some() => {}
+                    _ if conn.life.leaving.is_some() => {}
                     SlowConsumer::Disconnect => self.too_slow.push(key),
                     SlowConsumer::Block(_) => {
                         references += 1;
@@ -69,22 +69,22 @@ impl Connections {
                 }
                 continue;
             }
-            if conn.dropped > 0 {
+            if conn.output.dropped > 0 {
                 start = give_drop_notice(conn, &mut self.chunks, chunk, start);
             }
             if start < end {
-                references += u32::from(conn.outbox.push_shared(&mut self.chunks, chunk, start, end));
+                references += u32::from(conn.output.outbox.push_shared(&mut self.chunks, chunk, start, end));
             }
-            if conn.flush == Flush::Idle || (conn.flush == Flush::Paced && !wide) {
+            if conn.output.flush == Flush::Idle || (conn.output.flush == Flush::Paced && !wide) {
                 if wide {
-                    conn.flush = Flush::Paced;
+                    conn.output.flush = Flush::Paced;
                     self.paced.push_back(key);
                 } else {
-                    conn.flush = Flush::Prompt;
+                    conn.output.flush = Flush::Prompt;
                     self.dirty.push(key);
                 }
             }
-            if conn.outbox.bytes() >= limit && conn.full_since_ms.is_none() {
+            if conn.output.outbox.bytes() >= limit && conn.output.full_since_ms.is_none() {
                 self.newly_full.push(key);
             }
         }

@@ -28,7 +28,7 @@ impl Connections {
     pub fn begin_serving(&mut self, turn: &mut Turn, key: ConnKey) -> bool {
         let Some(conn) = self.table.get_mut(key) else { return false };
         conn.input.is_listed = false;
-        if conn.phase != Phase::Open {
+        if !conn.life.is_open() {
             self.discard_input(turn, key);
             return false;
         }
@@ -91,7 +91,7 @@ impl Connections {
         let goes_on = self
             .table
             .get(key)
-            .is_some_and(|conn| !is_drained || conn.input.has_unparsed || conn.phase != Phase::Open);
+            .is_some_and(|conn| !is_drained || conn.input.has_unparsed || !conn.life.is_open());
         if goes_on {
             self.queue_for_reading(key);
         }
@@ -106,7 +106,7 @@ impl Connections {
         match received {
             Received::End => {
                 conn.input.eof = true;
-                if conn.phase == Phase::Lingering {
+                if conn.life.phase == Phase::Lingering {
                     self.remove(turn, key);
                 }
             }
@@ -120,13 +120,13 @@ impl Connections {
     pub fn detect(&mut self, key: ConnKey, bytes: &[u8]) -> Sniffed {
         let Some(conn) = self.table.get_mut(key) else { return Sniffed::Incomplete };
         conn.input.bytes.extend_from_slice(bytes);
-        let sniffed = match conn.transport {
+        let sniffed = match conn.protocol.transport {
             Transport::Http => Sniffed::Http,
             _ => sniff(&conn.input.bytes),
         };
         match sniffed {
-            Sniffed::Stomp => conn.transport = Transport::Stomp,
-            Sniffed::Http => conn.transport = Transport::Http,
+            Sniffed::Stomp => conn.protocol.transport = Transport::Stomp,
+            Sniffed::Http => conn.protocol.transport = Transport::Http,
             Sniffed::Incomplete | Sniffed::Tls => {}
         }
         sniffed
@@ -206,12 +206,12 @@ mod tests {
     #[test]
     fn the_end_of_the_stream_closes_an_open_connection_and_ends_a_lingering_one() {
         let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
-        conn(&mut connections, keys[1]).phase = Phase::Lingering;
+        conn(&mut connections, keys[1]).life.phase = Phase::Lingering;
         keys.iter().for_each(|key| come(&mut connections, *key, b""));
         assert_eq!(connections.read(&mut turn, keys[0], 0, &mut [0; 8]), None);
         assert!(!connections.begin_serving(&mut turn, keys[1]));
-        assert!(keys.iter().all(|key| conn(&mut connections, *key).phase == Phase::Leaving));
-        assert!(conn(&mut connections, keys[1]).leaving.as_ref().is_some_and(|leaving| leaving.is_lost));
+        assert!(keys.iter().all(|key| conn(&mut connections, *key).life.phase == Phase::Leaving));
+        assert!(conn(&mut connections, keys[1]).life.leaving.as_ref().is_some_and(|leaving| leaving.is_lost));
     }
 
     #[test]

@@ -22,15 +22,15 @@ pub fn make_room(
     config: &Config,
     frames: usize,
 ) -> bool {
-    if conn.leaving.is_some() || matches!(config.slow_consumer, SlowConsumer::Block(_)) {
+    if conn.life.leaving.is_some() || matches!(config.slow_consumer, SlowConsumer::Block(_)) {
         return false; // never, or later
     }
-    if conn.outbox.bytes() < config.outbox_limit {
+    if conn.output.outbox.bytes() < config.outbox_limit {
         return true; // only messages of queues wait, and nothing was promised about their place
     }
     // A turn may fill an outbox that its socket would take at once; only an outbox that is still full then is slow. A
     // RECEIPT must not leave before the turn's batch is posted, though. An error is met again at the regular flush.
-    let outbox = &mut conn.outbox;
+    let outbox = &mut conn.output.outbox;
     let early = outbox.answer_bytes() == 0 && outbox.flush(chunks, &mut conn.socket).is_ok();
     if early && outbox.bytes() < config.outbox_limit {
         return true;
@@ -38,7 +38,7 @@ pub fn make_room(
     match config.slow_consumer {
         SlowConsumer::Block(_) | SlowConsumer::Disconnect => false,
         SlowConsumer::DropNewest => {
-            conn.dropped = conn.dropped.saturating_add(frames as u32);
+            conn.output.dropped = conn.output.dropped.saturating_add(frames as u32);
             counters.dropped += frames as u64;
             false
         }
@@ -53,8 +53,8 @@ pub fn make_room(
 /// messages were left out before it. Returns where the next frame starts.
 pub fn give_drop_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId, start: u32) -> u32 {
     let end = chunks.frame_end_after(chunk, start);
-    let copy = with_drop_notice(chunks.bytes(chunk, start, end), take(&mut conn.dropped));
-    conn.outbox.append(chunks, Kind::Message, |out| out.extend_from_slice(&copy));
+    let copy = with_drop_notice(chunks.bytes(chunk, start, end), take(&mut conn.output.dropped));
+    conn.output.outbox.append(chunks, Kind::Message, |out| out.extend_from_slice(&copy));
     end
 }
 
@@ -69,7 +69,7 @@ impl Connections {
     /// publishers that wait for their RECEIPT are skipped.
     #[must_use]
     pub fn is_owed_accepted(&self, key: ConnKey) -> bool {
-        let deferred = self.table.get(key).and_then(|conn| conn.deferred.as_ref());
+        let deferred = self.table.get(key).and_then(|conn| conn.output.deferred.as_ref());
         deferred.is_some_and(|deferred| deferred.accepted > 0)
     }
 
@@ -89,14 +89,14 @@ impl Connections {
     /// Lets something wait until a connection's outbox has room. `is_accepted`: a RECEIPT for it may have left.
     pub fn defer(&mut self, outbox_limit: usize, key: ConnKey, waiting: Waiting, is_accepted: bool) {
         let Some(conn) = self.table.get_mut(key) else { return };
-        let deferred = conn.deferred.get_or_insert_default();
+        let deferred = conn.output.deferred.get_or_insert_default();
         deferred.accepted += usize::from(is_accepted);
         let is_first = deferred.push(waiting);
-        if conn.outbox.bytes() <= outbox_limit / 2 && !deferred.is_listed {
+        if conn.output.outbox.bytes() <= outbox_limit / 2 && !deferred.is_listed {
             deferred.is_listed = true;
             self.refill.push_back(key);
         }
-        if is_first && conn.full_since_ms.is_none() {
+        if is_first && conn.output.full_since_ms.is_none() {
             self.newly_full.push(key);
         }
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use stompica_proto::decode::offending_head;
 
-use super::conn::{Conn, Phase};
+use super::conn::Conn;
 use super::deadline::millis;
 use super::pausing::Pause;
 use super::{Connections, READ_BYTES};
@@ -167,7 +167,8 @@ impl Connections {
         let Some(conn) = self.table.get_mut(key) else { return };
         if conn.wait.is_on() {
             conn.stop_clock(turn.now_ms);
-        } else if conn.is_within_frame() && conn.deadline_ms > turn.now_ms + millis(turn.config.frame_timeout)
+        } else if conn.is_within_frame()
+            && conn.life.deadline_ms > turn.now_ms + millis(turn.config.frame_timeout)
         {
             self.rearm(turn, key);
         }
@@ -254,7 +255,7 @@ impl Connections {
         };
         let now_ms = turn.now_ms;
         let arrives = self.table.get(key).is_some_and(|conn| {
-            conn.phase == Phase::Open
+            conn.life.is_open()
                 && !conn.wait.is_on()
                 && conn.input.arrival.since_ms().is_some_and(|began_ms| began_ms <= since_ms)
                 && (conn.input.is_listed || {
@@ -308,7 +309,7 @@ impl Connections {
         if excess <= 0 {
             return Vec::new();
         }
-        let arriving = |conn: &Conn| conn.phase == Phase::Open && conn.input.arrival.is_on();
+        let arriving = |conn: &Conn| conn.life.is_open() && conn.input.arrival.is_on();
         let all = self.table.iter().filter(|(key, conn)| arriving(conn) && may(*key, conn));
         let mut chosen: Vec<(ConnKey, usize)> = all.map(|(key, conn)| (key, conn.kept_bytes())).collect();
         chosen.sort_unstable_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));

@@ -4,14 +4,13 @@ use stompica_proto::ws::{self, WsEvent};
 
 use super::Connections;
 use super::closing::NORMAL;
-use super::conn::Phase;
 use crate::ids::ConnKey;
 use crate::turn::Turn;
 
 impl Connections {
     /// Keeps frames that could not be dealt with now, and notes whether a message has come in part.
     pub fn keep_raw(&mut self, turn: &Turn, key: ConnKey, rest: &[u8]) {
-        let Some(conn) = self.table.get_mut(key).filter(|conn| conn.phase == Phase::Open) else { return };
+        let Some(conn) = self.table.get_mut(key).filter(|conn| conn.life.is_open()) else { return };
         let Some(state) = conn.websocket().filter(|state| state.peer_code.is_none()) else { return };
         if !rest.is_empty() {
             state.raw = rest.to_vec();

@@ -180,28 +180,28 @@ impl Owners<'_> {
             && !make_room(conn, &mut self.connections.chunks, &mut self.turn.counters, &self.turn.config, 1)
         {
             match self.turn.config.slow_consumer {
-                _ if conn.leaving.is_some() => {}
+                _ if conn.life.leaving.is_some() => {}
                 SlowConsumer::Disconnect => self.connections.too_slow.push(key),
                 SlowConsumer::Block(_) => self.owe_at_once(message, member),
                 SlowConsumer::DropOldest | SlowConsumer::DropNewest => {}
             }
             return;
         }
-        if conn.dropped > 0 {
-            push_numbers(&mut extra, b"dropped:", &[u64::from(take(&mut conn.dropped))]);
+        if conn.output.dropped > 0 {
+            push_numbers(&mut extra, b"dropped:", &[u64::from(take(&mut conn.output.dropped))]);
         }
-        let before = conn.outbox.bytes();
+        let before = conn.output.outbox.bytes();
         let (prefix, suffix) = (&group.prefix, self.deliveries.suffixes.of(message, version));
-        conn.outbox.append(&mut self.connections.chunks, Kind::Message, |out| {
+        conn.output.outbox.append(&mut self.connections.chunks, Kind::Message, |out| {
             write_message(out, websocket, prefix, &extra, suffix)
         });
-        self.turn.budget.encoded += conn.outbox.bytes() - before;
+        self.turn.budget.encoded += conn.output.outbox.bytes() - before;
         self.turn.budget.deliveries += 1;
-        if conn.flush != Flush::Prompt {
-            conn.flush = Flush::Prompt;
+        if conn.output.flush != Flush::Prompt {
+            conn.output.flush = Flush::Prompt;
             self.connections.dirty.push(key);
         }
-        if conn.outbox.bytes() >= limit && conn.full_since_ms.is_none() {
+        if conn.output.outbox.bytes() >= limit && conn.output.full_since_ms.is_none() {
             self.connections.newly_full.push(key);
         }
     }

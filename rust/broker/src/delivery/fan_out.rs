@@ -143,7 +143,7 @@ impl Owners<'_> {
                 break;
             };
             if !is_meant(member.subscription.generation, newest)
-                || self.connections.table.member_mut(member.conn).leaving.is_some()
+                || self.connections.table.member_mut(member.conn).life.leaving.is_some()
             {
                 continue;
             }
@@ -174,7 +174,7 @@ impl Owners<'_> {
         let blocks = self.blocks();
         let limit = self.turn.config.outbox_limit;
         let conn = self.connections.table.member_mut(conn);
-        conn.deferred.is_some() || (blocks && conn.outbox.bytes() >= limit)
+        conn.output.deferred.is_some() || (blocks && conn.output.outbox.bytes() >= limit)
     }
 
     /// A subscription gets its copy of a fan-out's message later.
@@ -221,14 +221,14 @@ impl Owners<'_> {
         let (limit, now_ms) = (self.turn.config.outbox_limit, self.turn.now_ms);
         let owed_max = usize::try_from(self.turn.config.memory_limit / OWED_SHARE).unwrap_or(usize::MAX);
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let Some(deferred) = &mut conn.deferred else { return };
-        if conn.outbox.bytes() > limit / 2 {
+        let Some(deferred) = &mut conn.output.deferred else { return };
+        if conn.output.outbox.bytes() > limit / 2 {
             return;
         }
         // Its consumer reads; that it is owed so much is not its fault. But where memory is short because of that, it has
         // no more time than others.
         let is_too_much = self.turn.memory.is_short && deferred.len() * WAITING_BYTES > owed_max;
-        if let Some(since_ms) = conn.full_since_ms.as_mut().filter(|_| !is_too_much) {
+        if let Some(since_ms) = conn.output.full_since_ms.as_mut().filter(|_| !is_too_much) {
             *since_ms = now_ms;
         }
         if !deferred.is_listed {
@@ -253,25 +253,26 @@ impl Owners<'_> {
         let limit = self.turn.config.outbox_limit;
         self.connections.distribute(self.turn);
         let tight = self.turn.is_out_of_memory();
-        let conn = self.connections.table.get_mut(key).filter(|conn| conn.leaving.is_none());
-        let Some(mut deferred) = conn.and_then(|conn| conn.deferred.take()) else {
+        let conn = self.connections.table.get_mut(key).filter(|conn| conn.life.leaving.is_none());
+        let Some(mut deferred) = conn.and_then(|conn| conn.output.deferred.take()) else {
             return self.pull_soon(key);
         };
         deferred.is_listed = false;
         let mut prepared = None;
         // Answers may have filled it since it was listed; then the next write that relieves it lists it again.
-        let mut has_room = self.connections.table.get(key).is_some_and(|conn| conn.outbox.bytes() < limit);
+        let mut has_room =
+            self.connections.table.get(key).is_some_and(|conn| conn.output.outbox.bytes() < limit);
         while has_room && !self.turn.budget.is_exhausted() {
             let Some(waiting) = deferred.pop() else { break };
             self.turn.budget.visit(1);
             deferred.accepted -= usize::from(self.is_accepted(&waiting));
             self.deliver_waiting(key, waiting, &mut prepared);
-            let bytes = self.connections.table.get(key).map_or(0, |conn| conn.outbox.bytes());
+            let bytes = self.connections.table.get(key).map_or(0, |conn| conn.output.outbox.bytes());
             has_room = bytes < limit && !(tight && bytes > 0);
         }
         let Some(conn) = self.connections.table.get_mut(key) else { return self.drop_deferred(deferred) };
         if deferred.is_empty() {
-            if conn.full_since_ms.is_some() {
+            if conn.output.full_since_ms.is_some() {
                 self.note_progress(key);
             }
             self.pull_soon(key); // none of it may have been wanted any more, and then no write follows
@@ -281,7 +282,7 @@ impl Owners<'_> {
             deferred.is_listed = true;
             self.connections.refill.push_back(key);
         }
-        conn.deferred = Some(deferred);
+        conn.output.deferred = Some(deferred);
         self.note_owed(key);
     }
 
@@ -309,7 +310,7 @@ impl Owners<'_> {
             Waiting::Range(chunk, start, end, subscription) => {
                 if self.router.subscription_mut(subscription).is_some()
                     && let Some(conn) = self.connections.table.get_mut(key)
-                    && conn.outbox.push_shared(&mut self.connections.chunks, chunk, start, end)
+                    && conn.output.outbox.push_shared(&mut self.connections.chunks, chunk, start, end)
                 {
                     self.connections.chunks.retain(chunk, 1);
                 }

@@ -189,7 +189,10 @@ impl Fixture {
         self.connections.distribute(&mut self.turn);
         let conn = self.connections.table.get_mut(key).expect("it is open");
         conn.socket.script().room = room;
-        conn.outbox.flush(&mut self.connections.chunks, &mut conn.socket).expect("a double does not fail");
+        conn.output
+            .outbox
+            .flush(&mut self.connections.chunks, &mut conn.socket)
+            .expect("a double does not fail");
         let text = std::mem::take(&mut conn.socket.script().taken);
         let mut owners = self.owners();
         owners.note_written(key);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::Owners;
 use crate::config::SlowConsumer;
-use crate::connection::conn::Phase;
 use crate::ids::{ConnKey, QueueKey};
 use crate::log::Level;
 use crate::mail::mailbox::Mail;
@@ -27,7 +26,7 @@ impl Owners<'_> {
             let queue = consumer.own_queue.filter(|_| consumer.slow_consumer.is_none())?;
             self.queues.home.queue(queue).map(Queue::waiting_bytes)
         });
-        conn.outbox.bytes() + queued.sum::<usize>()
+        conn.output.outbox.bytes() + queued.sum::<usize>()
     }
 
     /// Puts a message to a topic into the queue of one subscription. The queue of one that acknowledges counts as a part
@@ -49,7 +48,7 @@ impl Owners<'_> {
         let policy = own.unwrap_or(self.turn.config.slow_consumer);
         let conn = self.connections.table.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.generation };
-        if conn.leaving.is_some() {
+        if conn.life.leaving.is_some() {
             return;
         }
         if waiting >= limit {
@@ -57,7 +56,7 @@ impl Owners<'_> {
                 SlowConsumer::Block(_) => {}
                 SlowConsumer::Disconnect => return self.connections.too_slow.push(key),
                 policy => {
-                    conn.dropped = conn.dropped.saturating_add(1);
+                    conn.output.dropped = conn.output.dropped.saturating_add(1);
                     self.turn.counters.dropped += 1;
                     if policy == SlowConsumer::DropNewest {
                         return;
@@ -70,7 +69,10 @@ impl Owners<'_> {
         self.dispatch_at_once(queue);
         self.queue().count_visits();
         let conn = self.connections.table.member_mut(member.conn);
-        if own.is_none() && conn.full_since_ms.is_none() && waiting + conn.outbox.bytes() >= limit {
+        if own.is_none()
+            && conn.output.full_since_ms.is_none()
+            && waiting + conn.output.outbox.bytes() >= limit
+        {
             self.connections.newly_full.push(key);
         }
         if self.turn.memory.is_short {
@@ -83,7 +85,7 @@ impl Owners<'_> {
         let now_ms = self.turn.now_ms;
         let blocks = matches!(self.turn.config.slow_consumer, SlowConsumer::Block(_));
         let Some(conn) = self.connections.table.get(key) else { return };
-        if !blocks || conn.full_since_ms.is_some() || conn.phase != Phase::Open {
+        if !blocks || conn.output.full_since_ms.is_some() || !conn.life.is_open() {
             return;
         }
         self.turn.budget.change(conn.subscriptions.len());
@@ -91,13 +93,13 @@ impl Owners<'_> {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let owed = conn.is_owed();
         // An outbox that the socket has taken whole is not written again, so nothing would tell that it is not full.
-        let short = self.turn.memory.is_short && !conn.outbox.is_empty();
+        let short = self.turn.memory.is_short && !conn.output.outbox.is_empty();
         let full = waiting >= self.turn.config.outbox_limit || owed || short;
         if !full {
             return;
         }
-        conn.full_since_ms = Some(now_ms);
-        conn.stuck_since_ms = now_ms;
+        conn.output.full_since_ms = Some(now_ms);
+        conn.output.stuck_since_ms = now_ms;
         conn.look_at_socket(now_ms);
         let bytes = waiting;
         self.turn.counters.full_outboxes += 1;
@@ -112,7 +114,7 @@ impl Owners<'_> {
     pub fn note_progress(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
         let Some(conn) = self.connections.table.get(key) else { return };
-        if conn.full_since_ms.is_none() || conn.is_owed() || conn.outbox.bytes() >= limit / 2 {
+        if conn.output.full_since_ms.is_none() || conn.is_owed() || conn.output.outbox.bytes() >= limit / 2 {
             return;
         }
         if !self.turn.budget.may_change() {
@@ -121,7 +123,7 @@ impl Owners<'_> {
         self.turn.budget.change(conn.subscriptions.len());
         if self.waiting_bytes(key) < limit / 2 {
             if let Some(conn) = self.connections.table.get_mut(key) {
-                conn.full_since_ms = None;
+                conn.output.full_since_ms = None;
             }
             self.change_full(key, false);
         }

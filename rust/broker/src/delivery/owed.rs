@@ -21,7 +21,9 @@ impl Owners<'_> {
 
     /// A connection ends: nothing more is owed to it.
     pub fn forget_deferred(&mut self, key: ConnKey) {
-        if let Some(deferred) = self.connections.table.get_mut(key).and_then(|conn| conn.deferred.take()) {
+        if let Some(deferred) =
+            self.connections.table.get_mut(key).and_then(|conn| conn.output.deferred.take())
+        {
             self.drop_deferred(deferred);
         }
     }
@@ -29,12 +31,12 @@ impl Owners<'_> {
     /// Messages of topics that wait for a connection are left out.
     pub fn drop_owed(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let Some(deferred) = &mut conn.deferred else { return };
+        let Some(deferred) = &mut conn.output.deferred else { return };
         let owed = deferred.take_topics();
         if deferred.is_empty() {
-            conn.deferred = None;
+            conn.output.deferred = None;
         }
-        conn.dropped = conn.dropped.saturating_add(owed.len() as u32);
+        conn.output.dropped = conn.output.dropped.saturating_add(owed.len() as u32);
         self.turn.counters.dropped += owed.len() as u64;
         self.drop_deferred(Box::new(owed));
         self.note_owed(key);
@@ -68,7 +70,8 @@ impl Owners<'_> {
 
     /// A subscription ends: messages of queues that wait for its connection go to others.
     pub fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
-        let Some(deferred) = self.connections.table.get_mut(conn).and_then(|conn| conn.deferred.as_mut())
+        let Some(deferred) =
+            self.connections.table.get_mut(conn).and_then(|conn| conn.output.deferred.as_mut())
         else {
             return;
         };

@@ -47,7 +47,7 @@ impl Owners<'_> {
         let limit = self.turn.config.outbox_limit;
         if let Some(consumer) = self.queues.consumers.get(delivery.subscriber.key)
             && let Some(conn) = self.connections.table.get(consumer.conn).filter(|conn| !conn.has_room(limit))
-            && (conn.leaving.is_some() || consumer.initial_replay.is_none())
+            && (conn.life.leaving.is_some() || consumer.initial_replay.is_none())
         {
             return self.defer(consumer.conn, Waiting::Queued(Box::new((home, delivery))));
         }
@@ -99,15 +99,15 @@ impl Owners<'_> {
             extra.extend_from_slice(b"redelivered:true\n");
             push_numbers(&mut extra, b"delivery-count:", &[u64::from(stored.deliveries)]);
         }
-        if conn.dropped > 0 {
-            push_numbers(&mut extra, b"dropped:", &[u64::from(take(&mut conn.dropped))]);
+        if conn.output.dropped > 0 {
+            push_numbers(&mut extra, b"dropped:", &[u64::from(take(&mut conn.output.dropped))]);
         }
         let own_name;
         if message.destination.starts_with(b"/temp-") {
             own_name = shown(message.destination);
             message.destination = &own_name;
         }
-        let before = conn.outbox.bytes();
+        let before = conn.output.outbox.bytes();
         let left_out = &mut self.turn.counters.headers_left_out;
         let mut write = |out: &mut Vec<u8>, message: &Message<'_>| {
             out.reserve(
@@ -124,7 +124,9 @@ impl Owners<'_> {
         };
         match consumer.wire_format.framing {
             Framing::Stomp => {
-                conn.outbox.append(&mut self.connections.chunks, Kind::Delivery, |out| write(out, &message))
+                conn.output
+                    .outbox
+                    .append(&mut self.connections.chunks, Kind::Delivery, |out| write(out, &message))
             }
             Framing::WebSocket => {
                 self.connections.scratch.clear();
@@ -132,13 +134,13 @@ impl Owners<'_> {
                 write(scratch, &message);
                 let text = std::str::from_utf8(message.body).is_ok();
                 let opcode = if text { Opcode::Text } else { Opcode::Binary };
-                conn.outbox.append(&mut self.connections.chunks, Kind::Delivery, |out| {
+                conn.output.outbox.append(&mut self.connections.chunks, Kind::Delivery, |out| {
                     ws::encode::header(out, opcode, scratch.len());
                     out.extend_from_slice(scratch);
                 });
             }
         }
-        self.turn.budget.encoded += conn.outbox.bytes() - before;
+        self.turn.budget.encoded += conn.output.outbox.bytes() - before;
     }
 
     /// Keeps a message that was written into an outbox until it is settled; the outbox is going to be flushed.
@@ -154,8 +156,8 @@ impl Owners<'_> {
         let timeout_ms = self.turn.config.ack_timeout_ms;
         let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return };
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        if conn.flush != Flush::Prompt {
-            conn.flush = Flush::Prompt;
+        if conn.output.flush != Flush::Prompt {
+            conn.output.flush = Flush::Prompt;
             self.connections.dirty.push(key);
         }
         let pending_writes = conn.pending_writes.get_or_insert_default();
@@ -181,11 +183,11 @@ impl Owners<'_> {
         match pending_writes.writes.back_mut() {
             Some(last) if kept.is_none() && last.stored.is_none() && last.can_take(origin, bytes) => {
                 last.bytes += bytes;
-                conn.outbox.move_last_mark();
+                conn.output.outbox.move_last_mark();
             }
             _ => {
                 pending_writes.writes.push_back(PendingWrite { subscription, origin, bytes, stored: kept });
-                conn.outbox.mark();
+                conn.output.outbox.mark();
             }
         }
     }
@@ -194,7 +196,7 @@ impl Owners<'_> {
     pub fn note_written(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let Some(mut pending_writes) = conn.pending_writes.take() else { return };
-        let passed = conn.outbox.take_passed();
+        let passed = conn.output.outbox.take_passed();
         let mut note: Option<(SubscriptionKey, ShardId, Progress)> = None;
         for _ in 0..passed {
             let Some(written) = pending_writes.writes.pop_front() else { break };

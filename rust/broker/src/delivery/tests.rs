@@ -37,7 +37,7 @@ fn wide() -> Fixture {
 fn mark_full(fixture: &mut Fixture, conn: ConnKey) {
     fixture.connections.newly_full.clear();
     fixture.owners().mark_full(conn);
-    assert!(fixture.connections.table.get(conn).is_some_and(|conn| conn.full_since_ms.is_some()));
+    assert!(fixture.connections.table.get(conn).is_some_and(|conn| conn.output.full_since_ms.is_some()));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn what_a_reload_leaves_out_is_counted_and_those_behind_it_go_on() {
     fixture.owners().drop_owed(conn);
     assert_eq!(fixture.turn.counters.dropped, 1);
     assert_eq!(fixture.connections.undrained, [conn], "it is read again");
-    assert_eq!(fixture.connections.table.get(conn).map(|conn| conn.dropped), Some(1));
+    assert_eq!(fixture.connections.table.get(conn).map(|conn| conn.output.dropped), Some(1));
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_message_for_a_full_outbox_waits_and_goes_back_with_its_subscription() {
     let conn = fixture.connect(NO_ROOM);
     let key = fixture.consume(conn, "/queue/a", AckMode::Client);
     fixture.enqueue("/queue/a", &["a", "b", "c"]);
-    let deferred = fixture.connections.table.get(conn).and_then(|conn| conn.deferred.as_ref());
+    let deferred = fixture.connections.table.get(conn).and_then(|conn| conn.output.deferred.as_ref());
     assert!(deferred.is_some_and(|deferred| deferred.len() == 2));
     assert!(!fixture.connections.is_owed(conn), "its publishers do not wait");
     fixture.queues.home.detach(Subscriber { shard: OWN, key });

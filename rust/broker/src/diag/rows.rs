@@ -6,7 +6,7 @@ use std::time::Duration;
 use stompica_proto::session::AckMode;
 
 use super::View;
-use crate::connection::conn::{Conn, Phase, Transport};
+use crate::connection::conn::{Conn, Transport};
 use crate::queue::QueueKind;
 use crate::queue::home::Home;
 use crate::queue::types::Queue;
@@ -58,13 +58,13 @@ fn queue_row(queue: &Queue, home: &Home) -> Option<QueueRow> {
 /// Counts a client among the sessions.
 pub(crate) fn add_client(session: &mut Session, conn: &Conn) {
     session.clients += 1;
-    session.websockets += u64::from(matches!(conn.transport, Transport::WebSocket(_)));
-    session.stomp_connected += u64::from(conn.session.is_connected());
+    session.websockets += u64::from(matches!(conn.protocol.transport, Transport::WebSocket(_)));
+    session.stomp_connected += u64::from(conn.protocol.session.is_connected());
 }
 
 /// Whether a connection is neither refused nor on its way out.
 pub(crate) fn is_client(conn: &Conn) -> bool {
-    conn.phase == Phase::Open && !conn.refused
+    conn.life.is_open() && !conn.life.refused
 }
 
 impl View<'_> {
@@ -180,13 +180,16 @@ impl View<'_> {
     }
 
     pub(crate) fn slow_row(&self, conn: &Conn) -> Option<SlowRow> {
-        let is_slow = is_client(conn) && (conn.full_since_ms.is_some() || conn.dropped > 0);
+        let is_slow = is_client(conn) && (conn.output.full_since_ms.is_some() || conn.output.dropped > 0);
         is_slow.then(|| SlowRow {
             connection: conn.id,
             peer: conn.peer.to_string(),
-            outbox_bytes: conn.outbox.bytes() as u64,
-            full_ms: conn.full_since_ms.map_or(0, |since_ms| self.turn.now_ms.saturating_sub(since_ms)),
-            dropped: u64::from(conn.dropped),
+            outbox_bytes: conn.output.outbox.bytes() as u64,
+            full_ms: conn
+                .output
+                .full_since_ms
+                .map_or(0, |since_ms| self.turn.now_ms.saturating_sub(since_ms)),
+            dropped: u64::from(conn.output.dropped),
         })
     }
 

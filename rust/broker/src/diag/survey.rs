@@ -152,13 +152,13 @@ impl View<'_> {
         match &mut survey.report {
             Report::Session(session) if is_client(conn) => add_client(session, conn),
             Report::Stale(waiting) => {
-                *visits += conn.outbox.bytes() / RANGE_BYTES;
-                waiting.out += conn.outbox.messages(&self.connections.chunks) as u64;
+                *visits += conn.output.outbox.bytes() / RANGE_BYTES;
+                waiting.out += conn.output.outbox.messages(&self.connections.chunks) as u64;
             }
             Report::Shards(rows) => {
                 rows.iter_mut().for_each(|row| row.unanswered += conn.answers.len() as u64);
             }
-            Report::Memory(memory) => memory.outbox_bytes += conn.outbox.bytes() as u64,
+            Report::Memory(memory) => memory.outbox_bytes += conn.output.outbox.bytes() as u64,
             Report::Slow(rows) => rows.extend(self.slow_row(conn)),
             _ => {}
         }

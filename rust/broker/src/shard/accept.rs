@@ -90,13 +90,13 @@ impl Shard {
 
     /// Whether a connection over the limit has to go; a place may have become free since it came.
     pub(super) fn stays_refused(&mut self, key: ConnKey) -> bool {
-        let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.refused) else {
+        let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.life.refused) else {
             return false;
         };
         if self.turn.totals.connections.load(Ordering::Relaxed) >= self.turn.config.max_connections {
             return true;
         }
-        conn.refused = false;
+        conn.life.refused = false;
         self.turn.totals.connections.fetch_add(1, Ordering::Relaxed);
         self.turn.counters.refused -= 1;
         if let Some(listener) = &mut self.acceptor.listener {

@@ -15,7 +15,6 @@ use stompica_proto::error::Code;
 
 use super::Shard;
 use crate::config::SlowConsumer;
-use crate::connection::conn::Phase;
 use crate::connection::pausing::Pause;
 use crate::delivery::passing::{LARGE_BODY, Load};
 use crate::ids::ConnKey;
@@ -65,7 +64,7 @@ impl Shard {
         for key in self.connections.table.keys() {
             let Some(conn) = self.connections.table.get_mut(key) else { continue };
             let owed = conn.is_owed();
-            if conn.full_since_ms.take().is_some() {
+            if conn.output.full_since_ms.take().is_some() {
                 self.delivery().change_full(key, false);
             }
             match policy {
@@ -79,15 +78,15 @@ impl Shard {
     /// Ends a connection whose consumer is too slow: what was not sent at all gives way to the ERROR.
     pub(super) fn cut_off(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        if conn.phase != Phase::Open || conn.leaving.is_some() {
+        if !conn.life.is_open() || conn.life.leaving.is_some() {
             return;
         }
-        let bytes = conn.outbox.bytes();
+        let bytes = conn.output.outbox.bytes();
         self.connections.begin_leaving(&mut self.turn, key);
         self.settle(); // what its subscriptions held goes back before what was not written
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let frames = conn.outbox.cut_unsent(&mut self.connections.chunks);
-        let cut = conn.outbox.take_cut();
+        let frames = conn.output.outbox.cut_unsent(&mut self.connections.chunks);
+        let cut = conn.output.outbox.take_cut();
         if let Some(mut pending_writes) = conn.pending_writes.take() {
             self.give_back_unwritten(&mut pending_writes, Some(cut));
             if let Some(conn) = self.connections.table.get_mut(key) {

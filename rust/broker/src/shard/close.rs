@@ -25,7 +25,7 @@ impl Shard {
             self.give_back_unwritten(pending_writes, None);
         }
         conn.socket.deregister(self.poll.registry());
-        let refused = conn.refused;
+        let refused = conn.life.refused;
         self.discard_transactions(conn.transactions.take());
         drop(conn);
         if refused {

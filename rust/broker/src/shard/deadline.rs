@@ -179,7 +179,7 @@ impl Shard {
     fn break_silence(&mut self, key: ConnKey) {
         let now_ms = self.turn.now_ms;
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let beats = *conn.session.heartbeat();
+        let beats = *conn.protocol.session.heartbeat();
         let mut text = format!("not a byte in {} ms", now_ms - conn.input.read_ms);
         if let Some(state) = conn.websocket() {
             match state.pulse.is_without_stomp(&beats, now_ms) {

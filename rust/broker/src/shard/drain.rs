@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use super::Shard;
 use crate::connection::closing::GOING_AWAY;
-use crate::connection::conn::{Conn, Phase};
+use crate::connection::conn::Conn;
 use crate::connection::pausing::Pause;
 use crate::ids::ShardId;
 use crate::log::Level;
@@ -139,8 +139,7 @@ impl Shard {
 
     /// Returns how many were closed, and how many of them were owed messages, which are lost to them.
     fn close_those(&mut self, chosen: impl Fn(&Conn) -> bool) -> (usize, usize) {
-        let open =
-            self.connections.table.iter().filter(|(_, conn)| conn.phase == Phase::Open && chosen(conn));
+        let open = self.connections.table.iter().filter(|(_, conn)| conn.life.is_open() && chosen(conn));
         let (mut closed, mut owed, before) = (0, 0, self.turn.budget.visited());
         for key in open.map(|(key, _)| key).collect::<Vec<_>>() {
             if !self.turn.budget.may_end_more(before) {
@@ -163,7 +162,7 @@ impl Shard {
                 true => true,
                 false => is_impatient && waits_for_room(conn),
             };
-            self.connections.table.iter().any(|(_, conn)| conn.phase == Phase::Open && is_chosen(conn))
+            self.connections.table.iter().any(|(_, conn)| conn.life.is_open() && is_chosen(conn))
         })
     }
 
@@ -183,10 +182,13 @@ impl Shard {
 
     fn cut_off_draining(&mut self) {
         // A shard that has finished, and only waits for another one, cuts nothing off and says nothing.
-        let cut =
-            self.connections.table.iter().filter(|(_, conn)| conn.outbox.bytes() > 0 || !is_finished(conn));
+        let cut = self
+            .connections
+            .table
+            .iter()
+            .filter(|(_, conn)| conn.output.outbox.bytes() > 0 || !is_finished(conn));
         let (connections, bytes) =
-            cut.fold((0, 0), |(count, bytes), (_, conn)| (count + 1, bytes + conn.outbox.bytes()));
+            cut.fold((0, 0), |(count, bytes), (_, conn)| (count + 1, bytes + conn.output.outbox.bytes()));
         if connections > 0 || !self.is_quiet() {
             self.turn.log(Level::Warn, || {
                 format!("drain ran out: {connections} connections cut off, {bytes} bytes not sent")
@@ -205,6 +207,6 @@ fn waits_for_room(conn: &Conn) -> bool {
 fn is_finished(conn: &Conn) -> bool {
     // The rest of a frame that waits to arrive is not read any more.
     let waits = conn.wait.is_on() && conn.wait.pause() != Some(Pause::Arriving);
-    conn.phase != Phase::Open
+    !conn.life.is_open()
         || (!conn.input.has_unparsed && !conn.input.is_listed && !waits && conn.answers.is_empty())
 }

@@ -13,7 +13,6 @@ use stompica_proto::encode::Message;
 
 use super::Shard;
 use crate::command::Flow;
-use crate::connection::conn::Phase;
 use crate::connection::pausing::Question;
 use crate::diag::assembly::Assembly;
 use crate::diag::inquiries::{Audience, FrameRequester, Gather, Purpose, Subject, Telling};
@@ -253,7 +252,7 @@ impl Shard {
     /// Lets whoever asked go on; false if it is gone.
     fn resume(&mut self, key: ConnKey, number: u64) -> bool {
         let Some(conn) = self.connections.table.get(key) else { return false };
-        let listens = conn.phase == Phase::Open && !conn.ending;
+        let listens = conn.life.is_open() && !conn.life.ending;
         self.go_on_after(key, Question::Query(number));
         listens
     }
@@ -261,7 +260,7 @@ impl Shard {
     fn send_frame(&mut self, key: ConnKey, answer: &Answer) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let mut frame = Vec::new();
-        answer.frame(&mut frame, conn.session.version());
+        answer.frame(&mut frame, conn.protocol.session.version());
         self.turn.budget.encoded += frame.len();
         self.answer_with(key, frame); // RECEIPTs of earlier frames come first
     }

@@ -60,7 +60,7 @@ impl Shard {
         let Place::Topic { filter, .. } = place else { return };
         let ordinary = self.router.kind(self.router.filter_name(filter)) == Kind::Topic;
         let is_through = self.queues.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() == 0)
-            && self.connections.table.get(conn).is_some_and(|conn| conn.deferred.is_none())
+            && self.connections.table.get(conn).is_some_and(|conn| conn.output.deferred.is_none())
             && self.deliveries.fan_outs.is_empty(); // they know it by the group that it is in
         if ack == AckMode::Auto && ordinary && is_through {
             self.distribute();

@@ -7,7 +7,7 @@ use stompica_proto::{Decoded, ProtocolError};
 
 use super::Shard;
 use crate::command::Flow;
-use crate::connection::conn::{Phase, Transport};
+use crate::connection::conn::Transport;
 use crate::connection::input::{Decoding, offender_in};
 use crate::connection::reading::Read;
 use crate::ids::ConnKey;
@@ -26,12 +26,12 @@ impl Shard {
             self.connections.note_input(&mut self.turn, key);
         }
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        if conn.phase != Phase::Open || conn.wait.is_on() {
+        if !conn.life.is_open() || conn.wait.is_on() {
             return;
         }
         if conn.input.has_unparsed {
             self.queue_for_reading(key);
-        } else if conn.input.eof || conn.ending || self.draining.is_some() {
+        } else if conn.input.eof || conn.life.ending || self.draining.is_some() {
             self.end_if_done(key);
         } else if let Some(pause) = self.pause_arrival(key) {
             if self.connections.table.get(key).is_some_and(|conn| conn.socket.has_hung_up()) {
@@ -51,7 +51,7 @@ impl Shard {
     fn read_to_end(&mut self, key: ConnKey) {
         loop {
             let conn = self.connections.table.get(key);
-            if conn.is_none_or(|conn| conn.phase != Phase::Open || conn.input.eof || conn.wait.is_on()) {
+            if conn.is_none_or(|conn| !conn.life.is_open() || conn.input.eof || conn.wait.is_on()) {
                 return;
             }
             if self.turn.budget.is_exhausted() {
@@ -79,7 +79,7 @@ impl Shard {
 
     fn consume(&mut self, key: ConnKey, bytes: &mut [u8]) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
-        match conn.transport {
+        match conn.protocol.transport {
             Transport::Unknown | Transport::Http => self.consume_first(key, bytes),
             Transport::Stomp => self.consume_stomp(key, bytes),
             Transport::WebSocket(_) => self.consume_websocket(key, bytes),
@@ -111,7 +111,7 @@ impl Shard {
             let rest = bytes.get(decoding.consumed..).unwrap_or_default();
             let Some(conn) = self.connections.table.get_mut(key) else { return };
             conn.input.note_arrival(&decoding, rest, self.turn.now_ms);
-            if conn.phase == Phase::Open {
+            if conn.life.is_open() {
                 conn.input.keep(rest);
             }
         } else {
@@ -120,7 +120,7 @@ impl Shard {
             let rest = input.get(decoding.consumed..).unwrap_or_default();
             let Some(conn) = self.connections.table.get_mut(key) else { return };
             conn.input.note_arrival(&decoding, rest, self.turn.now_ms);
-            if conn.phase == Phase::Open {
+            if conn.life.is_open() {
                 conn.input.put_back(input, decoding.consumed);
             }
         }
@@ -139,7 +139,7 @@ impl Shard {
         let (mut at, mut incomplete, mut waits) = (0, None, false);
         while at < input.len() {
             let Some(conn) = self.connections.table.get_mut(key) else { break };
-            if conn.phase != Phase::Open || conn.ending {
+            if !conn.life.is_open() || conn.life.ending {
                 at = input.len();
                 break;
             }
@@ -147,7 +147,7 @@ impl Shard {
                 conn.input.has_unparsed = true;
                 break;
             }
-            match conn.decoder.decode(&input[at..], &mut spans, &self.turn.config.limits) {
+            match conn.protocol.decoder.decode(&input[at..], &mut spans, &self.turn.config.limits) {
                 Ok(Decoded::Frame { frame, consumed }) => {
                     self.turn.counters.frames_in += 1;
                     self.turn.budget.decode(&frame, consumed);

@@ -30,7 +30,7 @@ impl Shard {
     /// Removes some of the subscriptions of a connection that leaves; returns whether none is left.
     fn leave_some(&mut self, key: ConnKey) -> bool {
         for _ in 0..LEAVE_AT_ONCE {
-            let leaving = self.connections.table.get_mut(key).and_then(|conn| conn.leaving.as_mut());
+            let leaving = self.connections.table.get_mut(key).and_then(|conn| conn.life.leaving.as_mut());
             let next = leaving.and_then(|leaving| Some((leaving.subscriptions.pop()?, leaving.full)));
             let Some((subscription, full)) = next else { break };
             self.remove_subscription(subscription, full);
@@ -39,18 +39,18 @@ impl Shard {
             }
         }
         let Some(conn) = self.connections.table.get_mut(key) else { return true };
-        if conn.leaving.as_ref().is_some_and(|leaving| !leaving.subscriptions.is_empty()) {
+        if conn.life.leaving.as_ref().is_some_and(|leaving| !leaving.subscriptions.is_empty()) {
             self.turn.jobs.push(Job::Leave(key));
             return false;
         }
-        conn.leaving = None;
+        conn.life.leaving = None;
         self.forget_deferred(key); // behind its consumers, to which queues would deliver what they get back
         true
     }
 
     /// Goes on with that; behind the last one the connection ends as it was to.
     pub(super) fn proceed_with_leaving(&mut self, key: ConnKey) {
-        let leaving = self.connections.table.get(key).and_then(|conn| conn.leaving.as_ref());
+        let leaving = self.connections.table.get(key).and_then(|conn| conn.life.leaving.as_ref());
         let is_lost = leaving.is_some_and(|leaving| leaving.is_lost);
         if !self.leave_some(key) {
             return;
@@ -58,7 +58,7 @@ impl Shard {
         self.forget_temporary(key);
         if is_lost {
             self.take_out(key);
-        } else if self.connections.table.get(key).is_some_and(|conn| conn.phase == Phase::Leaving) {
+        } else if self.connections.table.get(key).is_some_and(|conn| conn.life.phase == Phase::Leaving) {
             self.connections.write_last(&mut self.turn, key);
         }
     }

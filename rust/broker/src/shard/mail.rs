@@ -232,15 +232,19 @@ impl Shard {
                 id: conn.id,
                 peer: conn.peer,
                 shard: usize::from(self.turn.id.0),
-                transport: match conn.transport {
+                transport: match conn.protocol.transport {
                     Transport::Unknown => "unknown",
                     Transport::Stomp => "stomp",
                     Transport::Http => "http",
                     Transport::WebSocket(_) => "websocket",
                 },
-                version: conn.session.was_connected().then(|| conn.session.version().as_str()),
+                version: conn
+                    .protocol
+                    .session
+                    .was_connected()
+                    .then(|| conn.protocol.session.version().as_str()),
                 subscriptions: conn.subscriptions.len(),
-                outbox_bytes: conn.outbox.bytes(),
+                outbox_bytes: conn.output.outbox.bytes(),
             })
             .collect()
     }
@@ -255,7 +259,7 @@ impl Shard {
             && self.has_no_jobs()
             && self.connections.undrained.is_empty()
             && self.connections.parking.is_empty()
-            && self.connections.table.iter().all(|(_, conn)| conn.outbox.is_empty())
+            && self.connections.table.iter().all(|(_, conn)| conn.output.outbox.is_empty())
             && self.peers.have_posted_all()
             && self.notes.is_empty()
             && !self.has_queue_work()

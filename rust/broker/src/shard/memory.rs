@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::Shard;
 use crate::config::SlowConsumer;
-use crate::connection::conn::Phase;
 use crate::connection::pausing::Pause;
 use crate::ids::ConnKey;
 use crate::log::Level;
@@ -123,7 +122,8 @@ impl Shard {
         if in_outboxes < self.turn.config.memory_limit / OUTBOX_SHARE {
             return; // others fill it, and their consumers can't help that
         }
-        let largest = self.connections.table.iter().map(|(_, conn)| conn.outbox.bytes()).max().unwrap_or(0);
+        let largest =
+            self.connections.table.iter().map(|(_, conn)| conn.output.outbox.bytes()).max().unwrap_or(0);
         if largest < 64 << 10 {
             return;
         }
@@ -131,7 +131,7 @@ impl Shard {
             .connections
             .table
             .iter()
-            .filter(|(_, conn)| conn.phase == Phase::Open && conn.outbox.bytes() > largest / 2)
+            .filter(|(_, conn)| conn.life.is_open() && conn.output.outbox.bytes() > largest / 2)
             .map(|(key, _)| key)
             .collect();
         for key in chosen {
@@ -140,7 +140,8 @@ impl Shard {
                 SlowConsumer::Disconnect => self.connections.too_slow.push(key),
                 SlowConsumer::DropOldest | SlowConsumer::DropNewest => {
                     if let Some(conn) = self.connections.table.get_mut(key) {
-                        let dropped = conn.outbox.drop_oldest(&mut self.connections.chunks, largest / 2);
+                        let dropped =
+                            conn.output.outbox.drop_oldest(&mut self.connections.chunks, largest / 2);
                         self.turn.counters.dropped += dropped as u64;
                     }
                 }

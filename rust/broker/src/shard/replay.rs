@@ -91,10 +91,13 @@ impl Shard {
         for _ in 0..ASKED_MAX {
             let Some(conn) = self.connections.table.get_mut(key) else { return };
             let Some(pulls) = &mut conn.pulls else { return };
-            let waiting = conn.outbox.bytes() + pulls.windows * WINDOW_BYTES;
+            let waiting = conn.output.outbox.bytes() + pulls.windows * WINDOW_BYTES;
             let has_room =
                 pulls.windows < WINDOWS_MAX && (waiting + WINDOW_BYTES <= limit / 2 || waiting <= limit / 64);
-            if !has_room || conn.deferred.is_some() || (pulls.unasked == 0 && !pulls.wanting.is_empty()) {
+            if !has_room
+                || conn.output.deferred.is_some()
+                || (pulls.unasked == 0 && !pulls.wanting.is_empty())
+            {
                 return;
             }
             let Some((subscription, home)) = pulls.wanting.pop_front() else {
@@ -104,8 +107,8 @@ impl Shard {
                 return;
             };
             pulls.unasked -= 1;
-            if conn.outbox.is_empty() {
-                conn.stuck_since_ms = self.turn.now_ms; // it has something to take from now on
+            if conn.output.outbox.is_empty() {
+                conn.output.stuck_since_ms = self.turn.now_ms; // it has something to take from now on
             }
             self.turn.budget.visit(1);
             self.pull(key, subscription, home);

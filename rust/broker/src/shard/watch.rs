@@ -76,8 +76,8 @@ impl Shard {
         };
         let is_kept =
             queue.and_then(|queue| self.queues.home.queue(queue)).is_some_and(|it| it.waiting_bytes() > 0);
-        let has_room = conn.full_since_ms.is_none() && conn.has_room(self.turn.config.outbox_limit);
-        !watch.asking && !is_kept && has_room && conn.outbox.has_passed(watch.sent_through)
+        let has_room = conn.output.full_since_ms.is_none() && conn.has_room(self.turn.config.outbox_limit);
+        !watch.asking && !is_kept && has_room && conn.output.outbox.has_passed(watch.sent_through)
     }
 
     /// Brings an answer to a subscription that has asked for it.
@@ -111,7 +111,7 @@ impl Shard {
             Some(queue) => self.deliver_to_queue(OwnedMessage::new(&message), queue, member),
             None => self.deliver_to_one(&message, group, member),
         }
-        let end = self.connections.table.member_mut(member.conn).outbox.end();
+        let end = self.connections.table.member_mut(member.conn).output.outbox.end();
         if let Some(watch) = self.diagnostics.watches.get_mut(&key) {
             watch.sent_through = end;
         }

@@ -3,7 +3,6 @@
 use std::mem::take;
 
 use super::Shard;
-use crate::connection::conn::Phase;
 use crate::ids::ConnKey;
 
 impl Shard {
@@ -32,7 +31,7 @@ impl Shard {
         let mut at = 0;
         while at < bytes.len() {
             let Some(conn) = self.connections.table.get_mut(key) else { break };
-            if conn.phase != Phase::Open {
+            if !conn.life.is_open() {
                 return bytes.len();
             }
             if conn.wait.is_on() || conn.input.has_unparsed {
