@@ -10,7 +10,7 @@ from typing import TypeAlias
 Result: TypeAlias = subprocess.CompletedProcess[str]
 CommandLine: TypeAlias = Callable[..., Result]
 
-TEXT = "must be a text that is not empty, without control characters"
+TEXT = "must be a non-empty text without control characters"
 
 
 def effective(result: Result) -> dict[str, object]:

@@ -43,12 +43,12 @@ def test_toml_values_of_every_type_are_read(stompica: CommandLine, tmp_path: Pat
         (
             "drain = 2024-01-01\n",
             "setting 'drain' (s.toml line 1): "
-            "must be a text, a number, true or false, or a list of these, not a datetime",
+            "must be a string, a number, true or false, or a list of these, not a datetime",
         ),
         (
             "ws_origins = [['https://a']]\n",
             "setting 'ws_origins' (s.toml line 1): "
-            "must be a text, a number, true or false, or a list of these, not a list with an array in it",
+            "must be a string, a number, true or false, or a list of these, not a list with an array in it",
         ),
         (
             "port = 99999999999999999999\n",

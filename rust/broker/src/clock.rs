@@ -1,4 +1,4 @@
-//! The broker's clock: milliseconds since its start, the same on all shards. A shard reads it once in a turn.
+//! The broker's clock: milliseconds since its start, the same on all shards. A shard reads it once per turn.
 
 #[cfg(any(test, feature = "by-hand"))]
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct Clock {
     started: Instant,
-    /// What a test has skipped.
+    /// Time that a test has skipped.
     #[cfg(any(test, feature = "by-hand"))]
     skipped_ms: AtomicU64,
 }
@@ -24,7 +24,7 @@ impl Clock {
         }
     }
 
-    /// Milliseconds from the start to a time.
+    /// Milliseconds from the start to an instant.
     #[must_use]
     pub fn ms_at(&self, at: Instant) -> u64 {
         let ms = u64::try_from(at.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX);
@@ -33,7 +33,7 @@ impl Clock {
         ms
     }
 
-    /// Lets time pass at once. Who sleeps until a deadline goes on sleeping until something else wakes it.
+    /// Advances the clock at once. It does not wake a thread that sleeps until a deadline.
     #[cfg(any(test, feature = "by-hand"))]
     pub fn skip(&self, ms: u64) {
         self.skipped_ms.fetch_add(ms, Ordering::Relaxed);

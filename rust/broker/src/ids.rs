@@ -1,4 +1,4 @@
-//! Keys of what a shard holds, each with a guard against reuse, and the ids that clients see.
+//! Keys of a shard's items, each guarded against reuse, and the ids that clients see.
 
 use std::fmt::Write as _;
 
@@ -12,66 +12,67 @@ use crate::config::Ids;
 pub struct ShardId(pub u8);
 
 impl ShardId {
-    /// The shard's bit in a set of shards.
+    /// The bit of this shard in a set of shards.
     #[must_use]
     pub fn bit(self) -> u64 {
         1 << self.0
     }
 }
 
-/// Names a queue of one home.
+/// Identifies a queue of one home.
 pub type QueueKey = Key;
-/// Names a consumer of one home.
+/// Identifies a consumer of one home.
 pub type ConsumerKey = Key;
-/// Names a pattern of one home.
+/// Identifies a pattern of one home.
 pub type PatternKey = Key;
-/// Names a subscription of one shard.
+/// Identifies a subscription of one shard.
 pub type SubscriptionKey = Key;
 
-/// A subscription, wherever its connection lives.
+/// A subscription on any shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Subscriber {
     /// The shard of its connection.
     pub shard: ShardId,
-    /// The subscription there.
+    /// The key of the subscription on that shard.
     pub key: SubscriptionKey,
 }
 
-/// Names a message that a store keeps; unique within the store.
+/// Identifies a message in a store; unique within the store.
 pub type RecordId = u64;
-/// Not kept by any store.
+/// The record id of a message that is not in a store.
 pub const NO_RECORD: RecordId = 0;
 
-/// The sender of what the broker itself sends; connections are numbered from 1.
+/// The sender of messages of the broker itself; connections are numbered from 1.
 pub const NOBODY: u64 = 0;
 
-/// A connection on one shard: slot and generation, so that a late event never reaches the slot's next owner.
+/// Identifies a connection on one shard by slot and generation, so that a late event never reaches the slot's next
+/// owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnKey {
-    /// Slot in the shard's slab.
+    /// The slot in the shard's slab.
     pub index: u32,
-    /// How often the slot was given out before.
+    /// How often the slot was used before.
     pub generation: u32,
 }
 
 impl ConnKey {
-    /// No connection: what belongs to the broker itself.
+    /// No connection: for items of the broker itself.
     pub const NONE: ConnKey = ConnKey { index: u32::MAX, generation: 0 };
 
-    /// The key as a token of the poll.
+    /// The key as a poll token.
     #[must_use]
     pub fn token(self) -> mio::Token {
         mio::Token((self.generation as usize) << 32 | self.index as usize)
     }
 
-    /// The key that [`ConnKey::token`] made.
+    /// The key of a token from [`ConnKey::token`].
     #[must_use]
     pub fn from_token(token: mio::Token) -> Self {
         ConnKey { index: token.0 as u32, generation: (token.0 >> 32) as u32 }
     }
 }
 
-/// Makes `message-id`s: epoch, shard, counter. Unique across restarts without any synchronisation.
+/// Generates `message-id`s: epoch, shard, counter. They are unique across restarts without any synchronisation.
 #[derive(Debug)]
 pub struct MessageIds {
     text: Vec<u8>,
@@ -80,14 +81,14 @@ pub struct MessageIds {
 }
 
 impl MessageIds {
-    /// Ids of one shard; `epoch` differs from start to start.
+    /// A generator for one shard; `epoch` differs after each start.
     #[must_use]
     pub fn new(epoch: &str, shard: ShardId) -> Self {
         let text = format!("{epoch}-{}-", shard.0).into_bytes();
         MessageIds { prefix_len: text.len(), text, next: 1 }
     }
 
-    /// The next id; stands until the next call.
+    /// The next id; valid until the next call.
     pub fn next_id(&mut self) -> &[u8] {
         self.text.truncate(self.prefix_len);
         stompica_proto::encode::decimal(&mut self.text, self.next);
@@ -96,7 +97,7 @@ impl MessageIds {
     }
 }
 
-/// The part of message ids that changes with every start; fixed for `ids=sequential`.
+/// The part of message ids that changes with every start; fixed with `ids=sequential`.
 #[must_use]
 pub fn epoch(ids: Ids) -> String {
     match ids {
@@ -105,13 +106,13 @@ pub fn epoch(ids: Ids) -> String {
     }
 }
 
-/// What makes the names of a connection's temporary destinations unguessable; two digits name its shard.
+/// The unguessable part of the names of a connection's temporary destinations; the first two digits are its shard.
 #[must_use]
 pub fn secret(shard: ShardId) -> String {
     format!("{:02x}{}", shard.0, hexadecimal::<15>())
 }
 
-/// A session id: unguessable, or the connection's number for `ids=sequential`.
+/// A session id: random, or the connection's number with `ids=sequential`.
 #[must_use]
 pub fn session_id(ids: Ids, connection: u64) -> String {
     match ids {
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_survives_the_token() {
+    fn a_key_is_restored_from_its_token() {
         let key = ConnKey { index: 7, generation: u32::MAX };
         assert_eq!(ConnKey::from_token(key.token()), key);
     }

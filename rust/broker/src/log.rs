@@ -1,7 +1,7 @@
-//! Log records on their way out of the broker: a bounded queue that never blocks a shard on a reader.
+//! The bounded queue of log records between the broker and its log's reader. It never blocks a shard.
 //!
-//! Shards push, one dispatcher (the command line's printer or Python's `logging`) drains in batches. A full queue
-//! drops the new record and counts it; the next drained batch ends with one record that says how many were lost.
+//! Shards push, and one dispatcher (the command line's printer or Python's `logging`) drains in batches. A full queue
+//! drops the new record and counts it; the next drained batch ends with a record that reports how many were lost.
 //! Never called per message.
 
 use std::collections::VecDeque;
@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How grave a record is; the setting `log_level` names the least grave one that is kept.
+/// The severity of a record; the setting `log_level` is the lowest one that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
-    /// Frames and decisions, for somebody who looks for a fault.
+    /// Frames and decisions, for troubleshooting.
     Debug = 0,
     /// Start, stop, reload, connections.
     Info = 1,
-    /// Something an operator should look at: a limit hit, a slow consumer cut off.
+    /// Events that an operator should look at: a limit was reached, a slow consumer was cut off.
     Warn = 2,
-    /// Something failed: a panic, a setting that could not be applied.
+    /// Failures: a panic, a setting that could not be applied.
     Error = 3,
 }
 
@@ -46,13 +46,13 @@ impl fmt::Display for Level {
 /// One line of the log.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Wall clock at the moment of `push`.
+    /// Wall-clock time of `push`.
     pub time: SystemTime,
-    /// Gravity.
+    /// Severity.
     pub level: Level,
-    /// What happened, one line, without the fields.
+    /// What happened, in one line, without the fields.
     pub text: String,
-    /// Facts beside the text (connection, peer, cause), in order.
+    /// Further facts (connection, peer, cause), in order.
     pub fields: Vec<(&'static str, String)>,
 }
 
@@ -68,13 +68,13 @@ pub struct LogQueue {
 #[derive(Debug, Default)]
 struct State {
     records: VecDeque<Record>,
-    /// Records refused because the queue was full, not yet reported.
+    /// Records dropped because the queue was full, and not yet reported.
     dropped: u64,
     closed: bool,
 }
 
 impl LogQueue {
-    /// Makes a queue of at most `capacity` records (at least one) that keeps `level` and graver.
+    /// Makes a queue of at most `capacity` records (at least one) that keeps records of `level` and above.
     #[must_use]
     pub fn new(capacity: usize, level: Level) -> Arc<LogQueue> {
         Arc::new(LogQueue {
@@ -85,26 +85,27 @@ impl LogQueue {
         })
     }
 
-    /// Whether a record of this level would be kept: one relaxed load, so callers ask before they format.
+    /// Whether a record of this level would be kept. It costs one relaxed load, so callers check it before they format.
     #[must_use]
     #[inline]
     pub fn enabled(&self, level: Level) -> bool {
         level as u8 >= self.level.load(Ordering::Relaxed)
     }
 
-    /// Changes the least grave level that is kept.
+    /// Changes the lowest level that is kept.
     pub fn set_level(&self, level: Level) {
         self.level.store(level as u8, Ordering::Relaxed);
     }
 
-    /// Queues one record. A full or closed queue and a level that is not kept drop it; never waits for the reader.
+    /// Queues one record. It is dropped if its level is not kept or the queue is full or closed. Never waits for the
+    /// reader.
     pub fn push(&self, level: Level, text: String, fields: Vec<(&'static str, String)>) {
         if self.enabled(level) {
             self.announce(level, text, fields);
         }
     }
 
-    /// Queues one record whatever level is kept: the address, for example, is told even with `log_level=error`.
+    /// Queues one record regardless of the level: the address, for example, is logged even with `log_level=error`.
     pub fn announce(&self, level: Level, text: String, fields: Vec<(&'static str, String)>) {
         let mut state = self.lock();
         if state.closed {
@@ -120,17 +121,17 @@ impl LogQueue {
         }
     }
 
-    /// Takes everything queued; waits up to `timeout` for a first record. Empty: nothing came, or the queue is closed.
+    /// Takes all queued records; waits up to `timeout` for the first. Empty if none came or the queue is closed.
     #[must_use]
     pub fn drain(&self, timeout: Duration) -> Vec<Record> {
         let deadline = Instant::now().checked_add(timeout);
         let mut state = self.lock();
         while state.records.is_empty() && !state.closed {
-            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
+            let remaining = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+            if remaining.is_zero() {
                 break;
             }
-            state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.arrived.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0;
         }
         let dropped = std::mem::take(&mut state.dropped);
         let mut records: Vec<Record> = state.records.drain(..).collect();
@@ -159,7 +160,7 @@ impl LogQueue {
         state.closed && state.records.is_empty() && state.dropped == 0
     }
 
-    /// A panic while the lock was held leaves a valid queue: every change is one assignment.
+    /// Ignores poisoning: a panic while the lock was held leaves a valid queue, since every change is one assignment.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_below_the_kept_one_is_dropped_until_it_is_set() {
+    fn a_record_below_the_level_is_dropped() {
         let queue = LogQueue::new(8, Level::Warn);
         queue.push(Level::Info, "a".into(), vec![]);
         assert!(!queue.enabled(Level::Info));
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_counts_what_it_drops() {
+    fn a_full_queue_counts_dropped_records() {
         let queue = LogQueue::new(2, Level::Info);
         for text in ["a", "b", "c", "d", "e"] {
             queue.push(Level::Info, text.into(), vec![]);
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_waits_for_another_threads_record() {
+    fn drain_waits_for_a_record_of_another_thread() {
         let queue = LogQueue::new(2, Level::Info);
         let pusher = Arc::clone(&queue);
         let thread = std::thread::spawn(move || pusher.push(Level::Info, "a".into(), vec![]));

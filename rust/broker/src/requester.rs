@@ -1,4 +1,4 @@
-//! Who waits for an answer. A frame may wait for several; each is one [`Requester`], which has to be used up.
+//! Answers that a frame waits for. A frame may wait for several; each is one [`Requester`], which must be consumed.
 
 use std::cell::Cell;
 
@@ -8,28 +8,28 @@ thread_local! {
     static LOST: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Names the frame that an answer is for.
+/// Identifies the frame that an answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerTo {
     /// The shard of its connection.
     pub shard: ShardId,
     /// The connection.
     pub conn: ConnKey,
-    /// The frame: those of later frames are larger.
+    /// The frame's token; tokens of later frames are larger.
     pub token: u64,
-    /// It waits for success, too; if not, only a refusal is told.
+    /// Whether the frame waits for success too; if not, only a refusal is reported.
     pub awaited: bool,
 }
 
 impl AnswerTo {
-    /// One of the answers that the frame gets.
+    /// One of the answers that the frame waits for.
     pub fn requester(self) -> Requester {
         Requester { to: self }
     }
 }
 
-/// One answer that somebody waits for: whoever holds it gives the answer, on every path. What is dropped instead is
-/// counted, as its connection would wait for ever.
+/// The obligation to send one answer: its holder must answer on every path. A dropped one is counted, because its
+/// connection would wait forever.
 #[derive(Debug)]
 #[must_use]
 pub struct Requester {
@@ -37,16 +37,16 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// For whom it is.
+    /// The recipient of the answer.
     #[must_use]
     pub fn to(&self) -> AnswerTo {
         self.to
     }
 
-    /// The answer is given.
+    /// Consumes the obligation: the caller sends the answer.
     pub fn answered(self) -> AnswerTo {
         let to = self.to;
-        std::mem::forget(self); // nothing in it is to be freed
+        std::mem::forget(self); // it owns nothing that must be freed
         to
     }
 }
@@ -59,7 +59,7 @@ impl Drop for Requester {
     }
 }
 
-/// How many answers this thread has dropped since it was asked last.
+/// The number of answers that were dropped on this thread since the last call.
 #[must_use]
 pub fn take_lost() -> u64 {
     LOST.take()
@@ -74,13 +74,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_given_is_not_lost() {
+    fn a_consumed_requester_is_not_counted_as_lost() {
         assert_eq!(answer(true).requester().answered(), answer(true));
         assert_eq!(take_lost(), 0);
     }
 
     #[test]
-    fn an_answer_that_is_dropped_is_counted_once() {
+    fn a_dropped_requester_is_counted_once() {
         drop([answer(true).requester(), answer(true).requester(), answer(false).requester()]);
         assert_eq!((take_lost(), take_lost()), (2, 0));
     }

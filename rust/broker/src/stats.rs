@@ -1,14 +1,14 @@
-//! Counters: plain numbers inside a shard, published once per turn for whoever asks.
+//! Counters: plain numbers inside a shard, published once per turn for other threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
-        /// What one shard has counted.
+        /// The counters of one shard.
         #[derive(Clone, Copy, Debug, Default)]
         pub struct Counters { $($(#[doc = $doc])* pub $name: u64,)* }
 
-        /// A shard's counters as others see them: as of its last turn.
+        /// The counters of a shard as other threads see them: as of its last turn.
         #[derive(Debug, Default)]
         pub struct Published { $($name: AtomicU64,)* }
 
@@ -28,13 +28,13 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Connections open.
+    /// Open connections.
     connections,
-    /// Subscriptions alive.
+    /// Active subscriptions.
     subscriptions,
-    /// Names and patterns with a subscription, counted once per shard that knows of them.
+    /// Names and patterns with a subscription, counted once for each shard that knows them.
     destinations,
-    /// Connections taken over.
+    /// Connections accepted.
     accepted,
     /// Connections refused by `max_connections` or for lack of descriptors.
     refused,
@@ -42,7 +42,7 @@ counters! {
     accept_errors,
     /// Connections that ended.
     closed,
-    /// STOMP sessions begun.
+    /// STOMP sessions started.
     sessions,
     /// WebSocket upgrades.
     upgrades,
@@ -54,47 +54,47 @@ counters! {
     messages_in,
     /// Messages received from other shards.
     frames_mailed,
-    /// Messages handed to subscriptions.
+    /// Messages delivered to subscriptions.
     deliveries,
     /// Queues with a name, durable subscriptions included.
     queues,
     /// Messages put into queues.
     enqueued,
-    /// Messages of queues that were consumed.
+    /// Messages consumed from queues.
     dequeued,
-    /// Deliveries of messages that had been delivered before.
+    /// Redeliveries.
     redelivered,
     /// Messages moved to dead-letter queues.
     dead_lettered,
-    /// Messages of queues whose time was over.
+    /// Messages that expired in queues.
     queue_expired,
-    /// Messages of queues dropped: dead already, or with their queue.
+    /// Messages of queues that were dropped: they came from a dead-letter queue, or their queue was removed.
     queue_dropped,
     /// Deliveries acknowledged by ACK.
     acked,
     /// Deliveries refused by NACK.
     nacked,
-    /// Deliveries taken back by `ack_timeout`.
+    /// Deliveries requeued because of `ack_timeout`.
     timed_out,
-    /// ACKs and NACKs of deliveries that had been taken back; they change nothing.
+    /// ACKs and NACKs of deliveries that had been requeued; they have no effect.
     late_acks,
-    /// Messages held for want of a subscriber (`TTL`).
+    /// Messages kept because they had no subscriber (`TTL`).
     stale,
-    /// Other messages whose time was over.
+    /// Other messages that expired.
     expired,
-    /// Messages that found nobody and were not held.
+    /// Messages without a subscriber that were not kept.
     unmatched,
-    /// Messages left out by `drop-oldest` and `drop-newest`.
+    /// Messages dropped by `drop-oldest` and `drop-newest`.
     dropped,
-    /// Headers left out because the receiver's version cannot carry them.
+    /// Headers omitted because the receiver's version cannot encode them.
     headers_left_out,
-    /// ERROR frames, and WebSocket closes for violations.
+    /// ERROR frames, and WebSocket connections closed because of violations.
     errors,
-    /// Answers that another shard owed a connection and never gave: always 0.
+    /// Answers that another shard owed a connection and never sent: always 0.
     lost_answers,
-    /// Times a SEND was parked.
+    /// How often a SEND was parked.
     parked,
-    /// Times an outbox was full.
+    /// How often an outbox was full.
     full_outboxes,
     /// Consumers cut off by `slow_consumer`.
     slow_consumers,
@@ -102,10 +102,10 @@ counters! {
     bytes_in,
     /// Bytes written.
     bytes_out,
-    /// Reads that returned something.
+    /// Reads that returned bytes.
     reads,
-    /// Writes that took something.
+    /// Writes that accepted bytes.
     writes,
-    /// Turns of the loop.
+    /// Turns of the shard's loop.
     turns,
 }

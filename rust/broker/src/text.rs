@@ -1,4 +1,4 @@
-//! Names, ids and other bytes that clients choose and the broker keeps: they count themselves as held.
+//! Names, ids and other bytes that clients choose and the broker keeps. They count themselves towards `memory_limit`.
 
 use std::borrow::Borrow;
 use std::cell::Cell;
@@ -7,26 +7,26 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 thread_local! {
-    /// Bytes of texts made on this thread minus those dropped on it; as with messages, only the sum over all shards
-    /// means something.
+    /// Bytes of texts created on this thread minus those dropped on it; as with messages, only the sum over all shards
+    /// is meaningful.
     static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Bytes that texts made on this thread hold, less those that were dropped on it.
+/// Bytes of texts created on this thread minus those dropped on it.
 #[must_use]
 pub fn held_bytes() -> i64 {
     HELD.get()
 }
 
-/// What the allocator adds to a block, about.
+/// Approximate overhead of the allocator per block.
 pub const BLOCK_BYTES: usize = 16;
 
-/// Counts as held, on the thread that makes or drops it, what its owner occupies.
+/// Counts the memory of its owner as held while it exists, on the threads that create and drop it.
 #[derive(Debug)]
 pub struct Weight(usize);
 
 impl Weight {
-    /// Counts this many bytes and what the allocator adds.
+    /// Counts this many bytes plus the allocator's overhead.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let weight = Weight(bytes + BLOCK_BYTES);
@@ -40,7 +40,7 @@ impl Weight {
         self.0
     }
 
-    /// Counts a value in a block of its own.
+    /// Counts a value that is allocated by itself.
     #[must_use]
     pub fn of<T>() -> Self {
         Weight::new(size_of::<T>())
@@ -53,7 +53,7 @@ impl Drop for Weight {
     }
 }
 
-/// Bytes that count themselves.
+/// Bytes that count themselves as held.
 #[derive(Debug)]
 pub struct Text {
     bytes: Box<[u8]>,
@@ -119,7 +119,7 @@ impl Ord for Text {
 
 impl Hash for Text {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.bytes.hash(state); // as of the borrowed bytes
+        self.bytes.hash(state); // the same hash as the borrowed bytes
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_counts_as_long_as_it_lives_and_each_copy_for_itself() {
+    fn each_copy_of_a_text_is_counted_until_it_is_dropped() {
         let before = held_bytes();
         let text = Text::from(&[b'x'; 1000][..]);
         assert_eq!(held_bytes() - before, 1000 + BLOCK_BYTES as i64);

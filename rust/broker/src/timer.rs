@@ -1,7 +1,7 @@
-//! Deadlines: one entry for whatever has one, so that there are never more of them than of what they are for.
+//! Deadlines: at most one entry per owner, so there are never more entries than owners.
 //!
-//! A heart-beat is not re-armed with every byte: its entry fires at the earliest possible deadline, and the shard then
-//! sees from the time of the last byte whether there is anything to do.
+//! A heart-beat timer is not re-armed with every byte: its entry fires at the earliest possible deadline, and the shard
+//! then checks the time of the last byte.
 
 use crate::collections::spread::{Map, give_back};
 use crate::ids::ConnKey;
@@ -10,26 +10,26 @@ use crate::ids::{QueueKey, SubscriptionKey};
 /// No deadline.
 pub const NEVER: u64 = u64::MAX;
 
-/// The poll counts in 32 bits, so a later deadline is waited for in steps.
+/// The longest wait of one poll, which counts in 32 bits; a later deadline is reached in several steps.
 pub const POLL_MAX_MS: u64 = 3_600_000;
 
-/// How many entries of the heap stand directly behind each one.
-const BRANCHES: usize = 4;
-/// Room for more entries than these is given back once most are gone.
-const KEPT: usize = 1024;
+/// Children of each entry of the heap.
+const CHILDREN: usize = 4;
+/// Capacity above this is freed once most entries are gone.
+const CAPACITY_KEPT: usize = 1024;
 
-/// What is due.
+/// What a deadline is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Due {
-    /// Something of a connection.
+    /// A deadline of a connection.
     Conn(ConnKey),
-    /// A redelivery, an expiry, the end of an idle queue.
+    /// A redelivery, an expiry or the removal of an idle queue.
     Queue(QueueKey),
     /// The oldest unacknowledged delivery (`ack_timeout`).
     Subscription(SubscriptionKey),
     /// The stale or retained message that expires first.
     Waiting,
-    /// The next text for `/queue/monitor`.
+    /// The next status text for `/queue/monitor`.
     Monitor,
     /// The next answer to a subscription to diagnostics.
     Diagnostics(SubscriptionKey),
@@ -37,18 +37,18 @@ pub enum Due {
 
 /// The deadlines of one shard, in milliseconds since the broker's start.
 ///
-/// A heap in one block: the nodes of a sorted tree lie among the blocks of what comes and goes, and keep for the
-/// allocator what is free beside them.
+/// A heap in one allocation: the nodes of a sorted tree would be scattered among short-lived allocations and keep their
+/// pages from being freed.
 #[derive(Debug, Default)]
 pub struct Timers {
-    /// None is due before the one that it stands behind.
+    /// A d-ary heap: no entry is due before its parent.
     heap: Vec<(u64, Due)>,
-    /// Where the entry of each stands in it.
+    /// The position of each entry in the heap.
     places: Map<Due, u32>,
 }
 
 impl Timers {
-    /// Sets the deadline, in place of the one there was; [`NEVER`] is none.
+    /// Sets or replaces the deadline; [`NEVER`] removes it.
     pub fn set(&mut self, at_ms: u64, due: Due) {
         if at_ms == NEVER {
             return self.cancel(due);
@@ -58,26 +58,26 @@ impl Timers {
                 let place = *place as usize;
                 if self.heap[place].0 != at_ms {
                     self.heap[place].0 = at_ms;
-                    self.settle(place);
+                    self.restore_order(place);
                 }
             }
             None => {
                 let place = self.heap.len();
                 self.heap.push((at_ms, due));
                 self.places.insert(due, place as u32);
-                self.rise(place);
+                self.move_up(place);
             }
         }
     }
 
-    /// What it was for is gone, or nothing is due any more.
+    /// Removes the deadline, if there is one.
     pub fn cancel(&mut self, due: Due) {
         if let Some(place) = self.places.get(&due) {
             self.take(*place as usize);
         }
     }
 
-    /// Takes the first deadline that has passed.
+    /// Removes and returns the first deadline that has passed.
     pub fn pop_due(&mut self, now_ms: u64) -> Option<(u64, Due)> {
         if self.next_ms()? > now_ms {
             return None;
@@ -85,71 +85,71 @@ impl Timers {
         Some(self.take(0))
     }
 
-    /// When the first deadline comes due.
+    /// The time of the first deadline.
     #[must_use]
     pub fn next_ms(&self) -> Option<u64> {
         self.heap.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// How many there are.
+    /// The number of deadlines.
     #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Bytes they occupy, about.
+    /// Approximate memory in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         size_of::<(u64, Due)>() * self.heap.capacity()
             + (size_of::<(Due, u32)>() + 1) * self.places.capacity() * 8 / 7
     }
 
-    /// Takes the entry at a place out; the last one fills it.
+    /// Removes the entry at a position; the last entry takes its place.
     fn take(&mut self, place: usize) -> (u64, Due) {
         let entry = self.heap.swap_remove(place);
         self.places.remove(&entry.1);
         if place < self.heap.len() {
-            self.settle(place);
+            self.restore_order(place);
         }
-        if self.heap.capacity() > KEPT && self.heap.len() < self.heap.capacity() / 8 {
+        if self.heap.capacity() > CAPACITY_KEPT && self.heap.len() < self.heap.capacity() / 8 {
             self.heap.shrink_to(2 * self.heap.len());
         }
         give_back(&mut self.places);
         entry
     }
 
-    /// Moves the entry at a place, which is new there, to where it belongs.
-    fn settle(&mut self, place: usize) {
-        let place = self.rise(place);
-        self.sink(place);
+    /// Restores the heap order for the entry at a position.
+    fn restore_order(&mut self, place: usize) {
+        let place = self.move_up(place);
+        self.move_down(place);
     }
 
-    /// Moves an entry towards the front, past those that are due after it. Returns its place.
-    fn rise(&mut self, mut place: usize) -> usize {
+    /// Moves an entry towards the root, past entries that are due later. Returns its new position.
+    fn move_up(&mut self, mut place: usize) -> usize {
         let entry = self.heap[place];
-        while place > 0 && entry < self.heap[(place - 1) / BRANCHES] {
-            self.put(place, self.heap[(place - 1) / BRANCHES]);
-            place = (place - 1) / BRANCHES;
+        while place > 0 && entry < self.heap[(place - 1) / CHILDREN] {
+            self.put(place, self.heap[(place - 1) / CHILDREN]);
+            place = (place - 1) / CHILDREN;
         }
         self.put(place, entry);
         place
     }
 
-    /// Moves an entry towards the end, past those that are due before it.
-    fn sink(&mut self, mut place: usize) {
+    /// Moves an entry towards the leaves, past entries that are due earlier.
+    fn move_down(&mut self, mut place: usize) {
         let entry = self.heap[place];
-        while let Some((at, first)) = self.first_behind(place).filter(|(_, first)| *first < entry) {
+        while let Some((at, first)) = self.first_child(place).filter(|(_, first)| *first < entry) {
             self.put(place, first);
             place = at;
         }
         self.put(place, entry);
     }
 
-    /// The entry that is due first of those directly behind a place.
-    fn first_behind(&self, place: usize) -> Option<(usize, (u64, Due))> {
-        let from = BRANCHES * place + 1;
-        let behind = self.heap.get(from..self.heap.len().min(from + BRANCHES))?;
-        behind.iter().enumerate().map(|(at, entry)| (from + at, *entry)).min_by_key(|(_, entry)| *entry)
+    /// The child of a position that is due first.
+    fn first_child(&self, place: usize) -> Option<(usize, (u64, Due))> {
+        let from = CHILDREN * place + 1;
+        let children = self.heap.get(from..self.heap.len().min(from + CHILDREN))?;
+        children.iter().enumerate().map(|(at, entry)| (from + at, *entry)).min_by_key(|(_, entry)| *entry)
     }
 
     fn put(&mut self, place: usize, entry: (u64, Due)) {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_has_a_deadline_has_one_entry() {
+    fn setting_a_deadline_again_replaces_it() {
         let mut timers = Timers::default();
         for at_ms in (1000..2000).rev() {
             timers.set(at_ms, conn(1));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_cancelled_or_never_due_leaves_nothing_behind() {
+    fn cancelled_deadlines_free_their_memory() {
         let mut timers = Timers::default();
         (0..10_000).for_each(|index| timers.set(u64::from(index), conn(index)));
         timers.set(NEVER, conn(10_000));
@@ -207,16 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_occupies_little_more_than_itself() {
+    fn the_memory_per_deadline_is_small() {
         let mut timers = Timers::default();
         (0..100_000).for_each(|index| timers.set(u64::from(index), conn(index)));
         assert!(timers.held_bytes() < 100_000 * 80, "{} bytes", timers.held_bytes());
     }
 
     proptest! {
-        /// Beside a sorted set: what comes due, and in which order.
+        /// Compared with a sorted set: the same deadlines come due in the same order.
         #[test]
-        fn it_is_as_a_sorted_set(steps in prop::collection::vec((0_u8..6, 0_u64..50, 0_u32..200), 1..2000)) {
+        fn it_behaves_like_a_sorted_set(steps in prop::collection::vec((0_u8..6, 0_u64..50, 0_u32..200), 1..2000)) {
             let (mut timers, mut sorted, mut times) = (Timers::default(), BTreeSet::new(), BTreeMap::new());
             for (which, at_ms, index) in steps {
                 let due = conn(index);

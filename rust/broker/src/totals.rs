@@ -1,40 +1,40 @@
-//! What all shards of a broker count together, and what they say once.
+//! Counters and one-time messages that all shards of a broker share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-/// Something that is said once, by whichever shard comes first.
+/// A flag for something that is logged once per broker.
 #[derive(Debug, Default)]
 pub struct Once(AtomicBool);
 
 impl Once {
-    /// True for the first who asks.
+    /// True for the first caller only.
     pub fn is_first(&self) -> bool {
-        // Most come later, and a read is cheaper to share than a write.
+        // Most calls are not the first, and a shared read is cheaper than a write.
         !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
     }
 }
 
-/// Numbers that all shards add to, and the hints that they log once.
+/// Counters that all shards add to, and flags for hints that are logged once.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// Bytes held by all shards, against `memory_limit`.
     pub memory: Arc<AtomicI64>,
-    /// Bytes of input that all shards keep; `memory` has them too.
+    /// Bytes of input that all shards keep until it is complete; also counted in `memory`.
     pub unfinished: AtomicI64,
     /// Open connections.
     pub connections: AtomicUsize,
     /// Queues with a name.
     pub queues: AtomicUsize,
-    /// Messages of queues that ended with a shard.
+    /// Messages in queues that were lost when their shard ended.
     pub lost: AtomicU64,
-    /// What the deep wildcard matches.
+    /// Hint: what the deep wildcard matches.
     pub explained_wildcard: Once,
-    /// A dotted name is a topic.
+    /// Hint: a dotted name is a topic.
     pub explained_dotted: Once,
-    /// Nothing is stored on disk.
+    /// Warning: persistent messages are not stored on disk.
     pub warned_of_memory: Once,
-    /// Messages of a group are shared out like others.
+    /// Hint: messages of a group are distributed like others.
     pub grouping: Once,
 }
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_is_for_the_first_who_asks() {
+    fn only_the_first_caller_is_first() {
         let once = Once::default();
         assert_eq!([once.is_first(), once.is_first()], [true, false]);
     }

@@ -1,6 +1,6 @@
-//! STOMP frames: no panic, no endless loop, and the same answer wherever the bytes are cut.
+//! Decoding STOMP frames: no panic, no endless loop, and the same result wherever the input is split.
 //!
-//! Input: one octet for the phase (before login, or a version), one for the lengths of the pieces, one for the limits,
+//! Input: one byte for the phase (before login, or a version), one for the lengths of the pieces, one for the limits,
 //! then the stream.
 #![no_main]
 
@@ -30,6 +30,6 @@ fuzz_target!(|input: &[u8]| {
         },
     };
     let whole = decode_pieces(version, limits, [stream]);
-    let cut = decode_pieces(version, limits, stream.chunks(usize::from(*pieces).max(1)));
-    assert_eq!(whole, cut);
+    let split = decode_pieces(version, limits, stream.chunks(usize::from(*pieces).max(1)));
+    assert_eq!(whole, split);
 });

@@ -1,7 +1,7 @@
-//! Sessions: whatever bytes come, no panic; nothing is asked of the broker before CONNECT or behind the first error; and
-//! what the broker would answer, or hand on to receivers of any version, is a frame whose lines are the broker's own.
+//! STOMP sessions: no input causes a panic; the session requests nothing from the broker before CONNECT or after the
+//! first error; and every frame that the broker would answer, or send to receivers of any version, is well-formed.
 //!
-//! Input: one octet for the lengths of the pieces, then the stream.
+//! Input: one byte for the lengths of the pieces, then the stream.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,8 +10,8 @@ use stompica_proto::encode::{self, Message, Offender};
 use stompica_proto::session::{Request, Session};
 use stompica_proto::{Decoded, Decoder, Frame, Limits, ProtocolError, Version, header};
 
-/// Whether the session goes on.
-type GoesOn = bool;
+/// Whether the session continues.
+type Continues = bool;
 
 fuzz_target!(|input: &[u8]| {
     let [pieces, stream @ ..] = input else { return };
@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
         loop {
             match decoder.decode(&kept, &mut spans, &Limits::default()) {
                 Ok(Decoded::Frame { frame, consumed }) => {
-                    if !take(&mut session, &mut decoder, &frame) {
+                    if !handle(&mut session, &mut decoder, &frame) {
                         return;
                     }
                     kept.drain(..consumed);
@@ -31,15 +31,15 @@ fuzz_target!(|input: &[u8]| {
                     kept.drain(..consumed);
                     break;
                 }
-                Err(error) => return refuse(&error, &kept, session.version()),
+                Err(error) => return encode_error(&error, &kept, session.version()),
             }
         }
     }
 });
 
-fn take(session: &mut Session, decoder: &mut Decoder, frame: &Frame<'_>) -> GoesOn {
+fn handle(session: &mut Session, decoder: &mut Decoder, frame: &Frame<'_>) -> Continues {
     let was_connected = session.is_connected();
-    let mut own_headers = b"what another frame left".to_vec();
+    let mut own_headers = b"headers of the previous frame".to_vec();
     match session.handle(frame, (10_000, 10_000), &mut own_headers) {
         Ok(Request::Connect { .. }) => {
             assert!(!was_connected && session.is_connected());
@@ -59,7 +59,7 @@ fn take(session: &mut Session, decoder: &mut Decoder, frame: &Frame<'_>) -> Goes
                 plain,
                 body,
             };
-            Version::ALL.into_iter().for_each(|version| hand_on(&message, version));
+            Version::ALL.into_iter().for_each(|version| encode_for(&message, version));
         }
         Ok(Request::Disconnect) => {
             assert!(was_connected && !session.is_connected());
@@ -67,7 +67,7 @@ fn take(session: &mut Session, decoder: &mut Decoder, frame: &Frame<'_>) -> Goes
         }
         Ok(_) => assert!(was_connected),
         Err(error) => {
-            refuse(&error, frame.input, session.version());
+            encode_error(&error, frame.input, session.version());
             return false;
         }
     }
@@ -79,8 +79,8 @@ fn take(session: &mut Session, decoder: &mut Decoder, frame: &Frame<'_>) -> Goes
     true
 }
 
-/// Encodes a message as a receiver of `version` gets it.
-fn hand_on(message: &Message<'_>, version: Version) {
+/// Encodes a message for a receiver of `version` and checks the frame.
+fn encode_for(message: &Message<'_>, version: Version) {
     let mut out = Vec::new();
     encode::message_prefix(&mut out, Some(b"0"), version);
     encode::message_suffix(&mut out, message, version);
@@ -91,11 +91,11 @@ fn hand_on(message: &Message<'_>, version: Version) {
     for name in [&b"subscription"[..], b"message-id", b"destination", b"content-length"] {
         assert_eq!(lines.iter().filter(|(known, _)| *known == name).count(), 1, "{}", name.escape_ascii());
     }
-    assert!(lines.len() <= own + 4, "no header becomes two");
+    assert!(lines.len() <= own + 4, "no header is duplicated");
 }
 
-/// Encodes the ERROR that an error becomes.
-fn refuse(error: &ProtocolError, input: &[u8], version: Version) {
+/// Encodes the ERROR frame for an error and checks it.
+fn encode_error(error: &ProtocolError, input: &[u8], version: Version) {
     let head = masked_head(offending_head(input));
     let mut out = Vec::new();
     encode::error(&mut out, error, &Offender { receipt: None, subscription: None, head }, version);
@@ -103,10 +103,10 @@ fn refuse(error: &ProtocolError, input: &[u8], version: Version) {
     assert_eq!(lines.iter().filter(|(name, _)| *name == b"code").count(), 1);
 }
 
-/// Names and values of the header lines of a frame of the server.
+/// Names and values of the header lines of a server frame.
 fn lines_of<'a>(frame: &'a [u8], command: &[u8]) -> Vec<(&'a [u8], &'a [u8])> {
     assert_eq!(frame.last(), Some(&0));
-    let head_len = frame.windows(2).position(|pair| pair == b"\n\n").expect("a head ends in a blank line");
+    let head_len = frame.windows(2).position(|pair| pair == b"\n\n").expect("the head ends with a blank line");
     let mut lines = frame[..head_len].split(|byte| *byte == b'\n');
     assert_eq!(lines.next(), Some(command));
     lines

@@ -1,6 +1,6 @@
-//! WebSocket frames: no panic, no endless loop, and the same messages wherever the bytes are cut.
+//! Decoding WebSocket frames: no panic, no endless loop, and the same messages wherever the input is split.
 //!
-//! Input: one octet for the lengths of the pieces, then the stream behind the handshake.
+//! Input: one byte for the lengths of the pieces, then the stream after the handshake.
 #![no_main]
 
 #[path = "../../proto/tests/ws_frames/mod.rs"]
@@ -14,6 +14,6 @@ const MESSAGE_BYTES_MAX: usize = 1000;
 fuzz_target!(|input: &[u8]| {
     let [pieces, stream @ ..] = input else { return };
     let whole = decode_pieces([stream], MESSAGE_BYTES_MAX);
-    let cut = decode_pieces(stream.chunks(usize::from(*pieces).max(1)), MESSAGE_BYTES_MAX);
-    assert_eq!(whole, cut);
+    let split = decode_pieces(stream.chunks(usize::from(*pieces).max(1)), MESSAGE_BYTES_MAX);
+    assert_eq!(whole, split);
 });

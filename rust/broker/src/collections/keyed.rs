@@ -2,16 +2,16 @@
 
 use crate::collections::paged::Paged;
 
-/// Names an item: slot and generation.
+/// Identifies an item by slot and generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The slot.
     pub index: u32,
-    /// How many items were added before.
+    /// The number of the item in order of insertion, modulo 2^32.
     pub generation: u32,
 }
 
-/// Whether an item of this generation was there when `newest` was the newest one; both count beyond the end of a `u32`.
+/// Whether an item of this generation had been inserted when `newest` was the latest generation; both may wrap around.
 #[must_use]
 pub fn was_there(generation: u32, newest: u32) -> bool {
     newest.wrapping_sub(generation) < u32::MAX / 2
@@ -31,25 +31,25 @@ impl<T> Default for Keyed<T> {
 }
 
 impl<T> Keyed<T> {
-    /// Adds an item and names it.
+    /// Adds an item and returns its key.
     pub fn insert(&mut self, item: T) -> Key {
         self.generation = self.generation.wrapping_add(1);
         let index = self.slots.insert((self.generation, item)) as u32;
         Key { index, generation: self.generation }
     }
 
-    /// The item, unless it is gone.
+    /// The item, unless it was removed.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<&T> {
         self.slots.get(key.index as usize).filter(|slot| slot.0 == key.generation).map(|slot| &slot.1)
     }
 
-    /// The item, unless it is gone.
+    /// The item, unless it was removed.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.slots.get_mut(key.index as usize).filter(|slot| slot.0 == key.generation).map(|slot| &mut slot.1)
     }
 
-    /// Takes the item out, unless it is gone.
+    /// Removes and returns the item, unless it was removed before.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
         Some(self.slots.remove(key.index as usize).1)
@@ -61,26 +61,25 @@ impl<T> Keyed<T> {
         self.slots.get(index).map(|slot| Key { index: index as u32, generation: slot.0 })
     }
 
-    /// Tells items that are here from those that come later: an item's generation is at most this, in the sense of
-    /// [`was_there`].
+    /// The latest generation: with [`was_there`] it separates present items from later ones.
     #[must_use]
     pub fn newest(&self) -> u32 {
         self.generation
     }
 
-    /// Slots, free ones included.
+    /// The number of slots, including free ones.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.slots()
     }
 
-    /// How many there are.
+    /// The number of items.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// All of them with their keys.
+    /// All items with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().map(|(index, slot)| (Key { index: index as u32, generation: slot.0 }, &slot.1))
     }
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_does_not_reach_the_slot_s_next_owner() {
+    fn an_old_key_does_not_find_the_slot_s_next_item() {
         let mut items = Keyed::default();
         let first = items.insert('a');
         assert_eq!(items.get(first), Some(&'a'));

@@ -1,4 +1,4 @@
-//! Collections that grow and shrink in small steps, and a table whose keys are guarded against reuse.
+//! Collections that grow and shrink in small steps, and a slab whose keys are guarded against reuse.
 
 pub mod keyed;
 pub mod line;

@@ -1,14 +1,14 @@
-//! A slab that grows and shrinks page by page, so that nothing in it ever moves.
+//! A slab that grows and shrinks page by page, so that items never move.
 //!
-//! One that is a single block doubles and moves all it has, in one turn: with a million subscriptions that takes tens of
-//! milliseconds, and what it moved from stays with the allocator for a while. A page without items is given back:
-//! otherwise each table that was once filled keeps for good what `memory_limit` no longer counts.
+//! A slab in a single block doubles and moves all its items within one turn: with a million subscriptions that takes
+//! tens of milliseconds, and the allocator keeps the old block for a while. A page without items is freed: otherwise
+//! each table that was once filled would keep memory that `memory_limit` no longer counts.
 
 use std::array;
 use std::mem::replace;
 use std::ops::{Index, IndexMut};
 
-/// Items of a page: few, since most tables are small.
+/// Items per page: few, because most tables are small.
 const PAGE: usize = 64;
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -16,13 +16,13 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 enum Slot<T> {
     Taken(T),
-    /// The next free one of the page, or [`NONE`].
+    /// The next free slot of the page, or [`NONE`].
     Free(u32),
 }
 
 #[derive(Debug)]
 struct Page<T> {
-    /// Of a fixed size, so that an item is found with one check of bounds.
+    /// An array of fixed size, so that a look-up needs one bounds check.
     slots: [Slot<T>; PAGE],
     first_free: u32,
     taken: u32,
@@ -38,7 +38,7 @@ impl<T> Page<T> {
         self.first_free == NONE
     }
 
-    /// Puts an item into a free slot, which there is; returns its place.
+    /// Puts an item into a free slot, which must exist; returns its position.
     fn put(&mut self, item: T) -> usize {
         let at = self.first_free as usize;
         if let Slot::Free(next) = replace(&mut self.slots[at], Slot::Taken(item)) {
@@ -63,14 +63,14 @@ impl<T> Page<T> {
     }
 }
 
-/// Items by small numbers, which are used again.
+/// Items at small indexes, which are reused.
 #[derive(Debug)]
 pub struct Paged<T> {
-    /// `None` where a page was given back.
+    /// `None` for a page that was freed.
     pages: Vec<Option<Box<Page<T>>>>,
-    /// The numbers of those pages that have a free slot, or were given back.
+    /// The numbers of the pages that have a free slot or were freed.
     roomy: Vec<u32>,
-    /// A page without items, so that no memory comes and goes where one item does.
+    /// One empty page is kept, so that adding and removing a single item does not allocate each time.
     spare: Option<Box<Page<T>>>,
     len: usize,
 }
@@ -82,7 +82,7 @@ impl<T> Default for Paged<T> {
 }
 
 impl<T> Paged<T> {
-    /// Adds an item; returns its number.
+    /// Adds an item; returns its index.
     pub fn insert(&mut self, item: T) -> usize {
         if self.roomy.is_empty() {
             self.roomy.push(self.pages.len() as u32);
@@ -98,16 +98,16 @@ impl<T> Paged<T> {
         number * PAGE + at
     }
 
-    /// Takes an item out.
+    /// Removes and returns an item.
     ///
     /// # Panics
-    /// If there is none with this number.
+    /// If there is no item at this index.
     pub fn remove(&mut self, at: usize) -> T {
         let number = at / PAGE;
         let page = self.pages.get_mut(number).and_then(Option::as_mut);
         let was_full = page.as_ref().is_some_and(|page| page.is_full());
         let taken = page.and_then(|page| page.take(at % PAGE).map(|item| (item, page.taken)));
-        let (item, left) = taken.unwrap_or_else(|| panic!("no item has number {at}"));
+        let (item, left) = taken.unwrap_or_else(|| panic!("no item at index {at}"));
         if was_full {
             self.roomy.push(number as u32);
         }
@@ -119,13 +119,13 @@ impl<T> Paged<T> {
         item
     }
 
-    /// The numbers of all items are below.
+    /// The number of slots: all indexes are below it.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.pages.len() * PAGE
     }
 
-    /// The item with this number.
+    /// The item at this index.
     #[must_use]
     #[inline]
     pub fn get(&self, at: usize) -> Option<&T> {
@@ -135,7 +135,7 @@ impl<T> Paged<T> {
         }
     }
 
-    /// The item with this number.
+    /// The item at this index.
     #[inline]
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         match &mut self.pages.get_mut(at / PAGE)?.as_mut()?.slots[at % PAGE] {
@@ -144,20 +144,20 @@ impl<T> Paged<T> {
         }
     }
 
-    /// How many there are.
+    /// The number of items.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no items.
     #[cfg(any(test, feature = "by-hand"))]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All of them with their numbers, in the order of these.
+    /// All items with their indexes, in order.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         let pages = self.pages.iter().enumerate();
         let pages = pages.filter_map(|(number, page)| Some((number * PAGE, page.as_ref()?)));
@@ -174,17 +174,17 @@ impl<T> Index<usize> for Paged<T> {
     type Output = T;
 
     /// # Panics
-    /// If there is none with this number.
+    /// If there is no item at this index.
     #[inline]
     fn index(&self, at: usize) -> &T {
-        self.get(at).expect("the number of an item")
+        self.get(at).expect("the index of an item")
     }
 }
 
 impl<T> IndexMut<usize> for Paged<T> {
     #[inline]
     fn index_mut(&mut self, at: usize) -> &mut T {
-        self.get_mut(at).expect("the number of an item")
+        self.get_mut(at).expect("the index of an item")
     }
 }
 
@@ -197,14 +197,14 @@ mod tests {
     use super::*;
 
     impl<T> Paged<T> {
-        /// Pages that take memory.
+        /// The number of allocated pages.
         fn resident(&self) -> usize {
             self.pages.iter().flatten().count() + usize::from(self.spare.is_some())
         }
     }
 
     #[test]
-    fn what_is_there_stays_in_its_place_while_others_come_and_go() {
+    fn an_item_does_not_move_while_others_are_added_and_removed() {
         let mut items = Paged::default();
         (0..20 * PAGE).for_each(|at| assert_eq!(items.insert(at), at));
         let place: *const usize = &raw const items[PAGE];
@@ -214,19 +214,19 @@ mod tests {
     }
 
     #[test]
-    fn pages_without_items_are_given_back() {
+    fn pages_without_items_are_freed() {
         let mut items = Paged::default();
         let numbers: Vec<usize> = (0..20 * PAGE).map(|at| items.insert(at)).collect();
         assert_eq!(items.resident(), 20);
         numbers.iter().skip(1).for_each(|at| assert_eq!(items.remove(*at), *at));
-        assert_eq!((items.resident(), items.len()), (2, 1), "the one that is used, and one to spare");
-        (0..20 * PAGE).for_each(|at| assert!(items.insert(at) < 21 * PAGE, "numbers are used again"));
+        assert_eq!((items.resident(), items.len()), (2, 1), "the used page and the spare one");
+        (0..20 * PAGE).for_each(|at| assert!(items.insert(at) < 21 * PAGE, "indexes are reused"));
         assert_eq!(items.resident(), 21);
     }
 
     #[test]
-    #[should_panic(expected = "no item has number 0")]
-    fn what_is_gone_cannot_be_removed() {
+    #[should_panic(expected = "no item at index 0")]
+    fn removing_an_item_twice_panics() {
         let mut items = Paged::default();
         items.insert('a');
         items.insert('b');
@@ -235,8 +235,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "no item has number 0")]
-    fn nothing_is_removed_from_a_page_that_was_given_back() {
+    #[should_panic(expected = "no item at index 0")]
+    fn removing_an_item_of_a_freed_page_panics() {
         let mut items = Paged::default();
         items.insert('a');
         items.remove(0);
@@ -244,9 +244,9 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a map: each item has a number of its own, and pages are there for items only.
+        /// Compared with a map: each item has its own index, and only pages with items exist.
         #[test]
-        fn it_is_as_a_map(steps in prop::collection::vec((0_u8..5, any::<prop::sample::Index>()), 1..4000), adds in 1_u8..5) {
+        fn it_behaves_like_a_map(steps in prop::collection::vec((0_u8..5, any::<prop::sample::Index>()), 1..4000), adds in 1_u8..5) {
             let (mut items, mut map) = (Paged::default(), BTreeMap::new());
             for (step, (which, index)) in steps.into_iter().enumerate() {
                 if which < adds || map.is_empty() {

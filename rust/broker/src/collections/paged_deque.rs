@@ -1,27 +1,28 @@
 //! A double-ended queue that grows and shrinks page by page.
 //!
-//! One that is a single block doubles and moves all it has, in one turn: with a million messages that takes tens of
-//! milliseconds, and twice the memory meanwhile. Here no step moves more than a page of items, also where one leaves
-//! from the middle, so that nobody has to leave holes there. Short ones, which nearly all are, are a `VecDeque`.
+//! A deque in a single block doubles and moves all its items within one turn: with a million messages that takes tens
+//! of milliseconds, and twice the memory meanwhile. Here no step moves more than a page of items, even when an item is
+//! removed from the middle, so that callers need not leave gaps there. A short deque, which is the usual case, is a
+//! `VecDeque`.
 
 use std::collections::VecDeque;
 use std::mem::{size_of, take};
 
-/// Bytes of a page, at most: so many are moved in a microsecond.
+/// Maximum size of a page: that many bytes are moved in a microsecond.
 const PAGE_BYTES: usize = 32 << 10;
-/// Pages of which the list of them always has room.
+/// The list of pages never shrinks below this capacity.
 const KEPT_PAGES: usize = 64;
 
 /// Items in order, in pages of [`PagedDeque::PAGE`].
 #[derive(Debug)]
 pub enum PagedDeque<T> {
-    /// No more than a page.
+    /// At most one page.
     Short(VecDeque<T>),
     /// More than one page.
     Long(Box<Long<T>>),
 }
 
-/// The pages of a long one.
+/// The pages of a long deque.
 #[derive(Debug)]
 pub struct Long<T> {
     /// At least two, none of them empty.
@@ -36,10 +37,10 @@ impl<T> Default for PagedDeque<T> {
 }
 
 impl<T> PagedDeque<T> {
-    /// Items of a page: a power of two, so that a short one that doubles ends with a page.
+    /// Items per page: a power of two, so that a short deque reaches this size by doubling.
     pub const PAGE: usize = 1 << (PAGE_BYTES / size_of::<T>()).ilog2();
 
-    /// How many there are.
+    /// The number of items.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -49,14 +50,14 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no items.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         matches!(self, PagedDeque::Short(page) if page.is_empty())
     }
 
-    /// For how many it has room, about.
+    /// The approximate capacity in items.
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> usize {
@@ -66,7 +67,7 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// The one at this place, to be changed; none was ever taken out by its key.
+    /// The item at this position. Requires that no item was ever removed by its key.
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         match self {
             PagedDeque::Short(page) => page.get_mut(at),
@@ -77,7 +78,7 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// The one at this place; none was ever taken out by its key.
+    /// The item at this position. Requires that no item was ever removed by its key.
     #[must_use]
     pub fn get(&self, at: usize) -> Option<&T> {
         match self {
@@ -89,7 +90,7 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// Page and place there: all pages but the first and the last are full.
+    /// The page and the position in it, given that all pages except the first and the last are full.
     fn place_of(at: usize, in_first: usize) -> (usize, usize) {
         match at.checked_sub(in_first) {
             None => (0, at),
@@ -97,7 +98,7 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// Adds one behind all others.
+    /// Adds an item at the end.
     #[inline]
     pub fn push_back(&mut self, item: T) {
         match self {
@@ -123,7 +124,7 @@ impl<T> PagedDeque<T> {
         page
     }
 
-    /// The first one.
+    /// The first item.
     #[must_use]
     #[inline]
     pub fn front(&self) -> Option<&T> {
@@ -133,7 +134,7 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// The last one.
+    /// The last item.
     #[must_use]
     #[inline]
     pub fn back(&self) -> Option<&T> {
@@ -143,7 +144,7 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// The last one, to be changed.
+    /// The last item, mutably.
     #[inline]
     pub fn back_mut(&mut self) -> Option<&mut T> {
         match self {
@@ -152,7 +153,7 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// Takes the first one.
+    /// Removes and returns the first item.
     #[inline]
     pub fn pop_front(&mut self) -> Option<T> {
         match self {
@@ -169,7 +170,7 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// Removes a page without items, and the room of the list of pages that many have left.
+    /// Removes a page without items, and shrinks the list of pages if it is mostly unused.
     #[cold]
     fn drop_page(&mut self, at: usize) {
         let PagedDeque::Long(long) = self else { return };
@@ -183,7 +184,7 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// Where the item with this key stands: page and place there. Items are sorted by `key_of`.
+    /// The page and the position in it of the item with this key. Items are sorted by `key_of`.
     fn find<K: Ord>(&self, key: &K, key_of: impl Fn(&T) -> K) -> Option<(usize, usize)> {
         match self {
             PagedDeque::Short(page) => Some((0, page.binary_search_by(|item| key_of(item).cmp(key)).ok()?)),
@@ -196,13 +197,13 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// Whether there is one with this key; items are sorted by `key_of`.
+    /// Whether there is an item with this key. Items are sorted by `key_of`.
     #[must_use]
     pub fn contains_key<K: Ord>(&self, key: &K, key_of: impl Fn(&T) -> K) -> bool {
         self.find(key, key_of).is_some()
     }
 
-    /// Takes the one with this key out, wherever it stands; items are sorted by `key_of`.
+    /// Removes and returns the item with this key. Items are sorted by `key_of`.
     pub fn remove_key<K: Ord>(&mut self, key: &K, key_of: impl Fn(&T) -> K) -> Option<T> {
         let (page, at) = self.find(key, key_of)?;
         match self {
@@ -210,14 +211,14 @@ impl<T> PagedDeque<T> {
             PagedDeque::Long(long) => {
                 long.len -= 1;
                 let item = long.pages[page].remove(at);
-                self.tidy(page);
+                self.merge_pages(page);
                 item
             }
         }
     }
 
-    /// One has left this page: pages of which little is used become one.
-    fn tidy(&mut self, at: usize) {
+    /// Called after an item was removed from this page: merges it with a neighbour if both are mostly unused.
+    fn merge_pages(&mut self, at: usize) {
         let PagedDeque::Long(long) = self else { return };
         let pages = &mut long.pages;
         if pages[at].is_empty() {
@@ -238,13 +239,13 @@ impl<T> PagedDeque<T> {
         }
     }
 
-    /// All of them in order.
+    /// All items in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
         let (first, second) = self.pages();
         first.iter().chain(second).flatten()
     }
 
-    /// Gives the room of one without items back.
+    /// Frees unused capacity of a short deque.
     pub fn shrink(&mut self) {
         if let PagedDeque::Short(page) = self {
             page.shrink_to_fit();
@@ -261,7 +262,7 @@ mod tests {
 
     use super::*;
 
-    /// An item of which a page has few.
+    /// A large item, so that a page holds few.
     #[derive(Debug)]
     struct Wide {
         key: u64,
@@ -278,12 +279,12 @@ mod tests {
         item.key
     }
 
-    /// Where each item stands in memory.
+    /// The address of each item.
     fn places(items: &Wides) -> HashMap<u64, *const Wide> {
         items.iter().map(|item| (item.key, &raw const *item)).collect()
     }
 
-    /// How many of those that were there before, and are, have moved.
+    /// How many of the remaining items have moved.
     fn moved(before: &HashMap<u64, *const Wide>, items: &Wides) -> usize {
         items
             .iter()
@@ -292,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_is_no_larger_than_a_vecdeque() {
+    fn an_empty_deque_is_no_larger_than_a_vecdeque() {
         assert_eq!(size_of::<PagedDeque<[u64; 11]>>(), size_of::<VecDeque<[u64; 11]>>());
         assert_eq!((Wides::PAGE, PagedDeque::<[u64; 11]>::PAGE, PagedDeque::<u64>::PAGE), (8, 256, 4096));
         assert_eq!(Wides::default().capacity(), 0);
     }
 
     #[test]
-    fn a_short_one_has_room_for_few() {
+    fn a_short_deque_has_a_small_capacity() {
         let mut items = PagedDeque::default();
         items.push_back([0_u64; 11]);
         assert!(items.capacity() <= 4);
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn no_step_moves_more_than_a_page_however_many_there_are() {
+    fn no_step_moves_more_than_a_page_of_items() {
         let mut items = Wides::default();
         for key in 0..50 * Wides::PAGE as u64 {
             let before = places(&items);
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_a_crowd_has_left_are_given_back() {
+    fn empty_pages_are_freed() {
         let count = 1000 * Wides::PAGE as u64;
         let mut items = Wides::default();
         (0..count).for_each(|key| items.push_back(wide(key)));
@@ -341,9 +342,9 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a `VecDeque`: the same items in the same order, in pages that are not sparse.
+        /// Compared with a `VecDeque`: the same items in the same order, and no mostly unused pages.
         #[test]
-        fn it_is_as_a_vecdeque(
+        fn it_behaves_like_a_vecdeque(
             steps in prop::collection::vec((0_u8..8, any::<Index>()), 1..1500),
             pushes in 1_u8..8,
             is_fifo in any::<bool>(),

@@ -1,8 +1,8 @@
-//! Items by the numbers of another table, which only some of its items have: a page is there while it holds one.
+//! A sparse array: items at indexes of another table. A page is allocated only while it holds an item.
 
 use std::array;
 
-/// Items of a page.
+/// Items per page.
 const PAGE: usize = 64;
 
 #[derive(Debug)]
@@ -11,10 +11,10 @@ struct Page<T> {
     taken: usize,
 }
 
-/// Items by numbers that the caller chooses; meant for small items, such as boxes.
+/// Items at indexes that the caller chooses; meant for small items, such as boxes.
 #[derive(Debug)]
 pub struct Sparse<T> {
-    /// `None` where no item is.
+    /// `None` for a page without items.
     pages: Vec<Option<Box<Page<T>>>>,
     resident: usize,
 }
@@ -26,7 +26,7 @@ impl<T> Default for Sparse<T> {
 }
 
 impl<T> Sparse<T> {
-    /// Adds the item with this number; returns the one it replaces.
+    /// Sets the item at this index; returns the one it replaces.
     pub fn insert(&mut self, at: usize, item: T) -> Option<T> {
         let number = at / PAGE;
         if number >= self.pages.len() {
@@ -41,7 +41,7 @@ impl<T> Sparse<T> {
         replaced
     }
 
-    /// Takes the item with this number out.
+    /// Removes and returns the item at this index.
     pub fn remove(&mut self, at: usize) -> Option<T> {
         let slot = self.pages.get_mut(at / PAGE)?;
         let page = slot.as_mut()?;
@@ -54,32 +54,32 @@ impl<T> Sparse<T> {
         Some(item)
     }
 
-    /// The item with this number.
+    /// The item at this index.
     #[must_use]
     #[inline]
     pub fn get(&self, at: usize) -> Option<&T> {
         self.pages.get(at / PAGE)?.as_ref()?.slots[at % PAGE].as_ref()
     }
 
-    /// The item with this number.
+    /// The item at this index.
     #[inline]
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         self.pages.get_mut(at / PAGE)?.as_mut()?.slots[at % PAGE].as_mut()
     }
 
-    /// All of them, in the order of their numbers.
+    /// All items in the order of their indexes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.pages.iter_mut().flatten().flat_map(|page| page.slots.iter_mut().flatten())
     }
 
-    /// How many there are.
+    /// The number of items.
     #[cfg(any(test, feature = "by-hand"))]
     #[must_use]
     pub fn len(&self) -> usize {
         self.pages.iter().flatten().map(|page| page.taken).sum()
     }
 
-    /// Bytes that its pages occupy.
+    /// Bytes that the pages occupy.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.resident * size_of::<Page<T>>()
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Compared with a map: each number has its own item, and only pages with items are there.
+        /// Compared with a map: each index has its own item, and only pages with items exist.
         #[test]
         fn it_behaves_like_a_map(steps in prop::collection::vec((any::<bool>(), 0_usize..5 * PAGE), 1..2000)) {
             let (mut items, mut map) = (Sparse::default(), BTreeMap::new());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_all_pages_have_no_item() {
+    fn there_is_no_item_beyond_the_last_page() {
         let mut items = Sparse::<u8>::default();
         assert!(items.get(1000).is_none() && items.get_mut(1000).is_none() && items.remove(1000).is_none());
     }

@@ -1,33 +1,34 @@
 //! A hash table that grows and shrinks in small steps.
 //!
-//! A table that doubles moves all it has, in one turn: with a million entries that takes a tenth of a second and more.
-//! Here the entries are spread over many tables, which grow one by one, at different times, and each entry keeps its
-//! hash, so that nothing but the table is looked at.
+//! A table that doubles moves all its entries within one turn: with a million entries that takes a tenth of a second or
+//! more. Here the entries are distributed over many tables, which grow one by one at different times. Each entry keeps
+//! its hash, so that growing accesses nothing but the table.
 
 use std::hash::Hash;
 
 use hashbrown::{HashMap, HashTable};
 
-/// How many tables there are.
+/// Number of tables.
 const TABLES: usize = 256;
-/// Where the bits of a hash are that choose among them: a table itself uses the lowest for places, the highest for tags.
+/// Position of the hash bits that select the table: a table itself uses the lowest bits for buckets and the highest for
+/// tags.
 const SHIFT: u32 = 48;
-/// A table of which less than this part is used becomes smaller.
+/// A table shrinks when fewer than one in this many buckets are used.
 const SPARSE: usize = 8;
-/// What an entry occupies beside its value, the table's empty places included, about.
+/// Approximate overhead of an entry in bytes, including its share of the empty buckets.
 pub const PLACE_BYTES: usize = 24;
 
-/// Small values, by the hash of something that they stand for.
+/// Small values by the hash of their keys, which are stored elsewhere.
 #[derive(Debug)]
 pub struct Spread<T> {
     tables: Box<[HashTable<(u64, T)>]>,
     len: usize,
 }
 
-/// Values by keys that no client chooses.
+/// A map whose keys no client can choose.
 pub type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// Gives room back that a crowd has left, where it is worth it.
+/// Shrinks a map that is mostly unused, if that frees enough.
 pub fn give_back<K: Eq + Hash, V>(map: &mut Map<K, V>) {
     if map.capacity() > 1024 && map.len() < map.capacity() / SPARSE {
         map.shrink_to(2 * map.len());
@@ -45,18 +46,18 @@ impl<T: Copy> Spread<T> {
         (hash >> SHIFT) as usize % TABLES
     }
 
-    /// The value with this hash of which `is` says that it is the right one.
+    /// The value with this hash for which `is` returns true.
     pub fn find(&self, hash: u64, mut is: impl FnMut(T) -> bool) -> Option<T> {
         self.tables[Self::place(hash)].find(hash, |(own, one)| *own == hash && is(*one)).map(|(_, one)| *one)
     }
 
-    /// Adds a value that is not there.
+    /// Adds a value; the caller ensures that it is not present.
     pub fn insert(&mut self, hash: u64, one: T) {
         self.len += 1;
         self.tables[Self::place(hash)].insert_unique(hash, (hash, one), |(hash, _)| *hash);
     }
 
-    /// Removes the value with this hash of which `is` says that it is the right one.
+    /// Removes the value with this hash for which `is` returns true.
     pub fn remove(&mut self, hash: u64, mut is: impl FnMut(T) -> bool) {
         let table = &mut self.tables[Self::place(hash)];
         if let Ok(found) = table.find_entry(hash, |(own, one)| *own == hash && is(*one)) {
@@ -68,7 +69,7 @@ impl<T: Copy> Spread<T> {
         }
     }
 
-    /// How many values there are.
+    /// The number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -88,14 +89,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_inserted_is_found_until_it_is_removed() {
+    fn a_value_is_found_until_it_is_removed() {
         let hasher = foldhash::fast::RandomState::default();
         let mut all = Spread::default();
         for one in 0..10_000_u32 {
             all.insert(hasher.hash_one(one), one);
         }
         all.insert(7, 1);
-        all.insert(7, 2); // two names may have the same hash
+        all.insert(7, 2); // two keys may have the same hash
         assert_eq!(
             (all.len(), all.find(7, |at| at == 2), all.find(7, |at| at == 3)),
             (10_002, Some(2), None)
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_which_little_is_used_becomes_smaller() {
+    fn a_mostly_unused_table_shrinks() {
         let hasher = foldhash::fast::RandomState::default();
         let mut all = Spread::default();
         let places = |all: &Spread<u32>| all.tables.iter().map(HashTable::num_buckets).sum::<usize>();
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_insertion_moves_a_small_part_only() {
+    fn an_insertion_moves_only_a_few_entries() {
         let hasher = foldhash::fast::RandomState::default();
         let mut all = Spread::default();
         for one in 0..200_000_u32 {

@@ -1,4 +1,4 @@
-//! Settings files: TOML, and stompserver's flat YAML.
+//! Parsers of settings files: TOML, and stompserver's flat YAML.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -6,15 +6,15 @@ use toml::de::{DeTable, DeValue};
 use super::load::{ConfigError, Given, unknown};
 use super::settings;
 
-/// stompserver settings that have no counterpart here and are passed over: logs go to stderr, and a process
-/// supervisor does the rest.
+/// stompserver settings that have no counterpart here and are ignored: logs go to stderr, and a process supervisor does
+/// the rest.
 const STOMPSERVER_IGNORED: [&str; 9] =
     ["daemon", "user", "group", "logdir", "logfile", "log_dir", "pidfile", "etc_dir", "configfile"];
 
-/// Reads a settings file of either kind; `name` is used in messages and, by its ending, to tell the kinds apart.
+/// Parses a settings file. `name` is used in messages; its extension selects the format.
 ///
 /// # Errors
-/// The first line that is not a setting, and the first name that no setting has.
+/// The first line that is not a setting, or the first unknown setting.
 pub fn parse_file(name: &str, text: &str) -> Result<Vec<Given>, ConfigError> {
     let lower = name.to_ascii_lowercase();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -28,16 +28,16 @@ pub fn parse_file(name: &str, text: &str) -> Result<Vec<Given>, ConfigError> {
     }
 }
 
-/// stompserver writes `:port: 61613`; no line of TOML starts with a colon or three dashes.
+/// stompserver writes `:port: 61613`; a TOML line never starts with a colon or three dashes.
 fn looks_like_yaml(text: &str) -> bool {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     line.is_some_and(|line| line.starts_with(':') || line.starts_with("---"))
 }
 
-/// Reads a TOML file: `key = value` on the top level, lists for settings that take several values.
+/// Parses a TOML file: top-level `key = value` lines, with lists for settings that have several values.
 ///
 /// # Errors
-/// A line that is not TOML, a table or a date, and a name that no setting has.
+/// A line that is not TOML, a table, a date, or an unknown setting.
 pub fn parse_toml(name: &str, text: &str) -> Result<Vec<Given>, ConfigError> {
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
@@ -51,7 +51,7 @@ pub fn parse_toml(name: &str, text: &str) -> Result<Vec<Given>, ConfigError> {
         check_known(key_text, &source)?;
         let value = scalar(text, value).map_or_else(|| list(text, value), Ok).map_err(|kind| {
             ConfigError::new(format!(
-                "setting '{key_text}' ({source}): must be a text, a number, true or false, or a list of these, \
+                "setting '{key_text}' ({source}): must be a string, a number, true or false, or a list of these, \
                  not {kind}"
             ))
         })?;
@@ -61,8 +61,8 @@ pub fn parse_toml(name: &str, text: &str) -> Result<Vec<Given>, ConfigError> {
     Ok(given.into_iter().map(|(_, given)| given).collect())
 }
 
-/// A value that is no list as text; `file` is all of the file. A number too large for TOML stays as it was written: what
-/// it may be is the setting's to say, and some are texts.
+/// The text of a value that is not a list; `file` is the whole file. A number that is too large for TOML is kept as
+/// written: the setting decides whether it is valid, and some settings are text.
 fn scalar(file: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
     match value.get_ref() {
         DeValue::String(text) => Some(text.clone().into_owned()),
@@ -76,7 +76,7 @@ fn scalar(file: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
     }
 }
 
-/// A list's items with commas between; the error says what the value, or the item, is instead.
+/// A list's items, separated by commas; the error names the type of the value or item that is not allowed.
 fn list(file: &str, value: &Spanned<DeValue<'_>>) -> Result<String, String> {
     let kind = |value: &Spanned<DeValue<'_>>| format!("{} {}", article(value), value.get_ref().type_str());
     let DeValue::Array(items) = value.get_ref() else { return Err(kind(value)) };
@@ -88,10 +88,10 @@ fn article(value: &Spanned<DeValue<'_>>) -> &'static str {
     if matches!(value.get_ref(), DeValue::Array(_)) { "an" } else { "a" }
 }
 
-/// Reads stompserver's configuration: flat lines `:key: value`, with or without the first colon.
+/// Parses stompserver's configuration: flat lines `:key: value`; the first colon is optional.
 ///
 /// # Errors
-/// A line of another shape, and a name that no setting has.
+/// A line of another form, or an unknown setting.
 pub fn parse_stompserver_yaml(name: &str, text: &str) -> Result<Vec<Given>, ConfigError> {
     let mut given = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -133,7 +133,7 @@ fn check_known(key: &str, source: &str) -> Result<(), ConfigError> {
     if settings().iter().any(|setting| setting.is_named(key)) { Ok(()) } else { Err(unknown(key, source)) }
 }
 
-/// The line, counted from 1, that the byte at `offset` is on.
+/// The number of the line, from 1, that contains the byte at `offset`.
 fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn toml_values_become_texts_with_their_lines() {
+    fn toml_values_become_text_with_line_numbers() {
         let text = "# comment\nport = 3000\nTTL = 0\ndebug = true\nlogin_timeout = 1.5\nhost = \"::1\"\n\
                     ws_origins = [\"https://a\", \"https://b\"]\n";
         let given = parse_file("s.toml", text).expect("valid");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn toml_errors_name_the_line() {
+    fn an_error_in_toml_names_the_line() {
         let error = |text: &str| parse_file("s.toml", text).expect_err("refused").to_string();
         assert_eq!(
             error("port = 1\nprot = 2"),
@@ -177,7 +177,7 @@ mod tests {
             "{}",
             error("port = 1\nhost = ")
         );
-        assert!(error("[port]\na = 1").starts_with("setting 'port' (s.toml line 1): must be a text"));
+        assert!(error("[port]\na = 1").starts_with("setting 'port' (s.toml line 1): must be a string"));
         assert!(error("config = 'other.toml'").contains("can't name another one"));
         assert!(error("host = 1979-05-27").ends_with("or a list of these, not a datetime"));
         assert!(error("host = ['a', {}]").ends_with("or a list of these, not a list with a table in it"));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_too_large_for_toml_stays_as_written() {
+    fn a_number_too_large_for_toml_is_kept_as_written() {
         let text =
             "port = 99999999999999999999\ndir = 0x8000_0000_0000_0000_0\nhost = [1, 9223372036854775808]\n";
         let given = parse_file("s.toml", text).expect("valid");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn stompservers_yaml_is_read() {
+    fn stompserver_yaml_is_parsed() {
         let text = "---\n# my server\n:port: 61613\n:host: \"0.0.0.0\"\n:queue: memory\n:auth: false\n\
                     :checkpoint: 0\n:logfile: stompserver.log\n:working_dir:\ndebug: true # all of it\n";
         let given = parse_file("stompserver.conf", text).expect("valid");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_that_is_not_flat_is_refused_with_its_line() {
+    fn an_error_in_yaml_names_the_line() {
         let error = |text: &str| parse_file("s.yml", text).expect_err("refused").to_string();
         assert_eq!(error(":port: 1\n- a"), "s.yml line 2: must be a line like ':port: 61613'");
         assert_eq!(error(":port:1"), "s.yml line 1: must be a line like ':port: 61613'");

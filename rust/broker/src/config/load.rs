@@ -1,4 +1,4 @@
-//! From given texts to a checked configuration, and back.
+//! From the text of settings to a validated configuration, and back.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::Config;
 use super::table::{Availability, Setting, settings};
 use super::value::{Field, Kind, alternatives};
 
-/// Why a setting was refused, as one line for the operator.
+/// Why a setting was refused, in one line for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     message: String,
@@ -26,30 +26,31 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// One setting as somebody wrote it.
+/// One setting as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// Name, in any case, or an alias.
+    /// The name or an alias, in any case.
     pub key: String,
-    /// Value as text.
+    /// The value as text.
     pub value: String,
     /// Where it was written, for messages: `command line`, `STOMPICA_PORT`, `stompica.toml line 3`.
     pub source: String,
 }
 
-/// One setting in force.
+/// The effective value of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effective {
-    /// Its row of the table.
+    /// Its key in the table.
     pub key: &'static str,
-    /// The value in force.
+    /// The effective value.
     pub value: String,
-    /// Where it came from, `default` where nobody wrote it.
+    /// Where it came from; `default` if it was not set.
     pub source: String,
 }
 
 impl Config {
-    /// Checks settings, given in rising priority (of two for one setting the later wins, but both must be valid).
+    /// Validates settings, given in order of increasing priority: if a setting is given twice, the later value applies,
+    /// but both must be valid.
     ///
     /// # Errors
     /// The first setting that is unknown, out of range or not built yet.
@@ -58,7 +59,7 @@ impl Config {
     }
 }
 
-/// Like [`Config::from_map`], and tells each setting's value in force with its source.
+/// Like [`Config::from_map`], and also returns the effective value and the source of each setting.
 ///
 /// # Errors
 /// The first setting that is unknown, out of range or not built yet.
@@ -78,7 +79,7 @@ pub fn load(given: &[Given]) -> Result<(Config, Vec<Effective>), ConfigError> {
     Ok((config, effective))
 }
 
-/// One setting's row: what wins is the last entry that sets it, under whatever name.
+/// The effective value of one setting: the last entry that sets it applies, under any of its names.
 fn effective(setting: &Setting, given: &[Given], config: &Config) -> Effective {
     let last = given.iter().rfind(|entry| setting.is_named(&entry.key) || fills_same(setting, &entry.key));
     let value = match last {
@@ -93,7 +94,7 @@ fn effective(setting: &Setting, given: &[Given], config: &Config) -> Effective {
     Effective { key: setting.key, value, source }
 }
 
-/// Whether `name`, as somebody wrote it, means the setting `key`.
+/// Whether `name`, as the user wrote it, means the setting `key`.
 fn names(key: &str, name: &str) -> bool {
     settings().iter().any(|setting| setting.key == key && setting.is_named(name))
 }
@@ -103,7 +104,7 @@ fn fills_same(setting: &Setting, name: &str) -> bool {
     setting.key == "writers" && names("processors", name)
 }
 
-/// The settings whose values differ and that a reload can't apply, by key.
+/// The keys of the settings whose values differ and that a reload cannot apply.
 #[must_use]
 pub fn needing_restart(running: &Config, wanted: &Config) -> Vec<&'static str> {
     settings()
@@ -114,14 +115,14 @@ pub fn needing_restart(running: &Config, wanted: &Config) -> Vec<&'static str> {
         .collect()
 }
 
-/// The running configuration with everything that a reload can apply taken from `wanted`.
+/// The running configuration, with all reloadable settings taken from `wanted`.
 #[must_use]
 pub fn reloaded(running: &Config, wanted: &Config) -> Config {
     let mut applied = wanted.clone();
     for setting in settings().iter().filter(|setting| !setting.reloadable) {
         if let Some(field) = setting.field.filter(|_| setting.kind != Kind::Processors) {
             let unchanged = field(&mut applied).accept(&setting.kind, &setting.show(running));
-            debug_assert!(unchanged, "what a setting shows is valid: {}", setting.key);
+            debug_assert!(unchanged, "a rendered value is valid: {}", setting.key);
         }
     }
     applied
@@ -132,7 +133,7 @@ fn find(given: &Given) -> Result<&'static Setting, ConfigError> {
     found.ok_or_else(|| unknown(&given.key, &format!("value {}, {}", quoted(&given.value), given.source)))
 }
 
-/// The error for a name that no setting has; `detail` goes in brackets behind the name.
+/// The error for an unknown setting; `detail` is added in brackets after the name.
 pub(super) fn unknown(name: &str, detail: &str) -> ConfigError {
     let hint = nearest(name).map_or_else(
         || "'stompica --help' lists the settings".to_owned(),
@@ -141,7 +142,7 @@ pub(super) fn unknown(name: &str, detail: &str) -> ConfigError {
     ConfigError::new(format!("unknown setting {} ({detail}): {hint}", quoted(name)))
 }
 
-/// The setting somebody who typed `name` most likely meant.
+/// The setting that the user most likely meant by `name`.
 fn nearest(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase().replace('-', "_");
     settings()
@@ -185,7 +186,7 @@ fn is_allowed(kind: &Kind, text: &str) -> bool {
     }
 }
 
-/// Whether `text` is one of the values that are taken, a flag in whatever words.
+/// Whether `text` is one of the accepted values; a flag may be written in any form.
 fn is_one_of(taken: &[&str], kind: &Kind, text: &str) -> bool {
     let mut flag = false;
     let text = match kind {
@@ -195,7 +196,7 @@ fn is_one_of(taken: &[&str], kind: &Kind, text: &str) -> bool {
     taken.iter().any(|word| word.eq_ignore_ascii_case(&text))
 }
 
-/// A text from outside between quotes, on one line and of bounded length.
+/// A text from outside in quotes, on one line and of bounded length.
 pub(crate) fn quoted(text: &str) -> String {
     const SHOWN: usize = 80;
     let shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
@@ -221,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_given_is_the_default() {
+    fn without_settings_the_defaults_apply() {
         let (config, effective) = load(&[]).expect("nothing to refuse");
         assert_eq!(format!("{config:?}"), format!("{:?}", Config::default()));
         assert!(effective.iter().all(|entry| entry.source == "default"));
     }
 
     #[test]
-    fn the_documented_defaults_are_the_defaults() {
+    fn the_documented_defaults_are_the_actual_defaults() {
         let of_the_machine =
             ["max_connections", "writers", "processors", "memory_limit", "ws_data_frame_max_length"];
         for setting in settings().iter().filter(|s| s.field.is_some() && !of_the_machine.contains(&s.key)) {
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_effective_value_parses_back() {
+    fn every_effective_value_can_be_parsed_again() {
         let (config, effective) =
             load(&given(&[("writers", "3"), ("ws_origins", "https://a"), ("debug", "1")])).expect("valid");
         let again: Vec<Given> = effective
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_value_is_named_with_what_is_allowed() {
+    fn the_error_names_the_refused_value_and_what_is_allowed() {
         assert_eq!(
             error("port", "70000"),
             "setting 'port' (value '70000', command line): must be a whole number, 0 to 65535"
@@ -284,11 +285,11 @@ mod tests {
              must be block:TIME (100ms to 1h), drop-oldest, drop-newest or disconnect"
         );
         assert!(error("writers", "0").ends_with("must be a whole number, 1 to 64"));
-        assert!(error("host", "").ends_with("must be a text that is not empty, without control characters"));
+        assert!(error("host", "").ends_with("must be a non-empty text without control characters"));
     }
 
     #[test]
-    fn an_unknown_name_gets_the_nearest_one() {
+    fn the_error_for_an_unknown_name_suggests_the_nearest_one() {
         assert!(error("prot", "1").ends_with("did you mean 'port'?"), "{}", error("prot", "1"));
         assert!(error("max-conections", "1").ends_with("did you mean 'max_connections'?"));
         assert!(error("colour", "red").ends_with("'stompica --help' lists the settings"));
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_built_is_refused_by_name() {
+    fn a_setting_that_is_not_implemented_is_refused_by_name() {
         assert!(error("users", ".passwd").ends_with("not built yet in this version; remove it"));
         assert!(error("fsync", "interval:5").ends_with("only always or never is"));
         assert!(error("auth", "maybe").ends_with("must be 0 or 1"));
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_what_happens_anyway_is_taken() {
+    fn a_value_that_requests_the_existing_behaviour_is_accepted() {
         let anyway = [
             ("store", "Memory"),
             ("record", "none"),
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_of_queues_and_waiting_messages_are_taken() {
+    fn the_settings_of_queues_and_stale_messages_are_applied() {
         let settings = [
             ("TTL", "60000"),
             ("max_stale_queue_size", "7"),
@@ -362,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_two_wins_but_both_must_be_valid() {
+    fn the_later_value_of_a_setting_applies_but_both_must_be_valid() {
         let config = Config::from_map(&given(&[("port", "1"), ("port", "2")])).expect("valid");
         assert_eq!(config.port, 2);
         assert!(Config::from_map(&given(&[("port", "x"), ("port", "2")])).is_err());
     }
 
     #[test]
-    fn the_websocket_bound_follows_the_message_bound_unless_given() {
+    fn the_websocket_limit_follows_the_message_limit_unless_it_is_set() {
         let config = Config::from_map(&given(&[("max_message_size", "1KiB")])).expect("valid");
         assert_eq!(config.limits.ws_message_bytes_max, 1024 + (1 << 20) + (64 << 10));
         let config =
@@ -378,13 +379,13 @@ mod tests {
     }
 
     #[test]
-    fn changed_settings_that_need_a_restart_are_named() {
+    fn changed_settings_that_need_a_restart_are_listed() {
         let wanted = Config::from_map(&given(&[("port", "1"), ("log_level", "warn"), ("writers", "63")]));
         assert_eq!(needing_restart(&Config::default(), &wanted.expect("valid")), ["port", "writers"]);
     }
 
     #[test]
-    fn a_reload_keeps_what_needs_a_restart() {
+    fn a_reload_keeps_settings_that_need_a_restart() {
         let wanted = Config::from_map(&given(&[("port", "1"), ("log_level", "warn"), ("max_headers", "7")]));
         let applied = reloaded(&Config::default(), &wanted.expect("valid"));
         assert_eq!((applied.port, applied.log_level.name(), applied.limits.headers_max), (61613, "warn", 7));

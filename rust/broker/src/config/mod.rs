@@ -1,4 +1,4 @@
-//! The settings of a broker: their types, their defaults, and the one table that names them.
+//! The settings of a broker: their types, their defaults, and the table that lists them.
 
 mod file;
 mod load;
@@ -24,40 +24,41 @@ pub(crate) use value::Field;
 /// What a `*` at the end of a pattern matches; setting `wildcards`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wildcards {
-    /// The whole rest of the destination, as in C stompica.
+    /// The rest of the destination, as in C stompica.
     Ancestor,
-    /// Exactly one segment, as other brokers have it.
+    /// Exactly one segment, as in other brokers.
     Segment,
 }
 
 /// What a full outbox does to its topic subscriptions; setting `slow_consumer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowConsumer {
-    /// Publishers pause until the outbox is under half; a consumer that stays over half for this time is cut off.
+    /// Publishers pause until the outbox is less than half full; a consumer that stays above half for this time is
+    /// disconnected.
     Block(Duration),
-    /// The oldest waiting message goes, counted.
+    /// The oldest pending message is dropped and counted.
     DropOldest,
-    /// The message that does not fit goes, counted.
+    /// The message that does not fit is dropped and counted.
     DropNewest,
-    /// The consumer is cut off at once.
+    /// The consumer is disconnected at once.
     Disconnect,
 }
 
-/// Whose destination rules apply; setting `compat`.
+/// Which broker's destination rules apply; setting `compat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compat {
-    /// This broker's own.
+    /// The rules of this broker.
     None,
     /// The rules of C stompica: `#…` is the only kind besides topics, and `*` matches by prefix anywhere in a pattern.
     Stompica,
 }
 
-/// How session and message ids are made; setting `ids`.
+/// How session and message ids are generated; setting `ids`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ids {
     /// Unguessable.
     Random,
-    /// Counted from one, for tests that compare whole frames.
+    /// Numbers from 1, for tests that compare whole frames.
     Sequential,
 }
 
@@ -66,11 +67,11 @@ pub enum Ids {
 pub enum LogFormat {
     /// Lines of text with timestamps.
     Text,
-    /// JSON objects, one a line.
+    /// JSON objects, one per line.
     Json,
 }
 
-/// Every setting of one broker, checked. Units are in the names or in the type; see the table for the meanings.
+/// All settings of one broker, validated. Units are in the names or in the type; the table explains each setting.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// TCP port; 0 picks a free one.
@@ -79,71 +80,71 @@ pub struct Config {
     pub host: String,
     /// I/O threads, 1 to 64.
     pub writers: usize,
-    /// Frames accepted and not yet routed, over all threads.
+    /// Maximum number of frames accepted and not yet routed, over all threads.
     pub max_input_queue_size: usize,
-    /// Messages held for destinations without subscriber.
+    /// Maximum number of messages kept for destinations without a subscriber.
     pub max_stale_queue_size: usize,
-    /// Milliseconds a message may wait without subscriber; 0: not at all.
+    /// How long a message may wait for a subscriber, in milliseconds; 0: not at all.
     pub ttl_ms: u64,
-    /// Milliseconds until an unacknowledged delivery is taken back; 0: never.
+    /// Milliseconds until an unacknowledged delivery is requeued; 0: never.
     pub ack_timeout_ms: u64,
-    /// Connections above which a new one is refused.
+    /// Maximum number of open connections.
     pub max_connections: usize,
-    /// Bounds of one connection's input.
+    /// Limits on the input of one connection.
     pub limits: Limits,
     /// What a trailing `*` matches.
     pub wildcards: Wildcards,
-    /// Allowed WebSocket origins; `None`: the same host name, whatever the port.
+    /// Allowed WebSocket origins; `None`: the same host name, with any port.
     pub ws_origins: Option<Vec<String>>,
-    /// Messages in one queue; `u64::MAX`: unlimited.
+    /// Maximum number of messages in one queue; `u64::MAX`: unlimited.
     pub max_queue_length: u64,
-    /// Bytes in one queue; `u64::MAX`: unlimited.
+    /// Maximum number of bytes in one queue; `u64::MAX`: unlimited.
     pub max_queue_bytes: u64,
-    /// Time after which an empty queue without consumers is forgotten.
+    /// Time after which an empty queue without consumers is removed.
     pub queue_idle_expiry: Duration,
-    /// Deliveries of one message before it is dead-lettered.
+    /// Number of deliveries after which a message is dead-lettered.
     pub max_deliveries: u32,
-    /// Wait before the first redelivery.
+    /// Delay before the first redelivery.
     pub redelivery_delay: Duration,
-    /// Unacknowledged deliveries a subscription may hold.
+    /// Maximum number of unacknowledged deliveries of a subscription.
     pub prefetch: u32,
-    /// Open transactions of one connection.
+    /// Maximum number of open transactions of one connection.
     pub max_transactions: usize,
-    /// Bytes in the open transactions of one connection.
+    /// Maximum number of bytes in the open transactions of one connection.
     pub max_transaction_size: usize,
-    /// Destinations with state.
+    /// Maximum number of destinations with state.
     pub max_destinations: usize,
-    /// Retained messages.
+    /// Maximum number of retained messages.
     pub max_retained: usize,
-    /// How long backpressure may hold one SEND.
+    /// How long backpressure may delay one SEND.
     pub publish_timeout: Duration,
-    /// Subscriptions of one connection.
+    /// Maximum number of subscriptions of one connection.
     pub max_subscriptions: usize,
-    /// Bytes held in all.
+    /// Maximum number of bytes held in total.
     pub memory_limit: u64,
-    /// Bytes waiting for one connection.
+    /// Maximum number of bytes waiting for one connection.
     pub outbox_limit: usize,
     /// What a full outbox does.
     pub slow_consumer: SlowConsumer,
-    /// Heart-beats the server offers and asks for, milliseconds; 0: none.
+    /// Heart-beat intervals that the server offers and requests, in milliseconds; 0: none.
     pub heartbeat_ms: (u32, u32),
-    /// From accept to CONNECT.
+    /// Maximum time from accept to CONNECT.
     pub login_timeout: Duration,
-    /// From a frame's first byte to its last, besides the time for its length.
+    /// Maximum time from a frame's first byte to its last, plus an allowance for its length.
     pub frame_timeout: Duration,
-    /// Least grave level that is logged.
+    /// Lowest level that is logged.
     pub log_level: Level,
     /// Whether frames are logged.
     pub log_frames: bool,
     /// How the process prints its log.
     pub log_format: LogFormat,
-    /// Folder of the store, logs and recordings.
+    /// Directory of the store, logs and recordings.
     pub dir: String,
-    /// Whose destination rules apply.
+    /// Which broker's destination rules apply.
     pub compat: Compat,
-    /// How ids are made.
+    /// How ids are generated.
     pub ids: Ids,
-    /// Time for outboxes to empty at shutdown.
+    /// Maximum time for outboxes to empty at shutdown.
     pub drain: Duration,
 }
 
@@ -191,7 +192,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The default of `ws_data_frame_max_length`: room for a frame with the largest body and all its headers.
+    /// The default of `ws_data_frame_max_length`: enough for a frame with the largest body and all its headers.
     pub(crate) fn ws_message_bytes_for(message_bytes_max: usize) -> usize {
         message_bytes_max.saturating_add((1 << 20) + (64 << 10))
     }

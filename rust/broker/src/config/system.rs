@@ -1,15 +1,15 @@
-//! What the machine offers: cores, descriptors, memory. Defaults that depend on it are computed here.
+//! The machine's resources (cores, descriptors, memory) and the defaults that depend on them.
 
 use std::fs;
 use std::path::Path;
 
-/// Descriptors kept back from `max_connections` for everything that is not a client.
+/// Descriptors that are not available to clients: `max_connections` is the descriptor limit minus this.
 const RESERVED_DESCRIPTORS: u64 = 128;
-/// Threads beyond this gain nothing; the setting `writers` has the same bound.
+/// Maximum number of I/O threads: more bring no gain. It is the bound of the setting `writers`.
 pub(super) const WRITERS_MAX: usize = 64;
-/// The most that the setting `max_connections` may be; some systems allow a thousand million descriptors.
+/// Maximum of the setting `max_connections`; some systems allow a billion descriptors.
 pub(super) const CONNECTIONS_MAX: u64 = 10_000_000;
-/// Taken for the machine's memory where it cannot be read.
+/// Assumed memory size if it cannot be read.
 const ASSUMED_MEMORY: u64 = 1 << 30;
 
 /// Cores this process may use, 1 to 64.
@@ -17,7 +17,7 @@ pub(super) fn default_writers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(WRITERS_MAX))
 }
 
-/// The soft limit of open descriptors minus the reserve, within the bounds of the setting.
+/// The soft descriptor limit minus the reserve, within the bounds of the setting.
 pub(super) fn default_max_connections() -> usize {
     connections_for(descriptor_limit().0)
 }
@@ -27,7 +27,7 @@ fn connections_for(descriptors: u64) -> usize {
     usize::try_from(connections).unwrap_or(usize::MAX)
 }
 
-/// The soft and the hard limit of open descriptors of this process (`ulimit -n`).
+/// The soft and the hard descriptor limit of this process (`ulimit -n`).
 #[must_use]
 pub fn descriptor_limit() -> (u64, u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -39,10 +39,10 @@ pub fn descriptor_limit() -> (u64, u64) {
     }
 }
 
-/// Raises the soft descriptor limit of the whole process to the hard one and returns the new soft limit.
+/// Raises the soft descriptor limit of the process to the hard limit and returns the new soft limit.
 ///
-/// For a process that is the broker; a broker inside somebody's process must not change that process's limits. Where
-/// the system refuses, the limit stays as it was.
+/// Only for a dedicated broker process: a broker embedded in another process must not change that process's limits. If
+/// the system refuses, the limit stays unchanged.
 pub fn raise_descriptor_limit() -> u64 {
     let (soft, hard) = descriptor_limit();
     if soft >= hard {
@@ -53,18 +53,19 @@ pub fn raise_descriptor_limit() -> u64 {
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } == 0 { hard } else { soft }
 }
 
-/// Keeps the kernel from backing this process's memory with huge pages, which make 10,000 idle connections three times
-/// as large (bench `idle-10000`) and nothing faster (`fanout-75`).
+/// Keeps the kernel from backing this process's memory with huge pages: they triple the memory of 10,000 idle
+/// connections (bench `idle-10000`) and make nothing faster (`fanout-75`).
 ///
-/// For a process that is the broker: it concerns all of the process's memory. Where the system does not know the call,
-/// nothing changes.
+/// Only for a dedicated broker process, since it affects all memory of the process. It has no effect if the system does
+/// not support the call.
 pub fn avoid_huge_pages() {
     let (on, unused): (libc::c_ulong, libc::c_ulong) = (1, 0);
-    // SAFETY: PR_SET_THP_DISABLE takes integers only, all five of them given, and touches no memory of ours.
+    // SAFETY: PR_SET_THP_DISABLE takes integers only, all five are given, and it accesses no memory of this process.
     _ = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, on, unused, unused, unused) };
 }
 
-/// `percent` of the machine's memory or of the cgroup's limit, whichever is smaller, in bytes: whole MiB.
+/// `percent` of the machine's memory or of the cgroup's limit, whichever is smaller, in bytes, rounded down to whole
+/// MiB.
 pub(super) fn memory_share(percent: u64) -> u64 {
     let total = [ram(), cgroup_limit()].into_iter().flatten().min().unwrap_or(ASSUMED_MEMORY);
     ((total / 100 * percent) >> 20).max(1) << 20
@@ -77,17 +78,18 @@ fn ram() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The memory limit of this process's cgroup: version 2, else version 1.
+/// The memory limit of this process's cgroup: of version 2 if present, else of version 1.
 fn cgroup_limit() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let v2 = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
     let v1 = own.lines().find_map(|line| line.split_once(":memory:").map(|(_, path)| path)).unwrap_or("/");
-    tightest("/sys/fs/cgroup", v2, "memory.max")
-        .or_else(|| tightest("/sys/fs/cgroup/memory", v1, "memory.limit_in_bytes"))
+    smallest_limit("/sys/fs/cgroup", v2, "memory.max")
+        .or_else(|| smallest_limit("/sys/fs/cgroup/memory", v1, "memory.limit_in_bytes"))
 }
 
-/// The least number in `file` in the group's folder and those above it, up to `root`; `max` stands for none.
-fn tightest(root: &str, group: &str, file: &str) -> Option<u64> {
+/// The smallest number in the files named `file` in the group's directory and its parents up to `root`; `max` means no
+/// limit.
+fn smallest_limit(root: &str, group: &str, file: &str) -> Option<u64> {
     let group = format!("{root}{}", group.trim_end_matches('/'));
     let folders = Path::new(&group).ancestors().take_while(|folder| folder.starts_with(root));
     folders.filter_map(|folder| fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()).min()
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_of_max_connections_is_a_value_that_it_may_have() {
+    fn the_default_of_max_connections_is_within_its_bounds() {
         for (descriptors, connections) in [
             (0, 1),
             (129, 1),
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_group_above_a_process_counts() {
+    fn the_smallest_limit_of_all_parent_groups_applies() {
         let root = std::env::temp_dir().join(format!("stompica-cgroup-{}", std::process::id()));
         let group = root.join("outer/inner");
         fs::create_dir_all(&group).expect("a temporary folder");
@@ -127,9 +129,9 @@ mod tests {
             fs::write(folder.join("memory.max"), limit).expect("a temporary file");
         }
         let root_text = root.to_str().expect("an ASCII path");
-        assert_eq!(tightest(root_text, "/outer/inner", "memory.max"), Some(500));
-        assert_eq!(tightest(root_text, "/", "memory.max"), Some(900));
-        assert_eq!(tightest(root_text, "/outer", "other"), None);
+        assert_eq!(smallest_limit(root_text, "/outer/inner", "memory.max"), Some(500));
+        assert_eq!(smallest_limit(root_text, "/", "memory.max"), Some(900));
+        assert_eq!(smallest_limit(root_text, "/outer", "other"), None);
         fs::remove_dir_all(&root).expect("our own folder");
     }
 
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_can_be_declined() {
+    fn huge_pages_can_be_disabled() {
         avoid_huge_pages();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let enabled = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));

@@ -1,4 +1,4 @@
-//! The text of a setting's value, both ways: parsed within its bounds, and rendered so that it parses back.
+//! Values of settings as text: parsing within bounds, and rendering in a form that can be parsed again.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::log::Level;
 
 use super::{Compat, Ids, LogFormat, SlowConsumer, Wildcards, system};
 
-/// The unit of a bare number where a setting is a length of time.
+/// The unit of a bare number for settings that are durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Milliseconds.
@@ -15,7 +15,7 @@ pub enum Unit {
     Seconds,
 }
 
-/// The type of a setting's value with its bounds, both inclusive.
+/// The type of a setting's value, with inclusive bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A whole number.
@@ -36,14 +36,14 @@ pub enum Kind {
         /// Greatest.
         max: u64,
     },
-    /// Bytes from 1, or `unlimited`.
+    /// A number of bytes from 1, or `unlimited`.
     SizeOrUnlimited,
-    /// Bytes from this many, or a percentage of the memory.
+    /// A number of bytes, or a percentage of the memory.
     Memory {
         /// Least.
         min: u64,
     },
-    /// A length of time.
+    /// A duration.
     Time {
         /// Unit of a bare number.
         unit: Unit,
@@ -56,7 +56,7 @@ pub enum Kind {
     Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// Any text but the empty one.
+    /// Any text except the empty one.
     Text,
     /// What `slow_consumer` takes.
     SlowConsumer,
@@ -85,7 +85,7 @@ impl Kind {
             }
             Kind::Flag => "0 or 1".to_owned(),
             Kind::Choice(words) => alternatives(words),
-            Kind::Text => "a text that is not empty, without control characters".to_owned(),
+            Kind::Text => "a non-empty text without control characters".to_owned(),
             Kind::SlowConsumer => {
                 "block:TIME (100ms to 1h), drop-oldest, drop-newest or disconnect".to_owned()
             }
@@ -99,7 +99,7 @@ impl Kind {
     }
 }
 
-/// The words as a text: `a, b or c`.
+/// The words as one phrase: `a, b or c`.
 pub(super) fn alternatives(words: &[&str]) -> String {
     match words {
         [] => String::new(),
@@ -108,11 +108,11 @@ pub(super) fn alternatives(words: &[&str]) -> String {
     }
 }
 
-/// A field of `Config` that a setting can fill, or what a header asks for in the setting's words.
+/// A value that can be set from text: a field of `Config`, or a header that overrides a setting for one subscription.
 pub(crate) trait Field {
-    /// Takes the value from text; false (and unchanged) where `kind` does not allow it.
+    /// Sets the value from text; returns false and leaves it unchanged if `kind` does not allow it.
     fn accept(&mut self, kind: &Kind, text: &str) -> bool;
-    /// Renders the value so that `accept` takes it back.
+    /// Renders the value in a form that `accept` can read.
     fn show(&self, kind: &Kind) -> String;
 }
 
@@ -226,7 +226,7 @@ impl Field for SlowConsumer {
     }
 }
 
-/// `None` stands for the default, the same host; an origin is a scheme, `://` and an authority, nothing behind it.
+/// `None` is the default, `same-host`. An origin is a scheme, `://` and an authority, with nothing after it.
 impl Field for Option<Vec<String>> {
     fn accept(&mut self, _: &Kind, text: &str) -> bool {
         if text.eq_ignore_ascii_case("same-host") {
@@ -251,7 +251,7 @@ impl Field for Option<Vec<String>> {
     }
 }
 
-/// The number that `text` means to a setting of this kind (bytes, milliseconds), if it is within bounds.
+/// The number (bytes, milliseconds) that `text` means for a setting of this kind, if it is within bounds.
 fn number(kind: &Kind, text: &str) -> Option<u64> {
     let within = |n: Option<u64>, min, max| n.filter(|n| (min..=max).contains(n));
     let unlimited = text.eq_ignore_ascii_case("unlimited");
@@ -284,7 +284,7 @@ fn show_number(kind: &Kind, n: u64) -> String {
     }
 }
 
-/// Digits, between which `_` may stand.
+/// Digits, with `_` allowed between them.
 fn parse_integer(text: &str) -> Option<u64> {
     let digits = text.trim();
     let valid = digits.starts_with(|c: char| c.is_ascii_digit())
@@ -333,8 +333,8 @@ fn split_suffix(text: &str) -> (&str, &str) {
     (number, suffix.trim())
 }
 
-/// A decimal number times a scale, in whole units; `None` where it is no number or too large, and where it is more than
-/// nothing but less than one unit: 0 often means never, or no limit, which is not what was asked for.
+/// A decimal number times a scale, in whole units; `None` if it is not a number, is too large, or is greater than zero
+/// but less than one unit: 0 often means "never" or "no limit", so rounding down would change the meaning.
 fn scaled(number: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_take_binary_and_decimal_suffixes() {
+    fn sizes_accept_binary_and_decimal_suffixes() {
         for (text, bytes) in [
             ("16777216", 16 << 20),
             ("16MiB", 16 << 20),
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn times_take_suffixes_and_bare_numbers_in_their_own_unit() {
+    fn times_accept_suffixes_and_bare_numbers_in_the_setting_s_unit() {
         assert_eq!(parse_time("5", Unit::Seconds), Some(5_000));
         assert_eq!(parse_time("5", Unit::Millis), Some(5));
         assert_eq!(parse_time("250ms", Unit::Seconds), Some(250));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_unit_is_not_taken_for_nothing() {
+    fn a_positive_value_below_one_unit_is_refused() {
         assert_eq!(parse_time("0.5", Unit::Millis), None);
         assert_eq!(parse_size("0.5"), None);
         assert_eq!(parse_time("0.0", Unit::Millis), Some(0));
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_consumer_takes_its_four_policies() {
+    fn slow_consumer_accepts_its_four_policies() {
         let mut policy = SlowConsumer::Disconnect;
         assert!(policy.accept(&Kind::SlowConsumer, "block:250ms"));
         assert_eq!(policy, SlowConsumer::Block(Duration::from_millis(250)));
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_are_whole_origins() {
+    fn origins_need_a_scheme_and_an_authority() {
         let mut origins = Some(vec![]);
         assert!(origins.accept(&Kind::Origins, "https://a.example, http://b:8080"));
         assert_eq!(origins, Some(vec!["https://a.example".into(), "http://b:8080".into()]));

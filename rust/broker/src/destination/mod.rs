@@ -1,6 +1,6 @@
-//! Destination names: their kinds, and what a wildcard pattern means (docs/behaviour.md, section 5).
+//! Destination names: their kinds, and the meaning of wildcard patterns (docs/behaviour.md, section 5).
 //!
-//! A name is cut into *segments* at `/` and `.`. A segment keeps the separator in front of it, so that `/a.b` and
+//! A name is split into *segments* at `/` and `.`. A segment includes the separator before it, so that `/a.b` and
 //! `/a/b` differ.
 
 pub mod tree;
@@ -13,14 +13,14 @@ use stompica_proto::error::Code;
 use crate::config::{Compat, Wildcards};
 use crate::ids::ShardId;
 
-/// What a destination does with a message.
+/// The kind of a destination: what happens to its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// To every matching subscription.
+    /// Every matching subscription gets each message.
     Topic,
-    /// To one consumer, held until consumed.
+    /// One consumer gets each message, which is kept until then.
     Queue,
-    /// To one matching subscription, not held.
+    /// One matching subscription gets each message, which is not kept.
     WorkerTopic,
     /// A queue that is private to a connection.
     TemporaryQueue,
@@ -33,7 +33,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of a name or pattern, fixed by its first characters.
+    /// The kind of a name or pattern, determined by its first characters.
     #[must_use]
     pub fn of(name: &[u8], compat: Compat) -> Kind {
         match name.first() {
@@ -62,21 +62,21 @@ impl Kind {
         matches!(self, Kind::Topic | Kind::TemporaryTopic | Kind::Monitor)
     }
 
-    /// Whether clients only read from it: the broker alone writes there.
+    /// Whether only the broker may send to it.
     #[must_use]
     pub fn is_reserved(self) -> bool {
         matches!(self, Kind::Monitor | Kind::Diagnostics)
     }
 }
 
-/// Where the status text of all queues goes.
+/// The destination of the status text of all queues.
 pub const MONITOR: &[u8] = b"/queue/monitor";
-/// What the names of temporary queues begin with.
+/// Prefix of the names of temporary queues.
 pub const TEMPORARY_QUEUE: &[u8] = b"/temp-queue/";
-/// What the names of temporary topics begin with.
+/// Prefix of the names of temporary topics.
 pub const TEMPORARY_TOPIC: &[u8] = b"/temp-topic/";
-/// Length of the secret in the full name of a temporary destination: hexadecimal digits, the first two of them the
-/// shard of its owner, which is its home.
+/// Length of the secret in the full name of a temporary destination, in hexadecimal digits; the first two are the shard
+/// of its owner, which is its home.
 pub const SECRET_LEN: usize = 32;
 
 /// The full name of an owner's temporary destination.
@@ -86,7 +86,7 @@ pub fn full_name(own: &[u8], secret: &str) -> Vec<u8> {
     [prefix, secret.as_bytes(), b"/", rest].concat()
 }
 
-/// The secret in the full name of a temporary destination; `None` for a name as its owner uses it.
+/// The secret in the full name of a temporary destination; `None` for the name that its owner uses.
 #[must_use]
 pub fn secret_of(name: &[u8]) -> Option<&[u8]> {
     let rest = name.strip_prefix(TEMPORARY_QUEUE).or_else(|| name.strip_prefix(TEMPORARY_TOPIC))?;
@@ -94,18 +94,18 @@ pub fn secret_of(name: &[u8]) -> Option<&[u8]> {
     (rest.first() == Some(&b'/') && secret.iter().all(u8::is_ascii_hexdigit)).then_some(secret)
 }
 
-/// A temporary destination as its owner knows it; another name as it is.
+/// The name that the owner uses for a temporary destination; any other name unchanged.
 #[must_use]
 pub fn shown(destination: &[u8]) -> SmallVec<[u8; 128]> {
     let mut own = SmallVec::from_slice(destination);
     if secret_of(destination).is_some() {
-        // Both prefixes are equally long.
+        // Both prefixes have the same length.
         own.drain(TEMPORARY_QUEUE.len()..=TEMPORARY_QUEUE.len() + SECRET_LEN);
     }
     own
 }
 
-/// The home that a name itself names: that of a temporary queue.
+/// The home that a name contains: only names of temporary queues have one.
 #[must_use]
 pub fn home_in(name: &[u8], kind: Kind, shards: usize) -> Option<ShardId> {
     if kind != Kind::TemporaryQueue {
@@ -115,7 +115,7 @@ pub fn home_in(name: &[u8], kind: Kind, shards: usize) -> Option<ShardId> {
     u8::from_str_radix(digits, 16).ok().map(|shard| ShardId((usize::from(shard) % shards) as u8))
 }
 
-/// Refuses a SEND to a wildcard: `*` anywhere, or `>`, `**`, `#` as the last segment.
+/// Refuses a SEND to a pattern: `*` anywhere, or `>`, `**`, `#` as the last segment.
 ///
 /// # Errors
 /// `E-DEST-WILDCARD`.
@@ -128,37 +128,37 @@ pub fn require_plain(name: &[u8]) -> Result<(), ProtocolError> {
     Err(ProtocolError::new(Code::DestinationWildcard, text))
 }
 
-/// How the end of a pattern matches.
+/// What may follow the segments of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// The name ends here too.
+    /// Nothing: the name ends here.
     End,
-    /// One or more further segments, the first behind this separator (0: any, or none).
+    /// One or more further segments, the first after this separator (0: any, or none).
     OneOrMore(u8),
-    /// No, one or more further segments.
+    /// Zero or more further segments, the first after this separator (0: any, or none).
     NoneOrMore(u8),
-    /// Whatever begins with the last segment's text, however many segments follow.
+    /// Anything that begins with the prefix, with any number of segments.
     PrefixDeep,
-    /// A last segment that begins with the text.
+    /// One last segment that begins with the prefix.
     PrefixSegment,
 }
 
-/// A wildcard pattern, taken apart.
+/// A parsed wildcard pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern<'a> {
-    /// Segments to be matched one by one; one whose text is `*` matches any text behind the same separator.
+    /// Segments that are matched one by one; a segment with the text `*` matches any text after the same separator.
     pub segments: Vec<&'a [u8]>,
-    /// For [`Tail::PrefixDeep`] and [`Tail::PrefixSegment`]: the text, separator included.
+    /// For [`Tail::PrefixDeep`] and [`Tail::PrefixSegment`]: the prefix, including the separator.
     pub prefix: &'a [u8],
     /// What follows the segments.
     pub tail: Tail,
 }
 
 impl<'a> Pattern<'a> {
-    /// Takes a SUBSCRIBE's destination apart; `None` if it is a plain name.
+    /// Parses the destination of a SUBSCRIBE; `None` if it is a plain name.
     ///
     /// # Errors
-    /// `E-DEST-INVALID` for a `*` inside a segment that is not the pattern's last character.
+    /// `E-DEST-INVALID` for a `*` within a segment that is not the pattern's last character.
     pub fn parse(
         name: &'a [u8],
         wildcards: Wildcards,
@@ -194,7 +194,7 @@ impl<'a> Pattern<'a> {
             segments.iter().find(stray).or((memchr(b'*', prefix).is_some()).then_some(&prefix))
         {
             let text = format!(
-                "'{}': '*' stands for a whole segment, or ends the pattern; not so in '{}'",
+                "'{}': '*' must be a whole segment or the pattern's last character, but is not in '{}'",
                 String::from_utf8_lossy(name),
                 String::from_utf8_lossy(part)
             );
@@ -203,8 +203,8 @@ impl<'a> Pattern<'a> {
         Ok(Some(Pattern { segments, prefix, tail }))
     }
 
-    /// Whether `name` matches, by walking both. The router's tree looks at all patterns at once and is tested against
-    /// this.
+    /// Whether `name` matches, compared segment by segment. The router's tree matches all patterns at once and is
+    /// tested against this function.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         let mut rest = name;
@@ -219,7 +219,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// Whether what is left of a name satisfies the end of a pattern.
+/// Whether the rest of a name matches the tail of a pattern.
 #[must_use]
 pub fn matches_tail(tail: Tail, prefix: &[u8], rest: &[u8]) -> bool {
     match tail {
@@ -233,7 +233,7 @@ pub fn matches_tail(tail: Tail, prefix: &[u8], rest: &[u8]) -> bool {
     }
 }
 
-/// The segments of a name, each with the separator in front of it; the first may have none.
+/// The segments of a name, each with the separator before it; the first may have none.
 pub fn segments(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = name;
     std::iter::from_fn(move || {
@@ -251,7 +251,7 @@ fn last_segment(name: &[u8]) -> &[u8] {
     &name[start..]
 }
 
-/// Whether a segment stands for any text.
+/// Whether a segment is a `*`.
 #[must_use]
 pub fn is_star(segment: &[u8]) -> bool {
     text(segment) == b"*"
@@ -265,7 +265,7 @@ fn text(segment: &[u8]) -> &[u8] {
     }
 }
 
-/// A segment's separator; 0 where it has none.
+/// A segment's separator; 0 if it has none.
 #[must_use]
 pub fn separator(segment: &[u8]) -> u8 {
     segment.first().copied().filter(|first| is_separator(*first)).unwrap_or(0)
@@ -278,7 +278,7 @@ fn is_separator(byte: u8) -> bool {
 /// The home of a name with this hash.
 #[must_use]
 pub fn home_of(hash: u64, shards: usize) -> ShardId {
-    // The upper half: tables use the lower bits.
+    // The upper half, because hash tables use the lower bits.
     ShardId(((hash >> 32) as usize % shards) as u8)
 }
 
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn compat_takes_everything_before_the_star_as_prefix() {
+    fn in_compat_mode_everything_before_the_star_is_the_prefix() {
         let parse = |pattern: &'static str| {
             Pattern::parse(pattern.as_bytes(), Wildcards::Ancestor, Compat::Stompica)
                 .expect("legal")
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_inside_a_segment_is_refused() {
+    fn a_star_within_a_segment_is_refused() {
         for pattern in ["/topic/a*b", "/topic/*a/c", "/topic/a*/c", "/topic/***", "/topic/a**"] {
             let error =
                 Pattern::parse(pattern.as_bytes(), Wildcards::Ancestor, Compat::None).expect_err(pattern);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_fixed_by_the_prefix() {
+    fn the_prefix_determines_the_kind() {
         for (name, kind) in [
             ("/topic/a", Kind::Topic),
             ("anything", Kind::Topic),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_goes_to_no_pattern() {
+    fn a_send_to_a_pattern_is_refused() {
         for name in ["/topic/*", "/topic/a*b", "/topic/>", "a.#", "/topic/**", "*", ">"] {
             assert!(require_plain(name.as_bytes()).is_err(), "{name}");
         }

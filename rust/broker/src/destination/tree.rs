@@ -1,14 +1,15 @@
-//! The tree of wildcard patterns: which patterns match a name, in time that does not grow with their number.
+//! The tree of wildcard patterns. It finds the patterns that match a name, in time that does not grow with the number
+//! of patterns.
 //!
 //! ```text
-//! /t/a*    root ──/t/──┬──a──┬──────── ends: "whatever follows"
-//! /t/ab*               │     └──b───── ends: "whatever follows"
+//! /t/a*    root ──/t/──┬──a──┬──────── ends: "anything follows"
+//! /t/ab*               │     └──b───── ends: "anything follows"
 //! /t/*/x               └──(* behind /)──/x── ends: "nothing follows"
 //! ```
-//! A radix tree over the text of the patterns. A node has the bytes that lead into it, children by their first byte, a
-//! child for a `*` segment behind each separator, and the patterns that end there, with what may follow. The walk
-//! follows a name's bytes once; only `*` segments make it take two ways. It keeps its own stack, so that neither depth
-//! nor a hostile pattern can exhaust the thread's.
+//! A radix tree over the text of the patterns. A node has the bytes that lead to it, children by their first byte, one
+//! child per separator for a `*` segment, and the patterns that end there, each with its tail. The search follows the
+//! bytes of a name once; only `*` segments make it branch. It uses an explicit stack, so that no pattern can exhaust
+//! the thread's stack.
 
 use hashbrown::HashMap;
 use memchr::memchr2;
@@ -17,23 +18,23 @@ use smallvec::SmallVec;
 use super::{Pattern, Tail, is_star, matches_tail, separator};
 use crate::collections::paged::Paged;
 
-/// What a pattern stands for in the router: an index of its entry.
+/// The index of a pattern's filter in the router.
 pub type FilterIndex = u32;
 
 /// No node.
 const NONE: u32 = u32::MAX;
-/// Bytes that are compared in one step.
+/// Bytes that count as one step when they are compared.
 const STEP_BYTES: usize = 64;
-/// What the allocator adds to a block, about.
+/// Approximate overhead of the allocator per block.
 const BLOCK_BYTES: usize = 16;
 
 #[derive(Debug)]
 struct Node {
-    /// Bytes that a name must have to come here; none for the root and behind a `*`.
+    /// Bytes of a name that lead to this node; empty for the root and for the child of a `*`.
     label: Box<[u8]>,
-    /// By the first byte of their labels, in order.
+    /// The children by the first byte of their labels, in order.
     children: SmallVec<[(u8, u32); 2]>,
-    /// Behind a `*` segment, by [`star_place`].
+    /// The children for a `*` segment, by [`star_index`].
     stars: [u32; 3],
     ends: SmallVec<[End; 2]>,
 }
@@ -66,23 +67,23 @@ impl Node {
     }
 }
 
-/// Gives room back that a list does not need any more.
-fn tighten<T>(list: &mut SmallVec<[T; 2]>) {
+/// Frees unused capacity of a list.
+fn shrink<T>(list: &mut SmallVec<[T; 2]>) {
     if list.spilled() && list.len() * 4 <= list.capacity() {
         list.shrink_to_fit();
     }
 }
 
-/// A pattern's way down the tree.
+/// A step on the path of a pattern down the tree.
 #[derive(Debug)]
 enum Step {
     Literal(Vec<u8>),
-    /// A `*` segment: the place of its separator.
+    /// A `*` segment: the index of its separator, see [`star_index`].
     Star(usize),
 }
 
-/// Where a node keeps the child behind a `*` segment with this separator.
-fn star_place(separator: u8) -> usize {
+/// The index of the child for a `*` segment with this separator.
+fn star_index(separator: u8) -> usize {
     match separator {
         b'/' => 1,
         b'.' => 2,
@@ -98,7 +99,7 @@ fn steps_of(pattern: &Pattern<'_>) -> Vec<Step> {
             if !literal.is_empty() {
                 steps.push(Step::Literal(std::mem::take(&mut literal)));
             }
-            steps.push(Step::Star(star_place(separator(segment))));
+            steps.push(Step::Star(star_index(separator(segment))));
         } else {
             literal.extend_from_slice(segment);
         }
@@ -110,7 +111,7 @@ fn steps_of(pattern: &Pattern<'_>) -> Vec<Step> {
     steps
 }
 
-/// Whether what is left of a name behind a pattern's text is what the pattern allows there.
+/// Whether a pattern with this tail allows the rest of a name after the pattern's text.
 fn allows(tail: Tail, rest: &[u8]) -> bool {
     match tail {
         Tail::PrefixDeep => true,
@@ -124,19 +125,19 @@ fn allows(tail: Tail, rest: &[u8]) -> bool {
 pub struct Tree {
     nodes: Paged<Node>,
     root: u32,
-    /// The place of each pattern among the ends of its node.
+    /// The position of each pattern among the ends of its node.
     places: HashMap<FilterIndex, u32, foldhash::fast::RandomState>,
-    /// Bytes that nodes have on the heap.
+    /// Bytes that the nodes occupy on the heap.
     heap_bytes: usize,
-    /// Scratch of [`Tree::matching`]: nodes to look at, and how much of the name is behind them.
-    ways: Vec<(u32, u32)>,
+    /// Stack of [`Tree::matching`]: nodes to visit, and how many bytes of the name were matched before them.
+    pending: Vec<(u32, u32)>,
 }
 
 impl Default for Tree {
     fn default() -> Self {
         let mut nodes = Paged::default();
         let root = nodes.insert(Node::new(b"")) as u32;
-        Tree { nodes, root, places: HashMap::default(), heap_bytes: 0, ways: Vec::new() }
+        Tree { nodes, root, places: HashMap::default(), heap_bytes: 0, pending: Vec::new() }
     }
 }
 
@@ -154,34 +155,34 @@ impl Tree {
         self.places.insert(filter, self.nodes[at as usize].ends.len() as u32 - 1);
     }
 
-    /// Removes a pattern, and the nodes that only it needed.
+    /// Removes a pattern, and the nodes that only this pattern needed.
     pub fn remove(&mut self, pattern: &Pattern<'_>, filter: FilterIndex) {
         let Some(mut path) = self.path(pattern) else { return };
         let Some(end) = path.pop() else { return };
         let Some(place) = self.places.remove(&filter) else { return };
         self.change(end, |node| {
             node.ends.swap_remove(place as usize);
-            tighten(&mut node.ends);
+            shrink(&mut node.ends);
         });
         if let Some(moved) = self.nodes[end as usize].ends.get(place as usize) {
             self.places.insert(moved.filter, place);
         }
-        let mut left = end;
-        while self.nodes[left as usize].is_unused()
+        let mut unused = end;
+        while self.nodes[unused as usize].is_unused()
             && let Some(parent) = path.pop()
         {
-            self.drop_child(parent, left);
-            left = parent;
+            self.drop_child(parent, unused);
+            unused = parent;
         }
-        self.join_only_child(left);
+        self.merge_only_child(unused);
     }
 
-    /// Appends to `found` the entries whose pattern matches `name`. Returns how many steps that took.
+    /// Appends to `found` the filters whose pattern matches `name`. Returns the number of steps.
     pub fn matching(&mut self, name: &[u8], found: &mut Vec<FilterIndex>) -> usize {
         let mut steps = 0;
-        self.ways.clear();
-        self.ways.push((self.root, 0));
-        while let Some((at, passed)) = self.ways.pop() {
+        self.pending.clear();
+        self.pending.push((self.root, 0));
+        while let Some((at, passed)) = self.pending.pop() {
             let node = &self.nodes[at as usize];
             steps += 1 + node.label.len() / STEP_BYTES;
             let Some(rest) = name[passed as usize..].strip_prefix(&*node.label) else { continue };
@@ -190,28 +191,28 @@ impl Tree {
             let Some(&first) = rest.first() else { continue };
             let passed = name.len() - rest.len();
             if let Some(child) = node.child(first) {
-                self.ways.push((child, passed as u32));
+                self.pending.push((child, passed as u32));
             }
-            let star = node.stars[star_place(first)];
-            let separated = star_place(first) != 0;
-            // A first segment alone has no separator in front of it.
+            let star = node.stars[star_index(first)];
+            let separated = star_index(first) != 0;
+            // Only the first segment can have no separator before it.
             if star != NONE && (separated || passed == 0) {
                 let from = usize::from(separated);
                 let len = memchr2(b'/', b'.', &rest[from..]).map_or(rest.len(), |len| len + from);
                 steps += len / STEP_BYTES;
-                self.ways.push((star, (passed + len) as u32));
+                self.pending.push((star, (passed + len) as u32));
             }
         }
         steps
     }
 
-    /// Bytes that the tree occupies, about.
+    /// Approximate memory of the tree in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.nodes.len() * (size_of::<Node>() + 16) + self.heap_bytes + self.places.len() * 16
     }
 
-    /// The node behind some text below a node; made if need be.
+    /// The node that some text leads to from a node; created if it does not exist.
     fn descend(&mut self, mut at: u32, mut text: &[u8]) -> u32 {
         while let Some(&first) = text.first() {
             let Some(child) = self.nodes[at as usize].child(first) else {
@@ -253,7 +254,7 @@ impl Tree {
         });
     }
 
-    /// Changes a node and keeps count of what it holds.
+    /// Changes a node and updates `heap_bytes`.
     fn change(&mut self, at: u32, change: impl FnOnce(&mut Node)) {
         let node = &mut self.nodes[at as usize];
         self.heap_bytes -= node.heap_bytes();
@@ -261,7 +262,7 @@ impl Tree {
         self.heap_bytes += node.heap_bytes();
     }
 
-    /// Puts all but the first `len` bytes of a node's label, and what is behind them, into a child of its own.
+    /// Splits a node: the label after its first `len` bytes and everything below move to a new child.
     fn split(&mut self, at: u32, len: usize) {
         let mut lower = Node::new(&[]);
         self.change(at, |node| {
@@ -275,7 +276,7 @@ impl Tree {
         self.link(at, first, lower);
     }
 
-    /// The nodes from the root to a pattern's own.
+    /// The nodes from the root to the node of a pattern.
     fn path(&self, pattern: &Pattern<'_>) -> Option<Vec<u32>> {
         let mut path = vec![self.root];
         let mut at = self.root;
@@ -303,13 +304,13 @@ impl Tree {
         self.heap_bytes -= gone.heap_bytes();
         self.change(parent, |node| {
             node.children.retain(|(_, at)| *at != child);
-            tighten(&mut node.children);
+            shrink(&mut node.children);
             node.stars.iter_mut().filter(|star| **star == child).for_each(|star| *star = NONE);
         });
     }
 
-    /// Makes a node and its child one, where nothing else needs the node.
-    fn join_only_child(&mut self, at: u32) {
+    /// Merges a node with its only child, if nothing else needs the node.
+    fn merge_only_child(&mut self, at: u32) {
         let node = &self.nodes[at as usize];
         let [(_, child)] = node.children[..] else { return };
         if node.label.is_empty() || !node.ends.is_empty() || node.stars != [NONE; 3] {
@@ -323,7 +324,7 @@ impl Tree {
         });
     }
 
-    /// Nodes in the tree, its root included.
+    /// The number of nodes, including the root.
     #[cfg(test)]
     #[must_use]
     pub fn node_count(&self) -> usize {

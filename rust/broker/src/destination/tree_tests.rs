@@ -1,4 +1,4 @@
-//! Tests of the tree of patterns against a linear scan, and of what a look-up costs.
+//! Tests of the tree of patterns: comparison with a linear scan, and the cost of a look-up.
 
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ fn sorted(mut found: Vec<u32>) -> Vec<u32> {
 }
 
 proptest! {
-    /// Patterns come and go in any order; after each step the tree finds what a scan finds.
+    /// Patterns are added and removed in any order; after each step the tree finds the same patterns as a scan.
     #[test]
     fn the_tree_agrees_with_a_linear_scan(
         steps in prop::collection::vec((pattern(), any::<bool>(), any::<prop::sample::Index>()), 1..40),
@@ -76,7 +76,7 @@ proptest! {
         for (filter, pattern) in &live {
             tree.remove(pattern, *filter);
         }
-        prop_assert_eq!((tree.node_count(), tree.heap_bytes), (1, 0), "an empty tree keeps its root only");
+        prop_assert_eq!((tree.node_count(), tree.heap_bytes), (1, 0), "an empty tree has only its root");
         prop_assert!(tree.places.is_empty());
     }
 }
@@ -92,8 +92,8 @@ fn steps(tree: &mut Tree, name: &str) -> usize {
     tree.matching(name.as_bytes(), &mut Vec::new())
 }
 
-/// Ways in which many patterns do not match a name that has much in common with them.
-fn crowds() -> Vec<(&'static str, Vec<String>, String)> {
+/// Sets of many patterns that share text with a name but do not match it.
+fn near_misses() -> Vec<(&'static str, Vec<String>, String)> {
     let numbers = 0..10_000;
     vec![
         ("prefixes", numbers.clone().map(|at| format!("/topic/p{at}*")).collect(), "/topic/q1".into()),
@@ -105,8 +105,8 @@ fn crowds() -> Vec<(&'static str, Vec<String>, String)> {
 }
 
 #[test]
-fn patterns_that_do_not_match_cost_nothing() {
-    for (what, patterns, name) in crowds() {
+fn patterns_that_do_not_match_cost_no_steps() {
+    for (what, patterns, name) in near_misses() {
         let mut tree = Tree::default();
         insert_all(&mut tree, &patterns[..10]);
         let few = steps(&mut tree, &name);
@@ -118,7 +118,7 @@ fn patterns_that_do_not_match_cost_nothing() {
 }
 
 #[test]
-fn patterns_that_match_cost_a_step_or_two_each() {
+fn each_matching_pattern_costs_at_most_two_steps() {
     let mut tree = Tree::default();
     let patterns: Vec<String> = (1..1000).map(|len| "a".repeat(len) + "*").collect();
     insert_all(&mut tree, &patterns);
@@ -137,7 +137,7 @@ fn a_pattern_of_many_segments_takes_one_node() {
 }
 
 #[test]
-fn what_others_left_behind_is_tidied() {
+fn removing_patterns_restores_the_tree() {
     let mut tree = Tree::default();
     let long = "/topic/abcdefghijklmnopqrstuvwxyz*";
     insert_all(&mut tree, &[long.to_owned()]);
@@ -155,7 +155,7 @@ fn what_others_left_behind_is_tidied() {
 }
 
 #[test]
-fn patterns_that_mean_the_same_go_one_by_one() {
+fn equivalent_patterns_are_removed_one_by_one() {
     let texts: Vec<String> = (0..1000).map(|at| format!("/q/*{at}")).collect();
     let patterns: Vec<Pattern<'_>> =
         texts.iter().filter_map(|text| parse(text, Wildcards::Ancestor, Compat::Stompica)).collect();

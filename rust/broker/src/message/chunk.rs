@@ -1,47 +1,49 @@
 //! Hot path: encoded frames, shared by every outbox that sends them.
 //!
-//! A chunk is an append-only buffer of whole frames. Outboxes refer to it by ranges and count as references; so does
-//! whoever still appends to it. The last reference gone, the chunk is reused. Within a shard only: no locks, no
-//! atomics. Budget: no allocation per frame once the pool is warm (see `bench/README.md`, `fanout-75`).
+//! A chunk is an append-only buffer of whole frames. It is reference-counted: each outbox that refers to a range of it
+//! and the writer that still appends to it hold a reference. When the last reference is released, the chunk is reused.
+//! Chunks stay within a shard, so there are no locks and no atomics. Budget: no allocation per frame once the pool is
+//! warm (see `bench/README.md`, `fanout-75`).
 
 use slab::Slab;
 
-/// A chunk of this size takes no further frame; a single larger frame gets a chunk to itself.
+/// A chunk of this size accepts no further frame; a single larger frame gets its own chunk.
 pub const CHUNK_BYTES: usize = 64 << 10;
-/// Capacity kept for reuse.
+/// Maximum capacity kept for reuse.
 const SPARE_BYTES_MAX: usize = 8 << 20;
-/// What the system gives memory out by, at the first write.
+/// The unit in which the system allocates memory, at the first write.
 const PAGE_BYTES: usize = 4 << 10;
 
-/// Names a chunk of one [`ChunkPool`].
+/// Identifies a chunk of one [`ChunkPool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkId(u32);
 
-/// What a frame is; only messages are dropped to make room.
+/// The kind of a frame; only `Message` frames may be dropped to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// MESSAGE of a topic.
+    /// A MESSAGE of a topic.
     Message,
-    /// MESSAGE that somebody waits for until it is written.
+    /// A MESSAGE whose write is tracked: it must not be dropped.
     Delivery,
-    /// RECEIPT, ERROR, pong and the like.
+    /// RECEIPT, ERROR, pong and similar.
     Answer,
 }
 
 #[derive(Debug, Default)]
 struct Chunk {
     bytes: Vec<u8>,
-    /// Offsets behind each frame, ascending: the places where an outbox may be cut.
+    /// End offsets of the frames, ascending: the positions where an outbox may be cut.
     frame_ends: Vec<u32>,
     references: u32,
-    /// The most that `bytes` ever held where it lies: what lies behind takes no memory, for it was never written to.
+    /// The maximum length that `bytes` ever had in its current allocation: memory beyond it was never written, so the
+    /// system has not allocated it.
     written: usize,
-    /// What `held_bytes` contains for this chunk.
+    /// The share of this chunk in `held_bytes`.
     counted: usize,
 }
 
 impl Chunk {
-    /// Brings what it occupies into the sum of all chunks.
+    /// Updates the pool's total with the memory that the chunk occupies.
     #[inline]
     fn count(&mut self, held_bytes: &mut usize) {
         self.written = self.written.max(self.bytes.len());
@@ -66,19 +68,19 @@ pub struct ChunkPool {
 }
 
 impl ChunkPool {
-    /// Bytes that chunks in use occupy.
+    /// Bytes occupied by chunks in use.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// How many chunks were ever handed out, and how many of them were new.
+    /// How many chunks were ever opened, and how many of them were newly allocated.
     #[must_use]
     pub fn opened(&self) -> (u64, u64) {
         (self.opened, self.allocated)
     }
 
-    /// A new, empty chunk with one reference, the caller's.
+    /// Opens an empty chunk with one reference, which belongs to the caller.
     pub fn open(&mut self) -> ChunkId {
         self.opened += 1;
         let mut chunk = self.spare.pop().unwrap_or_else(|| {
@@ -96,7 +98,7 @@ impl ChunkPool {
         self.chunks[id.0 as usize].references += count;
     }
 
-    /// Gives one reference back.
+    /// Releases one reference.
     pub fn release(&mut self, id: ChunkId) {
         let chunk = &mut self.chunks[id.0 as usize];
         chunk.references -= 1;
@@ -112,7 +114,7 @@ impl ChunkPool {
         }
     }
 
-    /// Appends one frame, which `write` writes; returns where it lies.
+    /// Appends one frame, which `write` writes; returns its range.
     #[inline]
     pub fn append(&mut self, id: ChunkId, write: impl FnOnce(&mut Vec<u8>)) -> (u32, u32) {
         let chunk = &mut self.chunks[id.0 as usize];
@@ -124,12 +126,12 @@ impl ChunkPool {
         (start, end)
     }
 
-    /// Copies a range of whole frames from one chunk to another; returns where it lies there.
+    /// Copies a range of whole frames from one chunk to another; returns its range there.
     pub fn copy(&mut self, from: ChunkId, start: u32, end: u32, to: ChunkId) -> (u32, u32) {
         debug_assert_ne!(from, to, "a chunk is copied into another");
         let (first, last) = self.frames_between(from, start, end);
         let Some((source, target)) = self.chunks.get2_mut(from.0 as usize, to.0 as usize) else {
-            return (0, 0); // both are referenced by the caller, so both exist
+            return (0, 0); // unreachable: the caller holds references to both
         };
         let at = target.bytes.len() as u32;
         target.bytes.extend_from_slice(&source.bytes[start as usize..end as usize]);
@@ -140,7 +142,7 @@ impl ChunkPool {
         (at, at + end - start)
     }
 
-    /// Gives back what a chunk reserves beyond its contents; for chunks that will stay a while.
+    /// Frees the unused capacity of a chunk that will exist for a while.
     pub fn shrink(&mut self, id: ChunkId) {
         let chunk = &mut self.chunks[id.0 as usize];
         if chunk.bytes.capacity() > 2 * chunk.bytes.len() {
@@ -151,13 +153,13 @@ impl ChunkPool {
         }
     }
 
-    /// Whether the chunk takes no further frame.
+    /// Whether the chunk accepts no further frame.
     #[must_use]
     pub fn is_full(&self, id: ChunkId) -> bool {
         self.chunks[id.0 as usize].bytes.len() >= CHUNK_BYTES
     }
 
-    /// How many bytes the chunk holds.
+    /// The number of bytes in the chunk.
     #[must_use]
     pub fn len(&self, id: ChunkId) -> usize {
         self.chunks[id.0 as usize].bytes.len()
@@ -169,7 +171,7 @@ impl ChunkPool {
         &self.chunks[id.0 as usize].bytes[start as usize..end as usize]
     }
 
-    /// Where the frame ends that holds the byte at `offset`; `offset` itself if a frame starts there.
+    /// The end of the frame that contains the byte at `offset`; `offset` itself if a frame starts there.
     #[must_use]
     pub fn boundary_at_or_after(&self, id: ChunkId, offset: u32) -> u32 {
         if offset == 0 {
@@ -179,14 +181,14 @@ impl ChunkPool {
         ends.get(ends.partition_point(|&end| end < offset)).copied().unwrap_or(offset)
     }
 
-    /// Where the frame that starts at `start` ends.
+    /// The end of the frame that starts at `start`.
     #[must_use]
     pub fn frame_end_after(&self, id: ChunkId, start: u32) -> u32 {
         let ends = &self.chunks[id.0 as usize].frame_ends;
         ends.get(ends.partition_point(|&end| end <= start)).copied().unwrap_or(start)
     }
 
-    /// How many frames end within a range.
+    /// The number of frames that end within a range.
     #[must_use]
     pub fn frames_in(&self, id: ChunkId, start: u32, end: u32) -> usize {
         let (first, last) = self.frames_between(id, start, end);
@@ -214,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_reference_frees_the_chunk() {
+    fn releasing_the_last_reference_frees_the_chunk() {
         let mut pool = ChunkPool::default();
         let id = pool.open();
         assert_eq!(pool.append(id, |out| out.extend_from_slice(b"abc")), (0, 3));
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_of_small_frames_are_counted_as_what_they_hold() {
+    fn the_counted_memory_is_close_to_the_contents() {
         for frame in [3, 127, 4100, 9000] {
             let mut pool = ChunkPool::default();
             let mut bytes = 0;
@@ -244,13 +246,13 @@ mod tests {
             let held = pool.held_bytes();
             assert!(
                 (bytes..bytes * 3 / 2).contains(&held),
-                "frames of {frame}: {bytes} are counted as {held}"
+                "frames of {frame} bytes: {bytes} bytes are counted as {held}"
             );
         }
     }
 
     #[test]
-    fn a_chunk_that_was_longer_before_still_occupies_that() {
+    fn a_reused_chunk_counts_its_previous_length() {
         let mut pool = ChunkPool::default();
         let id = pool.open();
         pool.append(id, |out| out.resize(50_000, b'x'));

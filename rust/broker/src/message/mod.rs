@@ -1,6 +1,6 @@
-//! A message that may wait: an exact-size copy that moves, without being copied again, from the shard that received it
-//! to the home of its queue and on to the shard of its consumer. Whoever holds it is responsible for it. Where one
-//! message goes to many (last values, queues of single subscriptions), the copies share its bytes.
+//! Messages at rest. An owned message is an exact-size copy that moves, without being copied again, from the shard that
+//! received it to the home of its queue and on to the shard of its consumer. Its holder is responsible for it. If one
+//! message goes to many receivers (retained messages, queues of single subscriptions), the copies share its bytes.
 
 pub mod chunk;
 pub mod options;
@@ -17,36 +17,36 @@ use crate::ids::{NO_RECORD, RecordId};
 use crate::message::options::SendOptions;
 
 thread_local! {
-    /// Bytes of messages made on this thread minus those dropped on it. A shard is a thread, so the sum over all
-    /// shards is what is held, wherever a message was made.
+    /// Bytes of messages created on this thread minus those dropped on it. A message may be dropped on another shard
+    /// than the one that created it, so only the sum over all shards is the memory held.
     static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Bytes that messages made on this thread hold, less those that were dropped on it.
+/// Bytes of messages created on this thread minus those dropped on it.
 #[must_use]
 pub fn held_bytes() -> i64 {
     HELD.get()
 }
 
-/// Counts other bytes that hold messages on this thread, or fewer of them.
+/// Adds other memory for messages to this thread's count; negative to subtract it.
 pub fn count_bytes(bytes: i64) {
     HELD.set(HELD.get() + bytes);
 }
 
-/// Takes the place of another thread in this count; returns the sum of the one before.
+/// Replaces this thread's count, to simulate another thread; returns the previous count.
 #[cfg(any(test, feature = "by-hand"))]
 pub fn swap_held_bytes(bytes: i64) -> i64 {
     HELD.replace(bytes)
 }
 
-/// The bytes of a message: destination, id, headers, body. A message of one owner is one allocation.
+/// The bytes of a message: destination, id, headers, body. If they are not shared, they are one allocation.
 #[derive(Debug)]
 enum Payload {
     Own(Box<[u8]>),
     Shared(Arc<Shared>),
 }
 
-/// Bytes that several messages have in common, counted once.
+/// Bytes that several messages share, counted once.
 #[derive(Debug)]
 struct Shared(Box<[u8]>);
 
@@ -75,23 +75,23 @@ pub struct OwnedMessage {
     plain: bool,
     /// The number of the connection that sent it.
     sender: u64,
-    /// `persistent:true`: a store has to keep it.
+    /// `persistent:true`: the store must keep it.
     pub persistent: bool,
-    /// It belongs to a group.
+    /// Whether it belongs to a message group.
     pub grouped: bool,
     /// Failed deliveries (NACK, `ack_timeout`).
     pub failures: u16,
-    /// The SEND's `max-exceptions`; 0: none.
+    /// The value of `max-exceptions` of its SEND; 0: not set.
     pub failures_max: u16,
-    /// Times it was handed to a consumer.
+    /// How often it was delivered.
     pub deliveries: u32,
-    /// Under which a store keeps it.
+    /// Its id in the store.
     pub record: RecordId,
-    /// Its place in its queue; 0 before it is in one.
+    /// Its position in its queue; 0 before it is in a queue.
     pub seq: u64,
     /// When it expires, on the broker's clock; 0: never.
     pub expires_ms: u64,
-    /// The consumer that refused it last: another one is preferred.
+    /// The consumer that rejected it last; another one is preferred.
     pub refused_by: Option<Key>,
 }
 
@@ -102,7 +102,7 @@ impl Drop for OwnedMessage {
 }
 
 impl OwnedMessage {
-    /// A copy of a message.
+    /// Copies a message.
     #[must_use]
     pub fn new(message: &Message<'_>) -> Self {
         let parts = [message.destination, message.id, message.headers, message.body];
@@ -110,7 +110,7 @@ impl OwnedMessage {
         for part in parts {
             bytes.extend_from_slice(part);
         }
-        let stored = OwnedMessage {
+        let owned = OwnedMessage {
             payload: Payload::Own(bytes.into_boxed_slice()),
             destination_len: message.destination.len() as u32,
             headers_len: message.headers.len() as u32,
@@ -127,22 +127,22 @@ impl OwnedMessage {
             expires_ms: 0,
             refused_by: None,
         };
-        HELD.set(HELD.get() + stored.cost());
-        stored
+        HELD.set(HELD.get() + owned.cost());
+        owned
     }
 
-    /// A copy of a message whose sender asked for this.
+    /// Copies a message and applies the options of its SEND.
     #[must_use]
     pub fn with_options(message: &Message<'_>, options: &SendOptions) -> Self {
-        let mut stored = OwnedMessage::new(message);
-        stored.expires_ms = options.expires_ms;
-        stored.persistent = options.persistent;
-        stored.grouped = options.grouped;
-        stored.failures_max = options.max_exceptions;
-        stored
+        let mut owned = OwnedMessage::new(message);
+        owned.expires_ms = options.expires_ms;
+        owned.persistent = options.persistent;
+        owned.grouped = options.grouped;
+        owned.failures_max = options.max_exceptions;
+        owned
     }
 
-    /// What `memory_limit` counts for it; shared bytes count by themselves.
+    /// The bytes that `memory_limit` counts for it; shared bytes are counted separately.
     fn cost(&self) -> i64 {
         let own = match &self.payload {
             Payload::Own(bytes) => bytes.len(),
@@ -151,17 +151,17 @@ impl OwnedMessage {
         (own + size_of::<OwnedMessage>() + 16) as i64
     }
 
-    /// The same message once more. From now on both share its bytes.
+    /// Makes a second instance; from now on both share the bytes.
     #[must_use]
     pub fn share(&mut self) -> OwnedMessage {
         if let Payload::Own(bytes) = &mut self.payload {
-            // What was counted as a part of this message now counts by itself.
+            // The bytes were counted as a part of this message; now they are counted separately.
             self.payload = Payload::Shared(Arc::new(Shared(std::mem::take(bytes))));
         }
         self.copy().unwrap_or_else(|| OwnedMessage::new(&self.message()))
     }
 
-    /// A copy that shares the bytes, if they are shared already.
+    /// A copy that shares the bytes; `None` if they are not shared yet.
     fn copy(&self) -> Option<OwnedMessage> {
         let Payload::Shared(shared) = &self.payload else { return None };
         let copy = OwnedMessage { payload: Payload::Shared(Arc::clone(shared)), ..*self };
@@ -169,7 +169,7 @@ impl OwnedMessage {
         Some(copy)
     }
 
-    /// The message.
+    /// A view of the message.
     #[must_use]
     pub fn message(&self) -> Message<'_> {
         let (destination, rest) = self.payload.bytes().split_at(self.destination_len as usize);
@@ -184,19 +184,19 @@ impl OwnedMessage {
         &self.payload.bytes()[..self.destination_len as usize]
     }
 
-    /// Bytes of destination, id, headers and body: what credit and `max_queue_bytes` count.
+    /// Bytes of destination, id, headers and body, as counted by credit and `max_queue_bytes`.
     #[must_use]
     pub fn size(&self) -> usize {
         self.payload.bytes().len()
     }
 
-    /// Whether its time is over.
+    /// Whether it has expired.
     #[must_use]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms != 0 && self.expires_ms <= now_ms
     }
 
-    /// A copy with `retained:true` in front of its headers, for a new subscription.
+    /// A copy with `retained:true` before its headers, for a new subscription.
     #[must_use]
     pub fn as_retained(&self) -> OwnedMessage {
         let message = self.message();
@@ -206,7 +206,7 @@ impl OwnedMessage {
         copy
     }
 
-    /// The same message for its dead-letter queue; `None` if it came from one.
+    /// A copy for its dead-letter queue; `None` if it came from a dead-letter queue.
     #[must_use]
     pub fn as_dead_letter(&self, reason: &str) -> Option<OwnedMessage> {
         let message = self.message();
@@ -227,7 +227,7 @@ impl OwnedMessage {
     }
 }
 
-/// What the names of dead-letter queues begin with.
+/// Prefix of the names of dead-letter queues.
 pub const DEAD_LETTERS: &[u8] = b"/queue/dlq/";
 
 #[cfg(test)]
@@ -239,29 +239,29 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_reads_as_the_message_did_and_is_counted_while_it_lives() {
+    fn a_copy_equals_the_message_and_is_counted_until_it_is_dropped() {
         let before = held_bytes();
-        let stored = OwnedMessage::new(&message(b"/queue/a", b"x:1\n"));
-        let read = stored.message();
+        let owned = OwnedMessage::new(&message(b"/queue/a", b"x:1\n"));
+        let read = owned.message();
         assert_eq!(
             (read.destination, read.id, read.headers, read.body),
             (&b"/queue/a"[..], &b"e-0-1"[..], &b"x:1\n"[..], &b"body"[..])
         );
-        assert!(held_bytes() > before + stored.size() as i64);
-        drop(stored);
+        assert!(held_bytes() > before + owned.size() as i64);
+        drop(owned);
         assert_eq!(held_bytes(), before);
     }
 
     #[test]
-    fn dead_letters_are_named_after_their_destination_and_never_twice() {
+    fn a_dead_letter_queue_is_named_after_the_destination_and_its_messages_have_none() {
         for (own, expected) in [
             (&b"/queue/jobs"[..], &b"/queue/dlq/jobs"[..]),
             (b"/topic/a", b"/queue/dlq/topic/a"),
             (b"#jobs", b"/queue/dlq/#jobs"),
         ] {
-            let mut stored = OwnedMessage::new(&message(own, b"x:1\n"));
-            stored.deliveries = 3;
-            let dead = stored.as_dead_letter("max-deliveries").expect("not dead yet");
+            let mut owned = OwnedMessage::new(&message(own, b"x:1\n"));
+            owned.deliveries = 3;
+            let dead = owned.as_dead_letter("max-deliveries").expect("not dead yet");
             assert_eq!(dead.destination(), expected);
             let headers = String::from_utf8_lossy(dead.message().headers).into_owned();
             let original = String::from_utf8_lossy(own);

@@ -1,4 +1,4 @@
-//! An answer as JSON, as headers of a MESSAGE, and as a DIAG frame.
+//! Rendering of an answer: as JSON, as headers of a MESSAGE, and as a DIAG frame.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,15 +10,15 @@ use super::Query;
 use super::stages::{Histogram, Stage};
 use super::types::Report;
 
-/// What the broker says to one query.
+/// The answer to one query.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// What was asked.
+    /// The query.
     pub query: Query,
-    /// Rows that it has no room for.
+    /// Rows left out for lack of room.
     pub left_out: u64,
     report: Report,
-    /// Its rows, where they were put together elsewhere.
+    /// The text of the rows, if it was assembled already.
     text: Option<String>,
 }
 
@@ -35,7 +35,7 @@ struct BenchmarkJson<'a> {
     stages: StagesJson<'a>,
 }
 
-/// An object with a stage for each name, in the order of the message's way.
+/// An object that maps the names of stages to their times, in the order of [`Stage::ALL`].
 struct StagesJson<'a>(&'a [Histogram]);
 
 impl Serialize for StagesJson<'_> {
@@ -48,11 +48,11 @@ impl Serialize for StagesJson<'_> {
 }
 
 pub(crate) fn json(value: &impl Serialize) -> String {
-    // Numbers, strings and lists of them have no form that JSON lacks.
+    // It cannot fail: the values are numbers, strings, and lists and objects of them.
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Appends a header line that `version` can carry: what it cannot becomes `?`.
+/// Appends a header line; a character that `version` cannot encode becomes `?`.
 fn header(out: &mut Vec<u8>, name: &str, value: &str, version: Version) {
     if escape::can_carry(name.as_bytes(), value.as_bytes(), version) {
         encode::header(out, name.as_bytes(), value.as_bytes(), version);
@@ -63,38 +63,38 @@ fn header(out: &mut Vec<u8>, name: &str, value: &str, version: Version) {
 }
 
 impl Answer {
-    /// The answer that the parts of all shards make.
+    /// An answer with the merged reports of all shards.
     #[must_use]
     pub fn new(query: Query, report: Report) -> Self {
         Answer { query, left_out: 0, report, text: None }
     }
 
-    /// An answer whose rows are this text, in the form in which the query is answered by a frame.
+    /// An answer whose rows are assembled already, in the form that is used in a frame.
     #[must_use]
     pub fn of_text(query: Query, text: String, left_out: u64) -> Self {
         Answer { query, left_out, report: Report::Subs(BTreeSet::new()), text: Some(text) }
     }
 
-    /// The same with its text put together, once for all who are told.
+    /// Assembles the text, once for all receivers.
     #[must_use]
     pub fn written(mut self) -> Self {
         self.text = Some(self.value().into_owned());
         self
     }
 
-    /// Bytes of its text, once that is put together.
+    /// Length of the text in bytes; 0 before it is assembled.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.text.as_ref().map_or(0, String::len)
     }
 
-    /// What it is made of.
+    /// The merged report.
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// As JSON: an object, a number or a list.
+    /// The answer as JSON: an object, a number or a list.
     #[must_use]
     pub fn json(&self) -> String {
         self.text().into_owned()
@@ -132,7 +132,7 @@ impl Answer {
         }
     }
 
-    /// As one header's value: JSON, but a list of names with commas between them.
+    /// The answer as a header's value: JSON, except that names are separated by commas.
     fn value(&self) -> Cow<'_, str> {
         match &self.report {
             Report::Subs(names) if self.query == Query::Subs && self.text.is_none() => {
@@ -142,7 +142,7 @@ impl Answer {
         }
     }
 
-    /// The statistics as header lines, in 1.2's escapes: one for each number of C stompica's queries.
+    /// The answer as header lines with the escapes of 1.2: one line per number for the queries of C stompica.
     #[must_use]
     pub fn header_lines(&self) -> Vec<u8> {
         let rows = match &self.report {
@@ -169,26 +169,26 @@ impl Answer {
         if !self.query.is_from_c_stompica() {
             header(&mut lines, "query", self.query.name(), Version::V1_2);
             lines.extend_from_slice(b"content-type:application/json\n");
-            self.tell_left_out(&mut lines, Version::V1_2);
+            self.append_left_out(&mut lines, Version::V1_2);
         } else if rows.is_empty() {
             header(&mut lines, self.query.name(), &self.value(), Version::V1_2);
         }
         lines
     }
 
-    /// The body of a MESSAGE.
+    /// The body of the MESSAGE.
     #[must_use]
     pub fn body(&self) -> Cow<'_, str> {
         if self.query.is_from_c_stompica() { Cow::Borrowed(self.query.name()) } else { self.text() }
     }
 
-    fn tell_left_out(&self, out: &mut Vec<u8>, version: Version) {
+    fn append_left_out(&self, out: &mut Vec<u8>, version: Version) {
         if self.left_out > 0 {
             header(out, "left-out", &self.left_out.to_string(), version);
         }
     }
 
-    /// Appends the answer to a DIAG frame: a DIAG frame with one header, or with a body of JSON.
+    /// Appends the DIAG frame that answers a DIAG frame: with one header, or with a JSON body.
     pub fn frame(&self, out: &mut Vec<u8>, version: Version) {
         out.extend_from_slice(b"DIAG\n");
         if self.query.is_from_c_stompica() {
@@ -198,7 +198,7 @@ impl Answer {
         }
         let body = self.text();
         header(out, "query", self.query.name(), version);
-        self.tell_left_out(out, version);
+        self.append_left_out(out, version);
         out.extend_from_slice(b"content-type:application/json\ncontent-length:");
         encode::decimal(out, body.len() as u64);
         out.extend_from_slice(b"\n\n");
@@ -225,7 +225,7 @@ mod tests {
 
     // docs/behaviour.md, section 9
     #[test]
-    fn answers_to_c_stompica_queries_are_one_header_of_a_diag_frame() {
+    fn an_answer_to_a_c_stompica_query_is_a_diag_frame_with_one_header() {
         for (query, expected) in [
             (Query::SessionSize, "DIAG\nsession-size:3\n\n\0"),
             (Query::SessionEncodedSize, "DIAG\nsession-encoded-size:1\n\n\0"),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stomp_1_0_cannot_carry_does_not_break_the_frame() {
+    fn a_name_that_stomp_1_0_cannot_encode_does_not_break_the_frame() {
         let odd = Answer::new(Query::Subs, Report::Subs(["a\nb".to_owned()].into()));
         assert_eq!(frame(&odd, Version::V1_0), "DIAG\nsubs:a?b\n\n\0");
         assert_eq!(frame(&odd, Version::V1_2), "DIAG\nsubs:a\\nb\n\n\0");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_are_headers_with_the_names_of_c_stompica() {
+    fn statistics_are_headers_with_the_names_that_c_stompica_uses() {
         let lines = |answer: &Answer| String::from_utf8(answer.header_lines()).expect("UTF-8");
         assert_eq!(
             lines(&session(Query::Session)),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_new_answers_are_json() {
+    fn answers_to_other_queries_are_json() {
         let store = Answer::new(Query::Store, Report::Store(Store { kind: "memory" }));
         let expected =
             "DIAG\nquery:store\ncontent-type:application/json\ncontent-length:17\n\n{\"kind\":\"memory\"}\0";
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_are_told_by_name_with_the_buckets_that_hold_something() {
+    fn stages_are_named_and_have_their_non_empty_buckets() {
         let mut times = Histogram::default();
         times.add(5);
         times.add(100);

@@ -1,22 +1,22 @@
-//! What the broker tells of itself when asked: DIAG (docs/behaviour.md, section 9).
+//! Diagnostics: queries and answers of DIAG (docs/behaviour.md, section 9).
 //!
 //! ```text
-//! question ─► every shard: a part, made between two frames ─► merged where it was asked ─► JSON, or headers
+//! query ─► every shard: a partial report, made between two frames ─► merged on the asking shard ─► JSON, or headers
 //! ```
-//! Nothing here is touched while nobody asks. The shards' side is `diag/mod.rs`.
+//! This code runs only when a query is made. The shards' side is `diag/mod.rs`.
 
 pub mod answer;
 pub mod stages;
 pub mod types;
 
-/// What may be asked.
+/// A diagnostic query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Query {
-    /// Clients and what they have; from C stompica.
+    /// Clients and their subscriptions; from C stompica.
     Session,
-    /// Reuse of the buffers that frames are written from; from C stompica.
+    /// Reuse of the buffers of encoded frames; from C stompica.
     WsBuffer,
-    /// Waiting messages; from C stompica.
+    /// Numbers of waiting messages; from C stompica.
     Stale,
     /// Number of clients; from C stompica.
     SessionSize,
@@ -28,26 +28,26 @@ pub enum Query {
     PubsubSize,
     /// Names and patterns with subscriptions; from C stompica.
     Subs,
-    /// Bytes, frames, connections.
+    /// Counters of bytes, frames and connections.
     Network,
-    /// Time spent, by stage.
+    /// Time spent in each stage.
     Benchmark,
-    /// The same counters for each shard.
+    /// Counters of each shard.
     Shards,
-    /// What is held against `memory_limit`.
+    /// Memory that counts against `memory_limit`.
     Memory,
-    /// The queues.
+    /// Queues.
     Queues,
-    /// What consumers have not acknowledged.
+    /// Unacknowledged deliveries of consumers.
     Ack,
-    /// Where messages are kept.
+    /// The kind of store.
     Store,
-    /// Consumers that are too slow.
+    /// Slow consumers.
     Slow,
 }
 
 impl Query {
-    /// All of them, in the order of the documentation.
+    /// All queries, in the order of the documentation.
     pub const ALL: [Query; 16] = [
         Query::Session,
         Query::WsBuffer,
@@ -67,7 +67,7 @@ impl Query {
         Query::Slow,
     ];
 
-    /// As it is asked.
+    /// The name as written in a request.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -90,26 +90,26 @@ impl Query {
         }
     }
 
-    /// What is asked; blanks and line ends around it do not count.
+    /// Parses the name of a query; surrounding whitespace is ignored.
     ///
     /// # Errors
-    /// One sentence: the query is none of those there are.
+    /// One sentence: there is no such query.
     pub fn parse(text: &[u8]) -> Result<Query, String> {
         let asked = text.trim_ascii();
         Self::ALL.into_iter().find(|query| query.name().as_bytes() == asked).ok_or_else(|| {
             let shown: String = String::from_utf8_lossy(asked).chars().take(64).collect();
             let names = Self::ALL.map(Query::name).join(", ");
-            format!("'{}' is none of {names}", shown.escape_debug())
+            format!("'{}' is not one of {names}", shown.escape_debug())
         })
     }
 
-    /// Whether the answer grows with what the broker holds.
+    /// Whether the size of the answer grows with the number of items in the broker.
     #[must_use]
     pub fn has_rows(self) -> bool {
         matches!(self, Query::PubsubSize | Query::Subs | Query::Queues | Query::Ack | Query::Slow)
     }
 
-    /// Whether C stompica has this query: then the answer is in headers, else in a JSON body.
+    /// Whether C stompica has this query: then the answer is in headers, otherwise in a JSON body.
     #[must_use]
     pub fn is_from_c_stompica(self) -> bool {
         self <= Query::Subs
@@ -131,6 +131,6 @@ mod tests {
             assert!(Query::parse(unknown).is_err());
         }
         let text = Query::parse(b"a\nb").expect_err("no query");
-        assert!(text.starts_with("'a\\nb' is none of session, ws_buffer, ") && text.lines().count() == 1);
+        assert!(text.starts_with("'a\\nb' is not one of session, ws_buffer, ") && text.lines().count() == 1);
     }
 }

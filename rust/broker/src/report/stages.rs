@@ -1,32 +1,32 @@
-//! Time spent by stage, as histograms of one shard, while somebody asks (query `benchmark`).
+//! Profiling: time spent in each stage, as histograms of one shard, on request (query `benchmark`).
 //!
-//! Off, a stage costs a branch per read, flush or turn and no look at the clock; nothing per message. Asking switches
-//! it on for [`ENABLED_MS`].
+//! When profiling is off, a stage costs one branch per read, flush or turn, no clock access, and nothing per message. A
+//! query enables profiling for [`ENABLED_MS`].
 
 use std::time::Instant;
 
-/// How long the times are taken after somebody has asked.
+/// How long profiling stays enabled after a query.
 pub const ENABLED_MS: u64 = 60_000;
 
-/// Where time is spent.
+/// A stage of processing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// One read from a socket.
     Read,
     /// Finding the frames of one read.
     Parse,
-    /// What one frame does, without the encoding: session, receivers, queues.
+    /// Handling of one frame without encoding: session, receivers, queues.
     Route,
-    /// One message into the outboxes of this shard; of queues, all that one turn delivers.
+    /// Encoding one message into the outboxes of this shard; for queues, all deliveries of one turn.
     Encode,
     /// One write to a socket.
     Write,
-    /// One turn of the loop, without the wait.
+    /// One turn of the loop, without waiting in the poll.
     Turn,
 }
 
 impl Stage {
-    /// All of them, in the order of a message's way.
+    /// All stages, in the order in which a message passes them.
     pub const ALL: [Stage; 6] =
         [Stage::Read, Stage::Parse, Stage::Route, Stage::Encode, Stage::Write, Stage::Turn];
 
@@ -44,16 +44,16 @@ impl Stage {
     }
 }
 
-/// Buckets per power of two: a bucket is at most 1/16 of its value wide.
+/// Buckets per power of two: the width of a bucket is at most 1/16 of its value.
 const SUB: u64 = 16;
-/// Values from here on share the last bucket: 2^36 ns, 69 s.
+/// Values from here on are in the last bucket: 2^36 ns, 69 s.
 const VALUE_MAX: u64 = 1 << 36;
 const BUCKETS: usize = (SUB * 33) as usize;
 
-/// How often which times were seen, in nanoseconds.
+/// A histogram of times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// How many values.
+    /// The number of values.
     pub count: u64,
     /// Their sum.
     pub total_ns: u64,
@@ -65,12 +65,12 @@ fn bucket_of(value: u64) -> usize {
     if value < SUB {
         return value as usize;
     }
-    // The four bits behind the leading one choose among the buckets of its power of two.
+    // The four bits after the leading one select among the buckets of its power of two.
     let shift = 59 - u64::from(value.leading_zeros());
     (shift * SUB + (value >> shift)) as usize
 }
 
-/// The first value of a bucket.
+/// The lowest value of a bucket.
 fn low_of(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < SUB {
@@ -91,7 +91,7 @@ impl Histogram {
         self.counts[bucket_of(value_ns)] += 1;
     }
 
-    /// Adds what another one has seen.
+    /// Adds the values of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         if self.counts.is_empty() {
             self.counts.clone_from(&other.counts);
@@ -104,25 +104,25 @@ impl Histogram {
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
     }
 
-    /// The buckets with something in them: first value, first value behind it, how many.
+    /// The non-empty buckets: lowest value, lowest value of the next bucket, count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         used.map(|(bucket, count)| (low_of(bucket), low_of(bucket + 1), *count))
     }
 }
 
-/// The histograms of one shard. They are kept when the time is over: they count from the broker's start.
+/// The histograms of one shard. They are kept when profiling ends, and count from the broker's start.
 #[derive(Debug, Default)]
 pub struct Stages {
     on: bool,
     until_ms: u64,
     histograms: [Histogram; 6],
-    /// Time spent in handling frames, and within that in encoding: to be taken off the stages around them.
+    /// Time spent in handling frames, and within that in encoding; subtracted from the enclosing stages.
     handled_ns: u64,
     encoded_ns: u64,
 }
 
-/// When a stage began, and what the stages within it had taken before.
+/// The start of a stage, and the time that its nested stages had taken before.
 #[derive(Clone, Copy, Debug)]
 pub struct Began {
     at: Instant,
@@ -130,25 +130,25 @@ pub struct Began {
 }
 
 impl Stages {
-    /// Whether times are taken.
+    /// Whether profiling is active.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.on
     }
 
-    /// Takes the times from now on, for [`ENABLED_MS`].
+    /// Enables profiling for [`ENABLED_MS`].
     pub fn switch_on(&mut self, now_ms: u64) {
         self.on = true;
         self.until_ms = now_ms.saturating_add(ENABLED_MS);
     }
 
-    /// How long it goes on.
+    /// How much longer profiling stays enabled.
     #[must_use]
     pub fn left_ms(&self, now_ms: u64) -> u64 {
         if self.on { self.until_ms.saturating_sub(now_ms) } else { 0 }
     }
 
-    /// Ends it when its time has come; returns whether it has.
+    /// Disables profiling when its time is over; returns whether it did.
     pub fn expire(&mut self, now_ms: u64) -> bool {
         let over = self.on && now_ms >= self.until_ms;
         self.on &= !over;
@@ -161,7 +161,7 @@ impl Stages {
         &self.histograms[stage as usize]
     }
 
-    /// Begins a stage; `None` while nobody asks.
+    /// Starts a stage; `None` while profiling is off.
     #[must_use]
     #[inline]
     pub fn begin(&self, stage: Stage) -> Option<Began> {
@@ -181,7 +181,7 @@ impl Stages {
         }
     }
 
-    /// Ends it.
+    /// Ends a stage.
     #[inline]
     pub fn end(&mut self, stage: Stage, began: Option<Began>) {
         if let Some(began) = began {
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_follow_each_other_without_a_gap() {
+    fn buckets_are_adjacent() {
         for bucket in 0..BUCKETS {
             let (low, next) = (low_of(bucket), low_of(bucket + 1));
             assert_eq!((bucket_of(low), bucket_of(next - 1)), (bucket, bucket));
@@ -221,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merged_histograms_are_those_of_all_values(
+        fn merged_histograms_equal_the_histogram_of_all_values(
             one in prop::collection::vec(0..VALUE_MAX, 0..50),
             other in prop::collection::vec(0..VALUE_MAX, 0..50),
         ) {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_measured_until_somebody_asks_and_not_for_ever() {
+    fn profiling_is_off_until_a_query_and_ends_by_itself() {
         let mut stages = Stages::default();
         assert!(stages.begin(Stage::Read).is_none() && stages.left_ms(5) == 0 && !stages.expire(5));
         stages.switch_on(5);
@@ -252,12 +252,12 @@ mod tests {
         assert!(began.is_some() && stages.left_ms(5) == ENABLED_MS);
         assert!(!stages.expire(4 + ENABLED_MS) && stages.is_on());
         assert!(stages.expire(5 + ENABLED_MS) && !stages.is_on());
-        stages.end(Stage::Read, began); // what was begun is counted
+        stages.end(Stage::Read, began); // a stage that was started is counted
         assert_eq!(stages.histogram(Stage::Read).count, 1);
     }
 
     #[test]
-    fn a_stage_does_not_count_those_within_it() {
+    fn a_stage_excludes_its_nested_stages() {
         let mut stages = Stages::default();
         stages.switch_on(0);
         let parse = stages.begin(Stage::Parse);

@@ -1,4 +1,4 @@
-//! What one shard contributes to an answer, and how the parts of all shards make one.
+//! Reports: what one shard contributes to an answer, and how the reports of all shards are merged.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::answer::json;
 use super::stages::{Histogram, Stage, Stages};
 use crate::text::Weight;
 
-/// Numbers that are added up over the shards, under the names and in the order of the answer.
+/// Structs of numbers that are summed over the shards, with the names and the order of the answer.
 macro_rules! sums {
     ($(#[doc = $doc:literal] $kind:ident { $($(#[doc = $field_doc:literal])* $name:ident,)* })*) => {$(
         #[doc = $doc]
@@ -17,7 +17,7 @@ macro_rules! sums {
         pub struct $kind { $($(#[doc = $field_doc])* pub $name: u64,)* }
 
         impl $kind {
-            /// Adds those of another shard.
+            /// Adds the numbers of another shard.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
@@ -30,29 +30,29 @@ sums! {
     Session {
         /// Open connections.
         clients,
-        /// Those of them that speak WebSocket.
+        /// Open WebSocket connections.
         websockets,
-        /// Those of them that have connected by STOMP.
+        /// Connections with a STOMP session.
         stomp_connected,
-        /// Subscriptions alive.
+        /// Active subscriptions.
         subscriptions,
     }
     /// Query `ws_buffer`.
     WsBuffer {
         /// Buffers ever allocated.
         allocated,
-        /// Times one was reused.
+        /// How often a buffer was reused.
         hits,
-        /// Times one had to be allocated.
+        /// How often a buffer was allocated.
         misses,
     }
-    /// Query `stale`: messages that wait.
+    /// Query `stale`: numbers of waiting messages.
     Waiting {
-        /// To be routed: between shards, and SENDs that are parked.
+        /// Waiting to be routed: between shards, and parked SENDs.
         r#in,
-        /// In outboxes.
+        /// Waiting in outboxes.
         out,
-        /// For a subscriber (`TTL`).
+        /// Waiting for a subscriber (`TTL`).
         stale,
     }
     /// Query `network`.
@@ -65,160 +65,160 @@ sums! {
         frames_in,
         /// Messages published.
         messages_in,
-        /// Messages handed to subscriptions.
+        /// Messages delivered to subscriptions.
         deliveries,
-        /// Reads that returned something.
+        /// Reads that returned bytes.
         reads,
-        /// Writes that took something.
+        /// Writes that accepted bytes.
         writes,
-        /// C stompica's; always 0: an invalid frame closes its connection.
+        /// For compatibility with C stompica; always 0, because an invalid frame closes its connection.
         dropped_websocket_frames,
-        /// C stompica's; always 0.
+        /// For compatibility with C stompica; always 0.
         fixed_underruns,
-        /// Names without a subscription that stay resolved, now.
+        /// Names without a subscription in the cache of resolved names now.
         cached_destinations,
         /// Connections open now.
         connections,
-        /// Connections taken over.
+        /// Connections accepted.
         accepted,
         /// Connections refused.
         refused,
         /// Connections that ended.
         closed,
-        /// ERROR frames, and WebSocket closes for violations.
+        /// ERROR frames, and WebSocket connections closed because of violations.
         errors,
-        /// Messages left out by `drop-oldest` and `drop-newest`.
+        /// Messages dropped by `drop-oldest` and `drop-newest`.
         dropped,
     }
 }
 
-/// One shard, query `shards`.
+/// Query `shards`: one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShardRow {
-    /// Its number, from 0.
+    /// Number of the shard, from 0.
     pub shard: u64,
-    /// Connections it has now.
+    /// Open connections now.
     pub connections: u64,
-    /// Subscriptions it has now.
+    /// Active subscriptions now.
     pub subscriptions: u64,
-    /// Queues that have their home here now; those of single subscriptions do not count.
+    /// Queues whose home is this shard now, except the private queues of subscriptions.
     pub queues: u64,
     /// Turns of its loop.
     pub turns: u64,
-    /// Messages of other shards in its mailbox now.
+    /// Messages from other shards in its mailbox now.
     pub mailbox_frames: u64,
     /// STOMP frames received.
     pub frames_in: u64,
-    /// Messages handed to subscriptions.
+    /// Messages delivered to subscriptions.
     pub deliveries: u64,
-    /// Times a SEND was parked.
+    /// How often a SEND was parked.
     pub parked: u64,
-    /// Deadlines that are set now.
+    /// Deadlines set now.
     pub timers: u64,
     /// Processor time of its thread, in microseconds.
     pub cpu_us: u64,
-    /// RECEIPTs, transactions, new subscriptions and questions that wait for other shards now.
+    /// RECEIPTs, transactions, new subscriptions and queries that wait for other shards now.
     pub unanswered: u64,
-    /// Most bytes encoded in one turn.
+    /// Maximum number of bytes encoded in one turn.
     pub max_turn_bytes: u64,
-    /// Most messages handed to subscriptions in one turn.
+    /// Maximum number of messages delivered to subscriptions in one turn.
     pub max_turn_deliveries: u64,
-    /// Most queues, names, patterns and the like looked at in one turn.
+    /// Maximum number of visits (queues, names, patterns and the like) in one turn.
     pub max_turn_visits: u64,
-    /// Most processor time of one turn, in microseconds.
+    /// Maximum processor time of one turn, in microseconds.
     pub max_turn_us: u64,
 }
 
-/// Query `memory`, in bytes, now.
+/// Query `memory`: bytes held now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// What all shards hold against the limit, as of their last turns.
+    /// Memory of all shards that counts against the limit, as of their last turns.
     pub held_bytes: u64,
-    /// Setting `memory_limit`.
+    /// The setting `memory_limit`.
     pub limit_bytes: u64,
-    /// Whether publishers pause for want of memory.
+    /// Whether publishers pause because memory is short.
     pub short: bool,
-    /// Waiting to be written; what several connections share counts for each.
+    /// Bytes waiting to be written; shared bytes are counted for each connection.
     pub outbox_bytes: u64,
-    /// Received and not yet complete, and open transactions.
+    /// Incomplete input, and open transactions.
     pub input_bytes: u64,
-    /// Buffers in use that frames are written from.
+    /// Buffers of encoded frames in use.
     pub chunk_bytes: u64,
-    /// Messages in queues, those in flight included.
+    /// Messages in queues, including those in flight.
     pub queue_bytes: u64,
 }
 
-/// One queue, query `queues`.
+/// Query `queues`: one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueRow {
-    /// Its name; of a temporary one as its owner knows it, of a durable subscription its name.
+    /// Name of the queue: for a temporary queue the name that its owner uses, for a durable subscription its name.
     pub name: String,
     /// `work`, `worker`, `temporary` or `durable`.
     pub kind: &'static str,
-    /// Messages that wait or are in flight.
+    /// Messages pending or in flight.
     pub size: u64,
-    /// Bytes that wait.
+    /// Bytes of pending messages.
     pub waiting_bytes: u64,
-    /// Messages that consumers hold.
+    /// Messages in flight.
     pub in_flight: u64,
-    /// Subscriptions that consume it.
+    /// Number of consumers.
     pub consumers: u64,
-    /// Messages that ever came.
+    /// Messages ever put into the queue.
     pub enqueued: u64,
-    /// Messages that were consumed.
+    /// Messages consumed.
     pub dequeued: u64,
 }
 
-/// One subscription that acknowledges, query `ack`.
+/// Query `ack`: one subscription with acknowledgements.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AckRow {
     /// The connection's number.
     pub connection: u64,
     /// The subscription's id.
     pub subscription: String,
-    /// What it subscribed to.
+    /// The destination or pattern it subscribed to.
     pub destination: String,
     /// `client` or `client-individual`.
     pub mode: &'static str,
-    /// Deliveries that it has not acknowledged.
+    /// Unacknowledged deliveries.
     pub in_flight: u64,
-    /// Age of the oldest of them, in milliseconds; 0 if there is none.
+    /// Age of the oldest unacknowledged delivery in milliseconds; 0 if there is none.
     pub oldest_ms: u64,
 }
 
 /// Query `store`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Store {
-    /// Where messages are kept.
+    /// The kind of store.
     pub kind: &'static str,
 }
 
-/// One slow consumer, query `slow`.
+/// Query `slow`: one slow consumer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SlowRow {
     /// The connection's number.
     pub connection: u64,
-    /// Its address and port.
+    /// The client's address and port.
     pub peer: String,
-    /// Bytes that wait for it.
+    /// Bytes in its outbox.
     pub outbox_bytes: u64,
     /// How long its outbox has been full, in milliseconds; 0 if it is not.
     pub full_ms: u64,
-    /// Messages it lost since the last one that it was sent.
+    /// Messages dropped since the last one that it was sent.
     pub dropped: u64,
 }
 
 /// Query `benchmark`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Benchmark {
-    /// How long times are still taken, unless somebody asks again.
+    /// How much longer profiling stays enabled, unless it is queried again.
     pub left_ms: u64,
-    /// By stage, in the order of [`Stage::ALL`].
+    /// Histograms in the order of [`Stage::ALL`].
     pub stages: Vec<Histogram>,
 }
 
 impl Benchmark {
-    /// What a shard has measured.
+    /// The times that a shard has measured.
     #[must_use]
     pub fn of(stages: &Stages, now_ms: u64) -> Self {
         let histograms = Stage::ALL.into_iter().map(|stage| stages.histogram(stage).clone()).collect();
@@ -226,7 +226,7 @@ impl Benchmark {
     }
 }
 
-/// One shard's part of an answer, or several shards' together.
+/// One shard's part of an answer, or the merged parts of several shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// Of `session` and the sizes.
@@ -237,7 +237,7 @@ pub enum Report {
     Stale(Waiting),
     /// Of `subs`.
     Subs(BTreeSet<String>),
-    /// Of `pubsub-size`: a hash of each name, the same on all shards.
+    /// Of `pubsub-size`: a hash of each name; all shards use the same hash function.
     Subscribed(BTreeSet<u64>),
     /// Of `network`.
     Network(Box<Network>),
@@ -257,22 +257,22 @@ pub enum Report {
     Slow(Vec<SlowRow>),
 }
 
-/// A part on its way to whoever asked; it counts itself as held.
+/// A report on its way to the asking shard; its memory counts as held.
 #[derive(Debug)]
 pub struct ShardReport {
-    /// The part.
+    /// The report.
     pub report: Report,
-    /// Rows that there was no room for.
+    /// Rows left out for lack of room.
     pub left_out: u64,
-    /// What the rows occupy, about.
+    /// Approximate memory of the rows.
     pub weight: Weight,
 }
 
-/// A row as it stands in an answer, under what it is sorted by.
+/// A row: its sort key and its text in the answer.
 pub type Row = ((u64, String), String);
 
 impl Report {
-    /// A part that nothing has been added to yet, of a query whose answer is gathered item by item.
+    /// An empty report, for a query whose answer is collected item by item.
     #[must_use]
     pub fn empty(query: Query) -> Report {
         match query {
@@ -294,7 +294,7 @@ impl Report {
         }
     }
 
-    /// How many rows it has that grow in number with what the broker holds.
+    /// The number of its rows, for queries whose number of rows grows with the number of items in the broker.
     #[must_use]
     pub fn rows(&self) -> usize {
         match self {
@@ -307,7 +307,7 @@ impl Report {
         }
     }
 
-    /// Drops the row that was added last; of names, the last one.
+    /// Drops the row that was added last, or the last name.
     pub fn drop_last(&mut self) {
         match self {
             Report::Subs(names) => _ = names.pop_last(),
@@ -318,7 +318,7 @@ impl Report {
         }
     }
 
-    /// Takes one of these rows out, as it stands in an answer; `of_queue` tells how one of queues does.
+    /// Removes one of these rows and returns it with its text; `of_queue` renders rows of queues.
     pub fn pop_row(&mut self, of_queue: impl Fn(&QueueRow) -> String) -> Option<Row> {
         Some(match self {
             Report::Subs(names) => {
@@ -343,7 +343,7 @@ impl Report {
         })
     }
 
-    /// Adds another shard's part of the same answer.
+    /// Adds another shard's report for the same query.
     pub fn merge(&mut self, other: Report) {
         match (self, other) {
             (Report::Session(all), Report::Session(one)) => all.add(&one),
@@ -358,7 +358,7 @@ impl Report {
             }
             (Report::Shards(all), Report::Shards(one)) => all.extend(one),
             (Report::Memory(all), Report::Memory(one)) => {
-                // What is held and its limit are the broker's, not a shard's.
+                // `held_bytes` and `limit_bytes` are of the whole broker, not of a shard.
                 all.short |= one.short;
                 all.outbox_bytes += one.outbox_bytes;
                 all.input_bytes += one.input_bytes;
@@ -372,7 +372,7 @@ impl Report {
         }
     }
 
-    /// Brings the rows into an order that does not depend on who answered first.
+    /// Sorts the rows, so that their order does not depend on which shard answered first.
     pub fn sort(&mut self) {
         match self {
             Report::Shards(rows) => rows.sort_unstable_by_key(|row| row.shard),
@@ -386,7 +386,7 @@ impl Report {
     }
 }
 
-/// The parts of all shards, made one; `None` if there are none.
+/// Merges the reports of all shards; `None` if there are none.
 #[must_use]
 pub fn merge(reports: impl IntoIterator<Item = Report>) -> Option<Report> {
     let mut reports = reports.into_iter();
@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_added_up() {
+    fn numbers_are_summed() {
         let one = Session { clients: 1, websockets: 2, stomp_connected: 3, subscriptions: 4 };
         let Some(Report::Session(all)) = merge([Report::Session(one), Report::Session(one)]) else {
             panic!("a session is a session")
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_the_broker_is_not_counted_for_each_shard() {
+    fn memory_of_the_broker_is_counted_once() {
         let report = |short, bytes| {
             Report::Memory(Memory {
                 held_bytes: 9,
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_an_order_and_names_are_told_once() {
+    fn rows_are_sorted_and_names_are_unique() {
         let rows = |shards: &[u64]| {
             Report::Shards(
                 shards.iter().map(|shard| ShardRow { shard: *shard, ..ShardRow::default() }).collect(),

@@ -1,22 +1,22 @@
-//! Which durable subscription a SUBSCRIBE or an UNSUBSCRIBE names.
+//! The durable subscription that a SUBSCRIBE or an UNSUBSCRIBE names.
 
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
 
 use super::{bad_value, boxed, flag};
 
-/// A durable subscription by its name, which is unique within its login or client-id.
+/// Identifies a durable subscription by its name, which is unique within its login or client-id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Durable {
     /// The name; not empty.
     pub name: Box<[u8]>,
-    /// RabbitMQ's dialect: several active holders share it. Otherwise ActiveMQ's: it has one at a time.
+    /// Whether several active subscribers may share it, as in RabbitMQ; otherwise it has one at a time, as in ActiveMQ.
     pub shared: bool,
 }
 
-/// The durable subscription that a SUBSCRIBE makes and an UNSUBSCRIBE with the same headers ends. `id` is the frame's
-/// `id` header. A name of its own goes before RabbitMQ's `durable`, or the older
-/// `persistent`, which take the `id` for the name.
+/// The durable subscription that a SUBSCRIBE creates and an UNSUBSCRIBE with the same headers removes. `id` is the
+/// frame's `id` header. A header with the subscription's name takes precedence over RabbitMQ's `durable` and the older
+/// `persistent`, which use the `id` as the name.
 ///
 /// # Errors
 /// `E-VALUE` for a name that is empty or a `durable` that is neither true nor false; `E-ID-MISSING` for `durable:true`
@@ -26,7 +26,7 @@ pub fn durable_of(frame: &Frame<'_>, id: Option<&[u8]>) -> Result<Option<Durable
     for header in header::DURABLE_NAMES {
         if let Some(name) = frame.header(header) {
             if name.is_empty() {
-                return Err(bad_value(header, &name, "a name that is not empty"));
+                return Err(bad_value(header, &name, "a non-empty name"));
             }
             return Ok(Some(Durable { name: boxed(name), shared: false }));
         }
@@ -35,7 +35,7 @@ pub fn durable_of(frame: &Frame<'_>, id: Option<&[u8]>) -> Result<Option<Durable
         return Ok(None);
     }
     let id = id.filter(|id| !id.is_empty()).ok_or_else(|| {
-        let text = "'durable:true' (or 'persistent:true') needs an 'id' header: the name to come back to";
+        let text = "'durable:true' (or 'persistent:true') needs an 'id' header, which names the subscription";
         ProtocolError::new(Code::IdMissing, text)
     })?;
     Ok(Some(Durable { name: id.into(), shared: true }))
@@ -43,7 +43,7 @@ pub fn durable_of(frame: &Frame<'_>, id: Option<&[u8]>) -> Result<Option<Durable
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{are_refused, with};
+    use super::super::tests::{assert_refused, with};
     use super::*;
 
     fn subscribe(lines: &str) -> Result<Option<Durable>, ProtocolError> {
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_durable_subscription_is_named_by_its_id_or_by_its_own_header() {
+    fn a_durable_subscription_is_named_by_its_id_or_by_a_name_header() {
         let durable =
             |lines| subscribe(lines).expect(lines).map(|durable| (durable.name.to_vec(), durable.shared));
         assert_eq!(durable("id:a\\cb\ndurable:true"), Some((b"a:b".to_vec(), true)));
@@ -62,20 +62,20 @@ mod tests {
         assert_eq!(
             durable("id:a\ndurable:true\ndurable-subscription-name:n"),
             Some((b"n".to_vec(), false)),
-            "a name of its own goes first"
+            "the header with a name takes precedence"
         );
-        are_refused(&["durable:", "durable:yes", "durable:1"], subscribe);
-        are_refused(&["activemq.subscriptionName:", "durable-subscription-name:"], subscribe);
+        assert_refused(&["durable:", "durable:yes", "durable:1"], subscribe);
+        assert_refused(&["activemq.subscriptionName:", "durable-subscription-name:"], subscribe);
     }
 
     #[test]
-    fn older_names_of_the_same_are_taken() {
+    fn the_older_header_names_are_accepted() {
         let named =
             |lines| subscribe(lines).expect(lines).map(|durable| (durable.name.to_vec(), durable.shared));
         assert_eq!(named("id:a\npersistent:true"), Some((b"a".to_vec(), true)));
         assert_eq!(named("id:a\npersistent:false"), None);
         assert_eq!(named("id:a\ndurable-subscriber-name:n"), Some((b"n".to_vec(), false)));
-        are_refused(&["persistent:1", "durable-subscriber-name:"], subscribe);
+        assert_refused(&["persistent:1", "durable-subscriber-name:"], subscribe);
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsubscribe_names_the_durable_subscription_by_the_same_headers() {
+    fn an_unsubscribe_uses_the_same_headers_as_the_subscribe() {
         let ends = |lines| {
             with("UNSUBSCRIBE", lines, |frame| durable_of(frame, frame.header(header::ID).as_deref()))
                 .expect(lines)

@@ -1,7 +1,7 @@
-//! What clients ask of the broker by headers of SEND, SUBSCRIBE and UNSUBSCRIBE, checked.
+//! Options that clients give in headers of SEND, SUBSCRIBE and UNSUBSCRIBE, validated.
 //!
-//! Pure: no state, and but for [`options_in`] no clock. A header that the broker acts on either has a value it can act
-//! on or is refused by `E-VALUE`; it is never passed over. Of a header that is repeated the first counts.
+//! Pure functions: no state, and no clock except in [`options_in`]. A header that the broker acts on either has a valid
+//! value or is refused with `E-VALUE`; it is never ignored. If a header is repeated, the first one counts.
 
 mod durable;
 mod send;
@@ -19,18 +19,18 @@ pub use self::subscribe::{SubscribeOptions, subscribe_options};
 pub use self::unbuilt::{require_built_send, require_built_subscribe, shared_no_local};
 use crate::config::{Kind, quoted};
 
-/// What a consumer says of a delivery.
+/// The outcome of a delivery, as reported by its consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// ACK: it is done with.
+    /// ACK: the message was processed.
     Accepted,
-    /// NACK: it is delivered again, or dead-lettered after the last time.
+    /// NACK: the message is delivered again, or dead-lettered after the last delivery.
     Failed,
-    /// NACK with `requeue:false`: it is dead-lettered now.
+    /// NACK with `requeue:false`: the message is dead-lettered now.
     Rejected,
 }
 
-/// What an ACK (`accept`) or a NACK says; RabbitMQ's `requeue:false` is for those who never want a message again.
+/// The outcome that an ACK (`accept`) or a NACK reports; `requeue:false` is RabbitMQ's header for rejecting a message.
 ///
 /// # Errors
 /// `E-VALUE` for a `requeue` of NACK that is neither true nor false.
@@ -42,7 +42,7 @@ pub fn verdict_of(frame: &Frame<'_>, accept: bool) -> Result<Verdict, ProtocolEr
     })
 }
 
-/// The error for a header whose value cannot be acted on; `allowed` ends the sentence "must be …".
+/// The error for a header with an invalid value; `allowed` ends the sentence "must be …".
 #[must_use]
 #[cold]
 pub fn bad_value(header: &[u8], value: &[u8], allowed: &str) -> ProtocolError {
@@ -54,7 +54,8 @@ fn boxed(value: Cow<'_, [u8]>) -> Box<[u8]> {
     value.into_owned().into_boxed_slice()
 }
 
-/// A header that is a setting for one subscription: the setting's words and bounds. `start` is any value of the type.
+/// A header that overrides a setting for one subscription, with the setting's format and bounds. `start` is any value
+/// of the type.
 fn setting<T: crate::config::Field>(
     frame: &Frame<'_>,
     name: &[u8],
@@ -71,7 +72,7 @@ fn setting<T: crate::config::Field>(
 
 fn flag(frame: &Frame<'_>, name: &[u8]) -> Result<Option<bool>, ProtocolError> {
     let read = |value: Cow<'_, [u8]>| match &*value {
-        // Some clients print their language's own words, as in True.
+        // Some clients send their language's own literals, such as True.
         word if word.eq_ignore_ascii_case(b"true") => Ok(true),
         word if word.eq_ignore_ascii_case(b"false") => Ok(false),
         word => Err(bad_value(name, word, "true or false")),
@@ -87,7 +88,7 @@ fn whole(frame: &Frame<'_>, name: &[u8], min: u64, max: u64) -> Result<Option<u6
     }
 }
 
-/// A number of digits only: no sign, no space.
+/// A number that consists of digits only: no sign, no space.
 fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -101,29 +102,29 @@ mod tests {
 
     use super::*;
 
-    /// A frame of a 1.2 session with these header lines.
-    pub(super) fn with<T>(command: &str, lines: &str, look: impl FnOnce(&Frame<'_>) -> T) -> T {
-        with_version(Version::V1_2, command, lines, look)
+    /// Calls `check` with a frame of a 1.2 session that has these header lines.
+    pub(super) fn with<T>(command: &str, lines: &str, check: impl FnOnce(&Frame<'_>) -> T) -> T {
+        with_version(Version::V1_2, command, lines, check)
     }
 
     pub(super) fn with_version<T>(
         version: Version,
         command: &str,
         lines: &str,
-        look: impl FnOnce(&Frame<'_>) -> T,
+        check: impl FnOnce(&Frame<'_>) -> T,
     ) -> T {
         let mut decoder = Decoder::new();
         decoder.connected(version);
         let text = format!("{command}\ndestination:/x\n{lines}\n\n\0");
         let mut spans = Vec::new();
         match decoder.decode(text.as_bytes(), &mut spans, &Limits::default()) {
-            Ok(Decoded::Frame { frame, .. }) => look(&frame),
+            Ok(Decoded::Frame { frame, .. }) => check(&frame),
             other => panic!("{other:?}"),
         }
     }
 
-    /// Each of these lines is refused, and the text tells header and value.
-    pub(super) fn are_refused<T>(lines: &[&str], read: impl Fn(&str) -> Result<T, ProtocolError>) {
+    /// Asserts that each of these lines is refused with an error that names header and value.
+    pub(super) fn assert_refused<T>(lines: &[&str], read: impl Fn(&str) -> Result<T, ProtocolError>) {
         for line in lines {
             let error = read(line).err().unwrap_or_else(|| panic!("'{line}' is accepted"));
             let (name, value) = line.split_once(':').expect("a header line");

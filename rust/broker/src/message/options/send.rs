@@ -1,4 +1,4 @@
-//! What a SEND asks of the broker.
+//! Options of SEND.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,46 +6,46 @@ use stompica_proto::{Frame, ProtocolError, header};
 
 use super::{bad_value, boxed, flag, whole};
 
-/// What a `retain` header does to its topic's last value.
+/// What a `retain` header does to the topic's retained message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retain {
-    /// This message becomes the last value.
+    /// This message becomes the retained message.
     Set,
-    /// There is no last value any more.
+    /// The retained message is removed.
     Remove,
 }
 
-/// What a SEND asks of the broker (docs/behaviour.md, section 7).
+/// Options of a SEND (docs/behaviour.md, section 7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
     /// When the message expires, on the broker's clock, milliseconds; 0: never.
     pub expires_ms: u64,
-    /// Its RECEIPT means stored.
+    /// Whether its RECEIPT confirms that the message is stored.
     pub persistent: bool,
-    /// What becomes of its topic's last value.
+    /// What happens to the topic's retained message.
     pub retain: Option<Retain>,
-    /// Deliveries that may fail before it is dead-lettered; 0: none asked.
+    /// Failed deliveries after which it is dead-lettered; 0: not set.
     pub max_exceptions: u16,
-    /// Where the answer goes, as the sender names it; not empty.
+    /// The destination for replies, as the sender wrote it; not empty.
     pub reply_to: Option<Box<[u8]>>,
-    /// It belongs to a group, whose messages one consumer is to get.
+    /// Whether it belongs to a message group, which one consumer should receive.
     pub grouped: bool,
 }
 
-/// Reads what a SEND asks for. `now_ms` is the broker's monotonic clock (milliseconds since its start), `wall_ms` the
-/// milliseconds since 1970, both now. Of `expires`, `expiration` and `ttl` the earliest counts; a time that has passed
-/// is now, and never 0.
+/// Reads the options of a SEND. `now_ms` is the broker's monotonic clock (milliseconds since its start), `wall_ms` the
+/// milliseconds since 1970, both at present. Of `expires`, `expiration` and `ttl`, the earliest time counts. A time
+/// that has passed becomes the present, and never 0.
 ///
 /// # Errors
 /// `E-VALUE`, naming the header, its value and what is allowed.
 pub fn send_options(frame: &Frame<'_>, now_ms: u64, wall_ms: u64) -> Result<SendOptions, ProtocolError> {
     let expires = whole(frame, header::EXPIRES, 0, u64::MAX)?.filter(|&epoch_ms| epoch_ms > 0);
-    let left_ms = [
+    let remaining_ms = [
         expires.map(|epoch_ms| epoch_ms.saturating_sub(wall_ms)),
         whole(frame, header::EXPIRATION, 0, u64::MAX)?,
         whole(frame, header::TTL, 0, u64::MAX)?,
     ];
-    let earliest_ms = left_ms.into_iter().flatten().min();
+    let earliest_ms = remaining_ms.into_iter().flatten().min();
     let retain = frame.header(header::RETAIN).map(|value| match &*value {
         b"set" => Ok(Retain::Set),
         b"remove" => Ok(Retain::Remove),
@@ -64,12 +64,12 @@ pub fn send_options(frame: &Frame<'_>, now_ms: u64, wall_ms: u64) -> Result<Send
     })
 }
 
-/// What the header lines of a message ask for, in 1.2's escapes: for a copy whose SEND was checked by [`send_options`],
-/// maybe on another shard. Only what concerns a copy in a queue is read.
+/// Reads the options from header lines with the escapes of 1.2, for a copy whose SEND was checked by [`send_options`],
+/// maybe on another shard. Only options that matter for a copy in a queue are read.
 #[must_use]
 pub fn options_in(headers: &[u8], now_ms: u64) -> SendOptions {
     let mut options = SendOptions::default();
-    let mut left_ms = u64::MAX;
+    let mut remaining_ms = u64::MAX;
     for line in headers.split(|byte| *byte == b'\n') {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], &line[colon + 1..]);
@@ -78,9 +78,10 @@ pub fn options_in(headers: &[u8], now_ms: u64) -> SendOptions {
             header::EXPIRES => {
                 let wall_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
                 let at_ms = number().filter(|at_ms| *at_ms > 0).unwrap_or(u64::MAX);
-                left_ms = left_ms.min(at_ms.saturating_sub(u64::try_from(wall_ms).unwrap_or(u64::MAX)));
+                remaining_ms =
+                    remaining_ms.min(at_ms.saturating_sub(u64::try_from(wall_ms).unwrap_or(u64::MAX)));
             }
-            header::EXPIRATION | header::TTL => left_ms = left_ms.min(number().unwrap_or(u64::MAX)),
+            header::EXPIRATION | header::TTL => remaining_ms = remaining_ms.min(number().unwrap_or(u64::MAX)),
             header::MAX_EXCEPTIONS => {
                 options.max_exceptions = number().and_then(|count| u16::try_from(count).ok()).unwrap_or(0);
             }
@@ -88,8 +89,8 @@ pub fn options_in(headers: &[u8], now_ms: u64) -> SendOptions {
             _ => {}
         }
     }
-    let lives = left_ms > u64::MAX / 2; // no header, or one far beyond any clock
-    options.expires_ms = if lives { 0 } else { now_ms.saturating_add(left_ms).max(1) };
+    let is_unlimited = remaining_ms > u64::MAX / 2; // no header, or a time beyond any clock
+    options.expires_ms = if is_unlimited { 0 } else { now_ms.saturating_add(remaining_ms).max(1) };
     options
 }
 
@@ -97,7 +98,7 @@ pub fn options_in(headers: &[u8], now_ms: u64) -> SendOptions {
 mod tests {
     use stompica_proto::Version;
 
-    use super::super::tests::{are_refused, with, with_version};
+    use super::super::tests::{assert_refused, with, with_version};
     use super::*;
 
     const NOW_MS: u64 = 5_000;
@@ -112,28 +113,28 @@ mod tests {
     }
 
     #[test]
-    fn a_send_without_options_asks_for_nothing() {
+    fn a_send_without_headers_has_default_options() {
         assert_eq!(send("priority:4"), Ok(SendOptions::default()));
     }
 
     #[test]
-    fn expires_is_wall_clock_and_the_others_count_from_arrival() {
+    fn expires_is_wall_clock_time_and_the_others_are_relative() {
         assert_eq!(expires_ms("expires:1700000000250"), 5_250);
         assert_eq!(expires_ms("expiration:250"), 5_250);
         assert_eq!(expires_ms("ttl:250"), 5_250);
-        assert_eq!(expires_ms("expires:0"), 0, "0 is never");
+        assert_eq!(expires_ms("expires:0"), 0, "0 means never");
     }
 
     #[test]
     fn the_earliest_of_several_times_counts() {
         assert_eq!(expires_ms("expires:1700000000100\nexpiration:250\nttl:300"), 5_100);
         assert_eq!(expires_ms("expires:1700000000400\nexpiration:350\nttl:300"), 5_300);
-        assert_eq!(expires_ms("expires:0\nttl:300"), 5_300, "never is not the earliest");
+        assert_eq!(expires_ms("expires:0\nttl:300"), 5_300, "0 means never and is not the earliest");
         assert_eq!(expires_ms("ttl:300\nttl:100"), 5_300, "the first of a repeated header counts");
     }
 
     #[test]
-    fn a_time_that_has_passed_is_now_and_never_0() {
+    fn a_time_that_has_passed_becomes_the_present_and_never_0() {
         for line in ["expires:1", "expires:1700000000000", "expiration:0", "ttl:0"] {
             assert_eq!(expires_ms(line), 5_000, "{line}");
             let at_start = with("SEND", line, |frame| send_options(frame, 0, WALL_MS)).expect(line);
@@ -163,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_send_may_not_ask_is_refused_by_name() {
+    fn the_error_for_an_invalid_value_names_the_header() {
         let too_large = "ttl:18446744073709551616";
-        are_refused(&["expires:", "expires:-1", "expires:1.5", "expires:soon", "expires: 5"], send);
-        are_refused(&["expiration:5s", "expiration:+5", "ttl:0x5", "ttl:1_000", "ttl:", too_large], send);
-        are_refused(&["persistent:", "persistent:1", "persistent:yes", "retain:", "retain:true"], send);
-        are_refused(
+        assert_refused(&["expires:", "expires:-1", "expires:1.5", "expires:soon", "expires: 5"], send);
+        assert_refused(&["expiration:5s", "expiration:+5", "ttl:0x5", "ttl:1_000", "ttl:", too_large], send);
+        assert_refused(&["persistent:", "persistent:1", "persistent:yes", "retain:", "retain:true"], send);
+        assert_refused(
             &["max-exceptions:0", "max-exceptions:65536", "max-exceptions:x", "max-exceptions:-1"],
             send,
         );

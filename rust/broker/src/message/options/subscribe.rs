@@ -1,4 +1,4 @@
-//! What a SUBSCRIBE asks of the broker.
+//! Options of SUBSCRIBE.
 
 use std::time::Duration;
 
@@ -7,29 +7,28 @@ use stompica_proto::{Frame, ProtocolError, header};
 use super::{Durable, bad_value, digits, durable_of, flag, setting, whole};
 use crate::config::{Kind, SlowConsumer, Unit};
 
-/// What a SUBSCRIBE asks of the broker (docs/behaviour.md, section 6). The broker takes what is stricter than its own
-/// settings.
+/// Options of a SUBSCRIBE (docs/behaviour.md, section 6). Where the broker's settings are stricter, they apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscribeOptions {
-    /// Deliveries that may be unacknowledged; `None`: the setting, `Some(0)`: unlimited.
+    /// Maximum number of unacknowledged deliveries; `None`: the setting, `Some(0)`: unlimited.
     pub prefetch: Option<u32>,
-    /// Bytes that may be unacknowledged; `None`: unlimited. Never 0.
+    /// Maximum number of unacknowledged bytes; `None`: unlimited. Never 0.
     pub window_bytes: Option<u64>,
-    /// The durable subscription to make or to take up again.
+    /// The durable subscription to create or resume.
     pub durable: Option<Durable>,
-    /// Deliveries of one message that may fail before it is dead-lettered; never 0.
+    /// Failed deliveries after which a message is dead-lettered; never 0.
     pub max_deliveries: Option<u32>,
-    /// Wait before the first redelivery.
+    /// Delay before the first redelivery.
     pub redelivery_delay: Option<Duration>,
-    /// What its connection sends does not come back.
+    /// Whether messages sent by the same connection are left out.
     pub no_local: bool,
-    /// What a full outbox does to this subscription.
+    /// What happens to this subscription when the outbox is full.
     pub slow_consumer: Option<SlowConsumer>,
 }
 
-/// Reads what a SUBSCRIBE asks for; `id` is its `id` header. Of several bounds for what is unacknowledged each holds,
-/// but `prefetch-count`, `activemq.prefetchSize` and `prefetch` are names of one: the first of them that is there
-/// counts.
+/// Reads the options of a SUBSCRIBE; `id` is its `id` header. If several limits for unacknowledged deliveries are
+/// given, all apply, except that `prefetch-count`, `activemq.prefetchSize` and `prefetch` are names of one limit: the
+/// first that is present counts.
 ///
 /// # Errors
 /// `E-VALUE`, naming the header, its value and what is allowed; `E-ID-MISSING` for `durable:true` without `id`.
@@ -50,10 +49,10 @@ pub fn subscribe_options(frame: &Frame<'_>, id: Option<&[u8]>) -> Result<Subscri
 }
 
 const COUNT_MAX: u64 = u32::MAX as u64;
-/// As the setting `redelivery_delay`.
+/// The bounds of the setting `redelivery_delay`.
 const REDELIVERY_DELAY: Kind = Kind::Time { unit: Unit::Millis, min_ms: 0, max_ms: 24 * 3_600_000 };
 
-/// The prefetch under its three names: RabbitMQ's, ActiveMQ's, the short one.
+/// The prefetch, which has three names: RabbitMQ's, ActiveMQ's and the short one.
 fn prefetch(frame: &Frame<'_>) -> Result<Option<u32>, ProtocolError> {
     for name in [header::PREFETCH_COUNT, header::ACTIVEMQ_PREFETCH_SIZE, header::PREFETCH] {
         if let Some(count) = whole(frame, name, 0, COUNT_MAX)? {
@@ -63,7 +62,7 @@ fn prefetch(frame: &Frame<'_>) -> Result<Option<u32>, ProtocolError> {
     Ok(None)
 }
 
-/// `credit:COUNT[,BYTES]`, 0 is unlimited.
+/// `credit:COUNT[,BYTES]`; 0: unlimited.
 fn credit(frame: &Frame<'_>) -> Result<(Option<u32>, Option<u64>), ProtocolError> {
     let Some(value) = frame.header(header::CREDIT) else { return Ok((None, None)) };
     let mut parts = value.splitn(2, |&byte| byte == b',');
@@ -79,7 +78,7 @@ fn credit(frame: &Frame<'_>) -> Result<(Option<u32>, Option<u64>), ProtocolError
     }
 }
 
-/// `consumer-window-size:BYTES`; -1 is unlimited, and 0 lets one message out at a time.
+/// `consumer-window-size:BYTES`; -1: unlimited, 0: one message at a time.
 fn consumer_window(frame: &Frame<'_>) -> Result<(Option<u32>, Option<u64>), ProtocolError> {
     let Some(value) = frame.header(header::CONSUMER_WINDOW_SIZE) else { return Ok((None, None)) };
     match digits(&value) {
@@ -93,7 +92,7 @@ fn consumer_window(frame: &Frame<'_>) -> Result<(Option<u32>, Option<u64>), Prot
     }
 }
 
-/// The tighter of two bounds of which each may be missing, and 0 is unlimited.
+/// The stricter of two optional limits, where 0 means unlimited.
 fn stricter(one: Option<u32>, other: Option<u32>) -> Option<u32> {
     [one, other]
         .into_iter()
@@ -103,97 +102,100 @@ fn stricter(one: Option<u32>, other: Option<u32>) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{are_refused, with};
+    use super::super::tests::{assert_refused, with};
     use super::*;
 
     fn subscribe(lines: &str) -> Result<SubscribeOptions, ProtocolError> {
         with("SUBSCRIBE", lines, |frame| subscribe_options(frame, frame.header(header::ID).as_deref()))
     }
 
-    fn asked(lines: &str) -> SubscribeOptions {
+    fn options_of(lines: &str) -> SubscribeOptions {
         subscribe(lines).expect(lines)
     }
 
     #[test]
-    fn a_subscribe_without_options_asks_for_nothing() {
+    fn a_subscribe_without_headers_has_default_options() {
         assert_eq!(subscribe("id:1\nack:client"), Ok(SubscribeOptions::default()));
     }
 
     #[test]
-    fn prefetch_has_three_names_and_the_first_of_them_counts() {
+    fn prefetch_has_three_names_and_the_first_one_counts() {
         for line in ["prefetch-count:7", "activemq.prefetchSize:7", "prefetch:7"] {
             assert_eq!(
-                asked(line),
+                options_of(line),
                 SubscribeOptions { prefetch: Some(7), ..SubscribeOptions::default() },
                 "{line}"
             );
         }
-        assert_eq!(asked("prefetch:1\nactivemq.prefetchSize:2\nprefetch-count:3").prefetch, Some(3));
-        assert_eq!(asked("prefetch:1\nactivemq.prefetchSize:2").prefetch, Some(2));
-        assert_eq!(asked("prefetch:0").prefetch, Some(0), "unlimited");
-        are_refused(&["prefetch:", "prefetch:-1", "prefetch-count:many", "prefetch:4294967296"], subscribe);
-        are_refused(&["activemq.prefetchSize:1.0"], subscribe);
+        assert_eq!(options_of("prefetch:1\nactivemq.prefetchSize:2\nprefetch-count:3").prefetch, Some(3));
+        assert_eq!(options_of("prefetch:1\nactivemq.prefetchSize:2").prefetch, Some(2));
+        assert_eq!(options_of("prefetch:0").prefetch, Some(0), "unlimited");
+        assert_refused(
+            &["prefetch:", "prefetch:-1", "prefetch-count:many", "prefetch:4294967296"],
+            subscribe,
+        );
+        assert_refused(&["activemq.prefetchSize:1.0"], subscribe);
     }
 
     #[test]
     fn credit_is_a_count_and_bytes() {
-        let bounds = |line| (asked(line).prefetch, asked(line).window_bytes);
+        let bounds = |line| (options_of(line).prefetch, options_of(line).window_bytes);
         assert_eq!(bounds("credit:5"), (Some(5), None));
         assert_eq!(bounds("credit:5,65536"), (Some(5), Some(65536)));
         assert_eq!(bounds("credit:0,65536"), (Some(0), Some(65536)));
         assert_eq!(bounds("credit:5,0"), (Some(5), None));
-        are_refused(
+        assert_refused(
             &["credit:", "credit:,5", "credit:5,", "credit:5,x", "credit:5,6,7", "credit:-1"],
             subscribe,
         );
-        are_refused(&["credit:4294967296"], subscribe);
+        assert_refused(&["credit:4294967296"], subscribe);
     }
 
     #[test]
     fn consumer_window_size_is_bytes_and_0_is_one_message() {
-        let bounds = |line| (asked(line).prefetch, asked(line).window_bytes);
+        let bounds = |line| (options_of(line).prefetch, options_of(line).window_bytes);
         assert_eq!(bounds("consumer-window-size:1000"), (None, Some(1000)));
         assert_eq!(bounds("consumer-window-size:-1"), (None, None));
         assert_eq!(bounds("consumer-window-size:0"), (Some(1), None));
-        are_refused(
+        assert_refused(
             &["consumer-window-size:", "consumer-window-size:-2", "consumer-window-size:1k"],
             subscribe,
         );
     }
 
     #[test]
-    fn of_several_bounds_each_holds() {
-        assert_eq!(asked("prefetch:9\ncredit:5,300\nconsumer-window-size:200").prefetch, Some(5));
-        assert_eq!(asked("prefetch:9\ncredit:5,300\nconsumer-window-size:200").window_bytes, Some(200));
-        assert_eq!(asked("prefetch:0\ncredit:5").prefetch, Some(5), "unlimited is the least strict");
-        assert_eq!(asked("prefetch:9\nconsumer-window-size:0").prefetch, Some(1));
+    fn if_several_limits_are_given_all_apply() {
+        assert_eq!(options_of("prefetch:9\ncredit:5,300\nconsumer-window-size:200").prefetch, Some(5));
+        assert_eq!(options_of("prefetch:9\ncredit:5,300\nconsumer-window-size:200").window_bytes, Some(200));
+        assert_eq!(options_of("prefetch:0\ncredit:5").prefetch, Some(5), "unlimited is the least strict");
+        assert_eq!(options_of("prefetch:9\nconsumer-window-size:0").prefetch, Some(1));
     }
 
     #[test]
-    fn redelivery_and_slow_consumer_take_what_the_settings_take() {
-        assert_eq!(asked("max-deliveries:3").max_deliveries, Some(3));
-        assert_eq!(asked("redelivery-delay:250").redelivery_delay, Some(Duration::from_millis(250)));
-        assert_eq!(asked("redelivery-delay:0").redelivery_delay, Some(Duration::ZERO));
-        assert_eq!(asked("redelivery-delay:2s").redelivery_delay, Some(Duration::from_secs(2)));
+    fn redelivery_and_slow_consumer_accept_the_values_of_the_settings() {
+        assert_eq!(options_of("max-deliveries:3").max_deliveries, Some(3));
+        assert_eq!(options_of("redelivery-delay:250").redelivery_delay, Some(Duration::from_millis(250)));
+        assert_eq!(options_of("redelivery-delay:0").redelivery_delay, Some(Duration::ZERO));
+        assert_eq!(options_of("redelivery-delay:2s").redelivery_delay, Some(Duration::from_secs(2)));
         let block = SlowConsumer::Block(Duration::from_secs(2));
-        assert_eq!(asked("slow-consumer:block\\c2s").slow_consumer, Some(block));
-        assert_eq!(asked("slow-consumer:drop-oldest").slow_consumer, Some(SlowConsumer::DropOldest));
-        are_refused(&["max-deliveries:0", "max-deliveries:x", "max-deliveries:4294967296"], subscribe);
-        are_refused(&["redelivery-delay:", "redelivery-delay:soon", "redelivery-delay:25h"], subscribe);
-        are_refused(&["slow-consumer:", "slow-consumer:drop", "slow-consumer:block"], subscribe);
+        assert_eq!(options_of("slow-consumer:block\\c2s").slow_consumer, Some(block));
+        assert_eq!(options_of("slow-consumer:drop-oldest").slow_consumer, Some(SlowConsumer::DropOldest));
+        assert_refused(&["max-deliveries:0", "max-deliveries:x", "max-deliveries:4294967296"], subscribe);
+        assert_refused(&["redelivery-delay:", "redelivery-delay:soon", "redelivery-delay:25h"], subscribe);
+        assert_refused(&["slow-consumer:", "slow-consumer:drop", "slow-consumer:block"], subscribe);
     }
 
     #[test]
     fn no_local_has_two_names() {
         for line in ["no-local:true", "activemq.noLocal:true", "activemq.noLocal:True\nno-local:false"] {
-            assert!(asked(line).no_local, "{line}");
+            assert!(options_of(line).no_local, "{line}");
         }
-        assert!(!asked("no-local:false").no_local && !asked("id:1").no_local);
-        are_refused(&["no-local:", "no-local:yes", "activemq.noLocal:1"], subscribe);
+        assert!(!options_of("no-local:false").no_local && !options_of("id:1").no_local);
+        assert_refused(&["no-local:", "no-local:yes", "activemq.noLocal:1"], subscribe);
     }
 
     #[test]
-    fn the_bounds_of_redelivery_delay_are_the_setting_s() {
+    fn redelivery_delay_has_the_bounds_of_the_setting() {
         let row = crate::config::settings().iter().find(|setting| setting.key == "redelivery_delay");
         assert_eq!(row.map(|setting| setting.kind), Some(REDELIVERY_DELAY));
     }

@@ -1,5 +1,5 @@
-//! Headers that promise what this version cannot keep. They are refused by name rather than passed over, unless they ask
-//! for what happens anyway.
+//! Headers for features that are not implemented. They are refused by name rather than ignored, unless their value
+//! requests the existing behaviour.
 
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
@@ -7,14 +7,14 @@ use stompica_proto::{Frame, ProtocolError, header};
 use super::bad_value;
 use crate::destination::Kind;
 
-/// A header, and the values of it that ask for nothing but what happens anyway.
+/// A header and its accepted values, which request the existing behaviour.
 type Unbuilt = (&'static [u8], &'static [&'static [u8]]);
 
 const NOTHING: &[&[u8]] = &[b""];
 const FALSE: &[&[u8]] = &[b"false"];
 const ZERO: &[&[u8]] = &[b"0"];
 
-/// Of SUBSCRIBE, whatever the destination.
+/// Headers of SUBSCRIBE to any destination.
 const SUBSCRIBE: [Unbuilt; 14] = [
     (b"selector", NOTHING),
     (b"browser", FALSE),
@@ -32,7 +32,7 @@ const SUBSCRIBE: [Unbuilt; 14] = [
     (b"x-queue-name", &[]),
 ];
 
-/// Of SEND, whatever the destination.
+/// Headers of SEND to any destination.
 const SEND: [Unbuilt; 8] = [
     (b"AMQ_SCHEDULED_DELAY", ZERO),
     (b"AMQ_SCHEDULED_PERIOD", ZERO),
@@ -44,7 +44,7 @@ const SEND: [Unbuilt; 8] = [
     (b"transformation", NOTHING),
 ];
 
-/// What RabbitMQ makes a queue with: by SUBSCRIBE, and by a SEND to a queue.
+/// RabbitMQ's headers for creating a queue, in SUBSCRIBE and in SEND to a queue.
 const QUEUE: [Unbuilt; 13] = [
     (b"x-queue-type", &[b"classic"]),
     (b"x-single-active-consumer", FALSE),
@@ -63,15 +63,15 @@ const QUEUE: [Unbuilt; 13] = [
 
 const AUTO_DELETE: &[u8] = b"auto-delete";
 
-/// Refuses a SUBSCRIBE that asks for what is not built; `durable` says that it names a durable subscription.
+/// Refuses a SUBSCRIBE that needs a missing feature; `durable`: it names a durable subscription.
 ///
 /// # Errors
-/// `E-NOT-SUPPORTED`, naming the header; `E-VALUE` for a routing that there is not.
+/// `E-NOT-SUPPORTED`, naming the header; `E-VALUE` for an unknown routing type.
 pub fn require_built_subscribe(frame: &Frame<'_>, kind: Kind, durable: bool) -> Result<(), ProtocolError> {
     SUBSCRIBE.iter().chain(&QUEUE).try_for_each(|unbuilt| require(frame, unbuilt))?;
-    // Where nothing is kept behind a subscription, nothing stays behind it.
-    let stays = matches!(kind, Kind::Queue) || durable;
-    if stays {
+    // Other subscriptions leave nothing behind, so `auto-delete:true` is true of them.
+    let outlives_subscription = matches!(kind, Kind::Queue) || durable;
+    if outlives_subscription {
         require(frame, &(AUTO_DELETE, FALSE))?;
     }
     if !kind.is_topic() && kind != Kind::Diagnostics {
@@ -83,7 +83,7 @@ pub fn require_built_subscribe(frame: &Frame<'_>, kind: Kind, durable: bool) -> 
     require_routing(frame, header::DESTINATION_TYPE, kind)
 }
 
-/// Refuses a SEND that asks for what is not built.
+/// Refuses a SEND that needs a missing feature.
 ///
 /// # Errors
 /// As [`require_built_subscribe`].
@@ -105,7 +105,7 @@ fn require(frame: &Frame<'_>, (name, harmless): &Unbuilt) -> Result<(), Protocol
     }
 }
 
-/// Artemis chooses by a header what here the name says.
+/// Artemis selects the routing type by a header; here the destination's name decides, and the header must agree.
 fn require_routing(frame: &Frame<'_>, name: &[u8], kind: Kind) -> Result<(), ProtocolError> {
     let Some(value) = frame.header(name) else { return Ok(()) };
     let shared = match &*value.to_ascii_uppercase() {
@@ -122,11 +122,14 @@ fn require_routing(frame: &Frame<'_>, name: &[u8], kind: Kind) -> Result<(), Pro
     if shared == is_shared { Ok(()) } else { Err(not_supported(name, text)) }
 }
 
-/// The error for a subscription whose holders share it, each without its own messages.
+/// The error for `no-local` on a durable subscription that several subscribers share.
 #[must_use]
 #[cold]
 pub fn shared_no_local() -> ProtocolError {
-    not_supported(header::NO_LOCAL, "not built yet for a durable subscription that several holders may share")
+    not_supported(
+        header::NO_LOCAL,
+        "not built yet for a durable subscription that several subscribers may share",
+    )
 }
 
 #[cold]
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_a_queue_counts_where_a_queue_would_be_made() {
+    fn headers_for_creating_a_queue_are_checked_only_for_queues() {
         assert_eq!(send("x-message-ttl:5", Kind::Queue), Some(Code::NotSupported));
         assert_eq!(send("x-message-ttl:5", Kind::Topic), None);
         assert_eq!(subscribe("x-message-ttl:5", Kind::Topic, false), Some(Code::NotSupported));
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_by_itself_may_be_deleted() {
+    fn auto_delete_is_accepted_if_nothing_outlives_the_subscription() {
         assert_eq!(subscribe("auto-delete:true", Kind::Topic, false), None);
         assert_eq!(subscribe("auto-delete:true", Kind::Topic, true), Some(Code::NotSupported));
         assert_eq!(subscribe("auto-delete:true", Kind::Queue, false), Some(Code::NotSupported));
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_routing_has_to_be_that_of_the_name() {
+    fn a_routing_type_must_agree_with_the_name() {
         for (value, kind, code) in [
             ("ANYCAST", Kind::Queue, None),
             ("anycast", Kind::WorkerTopic, None),
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_header_of_send_is_an_option_so_that_it_is_looked_for() {
+    fn every_checked_header_of_send_is_a_known_option() {
         for (name, _) in SEND.iter().chain(&QUEUE) {
             assert!(header::is_option(name), "{}", String::from_utf8_lossy(name));
         }
