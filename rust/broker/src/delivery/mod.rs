@@ -10,13 +10,17 @@
 //! What takes several owners is a method of [`Owners`].
 
 pub mod deliver;
+mod dispatch;
 pub mod fan_out;
 pub mod full;
+mod initial_replay;
 pub mod keepers;
 pub mod memory;
+mod orphans;
 pub mod owed;
 pub mod passing;
 pub mod receive;
+mod replay;
 pub mod returning;
 
 use std::collections::VecDeque;
@@ -134,5 +138,7 @@ impl Owners<'_> {
 
 #[cfg(test)]
 pub(crate) mod fixture;
+#[cfg(test)]
+mod replay_tests;
 #[cfg(test)]
 mod tests;

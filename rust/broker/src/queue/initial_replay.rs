@@ -4,7 +4,7 @@
 //! heard of it too ([`ReplayNote::InterestAck`]): what those have sent without knowing of it has come by then, since mail
 //! keeps its order. Then it sends what matches, ahead of its answer. Live messages wait meanwhile in a queue of the
 //! subscription's own. So none is missed, none comes before what is older, and all of the past is in the outbox before
-//! the RECEIPT; of a subscription that acknowledges, what its credit allows (`shard/replay.rs`).
+//! the RECEIPT; of a subscription that acknowledges, what its credit allows (`delivery/replay.rs`).
 
 use super::Owners;
 use super::mail::ReplayNote;

@@ -7,7 +7,6 @@ use stompica_proto::{Frame, ProtocolError};
 use super::Shard;
 use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
-use crate::queue::types::Progress;
 use crate::requester::{self, AnswerTo};
 
 impl Shard {
@@ -54,14 +53,6 @@ impl Shard {
             return self.prepare_answered(key, Some(refusal.0));
         }
         self.connections.refused(&mut self.turn, key, token, refusal);
-    }
-
-    /// Gives a durable subscription its credit, once the RECEIPT of its SUBSCRIBE has left.
-    pub(super) fn open_behind(&mut self, key: ConnKey, token: u64, home: ShardId, credit: Progress) {
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
-        if !conn.answers.open_behind(token, home, credit) {
-            self.report(home, credit);
-        }
     }
 
     /// Answers a peer's mistake with ERROR and closes (STOMP 1.2, "ERROR").

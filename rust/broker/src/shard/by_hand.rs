@@ -39,7 +39,7 @@ impl Shard {
     #[cfg(test)]
     pub fn pull_last(&mut self) -> usize {
         self.turn.budget = crate::turn::budget::Budget::nearly_over();
-        self.pull_again();
+        self.delivery().pull_again();
         self.queues.replays.open_windows()
     }
 

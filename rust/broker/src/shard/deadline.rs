@@ -43,7 +43,7 @@ impl Shard {
                 Due::Monitor => self.begin_monitor(),
                 Due::Diagnostics(key) => self.watch_due(at_ms, key),
             }
-            self.count_visits();
+            self.queue().count_visits();
             self.settle();
         }
     }

@@ -8,10 +8,9 @@ use crate::connection::pausing::Question;
 use crate::connection::pending_writes::PendingWrites;
 use crate::delivery::Owners;
 use crate::delivery::returning::Fate;
-use crate::ids::{ConnKey, ConsumerKey, QueueKey, ShardId, SubscriptionKey};
+use crate::ids::{ConnKey, QueueKey, SubscriptionKey};
 use crate::message::OwnedMessage;
 use crate::queue::consumer_state::Retries;
-use crate::queue::types::Delivery;
 use crate::queue::unacked::{Taken, TakenOnes, Unacked};
 use crate::requester::{AnswerTo, Requester};
 use crate::router::fan_out::FanOutKey;
@@ -65,7 +64,7 @@ impl Shard {
     pub(super) fn proceed_with_deliveries(&mut self) {
         self.delivery().proceed_with_fan_outs(2);
         self.delivery().refill_outboxes();
-        self.pull_again();
+        self.delivery().pull_again();
         self.proceed_with_replays();
     }
 
@@ -111,27 +110,6 @@ impl Shard {
         self.delivery().close_group(group);
     }
 
-    pub(super) fn dispatch_at_once(&mut self, queue: QueueKey) {
-        self.delivery().dispatch_at_once(queue);
-    }
-
-    #[inline]
-    pub(super) fn carry_out(&mut self, delivery: Delivery) {
-        self.delivery().carry_out(delivery);
-    }
-
-    pub(super) fn receive(&mut self, home: ShardId, delivery: Delivery) {
-        self.delivery().receive(home, delivery);
-    }
-
-    pub(super) fn credit_requested(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
-        self.delivery().credit_requested(home, key, consumer);
-    }
-
-    pub(super) fn credit_returned(&mut self, key: SubscriptionKey, messages: i64) {
-        self.delivery().credit_returned(key, messages);
-    }
-
     pub(crate) fn grant_credit(&mut self, key: SubscriptionKey) {
         self.delivery().grant_credit(key);
     }
@@ -173,10 +151,6 @@ impl Shard {
         self.delivery().proceed_with_forgetting();
     }
 
-    pub(super) fn proceed_with_returning(&mut self) {
-        self.delivery().proceed_with_returning();
-    }
-
     #[inline]
     pub(super) fn note_written(&mut self, key: ConnKey) {
         self.delivery().note_written(key);
@@ -188,10 +162,6 @@ impl Shard {
 
     pub(super) fn note_progress(&mut self, key: ConnKey) {
         self.delivery().note_progress(key);
-    }
-
-    pub(super) fn pull_soon(&mut self, key: ConnKey) {
-        self.delivery().pull_soon(key);
     }
 
     pub(crate) fn change_full_of(&mut self, subscription: SubscriptionIndex, holdup: Holdup, full: bool) {

@@ -55,7 +55,7 @@ impl Shard {
         if !self.leave_some(key) {
             return;
         }
-        self.forget_temporary(key);
+        self.delivery().forget_temporary(key);
         if is_lost {
             self.take_out(key);
         } else if self.connections.table.get(key).is_some_and(|conn| conn.life.phase == Phase::Leaving) {
@@ -87,7 +87,7 @@ impl Shard {
             }
             self.forget_keeper(index);
         }
-        self.forget_pulls_of(conn, key);
+        self.delivery().forget_pulls_of(conn, key);
         self.forget_deferred_of(conn, key);
         if let Some(pending_writes) =
             self.connections.table.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut())

@@ -28,7 +28,7 @@ impl Shard {
                 self.note_room(key);
             }
             if pulls {
-                self.pull_replay(key);
+                self.delivery().pull_replay(key);
             }
             if was_full {
                 self.note_progress(key);

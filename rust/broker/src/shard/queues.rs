@@ -9,7 +9,7 @@ use crate::ids::{QueueKey, ShardId};
 use crate::message::OwnedMessage;
 use crate::queue::Owners;
 use crate::queue::QueueKind;
-use crate::queue::mail::{AnswerNote, ConsumerNote, DiagnosticsNote, MemoryNote, Note};
+use crate::queue::mail::{AnswerNote, DiagnosticsNote, MemoryNote, Note};
 use crate::queue::notes::Local;
 use crate::queue::replay::Newcomer;
 use crate::queue::types::Progress;
@@ -85,7 +85,7 @@ impl Shard {
 
     pub(super) fn read_note(&mut self, from: ShardId, note: Note) {
         match note {
-            Note::Consumer(note) => self.read_consumer_note(from, note),
+            Note::Consumer(note) => self.delivery().read_consumer_note(from, note),
             Note::Answer(note) => self.read_answer_note(note),
             Note::Memory(MemoryNote::Passes(hash, allowance)) => self.let_pass(hash, allowance, true),
             Note::Diagnostics(DiagnosticsNote::Diagnose(query, number)) => {
@@ -97,19 +97,7 @@ impl Shard {
             | Note::Transaction(_)
             | Note::Memory(MemoryNote::MayPass(_))) => self.queue().read(from, note),
         }
-        self.count_visits();
-    }
-
-    fn read_consumer_note(&mut self, from: ShardId, note: ConsumerNote) {
-        match note {
-            ConsumerNote::Deliver(delivery) => self.receive(from, delivery),
-            ConsumerNote::CreditRequest(key, consumer) => self.credit_requested(from, key, consumer),
-            ConsumerNote::CreditReturn(key, messages) => self.credit_returned(key, messages),
-            ConsumerNote::Opens(conn, token, credit) => self.open_behind(conn, token, from, credit),
-            ConsumerNote::Replayed(key, stored, retained) => self.take_replayed(key, stored, retained),
-            ConsumerNote::ReplayPause(key) => self.replay_paused(from, key),
-            ConsumerNote::ReplayEnd(key) => self.replay_ended(from, key),
-        }
+        self.queue().count_visits();
     }
 
     fn read_answer_note(&mut self, note: AnswerNote) {

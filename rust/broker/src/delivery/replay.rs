@@ -3,14 +3,14 @@
 //! ```text
 //! home: replay ──messages of one window──► subscription's queue ──► outbox
 //!         ▲  └──ReplayPause: there is more──► its connection: wanting
-//!         └──────ReplayMore: there is room──────────┘
+//!         └──────More: there is room────────────────┘
 //! ```
 //! However much a home holds, no more than one window of it is on its way to a connection for which the outbox has no
-//! room. A subscription that has gone ends its replays (`ReplayStop`), and whoever waits for them is answered. So is
-//! whoever waits for one that cannot go on before its client acknowledges something (`ReplayUnacked`): a RECEIPT never
+//! room. A subscription that has gone ends its replays ([`ReplayNote::Stop`]), and whoever waits for them is answered. So is
+//! whoever waits for one that cannot go on before its client acknowledges something ([`ReplayNote::Unacked`]): a RECEIPT never
 //! waits for an ACK, which may be behind it, or behind DISCONNECT, where none can come.
 
-use super::Shard;
+use super::Owners;
 use crate::ids::{ConnKey, ShardId};
 use crate::ids::{Subscriber, SubscriptionKey};
 use crate::queue::consumer_state::InitialReplay;
@@ -23,22 +23,15 @@ const ASKED_MAX: usize = 64;
 /// Windows on their way to one connection: they are encoded as they come.
 const WINDOWS_MAX: usize = 8;
 
-impl Shard {
-    /// Goes on with replays that have a window, one after the other, as far as the turn allows.
-    pub(super) fn proceed_with_replays(&mut self) {
-        while !self.turn.budget.is_exhausted() && self.queue().proceed_with_next_replay() {
-            self.settle();
-        }
-    }
-
+impl Owners<'_> {
     /// A home has more for a new subscription.
     pub(super) fn replay_paused(&mut self, home: ShardId, key: SubscriptionKey) {
         let subscriber = Subscriber { shard: self.turn.id, key };
         let Some(conn) = self.router.subscription_mut(key).map(|found| found.conn) else {
-            return self.tell(home, ReplayNote::Stop(subscriber));
+            return self.queue().tell(home, ReplayNote::Stop(subscriber));
         };
         if conn == ConnKey::NONE {
-            return self.tell(home, ReplayNote::More(subscriber)); // a durable subscription keeps it anyway
+            return self.queue().tell(home, ReplayNote::More(subscriber)); // a durable subscription keeps it anyway
         }
         self.window_has_come(home, key);
         if let Some(initial_replay) = self.initial_replay(key) {
@@ -55,7 +48,7 @@ impl Shard {
     }
 
     /// What a home was asked for is here.
-    pub(super) fn window_has_come(&mut self, home: ShardId, key: SubscriptionKey) {
+    pub fn window_has_come(&mut self, home: ShardId, key: SubscriptionKey) {
         let Some(consumer) = self.queues.consumers.get_mut(key) else { return };
         let Some(initial_replay) = &mut consumer.initial_replay else { return };
         let asked = initial_replay.asked & home.bit() != 0;
@@ -69,7 +62,7 @@ impl Shard {
     }
 
     /// Asks homes for more, as far as a connection has room: something has changed for it.
-    pub(super) fn pull_replay(&mut self, key: ConnKey) {
+    pub fn pull_replay(&mut self, key: ConnKey) {
         if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.unasked = pulls.wanting.len();
             self.pull_some(key);
@@ -145,7 +138,7 @@ impl Shard {
                 pulls.wanting.push_back((subscription, home));
             }
             if is_news {
-                self.tell(home, ReplayNote::Unacked(subscriber));
+                self.queue().tell(home, ReplayNote::Unacked(subscriber));
             }
             return;
         }
@@ -154,11 +147,11 @@ impl Shard {
         if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.windows += 1;
         }
-        self.tell(home, ReplayNote::More(subscriber));
+        self.queue().tell(home, ReplayNote::More(subscriber));
     }
 
     /// Lets connections go on that have more to ask for, or could not while memory was short.
-    pub(super) fn pull_again(&mut self) {
+    pub fn pull_again(&mut self) {
         if !self.turn.is_out_of_memory() {
             // None of theirs has been asked since.
             self.queues.replays.pulling.extend(self.queues.replays.short_of_memory.drain(..));
@@ -177,15 +170,16 @@ impl Shard {
     }
 
     /// A subscription goes: homes that wait for its word have no more to do, and what it asked for is not awaited.
-    pub(super) fn forget_pulls_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
-        for home in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
+    pub fn forget_pulls_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
+        for home in (0..self.turn.shards).map(|at| ShardId(at as u8)) {
             self.window_has_come(home, key);
         }
         self.pull_soon(conn); // others have waited for those windows
         let wanting = self.initial_replay(key).map_or(0, |found| std::mem::take(&mut found.wanting));
-        for home in (0..self.shared_len()).map(|at| ShardId(at as u8)) {
+        for home in (0..self.turn.shards).map(|at| ShardId(at as u8)) {
             if wanting & home.bit() != 0 {
-                self.tell(home, ReplayNote::Stop(Subscriber { shard: self.turn.id, key }));
+                let subscriber = Subscriber { shard: self.turn.id, key };
+                self.queue().tell(home, ReplayNote::Stop(subscriber));
             }
         }
         let Some(pulls) = self.connections.table.get_mut(conn).and_then(|conn| conn.pulls.as_mut()) else {

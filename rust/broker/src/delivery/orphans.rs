@@ -1,13 +1,13 @@
 //! Temporary destinations of a connection that ends.
 
-use super::Shard;
+use super::Owners;
 use crate::connection::temporary::Temporary;
 use crate::ids::ConnKey;
 use crate::queue::orphans::Orphans;
 
-impl Shard {
+impl Owners<'_> {
     /// A connection ends, and its temporary destinations with it.
-    pub(super) fn forget_temporary(&mut self, key: ConnKey) {
+    pub fn forget_temporary(&mut self, key: ConnKey) {
         let Some(own) = self.connections.table.get_mut(key).and_then(|conn| conn.temporary.take()) else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use stompica_proto::session::AckMode;
 
-use super::Shard;
+use super::Owners;
 use crate::destination::Kind;
 use crate::ids::ShardId;
 use crate::ids::{Subscriber, SubscriptionKey};
@@ -11,21 +11,21 @@ use crate::queue::mail::HomeNote;
 use crate::queue::types::Credit;
 use crate::router::group::{Member, Place};
 
-impl Shard {
+impl Owners<'_> {
     /// Hands a stale or retained message to a new subscription; if that is gone, a stale one goes back.
     pub(super) fn take_replayed(&mut self, key: SubscriptionKey, stored: OwnedMessage, retained: bool) {
         let place = self.router.subscription_mut(key).map(|found| (found.place, found.conn));
         let Some((Place::Topic { group, .. }, conn)) = place else {
             if !retained {
                 let home = self.router.home(stored.destination());
-                self.tell(home, HomeNote::Stale(stored));
+                self.queue().tell(home, HomeNote::Stale(stored));
             }
             return;
         };
         if !self.router.groups[group as usize].wire_format.takes_from(stored.message().sender) {
             return; // its own last value
         }
-        self.distribute();
+        self.connections.distribute(self.turn);
         if let Some(queue) = self.router.groups[group as usize].target_queue {
             self.queues.home.enqueue_first(queue, stored);
             return self.dispatch_at_once(queue);
@@ -63,10 +63,10 @@ impl Shard {
             && self.connections.table.get(conn).is_some_and(|conn| conn.output.deferred.is_none())
             && self.deliveries.fan_outs.is_empty(); // they know it by the group that it is in
         if ack == AckMode::Auto && ordinary && is_through {
-            self.distribute();
+            self.connections.distribute(self.turn);
             self.queues.consumers.remove(key);
             self.router.leave_queue(key);
-            self.note_width(filter); // it was a group of its own
+            self.peers.tell_width(self.router, filter); // it was a group of its own
             self.queues.home.detach(Subscriber { shard: self.turn.id, key });
             self.queues.home.delete(queue);
         }
