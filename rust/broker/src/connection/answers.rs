@@ -1,11 +1,11 @@
-//! What a connection is still to be told, in the order of its frames.
+//! Answers that a connection has not been sent, in the order of its frames.
 
 use std::collections::VecDeque;
 
 use crate::ids::ShardId;
 use crate::queue::types::Progress;
 
-/// What a connection is told once everything before it was.
+/// What a connection is sent once all answers before it were sent.
 #[derive(Debug)]
 pub enum Answer {
     /// RECEIPT with this `receipt-id`, unescaped.
@@ -21,9 +21,9 @@ pub enum Answer {
         /// The WebSocket close reason.
         reason: &'static str,
     },
-    /// Nothing: what comes behind it waits until this is known to have succeeded.
+    /// Nothing is sent; the answers behind it wait until this frame is known to have succeeded.
     Silence,
-    /// RECEIPT, and behind it the credit of a durable subscription at its home.
+    /// RECEIPT, followed by the credit of a durable subscription at its home.
     Opening(Box<[u8]>, ShardId, Progress),
 }
 
@@ -74,21 +74,21 @@ impl Answers {
         self.bytes
     }
 
-    /// Adds an answer behind all others; so many shards have to answer first.
+    /// Adds an answer behind all others; `waiting` shards have to answer first.
     pub fn push(&mut self, token: u64, answer: Answer, waiting: u32) {
         debug_assert!(self.pending.back().is_none_or(|last| last.token < token), "tokens grow");
         self.bytes += answer.bytes();
         self.pending.push_back(Pending { token, answer, waiting });
     }
 
-    /// So much more is to be answered first.
+    /// `count` more shards have to answer first.
     pub fn await_more(&mut self, token: u64, count: u32) {
         if let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) {
             self.pending[at].waiting += count;
         }
     }
 
-    /// A RECEIPT that waits is to be followed by credit. False if it has left.
+    /// Lets a RECEIPT that waits be followed by credit. Returns false if it was sent already.
     pub fn open_behind(&mut self, token: u64, home: ShardId, credit: Progress) -> bool {
         let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) else { return false };
         let answer = &mut self.pending[at].answer;

@@ -1,14 +1,14 @@
-//! A frame, or a message of WebSocket, that has come in part: since when, and until when it may take.
+//! A frame, or a WebSocket message, of which only a part has arrived: when it began, and when it has to be complete.
 //!
-//! The clock runs from the first byte, and stands still while the broker itself does not read the connection.
+//! The clock starts at the first byte, and stops while the broker itself does not read the connection.
 
-/// A frame is given a second more for each of these bytes.
+/// A frame gets one second more for this many bytes.
 const BYTES_A_SECOND: u64 = 64 << 10;
 
-/// What has come in part, if anything has.
+/// The frame of which a part has arrived, if there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// When its first byte came, moved by the time in which nothing was read.
+    /// When its first byte came, plus the time in which nothing was read.
     since_ms: Option<u64>,
     /// Since when nothing is read.
     stopped_ms: Option<u64>,
@@ -17,7 +17,7 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Notes that something is incomplete: what was so before, or (`is_new`) something that has begun only now.
+    /// Notes that a frame is incomplete: the same one as before, or (`is_new`) one that has just begun.
     pub fn is_incomplete(&mut self, is_new: bool, announced: u64, now_ms: u64) {
         if is_new || self.since_ms.is_none() {
             self.since_ms = Some(now_ms);
@@ -42,13 +42,13 @@ impl Arrival {
         self.since_ms.is_some()
     }
 
-    /// When its first byte came, moved by the time in which nothing was read.
+    /// When its first byte came, plus the time in which nothing was read.
     #[must_use]
     pub fn since_ms(&self) -> Option<u64> {
         self.since_ms
     }
 
-    /// Whether something has come in part.
+    /// Whether a part of a frame has arrived.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.since_ms.is_some()
@@ -60,14 +60,14 @@ impl Arrival {
         usize::try_from(self.announced).unwrap_or(usize::MAX)
     }
 
-    /// How many milliseconds it may take in all, where `came` bytes of it are here.
+    /// How many milliseconds it may take in all; `came` bytes of it have arrived.
     #[must_use]
     pub fn allowed_ms(&self, came: usize, timeout_ms: u64) -> u64 {
         let bytes = self.announced.max(came as u64);
         timeout_ms.saturating_add(bytes.saturating_mul(1000) / BYTES_A_SECOND)
     }
 
-    /// When it has to be complete, unless the broker holds it up.
+    /// When it has to be complete; `None` while the broker does not read it.
     #[must_use]
     pub fn deadline_ms(&self, came: usize, timeout_ms: u64) -> Option<u64> {
         let since_ms = self.since_ms.filter(|_| self.stopped_ms.is_none())?;

@@ -1,6 +1,6 @@
 //! Deliveries that wait because a connection's outbox is full: not encoded yet, so that they cost next to nothing.
 //!
-//! Whatever else is to be delivered to the connection queues up behind them, so that the order stays.
+//! Everything else that is to be delivered to the connection queues up behind them, so that the order is kept.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -13,12 +13,12 @@ use crate::message::chunk::ChunkId;
 use crate::queue::types::Delivery;
 use crate::router::fan_out::FanOutKey;
 
-/// One of them.
+/// One such delivery.
 #[derive(Debug)]
 pub enum Waiting {
     /// A copy of a message that a fan-out holds.
     Copy(FanOutKey, SubscriptionKey),
-    /// Frames that were encoded for a whole group; with one reference to the chunk.
+    /// Frames that were encoded for a whole group; holds one reference to the chunk.
     Range(ChunkId, u32, u32, SubscriptionKey),
     /// A message of a queue, and the queue's home.
     Queued(Box<(ShardId, Delivery)>),
@@ -27,7 +27,7 @@ pub enum Waiting {
 /// Messages of queues for one subscription, the oldest first, with their places.
 pub type Queued = VecDeque<(u64, Box<(ShardId, Delivery)>)>;
 
-/// Subscriptions that left nothing but their place in the order are more than all others and so many before they go.
+/// Stale places of ended subscriptions are removed once there are more of them than of all others, and at least so many.
 const STALE_MAX: usize = 32;
 
 /// What waits for one connection's outbox, in order.
@@ -35,17 +35,17 @@ const STALE_MAX: usize = 32;
 pub struct Deferred {
     /// The place of the next one.
     next: u64,
-    /// Those of topics, whose publishers pause meanwhile.
+    /// Messages of topics, whose publishers pause meanwhile.
     topics: PagedDeque<(u64, Waiting)>,
-    /// Those of queues, by subscription, so that one that ends need not be told from all others.
+    /// Messages of queues, by subscription, so that those of one that ends are found without a search.
     queued: HashMap<SubscriptionKey, Queued, foldhash::fast::RandomState>,
-    /// The place of the first one of each subscription; of some that have ended, too.
+    /// The place of the first message of each subscription; also of some subscriptions that have ended.
     firsts: BinaryHeap<Reverse<(u64, SubscriptionKey)>>,
-    /// How many of queues there are.
+    /// How many messages of queues there are.
     of_queues: usize,
-    /// How many of those of topics are of messages for which a RECEIPT may have left.
+    /// How many messages of topics may have been acknowledged to their publisher by a RECEIPT.
     pub accepted: usize,
-    /// It is on the shard's list of connections that have room again.
+    /// The connection is on the shard's list of those that have room again.
     pub is_listed: bool,
 }
 
@@ -58,7 +58,7 @@ impl Conn {
 }
 
 impl Deferred {
-    /// Adds one behind all others. Returns whether it is the first one of a topic.
+    /// Adds a delivery behind all others. Returns whether it is the first one of a topic.
     pub fn push(&mut self, waiting: Waiting) -> bool {
         let place = self.next;
         self.next += 1;
@@ -90,7 +90,7 @@ impl Deferred {
         self.topics.pop_front().map(|(_, waiting)| waiting)
     }
 
-    /// Takes the one in this place, unless its subscription has ended.
+    /// Takes the message in this place, unless its subscription has ended.
     fn pop_queued(&mut self, place: u64, key: SubscriptionKey) -> Option<Box<(ShardId, Delivery)>> {
         let list = self
             .queued
@@ -105,7 +105,7 @@ impl Deferred {
         Some(queued)
     }
 
-    /// Takes out the messages of queues for one subscription, which has ended, and how much it looked at.
+    /// Takes out the messages of queues for one subscription, which has ended. Also returns how many entries were visited.
     pub fn take_queued(&mut self, key: SubscriptionKey) -> (Queued, usize) {
         let taken = self.queued.remove(&key).unwrap_or_default();
         self.of_queues -= taken.len();

@@ -5,10 +5,10 @@ use crate::router::group::SubscriptionIndex;
 /// The subscriptions of a connection whose end has begun.
 #[derive(Debug)]
 pub struct Leaving {
-    /// Those that are left.
+    /// Subscriptions that have not been removed.
     pub(crate) subscriptions: Vec<SubscriptionIndex>,
-    /// Publishers to them wait for room in its outbox.
+    /// Publishers to them wait for room in the connection's outbox.
     pub(crate) full: bool,
-    /// The connection goes with the last one, and closes in order otherwise.
+    /// The connection is removed with its last subscription; otherwise it closes in order.
     pub(crate) is_lost: bool,
 }

@@ -1,5 +1,5 @@
-//! Which connections are read, and which wait: the changes that [`super::pausing::Parking`] makes, with what follows from
-//! them for deadlines and for the list of connections to read.
+//! Connections that stop and resume reading: changes of [`super::pausing::Parking`], with what follows from them for
+//! deadlines and for the list of connections to read.
 
 use super::conn::Conn;
 use super::pausing::{Parking, Pause, Question};
@@ -11,11 +11,11 @@ use crate::turn::jobs::Job;
 
 /// Connections that try again in one turn.
 const TURN_RETRIES_MAX: usize = 256;
-/// Bytes of a frame that are looked at for the price of one visit.
+/// Bytes of a frame that count as one visit.
 const VISIT_BYTES: usize = 4 << 10;
 
 impl Connections {
-    /// Remembers that a connection's socket, or its own input, has something to look at.
+    /// Puts a connection on the list of those to read: its socket, or its kept input, may have more.
     pub fn queue_for_reading(&mut self, key: ConnKey) {
         if let Some(conn) = self.table.get_mut(key)
             && !conn.input.is_listed
@@ -39,7 +39,7 @@ impl Connections {
         self.rearm(turn, key);
     }
 
-    /// Ends the wait of a connection that ends itself, whatever it is for.
+    /// Ends the wait of a connection that is about to end, whatever it waits for.
     pub fn end_wait(&mut self, key: ConnKey) {
         self.parking.end(&mut self.table, key);
         self.logins.forget(key);
@@ -59,7 +59,7 @@ impl Connections {
         }
     }
 
-    /// Reads a connection again that waits for room, alone: it is its turn.
+    /// Resumes reading one connection that waits for room.
     pub fn unpark(&mut self, turn: &mut Turn, key: ConnKey) {
         if self.parking.let_go(&mut self.table, key) {
             self.try_again(turn, key);
@@ -84,13 +84,13 @@ impl Connections {
         self.queue_for_reading(key);
     }
 
-    /// Lets those try again that wait for this kind of room, some in each turn.
+    /// Lets connections try again that wait for these kinds of room, some of them in each turn.
     pub fn retry_parked(&mut self, pauses: &[Pause]) {
         pauses.iter().for_each(|pause| self.parking.retry(*pause));
     }
 
-    /// Reads those again that are to try again, as many as one turn allows: by turns before and behind those that have
-    /// something new to say, so that neither find all room taken by the others for ever.
+    /// Resumes reading connections that are to try again, as many as one turn allows: alternately before and behind those
+    /// with new input, so that neither always find all room taken by the others.
     pub fn resume_parked(&mut self, turn: &mut Turn) {
         let ready = self.undrained.len();
         for _ in 0..TURN_RETRIES_MAX {
@@ -112,7 +112,7 @@ impl Connections {
         }
     }
 
-    /// Stops reading a connection whose own answers fill its outbox; true if it is so.
+    /// Stops reading a connection whose own answers fill its outbox. Returns whether it did.
     pub fn hold_for_answers(&mut self, turn: &mut Turn, key: ConnKey) -> bool {
         let limits = self.limits_of_answers(turn);
         let hold = self.table.get(key).is_some_and(|conn| limits.are_exceeded(conn));
@@ -123,7 +123,7 @@ impl Connections {
         hold
     }
 
-    /// Some of what waited for a connection was written: reads it again if that was enough.
+    /// Some of what waited for a connection was written: resumes reading it if that was enough.
     pub fn note_answers_taken(&mut self, turn: &mut Turn, key: ConnKey) {
         let limits = self.limits_of_answers(turn);
         let is_relieved = self
@@ -147,14 +147,14 @@ impl Connections {
 
 /// How much a connection may be owed of RECEIPTs, pongs and diagnostics.
 ///
-/// It is not read while it is owed more, so that nobody is owed more than `outbox_limit`, and no more than a bite while
-/// half of `memory_limit` is held: answers that nobody reads stop no publisher. If it takes no byte of them for as long
-/// as a slow consumer may take, it is cut off like one.
+/// It is not read while it is owed more: the limit is `outbox_limit`, and a bite while half of `memory_limit` is held, so
+/// that answers that nobody reads stop no publisher. A connection that takes no byte of them for as long as a slow
+/// consumer may stand still is cut off like one.
 #[derive(Clone, Copy)]
 struct OwnAnswers {
-    /// Of anything, where most of it are answers.
+    /// Bytes of anything, if most of them are answers.
     all: usize,
-    /// Of answers.
+    /// Bytes of answers.
     own: usize,
 }
 
@@ -170,7 +170,7 @@ impl OwnAnswers {
     }
 }
 
-/// Bytes of answers that wait for a connection, and those of all that waits.
+/// Bytes of answers that wait for a connection, and bytes of everything that waits.
 fn owed(conn: &Conn) -> (usize, usize) {
     let waiting = conn.answers.bytes();
     (conn.output.outbox.answer_bytes() + waiting, conn.output.outbox.bytes() + waiting)

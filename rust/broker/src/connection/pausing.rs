@@ -6,8 +6,8 @@
 //! | an answer ([`Question`]) | that answer, nothing else |
 //! | either | the end of the connection |
 //!
-//! Only [`Parking`] changes what a connection waits for, so that its list and the connections agree. A retry costs a
-//! look at the frame that waits; so each kind of room has a list of its own, and a turn takes some of them.
+//! Only [`Parking`] changes what a connection waits for, so that its lists and the connections agree. A retry examines
+//! the waiting frame again; so each kind of room has a list of its own, and a turn retries a limited number.
 
 use super::conn::Conns;
 use crate::collections::line::Line;
@@ -22,20 +22,20 @@ pub enum Pause {
     SlowConsumer,
     /// `memory_limit` is near.
     Memory,
-    /// Memory is short, and its message would stay.
+    /// Memory is short, and the message would be kept.
     Kept,
     /// Another shard's mailbox is over its mark.
     Mailbox,
-    /// Another shard has enough messages to route that very many want there.
+    /// Another shard has enough messages to route that have very many receivers there.
     Wide,
-    /// Too much of unfinished frames is held, and this one has come in part.
+    /// Too much unfinished input is held, and only a part of this frame has arrived.
     Arriving,
-    /// Its own answers fill its outbox.
+    /// The connection's own answers fill its outbox.
     Answers,
     /// Memory, for messages of other shards that are due before its next frame.
     Mail,
-    /// Messages of topics whose RECEIPT has left wait for room in its own outbox; a frame that ends subscriptions comes
-    /// behind them.
+    /// Messages of topics, whose publishers have their RECEIPT, wait for room in the connection's own outbox; a frame that
+    /// ends subscriptions has to wait until they are written.
     Owed,
 }
 
@@ -70,17 +70,17 @@ pub enum Question {
     Commit(u64),
     /// To the query of diagnostics with this number, by all shards.
     Query(u64),
-    /// When its message has reached everybody.
+    /// Its message has reached all receivers.
     FanOut(FanOutKey),
     /// To the CONNECT with this token: whether the client may log in.
     Login(u64),
-    /// To the COMMIT with this token, which takes effect: its work goes on in the next turn.
+    /// The COMMIT with this token, which was decided, has taken effect everywhere.
     Turn(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
-    /// And its place in the list.
+    /// The kind of room, and the place in its list.
     Room(Pause, u64),
     Answer(Question),
 }
@@ -90,9 +90,9 @@ enum Reason {
 pub struct Wait {
     reason: Option<Reason>,
     since_ms: u64,
-    /// When the frame that waits was held first; stays until it passes.
+    /// When the waiting frame was held first; kept until it passes.
     held_since_ms: Option<u64>,
-    /// Since when memory stops the message that is on its way, as far as was found out; `None`: only outboxes do.
+    /// Since when memory stops the message that is on its way, as far as is known; `None` if only outboxes do.
     stopped_since_ms: Option<u64>,
 }
 
@@ -150,7 +150,7 @@ impl Wait {
         self.held_since_ms = None;
     }
 
-    /// What it waits for in words, for an ERROR.
+    /// What it waits for, in words for an ERROR.
     #[must_use]
     pub fn describe(&self) -> &'static str {
         match self.reason {
@@ -174,22 +174,22 @@ impl Wait {
     }
 }
 
-/// The connections of a shard that wait for room, each kind in the order in which they came.
+/// The connections of a shard that wait for room: a list for each kind, in the order in which they began to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Parking {
     /// The last place that was given in any of the lines.
     last_place: u64,
     waiting: [Line<ConnKey>; Pause::ALL.len()],
-    /// Those at places up to this one are to try again.
+    /// Connections at places up to this one are to try again.
     retry_through: [u64; Pause::ALL.len()],
-    /// How often there was room.
+    /// How often room was reported.
     retries: [u64; Pause::ALL.len()],
-    /// Whether those that tried again last came before those that had something new to say.
+    /// Whether the last retries were served before connections with new input.
     went_first: bool,
 }
 
 impl Parking {
-    /// Lets a connection wait for room; false if it waits already, or is gone.
+    /// Lets a connection wait for room. Returns false if it waits already, or is gone.
     pub(crate) fn hold(&mut self, conns: &mut Conns, key: ConnKey, pause: Pause, now_ms: u64) -> bool {
         let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait).filter(|wait| !wait.is_on()) else {
             return false;
@@ -205,19 +205,19 @@ impl Parking {
         self.let_go(conns, key);
         if let Some(conn) = conns.get_mut(key) {
             conn.wait.since_ms = conn.wait.held_since_ms.unwrap_or(now_ms);
-            conn.wait.stopped_since_ms = Some(conn.wait.since_ms); // until somebody finds out
+            conn.wait.stopped_since_ms = Some(conn.wait.since_ms); // until it is looked up
             conn.wait.reason = Some(Reason::Answer(question));
         }
     }
 
-    /// An answer has come; false if the connection does not wait for it.
+    /// An answer has come. Returns false if the connection does not wait for it.
     pub(crate) fn answered(conns: &mut Conns, key: ConnKey, question: Question) -> bool {
         let wait = conns.get_mut(key).map(|conn| &mut conn.wait);
         let wait = wait.filter(|wait| wait.question() == Some(question));
         wait.is_some_and(|wait| wait.reason.take().is_some())
     }
 
-    /// Ends a wait for room; false if the connection does not wait for any.
+    /// Ends a wait for room. Returns false if the connection does not wait for any.
     pub(crate) fn let_go(&mut self, conns: &mut Conns, key: ConnKey) -> bool {
         let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait) else { return false };
         let Some(Reason::Room(pause, place)) = wait.reason else { return false };
@@ -234,18 +234,18 @@ impl Parking {
         }
     }
 
-    /// There is room of this kind: all that wait for it now are to try again.
+    /// There is room of this kind: all connections that wait for it now are to try again.
     pub(crate) fn retry(&mut self, pause: Pause) {
         self.retry_through[pause as usize] = self.last_place;
         self.retries[pause as usize] += 1;
     }
 
-    /// How often there was room of this kind.
+    /// How often room of this kind was reported.
     pub(crate) fn retries(&self, pause: Pause) -> u64 {
         self.retries[pause as usize]
     }
 
-    /// Whether somebody is to try again.
+    /// Whether a connection is to try again.
     pub(crate) fn has_retries(&self) -> bool {
         Pause::ALL.iter().any(|pause| self.first_to_retry(*pause).is_some())
     }
@@ -270,23 +270,23 @@ impl Parking {
         firsts.min_by_key(|(place, _)| *place).map(|(_, key)| *key)
     }
 
-    /// Whether those that try again in this turn come before those that have something new to say: by turns.
+    /// Whether retries of this turn are served before connections with new input; alternates.
     pub(crate) fn go_first_by_turns(&mut self) -> bool {
         self.went_first = !self.went_first;
         self.went_first
     }
 
-    /// All that wait for this kind of room, longest first.
+    /// All connections that wait for this kind of room, longest first.
     pub(crate) fn waiting_for(&self, pause: Pause) -> impl Iterator<Item = ConnKey> {
         self.waiting[pause as usize].iter().copied()
     }
 
-    /// How many wait for room.
+    /// How many connections wait for room.
     pub(crate) fn len(&self) -> usize {
         self.waiting.iter().map(Line::len).sum()
     }
 
-    /// Whether nobody waits for room.
+    /// Whether no connection waits for room.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn who_went_on_alone_is_not_on_the_list_any_more() {
+    fn a_connection_that_went_on_alone_is_not_on_the_list_any_more() {
         let (mut conns, keys) = connections(2);
         let mut parking = Parking::default();
         parking.hold(&mut conns, keys[0], Pause::Arriving, 1);

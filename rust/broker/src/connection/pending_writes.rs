@@ -1,4 +1,4 @@
-//! What a connection has of queues: messages on their way to its socket, and ids that are void.
+//! Queue messages on their way to a connection's socket, and delivery ids that are void.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
 use crate::queue::unacked::Origin;
 
-/// How many ids of deliveries that were taken back are remembered; an ACK of one of them is no mistake.
+/// How many ids of requeued deliveries are remembered; an ACK of one of them is no error.
 pub const REQUEUED_MAX: usize = 65_536;
 
-/// Queue messages in the outbox of which the socket has not taken the last byte; each goes with one of its marks.
+/// Queue messages in the outbox that are not written completely; each belongs to one write marker.
 #[derive(Debug)]
 pub struct PendingWrite {
     /// The subscription.
@@ -25,7 +25,7 @@ pub struct PendingWrite {
     pub stored: Option<OwnedMessage>,
 }
 
-/// Bytes that one note about written deliveries covers at most, so that credit comes back early enough.
+/// One note about written deliveries covers at most so many bytes, so that credit comes back early enough.
 const NOTE_BYTES_MAX: u64 = 32 << 10;
 
 impl PendingWrite {
@@ -43,29 +43,29 @@ pub struct PendingWrites {
     pub writes: PagedDeque<PendingWrite>,
     /// Deliveries that it has not acknowledged.
     pub unacked: usize,
-    /// An ACK or NACK of very many of them is under way.
+    /// An ACK or NACK of very many deliveries is under way.
     pub is_acknowledging: bool,
-    taken_back: HashSet<u64, foldhash::fast::RandomState>,
+    requeued: HashSet<u64, foldhash::fast::RandomState>,
     order: VecDeque<u64>,
 }
 
 impl PendingWrites {
-    /// Remembers the id of a delivery that was taken back, by its hash.
+    /// Remembers the id of a requeued delivery, by its hash.
     pub fn take_back(&mut self, id_hash: u64) {
-        if self.taken_back.insert(id_hash) {
+        if self.requeued.insert(id_hash) {
             self.order.push_back(id_hash);
         }
         if self.order.len() > REQUEUED_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.taken_back.remove(&oldest);
+            self.requeued.remove(&oldest);
         }
     }
 
-    /// Whether the delivery with this id was taken back.
+    /// Whether the delivery with this id was requeued.
     #[must_use]
     pub fn was_requeued(&self, id_hash: u64) -> bool {
-        self.taken_back.contains(&id_hash)
+        self.requeued.contains(&id_hash)
     }
 
     /// Bytes it occupies.

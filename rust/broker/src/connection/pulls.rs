@@ -1,26 +1,26 @@
-//! What of the past a connection asks other homes for, window by window.
+//! Initial replay on the side of the consumer's connection: which homes it asks for the next window.
 
 use std::collections::VecDeque;
 
 use crate::ids::{ShardId, SubscriptionKey};
 
-/// What a connection has to ask homes for.
+/// The windows that a connection has to ask homes for.
 #[derive(Debug, Default)]
 pub struct Pulls {
-    /// Its subscriptions for which homes have more, in turn.
+    /// Its subscriptions, with homes that have more for them, in turn.
     pub(crate) wanting: VecDeque<(SubscriptionKey, ShardId)>,
-    /// Those of `wanting` whose subscription has gone: less than half of them.
+    /// Entries of `wanting` whose subscription has ended: less than half of them.
     pub(crate) gone: usize,
-    /// Windows on their way.
+    /// Windows that were asked for and have not come.
     pub(crate) windows: usize,
-    /// Those of `wanting` that have not been looked at since something changed.
+    /// Entries of `wanting` that have not been examined since something changed.
     pub(crate) unasked: usize,
-    /// The connection is on one of the shard's lists of those to be looked at again.
+    /// The connection is on one of the shard's lists of those to examine again.
     pub(crate) is_listed: bool,
 }
 
 impl Pulls {
-    /// Whether it waits for its turn to ask, or for memory.
+    /// Whether the connection waits for its turn to ask, or for memory.
     pub(crate) fn is_listed(&self) -> bool {
         self.is_listed
     }

@@ -1,14 +1,14 @@
-//! Input that is not done with: frames that have come in part, and SENDs that wait.
+//! Unfinished input: frames of which only a part has arrived, and SENDs that wait.
 //!
-//! All shards together keep a quarter of `memory_limit` of it. What would have to wait when it is complete waits in the
-//! kernel. For the rest there are three marks, in shares of the limit:
+//! All shards together keep at most a quarter of `memory_limit` of it. A frame that would have to wait once it is complete
+//! is left in the kernel. For the rest there are four thresholds, as shares of the limit:
 //!
 //! | over | effect |
 //! |---|---|
 //! | a twelfth | frames take turns to arrive, one at a time on each shard; of the others only a *bite* is read |
-//! | a sixth | every other turn is that of the one that lacks least; who was silent for 10 s is refused |
-//! | three eighths, room for what is to come included | the largest are refused, but none that holds two bites or less |
-//! | a half | those as well |
+//! | a sixth | every other turn goes to the frame that lacks the fewest bytes; connections that sent nothing for 10 s are refused |
+//! | three eighths, spare capacity included | the connections that hold most are refused, but none that holds two bites or less |
+//! | a half | these are refused, too |
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -21,25 +21,25 @@ use super::{Connections, READ_BYTES};
 use crate::ids::ConnKey;
 use crate::turn::Turn;
 
-/// How long one frame may arrive alone while others wait…
+/// How long one frame may arrive alone while others wait,
 const TURN_MS: u64 = 1000;
-/// …unless nothing has come of it for this long…
+/// unless nothing of it has come for this long,
 const SILENCE_MS: u64 = 20;
-/// …or less in all than this much for each millisecond behind those.
+/// or it is slower than so many bytes per millisecond after that.
 const PACE_BYTES: u64 = 1 << 10;
-/// Who has sent nothing for this long gives way where there is much.
+/// A connection that has sent nothing for this long is refused when there is too much unfinished input.
 const STALLED_MS: u64 = 10_000;
-/// How often it is looked at who has stalled.
+/// How often stalled connections are looked for.
 const CHECK_MS: u64 = 100;
-/// Connections that are looked at for the next turn.
+/// Connections that are compared to choose the next one to arrive.
 const SEARCH_MAX: usize = 1024;
-/// The others learn at once of a change by more than this, else once a turn.
+/// Other shards learn of a change by more than this at once, of others once a turn.
 pub(crate) const SYNC_BYTES: i64 = 1 << 20;
 
-/// A connection is always read up to this, so that small frames pass.
+/// At least this much is always read from a connection, so that small frames pass.
 pub(crate) const BITE_BYTES_MIN: i64 = 4 << 10;
 
-/// What one shard knows of unfinished input: its own and that of all shards.
+/// What one shard knows about unfinished input: its own and that of all shards.
 #[derive(Debug, Default)]
 pub(crate) struct Unfinished {
     pub(crate) bytes: i64,
@@ -48,9 +48,9 @@ pub(crate) struct Unfinished {
     /// `memory_limit`.
     pub(crate) limit: i64,
     pub(crate) bite: i64,
-    /// The connection that is read on all the same.
+    /// The connection that is read although there is too much.
     pub(crate) turn: Option<ArrivalTurn>,
-    /// The next turn is that of the frame that has waited longest, not of the one that lacks least.
+    /// The next turn goes to the frame that has waited longest, not to the one that lacks the fewest bytes.
     pub(crate) longest_next: bool,
     pub(crate) next_check_ms: u64,
 }
@@ -102,29 +102,29 @@ impl Unfinished {
         self.total() + READ_BYTES as i64 > self.limit / 12
     }
 
-    /// By how much there is more than one frame after the other can relieve; negative if there is not.
+    /// Bytes over the threshold from which on taking turns is not enough; negative below it.
     pub(crate) fn crowd(&self) -> i64 {
         self.total() - self.limit / 6
     }
 
-    /// By how much there is more than there may ever be; negative if there is not. What has come may be a quarter, and
-    /// there is room for half as much behind it.
+    /// Bytes over the most that there may ever be; negative below it. A quarter of the limit may have arrived, and buffers
+    /// have spare capacity for half as much.
     pub(crate) fn excess(&self) -> i64 {
         self.total() - self.limit / 8 * 3
     }
 
-    /// How much a connection may hold and is not refused, though all hold too much together: others are to blame, maybe
-    /// on other shards, and what everybody may hold is little.
+    /// How much a connection may hold without being refused, although all together hold too much: others, maybe on other
+    /// shards, hold more than their share.
     pub(crate) fn harmless(&self) -> i64 {
         if self.total() > self.limit / 2 { 0 } else { 2 * self.bite }
     }
 
-    /// How little each connection may keep where much is kept.
+    /// How much each connection may keep when there is too much.
     pub(crate) fn bite(&self) -> usize {
         self.bite as usize
     }
 
-    /// How much is read at a time from a connection.
+    /// How much is read from a connection at a time.
     pub(crate) fn read_bytes(&self, key: ConnKey) -> usize {
         if self.is_over() && !self.has_turn(key) { self.bite as usize } else { READ_BYTES }
     }
@@ -155,13 +155,13 @@ impl Connections {
         }
     }
 
-    /// Counts no more what a connection held that has gone.
+    /// Subtracts what a connection held that has been removed.
     pub fn discount_input(&mut self, turn: &Turn, conn: &Conn) {
         self.input_bytes -= conn.input.counted_bytes;
         self.unfinished.add(-(conn.input.counted_input as i64), &turn.totals.unfinished);
     }
 
-    /// Takes note of what a connection kept of its input.
+    /// Accounts for what a connection has kept of its input.
     pub fn note_input(&mut self, turn: &mut Turn, key: ConnKey) {
         self.count_input(turn, key);
         let Some(conn) = self.table.get_mut(key) else { return };
@@ -174,7 +174,7 @@ impl Connections {
         }
     }
 
-    /// Whether more of a frame that has come in part may have to wait, because much is kept or memory is short.
+    /// Whether the rest of an incomplete frame may have to wait, because too much is kept or memory is short.
     #[must_use]
     pub fn may_hold_arrival(&self, turn: &Turn, key: ConnKey) -> bool {
         let is_long = |conn: &Conn| conn.kept_bytes() as i64 >= self.unfinished.bite;
@@ -223,14 +223,14 @@ impl Connections {
         !self.unfinished.is_over() || turn.is_some_and(is_done)
     }
 
-    /// Whether frames wait to arrive. Other shards make room for them without a word.
+    /// Whether frames wait to arrive. Other shards make room for them without sending a note.
     #[must_use]
     pub fn has_arriving(&self) -> bool {
         self.parking.first_of(&[Pause::Arriving]).is_some()
     }
 
-    /// Whose frame may arrive next: whoever has waited longest; where there is much already, by turns whose frame lacks
-    /// least, so that it can end, and whoever has waited longest.
+    /// The connection whose frame may arrive next: the one that has waited longest. Over the second threshold it alternates
+    /// with the one that lacks the fewest bytes, so that a frame can be completed.
     fn next_to_arrive(&mut self, turn: &mut Turn) -> Option<ConnKey> {
         let unfinished = &mut self.unfinished;
         unfinished.longest_next = !unfinished.longest_next;
@@ -248,7 +248,7 @@ impl Connections {
         waiting.into_iter().min_by_key(|(lacks, _)| *lacks).map(|(_, key)| key)
     }
 
-    /// Whether the connection whose turn it is needs it still.
+    /// Whether the connection whose turn it is still needs it.
     fn turn_goes_on(&mut self, turn: &mut Turn) -> bool {
         let Some(ArrivalTurn { key, since_ms, bytes_before }) = self.unfinished.turn else {
             return false;
@@ -285,7 +285,7 @@ impl Connections {
         is_due
     }
 
-    /// Connections that give way because their frame has not gone on for long, where there is much; with what each kept.
+    /// Connections to refuse because their frame has stalled while there is too much; with the bytes that each keeps.
     #[must_use]
     pub fn stalled(&self, now_ms: u64) -> Vec<(ConnKey, usize)> {
         if self.unfinished.crowd() <= 0 {
@@ -295,7 +295,7 @@ impl Connections {
         self.largest_of(surplus, |_, conn| !conn.wait.is_on() && now_ms - conn.input.read_ms >= STALLED_MS)
     }
 
-    /// Connections that give way because more is kept than there may ever be: the largest, with what each kept.
+    /// Connections to refuse because more is kept than there may ever be: the largest, with the bytes that each keeps.
     #[must_use]
     pub fn largest(&self) -> Vec<(ConnKey, usize)> {
         let turn = self.unfinished.turn.map(|turn| turn.key);
@@ -304,7 +304,7 @@ impl Connections {
         self.largest_of(self.unfinished.excess(), may)
     }
 
-    /// Those with the largest frames in part, until they make up the excess.
+    /// The connections with the largest incomplete frames, until they make up the excess.
     fn largest_of(&self, mut excess: i64, may: impl Fn(ConnKey, &Conn) -> bool) -> Vec<(ConnKey, usize)> {
         if excess <= 0 {
             return Vec::new();
