@@ -18,6 +18,7 @@ pub mod listener;
 pub mod login;
 pub mod outbox;
 pub mod output;
+pub mod overdue;
 pub mod parked;
 pub mod pausing;
 pub mod pending_range;

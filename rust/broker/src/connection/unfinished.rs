@@ -12,10 +12,13 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use stompica_proto::ProtocolError;
 use stompica_proto::decode::offending_head;
+use stompica_proto::error::Code;
 
 use super::conn::Conn;
 use super::deadline::millis;
+use super::input::offender_in;
 use super::pausing::Pause;
 use super::{Connections, READ_BYTES};
 use crate::ids::ConnKey;
@@ -188,8 +191,9 @@ impl Connections {
         self.unfinished.is_over() && !self.unfinished.has_turn(key)
     }
 
-    /// Compares unfinished input with its limits. Returns whether frames arrive one at a time.
-    pub fn look_at_unfinished(&mut self, turn: &mut Turn) -> bool {
+    /// Lets the next frame arrive while there is too much unfinished input, and refuses connections whose frame has stalled;
+    /// above the limit, those that keep most.
+    pub fn look_at_unfinished(&mut self, turn: &mut Turn) {
         let connections = turn.totals.connections.load(Ordering::Relaxed);
         self.unfinished.look(&turn.totals.unfinished, turn.config.memory_limit, connections);
         if !self.unfinished.is_over() {
@@ -197,12 +201,32 @@ impl Connections {
             if self.has_arriving() {
                 self.retry_parked(&[Pause::Arriving]);
             }
+            return;
         }
-        self.unfinished.is_over()
+        if turn.now_ms >= self.unfinished.next_check_ms {
+            self.unfinished.next_check_ms = turn.now_ms + CHECK_MS;
+            turn.budget.visit(self.table.len() / 16);
+            let stalled = self.stalled(turn.now_ms);
+            self.give_way(turn, stalled);
+            let largest = self.largest();
+            self.give_way(turn, largest);
+        }
+        self.let_next_arrive(turn);
+    }
+
+    fn give_way(&mut self, turn: &mut Turn, chosen: Vec<(ConnKey, usize)>) {
+        for (key, bytes) in chosen {
+            let offender = self.table.get(key).map(|conn| offender_in(&conn.input.bytes)).unwrap_or_default();
+            let text = format!(
+                "{bytes} bytes of a frame that is not complete gave way: such frames may take a quarter of memory_limit"
+            );
+            self.end_wait(key);
+            self.fail_with(turn, key, ProtocolError::new(Code::Memory, text), &offender);
+        }
     }
 
     /// Lets the next frame arrive, unless another one still does.
-    pub fn let_next_arrive(&mut self, turn: &mut Turn) {
+    fn let_next_arrive(&mut self, turn: &mut Turn) {
         if !self.turn_goes_on(turn)
             && let Some(key) = self.next_to_arrive(turn)
         {
@@ -275,19 +299,8 @@ impl Connections {
         false
     }
 
-    /// Whether it is time to look for frames that give way.
-    pub fn may_give_way(&mut self, turn: &mut Turn) -> bool {
-        let is_due = turn.now_ms >= self.unfinished.next_check_ms;
-        if is_due {
-            self.unfinished.next_check_ms = turn.now_ms + CHECK_MS;
-            turn.budget.visit(self.table.len() / 16);
-        }
-        is_due
-    }
-
     /// Connections to refuse because their frame has stalled while there is too much; with the bytes that each keeps.
-    #[must_use]
-    pub fn stalled(&self, now_ms: u64) -> Vec<(ConnKey, usize)> {
+    fn stalled(&self, now_ms: u64) -> Vec<(ConnKey, usize)> {
         if self.unfinished.crowd() <= 0 {
             return Vec::new();
         }
@@ -296,8 +309,7 @@ impl Connections {
     }
 
     /// Connections to refuse because more is kept than there may ever be: the largest, with the bytes that each keeps.
-    #[must_use]
-    pub fn largest(&self) -> Vec<(ConnKey, usize)> {
+    fn largest(&self) -> Vec<(ConnKey, usize)> {
         let turn = self.unfinished.turn.map(|turn| turn.key);
         let harmless = self.unfinished.harmless();
         let may = |key, conn: &Conn| Some(key) != turn && conn.kept_bytes() as i64 > harmless;
@@ -413,22 +425,22 @@ mod tests {
     #[test]
     fn while_there_is_much_frames_arrive_one_at_a_time() {
         let ((mut connections, keys), mut turn) = (connections(3), limited(12 << 20));
-        assert!(!connections.look_at_unfinished(&mut turn));
         for key in &keys {
             arrives(&mut connections, &turn, *key, 400 << 10, 0);
-            assert!(connections.look_at_unfinished(&mut turn) == connections.unfinished.is_over());
+        }
+        connections.unfinished.look(&turn.totals.unfinished, turn.config.memory_limit, 3);
+        for key in &keys {
+            assert!(connections.may_hold_arrival(&turn, *key) && connections.waits_to_arrive(*key));
             connections.park(&mut turn, *key, Pause::Arriving);
         }
-        assert!(connections.look_at_unfinished(&mut turn) && connections.has_arriving());
-        assert!(connections.may_hold_arrival(&turn, keys[0]) && connections.waits_to_arrive(keys[0]));
-        connections.let_next_arrive(&mut turn);
-        connections.let_next_arrive(&mut turn);
+        connections.look_at_unfinished(&mut turn);
+        connections.look_at_unfinished(&mut turn);
         assert_eq!(connections.undrained, [keys[0]], "it has its turn for a while");
         assert!(!connections.waits_to_arrive(keys[0]) && connections.waits_to_arrive(keys[1]));
         connections.undrained.clear();
         connections.table.get_mut(keys[0]).expect("it is there").input.arrival.is_over();
         assert!(connections.may_let_arrive());
-        connections.let_next_arrive(&mut turn);
+        connections.look_at_unfinished(&mut turn);
         assert_eq!(connections.undrained, [keys[1]]);
     }
 
@@ -437,13 +449,20 @@ mod tests {
         let ((mut connections, keys), mut turn) = (connections(3), limited(6 << 20));
         turn.now_ms = STALLED_MS;
         arrives(&mut connections, &turn, keys[0], 500 << 10, 0);
-        arrives(&mut connections, &turn, keys[1], 800 << 10, 1);
+        arrives(&mut connections, &turn, keys[1], 800 << 10, STALLED_MS);
+        let ended = |connections: &Connections| {
+            let has_ended =
+                |key: &&ConnKey| connections.table.get(**key).is_some_and(|conn| conn.life.ending);
+            keys.iter().filter(has_ended).copied().collect::<Vec<_>>()
+        };
         connections.look_at_unfinished(&mut turn);
-        assert!(connections.may_give_way(&mut turn) && !connections.may_give_way(&mut turn), "not so often");
-        assert_eq!(connections.stalled(turn.now_ms), [(keys[0], 500 << 10)]);
-        assert_eq!(connections.largest(), []);
-        arrives(&mut connections, &turn, keys[2], 1200 << 10, STALLED_MS);
+        assert_eq!(ended(&connections), [keys[0]]);
+        arrives(&mut connections, &turn, keys[2], 1900 << 10, STALLED_MS);
         connections.look_at_unfinished(&mut turn);
-        assert_eq!(connections.largest(), [(keys[2], 1200 << 10)], "one is enough");
+        assert_eq!(ended(&connections), [keys[0]], "not so often");
+        turn.now_ms += CHECK_MS;
+        connections.unfinished.turn = None;
+        connections.look_at_unfinished(&mut turn);
+        assert!(ended(&connections).contains(&keys[2]) && connections.input_bytes < 1 << 20);
     }
 }

@@ -40,11 +40,6 @@ impl Shard {
         self.connections.wait_for(&mut self.turn, key, question);
     }
 
-    /// Ends the wait of a connection that ends itself, whatever it is for.
-    pub(super) fn end_wait(&mut self, key: ConnKey) {
-        self.connections.end_wait(key);
-    }
-
     /// An answer has come, but the connection is not read yet; false if it does not wait for that.
     pub(super) fn end_wait_for(&mut self, key: ConnKey, question: Question) -> bool {
         self.connections.end_wait_for(key, question)

@@ -1,19 +1,14 @@
 //! What is due when: heart-beats, log-in, slow consumers, parked SENDs, the end of a linger, late acknowledgements.
 
-use stompica_proto::error::Code;
-use stompica_proto::{ProtocolError, ws};
-
 use super::Shard;
 use crate::connection::conn::Conn;
-use crate::connection::deadline::{Overdue, millis};
-use crate::connection::input::offender_in;
+use crate::connection::deadline::Overdue;
 use crate::connection::pausing::Question;
 use crate::ids::SubscriptionKey;
 use crate::ids::{ConnKey, NOBODY};
 use crate::queue::consumer_state::Retries;
 use crate::queue::enqueue::{describe, head_of_send};
 use crate::queue::unacked::TakenOnes;
-use crate::router::fan_out::FanOutKey;
 use crate::timer::Due;
 
 /// Deadlines met in one turn, and messages that expire by them, whatever else it did: they must not wait for a budget
@@ -52,29 +47,12 @@ impl Shard {
         if !self.connections.take_deadline(key, at_ms) {
             return; // an earlier one was set since
         }
-        let mut overdue = self.connections.overdue(&self.turn, key);
-        if overdue == Some(Overdue::HeartBeat) {
-            self.control(key, |out| out.push(b'\n'));
-            overdue = self.connections.table.get(key).and_then(|conn| conn.overdue(&self.turn));
-        }
-        if let Some(overdue) = overdue {
-            self.act_on(key, overdue);
+        match self.connections.meet(&mut self.turn, key) {
+            Some(Overdue::SlowConsumer | Overdue::Untaken) => self.cut_off(key),
+            Some(_) => self.refuse_publisher(key),
+            None => {}
         }
         self.rearm(key);
-    }
-
-    fn act_on(&mut self, key: ConnKey, overdue: Overdue) {
-        match overdue {
-            Overdue::Close => self.drop_connection(key, "the peer did not close in time"),
-            Overdue::Refusal => self.connections.refuse(&mut self.turn, key),
-            Overdue::Login => self.connections.time_out_login(&mut self.turn, key),
-            Overdue::SlowConsumer | Overdue::Untaken => self.cut_off(key),
-            Overdue::Answers => self.connections.give_up_answers(&mut self.turn, key),
-            Overdue::HeartBeat => {} // it was sent
-            Overdue::Held => self.refuse_waiting(key),
-            Overdue::Frame(allowed_ms) => self.time_out_frame(key, allowed_ms),
-            Overdue::Silence => self.break_silence(key),
-        }
     }
 
     /// Takes deliveries back that were not acknowledged within `ack_timeout`.
@@ -123,36 +101,17 @@ impl Shard {
         }
     }
 
-    /// What a connection waits for did not come in time. A COMMIT that waits for its homes takes no effect any more.
-    fn refuse_waiting(&mut self, key: ConnKey) {
-        let Some(conn) = self.connections.table.get(key) else { return };
-        if let Some(Question::FanOut(fan_out)) = conn.wait.question() {
-            // Its message may have gone on, or may wait for outboxes.
-            let stopped_ms = self.deliveries.fan_outs.stopped_since_ms(fan_out, self.turn.now_ms);
-            if !self.connections.note_stopped(&self.turn, key, stopped_ms) {
-                return;
-            }
-        }
-        let Some(conn) = self.connections.table.get(key) else { return };
-        let what = match conn.wait.question() {
-            Some(Question::Commit(_)) => "COMMIT",
-            _ => "SEND",
-        };
-        let held_ms = millis(self.turn.config.publish_timeout);
-        let text = format!("a {what} was held for publish_timeout={held_ms} ms: {}", conn.wait.describe());
-        let error = ProtocolError::new(Code::Memory, text);
-        if let Some(Question::FanOut(fan_out)) = conn.wait.question() {
-            return self.refuse_publisher(fan_out, error);
-        }
-        let offender = offender_in(&conn.input.bytes);
-        let offender = self.connections.abandon_commit(key).unwrap_or(offender);
-        self.end_wait(key);
-        self.fail_with(key, error, &offender);
-    }
-
-    /// The publisher of a message that memory stops on its way has waited long enough. The message goes on without it:
+    /// The publisher of a message on its way has waited long enough, if memory stops it. The message goes on without it:
     /// those it has not reached are to get what the others have.
-    fn refuse_publisher(&mut self, fan_out: FanOutKey, error: ProtocolError) {
+    fn refuse_publisher(&mut self, key: ConnKey) {
+        let question = self.connections.table.get(key).and_then(|conn| conn.wait.question());
+        let Some(Question::FanOut(fan_out)) = question else { return };
+        // It may have gone on, or may wait for outboxes.
+        let stopped_ms = self.deliveries.fan_outs.stopped_since_ms(fan_out, self.turn.now_ms);
+        if !self.connections.note_stopped(&self.turn, key, stopped_ms) {
+            return;
+        }
+        let error = self.connections.held_too_long(&self.turn, key);
         if let Some((requester, stored)) = self.deliveries.fan_outs.dismiss(fan_out) {
             let mut offender = describe(stored);
             let message = stored.message();
@@ -162,36 +121,5 @@ impl Shard {
             }
             self.answer(requester, Err((error, offender)));
         }
-    }
-
-    /// Ends a connection whose frame was not complete in time.
-    pub(super) fn time_out_frame(&mut self, key: ConnKey, allowed_ms: u64) {
-        let Some(conn) = self.connections.table.get(key) else { return };
-        let (offender, came) = (offender_in(&conn.input.bytes), conn.input.bytes.len());
-        let text = format!(
-            "{came} bytes of a frame came and not the rest of it within {allowed_ms} ms, which is frame_timeout and its \
-             length at 64 KiB a second"
-        );
-        self.fail_with(key, ProtocolError::new(Code::FrameTimeout, text), &offender);
-    }
-
-    /// A silent client: a WebSocket one is pinged first (a browser may have put its timers to sleep).
-    fn break_silence(&mut self, key: ConnKey) {
-        let now_ms = self.turn.now_ms;
-        let Some(conn) = self.connections.table.get_mut(key) else { return };
-        let beats = *conn.protocol.session.heartbeat();
-        let mut text = format!("not a byte in {} ms", now_ms - conn.input.read_ms);
-        if let Some(state) = conn.websocket() {
-            match state.pulse.is_without_stomp(&beats, now_ms) {
-                Some(silent_ms) => text = format!("nothing of STOMP in {silent_ms} ms, only pings or pongs"),
-                None if state.pulse.ping(now_ms) => {
-                    return self
-                        .connections
-                        .websocket_control(&mut self.turn, key, |out| ws::encode::ping(out, b""));
-                }
-                None => {}
-            }
-        }
-        self.fail(key, ProtocolError::new(Code::HeartBeatTimeout, text), None);
     }
 }

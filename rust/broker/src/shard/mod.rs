@@ -193,7 +193,7 @@ impl Shard {
         self.turn.budget = Budget::default();
         self.note_readiness(events);
         self.look_at_memory();
-        self.look_at_unfinished();
+        self.connections.look_at_unfinished(&mut self.turn);
         self.take_mail();
         self.proceed_with_jobs();
         let for_mail = self.turn.budget.go_on_to(TurnPart::Routes);

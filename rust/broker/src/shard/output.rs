@@ -6,11 +6,6 @@ use crate::ids::{ConnKey, ShardId};
 use crate::mail::mailbox::Mail;
 
 impl Shard {
-    /// Appends a server frame (anything but MESSAGE) to a connection, wrapped as its transport needs.
-    pub(crate) fn control(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
-        self.connections.control(&mut self.turn, key, write);
-    }
-
     pub(super) fn queue_for_flushing(&mut self, key: ConnKey) {
         self.connections.queue_for_flushing(key);
     }

@@ -2,11 +2,9 @@
 //! [`crate::connection::unfinished`] has the rest.
 
 use stompica_proto::decode::head_value;
-use stompica_proto::error::Code;
-use stompica_proto::{ProtocolError, header};
+use stompica_proto::header;
 
 use super::Shard;
-use crate::connection::input::offender_in;
 use crate::connection::pausing::Pause;
 use crate::connection::unfinished::send_head;
 use crate::delivery::passing::Load;
@@ -36,31 +34,5 @@ impl Shard {
         let Reach { remote: shards, width, is_full, .. } =
             self.router.reach_of_any(destination, self.turn.id);
         self.pause_for(key, &Load { name: &name, destination, shards, width, is_full, bytes, kept })
-    }
-
-    /// Lets the next frame arrive while there is too much unfinished input, and those give way that stalled.
-    pub(super) fn look_at_unfinished(&mut self) {
-        if !self.connections.look_at_unfinished(&mut self.turn) {
-            return;
-        }
-        if self.connections.may_give_way(&mut self.turn) {
-            let stalled = self.connections.stalled(self.turn.now_ms);
-            self.give_way(stalled);
-            let largest = self.connections.largest();
-            self.give_way(largest);
-        }
-        self.connections.let_next_arrive(&mut self.turn);
-    }
-
-    fn give_way(&mut self, chosen: Vec<(ConnKey, usize)>) {
-        for (key, bytes) in chosen {
-            let conn = self.connections.table.get(key);
-            let offender = conn.map(|conn| offender_in(&conn.input.bytes)).unwrap_or_default();
-            let text = format!(
-                "{bytes} bytes of a frame that is not complete gave way: such frames may take a quarter of memory_limit"
-            );
-            self.end_wait(key);
-            self.fail_with(key, ProtocolError::new(Code::Memory, text), &offender);
-        }
     }
 }

@@ -1,0 +1,157 @@
+//! What a connection does when one of its deadlines has passed.
+
+use stompica_proto::error::Code;
+use stompica_proto::{ProtocolError, ws};
+
+use super::Connections;
+use super::deadline::{Overdue, millis};
+use super::input::offender_in;
+use super::pausing::Question;
+use crate::ids::ConnKey;
+use crate::turn::Turn;
+
+impl Connections {
+    /// Acts on what is overdue on a connection. Returns what the layers above have to act on: a slow consumer, and a message
+    /// on its way that may have waited too long.
+    pub fn meet(&mut self, turn: &mut Turn, key: ConnKey) -> Option<Overdue> {
+        let mut overdue = self.overdue(turn, key);
+        if overdue == Some(Overdue::HeartBeat) {
+            self.control(turn, key, |out| out.push(b'\n'));
+            overdue = self.table.get(key).and_then(|conn| conn.overdue(turn));
+        }
+        match overdue? {
+            Overdue::Close => self.drop_connection(turn, key, "the peer did not close in time"),
+            Overdue::Refusal => self.refuse(turn, key),
+            Overdue::Login => self.time_out_login(turn, key),
+            Overdue::Answers => self.give_up_answers(turn, key),
+            Overdue::HeartBeat => {} // it was sent
+            Overdue::Frame(allowed_ms) => self.time_out_frame(turn, key, allowed_ms),
+            Overdue::Silence => self.break_silence(turn, key),
+            Overdue::Held if self.awaits_fan_out(key) => return overdue,
+            Overdue::Held => self.refuse_waiting(turn, key),
+            Overdue::SlowConsumer | Overdue::Untaken => return overdue,
+        }
+        None
+    }
+
+    fn awaits_fan_out(&self, key: ConnKey) -> bool {
+        let question = self.table.get(key).and_then(|conn| conn.wait.question());
+        matches!(question, Some(Question::FanOut(_)))
+    }
+
+    /// The ERROR for a frame that has waited for `publish_timeout`.
+    #[must_use]
+    pub fn held_too_long(&self, turn: &Turn, key: ConnKey) -> ProtocolError {
+        let wait = self.table.get(key).map(|conn| conn.wait).unwrap_or_default();
+        let what = if matches!(wait.question(), Some(Question::Commit(_))) { "COMMIT" } else { "SEND" };
+        let held_ms = millis(turn.config.publish_timeout);
+        let text = format!("a {what} was held for publish_timeout={held_ms} ms: {}", wait.describe());
+        ProtocolError::new(Code::Memory, text)
+    }
+
+    /// What a frame waits for did not come in time. A COMMIT that waits for its homes takes no effect any more.
+    fn refuse_waiting(&mut self, turn: &mut Turn, key: ConnKey) {
+        let error = self.held_too_long(turn, key);
+        let Some(conn) = self.table.get(key) else { return };
+        let offender = offender_in(&conn.input.bytes);
+        let offender = self.abandon_commit(key).unwrap_or(offender);
+        self.end_wait(key);
+        self.fail_with(turn, key, error, &offender);
+    }
+
+    /// Ends a connection whose frame was not complete in time.
+    fn time_out_frame(&mut self, turn: &mut Turn, key: ConnKey, allowed_ms: u64) {
+        let Some(conn) = self.table.get(key) else { return };
+        let (offender, came) = (offender_in(&conn.input.bytes), conn.input.bytes.len());
+        let text = format!(
+            "{came} bytes of a frame came and not the rest of it within {allowed_ms} ms, which is frame_timeout and its \
+             length at 64 KiB a second"
+        );
+        self.fail_with(turn, key, ProtocolError::new(Code::FrameTimeout, text), &offender);
+    }
+
+    /// A silent client: a WebSocket one is pinged first (a browser may have put its timers to sleep).
+    fn break_silence(&mut self, turn: &mut Turn, key: ConnKey) {
+        let now_ms = turn.now_ms;
+        let Some(conn) = self.table.get_mut(key) else { return };
+        let beats = *conn.protocol.session.heartbeat();
+        let mut text = format!("not a byte in {} ms", now_ms - conn.input.read_ms);
+        if let Some(state) = conn.websocket() {
+            match state.pulse.is_without_stomp(&beats, now_ms) {
+                Some(silent_ms) => text = format!("nothing of STOMP in {silent_ms} ms, only pings or pongs"),
+                None if state.pulse.ping(now_ms) => {
+                    return self.websocket_control(turn, key, |out| ws::encode::ping(out, b""));
+                }
+                None => {}
+            }
+        }
+        self.fail(turn, key, ProtocolError::new(Code::HeartBeatTimeout, text), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::connection::conn::{Conn, Transport, WebSocket};
+    use crate::connection::fixtures::{connections, told, turn};
+    use crate::connection::pausing::Pause;
+
+    /// What a connection is told at its next deadline, with the frames of its end.
+    fn meet(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> String {
+        turn.now_ms = connections.table.get(key).expect("it is there").next_deadline(turn);
+        assert_eq!(connections.meet(turn, key), None);
+        if connections.table.get(key).is_some_and(|conn| !conn.life.is_open()) {
+            connections.write_last(turn, key);
+        }
+        told(connections, turn, key)
+    }
+
+    #[test]
+    fn a_client_that_is_silent_gets_heart_beats_and_then_an_error() {
+        let (mut connections, mut turn) = (Connections::default(), turn(Config::default()));
+        let key = connections.table.insert(Conn::connected(1, "10000,10000"));
+        let mut beats = 0;
+        let end = loop {
+            match meet(&mut connections, &mut turn, key) {
+                told if told.contains("ERROR") => break told,
+                told => beats += told.len(),
+            }
+            assert!(turn.now_ms < 60_000, "it is given up");
+        };
+        assert!(beats > 0 && end.contains("E-HEART-BEAT-TIMEOUT"), "{beats} {end}");
+    }
+
+    #[test]
+    fn a_silent_websocket_is_pinged_once_before_it_is_given_up() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let conn = connections.table.get_mut(keys[0]).expect("it is there");
+        conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
+        let told: Vec<u32> = meet(&mut connections, &mut turn, keys[0]).chars().map(u32::from).collect();
+        assert_eq!(told, [0x89, 0]);
+    }
+
+    #[test]
+    fn a_send_that_was_held_too_long_and_a_frame_that_was_not_complete_get_errors() {
+        let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
+        connections.park(&mut turn, keys[0], Pause::Mailbox);
+        let told = meet(&mut connections, &mut turn, keys[0]);
+        assert!(told.contains("a SEND was held for publish_timeout=30000 ms"), "{told}");
+        let conn = connections.table.get_mut(keys[1]).expect("it is there");
+        conn.input.keep(b"SEND\ndestination:/queue/a\n");
+        conn.input.arrival.is_incomplete(true, 0, turn.now_ms);
+        let told = meet(&mut connections, &mut turn, keys[1]);
+        assert!(told.contains("E-FRAME-TIMEOUT") && told.contains("destination:/queue/a"), "{told}");
+    }
+
+    #[test]
+    fn slow_consumers_and_messages_on_their_way_are_for_the_layers_above() {
+        let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
+        connections.table.get_mut(keys[0]).expect("it is there").output.full_since_ms = Some(0);
+        let fan_out = crate::collections::keyed::Key { index: 0, generation: 1 };
+        connections.wait_for(&mut turn, keys[1], Question::FanOut(fan_out));
+        turn.now_ms = 30_000;
+        assert_eq!(connections.meet(&mut turn, keys[0]), Some(Overdue::SlowConsumer));
+        assert_eq!(connections.meet(&mut turn, keys[1]), Some(Overdue::Held));
+    }
+}
