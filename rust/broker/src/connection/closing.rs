@@ -91,7 +91,7 @@ impl Connections {
     }
 
     /// The outbox of a closing connection is empty: shuts the write side and waits for the peer.
-    pub fn begin_linger(&mut self, turn: &mut Turn, key: ConnKey) {
+    pub(super) fn begin_linger(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get_mut(key) else { return };
         if conn.input.eof || conn.socket.shut_write().is_err() {
             return self.remove(turn, key);

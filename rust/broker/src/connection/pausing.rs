@@ -190,7 +190,7 @@ pub(crate) struct Parking {
 
 impl Parking {
     /// Lets a connection wait for room. Returns false if it waits already, or is gone.
-    pub(crate) fn hold(&mut self, conns: &mut Conns, key: ConnKey, pause: Pause, now_ms: u64) -> bool {
+    pub(super) fn hold(&mut self, conns: &mut Conns, key: ConnKey, pause: Pause, now_ms: u64) -> bool {
         let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait).filter(|wait| !wait.is_on()) else {
             return false;
         };
@@ -201,7 +201,7 @@ impl Parking {
     }
 
     /// Lets a connection wait for an answer.
-    pub(crate) fn ask(&mut self, conns: &mut Conns, key: ConnKey, question: Question, now_ms: u64) {
+    pub(super) fn ask(&mut self, conns: &mut Conns, key: ConnKey, question: Question, now_ms: u64) {
         self.let_go(conns, key);
         if let Some(conn) = conns.get_mut(key) {
             conn.wait.since_ms = conn.wait.held_since_ms.unwrap_or(now_ms);
@@ -211,14 +211,14 @@ impl Parking {
     }
 
     /// An answer has come. Returns false if the connection does not wait for it.
-    pub(crate) fn answered(conns: &mut Conns, key: ConnKey, question: Question) -> bool {
+    pub(super) fn answered(conns: &mut Conns, key: ConnKey, question: Question) -> bool {
         let wait = conns.get_mut(key).map(|conn| &mut conn.wait);
         let wait = wait.filter(|wait| wait.question() == Some(question));
         wait.is_some_and(|wait| wait.reason.take().is_some())
     }
 
     /// Ends a wait for room. Returns false if the connection does not wait for any.
-    pub(crate) fn let_go(&mut self, conns: &mut Conns, key: ConnKey) -> bool {
+    pub(super) fn let_go(&mut self, conns: &mut Conns, key: ConnKey) -> bool {
         let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait) else { return false };
         let Some(Reason::Room(pause, place)) = wait.reason else { return false };
         wait.reason = None;
@@ -227,7 +227,7 @@ impl Parking {
     }
 
     /// Ends the wait of a connection that ends itself, whatever it is for.
-    pub(crate) fn end(&mut self, conns: &mut Conns, key: ConnKey) {
+    pub(super) fn end(&mut self, conns: &mut Conns, key: ConnKey) {
         self.let_go(conns, key);
         if let Some(conn) = conns.get_mut(key) {
             conn.wait = Wait::default();
@@ -251,7 +251,7 @@ impl Parking {
     }
 
     /// Ends the wait of the next connection that is to try again; those that have waited longest go first.
-    pub(crate) fn next_to_retry(&mut self, conns: &mut Conns) -> Option<ConnKey> {
+    pub(super) fn next_to_retry(&mut self, conns: &mut Conns) -> Option<ConnKey> {
         let first = Pause::ALL.iter().filter_map(|pause| self.first_to_retry(*pause)).min_by_key(|at| at.0);
         let (_, key) = first?;
         let found = self.let_go(conns, key);
@@ -271,13 +271,13 @@ impl Parking {
     }
 
     /// Whether retries of this turn are served before connections with new input; alternates.
-    pub(crate) fn go_first_by_turns(&mut self) -> bool {
+    pub(super) fn go_first_by_turns(&mut self) -> bool {
         self.went_first = !self.went_first;
         self.went_first
     }
 
     /// All connections that wait for this kind of room, longest first.
-    pub(crate) fn waiting_for(&self, pause: Pause) -> impl Iterator<Item = ConnKey> {
+    pub(super) fn waiting_for(&self, pause: Pause) -> impl Iterator<Item = ConnKey> {
         self.waiting[pause as usize].iter().copied()
     }
 

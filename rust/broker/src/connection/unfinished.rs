@@ -45,38 +45,38 @@ pub(crate) const BITE_BYTES_MIN: i64 = 4 << 10;
 /// What one shard knows about unfinished input: its own and that of all shards.
 #[derive(Debug, Default)]
 pub(crate) struct Unfinished {
-    pub(crate) bytes: i64,
+    bytes: i64,
     published: i64,
-    pub(crate) elsewhere: i64,
+    elsewhere: i64,
     /// `memory_limit`.
-    pub(crate) limit: i64,
-    pub(crate) bite: i64,
+    limit: i64,
+    bite: i64,
     /// The connection that is read although there is too much.
-    pub(crate) turn: Option<ArrivalTurn>,
+    turn: Option<ArrivalTurn>,
     /// The next turn goes to the frame that has waited longest, not to the one that lacks the fewest bytes.
-    pub(crate) longest_next: bool,
-    pub(crate) next_check_ms: u64,
+    longest_next: bool,
+    next_check_ms: u64,
 }
 
 /// A frame arrives while others wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ArrivalTurn {
-    pub(crate) key: ConnKey,
-    pub(crate) since_ms: u64,
+struct ArrivalTurn {
+    key: ConnKey,
+    since_ms: u64,
     /// Bytes of it that had come before.
-    pub(crate) bytes_before: usize,
+    bytes_before: usize,
 }
 
 impl Unfinished {
     /// Counts a change on this shard.
-    pub(crate) fn add(&mut self, change: i64, everywhere: &AtomicI64) {
+    pub(super) fn add(&mut self, change: i64, everywhere: &AtomicI64) {
         self.bytes += change;
         if (self.bytes - self.published).abs() > SYNC_BYTES {
             self.sync(everywhere);
         }
     }
 
-    pub(crate) fn sync(&mut self, everywhere: &AtomicI64) {
+    pub(super) fn sync(&mut self, everywhere: &AtomicI64) {
         let change = self.bytes - self.published;
         let before = match change {
             0 => everywhere.load(Ordering::Relaxed),
@@ -87,7 +87,7 @@ impl Unfinished {
     }
 
     /// Brings it up to date, once a turn.
-    pub(crate) fn look(&mut self, everywhere: &AtomicI64, memory_limit: u64, connections: usize) {
+    pub(super) fn look(&mut self, everywhere: &AtomicI64, memory_limit: u64, connections: usize) {
         self.sync(everywhere);
         let limit = i64::try_from(memory_limit).unwrap_or(i64::MAX);
         self.limit = limit;
@@ -96,7 +96,7 @@ impl Unfinished {
     }
 
     /// Bytes on all shards.
-    pub(crate) fn total(&self) -> i64 {
+    pub(super) fn total(&self) -> i64 {
         self.bytes + self.elsewhere
     }
 
@@ -106,34 +106,34 @@ impl Unfinished {
     }
 
     /// Bytes over the threshold from which on taking turns is not enough; negative below it.
-    pub(crate) fn crowd(&self) -> i64 {
+    pub(super) fn crowd(&self) -> i64 {
         self.total() - self.limit / 6
     }
 
     /// Bytes over the most that there may ever be; negative below it. A quarter of the limit may have arrived, and buffers
     /// have spare capacity for half as much.
-    pub(crate) fn excess(&self) -> i64 {
+    pub(super) fn excess(&self) -> i64 {
         self.total() - self.limit / 8 * 3
     }
 
     /// How much a connection may hold without being refused, although all together hold too much: others, maybe on other
     /// shards, hold more than their share.
-    pub(crate) fn harmless(&self) -> i64 {
+    pub(super) fn harmless(&self) -> i64 {
         if self.total() > self.limit / 2 { 0 } else { 2 * self.bite }
     }
 
     /// How much each connection may keep when there is too much.
-    pub(crate) fn bite(&self) -> usize {
+    pub(super) fn bite(&self) -> usize {
         self.bite as usize
     }
 
     /// How much is read from a connection at a time.
-    pub(crate) fn read_bytes(&self, key: ConnKey) -> usize {
+    pub(super) fn read_bytes(&self, key: ConnKey) -> usize {
         if self.is_over() && !self.has_turn(key) { self.bite as usize } else { READ_BYTES }
     }
 
     /// Whether this is the connection whose frame may arrive.
-    pub(crate) fn has_turn(&self, key: ConnKey) -> bool {
+    pub(super) fn has_turn(&self, key: ConnKey) -> bool {
         self.turn.is_some_and(|turn| turn.key == key)
     }
 
