@@ -49,8 +49,6 @@ UPWARD_IMPORTS: set[tuple[str, str]] = {
     ("command/temporary.rs", "shard"),
     ("command/transaction.rs", "shard"),
     ("command/unsubscribe.rs", "shard"),
-    ("mail/mailbox.rs", "broker"),
-    ("shard/mail.rs", "broker"),
 }
 METHODS_ELSEWHERE: set[tuple[str, str]] = {
     ("command/ack.rs", "Shard"),

@@ -15,8 +15,9 @@ use crate::connection::listener::Listener;
 use crate::ids::{self, ShardId};
 use crate::log::{Level, LogQueue};
 use crate::mail::mailbox::{Mail, Mailbox};
+use crate::report::Query;
 use crate::report::answer::Answer;
-use crate::report::{Query, types};
+use crate::report::{ConnectionInfo, types};
 use crate::shard::{LISTENER, Shard, Shared, WAKER};
 use crate::stats;
 
@@ -56,25 +57,6 @@ pub enum DiagError {
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// One connection, for reports and tests.
-#[derive(Clone, Debug)]
-pub struct ConnectionInfo {
-    /// Counted over the whole broker, from 1.
-    pub id: u64,
-    /// The client's address.
-    pub peer: SocketAddr,
-    /// The shard that owns it.
-    pub shard: usize,
-    /// `stomp`, `websocket`, `http` or `unknown`.
-    pub transport: &'static str,
-    /// The STOMP version, once connected.
-    pub version: Option<&'static str>,
-    /// How many subscriptions it has.
-    pub subscriptions: usize,
-    /// Bytes that wait for it.
-    pub outbox_bytes: usize,
-}
 
 /// How many shards still run, and what the first failed one said.
 #[derive(Debug)]

@@ -41,4 +41,5 @@ mod timer;
 mod totals;
 mod turn;
 
-pub use broker::{Broker, ConnectionInfo, DiagError, StartError};
+pub use broker::{Broker, DiagError, StartError};
+pub use report::ConnectionInfo;

@@ -89,7 +89,7 @@ impl Shard {
             self.tell(to.home, HomeNote::Stale(OwnedMessage::new(&message)));
         }
         if let Some(fan_out) = going {
-            let requester = self.ask(key, sent.receipt, self.id().bit()).requester();
+            let requester = self.ask(key, sent.receipt, self.turn.id.bit()).requester();
             return Ok(self.await_fan_out(key, fan_out, requester));
         }
         if sent.receipt.is_some() {
@@ -148,7 +148,7 @@ impl Shard {
             }
             return Ok(Flow::Done);
         }
-        let reach = self.router.reach_of_any(to.destination, self.id());
+        let reach = self.router.reach_of_any(to.destination, self.turn.id);
         let kept = options.retain.is_some();
         if let Some(flow) = self.pause_send(key, &to.load(&reach, sent.body.len(), kept)) {
             return Ok(flow);
@@ -189,7 +189,7 @@ impl Shard {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
         options::require_built_send(frame, kind)?;
-        let options = options::send_options(frame, self.now_ms(), wall_ms)?;
+        let options = options::send_options(frame, self.turn.now_ms, wall_ms)?;
         if options.retain.is_some() && kind != Kind::Topic {
             let value = frame.header(header::RETAIN).unwrap_or_default();
             return Err(options::bad_value(
@@ -220,7 +220,7 @@ impl Shard {
         receipt: Option<&[u8]>,
     ) -> Flow {
         let mut going = None;
-        let expired = options.expires_ms != 0 && options.expires_ms <= self.now_ms();
+        let expired = options.expires_ms != 0 && options.expires_ms <= self.turn.now_ms;
         if expired {
             self.turn.counters.expired += 1;
         } else {
@@ -232,7 +232,7 @@ impl Shard {
         }
         let Some(retain) = options.retain else {
             if let Some(fan_out) = going {
-                let requester = self.ask(key, receipt, self.id().bit()).requester();
+                let requester = self.ask(key, receipt, self.turn.id.bit()).requester();
                 return self.await_fan_out(key, fan_out, requester);
             }
             self.receipt(key, receipt);
@@ -256,7 +256,7 @@ impl Shard {
     ) -> Result<(), ProtocolError> {
         self.turn.counters.messages_in += 1;
         let home = destination.home;
-        if home == self.id() {
+        if home == self.turn.id {
             self.enqueue_at(stored, destination).map_err(|(error, _)| error)?;
             if receipt.is_some() {
                 self.receipt(key, receipt);
@@ -310,7 +310,7 @@ impl Shard {
         home: ShardId,
         retained: bool,
     ) -> Option<FanOutKey> {
-        if stored.is_expired(self.now_ms()) {
+        if stored.is_expired(self.turn.now_ms) {
             self.turn.counters.expired += 1;
             return None;
         }

@@ -175,7 +175,7 @@ impl Shard {
     ) -> Result<(), ProtocolError> {
         let Some(wire_format) = self.wire_format_of(key, options) else { return Ok(()) };
         let full = self.connections.table.get(key).is_some_and(|conn| conn.output.full_since_ms.is_some());
-        let others = self.shared_len() - 1;
+        let others = self.turn.shards - 1;
         let has_replay = self.may_replay();
         let slow_consumer = self.own_policy(key, options)?;
         let has_queue = has_replay
@@ -201,7 +201,7 @@ impl Shard {
         self.list_subscription(key, wanted.name(), found.index);
         if let Some(queue) = own_queue {
             let mut credit =
-                self.add_consumer_state(key, found, wanted, options, Feed::One(self.id()), Some(queue));
+                self.add_consumer_state(key, found, wanted, options, Feed::One(self.turn.id), Some(queue));
             if let Some(consumer) = self.queues.consumers.get_mut(found) {
                 consumer.slow_consumer = slow_consumer;
                 if has_replay {
@@ -212,17 +212,17 @@ impl Shard {
                     self.queues.home.hold_live_back(queue);
                 }
             }
-            self.queues.home.attach(queue, Subscriber { shard: self.id(), key: found }, credit);
+            self.queues.home.attach(queue, Subscriber { shard: self.turn.id, key: found }, credit);
         }
         // Where nobody waits for the answer, the news is enough, and only the first subscription is news. A RECEIPT
         // asks everybody even so: the news of an earlier subscription may still be on its way.
         let newcomer = Newcomer { key: found, without: wire_format.without };
         let backlog = has_replay.then_some(newcomer);
         // While it catches up its own shard's answer is not at hand either.
-        let own = if has_replay { 0 } else { self.id().bit() };
+        let own = if has_replay { 0 } else { self.turn.id.bit() };
         let to = receipt.map(|_| self.ask(key, receipt, self.all_shards() & !own));
         if has_replay {
-            self.await_replay(destination, self.id(), newcomer, to.map(AnswerTo::requester));
+            self.await_replay(destination, self.turn.id, newcomer, to.map(AnswerTo::requester));
         }
         if others > 0 && (to.is_some() || change == InterestChange::Changed || backlog.is_some()) {
             self.tell_interest(destination, to, backlog);
@@ -295,7 +295,7 @@ impl Shard {
         let found = self.router.subscribe_queue(key, wanted.name(), wanted.ack);
         self.list_subscription(key, wanted.name(), found.index);
         let credit = self.add_consumer_state(key, found, wanted, options, feed, None);
-        let subscriber = Subscriber { shard: self.id(), key: found };
+        let subscriber = Subscriber { shard: self.turn.id, key: found };
         let to = self.ask(key, receipt, shards);
         match (feed, source) {
             (Feed::One(home), source) => {
@@ -335,7 +335,7 @@ impl Shard {
         let mut credit = Credit { messages, bytes };
         let shared_credit = (feed == Feed::All).then(|| {
             let all = if wanted.ack == AckMode::Auto { SHARED_MESSAGES } else { messages };
-            let homes = self.shared_len() as i64;
+            let homes = self.turn.shards as i64;
             // Each home may exceed its part by one message, as one home may exceed the whole.
             let part_min = if window.is_some() { 1 } else { WINDOW_PART_MIN.min(bytes) };
             credit = Credit { messages: all / homes, bytes: (bytes / homes).max(part_min) };
@@ -369,8 +369,7 @@ impl Shard {
     }
 
     fn home_of_temporary(&self, name: &[u8]) -> ShardId {
-        crate::destination::home_in(name, Kind::TemporaryQueue, self.shared_len())
-            .unwrap_or_else(|| self.id())
+        crate::destination::home_in(name, Kind::TemporaryQueue, self.turn.shards).unwrap_or(self.turn.id)
     }
 
     pub(super) fn subscription_hash(&self, name: &[u8]) -> u64 {

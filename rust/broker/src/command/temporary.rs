@@ -115,7 +115,7 @@ impl Shard {
 
     /// The full name of a connection's own temporary destination, made if need be. A pattern makes nothing.
     fn own_temporary(&mut self, key: ConnKey, name: &[u8]) -> Result<Vec<u8>, ProtocolError> {
-        let shard = self.id();
+        let shard = self.turn.id;
         let own = self.connections.table.get(key).and_then(|conn| conn.temporary.as_ref());
         if own.is_none_or(|own| !own.names.contains(name)) {
             self.require_memory_for(name, &[])?;

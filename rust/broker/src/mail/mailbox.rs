@@ -14,11 +14,11 @@ use mio::Waker;
 use mio::net::TcpStream;
 use stompica_proto::encode::Message;
 
-use crate::broker::ConnectionInfo;
 use crate::config::Config;
 use crate::ids::ShardId;
 use crate::queue::mail::Note;
 use crate::queue::replay::Newcomer;
+use crate::report::ConnectionInfo;
 use crate::report::Query;
 use crate::report::types::Report;
 use crate::requester::Requester;

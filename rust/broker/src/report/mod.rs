@@ -9,6 +9,27 @@ pub mod answer;
 pub mod stages;
 pub mod types;
 
+use std::net::SocketAddr;
+
+/// One connection, for reports and tests.
+#[derive(Clone, Debug)]
+pub struct ConnectionInfo {
+    /// Counted over the whole broker, from 1.
+    pub id: u64,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The shard that owns it.
+    pub shard: usize,
+    /// `stomp`, `websocket`, `http` or `unknown`.
+    pub transport: &'static str,
+    /// The STOMP version, once connected.
+    pub version: Option<&'static str>,
+    /// How many subscriptions it has.
+    pub subscriptions: usize,
+    /// Bytes that wait for it.
+    pub outbox_bytes: usize,
+}
+
 /// A diagnostic query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Query {

@@ -94,7 +94,7 @@ impl Shard {
         }
         self.diagnostics.last_number += 1;
         let number = self.diagnostics.last_number;
-        let gather = Gather { number, audience, reports: Vec::new(), waiting: self.shared_len() };
+        let gather = Gather { number, audience, reports: Vec::new(), waiting: self.turn.shards };
         self.diagnostics.inquiry(subject).gather = Some(gather);
         self.turn.budget.encoded += QUESTION_BYTES;
         self.tell_everyone(|| DiagnosticsNote::Diagnose(query, number));
@@ -270,7 +270,7 @@ impl Shard {
     fn answer_query(&mut self, key: ConnKey, receipt: Option<&[u8]>, going: Option<FanOutKey>) {
         match going {
             Some(fan_out) => {
-                let requester = self.ask(key, receipt, self.id().bit()).requester();
+                let requester = self.ask(key, receipt, self.turn.id.bit()).requester();
                 self.await_fan_out(key, fan_out, requester);
             }
             None => self.receipt(key, receipt),

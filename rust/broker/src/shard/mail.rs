@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Shard;
-use crate::broker::ConnectionInfo;
 use crate::command::Flow;
 use crate::config::Config;
 use crate::connection::closing::GOING_AWAY;
@@ -16,6 +15,7 @@ use crate::log::Level;
 use crate::mail::inbound::Inbound;
 use crate::mail::incoming::{Next, Notes};
 use crate::mail::mailbox::{Accepted, Mail};
+use crate::report::ConnectionInfo;
 use crate::report::stages::Stage;
 use crate::text::Text;
 

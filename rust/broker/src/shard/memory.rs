@@ -118,7 +118,7 @@ impl Shard {
     /// The largest outboxes count as full while memory is short, where outboxes hold a relevant part of it.
     fn fill_largest_outboxes(&mut self) {
         let in_outboxes =
-            (self.connections.chunks.held_bytes() as u64).saturating_mul(self.shared_len() as u64);
+            (self.connections.chunks.held_bytes() as u64).saturating_mul(self.turn.shards as u64);
         if in_outboxes < self.turn.config.memory_limit / OUTBOX_SHARE {
             return; // others fill it, and their consumers can't help that
         }

@@ -228,11 +228,6 @@ impl Shard {
         self.reclaim_if_idle();
     }
 
-    /// Milliseconds since the broker's start, as of the turn's beginning.
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.turn.now_ms
-    }
-
     /// How many shards there are.
     pub(crate) fn shared_len(&self) -> usize {
         self.turn.shards

@@ -42,7 +42,7 @@ impl Shard {
         id: &[u8],
     ) -> Result<(), ProtocolError> {
         let limit = self.turn.config.memory_limit;
-        let subscriptions = (self.router.subscriptions.len() + 1) * self.shared_len();
+        let subscriptions = (self.router.subscriptions.len() + 1) * self.turn.shards;
         let late = (subscriptions * LATE_SUBSCRIPTION_BYTES) as u64;
         if wanted_bytes(name, id) > LATE_SUBSCRIPTION_BYTES || late > limit / 20 {
             return self.require_memory_for(name, id);
