@@ -63,3 +63,69 @@ impl Connections {
         self.end_if_done(turn, key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::connection::conn::{Phase, Transport, WebSocket};
+    use crate::connection::fixtures::{connections, told, turn};
+
+    /// A WebSocket that has logged in.
+    fn websocket() -> (Connections, ConnKey, Turn) {
+        let (mut connections, keys) = connections(1);
+        let conn = connections.table.get_mut(keys[0]).expect("it is there");
+        conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
+        (connections, keys[0], turn(Config::default()))
+    }
+
+    fn state(connections: &mut Connections, key: ConnKey) -> &mut WebSocket {
+        connections.table.get_mut(key).and_then(|conn| conn.websocket()).expect("it is one")
+    }
+
+    #[test]
+    fn data_is_passed_on_and_a_ping_is_answered() {
+        let (mut connections, key, mut turn) = websocket();
+        let data = |payload| WsEvent::Data { payload, text: true, message_end: true };
+        assert_eq!(connections.websocket_event(&mut turn, key, data(b"\n")), Some(&b"\n"[..]));
+        assert_eq!(connections.websocket_event(&mut turn, key, data(b"")), None);
+        assert_eq!(connections.websocket_event(&mut turn, key, WsEvent::Ping(Cow::Borrowed(b"a"))), None);
+        assert_eq!(told(&mut connections, &mut turn, key).into_bytes(), "\u{8a}\u{1}a".as_bytes());
+    }
+
+    #[test]
+    fn a_message_arrives_until_its_end_has_come() {
+        let (mut connections, key, mut turn) = websocket();
+        state(&mut connections, key).arrival.is_incomplete(true, 0, 0);
+        let begun = WsEvent::Data { payload: b"SEND", text: true, message_end: false };
+        connections.websocket_event(&mut turn, key, begun);
+        assert!(state(&mut connections, key).arrival.is_on());
+        let ended = WsEvent::Data { payload: b"", text: true, message_end: true };
+        connections.websocket_event(&mut turn, key, ended);
+        assert!(!state(&mut connections, key).arrival.is_on());
+    }
+
+    #[test]
+    fn frames_that_cannot_be_decoded_now_are_kept_until_the_peer_closes() {
+        let (mut connections, key, mut turn) = websocket();
+        connections.keep_raw(&turn, key, b"ab");
+        assert_eq!(state(&mut connections, key).raw, b"ab");
+        connections.wait_for(&mut turn, key, crate::connection::pausing::Question::Query(1));
+        connections.websocket_event(&mut turn, key, WsEvent::Close { code: Some(1001) });
+        connections.keep_raw(&turn, key, b"abc");
+        assert_eq!(state(&mut connections, key).raw, b"ab", "nothing counts behind a Close");
+        assert!(connections.table.get(key).is_some_and(|conn| conn.input.eof && conn.life.is_open()));
+    }
+
+    #[test]
+    fn a_close_is_answered_with_its_code() {
+        let (mut connections, key, mut turn) = websocket();
+        connections.websocket_event(&mut turn, key, WsEvent::Close { code: Some(1001) });
+        assert_eq!(connections.table.get(key).map(|conn| conn.life.phase), Some(Phase::Leaving));
+        connections.write_last(&mut turn, key);
+        let told: Vec<u32> = told(&mut connections, &mut turn, key).chars().map(u32::from).collect();
+        assert_eq!(told, [0x88, 2, 3, 0xe9]);
+    }
+}
