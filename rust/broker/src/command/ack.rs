@@ -9,7 +9,7 @@ use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 use stompica_proto::{Frame, ProtocolError, Version};
 
-use super::Flow;
+use crate::connection::flow::Flow;
 use crate::connection::transaction::Operation;
 use crate::ids::ConnKey;
 use crate::ids::SubscriptionKey;

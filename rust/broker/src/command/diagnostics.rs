@@ -6,9 +6,9 @@
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
 
-use super::Flow;
 use super::send::Sent;
 use super::subscribe::Wanted;
+use crate::connection::flow::Flow;
 use crate::delivery::passing::Load;
 use crate::destination::{Kind, MONITOR};
 use crate::diag::inquiries::Purpose;

@@ -16,25 +16,13 @@ use std::mem::take;
 use stompica_proto::session::Request;
 use stompica_proto::{Command, Frame, ProtocolError, header};
 
+use crate::connection::flow::Flow;
 use crate::connection::login::Login;
 use crate::connection::pausing::Pause;
 use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::report::stages::Stage;
 use crate::shard::Shard;
-
-/// What became of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// It is done with, be it by an ERROR.
-    Done,
-    /// It has to wait, and all behind it.
-    Parked,
-    /// It is to be looked at again in the next turn.
-    Later,
-    /// It is done with, but all behind it has to wait.
-    Waiting,
-}
 
 impl Shard {
     /// Handles one frame of a client.

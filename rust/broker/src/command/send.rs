@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 use stompica_proto::{Frame, ProtocolError, header};
 
-use super::Flow;
 use crate::collections::paged_deque::PagedDeque;
+use crate::connection::flow::Flow;
 use crate::connection::pausing::Pause;
 use crate::connection::transaction::Operation;
 use crate::delivery::passing::Load;

@@ -10,6 +10,7 @@ pub mod deadline;
 pub mod deferred;
 #[cfg(test)]
 pub(crate) mod fixtures;
+pub mod flow;
 pub mod http;
 pub mod input;
 pub mod leaving;

@@ -14,9 +14,9 @@ use stompica_proto::{Frame, ProtocolError};
 
 use super::Shard;
 use crate::collections::paged_deque::PagedDeque;
-use crate::command::Flow;
 use crate::command::commits::{Applying, Discarded};
 use crate::connection::conn::Conn;
+use crate::connection::flow::Flow;
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::plan::Plan;
 use crate::connection::transaction::{self, Commit, Committing, Operation, Transactions};

@@ -3,7 +3,7 @@
 use stompica_proto::encode::Message;
 
 use super::Shard;
-use crate::command::Flow;
+use crate::connection::flow::Flow;
 use crate::connection::pausing::Question;
 use crate::connection::pending_writes::PendingWrites;
 use crate::delivery::Owners;

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
 use super::Shard;
-use crate::command::Flow;
+use crate::connection::flow::Flow;
 use crate::connection::pausing::Question;
 use crate::diag::assembly::Assembly;
 use crate::diag::inquiries::{Audience, FrameRequester, Gather, Purpose, Subject, Telling};

@@ -6,8 +6,8 @@ use stompica_proto::transport::Sniffed;
 use stompica_proto::{Decoded, ProtocolError};
 
 use super::Shard;
-use crate::command::Flow;
 use crate::connection::conn::Transport;
+use crate::connection::flow::Flow;
 use crate::connection::input::{Decoding, offender_in};
 use crate::connection::reading::Read;
 use crate::ids::ConnKey;

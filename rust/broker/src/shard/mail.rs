@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Shard;
-use crate::command::Flow;
 use crate::config::Config;
 use crate::connection::closing::GOING_AWAY;
 use crate::connection::conn::{Conn, Transport};
+use crate::connection::flow::Flow;
 use crate::connection::pausing::Pause;
 use crate::connection::socket::Socket;
 use crate::diag::survey::ReportTo;
