@@ -221,6 +221,7 @@ mod tests {
             offender: Default::default(),
             asked: Vec::new(),
             waiting: 0,
+            places: Vec::new(),
             refusal: None,
         };
         conn(&mut connections, keys[0]).committing = Some(Committing::Deciding(Box::new(commit)));

@@ -184,6 +184,7 @@ impl Owners<'_> {
     pub(super) fn drop_refused(&mut self, outcome: Result<(), (ProtocolError, OwnedMessage)>) {
         if let Err((error, stored)) = outcome {
             self.turn.counters.dropped += 1;
+            self.queues.home.forget(&stored);
             let name = String::from_utf8_lossy(stored.destination()).into_owned();
             self.turn.log(Level::Warn, || format!("a message to '{name}' is dropped: {error}"));
         }

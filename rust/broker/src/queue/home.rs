@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::ids::NO_RECORD;
 use crate::ids::{ConsumerKey, PatternKey, QueueKey};
 use crate::message::{DEAD_LETTERS, OwnedMessage};
-use crate::store::Store;
+use crate::store::{self, Store};
 
 /// What a queue occupies beside itself, its name and its messages, about: slot, table of names, ring.
 const QUEUE_BYTES: usize = 40 + spread::PLACE_BYTES;
@@ -208,15 +208,13 @@ impl Home {
         }
         let Some(queue) = self.queues.get_mut(key) else {
             self.counts.dropped += 1;
-            return;
+            return self.forget(&stored);
         };
         if stored.is_expired(self.now_ms) {
             return self.expire(key, stored);
         }
         queue.place(&mut stored);
-        if stored.persistent {
-            stored.record = self.store.keep(&queue.name, &stored);
-        }
+        store::move_to(&mut *self.store, &queue.name, &mut stored);
         queue.enqueued += 1;
         self.counts.enqueued += 1;
         let expires = stored.expires_ms != 0;
@@ -345,15 +343,18 @@ impl Home {
         }
     }
 
-    fn dead_letter(&mut self, mut stored: OwnedMessage, reason: &str) {
-        self.forget(&stored);
-        stored.record = NO_RECORD;
+    /// Sends a message to its dead-letter queue. It is kept under its old record until it is kept there.
+    fn dead_letter(&mut self, stored: OwnedMessage, reason: &str) {
         match stored.as_dead_letter(reason) {
-            Some(dead) => {
+            Some(mut dead) => {
+                dead.record = stored.record;
                 self.counts.dead_lettered += 1;
                 self.effects.push(Effect::DeadLetter(dead));
             }
-            None => self.counts.dropped += 1,
+            None => {
+                self.counts.dropped += 1;
+                self.forget(&stored);
+            }
         }
     }
 }

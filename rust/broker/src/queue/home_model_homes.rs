@@ -264,7 +264,9 @@ impl World {
                     let count = sent.deliveries;
                     assert!(headers.starts_with(&format!("dead-letter-reason:{reason}\n")), "{headers}");
                     assert!(headers.contains(&format!("\ndelivery-count:{count}\n")), "{headers}");
+                    assert!(stored.record == NO_RECORD || stored.persistent, "only persistent ones are kept");
                     sent.state = State::Ended;
+                    self.homes[home].forget(stored); // as its new home does
                 }
                 Effect::Unmatched(stored) => {
                     let sent = &mut self.sent[id_of(stored)];

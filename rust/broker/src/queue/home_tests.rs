@@ -15,6 +15,7 @@ use stompica_proto::encode::Message;
 
 use super::*;
 use crate::collections::keyed::Key;
+use crate::ids::NO_RECORD;
 use crate::ids::ShardId;
 use crate::ids::Subscriber;
 use crate::message::held_bytes;
@@ -478,9 +479,22 @@ fn a_store_forgets_each_message_it_keeps_once_however_it_ends() {
     home.set_time(20);
     home.meet(queue); // the fifth has expired
     home.delete(queue);
+    let letters = home.create(b"/queue/dlq/a", QueueKind::Work);
+    for effect in take(&mut home.effects) {
+        if let Effect::DeadLetter(dead) = effect {
+            let before = ledger.0.lock().expect("as above").1.clone();
+            assert!(dead.record != NO_RECORD && !before.contains(&dead.record), "it is kept on its way");
+            home.enqueue(letters, dead);
+        }
+    }
+    home.delete(letters);
     let (kept, mut forgotten) = ledger.0.lock().expect("as above").clone();
     forgotten.sort_unstable();
-    assert_eq!((kept, forgotten), (5, vec![1, 2, 3, 4, 5]), "the sixth was not to be kept");
+    assert_eq!(
+        (kept, forgotten),
+        (7, (1..=7).collect()),
+        "two dead letters, but the sixth was not to be kept"
+    );
 }
 
 proptest! {

@@ -76,6 +76,10 @@ pub struct Reservation {
 /// What one home is to keep room for.
 pub type Reservations = PagedDeque<Reservation>;
 
+/// The first of the places that a home keeps in a queue for each of a list of reservations; 0: it keeps none there. So the
+/// shard that asked knows where each message of a transaction goes before it is decided, and can write it as one record.
+pub type Places = Box<[u64]>;
+
 /// A message of a transaction at a home.
 #[derive(Debug)]
 pub struct Placed {
@@ -157,6 +161,8 @@ pub enum ConsumerNote {
 pub enum AnswerNote {
     /// What was asked for took effect.
     Applied(ConnKey, u64),
+    /// Room is kept for a transaction, at these places.
+    Reserved(ConnKey, u64, Places),
     /// What was asked for is refused.
     Refused(ConnKey, u64, Box<(ProtocolError, Offender)>),
     /// Answer, so that the requester knows that nothing it sent before is on its way.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use stompica_proto::encode::{Message, Offender};
 use stompica_proto::error::Code;
 
+use super::home::Home;
 use super::mail::{
     AnswerNote, Attach, ConsumerNote, HomeNote, MemoryNote, Note, Placed, ReplayNote, Reservation, Source,
     TransactionNote,
@@ -16,7 +17,7 @@ use super::passing::Allowance;
 use super::queues::Queues;
 use super::replay::Newcomer;
 use super::stale::StaleCounts;
-use super::types::{Credit, GivenBack};
+use super::types::{Credit, FIRST_SEQ, GivenBack, Progress};
 use super::unacked::Origin;
 use super::{Owners, QueueKind};
 use crate::collections::keyed::Key;
@@ -27,6 +28,7 @@ use crate::log::{Level, LogQueue};
 use crate::message::OwnedMessage;
 use crate::requester::{AnswerTo, Requester, take_lost};
 use crate::router::Router;
+use crate::store::double::{Journal, Kept, Told};
 use crate::totals::Totals;
 use crate::turn::Turn;
 use crate::turn::jobs::Job;
@@ -100,6 +102,7 @@ impl World {
 fn describe(note: Note) -> String {
     match note {
         Note::Answer(AnswerNote::Applied(_, token)) => format!("applied {token}"),
+        Note::Answer(AnswerNote::Reserved(_, token, places)) => format!("reserved {token} {places:?}"),
         Note::Answer(AnswerNote::Refused(_, token, refusal)) => {
             format!("refused {token} {}", refusal.0.code.as_str())
         }
@@ -407,7 +410,8 @@ fn a_transaction_gets_its_places_before_what_comes_later() {
     let mut world = World::new(1, Config::default());
     world.tell(TransactionNote::Prepare(reservations("/queue/a", 1), frame(1)));
     world.do_jobs();
-    assert_eq!(world.local(), ["applied 1"]);
+    let first = FIRST_SEQ;
+    assert_eq!(world.local(), [format!("reserved 1 [{first}]")]);
     world.tell(HomeNote::Enqueue(message("/queue/a", "later"), None));
     world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(2));
     let found = world.find(b"/queue/a").expect("a queue");
@@ -428,7 +432,7 @@ fn a_transaction_that_is_cancelled_leaves_nothing() {
     world.do_jobs();
     world.tell(TransactionNote::Cancel(1));
     world.do_jobs();
-    assert_eq!((world.local(), world.find(b"/queue/a")), (vec!["applied 1".to_owned()], None));
+    assert!(world.find(b"/queue/a").is_none() && world.local().len() == 1);
     assert!(world.queues.prepared.is_empty());
 }
 
@@ -466,4 +470,111 @@ fn temporary_queues_go_with_their_owner_over_several_jobs() {
     world.owners().proceed_with_orphans();
     assert_eq!((world.queues.home.named(), world.turn.jobs.is_empty()), (0, true));
     assert_eq!(world.turn.totals.queues.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_dead_letter_is_kept_at_its_new_place_before_it_is_forgotten_at_the_old_one() {
+    let journal = Journal::default();
+    let mut world = World::new(1, Config { max_deliveries: 1, ..Config::default() });
+    world.queues.home = Home::new(&world.turn.config, world.turn.hasher.clone(), journal.handle());
+    let mut stored = message("/queue/a", "x");
+    stored.persistent = true;
+    stored.expires_ms = 10;
+    world.tell(HomeNote::Enqueue(stored, None));
+    world.queues.home.set_time(10);
+    let queue = world.find(b"/queue/a").expect("a queue");
+    world.owners().dispatch_at_once(queue);
+    assert_eq!(journal.told().len(), 1, "it has its old record on the way");
+    world.owners().run_effects();
+    let expected =
+        [Told::Keep(1, "/queue/a".to_owned()), Told::Keep(2, "/queue/dlq/a".to_owned()), Told::Forget(1)];
+    assert_eq!(journal.told(), expected);
+}
+
+#[test]
+fn a_dead_letter_that_is_refused_is_forgotten() {
+    let journal = Journal::default();
+    let mut world = World::new(1, Config { max_queue_length: 1, ..Config::default() });
+    world.queues.home = Home::new(&world.turn.config, world.turn.hasher.clone(), journal.handle());
+    world.tell(HomeNote::Enqueue(message("/queue/dlq/a", "full"), None));
+    let mut stored = message("/queue/a", "x");
+    (stored.persistent, stored.expires_ms) = (true, 10);
+    world.tell(HomeNote::Enqueue(stored, None));
+    world.queues.home.set_time(10);
+    let queue = world.find(b"/queue/a").expect("a queue");
+    world.owners().dispatch_at_once(queue);
+    world.owners().run_effects();
+    assert_eq!(journal.told(), [Told::Keep(1, "/queue/a".to_owned()), Told::Forget(1)]);
+    assert!(Kept::after(&journal.told()).is_empty());
+}
+
+#[test]
+fn a_store_may_hear_of_an_acknowledgement_before_it_hears_of_the_message() {
+    let journal = Journal::default();
+    let mut world = World::new(2, Config::default());
+    world.queues.home = Home::new(&world.turn.config, world.turn.hasher.clone(), journal.handle());
+    world.attach(subscriber(OTHER, 0), queue(b"/queue/a"), frame_of(OTHER, 1));
+    let mut stored = message("/queue/a", "x");
+    stored.persistent = true;
+    world.tell(HomeNote::Enqueue(stored, None));
+    let queue = world.find(b"/queue/a").expect("a queue");
+    world.owners().dispatch_at_once(queue);
+    let delivery = world.notes.take_trays().flat_map(|(_, tray)| tray).find_map(|note| match note {
+        Note::Consumer(ConsumerNote::Deliver(delivery)) => Some(delivery),
+        _ => None,
+    });
+    let delivery = delivery.expect("a delivery to the other shard");
+    // The other shard has a handle of its own, and its home is told of the ACK by a note that may be merged with others.
+    journal.handle().forget(delivery.stored.record);
+    let credit = Credit { messages: 1, bytes: 0 };
+    let (consumer, settled_bytes) = (delivery.consumer, delivery.stored.size() as u64);
+    world.tell(HomeNote::Progress(Progress { queue, consumer, settled: 1, settled_bytes, credit }));
+    let told = journal.told();
+    assert_eq!(
+        told,
+        [Told::Keep(1, "/queue/a".to_owned()), Told::Forget(1)],
+        "the home forgets nothing again"
+    );
+    assert!(Kept::after(&told).is_empty() && Kept::after(told.iter().rev()).is_empty());
+}
+
+/// A store double that writes a transaction of several homes as one record: the queue and place of each message.
+#[test]
+fn the_shard_that_asked_can_write_a_transaction_with_all_its_places() {
+    let mut home = World::new(2, Config::default());
+    home.tell(HomeNote::Enqueue(message("/queue/a", "x"), None));
+    let mut wanted = reservations("/queue/a", 2);
+    wanted.push_back(reservations("/queue/b", 1).pop_front().expect("one"));
+    home.owners().read(OTHER, TransactionNote::Prepare(wanted, frame_of(OTHER, 1)).into());
+    home.turn.jobs.push(Job::Reserve(OTHER, 1));
+    home.do_jobs();
+    let told = home.notes.take_trays().flat_map(|(_, tray)| tray).find_map(|note| match note {
+        Note::Answer(AnswerNote::Reserved(_, 1, places)) => Some(places),
+        _ => None,
+    });
+    let places = told.expect("the places");
+    let names = ["/queue/a", "/queue/a", "/queue/b"];
+    let record: Vec<(&str, u64)> = names.into_iter().zip([places[0], places[0] + 1, places[1]]).collect();
+    let mut messages = PagedDeque::default();
+    for (reservation, name) in [(0, "/queue/a"), (0, "/queue/a"), (1, "/queue/b")] {
+        let stored = message(name, "placed");
+        messages.push_back(Placed { reservation: Some(reservation), retain: None, stored });
+    }
+    home.owners().read(OTHER, TransactionNote::Commit(messages, 1, frame_of(OTHER, 2)).into());
+    home.do_jobs();
+    home.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(3));
+    home.attach(subscriber(OWN, 1), queue(b"/queue/b"), frame(4));
+    home.queues.home.dispatch(10);
+    home.owners().run_effects();
+    let delivered = std::iter::from_fn(|| home.notes.next_local()).filter_map(|local| match local {
+        Local::Note(Note::Consumer(ConsumerNote::Deliver(delivery)))
+            if body(&delivery.stored) == "placed" =>
+        {
+            Some((String::from_utf8_lossy(delivery.stored.destination()).into_owned(), delivery.stored.seq))
+        }
+        _ => None,
+    });
+    let mut delivered: Vec<(String, u64)> = delivered.collect();
+    delivered.sort();
+    assert!(delivered.iter().map(|(name, seq)| (name.as_str(), *seq)).eq(record), "{delivered:?}");
 }

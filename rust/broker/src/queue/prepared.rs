@@ -11,7 +11,7 @@ use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
 
 use super::Owners;
-use super::mail::{Placed, Reservation, Reservations};
+use super::mail::{AnswerNote, Placed, Places, Reservation, Reservations};
 use crate::collections::paged_deque::PagedDeque;
 use crate::ids::ShardId;
 use crate::requester::Requester;
@@ -121,17 +121,24 @@ impl Owners<'_> {
         self.queues.prepared.insert(name, PreparedCommit { reservations, step });
     }
 
-    /// Says whether there is room. The answer comes last: where it is the one that decides, it is followed at once by
-    /// what becomes of the reservation.
+    /// Says whether there is room, and where. The answer comes last: where it is the one that decides, it is followed at
+    /// once by what becomes of the reservation.
     fn end_keeping(
         &mut self,
         name: Prepared,
-        reservation: PreparedCommit,
+        prepared: PreparedCommit,
         requester: Requester,
         outcome: Result<(), ProtocolError>,
     ) {
-        self.queues.prepared.insert(name, reservation);
-        self.notes.answer(requester, outcome.map_err(|error| (error, Offender::default())));
+        let places: Places = prepared.reservations.iter().map(|it| it.first).collect();
+        self.queues.prepared.insert(name, prepared);
+        match outcome {
+            Ok(()) => {
+                let to = requester.answered();
+                self.notes.tell(to.shard, AnswerNote::Reserved(to.conn, to.token, places));
+            }
+            Err(error) => self.notes.answer(requester, Err((error, Offender::default()))),
+        }
     }
 
     /// Keeps room for one reservation after the other. Returns where to go on, `None` at the end.

@@ -4,6 +4,7 @@ use super::home::Home;
 use super::types::Queue;
 use crate::ids::QueueKey;
 use crate::message::OwnedMessage;
+use crate::store;
 
 impl Home {
     /// Keeps room for a transaction in a queue, and the places behind what is in it: nothing that comes later is delivered
@@ -34,15 +35,13 @@ impl Home {
     pub fn enqueue_at(&mut self, key: QueueKey, mut stored: OwnedMessage, seq: u64) {
         let Some(queue) = self.queues.get_mut(key) else {
             self.counts.dropped += 1;
-            return;
+            return self.forget(&stored);
         };
         if stored.is_expired(self.now_ms) {
             return self.expire(key, stored);
         }
         stored.seq = seq;
-        if stored.persistent {
-            stored.record = self.store.keep(&queue.name, &stored);
-        }
+        store::move_to(&mut *self.store, &queue.name, &mut stored);
         queue.enqueued += 1;
         self.counts.enqueued += 1;
         queue.pending.put_back(stored);

@@ -41,16 +41,13 @@ impl Shard {
 
     /// What a connection asked for took effect at one more place.
     pub(super) fn applied(&mut self, key: ConnKey, token: u64) {
-        if self.is_deciding(key, token) {
-            return self.prepare_answered(key, None);
-        }
         self.connections.applied(&mut self.turn, key, token);
     }
 
     /// What a connection asked for was refused elsewhere; frames behind it may have taken effect.
     pub(super) fn refused(&mut self, key: ConnKey, token: u64, refusal: (ProtocolError, Offender)) {
         if self.is_deciding(key, token) {
-            return self.prepare_answered(key, Some(refusal.0));
+            return self.prepare_answered(key, Err(refusal.0));
         }
         self.connections.refused(&mut self.turn, key, token, refusal);
     }

@@ -22,10 +22,10 @@ use crate::connection::transaction::plan::Plan;
 use crate::connection::transaction::{self, Commit, Committing, Operation, Transactions};
 use crate::delivery::passing::Load;
 use crate::destination::Kind;
-use crate::ids::ConnKey;
+use crate::ids::{ConnKey, ShardId};
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
-use crate::queue::mail::TransactionNote;
+use crate::queue::mail::{Places, TransactionNote};
 use crate::requester::AnswerTo;
 use crate::router::Destination;
 use crate::router::reach::Reach;
@@ -68,6 +68,7 @@ impl Shard {
             offender: crate::connection::answering::describe(frame),
             asked: Vec::new(),
             waiting: 0,
+            places: Vec::new(),
             refusal: None,
         };
         let Some(conn) = self.connections.table.get_mut(key) else { return Flow::Done };
@@ -197,12 +198,17 @@ impl Shard {
     }
 
     /// A home has answered: with room, or not.
-    pub(super) fn prepare_answered(&mut self, key: ConnKey, refusal: Option<ProtocolError>) {
+    pub(super) fn prepare_answered(
+        &mut self,
+        key: ConnKey,
+        outcome: Result<(ShardId, Places), ProtocolError>,
+    ) {
         let committing = self.connections.table.get_mut(key).and_then(|conn| conn.committing.as_mut());
         let Some(Committing::Deciding(commit)) = committing else { return };
         commit.waiting -= 1;
-        if commit.refusal.is_none() {
-            commit.refusal = refusal;
+        match outcome {
+            Ok(places) => commit.places.push(places),
+            Err(refusal) => _ = commit.refusal.get_or_insert(refusal),
         }
         if commit.waiting == 0 {
             self.decide(key);
@@ -217,6 +223,7 @@ impl Shard {
             self.fail_with(key, error, &commit.offender);
             return self.discard_commit(*commit);
         }
+        debug_assert_eq!(commit.places.len(), commit.asked.len(), "each home has said which places it keeps");
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.committing = Some(Committing::Applying);
         }

@@ -86,7 +86,7 @@ impl Shard {
     pub(super) fn read_note(&mut self, from: ShardId, note: Note) {
         match note {
             Note::Consumer(note) => self.delivery().read_consumer_note(from, note),
-            Note::Answer(note) => self.read_answer_note(note),
+            Note::Answer(note) => self.read_answer_note(from, note),
             Note::Memory(MemoryNote::Passes(hash, allowance)) => self.let_pass(hash, allowance, true),
             Note::Diagnostics(DiagnosticsNote::Diagnose(query, number)) => {
                 self.survey(query, ReportTo::Shard(from, number));
@@ -100,9 +100,14 @@ impl Shard {
         self.queue().count_visits();
     }
 
-    fn read_answer_note(&mut self, note: AnswerNote) {
+    fn read_answer_note(&mut self, from: ShardId, note: AnswerNote) {
         match note {
             AnswerNote::Applied(conn, token) => self.applied(conn, token),
+            AnswerNote::Reserved(conn, token, places) => {
+                if self.is_deciding(conn, token) {
+                    self.prepare_answered(conn, Ok((from, places)));
+                }
+            }
             AnswerNote::Refused(conn, token, refusal) => self.refused(conn, token, *refusal),
             AnswerNote::RoundTrip(requester) => self.answer(requester, Ok(())),
         }

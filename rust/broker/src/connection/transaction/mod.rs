@@ -12,6 +12,7 @@ use crate::ids::ShardId;
 use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
 use crate::message::options::{Retain, Verdict};
+use crate::queue::mail::Places;
 
 /// What `max_transaction_size` counts for an ACK or NACK.
 const ACK_BYTES: usize = 64;
@@ -58,6 +59,8 @@ pub struct Commit {
     pub asked: Vec<ShardId>,
     /// How many of them have not answered.
     pub waiting: usize,
+    /// The places that they keep, each in the order of its reservations.
+    pub places: Vec<(ShardId, Places)>,
     /// The first refusal.
     pub refusal: Option<ProtocolError>,
 }
