@@ -1,8 +1,8 @@
 //! The router: subscriptions, interest and full outboxes come and go; each name has the receivers that a list gives it.
 //!
-//! Input: one octet for the settings, then the steps; see `rust/broker/src/by_hand/routes.rs`.
+//! Input: one octet for the settings, then the steps; see `rust/broker/src/by_hand/router_scenario.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: &[u8]| stompica_broker::by_hand::routes::play(input));
+fuzz_target!(|input: &[u8]| stompica_broker::by_hand::router_scenario::play(input));

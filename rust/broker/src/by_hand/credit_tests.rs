@@ -2,7 +2,7 @@
 
 use super::ByHand;
 use super::client::Client;
-use super::crossing::{broker, connect, homed, messages, talk};
+use super::support::{broker, connect, homed, messages, talk};
 use crate::config::Config;
 
 const SHARDS: usize = 3;

@@ -2,7 +2,7 @@
 
 use super::ByHand;
 use super::client::Client;
-use super::crossing::{broker, connect, messages, talk};
+use super::support::{broker, connect, messages, talk};
 use crate::config::Config;
 
 /// Subscriptions with an interval of one connection.

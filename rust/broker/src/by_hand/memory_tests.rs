@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::ByHand;
 use super::client::Client;
-use super::crossing::{broker, connect, messages, receipts, talk};
-use super::full::fill_memory;
+use super::support::fill_memory;
+use super::support::{broker, connect, messages, receipts, talk};
 use crate::config::{Config, SlowConsumer};
 use crate::connection::pausing::Pause;
 

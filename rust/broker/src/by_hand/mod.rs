@@ -5,22 +5,49 @@
 //!                                          time: the clock, and as much more as the caller lets pass
 //! ```
 //! Nothing but the poll's order of ready sockets is left to chance, so an input that breaks a promise breaks it again.
-//! [`script`] plays bytes as frames of several clients and checks what must hold whatever they say; [`routes`] plays them
+//! [`scenario`] plays bytes as frames of several clients and checks what must hold whatever they say; [`router_scenario`] plays them
 //! as changes of one router.
+
+pub mod client;
+pub mod router_scenario;
+pub mod scenario;
 
 #[cfg(test)]
 mod ack_tests;
 #[cfg(test)]
-mod bounds;
-pub mod client;
+mod bounds_tests;
+#[cfg(test)]
+mod credit_tests;
+#[cfg(test)]
+mod diag_tests;
+#[cfg(test)]
+mod disconnect_tests;
+#[cfg(test)]
+mod fairness_tests;
+#[cfg(test)]
+mod fan_out_tests;
+#[cfg(test)]
+mod initial_replay_tests;
+#[cfg(test)]
+mod interleaving_tests;
 #[cfg(test)]
 mod memory_tests;
-pub mod routes;
-pub mod script;
+#[cfg(test)]
+mod outbox_tests;
+#[cfg(test)]
+mod session_tests;
+#[cfg(test)]
+mod socket_tests;
+#[cfg(test)]
+mod support;
 #[cfg(test)]
 mod transaction_tests;
 #[cfg(test)]
 mod turn_tests;
+#[cfg(test)]
+mod wide_tests;
+#[cfg(test)]
+mod worker_topic_tests;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -204,351 +231,5 @@ impl Drop for ByHand {
         let others_bytes = message::swap_held_bytes(0);
         self.seats.clear();
         message::swap_held_bytes(others_bytes);
-    }
-}
-
-#[cfg(test)]
-mod credit_tests;
-#[cfg(test)]
-#[path = "crossing_tests.rs"]
-mod crossing;
-#[cfg(test)]
-mod diag_tests;
-#[cfg(test)]
-#[path = "full_tests.rs"]
-mod full;
-#[cfg(test)]
-mod leaving_tests;
-#[cfg(test)]
-mod replay_tests;
-#[cfg(test)]
-mod share_tests;
-#[cfg(test)]
-#[path = "socket_tests.rs"]
-mod sockets;
-#[cfg(test)]
-mod wide_tests;
-#[cfg(test)]
-mod worker_tests;
-
-#[cfg(test)]
-mod tests {
-    use std::hash::BuildHasher as _;
-
-    use stompica_proto::encode::Message;
-
-    use super::client::Client;
-    use super::*;
-    use crate::destination::home_of;
-    use crate::message::OwnedMessage;
-    use crate::queue::mail::HomeNote;
-
-    #[test]
-    fn a_session_across_two_shards_leaves_nothing() {
-        let mut broker = ByHand::new(Config { writers: 2, ..Config::default() }).expect("polls");
-        let mut clients: Vec<Client> =
-            (0..2).map(|shard| Client::new(broker.connect(shard).expect("sockets"))).collect();
-        for client in &mut clients {
-            client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-        }
-        let receipt = clients[0].ask();
-        clients[0].say(format!("SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
-        broker.run();
-        assert!(clients[0].read(usize::MAX));
-        clients[1].say(b"SEND\ndestination:/topic/a\n\nhello\0");
-        broker.run();
-        assert!(clients[0].read(usize::MAX));
-        clients[0].check_answers();
-        assert_eq!(clients[0].deliveries.len(), 1);
-        drop(clients);
-        broker.run();
-        let left = broker.left();
-        let Left { stored_bytes, held_bytes, timers, .. } = left; // the name stays resolved
-        assert_eq!(left, Left { stored_bytes, held_bytes, timers, ..Left::default() });
-    }
-
-    /// So many subscriptions of one connection to topics that no other one has, all there when this returns.
-    fn subscriber(broker: &mut ByHand, number: usize, count: usize, ack: &str) -> Client {
-        let mut client = Client::new(broker.connect(0).expect("sockets"));
-        client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-        let before = broker.left().subscriptions;
-        for at in 0..count {
-            client.say(
-                format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{number}-{at}\nack:{ack}\n\n\0").as_bytes(),
-            );
-            broker.turn(0);
-        }
-        for _ in 0..100 {
-            client.say(b""); // what the socket had no room for
-            broker.run();
-        }
-        assert_eq!(broker.left().subscriptions, before + count);
-        client
-    }
-
-    /// The most subscriptions that went in one turn, until all had gone.
-    fn most_at_once(broker: &mut ByHand) -> usize {
-        let mut most = 0;
-        for _ in 0..100 {
-            let before = broker.left().subscriptions;
-            broker.turn(0);
-            most = most.max(before - broker.left().subscriptions);
-        }
-        assert_eq!(broker.left().subscriptions, 0);
-        most
-    }
-
-    #[test]
-    fn connections_that_end_together_take_several_turns() {
-        for (ack, most_in_one) in [("auto", 9000), ("client", 4000)] {
-            let mut broker = ByHand::new(Config { writers: 1, ..Config::default() }).expect("polls");
-            let clients: Vec<_> = (0..12).map(|number| subscriber(&mut broker, number, 1000, ack)).collect();
-            drop(clients);
-            let most = most_at_once(&mut broker);
-            assert!((1000..=most_in_one).contains(&most), "{most} with ack:{ack}");
-            assert_eq!(broker.left().connections, 0);
-        }
-    }
-
-    #[test]
-    fn a_broker_that_drains_closes_connections_over_several_turns() {
-        let mut broker = ByHand::new(Config { writers: 1, ..Config::default() }).expect("polls");
-        let clients: Vec<_> = (0..12).map(|number| subscriber(&mut broker, number, 1000, "auto")).collect();
-        broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
-        assert!((1000..=9000).contains(&most_at_once(&mut broker)));
-        drop(clients);
-    }
-
-    #[test]
-    fn a_durable_subscription_gets_nothing_that_was_sent_before_it_came() {
-        // Each broker hashes in its own way: in about half of them the clients' shard is not the home.
-        for shard in [0, 1].repeat(8) {
-            let mut broker = ByHand::new(Config { writers: 2, ..Config::default() }).expect("polls");
-            let mut clients: Vec<Client> =
-                (0..2).map(|_| Client::new(broker.connect(shard).expect("sockets"))).collect();
-            let [publisher, subscriber] = &mut clients[..] else { unreachable!("there are two") };
-            publisher.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-            subscriber.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-            let subscribe =
-                |id| format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\ndurable-subscriber-name:d\n\n\0");
-            subscriber.say(subscribe("old").as_bytes());
-            broker.run();
-            // The home of the durable subscription sleeps meanwhile: it reads the message with the news of both.
-            publisher.say(b"SEND\ndestination:/topic/a\n\ngone\0");
-            subscriber.say(b"UNSUBSCRIBE\ndurable-subscriber-name:d\n\n\0");
-            subscriber.say(subscribe("new").as_bytes());
-            (0..5).for_each(|_| broker.turn(shard));
-            broker.run();
-            publisher.say(b"SEND\ndestination:/topic/a\n\nhere\0");
-            broker.run();
-            assert!(subscriber.read(usize::MAX));
-            let new = subscriber.deliveries.iter().filter(|(_, subscription)| subscription == "new").count();
-            assert_eq!(new, 1, "on shard {shard}");
-        }
-    }
-
-    /// Clients of the first shard that have connected.
-    fn clients<const N: usize>(broker: &mut ByHand) -> [Client; N] {
-        let clients = std::array::from_fn(|_| {
-            let mut client = Client::new(broker.connect(0).expect("sockets"));
-            client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-            client
-        });
-        broker.run();
-        clients
-    }
-
-    /// Says many frames, as the broker takes them.
-    fn say_all(broker: &mut ByHand, client: &mut Client, frames: impl Iterator<Item = String>) {
-        for frame in frames {
-            client.say(frame.as_bytes());
-        }
-        while client.read(usize::MAX) {
-            broker.run();
-        }
-        broker.run();
-    }
-
-    /// What came to a hundred subscriptions of one connection that leaves, by so many frames, after the RECEIPTs of all.
-    fn bodies_before(leaving_frames: u64, leaving: impl Fn(&mut Client)) -> usize {
-        const SUBSCRIPTIONS: usize = 100;
-        // To ten topics in turn: what very many want of one is not mailed so far ahead.
-        const TOPICS: usize = 10;
-        const MESSAGES: usize = 6000;
-        let mut broker = ByHand::new(Config { writers: 2, ..Config::default() }).expect("polls");
-        let mut publisher = Client::new(broker.connect(0).expect("sockets"));
-        let mut subscriber = Client::new(broker.connect(1).expect("sockets"));
-        publisher.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-        subscriber.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-        let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{}\n\n\0", at % TOPICS);
-        let subscribes: String = (0..SUBSCRIPTIONS).map(subscribe).collect();
-        broker.run();
-        subscriber.say(subscribes.as_bytes());
-        broker.run();
-        assert_eq!(broker.left().subscriptions, SUBSCRIPTIONS);
-        // The subscriber's shard sleeps meanwhile: it has more to deliver than a turn can, when it wakes up.
-        let send = |at| format!("SEND\ndestination:/topic/{}\n\nx\0", at % TOPICS);
-        let sends: String = (0..MESSAGES).map(send).collect();
-        publisher.say(sends.as_bytes());
-        let receipt = publisher.ask();
-        publisher.say(format!("SEND\ndestination:/topic/b\nreceipt:{receipt}\n\n\0").as_bytes());
-        while publisher.read(usize::MAX) {
-            (0..3).for_each(|_| broker.turn(0));
-        }
-        publisher.check_answers();
-        leaving(&mut subscriber);
-        while broker.left().subscriptions > 0 {
-            broker.turn(1);
-            subscriber.read(usize::MAX);
-        }
-        broker.run();
-        while subscriber.read(usize::MAX) {
-            broker.run();
-        }
-        assert_eq!(SUBSCRIPTIONS / TOPICS * MESSAGES, 60_000);
-        // A frame that waits is looked at several times, and came once.
-        let frames: u64 = broker.seats.iter().map(|seat| seat.shard.turn.counters.frames_in).sum();
-        assert_eq!(frames, (2 + SUBSCRIPTIONS + MESSAGES + 1) as u64 + leaving_frames);
-        subscriber.bodies.len()
-    }
-
-    #[test]
-    fn what_was_sent_before_an_unsubscribe_reaches_the_subscription() {
-        let unsubscribe = |at| format!("UNSUBSCRIBE\nid:{at}\n\n\0");
-        let leaving = |client: &mut Client| (0..100).for_each(|at| client.say(unsubscribe(at).as_bytes()));
-        assert_eq!(bodies_before(100, leaving), 60_000);
-    }
-
-    #[test]
-    fn what_was_sent_before_a_disconnect_reaches_the_subscription() {
-        assert_eq!(bodies_before(1, |client| client.say(b"DISCONNECT\nreceipt:bye\n\n\0")), 60_000);
-    }
-
-    #[test]
-    fn what_waits_for_a_consumer_of_worker_topics_goes_over_many_turns_in_the_order_of_each_name() {
-        const NAMES: usize = 20_000;
-        let config = Config { writers: 1, ttl_ms: 3_600_000, ..Config::default() };
-        let mut broker = ByHand::new(config).expect("polls");
-        let [mut publisher, mut consumer] = clients(&mut broker);
-        say_all(
-            &mut broker,
-            &mut publisher,
-            (0..NAMES).map(|at| format!("SEND\ndestination:#w/{at:05}\n\n{at}\0")),
-        );
-        let waiting = |broker: &ByHand| broker.shared.stale.count.load(Ordering::Relaxed);
-        assert_eq!(waiting(&broker), NAMES);
-        let receipt = consumer.ask();
-        consumer.say(format!("SUBSCRIBE\nid:0\ndestination:#w/>\nreceipt:{receipt}\n\n\0").as_bytes());
-        publisher.say(format!("SEND\ndestination:#w/{}\n\nnew\0", NAMES - 1).as_bytes());
-        let mut turns = 0;
-        while waiting(&broker) > 0 {
-            let before = waiting(&broker);
-            broker.turn(0);
-            turns += 1;
-            assert!(before.saturating_sub(waiting(&broker)) <= 15_000, "in turn {turns}");
-            consumer.read(usize::MAX);
-        }
-        broker.run();
-        while consumer.read(usize::MAX) {
-            broker.run();
-        }
-        consumer.check_answers();
-        assert!(turns > 2 && consumer.bodies.len() == NAMES + 1, "{turns} turns, {}", consumer.bodies.len());
-        let place = |body: &str| consumer.bodies.iter().position(|heard| heard == body);
-        assert!(place(&format!("{}", NAMES - 1)) < place("new"));
-    }
-
-    #[test]
-    fn the_temporary_queues_of_a_connection_go_over_many_turns() {
-        const NAMES: usize = 30_000;
-        let mut broker =
-            ByHand::new(Config { writers: 1, max_subscriptions: NAMES, ..Config::default() }).expect("polls");
-        let [mut owner, _] = clients(&mut broker);
-        let sends =
-            (0..NAMES).map(|at| format!("SEND\ndestination:/topic/a\nreply-to:/temp-queue/{at}\n\n\0"));
-        say_all(&mut broker, &mut owner, sends);
-        assert_eq!(broker.left().queues.len(), NAMES);
-        drop(owner);
-        let mut turns = 0;
-        while !broker.left().queues.is_empty() {
-            let before = broker.left().queues.len();
-            broker.turn(0);
-            turns += 1;
-            let gone = before - broker.left().queues.len();
-            assert!(gone <= 15_000 && turns < 100, "{gone} went in turn {turns}");
-        }
-    }
-
-    #[test]
-    fn an_answer_about_many_queues_takes_many_turns_and_ends_with_its_asker() {
-        const QUEUES: usize = 30_000;
-        for writers in [1, 2] {
-            let mut broker = ByHand::new(Config { writers, ..Config::default() }).expect("polls");
-            let [mut publisher, mut requester, mut leaver, mut other] = clients(&mut broker);
-            let sends = (0..QUEUES).map(|at| format!("SEND\ndestination:/queue/{at}\n\nx\0"));
-            say_all(&mut broker, &mut publisher, sends);
-            for client in [&mut leaver, &mut requester, &mut other] {
-                client.say(b"DIAG\n\nqueues\0");
-            }
-            let receipt = requester.ask();
-            requester.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
-            broker.round();
-            assert_eq!(broker.left().unanswered, 3);
-            drop(leaver);
-            let mut turns = 0;
-            while broker.left().unanswered > 0 {
-                let visits = broker.visits();
-                broker.round();
-                turns += 1;
-                let most = (0..writers).map(|at| broker.visits()[at] - visits[at]).max();
-                assert!(most <= Some(25_000) && turns < 200, "{most:?} in turn {turns}");
-                requester.read(usize::MAX);
-                other.read(usize::MAX);
-            }
-            assert!(turns >= 2 * QUEUES / 20_000 * 3 / writers, "{turns} turns");
-            broker.run();
-            while requester.read(usize::MAX) | other.read(usize::MAX) {
-                broker.run();
-            }
-            requester.check_answers();
-            assert_eq!((requester.rows, other.rows), (QUEUES, QUEUES));
-        }
-    }
-
-    #[test]
-    fn a_message_that_found_nobody_comes_before_the_next_one_of_its_publisher() {
-        let (publishers, home, subscribers) = (0, 1, 2);
-        let mut broker =
-            ByHand::new(Config { writers: 3, ttl_ms: 3_600_000, ..Config::default() }).expect("polls");
-        let homed =
-            |name: &String| home_of(broker.shared.hasher.hash_one(name.as_bytes()), 3) == ShardId(home as u8);
-        let name = (0..).map(|at| format!("/topic/{at}")).find(homed).expect("one of three");
-        let mut publisher = Client::new(broker.connect(publishers).expect("sockets"));
-        let mut subscriber = Client::new(broker.connect(subscribers).expect("sockets"));
-        publisher.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-        subscriber.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-        broker.run();
-        subscriber.say(format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0").as_bytes());
-        (0..3).for_each(|_| broker.turn(subscribers));
-        broker.turn(home);
-        // As if the publisher's shard had routed it just before the news of the subscription came there.
-        let message = Message {
-            destination: name.as_bytes(),
-            id: b"first",
-            headers: b"",
-            plain: true,
-            body: b"",
-            sender: 0,
-        };
-        let stale = HomeNote::Stale(OwnedMessage::new(&message));
-        broker.shared.mailboxes[home].add_frames(1);
-        broker.shared.mailboxes[home]
-            .post(&mut vec![Mail::Queue(ShardId(publishers as u8), vec![stale.into()])]);
-        publisher.say(format!("SEND\ndestination:{name}\n\nsecond\0").as_bytes());
-        broker.turn(publishers);
-        broker.turn(subscribers);
-        broker.run();
-        assert!(subscriber.read(usize::MAX));
-        assert_eq!((subscriber.deliveries.len(), subscriber.deliveries[0].0.as_str()), (2, "first"));
     }
 }

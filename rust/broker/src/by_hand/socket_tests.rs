@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use super::ByHand;
 use super::client::Client;
-use super::crossing::{broker, connect};
+use super::support::{broker, connect};
 use crate::config::Config;
 
 /// What a turn may look at, and what it had begun by then.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::ByHand;
 use super::client::Client;
-use super::crossing::{broker, connect, messages, receipts, talk};
+use super::support::{broker, connect, messages, receipts, talk};
 use crate::config::{Config, SlowConsumer};
 
 /// What a turn may look at, and what it had begun by then.

@@ -2,7 +2,7 @@
 
 use super::ByHand;
 use super::client::Client;
-use super::crossing::{connect, homed, messages, talk};
+use super::support::{connect, homed, messages, talk};
 use crate::config::Config;
 
 const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";

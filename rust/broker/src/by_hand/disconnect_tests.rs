@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ByHand;
 use super::client::Client;
-use super::crossing::{broker, connect, homed, messages, talk};
+use super::support::{broker, connect, homed, messages, talk};
 use crate::config::{Config, SlowConsumer};
 
 const SUBSCRIPTIONS: usize = 6000;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::ByHand;
 use super::client::Client;
-use super::crossing::{broker, connect, talk};
+use super::support::{broker, connect, talk};
 use crate::config::Config;
 
 /// More than one turn moves.

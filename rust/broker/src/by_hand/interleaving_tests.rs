@@ -1,55 +1,14 @@
 //! What shards and connections wait for, met by what comes in between.
 
-use std::hash::BuildHasher as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::ByHand;
 use super::client::Client;
+use super::support::{broker, connect, homed, messages, receipts, talk};
 use crate::config::{Config, SlowConsumer};
 use crate::connection::transaction::Committing;
-use crate::destination::home_of;
-use crate::ids::ShardId;
 use crate::mail::mailbox::Mail;
-
-pub(super) fn broker(config: Config) -> ByHand {
-    ByHand::new(config).expect("polls")
-}
-
-/// A client that has connected.
-pub(super) fn connect(broker: &mut ByHand, shard: usize) -> Client {
-    let mut client = Client::new(broker.connect(shard).expect("sockets"));
-    client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-    broker.run();
-    assert!(client.read(usize::MAX));
-    client
-}
-
-/// Names with this beginning whose home is this shard.
-pub(super) fn homed(broker: &ByHand, prefix: &str, home: usize) -> impl Iterator<Item = String> {
-    let (hasher, shards, prefix) = (broker.shared.hasher.clone(), broker.shards(), prefix.to_owned());
-    let names = (0..).map(move |at| format!("{prefix}{at}"));
-    names.filter(move |name| home_of(hasher.hash_one(name.as_bytes()), shards) == ShardId(home as u8))
-}
-
-/// Lets a client say all it has to say, and hear what there is.
-pub(super) fn talk(broker: &mut ByHand, client: &mut Client) {
-    loop {
-        let moved = client.read(usize::MAX);
-        broker.run();
-        if !moved && !client.read(usize::MAX) {
-            return;
-        }
-    }
-}
-
-pub(super) fn messages(client: &Client) -> usize {
-    client.heard().filter(|head| head.starts_with("MESSAGE")).count()
-}
-
-pub(super) fn receipts(client: &Client) -> usize {
-    client.heard().filter(|head| head.starts_with("RECEIPT")).count()
-}
 
 #[test]
 fn room_is_given_back_that_was_kept_after_another_home_had_refused() {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::ByHand;
 use super::client::Client;
-use super::full::fill_memory;
+use super::support::fill_memory;
 use crate::config::{Config, SlowConsumer};
 use crate::mail::mailbox::Mail;
 use crate::shard::Shared;

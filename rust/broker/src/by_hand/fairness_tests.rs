@@ -2,7 +2,7 @@
 
 use super::ByHand;
 use super::client::Client;
-use super::crossing::{broker, connect, homed, talk};
+use super::support::{broker, connect, homed, talk};
 use crate::config::Config;
 
 fn config(writers: usize) -> Config {

@@ -3,7 +3,7 @@
 use stompica_proto::encode::Message;
 
 use super::client::Client;
-use super::crossing::{broker, connect, homed, messages, receipts, talk};
+use super::support::{broker, connect, homed, messages, receipts, talk};
 use super::{ByHand, Left};
 use crate::config::Config;
 use crate::ids::ShardId;
