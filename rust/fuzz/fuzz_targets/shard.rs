@@ -5,4 +5,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: &[u8]| stompica_broker::by_hand::scenario::play(input));
+fuzz_target!(|input: &[u8]| stompica_broker::by_hand::scenario::run(input));

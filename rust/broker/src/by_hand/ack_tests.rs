@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::ByHand;
+use super::SimulatedBroker;
 use crate::config::Config;
 use crate::connection::transaction::Committing;
 
@@ -13,8 +13,8 @@ const COUNT: usize = 45_000;
 const ACK_TIMEOUT_MS: u64 = 60_000;
 
 /// A broker, a client that holds deliveries, and one that looks on.
-struct Scene {
-    broker: ByHand,
+struct Fixture {
+    broker: SimulatedBroker,
     holder: UnixStream,
     bystander: UnixStream,
     /// The id of the last delivery.
@@ -34,35 +34,35 @@ fn read(stream: &mut UnixStream) -> String {
     String::from_utf8(text).expect("text")
 }
 
-impl Scene {
+impl Fixture {
     /// All messages are sent to a queue, and delivered to a subscription that acknowledges cumulatively.
     fn new() -> Self {
         let (redelivery_delay, ack_timeout_ms) = (Duration::ZERO, ACK_TIMEOUT_MS);
         let config = Config { writers: 1, redelivery_delay, ack_timeout_ms, ..Config::default() };
-        let mut broker = ByHand::new(config).expect("polls");
+        let mut broker = SimulatedBroker::new(config).expect("polls");
         let [holder, bystander] = [0, 0].map(|shard| broker.connect(shard).expect("sockets"));
-        let mut scene = Scene { broker, holder, bystander, last: String::new() };
-        for client in [&mut scene.holder, &mut scene.bystander] {
+        let mut fixture = Fixture { broker, holder, bystander, last: String::new() };
+        for client in [&mut fixture.holder, &mut fixture.bystander] {
             client.write_all(CONNECT).expect("room");
         }
         for start in (0..COUNT).step_by(100) {
             let sends = (start..start + 100).map(|at| format!("SEND\ndestination:/queue/a\n\n{at}\0"));
-            scene.bystander.write_all(sends.collect::<String>().as_bytes()).expect("room");
-            scene.broker.round();
+            fixture.bystander.write_all(sends.collect::<String>().as_bytes()).expect("room");
+            fixture.broker.round();
         }
-        scene.holder.write_all(SUBSCRIBE).expect("room");
-        let text = scene.hear_out();
-        scene.last =
+        fixture.holder.write_all(SUBSCRIBE).expect("room");
+        let text = fixture.receive_all();
+        fixture.last =
             text.lines().filter_map(|line| line.strip_prefix("ack:")).next_back().expect("it").into();
         assert_eq!(numbers(&text), (0..COUNT).collect::<Vec<_>>());
-        scene
+        fixture
     }
 
     /// Everything that the holder is sent until the broker rests.
-    fn hear_out(&mut self) -> String {
+    fn receive_all(&mut self) -> String {
         let mut text = String::new();
         loop {
-            self.broker.run();
+            self.broker.run_until_idle();
             match read(&mut self.holder) {
                 more if more.is_empty() => return text,
                 more => text += &more,
@@ -78,14 +78,14 @@ impl Scene {
     }
 
     /// Says something and takes turns until its RECEIPT has come. Returns how many, and what came with it.
-    fn turns_until_receipt(&mut self, said: &str) -> (usize, String) {
-        self.holder.write_all(said.as_bytes()).expect("room");
-        let mut heard = String::new();
+    fn turns_until_receipt(&mut self, sent: &str) -> (usize, String) {
+        self.holder.write_all(sent.as_bytes()).expect("room");
+        let mut received = String::new();
         for turns in 1..1000 {
             self.turn();
-            heard += &read(&mut self.holder);
-            if heard.contains("receipt-id:r") {
-                return (turns, heard);
+            received += &read(&mut self.holder);
+            if received.contains("receipt-id:r") {
+                return (turns, received);
             }
         }
         panic!("it never came");
@@ -95,14 +95,14 @@ impl Scene {
     fn next_consumer(&mut self) -> Vec<usize> {
         self.holder = self.broker.connect(0).expect("sockets");
         self.holder.write_all(&[CONNECT, SUBSCRIBE].concat()).expect("room");
-        numbers(&self.hear_out())
+        numbers(&self.receive_all())
     }
 }
 
 const CONNECT: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0";
 const SUBSCRIBE: &[u8] = b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\nprefetch-count:0\n\n\0";
 
-/// The bodies of the messages in what was heard.
+/// The bodies of the messages in what was received.
 fn numbers(text: &str) -> Vec<usize> {
     let frames = text.split('\0').filter_map(|frame| frame.trim_start().split_once("\n\n"));
     let messages = frames.filter(|(head, _)| head.starts_with("MESSAGE\n"));
@@ -111,60 +111,61 @@ fn numbers(text: &str) -> Vec<usize> {
 
 #[test]
 fn an_ack_of_very_many_takes_turns_and_its_receipt_comes_behind_the_last() {
-    let mut scene = Scene::new();
-    let (turns, _) = scene.turns_until_receipt(&format!("ACK\nid:{}\nreceipt:r\n\n\0", scene.last));
+    let mut fixture = Fixture::new();
+    let (turns, _) = fixture.turns_until_receipt(&format!("ACK\nid:{}\nreceipt:r\n\n\0", fixture.last));
     assert!(turns > 2, "in {turns}");
-    assert_eq!(scene.next_consumer(), [0; 0]);
+    assert_eq!(fixture.next_consumer(), [0; 0]);
 }
 
 #[test]
 fn a_nack_of_very_many_takes_turns_and_they_come_again_in_order() {
-    let mut scene = Scene::new();
-    let (turns, heard) = scene.turns_until_receipt(&format!("NACK\nid:{}\nreceipt:r\n\n\0", scene.last));
+    let mut fixture = Fixture::new();
+    let (turns, received) =
+        fixture.turns_until_receipt(&format!("NACK\nid:{}\nreceipt:r\n\n\0", fixture.last));
     assert!(turns > 2, "in {turns}");
-    let again = heard + &scene.hear_out();
+    let again = received + &fixture.receive_all();
     assert_eq!(numbers(&again), (0..COUNT).collect::<Vec<_>>());
     assert_eq!(again.matches("\ndelivery-count:2\n").count(), COUNT);
 }
 
 #[test]
 fn what_an_ack_has_not_come_to_returns_when_the_client_goes() {
-    let mut scene = Scene::new();
-    scene.holder.write_all(format!("ACK\nid:{}\nreceipt:r\n\n\0", scene.last).as_bytes()).expect("room");
-    scene.turn();
+    let mut fixture = Fixture::new();
+    fixture.holder.write_all(format!("ACK\nid:{}\nreceipt:r\n\n\0", fixture.last).as_bytes()).expect("room");
+    fixture.turn();
     // It is found to be gone when something is written to it.
-    scene.holder = scene.broker.connect(0).expect("sockets");
-    scene.bystander.write_all(format!("SEND\ndestination:/queue/a\n\n{COUNT}\0").as_bytes()).expect("room");
-    let left = scene.next_consumer();
+    fixture.holder = fixture.broker.connect(0).expect("sockets");
+    fixture.bystander.write_all(format!("SEND\ndestination:/queue/a\n\n{COUNT}\0").as_bytes()).expect("room");
+    let left = fixture.next_consumer();
     assert!(left.len() > 1 && left.len() < COUNT, "{} are left", left.len());
     assert!(left.iter().copied().eq(COUNT + 1 - left.len()..=COUNT), "the newest, in order");
 }
 
 #[test]
 fn what_is_about_to_be_acknowledged_does_not_time_out() {
-    let mut scene = Scene::new();
-    scene.holder.write_all(format!("ACK\nid:{}\nreceipt:r\n\n\0", scene.last).as_bytes()).expect("room");
-    scene.turn();
-    scene.broker.pass(2 * ACK_TIMEOUT_MS);
-    let heard = scene.hear_out();
-    assert!(heard.contains("receipt-id:r") && numbers(&heard).is_empty(), "none is delivered again");
-    assert_eq!(scene.next_consumer(), [0; 0]);
+    let mut fixture = Fixture::new();
+    fixture.holder.write_all(format!("ACK\nid:{}\nreceipt:r\n\n\0", fixture.last).as_bytes()).expect("room");
+    fixture.turn();
+    fixture.broker.advance_ms(2 * ACK_TIMEOUT_MS);
+    let received = fixture.receive_all();
+    assert!(received.contains("receipt-id:r") && numbers(&received).is_empty(), "none is delivered again");
+    assert_eq!(fixture.next_consumer(), [0; 0]);
 }
 
 #[test]
 fn a_commit_of_an_ack_of_very_many_takes_turns() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let send = "SEND\ndestination:/topic/none\ntransaction:t\n\n\0";
-    let ack = format!("ACK\nid:{}\ntransaction:t\n\n\0", scene.last);
+    let ack = format!("ACK\nid:{}\ntransaction:t\n\n\0", fixture.last);
     let commit = format!("BEGIN\ntransaction:t\n\n\0{send}{ack}{send}COMMIT\ntransaction:t\nreceipt:r\n\n\0");
-    let (turns, _) = scene.turns_until_receipt(&commit);
+    let (turns, _) = fixture.turns_until_receipt(&commit);
     assert!(turns > 2, "in {turns}");
-    assert_eq!(scene.next_consumer(), [0; 0]);
+    assert_eq!(fixture.next_consumer(), [0; 0]);
 }
 
 #[test]
 fn what_many_subscriptions_held_goes_over_several_turns() {
-    let mut broker = ByHand::new(Config { writers: 1, ..Config::default() }).expect("polls");
+    let mut broker = SimulatedBroker::new(Config { writers: 1, ..Config::default() }).expect("polls");
     let [mut holder, mut publisher] = [0, 0].map(|shard| broker.connect(shard).expect("sockets"));
     holder.write_all(CONNECT).expect("room");
     publisher.write_all(CONNECT).expect("room");
@@ -173,32 +174,32 @@ fn what_many_subscriptions_held_goes_over_several_turns() {
         holder.write_all(subscribe.as_bytes()).expect("room");
         broker.round();
     }
-    broker.run();
-    let before = broker.left().stored_bytes;
+    broker.run_until_idle();
+    let before = broker.snapshot().message_bytes;
     let mut delivered = 0;
     for _ in 0..250 {
         publisher.write_all(b"SEND\ndestination:/topic/a\n\nx\0").expect("room");
-        broker.run();
+        broker.run_until_idle();
         while let text = read(&mut holder)
             && !text.is_empty()
         {
             delivered += text.matches("\0").count();
-            broker.run();
+            broker.run_until_idle();
         }
     }
     assert!(delivered >= 50_000, "{delivered}");
     drop(holder);
-    let mut held = vec![broker.left().stored_bytes];
+    let mut held = vec![broker.snapshot().message_bytes];
     while *held.last().expect("one") > before && held.len() < 100 {
         broker.turn(0);
-        held.push(broker.left().stored_bytes);
+        held.push(broker.snapshot().message_bytes);
     }
     let most = held.windows(2).map(|pair| pair[0] - pair[1]).max().expect("two");
     assert!(most < held[0] / 2, "{held:?}");
 }
 
 /// Says frames as the socket takes them, with turns in between.
-fn say_all(broker: &mut ByHand, client: &mut UnixStream, frames: &str) {
+fn send_all(broker: &mut SimulatedBroker, client: &mut UnixStream, frames: &str) {
     let mut left = frames.as_bytes();
     while !left.is_empty() {
         match client.write(left) {
@@ -213,7 +214,7 @@ fn say_all(broker: &mut ByHand, client: &mut UnixStream, frames: &str) {
 /// that takes effect. Returns how much came back, and how much became dead letters.
 fn lose_while_a_commit_takes_effect(destination: &str, dead_letters: &str) -> [usize; 2] {
     let config = Config { writers: 1, redelivery_delay: Duration::ZERO, ..Config::default() };
-    let mut broker = ByHand::new(config).expect("polls");
+    let mut broker = SimulatedBroker::new(config).expect("polls");
     let [mut holder, mut bystander] = [0, 0].map(|shard| broker.connect(shard).expect("sockets"));
     holder.write_all(CONNECT).expect("room");
     bystander.write_all(CONNECT).expect("room");
@@ -221,24 +222,24 @@ fn lose_while_a_commit_takes_effect(destination: &str, dead_letters: &str) -> [u
         "SUBSCRIBE\nid:t\ndestination:/topic/t\n\n\0SUBSCRIBE\nid:0\ndestination:{destination}\n\
         ack:client-individual\nprefetch-count:0\n\n\0"
     );
-    say_all(&mut broker, &mut holder, &subscribe);
-    let mut heard = String::new();
+    send_all(&mut broker, &mut holder, &subscribe);
+    let mut received = String::new();
     for start in (0..COUNT).step_by(100) {
         let sends = (start..start + 100).map(|at| format!("SEND\ndestination:{destination}\n\n{at}\0"));
-        say_all(&mut broker, &mut bystander, &sends.collect::<String>());
-        broker.run();
-        heard += &read(&mut holder);
+        send_all(&mut broker, &mut bystander, &sends.collect::<String>());
+        broker.run_until_idle();
+        received += &read(&mut holder);
     }
-    let ids: Vec<&str> = heard.lines().filter_map(|line| line.strip_prefix("ack:")).collect();
+    let ids: Vec<&str> = received.lines().filter_map(|line| line.strip_prefix("ack:")).collect();
     assert_eq!(ids.len(), COUNT);
     let nacked = ids.iter().enumerate().filter(|(at, _)| at % 10 > 0);
     let nacks = nacked.map(|(_, id)| format!("NACK\nid:{id}\ntransaction:t\nrequeue:false\n\n\0"));
     let begin = "BEGIN\ntransaction:t\n\n\0".to_owned();
-    say_all(&mut broker, &mut holder, &(begin + &nacks.collect::<String>()));
-    broker.run();
+    send_all(&mut broker, &mut holder, &(begin + &nacks.collect::<String>()));
+    broker.run_until_idle();
     holder.write_all(b"COMMIT\ntransaction:t\n\n\0").expect("room");
-    let takes_effect = |broker: &ByHand| {
-        let mut conns = broker.seats[0].shard.connections.table.iter();
+    let takes_effect = |broker: &SimulatedBroker| {
+        let mut conns = broker.threads[0].shard.connections.table.iter();
         conns.any(|(_, conn)| matches!(conn.committing, Some(Committing::Applying)))
     };
     while !takes_effect(&broker) {
@@ -253,19 +254,19 @@ fn lose_while_a_commit_takes_effect(destination: &str, dead_letters: &str) -> [u
         let visits = broker.visits()[0] - before;
         assert!(visits < 25_000, "{visits} in turn {turn}");
     }
-    assert_eq!((broker.left().connections, broker.left().subscriptions), (1, 0));
-    let private = broker.left().queues.iter().filter(|name| name.is_empty()).count();
+    assert_eq!((broker.snapshot().connections, broker.snapshot().subscriptions), (1, 0));
+    let private = broker.snapshot().queues.iter().filter(|name| name.is_empty()).count();
     assert_eq!(private, 0, "a queue of its own goes with it");
     [destination, dead_letters].map(|name| {
         let mut consumer = broker.connect(0).expect("sockets");
         consumer.write_all(CONNECT).expect("room");
-        say_all(&mut broker, &mut consumer, &format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0"));
-        let mut heard = String::new();
+        send_all(&mut broker, &mut consumer, &format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0"));
+        let mut received = String::new();
         loop {
-            broker.run();
+            broker.run_until_idle();
             match read(&mut consumer) {
-                more if more.is_empty() => return heard.matches("MESSAGE\n").count(),
-                more => heard += &more,
+                more if more.is_empty() => return received.matches("MESSAGE\n").count(),
+                more => received += &more,
             }
         }
     })

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
-use super::ByHand;
+use super::SimulatedBroker;
 use super::client::Client;
 use super::support::fill_memory;
 use crate::config::{Config, SlowConsumer};
@@ -21,50 +21,50 @@ const PONG: &[u8] = &[0x8a, 0];
 /// What a turn may look at, and what it had begun by then.
 const VISITS_MAX: usize = 20_000 + 1500;
 
-fn broker(config: Config) -> ByHand {
-    ByHand::new(Config { writers: 1, heartbeat_ms: (0, 0), ..config }).expect("a poll")
+fn broker(config: Config) -> SimulatedBroker {
+    SimulatedBroker::new(Config { writers: 1, heartbeat_ms: (0, 0), ..config }).expect("a poll")
 }
 
-fn counters(broker: &ByHand) -> &Counters {
-    &broker.seats[0].shard.turn.counters
+fn counters(broker: &SimulatedBroker) -> &Counters {
+    &broker.threads[0].shard.turn.counters
 }
 
-/// Clients that have said this, and read what came of it.
-fn crowd(broker: &mut ByHand, count: usize, greeting: &[u8]) -> Vec<UnixStream> {
+/// Clients that have sent this, and read what came of it.
+fn connect_many(broker: &mut SimulatedBroker, count: usize, greeting: &[u8]) -> Vec<UnixStream> {
     let clients: Vec<UnixStream> = (0..count).map(|_| broker.connect(0).expect("sockets")).collect();
     for mut client in &clients {
         client.write_all(greeting).expect("there is room");
     }
-    broker.run();
-    clients.iter().for_each(|client| drop(heard(client)));
+    broker.run_until_idle();
+    clients.iter().for_each(|client| drop(received(client)));
     clients
 }
 
 /// What has come for a client.
-fn heard(mut client: &UnixStream) -> Vec<u8> {
+fn received(mut client: &UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     _ = client.read_to_end(&mut bytes); // it would block sooner or later
     bytes
 }
 
-/// Goes on to say something again and again until the socket takes no more; `said` bytes of it were said before.
-fn repeat(mut client: &UnixStream, piece: &[u8], said: &mut usize) {
+/// Goes on to say something again and again until the socket takes no more; `sent` bytes of it were sent before.
+fn repeat(mut client: &UnixStream, piece: &[u8], sent: &mut usize) {
     let bytes = piece.repeat(8000 / piece.len());
     loop {
-        match client.write(&bytes[*said % bytes.len()..]) {
-            Ok(taken) => *said += taken,
+        match client.write(&bytes[*sent % bytes.len()..]) {
+            Ok(taken) => *sent += taken,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            Err(error) => panic!("the broker takes what is said: {error}"),
+            Err(error) => panic!("the broker takes what is sent: {error}"),
         }
     }
 }
 
-/// The same for all of them, from the start; how often it was said.
-fn say_all(clients: &[UnixStream], piece: &[u8]) -> usize {
+/// The same for all of them, from the start; how often it was sent.
+fn send_all(clients: &[UnixStream], piece: &[u8]) -> usize {
     let times = clients.iter().map(|client| {
-        let mut said = 0;
-        repeat(client, piece, &mut said);
-        said / piece.len()
+        let mut sent = 0;
+        repeat(client, piece, &mut sent);
+        sent / piece.len()
     });
     times.sum()
 }
@@ -72,72 +72,73 @@ fn say_all(clients: &[UnixStream], piece: &[u8]) -> usize {
 #[test]
 fn frames_of_websocket_count_whatever_is_in_them() {
     let mut broker = broker(Config::default());
-    let clients = crowd(&mut broker, 60, UPGRADE);
-    let said = say_all(&clients, PING);
-    assert!(said > 2 * VISITS_MAX, "{said} pings are too few to show anything");
-    let pongs =
-        |clients: &[UnixStream]| clients.iter().map(|client| heard(client).len() / PONG.len()).sum::<usize>();
+    let clients = connect_many(&mut broker, 60, UPGRADE);
+    let sent = send_all(&clients, PING);
+    assert!(sent > 2 * VISITS_MAX, "{sent} pings are too few to show anything");
+    let pongs = |clients: &[UnixStream]| {
+        clients.iter().map(|client| received(client).len() / PONG.len()).sum::<usize>()
+    };
     broker.turn(0);
     let in_one_turn = pongs(&clients);
     assert!(in_one_turn < VISITS_MAX, "{in_one_turn} frames in one turn");
-    broker.run();
-    assert_eq!(in_one_turn + pongs(&clients), said);
+    broker.run_until_idle();
+    assert_eq!(in_one_turn + pongs(&clients), sent);
 }
 
 #[test]
 fn frames_that_do_next_to_nothing_count() {
     let mut broker = broker(Config::default());
-    let clients = crowd(&mut broker, 150, LOGIN);
+    let clients = connect_many(&mut broker, 150, LOGIN);
     let before = counters(&broker).frames_in;
-    let said = say_all(&clients, b"BEGIN\ntransaction:t\n\n\0ABORT\ntransaction:t\n\n\0");
-    assert!(2 * said > 2 * VISITS_MAX, "{said} transactions are too few to show anything");
+    let sent = send_all(&clients, b"BEGIN\ntransaction:t\n\n\0ABORT\ntransaction:t\n\n\0");
+    assert!(2 * sent > 2 * VISITS_MAX, "{sent} transactions are too few to show anything");
     broker.turn(0);
     let in_one_turn = counters(&broker).frames_in - before;
     assert!(in_one_turn < VISITS_MAX as u64, "{in_one_turn} frames in one turn");
-    broker.run();
-    assert!(counters(&broker).frames_in - before >= 2 * said as u64);
+    broker.run_until_idle();
+    assert!(counters(&broker).frames_in - before >= 2 * sent as u64);
     assert_eq!(counters(&broker).errors, 0);
 }
 
 #[test]
 fn connections_end_some_in_each_turn() {
     let mut broker = broker(Config::default());
-    let _clients = crowd(&mut broker, 200, b"CONNECT\n");
-    broker.pass(3_600_000);
+    let _clients = connect_many(&mut broker, 200, b"CONNECT\n");
+    broker.advance_ms(3_600_000);
     broker.turn(0);
     let in_one_turn = counters(&broker).errors;
     assert!((1..100).contains(&in_one_turn), "{in_one_turn} connections were timed out in one turn");
-    broker.run();
+    broker.run_until_idle();
     assert_eq!(counters(&broker).errors, 200);
 }
 
 #[test]
 fn a_broker_that_drains_closes_some_connections_in_each_turn_though_they_have_no_subscriptions() {
     const COUNT: usize = 300;
-    let open = |broker: &ByHand| {
-        broker.seats[0].shard.connections.table.iter().filter(|(_, it)| it.life.is_open()).count()
+    let open = |broker: &SimulatedBroker| {
+        broker.threads[0].shard.connections.table.iter().filter(|(_, it)| it.life.is_open()).count()
     };
     for waits in [false, true] {
         let mut broker = broker(Config::default());
-        let clients = crowd(&mut broker, COUNT, LOGIN);
+        let clients = connect_many(&mut broker, COUNT, LOGIN);
         if waits {
             fill_memory(&broker, true);
             let send = b"SEND\ndestination:/queue/a\n\nx\0";
             clients.iter().for_each(|mut client| client.write_all(send).expect("there is room"));
-            broker.run();
+            broker.run_until_idle();
         }
         broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
         if waits {
-            broker.run();
+            broker.run_until_idle();
             assert_eq!(open(&broker), COUNT);
-            broker.pass(broker.seats[0].shard.turn.config.drain.as_millis() as u64 / 2);
+            broker.advance_ms(broker.threads[0].shard.turn.config.drain.as_millis() as u64 / 2);
         }
         for _ in 0..100 {
             let before = open(&broker);
             broker.turn(0);
             let closed = before - open(&broker);
             assert!(closed < 200, "{closed} connections closed in one turn");
-            assert!(open(&broker) == 0 || broker.seats[0].shard.goes_on());
+            assert!(open(&broker) == 0 || broker.threads[0].shard.goes_on());
         }
         assert_eq!(open(&broker), 0);
     }
@@ -149,13 +150,13 @@ fn slow_consumers_are_cut_off_some_in_each_turn() {
     let config =
         Config { outbox_limit: 4 << 10, slow_consumer: SlowConsumer::Disconnect, ..Config::default() };
     let mut broker = broker(config);
-    let clients = crowd(&mut broker, COUNT, LOGIN);
+    let clients = connect_many(&mut broker, COUNT, LOGIN);
     for (at, mut client) in clients.iter().enumerate() {
-        let said = format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0"); // so each is a group of its own
-        client.write_all(said.as_bytes()).expect("there is room");
+        let sent = format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0"); // so each is a group of its own
+        client.write_all(sent.as_bytes()).expect("there is room");
     }
-    broker.run();
-    let publisher = crowd(&mut broker, 1, LOGIN).pop().expect("one");
+    broker.run_until_idle();
+    let publisher = connect_many(&mut broker, 1, LOGIN).pop().expect("one");
     for _ in 0..1000 {
         let sent = format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000));
         (&publisher).write_all(sent.as_bytes()).expect("the last turn made room");
@@ -176,22 +177,22 @@ fn answers_that_nobody_reads_leave_half_of_the_memory_to_others() {
     for websocket in [false, true] {
         let mut broker = broker(Config { memory_limit: limit, ..Config::default() });
         let mut other = Client::new(broker.connect(0).expect("sockets"));
-        other.say(LOGIN);
-        other.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
-        let clients = crowd(&mut broker, 8, if websocket { UPGRADE } else { LOGIN });
+        other.send(LOGIN);
+        other.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+        let clients = connect_many(&mut broker, 8, if websocket { UPGRADE } else { LOGIN });
         let receipt = format!("SEND\ndestination:/topic/b\nreceipt:{}\n\n\0", "r".repeat(3900));
         let ping = [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'p'; 125]].concat();
-        let mut said = [0; 8];
+        let mut sent = [0; 8];
         for _ in 0..2000 {
-            for (client, said) in clients.iter().zip(&mut said) {
-                repeat(client, if websocket { &ping } else { receipt.as_bytes() }, said);
+            for (client, sent) in clients.iter().zip(&mut sent) {
+                repeat(client, if websocket { &ping } else { receipt.as_bytes() }, sent);
             }
             broker.turn(0);
         }
-        let held = broker.left().held_bytes;
+        let held = broker.snapshot().held_bytes;
         assert!(held < limit as i64 / 8 * 5, "{held} of {limit} bytes are held");
-        other.say(b"SEND\ndestination:/topic/a\n\nhello\0");
-        broker.run();
+        other.send(b"SEND\ndestination:/topic/a\n\nhello\0");
+        broker.run_until_idle();
         assert!(other.read(usize::MAX));
         assert_eq!(other.deliveries.len(), 1);
     }
@@ -203,21 +204,21 @@ fn the_last_answers_may_take_as_long_as_their_client_reads() {
     let config =
         Config { outbox_limit: 32 << 10, slow_consumer: SlowConsumer::Block(hour), ..Config::default() };
     let mut broker = broker(config);
-    let publisher = crowd(&mut broker, 1, LOGIN).pop().expect("one");
+    let publisher = connect_many(&mut broker, 1, LOGIN).pop().expect("one");
     for at in 0..100 {
         let body = "x".repeat(6 << 10);
         let sent = format!("SEND\ndestination:/topic/{at}\nretain:set\n\n{body}\0");
         (&publisher).write_all(sent.as_bytes()).expect("there is room");
-        broker.run();
+        broker.run_until_idle();
     }
-    let reader = crowd(&mut broker, 1, LOGIN).pop().expect("one");
-    let said = b"SUBSCRIBE\nid:0\ndestination:/topic/*\nreceipt:s\n\n\0DISCONNECT\nreceipt:bye\n\n\0";
-    (&reader).write_all(said).expect("there is room");
+    let reader = connect_many(&mut broker, 1, LOGIN).pop().expect("one");
+    let sent = b"SUBSCRIBE\nid:0\ndestination:/topic/*\nreceipt:s\n\n\0DISCONNECT\nreceipt:bye\n\n\0";
+    (&reader).write_all(sent).expect("there is room");
     let mut last = Vec::new();
     // 600 KiB of the past, 2 KiB each time: a minute and a half.
     for _ in 0..500 {
-        broker.run();
-        broker.pass(300);
+        broker.run_until_idle();
+        broker.advance_ms(300);
         let mut piece = [0; 2 << 10];
         match (&reader).read(&mut piece) {
             Ok(0) => break,
@@ -238,23 +239,23 @@ fn what_expires_together_goes_over_several_turns_and_reaches_nobody() {
         let mut broker = broker(Config { ttl_ms: 60_000, ..Config::default() });
         let [mut publisher, mut late] =
             [0; 2].map(|shard| Client::new(broker.connect(shard).expect("sockets")));
-        publisher.say(LOGIN);
-        late.say(LOGIN);
+        publisher.send(LOGIN);
+        late.send(LOGIN);
         for at in 0..COUNT {
-            publisher.say(format!("SEND\ndestination:/topic/{at}\n{headers}\nx\0").as_bytes());
+            publisher.send(format!("SEND\ndestination:/topic/{at}\n{headers}\nx\0").as_bytes());
         }
-        broker.run();
+        broker.run_until_idle();
         while publisher.read(usize::MAX) {
-            broker.run();
+            broker.run_until_idle();
         }
-        let held = |broker: &ByHand| {
+        let held = |broker: &SimulatedBroker| {
             let Shared { stale, retained, .. } = &*broker.shared;
             stale.count.load(Ordering::Relaxed) + retained.load(Ordering::Relaxed)
         };
         assert_eq!(held(&broker), COUNT);
-        broker.pass(120_000);
-        let receipt = late.ask();
-        late.say(format!("SUBSCRIBE\nid:0\ndestination:/topic/>\nreceipt:{receipt}\n\n\0").as_bytes());
+        broker.advance_ms(120_000);
+        let receipt = late.expect_receipt();
+        late.send(format!("SUBSCRIBE\nid:0\ndestination:/topic/>\nreceipt:{receipt}\n\n\0").as_bytes());
         let mut turns = 0;
         while held(&broker) > 0 {
             let (before, visits) = (held(&broker), broker.visits()[0]);
@@ -265,11 +266,11 @@ fn what_expires_together_goes_over_several_turns_and_reaches_nobody() {
                 (1..=2500).contains(&gone) && visits >= gone,
                 "{gone} went for {visits} visits in turn {turns}"
             );
-            assert!(held(&broker) == 0 || broker.seats[0].shard.goes_on());
+            assert!(held(&broker) == 0 || broker.threads[0].shard.goes_on());
         }
-        broker.run();
+        broker.run_until_idle();
         late.read(usize::MAX);
-        late.check_answers();
+        late.check_receipts();
         assert_eq!((late.bodies.len(), counters(&broker).expired), (0, COUNT as u64), "{turns} turns");
     }
 }
@@ -279,20 +280,20 @@ fn what_expires_in_one_queue_goes_over_several_turns() {
     const COUNT: u64 = 40_000;
     let mut broker = broker(Config::default());
     let mut publisher = Client::new(broker.connect(0).expect("sockets"));
-    publisher.say(LOGIN);
+    publisher.send(LOGIN);
     for at in 0..COUNT {
-        publisher.say(format!("SEND\ndestination:/queue/a\nttl:60000\n\n{at}\0").as_bytes());
+        publisher.send(format!("SEND\ndestination:/queue/a\nttl:60000\n\n{at}\0").as_bytes());
         if at % 100 == 0 {
             broker.turn(0);
         }
     }
     for _ in 0..COUNT {
-        broker.run();
+        broker.run_until_idle();
         if !publisher.read(usize::MAX) {
             break;
         }
     }
-    broker.pass(120_000);
+    broker.advance_ms(120_000);
     let mut gone = 0;
     for turn in 1..=1000 {
         let before = counters(&broker).queue_expired;
@@ -308,15 +309,15 @@ fn what_expires_in_one_queue_goes_over_several_turns() {
 fn a_message_reaches_subscriptions_that_acknowledge_over_several_turns() {
     const SUBSCRIPTIONS: usize = 9000;
     let mut broker = broker(Config { max_subscriptions: SUBSCRIPTIONS, ..Config::default() });
-    let clients = crowd(&mut broker, 2, LOGIN);
+    let clients = connect_many(&mut broker, 2, LOGIN);
     let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\nack:client\n\n\0");
     let mut subscribes: Vec<u8> = (0..SUBSCRIPTIONS).flat_map(|at| subscribe(at).into_bytes()).collect();
     while !subscribes.is_empty() {
         let taken = (&clients[0]).write(&subscribes).expect("the last turn made room");
         subscribes.drain(..taken);
-        broker.run();
+        broker.run_until_idle();
     }
-    assert_eq!(broker.left().subscriptions, SUBSCRIPTIONS);
+    assert_eq!(broker.snapshot().subscriptions, SUBSCRIPTIONS);
     (&clients[1]).write_all(b"SEND\ndestination:/topic/a\n\nx\0").expect("there is room");
     let (mut most, mut delivered) = (0, counters(&broker).deliveries);
     for _ in 0..20 {
@@ -324,7 +325,7 @@ fn a_message_reaches_subscriptions_that_acknowledge_over_several_turns() {
         most = most.max(counters(&broker).deliveries - delivered);
         delivered = counters(&broker).deliveries;
     }
-    broker.run();
+    broker.run_until_idle();
     assert_eq!(counters(&broker).deliveries, SUBSCRIPTIONS as u64);
     assert!(most < 7000, "{most} deliveries in one turn");
 }
@@ -338,20 +339,20 @@ fn subscriptions_that_go_before_they_got_their_last_values_are_not_compared_with
     let mut broker = broker(config);
     let [mut publisher, mut reader] =
         [0; 2].map(|shard| Client::new(broker.connect(shard).expect("sockets")));
-    publisher.say(LOGIN);
-    reader.say(LOGIN);
+    publisher.send(LOGIN);
+    reader.send(LOGIN);
     let body = "x".repeat(1000);
     for at in 0..COUNT {
-        publisher.say(format!("SEND\ndestination:/topic/{at}\nretain:set\n\n{body}\0").as_bytes());
+        publisher.send(format!("SEND\ndestination:/topic/{at}\nretain:set\n\n{body}\0").as_bytes());
     }
-    broker.run();
+    broker.run_until_idle();
     while publisher.read(usize::MAX) {
-        broker.run();
+        broker.run_until_idle();
     }
-    let subscriptions = |broker: &ByHand| broker.left().subscriptions;
+    let subscriptions = |broker: &SimulatedBroker| broker.snapshot().subscriptions;
     // It says all that, and reads nothing.
-    let say_all = |broker: &mut ByHand, reader: &mut Client, frames: &str, left: usize| {
-        reader.say(frames.as_bytes());
+    let send_all = |broker: &mut SimulatedBroker, reader: &mut Client, frames: &str, left: usize| {
+        reader.send(frames.as_bytes());
         for _ in 0..1000 {
             broker.turn(0);
             reader.read(0);
@@ -362,27 +363,27 @@ fn subscriptions_that_go_before_they_got_their_last_values_are_not_compared_with
         assert_eq!(subscriptions(broker), left);
     };
     let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\n\n\0");
-    say_all(&mut broker, &mut reader, &(0..COUNT).map(subscribe).collect::<String>(), COUNT);
-    broker.run();
+    send_all(&mut broker, &mut reader, &(0..COUNT).map(subscribe).collect::<String>(), COUNT);
+    broker.run_until_idle();
     let before = broker.visits()[0];
     let stays = |at: &usize| at.is_multiple_of(20);
     let unsubscribe = |at| format!("UNSUBSCRIBE\nid:{at}\n\n\0");
     let leaving = (0..COUNT).filter(|at| !stays(at)).map(unsubscribe).collect::<String>();
-    say_all(&mut broker, &mut reader, &leaving, COUNT / 20);
+    send_all(&mut broker, &mut reader, &leaving, COUNT / 20);
     let visits = broker.visits()[0] - before;
     assert!(visits < 100 * COUNT, "{visits} visits");
-    broker.run();
+    broker.run_until_idle();
     for _ in 0..10_000 {
         if !reader.read(usize::MAX) {
             break;
         }
-        broker.run();
+        broker.run_until_idle();
     }
-    let heard = reader.heard().filter(|line| line.contains("retained:true"));
-    let heard: Vec<&str> = heard.filter_map(|line| line.split("destination:/topic/").nth(1)).collect();
-    let numbers = heard.iter().filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok());
+    let received = reader.received_frames().filter(|line| line.contains("retained:true"));
+    let received: Vec<&str> = received.filter_map(|line| line.split("destination:/topic/").nth(1)).collect();
+    let numbers = received.iter().filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok());
     let mut numbers: Vec<usize> = numbers.filter(stays).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (0..COUNT).filter(stays).collect::<Vec<_>>());
-    assert!(heard.len() < COUNT / 10, "{} were there in time", heard.len());
+    assert!(received.len() < COUNT / 10, "{} were there in time", received.len());
 }

@@ -1,8 +1,8 @@
 //! Consumers of patterns that acknowledge nothing: how much they get of queues at several homes.
 
-use super::ByHand;
+use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, homed, messages, talk};
+use super::support::{broker, connect, exchange, messages, names_at_home};
 use crate::config::Config;
 
 const SHARDS: usize = 3;
@@ -10,25 +10,25 @@ const SHARDS: usize = 3;
 const COUNT: usize = 1200;
 
 /// A broker whose worker topics keep what nobody takes.
-fn keeper() -> ByHand {
+fn keeper() -> SimulatedBroker {
     broker(Config { writers: SHARDS, ttl_ms: 3_600_000, ..Config::default() })
 }
 
 /// Sends messages to a pattern's queues, one at each of these homes.
-fn fill(broker: &mut ByHand, pattern: &str, homes: &[usize]) {
+fn fill(broker: &mut SimulatedBroker, pattern: &str, homes: &[usize]) {
     let mut publisher = connect(broker, 0);
     for home in homes {
-        let name = homed(broker, pattern.trim_end_matches('>'), *home).next().expect("one of three");
+        let name = names_at_home(broker, pattern.trim_end_matches('>'), *home).next().expect("one of three");
         let send = format!("SEND\ndestination:{name}\n\n\0");
-        publisher.say(send.repeat(COUNT / homes.len()).as_bytes());
+        publisher.send(send.repeat(COUNT / homes.len()).as_bytes());
     }
-    talk(broker, &mut publisher);
+    exchange(broker, &mut publisher);
 }
 
-fn consumer(broker: &mut ByHand, pattern: &str, headers: &str) -> Client {
+fn consumer(broker: &mut SimulatedBroker, pattern: &str, headers: &str) -> Client {
     let mut client = connect(broker, 0);
-    client.say(format!("SUBSCRIBE\nid:0\ndestination:{pattern}\n{headers}\n\0").as_bytes());
-    talk(broker, &mut client);
+    client.send(format!("SUBSCRIBE\nid:0\ndestination:{pattern}\n{headers}\n\0").as_bytes());
+    exchange(broker, &mut client);
     client
 }
 
@@ -40,7 +40,7 @@ fn got(pattern: &str, homes: &[usize], headers: &str) -> [usize; 2] {
     let mut broker = keeper();
     let mut early = consumer(&mut broker, pattern, headers);
     fill(&mut broker, pattern, homes);
-    talk(&mut broker, &mut early);
+    exchange(&mut broker, &mut early);
     [messages(&late), messages(&early)]
 }
 

@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::ByHand;
+use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, homed, messages, talk};
+use super::support::{broker, connect, exchange, messages, names_at_home};
 use crate::config::{Config, SlowConsumer};
 
 const SUBSCRIPTIONS: usize = 6000;
@@ -19,25 +19,25 @@ fn config() -> Config {
 }
 
 /// A client with so many subscriptions.
-fn subscriber(broker: &mut ByHand, headers: &str, name: impl Fn(usize) -> String) -> Client {
+fn subscriber(broker: &mut SimulatedBroker, headers: &str, name: impl Fn(usize) -> String) -> Client {
     let mut client = connect(broker, 0);
     let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:{}\n{headers}\n\0", name(at));
-    let before = broker.left().subscriptions;
-    client.say((0..SUBSCRIPTIONS).map(subscribe).collect::<String>().as_bytes());
-    talk(broker, &mut client);
-    assert!(broker.left().subscriptions >= before + SUBSCRIPTIONS);
+    let before = broker.snapshot().subscriptions;
+    client.send((0..SUBSCRIPTIONS).map(subscribe).collect::<String>().as_bytes());
+    exchange(broker, &mut client);
+    assert!(broker.snapshot().subscriptions >= before + SUBSCRIPTIONS);
     client
 }
 
 /// The most subscriptions and visits in one turn until nothing goes on.
-fn heaviest(broker: &mut ByHand) -> (usize, usize) {
+fn heaviest(broker: &mut SimulatedBroker) -> (usize, usize) {
     let (mut subscriptions, mut visits) = (0, 0);
     loop {
-        let (left, visited) = (broker.left().subscriptions, broker.visits()[0]);
+        let (left, visited) = (broker.snapshot().subscriptions, broker.visits()[0]);
         broker.turn(0);
-        subscriptions = subscriptions.max(left - broker.left().subscriptions);
+        subscriptions = subscriptions.max(left - broker.snapshot().subscriptions);
         visits = visits.max(broker.visits()[0] - visited);
-        if !broker.seats[0].shard.has_work() {
+        if !broker.threads[0].shard.has_work() {
             return (subscriptions, visits);
         }
     }
@@ -50,7 +50,7 @@ fn the_subscriptions_of_one_connection_go_over_several_turns() {
         drop(subscriber(&mut broker, headers, |at| format!("/topic/{at}")));
         let (subscriptions, _) = heaviest(&mut broker);
         assert!((1..=most).contains(&subscriptions), "{subscriptions} with {headers:?}");
-        assert_eq!((broker.left().subscriptions, broker.left().connections), (0, 0));
+        assert_eq!((broker.snapshot().subscriptions, broker.snapshot().connections), (0, 0));
     }
 }
 
@@ -58,22 +58,22 @@ fn the_subscriptions_of_one_connection_go_over_several_turns() {
 fn the_receipt_of_disconnect_comes_when_no_subscription_is_left() {
     let mut broker = broker(config());
     let mut client = subscriber(&mut broker, "", |at| format!("/topic/{at}"));
-    let receipt = client.ask();
-    client.say(format!("DISCONNECT\nreceipt:{receipt}\n\n\0").as_bytes());
+    let receipt = client.expect_receipt();
+    client.send(format!("DISCONNECT\nreceipt:{receipt}\n\n\0").as_bytes());
     let mut turns = 0;
-    while !client.heard().any(|head| head.starts_with("RECEIPT")) {
+    while !client.received_frames().any(|head| head.starts_with("RECEIPT")) {
         broker.turn(0);
         turns += 1;
         client.read(usize::MAX);
         assert!(turns < 1000);
     }
     assert!(turns > 1, "all went in one turn: this shows nothing");
-    assert_eq!(broker.left().subscriptions, 0);
-    talk(&mut broker, &mut client);
-    assert!(client.has_ended());
+    assert_eq!(broker.snapshot().subscriptions, 0);
+    exchange(&mut broker, &mut client);
+    assert!(client.is_closed());
     drop(client);
-    broker.run();
-    assert_eq!(broker.left().connections, 0);
+    broker.run_until_idle();
+    assert_eq!(broker.snapshot().connections, 0);
 }
 
 #[test]
@@ -86,24 +86,24 @@ fn a_connection_that_leaves_takes_no_more_messages_and_keeps_none_from_others() 
         1 => "/queue/a".to_owned(),
         _ => format!("/topic/{at}"),
     });
-    of_topic.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
-    talk(&mut broker, &mut of_topic);
-    let receipt = client.ask();
-    client.say(format!("DISCONNECT\nreceipt:{receipt}\n\n\0").as_bytes());
+    of_topic.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    exchange(&mut broker, &mut of_topic);
+    let receipt = client.expect_receipt();
+    client.send(format!("DISCONNECT\nreceipt:{receipt}\n\n\0").as_bytes());
     let mut sent = 0;
-    while broker.left().subscriptions > 1 || sent == 0 {
-        publisher.say(b"SEND\ndestination:/topic/a\n\nt\0");
-        publisher.say(format!("SEND\ndestination:/queue/a\n\n{sent}\0").as_bytes());
+    while broker.snapshot().subscriptions > 1 || sent == 0 {
+        publisher.send(b"SEND\ndestination:/topic/a\n\nt\0");
+        publisher.send(format!("SEND\ndestination:/queue/a\n\n{sent}\0").as_bytes());
         sent += 1;
         broker.turn(0);
         client.read(usize::MAX);
     }
     assert!(sent > 1, "all went in one turn: this shows nothing");
-    of_queue.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
-    talk(&mut broker, &mut of_queue);
-    talk(&mut broker, &mut publisher);
-    talk(&mut broker, &mut client);
-    talk(&mut broker, &mut of_topic);
+    of_queue.send(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
+    exchange(&mut broker, &mut of_queue);
+    exchange(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut client);
+    exchange(&mut broker, &mut of_topic);
     assert_eq!(messages(&of_topic), sent);
     // Those that came before DISCONNECT was read were consumed; each of the others is there once, in order.
     let of_client = client.bodies.iter().filter(|body| *body != "t").count();
@@ -117,12 +117,12 @@ fn a_connection_that_leaves_takes_no_more_messages_and_keeps_none_from_others() 
 fn what_waits_for_many_subscriptions_goes_back_over_several_turns_and_reaches_another_consumer() {
     const MESSAGES: usize = 60_000;
     let mut broker = broker(Config { outbox_limit: 64 << 10, ..config() });
-    let name = homed(&broker, "/queue/", 0).next().expect("the only one");
+    let name = names_at_home(&broker, "/queue/", 0).next().expect("the only one");
     let mut client = subscriber(&mut broker, "", |_| name.clone());
     let mut publisher = connect(&mut broker, 0);
     for _ in 0..MESSAGES / 1000 {
-        publisher.say(format!("SEND\ndestination:{name}\n\nx\0").repeat(1000).as_bytes());
-        talk(&mut broker, &mut publisher);
+        publisher.send(format!("SEND\ndestination:{name}\n\nx\0").repeat(1000).as_bytes());
+        exchange(&mut broker, &mut publisher);
     }
     client.read(1);
     let before = broker.visits()[0];
@@ -131,10 +131,10 @@ fn what_waits_for_many_subscriptions_goes_back_over_several_turns_and_reaches_an
     assert!(visits <= 30_000, "{visits} visits in one turn");
     let visits = broker.visits()[0] - before;
     assert!(visits >= MESSAGES / 2, "{visits} visits: they are looked at one by one");
-    assert_eq!((broker.left().subscriptions, broker.left().connections), (0, 1));
+    assert_eq!((broker.snapshot().subscriptions, broker.snapshot().connections), (0, 1));
     let mut other = connect(&mut broker, 0);
-    other.say(format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0").as_bytes());
-    talk(&mut broker, &mut other);
+    other.send(format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0").as_bytes());
+    exchange(&mut broker, &mut other);
     let came = messages(&other);
     assert!((MESSAGES - 1000..=MESSAGES).contains(&came), "{came} of {MESSAGES}: a few were in the socket");
 }
@@ -143,23 +143,23 @@ fn what_waits_for_many_subscriptions_goes_back_over_several_turns_and_reaches_an
 fn what_was_not_written_goes_back_over_several_turns() {
     const MESSAGES: usize = 50_000;
     let mut broker = broker(config());
-    let mut deaf = connect(&mut broker, 0);
-    deaf.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
-    broker.run();
+    let mut stalled = connect(&mut broker, 0);
+    stalled.send(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
+    broker.run_until_idle();
     let mut publisher = connect(&mut broker, 0);
     for _ in 0..MESSAGES / 1000 {
-        publisher.say("SEND\ndestination:/queue/a\n\nx\0".repeat(1000).as_bytes());
-        talk(&mut broker, &mut publisher);
+        publisher.send("SEND\ndestination:/queue/a\n\nx\0".repeat(1000).as_bytes());
+        exchange(&mut broker, &mut publisher);
     }
     let before = broker.visits()[0];
-    drop(deaf);
+    drop(stalled);
     let (_, visits) = heaviest(&mut broker);
     assert!(visits <= 30_000, "{visits} visits in one turn");
     let visits = broker.visits()[0] - before;
     assert!(visits >= 10_000, "{visits} visits: they are looked at one by one");
     let mut other = connect(&mut broker, 0);
-    other.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
-    talk(&mut broker, &mut other);
+    other.send(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
+    exchange(&mut broker, &mut other);
     let came = messages(&other);
     assert!((MESSAGES - 1000..=MESSAGES).contains(&came), "{came} of {MESSAGES}: a few were in the socket");
 }
@@ -169,7 +169,7 @@ fn a_broker_that_stops_meanwhile_leaves_nothing_behind() {
     let mut broker = broker(config());
     drop(subscriber(&mut broker, "ack:client\n", |at| format!("/topic/{at}")));
     broker.turn(0);
-    assert!(broker.left().subscriptions > 0, "not all have gone");
-    broker.seats[0].shard.end();
-    assert_eq!((broker.left().subscriptions, broker.left().connections), (0, 0));
+    assert!(broker.snapshot().subscriptions > 0, "not all have gone");
+    broker.threads[0].shard.end();
+    assert_eq!((broker.snapshot().subscriptions, broker.snapshot().connections), (0, 0));
 }

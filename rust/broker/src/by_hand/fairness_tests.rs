@@ -1,8 +1,8 @@
 //! That long work of one client leaves others their share of each turn, and gets its own.
 
-use super::ByHand;
+use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, homed, talk};
+use super::support::{broker, connect, exchange, names_at_home};
 use crate::config::Config;
 
 fn config(writers: usize) -> Config {
@@ -10,8 +10,12 @@ fn config(writers: usize) -> Config {
 }
 
 /// Turns of the first shard until somebody there hears what is sent to a topic on the second one.
-fn turns_until_heard(broker: &mut ByHand, listener: &mut Client, publisher: &mut Client) -> usize {
-    publisher.say(b"SEND\ndestination:/topic/c\n\nhello\0");
+fn turns_until_received(
+    broker: &mut SimulatedBroker,
+    listener: &mut Client,
+    publisher: &mut Client,
+) -> usize {
+    publisher.send(b"SEND\ndestination:/topic/c\n\nhello\0");
     broker.turn(1);
     let mut turns = 0;
     while listener.bodies.is_empty() {
@@ -26,47 +30,47 @@ fn turns_until_heard(broker: &mut ByHand, listener: &mut Client, publisher: &mut
 fn a_long_transaction_keeps_no_messages_of_other_shards_waiting() {
     const OPERATIONS: usize = 100_000;
     let mut broker = broker(config(2));
-    let name = homed(&broker, "/queue/", 0).next().expect("one of two");
+    let name = names_at_home(&broker, "/queue/", 0).next().expect("one of two");
     let (mut client, mut listener) = (connect(&mut broker, 0), connect(&mut broker, 0));
     let mut publisher = connect(&mut broker, 1);
-    listener.say(b"SUBSCRIBE\nid:0\ndestination:/topic/c\n\n\0");
-    talk(&mut broker, &mut listener);
-    client.say(b"BEGIN\ntransaction:1\n\n\0");
+    listener.send(b"SUBSCRIBE\nid:0\ndestination:/topic/c\n\n\0");
+    exchange(&mut broker, &mut listener);
+    client.send(b"BEGIN\ntransaction:1\n\n\0");
     let send = format!("SEND\ntransaction:1\ndestination:{name}\n\n\0");
-    client.say(send.repeat(OPERATIONS).as_bytes());
-    talk(&mut broker, &mut client);
-    client.say(b"COMMIT\ntransaction:1\n\n\0");
+    client.send(send.repeat(OPERATIONS).as_bytes());
+    exchange(&mut broker, &mut client);
+    client.send(b"COMMIT\ntransaction:1\n\n\0");
     broker.turn(0);
-    let heard = turns_until_heard(&mut broker, &mut listener, &mut publisher);
-    let mut turns = heard;
-    while broker.seats[0].shard.has_work() {
+    let received = turns_until_received(&mut broker, &mut listener, &mut publisher);
+    let mut turns = received;
+    while broker.threads[0].shard.has_work() {
         broker.turn(0);
         turns += 1;
     }
     assert!(turns > 20, "{turns} turns are too few to show anything");
-    assert!(heard <= 3, "{heard} of {turns} turns");
+    assert!(received <= 3, "{received} of {turns} turns");
 }
 
 #[test]
 fn connections_end_while_other_shards_have_much_to_say() {
     const SUBSCRIPTIONS: usize = 3000;
     let mut broker = broker(config(2));
-    let name = homed(&broker, "/queue/", 0).next().expect("one of two");
+    let name = names_at_home(&broker, "/queue/", 0).next().expect("one of two");
     let mut publishers: Vec<_> = (0..8).map(|_| connect(&mut broker, 1)).collect();
     let clients: Vec<_> = (0..4)
         .map(|number| {
             let mut client = connect(&mut broker, 0);
             let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{number}-{at}\n\n\0");
-            client.say((0..SUBSCRIPTIONS).map(subscribe).collect::<String>().as_bytes());
-            talk(&mut broker, &mut client);
+            client.send((0..SUBSCRIPTIONS).map(subscribe).collect::<String>().as_bytes());
+            exchange(&mut broker, &mut client);
             client
         })
         .collect();
     let sends = format!("SEND\ndestination:{name}\n\n\0").repeat(20_000);
-    publishers.iter_mut().for_each(|publisher| publisher.say(sends.as_bytes()));
+    publishers.iter_mut().for_each(|publisher| publisher.send(sends.as_bytes()));
     drop(clients);
     let mut turns = 0;
-    while broker.left().subscriptions > 0 {
+    while broker.snapshot().subscriptions > 0 {
         // The shard whose connections end is the slower one.
         for _ in 0..8 {
             publishers.iter_mut().for_each(|publisher| _ = publisher.read(usize::MAX));
@@ -83,18 +87,18 @@ fn queues_deliver_while_much_goes_back_and_much_is_forgotten() {
     const MESSAGES: usize = 20_000;
     let mut broker = broker(config(1));
     let (mut listener, mut publisher) = (connect(&mut broker, 0), connect(&mut broker, 0));
-    let (mut owner, mut deaf) = (connect(&mut broker, 0), connect(&mut broker, 0));
-    listener.say(b"SUBSCRIBE\nid:0\ndestination:/queue/c\n\n\0");
-    deaf.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\nprefetch-count:0\n\n\0");
-    talk(&mut broker, &mut listener);
-    owner.say("SEND\ndestination:/temp-queue/t\n\nx\0".repeat(MESSAGES).as_bytes());
-    talk(&mut broker, &mut owner);
-    publisher.say("SEND\ndestination:/queue/a\n\nx\0".repeat(MESSAGES).as_bytes());
-    talk(&mut broker, &mut publisher);
-    talk(&mut broker, &mut deaf);
-    drop((owner, deaf));
+    let (mut owner, mut stalled) = (connect(&mut broker, 0), connect(&mut broker, 0));
+    listener.send(b"SUBSCRIBE\nid:0\ndestination:/queue/c\n\n\0");
+    stalled.send(b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\nprefetch-count:0\n\n\0");
+    exchange(&mut broker, &mut listener);
+    owner.send("SEND\ndestination:/temp-queue/t\n\nx\0".repeat(MESSAGES).as_bytes());
+    exchange(&mut broker, &mut owner);
+    publisher.send("SEND\ndestination:/queue/a\n\nx\0".repeat(MESSAGES).as_bytes());
+    exchange(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut stalled);
+    drop((owner, stalled));
     broker.turn(0);
-    let shard = &mut broker.seats[0].shard;
+    let shard = &mut broker.threads[0].shard;
     for _ in 0..2 {
         assert!(shard.has_work(), "both go on");
         shard.enqueue_now(b"/queue/c");

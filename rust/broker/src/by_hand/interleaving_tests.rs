@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::ByHand;
+use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, homed, messages, receipts, talk};
+use super::support::{broker, connect, exchange, messages, names_at_home, receipts};
 use crate::config::{Config, SlowConsumer};
 use crate::connection::transaction::Committing;
 use crate::mail::mailbox::Mail;
@@ -14,21 +14,21 @@ use crate::mail::mailbox::Mail;
 fn room_is_given_back_that_was_kept_after_another_home_had_refused() {
     let mut broker = broker(Config { writers: 2, max_queue_length: 1, ..Config::default() });
     let mut client = connect(&mut broker, 0);
-    let far = homed(&broker, "/queue/far", 1).next().expect("one of two");
+    let far = names_at_home(&broker, "/queue/far", 1).next().expect("one of two");
     // More than one turn can keep room in.
-    let near: Vec<String> = homed(&broker, "/queue/near", 0).take(6000).collect();
-    client.say(format!("SEND\ndestination:{far}\n\nfull\0BEGIN\ntransaction:1\n\n\0").as_bytes());
+    let near: Vec<String> = names_at_home(&broker, "/queue/near", 0).take(6000).collect();
+    client.send(format!("SEND\ndestination:{far}\n\nfull\0BEGIN\ntransaction:1\n\n\0").as_bytes());
     for name in near.iter().chain([&far]) {
-        client.say(format!("SEND\ntransaction:1\ndestination:{name}\n\nx\0").as_bytes());
+        client.send(format!("SEND\ntransaction:1\ndestination:{name}\n\nx\0").as_bytes());
     }
-    client.say(b"COMMIT\ntransaction:1\n\n\0");
-    talk(&mut broker, &mut client);
-    assert!(client.heard().any(|head| head.contains("E-QUEUE-FULL")), "the transaction is refused");
-    assert_eq!(broker.left().queues.len(), 1, "queues that were made for it are gone");
+    client.send(b"COMMIT\ntransaction:1\n\n\0");
+    exchange(&mut broker, &mut client);
+    assert!(client.received_frames().any(|head| head.contains("E-QUEUE-FULL")), "the transaction is refused");
+    assert_eq!(broker.snapshot().queues.len(), 1, "queues that were made for it are gone");
     let mut other = connect(&mut broker, 0);
-    other.say(format!("SUBSCRIBE\nid:0\ndestination:{}\n\n\0", near[0]).as_bytes());
-    other.say(format!("SEND\ndestination:{}\n\nx\0", near[0]).as_bytes());
-    talk(&mut broker, &mut other);
+    other.send(format!("SUBSCRIBE\nid:0\ndestination:{}\n\n\0", near[0]).as_bytes());
+    other.send(format!("SEND\ndestination:{}\n\nx\0", near[0]).as_bytes());
+    exchange(&mut broker, &mut other);
     assert_eq!(messages(&other), 1, "nothing is kept in front of it");
 }
 
@@ -36,86 +36,86 @@ fn room_is_given_back_that_was_kept_after_another_home_had_refused() {
 fn what_an_outbox_is_owed_survives_answers_that_fill_it_first() {
     let mut broker = broker(Config { writers: 2, outbox_limit: 4 << 10, ..Config::default() });
     let mut reader = connect(&mut broker, 0);
-    let near = homed(&broker, "/queue/near", 0).next().expect("one of two");
-    let far = homed(&broker, "/queue/far", 1).next().expect("one of two");
-    reader.say(
+    let near = names_at_home(&broker, "/queue/near", 0).next().expect("one of two");
+    let far = names_at_home(&broker, "/queue/far", 1).next().expect("one of two");
+    reader.send(
         format!("SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:{near}\n\n\0")
             .as_bytes(),
     );
-    broker.run();
+    broker.run_until_idle();
     let mut publishers = [connect(&mut broker, 0), connect(&mut broker, 0)];
     let body = "x".repeat(1000);
     let (send, mut sent) = (format!("SEND\ndestination:/topic/a\n\n{body}\0"), 0);
-    while broker.seats[0].shard.deliveries.fan_outs.is_empty() && sent < 200 {
-        publishers[0].say(send.repeat(5).as_bytes());
+    while broker.threads[0].shard.deliveries.fan_outs.is_empty() && sent < 200 {
+        publishers[0].send(send.repeat(5).as_bytes());
         sent += 5;
-        broker.run();
+        broker.run_until_idle();
     }
-    assert!(!broker.seats[0].shard.deliveries.fan_outs.is_empty());
-    publishers[1].say(format!("SEND\ndestination:{near}\n\n{body}\0").as_bytes());
-    broker.run();
+    assert!(!broker.threads[0].shard.deliveries.fan_outs.is_empty());
+    publishers[1].send(format!("SEND\ndestination:{near}\n\n{body}\0").as_bytes());
+    broker.run_until_idle();
     // A message of each waits for room in the reader's outbox. It asks for RECEIPTs that come from the other shard,
     // reads, and they come before the shard gets round to what it owes.
     for _ in 0..12 {
-        let receipt = reader.ask();
-        reader.say(format!("SEND\ndestination:{far}\nreceipt:{receipt:0500}\n\nx\0").as_bytes());
+        let receipt = reader.expect_receipt();
+        reader.send(format!("SEND\ndestination:{far}\nreceipt:{receipt:0500}\n\nx\0").as_bytes());
     }
     broker.turn(0);
     reader.read(usize::MAX);
     broker.turn(0);
     broker.turn(1);
     broker.turn(0);
-    talk(&mut broker, &mut reader);
+    exchange(&mut broker, &mut reader);
     assert_eq!(receipts(&reader), 12);
     assert_eq!(messages(&reader), sent + 1);
-    assert!(broker.seats[0].shard.deliveries.fan_outs.is_empty());
+    assert!(broker.threads[0].shard.deliveries.fan_outs.is_empty());
 }
 
 #[test]
 fn a_connection_is_read_again_when_answers_that_say_nothing_have_come() {
     let mut broker = broker(Config { writers: 2, outbox_limit: 4 << 10, ..Config::default() });
     let mut client = connect(&mut broker, 0);
-    let far = homed(&broker, "#far", 1).next().expect("one of two");
+    let far = names_at_home(&broker, "#far", 1).next().expect("one of two");
     for _ in 0..60 {
-        client.say(format!("BEGIN\ntransaction:1\n\n\0SEND\ntransaction:1\ndestination:{far}\n\nx\0COMMIT\ntransaction:1\n\n\0").as_bytes());
+        client.send(format!("BEGIN\ntransaction:1\n\n\0SEND\ntransaction:1\ndestination:{far}\n\nx\0COMMIT\ntransaction:1\n\n\0").as_bytes());
     }
     for _ in 0..3 {
         broker.turn(0);
         client.read(usize::MAX);
     }
-    let receipt = client.ask();
-    client.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nx\0").as_bytes());
+    let receipt = client.expect_receipt();
+    client.send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nx\0").as_bytes());
     broker.turn(0);
-    talk(&mut broker, &mut client);
+    exchange(&mut broker, &mut client);
     assert_eq!(receipts(&client), 1);
-    assert!(!client.has_ended());
+    assert!(!client.is_closed());
 }
 
 #[test]
 fn nothing_follows_the_error_that_comes_while_a_commit_takes_effect() {
     let mut broker = broker(Config { writers: 2, max_queue_length: 1, ..Config::default() });
     let mut client = connect(&mut broker, 0);
-    let far = homed(&broker, "/queue/far", 1).next().expect("one of two");
-    let near = homed(&broker, "#near", 0).next().expect("one of two");
-    client.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
-    client.say(format!("SEND\ndestination:{far}\n\nfull\0BEGIN\ntransaction:1\n\n\0").as_bytes());
+    let far = names_at_home(&broker, "/queue/far", 1).next().expect("one of two");
+    let near = names_at_home(&broker, "#near", 0).next().expect("one of two");
+    client.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    client.send(format!("SEND\ndestination:{far}\n\nfull\0BEGIN\ntransaction:1\n\n\0").as_bytes());
     for _ in 0..15_000 {
-        client.say(format!("SEND\ntransaction:1\ndestination:{near}\n\nx\0").as_bytes());
+        client.send(format!("SEND\ntransaction:1\ndestination:{near}\n\nx\0").as_bytes());
     }
-    talk(&mut broker, &mut client);
+    exchange(&mut broker, &mut client);
     // It is slow to read, so that what follows can be told from what was too late.
     let mut publisher = connect(&mut broker, 0);
     for _ in 0..60 {
-        publisher.say(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
-        broker.run();
+        publisher.send(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
+        broker.run_until_idle();
     }
-    let receipt = client.ask();
-    client.say(
+    let receipt = client.expect_receipt();
+    client.send(
         format!("SEND\ndestination:{far}\n\nrefused\0COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0")
             .as_bytes(),
     );
-    let applies = |broker: &ByHand| {
-        broker.seats[0]
+    let applies = |broker: &SimulatedBroker| {
+        broker.threads[0]
             .shard
             .connections
             .table
@@ -129,8 +129,8 @@ fn nothing_follows_the_error_that_comes_while_a_commit_takes_effect() {
     while applies(&broker) {
         broker.turn(0);
     }
-    talk(&mut broker, &mut client);
-    assert!(client.heard().any(|head| head.contains("E-QUEUE-FULL")));
+    exchange(&mut broker, &mut client);
+    assert!(client.received_frames().any(|head| head.contains("E-QUEUE-FULL")));
 }
 
 #[test]
@@ -138,28 +138,28 @@ fn who_reads_everything_is_not_cut_off_where_memory_is_short() {
     let memory_limit = 16 << 20;
     let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, memory_limit, ..Config::default() });
     let mut reader = connect(&mut broker, 0);
-    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
-    broker.run();
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    broker.run_until_idle();
     let mut publisher = connect(&mut broker, 0);
     let body = "x".repeat(4000);
     for at in 0..5000 {
-        if broker.left().held_bytes >= memory_limit as i64 / 10 * 8 {
+        if broker.snapshot().held_bytes >= memory_limit as i64 / 10 * 8 {
             break;
         }
-        publisher.say(format!("SEND\ndestination:/queue/kept\n\n{body}\0").as_bytes());
+        publisher.send(format!("SEND\ndestination:/queue/kept\n\n{body}\0").as_bytes());
         broker.round();
-        assert!(at < 4999, "{:?}", broker.left().held_bytes);
+        assert!(at < 4999, "{:?}", broker.snapshot().held_bytes);
     }
     let mut publisher = connect(&mut broker, 0);
-    publisher.say(format!("SEND\ndestination:/topic/a\n\n{body}{}\0", &body[..100]).as_bytes());
+    publisher.send(format!("SEND\ndestination:/topic/a\n\n{body}{}\0", &body[..100]).as_bytes());
     (0..2).for_each(|_| broker.turn(0));
-    let is_empty = |broker: &ByHand| {
-        broker.seats[0].shard.connections.table.iter().all(|(_, conn)| conn.output.outbox.is_empty())
+    let is_empty = |broker: &SimulatedBroker| {
+        broker.threads[0].shard.connections.table.iter().all(|(_, conn)| conn.output.outbox.is_empty())
     };
     assert!(is_empty(&broker), "the socket has taken it");
-    let receipt = publisher.ask();
-    publisher.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nx\0").as_bytes());
-    broker.run();
+    let receipt = publisher.expect_receipt();
+    publisher.send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nx\0").as_bytes());
+    broker.run_until_idle();
     assert!(publisher.read(usize::MAX));
     assert_eq!(receipts(&publisher), 1, "nobody is behind it who is full");
 }
@@ -174,21 +174,21 @@ fn a_policy_that_does_not_block_frees_the_publishers_that_wait() {
     };
     let mut broker = broker(config.clone());
     let mut reader = connect(&mut broker, 0);
-    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
-    broker.run();
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    broker.run_until_idle();
     let mut publisher = connect(&mut broker, 1);
     for _ in 0..60 {
-        publisher.say(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
+        publisher.send(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
         broker.round();
     }
     let reloaded = std::sync::Arc::new(Config { slow_consumer: SlowConsumer::DropNewest, ..config });
     for mailbox in broker.shared.mailboxes.iter() {
         mailbox.post(&mut vec![Mail::Reload(std::sync::Arc::clone(&reloaded))]);
     }
-    broker.run();
-    let receipt = publisher.ask();
-    publisher.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nx\0").as_bytes());
-    talk(&mut broker, &mut publisher);
+    broker.run_until_idle();
+    let receipt = publisher.expect_receipt();
+    publisher.send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nx\0").as_bytes());
+    exchange(&mut broker, &mut publisher);
     assert_eq!(receipts(&publisher), 1);
 }
 
@@ -198,18 +198,18 @@ fn a_drain_does_not_wait_for_frames_that_wait_to_arrive() {
     let mut clients: Vec<Client> = (0..8).map(|_| connect(&mut broker, 0)).collect();
     for client in &mut clients {
         let part = format!("SEND\ndestination:/queue/a\ncontent-length:100000\n\n{}", "x".repeat(6_000));
-        client.say_wildly(part.as_bytes());
+        client.send_invalid(part.as_bytes());
         broker.round();
-        client.say(b"y");
+        client.send(b"y");
         broker.round();
     }
-    assert!(broker.seats[0].shard.connections.has_arriving());
+    assert!(broker.threads[0].shard.connections.has_arriving());
     broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
     (0..3).for_each(|_| broker.round());
     for client in &mut clients {
         client.read(usize::MAX);
     }
-    assert!(clients.iter().all(Client::has_ended));
+    assert!(clients.iter().all(Client::is_closed));
 }
 
 #[test]
@@ -218,21 +218,21 @@ fn a_message_of_a_transaction_waits_behind_those_of_its_worker_topic_that_are_on
     let mut broker = broker(Config { writers: 1, ttl_ms: 3_600_000, ..Config::default() });
     let [mut publisher, mut consumer] = [0; 2].map(|shard| connect(&mut broker, shard));
     for at in 0..COUNT {
-        publisher.say(format!("SEND\ndestination:#w\n\n{at}\0").as_bytes());
+        publisher.send(format!("SEND\ndestination:#w\n\n{at}\0").as_bytes());
     }
-    publisher.say(b"BEGIN\ntransaction:1\n\n\0SEND\ntransaction:1\ndestination:#w\n\nnew\0");
-    talk(&mut broker, &mut publisher);
-    let waiting = |broker: &ByHand| broker.shared.stale.count.load(Ordering::Relaxed);
+    publisher.send(b"BEGIN\ntransaction:1\n\n\0SEND\ntransaction:1\ndestination:#w\n\nnew\0");
+    exchange(&mut broker, &mut publisher);
+    let waiting = |broker: &SimulatedBroker| broker.shared.stale.count.load(Ordering::Relaxed);
     assert_eq!(waiting(&broker), COUNT);
-    consumer.say(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
-    let receipt = publisher.ask();
-    publisher.say(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
-    while publisher.heard().all(|head| !head.starts_with("RECEIPT")) {
+    consumer.send(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
+    let receipt = publisher.expect_receipt();
+    publisher.send(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
+    while publisher.received_frames().all(|head| !head.starts_with("RECEIPT")) {
         broker.turn(0);
         publisher.read(usize::MAX);
     }
     assert!(waiting(&broker) > 1, "it came while they were on their way");
-    talk(&mut broker, &mut consumer);
+    exchange(&mut broker, &mut consumer);
     assert_eq!((consumer.bodies.len(), waiting(&broker)), (COUNT + 1, 0));
     assert_eq!(consumer.bodies.last().map(String::as_str), Some("new"));
 }
@@ -243,14 +243,14 @@ fn rivals_for_the_same_stale_messages_get_their_receipts_though_others_took_what
     let mut broker = broker(Config { writers: 3, ttl_ms: 3_600_000, ..Config::default() });
     let [mut publisher, mut first, mut second] = [0; 3].map(|shard| connect(&mut broker, shard));
     for home in [1, 2] {
-        let name = homed(&broker, "/topic/stale/", home).next().expect("one of three");
-        publisher.say(format!("SEND\ndestination:{name}\n\n{home}\0").as_bytes());
+        let name = names_at_home(&broker, "/topic/stale/", home).next().expect("one of three");
+        publisher.send(format!("SEND\ndestination:{name}\n\n{home}\0").as_bytes());
     }
-    broker.run();
+    broker.run_until_idle();
     let subscribe = |client: &mut Client, id| {
-        let receipt = client.ask();
+        let receipt = client.expect_receipt();
         let head = format!("SUBSCRIBE\nid:{id}\ndestination:/topic/stale/*\nreceipt:{receipt}\n\n\0");
-        client.say(head.as_bytes());
+        client.send(head.as_bytes());
     };
     subscribe(&mut first, 0);
     broker.turn(0);
@@ -258,8 +258,8 @@ fn rivals_for_the_same_stale_messages_get_their_receipts_though_others_took_what
     (0..5).for_each(|_| broker.turn(0));
     // Both homes say that they have something before anybody asks for it; the first client does so ahead of the second.
     [1, 2, 1, 2].into_iter().for_each(|shard| broker.turn(shard));
-    talk(&mut broker, &mut first);
-    talk(&mut broker, &mut second);
+    exchange(&mut broker, &mut first);
+    exchange(&mut broker, &mut second);
     assert_eq!((messages(&first), receipts(&first)), (2, 1));
     assert_eq!((messages(&second), receipts(&second)), (0, PATTERNS));
 }
@@ -268,19 +268,19 @@ fn rivals_for_the_same_stale_messages_get_their_receipts_though_others_took_what
 fn short_answers_that_waited_for_a_long_one_go_over_several_turns() {
     const QUEUES: usize = 5000;
     const SUBSCRIPTIONS: usize = 400;
-    const ASKERS: usize = 60;
+    const REQUESTERS: usize = 60;
     let mut broker = broker(Config { writers: 1, ..Config::default() });
     let [mut publisher, mut first, mut consumer] = [0; 3].map(|shard| connect(&mut broker, shard));
-    (0..QUEUES).for_each(|at| publisher.say(format!("SEND\ndestination:/queue/{at}\n\nx\0").as_bytes()));
-    talk(&mut broker, &mut publisher);
+    (0..QUEUES).for_each(|at| publisher.send(format!("SEND\ndestination:/queue/{at}\n\nx\0").as_bytes()));
+    exchange(&mut broker, &mut publisher);
     for at in 0..SUBSCRIPTIONS {
-        consumer.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\nack:client\n\n\0").as_bytes());
+        consumer.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\nack:client\n\n\0").as_bytes());
     }
-    talk(&mut broker, &mut consumer);
-    let mut requesters: Vec<Client> = (0..ASKERS).map(|_| connect(&mut broker, 0)).collect();
-    first.say(b"DIAG\n\nqueues\0");
+    exchange(&mut broker, &mut consumer);
+    let mut requesters: Vec<Client> = (0..REQUESTERS).map(|_| connect(&mut broker, 0)).collect();
+    first.send(b"DIAG\n\nqueues\0");
     broker.turn(0);
-    requesters.iter_mut().for_each(|requester| requester.say(b"DIAG\n\nack\0"));
+    requesters.iter_mut().for_each(|requester| requester.send(b"DIAG\n\nack\0"));
     let (mut most, mut answered) = (0, 0);
     for _ in 0..300 {
         let before = broker.visits()[0];
@@ -289,12 +289,12 @@ fn short_answers_that_waited_for_a_long_one_go_over_several_turns() {
         first.read(usize::MAX);
         requesters.iter_mut().for_each(|requester| _ = requester.read(usize::MAX));
     }
-    broker.run();
+    broker.run_until_idle();
     requesters.iter_mut().for_each(|requester| {
-        talk(&mut broker, requester);
+        exchange(&mut broker, requester);
         answered += requester.rows;
     });
-    assert_eq!(answered, ASKERS * SUBSCRIPTIONS);
+    assert_eq!(answered, REQUESTERS * SUBSCRIPTIONS);
     assert!(most < 21_500, "{most} visits in one turn");
 }
 
@@ -307,13 +307,13 @@ fn destinations_with_subscribers_are_counted_though_there_is_no_room_for_their_n
     let mut readers = [0, 1].map(|shard| connect(&mut broker, shard));
     for (shard, reader) in readers.iter_mut().enumerate() {
         for at in (0..EACH).map(|at| at + shard * (EACH - COMMON)) {
-            reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\n\n\0").as_bytes());
+            reader.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\n\n\0").as_bytes());
         }
-        talk(&mut broker, reader);
+        exchange(&mut broker, reader);
         let mut requester = connect(&mut broker, 0);
-        requester.say(b"DIAG\n\npubsub-size\0");
-        talk(&mut broker, &mut requester);
+        requester.send(b"DIAG\n\npubsub-size\0");
+        exchange(&mut broker, &mut requester);
         let counted = format!("| pubsub-size:{} |", EACH + shard * (EACH - COMMON));
-        assert!(requester.heard().any(|head| head.contains(&counted)), "no {counted}");
+        assert!(requester.received_frames().any(|head| head.contains(&counted)), "no {counted}");
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::ByHand;
+use super::SimulatedBroker;
 use super::client::Client;
 use super::support::fill_memory;
-use super::support::{broker, connect, messages, receipts, talk};
+use super::support::{broker, connect, exchange, messages, receipts};
 use crate::config::{Config, SlowConsumer};
 use crate::connection::pausing::Pause;
 
@@ -14,23 +14,25 @@ use crate::connection::pausing::Pause;
 fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_through() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
     let [mut reader, mut greedy, mut requester] = [0; 3].map(|shard| connect(&mut broker, shard));
-    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
-    broker.run();
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    broker.run_until_idle();
     // As if other shards held so much.
     broker.shared.totals.memory.fetch_add((64 << 20) / 100 * 91, Ordering::Relaxed);
     let long = "n".repeat(8000);
-    greedy.say(format!("SUBSCRIBE\nid:0\ndestination:/topic/{long}\n\n\0").as_bytes());
-    requester.say(format!("SEND\ndestination:/topic/a\nreply-to:/temp-queue/{long}\n\nrefused\0").as_bytes());
-    broker.run();
+    greedy.send(format!("SUBSCRIBE\nid:0\ndestination:/topic/{long}\n\n\0").as_bytes());
+    requester
+        .send(format!("SEND\ndestination:/topic/a\nreply-to:/temp-queue/{long}\n\nrefused\0").as_bytes());
+    broker.run_until_idle();
     for client in [&mut greedy, &mut requester] {
         client.read(usize::MAX);
-        let refused = client.heard().any(|head| head.starts_with("ERROR") && head.contains("code:E-MEMORY"));
+        let refused =
+            client.received_frames().any(|head| head.starts_with("ERROR") && head.contains("code:E-MEMORY"));
         assert!(refused, "a name was taken where only messages may pass");
     }
     for _ in 0..10 {
-        let receipt = reader.ask();
-        reader.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\npasses\0").as_bytes());
-        talk(&mut broker, &mut reader);
+        let receipt = reader.expect_receipt();
+        reader.send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\npasses\0").as_bytes());
+        exchange(&mut broker, &mut reader);
     }
     assert_eq!((messages(&reader), receipts(&reader)), (10, 10));
 }
@@ -43,10 +45,10 @@ fn who_leaves_in_the_middle_of_a_frame_is_read_on_although_the_turn_is_over() {
     broker.shared.totals.connections.fetch_add(1000, Ordering::Relaxed);
     let mut clients = [0; 2].map(|shard| connect(&mut broker, shard));
     for client in &mut clients {
-        client.say(format!("SEND\n{}", format!("h:{}\n", "n".repeat(2000)).repeat(3)).as_bytes());
+        client.send(format!("SEND\n{}", format!("h:{}\n", "n".repeat(2000)).repeat(3)).as_bytes());
     }
-    broker.run();
-    let shard = &mut broker.seats[0].shard;
+    broker.run_until_idle();
+    let shard = &mut broker.threads[0].shard;
     let waiting = shard.connections.table.iter().find(|(_, conn)| conn.wait.pause() == Some(Pause::Arriving));
     let key = waiting.expect("one waits for the other").0;
     shard.connections.table.get_mut(key).expect("it is there").socket.hang_up();
@@ -55,7 +57,7 @@ fn who_leaves_in_the_middle_of_a_frame_is_read_on_although_the_turn_is_over() {
 }
 
 /// Clients that have begun to get so many last values, and wait for memory to get the others.
-fn waiting_for_the_past<const N: usize>(count: usize) -> (ByHand, [Client; N]) {
+fn waiting_for_the_past<const N: usize>(count: usize) -> (SimulatedBroker, [Client; N]) {
     let config = Config {
         writers: 1,
         outbox_limit: 64 << 10,
@@ -67,21 +69,21 @@ fn waiting_for_the_past<const N: usize>(count: usize) -> (ByHand, [Client; N]) {
     let mut publisher = connect(&mut broker, 0);
     for at in 0..count {
         let body = "x".repeat(1000);
-        publisher.say(format!("SEND\ndestination:/topic/{at}\nretain:set\n\n{body}\0").as_bytes());
+        publisher.send(format!("SEND\ndestination:/topic/{at}\nretain:set\n\n{body}\0").as_bytes());
         broker.round();
     }
-    talk(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut publisher);
     let mut readers = [0; N].map(|shard| connect(&mut broker, shard));
     for reader in &mut readers {
-        let receipt = reader.ask();
-        reader.say(format!("SUBSCRIBE\nid:0\ndestination:/topic/*\nreceipt:{receipt}\n\n\0").as_bytes());
+        let receipt = reader.expect_receipt();
+        reader.send(format!("SUBSCRIBE\nid:0\ndestination:/topic/*\nreceipt:{receipt}\n\n\0").as_bytes());
     }
-    broker.run();
+    broker.run_until_idle();
     fill_memory(&broker, true);
     while readers.iter_mut().any(|reader| reader.read(2000)) {
         broker.round();
     }
-    assert_eq!(broker.seats[0].shard.short_of_memory(), N);
+    assert_eq!(broker.threads[0].shard.short_of_memory(), N);
     (broker, readers)
 }
 
@@ -89,10 +91,10 @@ fn waiting_for_the_past<const N: usize>(count: usize) -> (ByHand, [Client; N]) {
 fn who_waits_for_memory_to_ask_for_more_of_the_past_goes_on_as_far_as_a_turn_allows() {
     let (mut broker, mut readers) = waiting_for_the_past::<3>(400);
     fill_memory(&broker, false);
-    let shard = &mut broker.seats[0].shard;
+    let shard = &mut broker.threads[0].shard;
     assert_eq!(shard.pull_last(), 1, "have asked for more at the end of a turn");
     assert!(shard.goes_on());
-    readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+    readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
     assert_eq!(readers.each_ref().map(|reader| (messages(reader), receipts(reader))), [(400, 1); 3]);
 }
 
@@ -100,26 +102,26 @@ fn who_waits_for_memory_to_ask_for_more_of_the_past_goes_on_as_far_as_a_turn_all
 fn who_says_its_last_while_the_past_waits_for_memory_has_time_to_take_it_when_there_is_some() {
     for takes in [true, false] {
         let (mut broker, [mut reader]) = waiting_for_the_past(400);
-        let receipt = reader.ask();
-        reader.say(format!("DISCONNECT\nreceipt:{receipt}\n\n\0").as_bytes());
+        let receipt = reader.expect_receipt();
+        reader.send(format!("DISCONNECT\nreceipt:{receipt}\n\n\0").as_bytes());
         for _ in 0..5 {
-            broker.run();
-            broker.pass(59_000);
+            broker.run_until_idle();
+            broker.advance_ms(59_000);
         }
-        broker.run();
+        broker.run_until_idle();
         assert!(!reader.read(usize::MAX), "nothing comes, and the connection stays");
         fill_memory(&broker, false);
-        broker.run();
-        broker.pass(59_000);
-        broker.run();
+        broker.run_until_idle();
+        broker.advance_ms(59_000);
+        broker.run_until_idle();
         if !takes {
-            assert_eq!(broker.left().subscriptions, 1);
-            broker.pass(61_000);
-            broker.run();
-            assert_eq!(broker.left().subscriptions, 0);
+            assert_eq!(broker.snapshot().subscriptions, 1);
+            broker.advance_ms(61_000);
+            broker.run_until_idle();
+            assert_eq!(broker.snapshot().subscriptions, 0);
         }
-        talk(&mut broker, &mut reader);
-        assert!(reader.has_ended());
+        exchange(&mut broker, &mut reader);
+        assert!(reader.is_closed());
         let all = (messages(&reader), receipts(&reader)) == (400, 2);
         assert_eq!(all, takes, "{} and {} came", messages(&reader), receipts(&reader));
     }
@@ -134,15 +136,15 @@ fn who_reads_too_slowly_what_fills_memory_is_cut_off_and_all_others_go_on() {
     let pattern =
         |at: usize| (0..8).map(|bit| if at >> bit & 1 == 0 { "/a" } else { "/*" }).collect::<String>();
     for at in 0..2000 {
-        slow.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic{}\n\n\0", pattern(at)).as_bytes());
-        talk(&mut broker, &mut slow);
+        slow.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic{}\n\n\0", pattern(at)).as_bytes());
+        exchange(&mut broker, &mut slow);
     }
-    publisher.say(b"BEGIN\ntransaction:t\n\n\0");
+    publisher.send(b"BEGIN\ntransaction:t\n\n\0");
     let send = format!("SEND\ndestination:/topic{}\ntransaction:t\n\n\0", pattern(0));
-    publisher.say(send.repeat(1000).as_bytes());
-    talk(&mut broker, &mut publisher);
-    publisher.say(b"COMMIT\ntransaction:t\n\n\0");
-    talk(&mut broker, &mut publisher);
+    publisher.send(send.repeat(1000).as_bytes());
+    exchange(&mut broker, &mut publisher);
+    publisher.send(b"COMMIT\ntransaction:t\n\n\0");
+    exchange(&mut broker, &mut publisher);
     let mut most = 0;
     // A little in each tenth of a second, so that it is never stuck.
     for _ in 0..200 {
@@ -152,17 +154,17 @@ fn who_reads_too_slowly_what_fills_memory_is_cut_off_and_all_others_go_on() {
             broker.turn(shard);
             most = most.max(broker.visits()[shard] - before);
         }
-        broker.pass(100);
+        broker.advance_ms(100);
     }
     assert!(most < 50_000, "{most} visits in one turn");
     assert!(
-        slow.heard().any(|head| head.contains("E-SLOW-CONSUMER")) || slow.has_ended(),
+        slow.received_frames().any(|head| head.contains("E-SLOW-CONSUMER")) || slow.is_closed(),
         "it is still there"
     );
-    let receipt = other.ask();
-    other.say(format!("SEND\ndestination:/topic/b\nreceipt:{receipt}\n\n\0").as_bytes());
-    talk(&mut broker, &mut other);
-    other.check_answers();
+    let receipt = other.expect_receipt();
+    other.send(format!("SEND\ndestination:/topic/b\nreceipt:{receipt}\n\n\0").as_bytes());
+    exchange(&mut broker, &mut other);
+    other.check_receipts();
 }
 
 #[test]
@@ -172,52 +174,57 @@ fn what_others_have_begun_elsewhere_does_not_end_a_frame_of_which_little_has_com
     let mut clients = [0; 2].map(|shard| connect(&mut broker, shard));
     broker.shared.totals.unfinished.fetch_add(26 << 20, Ordering::Relaxed);
     for client in &mut clients {
-        client.say(
+        client.send(
             format!("SEND\ndestination:/topic/a\ncontent-length:6000\n\n{}", "x".repeat(5500)).as_bytes(),
         );
     }
     for _ in 0..10 {
-        broker.run();
-        broker.pass(150);
+        broker.run_until_idle();
+        broker.advance_ms(150);
     }
     broker.shared.totals.unfinished.fetch_sub(26 << 20, Ordering::Relaxed);
     for client in &mut clients {
-        let receipt = client.ask();
-        client.say("x".repeat(500).as_bytes());
-        client.say(format!("\0SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
-        talk(&mut broker, client);
+        let receipt = client.expect_receipt();
+        client.send("x".repeat(500).as_bytes());
+        client.send(format!("\0SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+        exchange(&mut broker, client);
         assert_eq!(receipts(client), 1, "it was refused");
     }
 }
 
 /// Clients that have begun a frame of 60 KB, of which so many bytes are missing, and that now and then say a byte more of it.
-fn tricklers(broker: &mut ByHand, count: usize, missing: usize) -> Vec<Client> {
+fn tricklers(broker: &mut SimulatedBroker, count: usize, missing: usize) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| connect(broker, 0)).collect();
     for client in &mut clients {
-        client.say(b"SEND\ndestination:/topic/slow\ncontent-length:60000\n\n");
-        client.say(&b"x".repeat(60_000 - missing));
+        client.send(b"SEND\ndestination:/topic/slow\ncontent-length:60000\n\n");
+        client.send(&b"x".repeat(60_000 - missing));
     }
-    talk_all(broker, &mut clients);
-    assert!(broker.seats[0].shard.connections.has_arriving(), "nobody waits for anybody");
+    exchange_all(broker, &mut clients);
+    assert!(broker.threads[0].shard.connections.has_arriving(), "nobody waits for anybody");
     clients
 }
 
-fn talk_all(broker: &mut ByHand, clients: &mut [Client]) {
+fn exchange_all(broker: &mut SimulatedBroker, clients: &mut [Client]) {
     for _ in 0..20 {
         clients.iter_mut().for_each(|client| _ = client.read(usize::MAX));
-        broker.run();
+        broker.run_until_idle();
     }
 }
 
 /// How often tricklers say a byte, each 8 ms, until a client has its answer; at most so often.
-fn bytes_until_answered(broker: &mut ByHand, slow: &mut [Client], client: &mut Client, most: usize) -> usize {
-    for said in 0..most {
-        talk(broker, client);
+fn bytes_until_answered(
+    broker: &mut SimulatedBroker,
+    slow: &mut [Client],
+    client: &mut Client,
+    most: usize,
+) -> usize {
+    for sent in 0..most {
+        exchange(broker, client);
         if receipts(client) > 0 {
-            return said;
+            return sent;
         }
-        slow.iter_mut().for_each(|trickler| trickler.say(b"x"));
-        broker.pass(8);
+        slow.iter_mut().for_each(|trickler| trickler.send(b"x"));
+        broker.advance_ms(8);
     }
     most
 }
@@ -231,14 +238,14 @@ fn a_frame_that_comes_at_once_does_not_wait_a_second_for_each_that_trickles() {
         let mut client = connect(&mut broker, 0);
         broker.shared.totals.unfinished.fetch_add(350 << 10, Ordering::Relaxed);
         let mut slow = tricklers(&mut broker, 20, missing);
-        let receipt = client.ask();
-        client.say(
+        let receipt = client.expect_receipt();
+        client.send(
             format!("SEND\ndestination:/topic/a\ncontent-length:{body}\nreceipt:{receipt}\n\n").as_bytes(),
         );
-        client.say(&b"x".repeat(body));
-        client.say(b"\0");
-        let said = bytes_until_answered(&mut broker, &mut slow, &mut client, 3000);
-        assert!(said < 250, "{said} bytes of each that lacks {missing}, until {body} had come");
+        client.send(&b"x".repeat(body));
+        client.send(b"\0");
+        let sent = bytes_until_answered(&mut broker, &mut slow, &mut client, 3000);
+        assert!(sent < 250, "{sent} bytes of each that lacks {missing}, until {body} had come");
     }
 }
 
@@ -250,12 +257,12 @@ fn a_frame_comes_although_others_that_lack_less_never_end() {
     let mut others: Vec<Client> = (0..20).map(|_| connect(&mut broker, 0)).collect();
     let mut client = connect(&mut broker, 0);
     let frame = format!("SEND\ndestination:/topic/short\ncontent-length:8000\n\n{}\0", "x".repeat(8000));
-    let receipt = client.ask();
+    let receipt = client.expect_receipt();
     let head = format!("SEND\ndestination:/topic/a\ncontent-length:60000\nreceipt:{receipt}\n\n");
     for other in &mut others {
-        other.say(frame.repeat(100).as_bytes());
+        other.send(frame.repeat(100).as_bytes());
     }
-    client.say(format!("{head}{}\0", "x".repeat(60_000)).as_bytes());
+    client.send(format!("{head}{}\0", "x".repeat(60_000)).as_bytes());
     let mut turns = 0;
     while receipts(&client) == 0 && turns < 4000 {
         others.iter_mut().for_each(|other| _ = other.read(usize::MAX));

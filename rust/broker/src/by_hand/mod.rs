@@ -4,7 +4,7 @@
 //! client's end of a socket pair ◄──► Shard 0, Shard 1 … ─ a turn each, in the order that the caller chooses
 //!                                          time: the clock, and as much more as the caller lets pass
 //! ```
-//! Nothing but the poll's order of ready sockets is left to chance, so an input that breaks a promise breaks it again.
+//! Nothing but the poll's order of ready sockets is snapshot to chance, so an input that breaks a promise breaks it again.
 //! [`scenario`] plays bytes as frames of several clients and checks what must hold whatever they say; [`router_scenario`] plays them
 //! as changes of one router.
 
@@ -72,44 +72,44 @@ const ROUNDS_MAX: usize = 20_000;
 
 /// A shard and the sum of its thread, if it had one of its own: see [`message::held_bytes`].
 #[derive(Debug)]
-struct Seat {
+struct SimulatedThread {
     shard: Shard,
-    stored_bytes: i64,
+    message_bytes: i64,
 }
 
 /// What a broker holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct Snapshot {
     /// Connections.
     pub connections: usize,
     /// Subscriptions, those of durable subscriptions and of single connections included.
     pub subscriptions: usize,
     /// Subscribed names and patterns, once for each shard that knows of them.
-    pub entries: usize,
+    pub filters: usize,
     /// Names of queues; that of a single subscription's is empty.
     pub queues: Vec<String>,
     /// What waits for an answer.
     pub unanswered: usize,
     /// Deliveries that are counted at mailboxes for wide messages.
-    pub work: usize,
+    pub wide_deliveries: usize,
     /// Deadlines.
     pub timers: usize,
     /// Bytes of messages at rest, and of names.
-    pub stored_bytes: i64,
+    pub message_bytes: i64,
     /// Bytes counted against `memory_limit`.
     pub held_bytes: i64,
 }
 
 /// A broker that is run by hand.
 #[derive(Debug)]
-pub struct ByHand {
+pub struct SimulatedBroker {
     shared: Arc<Shared>,
-    seats: Vec<Seat>,
+    threads: Vec<SimulatedThread>,
     events: Events,
     accepted: u64,
 }
 
-impl ByHand {
+impl SimulatedBroker {
     /// A broker that listens nowhere, with `writers` shards.
     ///
     /// # Errors
@@ -121,18 +121,21 @@ impl ByHand {
         let log = LogQueue::new(16, Level::Error);
         let shared = Arc::new(Shared::new(mailboxes.collect::<io::Result<Vec<_>>>()?, log, || ()));
         let config = Arc::new(config);
-        let seat = |(at, poll)| {
+        let thread = |(at, poll)| {
             let (shared, config) = (Arc::clone(&shared), Arc::clone(&config));
-            Seat { shard: Shard::new(ShardId(at as u8), shared, config, poll, None, "0"), stored_bytes: 0 }
+            SimulatedThread {
+                shard: Shard::new(ShardId(at as u8), shared, config, poll, None, "0"),
+                message_bytes: 0,
+            }
         };
-        let seats = polls.into_iter().enumerate().map(seat).collect();
-        Ok(ByHand { shared, seats, events: Events::with_capacity(64), accepted: 0 })
+        let threads = polls.into_iter().enumerate().map(thread).collect();
+        Ok(SimulatedBroker { shared, threads, events: Events::with_capacity(64), accepted: 0 })
     }
 
     /// How many shards there are.
     #[must_use]
     pub fn shards(&self) -> usize {
-        self.seats.len()
+        self.threads.len()
     }
 
     /// Connects to a shard; returns the client's end, which does not block.
@@ -156,10 +159,10 @@ impl ByHand {
 
     /// One turn of one shard.
     pub fn turn(&mut self, shard: usize) {
-        let seat = &mut self.seats[shard];
-        let others_bytes = message::swap_held_bytes(seat.stored_bytes);
-        seat.shard.turn_now(&mut self.events);
-        seat.stored_bytes = message::swap_held_bytes(others_bytes);
+        let thread = &mut self.threads[shard];
+        let previous_bytes = message::swap_held_bytes(thread.message_bytes);
+        thread.shard.run_turn(&mut self.events);
+        thread.message_bytes = message::swap_held_bytes(previous_bytes);
     }
 
     /// A turn of each shard.
@@ -171,12 +174,12 @@ impl ByHand {
     ///
     /// # Panics
     /// If that does not come about: the broker would keep a processor busy for ever.
-    pub fn run(&mut self) {
+    pub fn run_until_idle(&mut self) {
         let mut quiet = 0;
         for _ in 0..ROUNDS_MAX {
             let before = self.activity();
             self.round();
-            let rests = self.seats.iter().all(|seat| !seat.shard.has_work());
+            let rests = self.threads.iter().all(|thread| !thread.shard.has_work());
             let mail = self.shared.mailboxes.iter().any(|mailbox| !mailbox.is_empty());
             quiet = if rests && !mail && self.activity() == before { quiet + 1 } else { 0 };
             if quiet == 2 {
@@ -187,34 +190,34 @@ impl ByHand {
     }
 
     fn activity(&self) -> u64 {
-        self.seats.iter().map(|seat| seat.shard.activity()).sum()
+        self.threads.iter().map(|thread| thread.shard.activity()).sum()
     }
 
     /// Lets time pass.
-    pub fn pass(&mut self, ms: u64) {
+    pub fn advance_ms(&mut self, ms: u64) {
         self.shared.clock.skip(ms);
     }
 
     /// What each shard has looked at since the start: see [`crate::turn::budget::Budget::visit`].
     #[must_use]
     pub fn visits(&self) -> Vec<usize> {
-        self.seats.iter().map(|seat| seat.shard.visits()).collect()
+        self.threads.iter().map(|thread| thread.shard.visits()).collect()
     }
 
     /// What it holds now.
     #[must_use]
-    pub fn left(&self) -> Left {
-        let mut left = Left {
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot {
             connections: self.shared.totals.connections.load(Ordering::Relaxed),
             held_bytes: self.shared.totals.memory.load(Ordering::Relaxed),
-            work: self.shared.mailboxes.iter().map(|mailbox| mailbox.add_work(0)).sum(),
-            ..Left::default()
+            wide_deliveries: self.shared.mailboxes.iter().map(|mailbox| mailbox.add_work(0)).sum(),
+            ..Snapshot::default()
         };
-        for seat in &self.seats {
-            seat.shard.add_to(&mut left);
-            left.stored_bytes += seat.stored_bytes;
+        for thread in &self.threads {
+            thread.shard.add_to(&mut snapshot);
+            snapshot.message_bytes += thread.message_bytes;
         }
-        left
+        snapshot
     }
 }
 
@@ -225,11 +228,11 @@ fn ignore_broken_pipes() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
-impl Drop for ByHand {
+impl Drop for SimulatedBroker {
     fn drop(&mut self) {
         // What the shards still hold is dropped on this thread, in whose sum it was never counted.
-        let others_bytes = message::swap_held_bytes(0);
-        self.seats.clear();
-        message::swap_held_bytes(others_bytes);
+        let previous_bytes = message::swap_held_bytes(0);
+        self.threads.clear();
+        message::swap_held_bytes(previous_bytes);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::ByHand;
+use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, fill_memory, homed, messages, receipts, talk};
+use super::support::{broker, connect, exchange, fill_memory, messages, names_at_home, receipts};
 use crate::config::{Config, SlowConsumer};
 use crate::log::Level;
 use crate::mail::mailbox::Mail;
@@ -21,34 +21,36 @@ fn leave_while_owed(leaving: &str) {
     // Two of each, so that messages are encoded for both at once.
     let [mut reader, mut other] = [0; 2].map(|shard| connect(&mut broker, shard));
     for client in [&mut reader, &mut other] {
-        client.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/b\n\n\0");
+        client
+            .send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/b\n\n\0");
     }
-    broker.run();
+    broker.run_until_idle();
     let mut publisher = connect(&mut broker, 0);
-    let owes = |broker: &ByHand| {
-        broker.seats[0].shard.connections.table.iter().any(|(_, it)| it.output.deferred.is_some())
+    let owes = |broker: &SimulatedBroker| {
+        broker.threads[0].shard.connections.table.iter().any(|(_, it)| it.output.deferred.is_some())
     };
     let mut sent = 0;
     while !owes(&broker) {
         for name in ["a", "b"].repeat(3) {
-            publisher.say(format!("SEND\ndestination:/topic/{name}\n\n{}\0", "x".repeat(1000)).as_bytes());
+            publisher.send(format!("SEND\ndestination:/topic/{name}\n\n{}\0", "x".repeat(1000)).as_bytes());
             sent += 1;
         }
-        broker.run();
+        broker.run_until_idle();
         assert!(sent < 200);
     }
-    let receipt = reader.ask();
-    reader.say(format!("{leaving}\nreceipt:{receipt}\n\n\0").as_bytes());
+    let receipt = reader.expect_receipt();
+    reader.send(format!("{leaving}\nreceipt:{receipt}\n\n\0").as_bytes());
     if leaving != "DISCONNECT" {
-        reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/c\n\n\0");
+        reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/c\n\n\0");
     }
-    talk(&mut broker, &mut reader);
-    talk(&mut broker, &mut other);
-    let heard: Vec<&str> = reader.heard().collect();
-    let ended = heard.iter().position(|head| head.starts_with("RECEIPT")).expect("it comes");
-    let of_first = |heard: &[&str]| heard.iter().filter(|head| head.contains("subscription:0 ")).count();
-    assert_eq!((of_first(&heard[..ended]), of_first(&heard[ended..])), (sent / 2, 0), "{leaving}");
-    assert_eq!(heard.iter().filter(|head| head.contains("subscription:1 ")).count(), sent / 2);
+    exchange(&mut broker, &mut reader);
+    exchange(&mut broker, &mut other);
+    let received: Vec<&str> = reader.received_frames().collect();
+    let ended = received.iter().position(|head| head.starts_with("RECEIPT")).expect("it comes");
+    let of_first =
+        |received: &[&str]| received.iter().filter(|head| head.contains("subscription:0 ")).count();
+    assert_eq!((of_first(&received[..ended]), of_first(&received[ended..])), (sent / 2, 0), "{leaving}");
+    assert_eq!(received.iter().filter(|head| head.contains("subscription:1 ")).count(), sent / 2);
     assert_eq!((messages(&other), owes(&broker)), (sent, false));
 }
 
@@ -64,22 +66,22 @@ fn who_waits_for_the_past_is_noted_once_however_often_its_socket_takes_something
     let mut broker = broker(config);
     let [mut publisher, mut reader] = [0; 2].map(|shard| connect(&mut broker, shard));
     for _ in 0..1000 {
-        publisher.say(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
+        publisher.send(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
         broker.round();
     }
-    talk(&mut broker, &mut publisher);
-    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
-    broker.run();
+    exchange(&mut broker, &mut publisher);
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    broker.run_until_idle();
     fill_memory(&broker, true);
     for _ in 0..20 {
         reader.read(2000);
         broker.round();
     }
-    assert_eq!(broker.seats[0].shard.short_of_memory(), 1);
+    assert_eq!(broker.threads[0].shard.short_of_memory(), 1);
     fill_memory(&broker, false);
-    assert!(broker.seats[0].shard.goes_on());
-    talk(&mut broker, &mut reader);
-    assert_eq!((messages(&reader), broker.seats[0].shard.short_of_memory()), (1000, 0));
+    assert!(broker.threads[0].shard.goes_on());
+    exchange(&mut broker, &mut reader);
+    assert_eq!((messages(&reader), broker.threads[0].shard.short_of_memory()), (1000, 0));
 }
 
 #[test]
@@ -93,35 +95,40 @@ fn a_whole_send_that_waits_is_not_refused_as_one_that_is_not_complete() {
     };
     let mut broker = broker(config);
     let mut reader = connect(&mut broker, 0);
-    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
     let [mut publisher, mut other] = [0; 2].map(|shard| connect(&mut broker, shard));
-    let receipt = publisher.ask();
+    let receipt = publisher.expect_receipt();
     let send = format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n{}\0", "x".repeat(20_000));
-    publisher.say_in_part(send.as_bytes(), 10_000);
-    broker.run();
-    while !broker.seats[0].shard.connections.table.iter().any(|(_, conn)| conn.output.full_since_ms.is_some())
+    publisher.send_partially(send.as_bytes(), 10_000);
+    broker.run_until_idle();
+    while !broker.threads[0]
+        .shard
+        .connections
+        .table
+        .iter()
+        .any(|(_, conn)| conn.output.full_since_ms.is_some())
     {
-        other.say(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
-        broker.run();
+        other.send(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
+        broker.run_until_idle();
     }
-    publisher.say(b"");
-    broker.run();
+    publisher.send(b"");
+    broker.run_until_idle();
     let mut many: Vec<Client> = (0..120).map(|_| connect(&mut broker, 0)).collect();
     for client in &mut many {
         let part = format!("SEND\ndestination:/queue/a\ncontent-length:100000\n\n{}", "x".repeat(6000));
-        client.say_wildly(part.as_bytes());
-        broker.pass(1);
+        client.send_invalid(part.as_bytes());
+        broker.advance_ms(1);
         broker.round();
     }
-    broker.pass(1000);
-    broker.run();
+    broker.advance_ms(1000);
+    broker.run_until_idle();
     many.iter_mut().for_each(|client| {
         client.read(usize::MAX);
     });
-    assert!(many.iter().any(Client::has_ended), "there is too much");
+    assert!(many.iter().any(Client::is_closed), "there is too much");
     drop(many);
-    talk(&mut broker, &mut reader);
-    talk(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut reader);
+    exchange(&mut broker, &mut publisher);
     assert_eq!(receipts(&publisher), 1);
 }
 
@@ -131,25 +138,25 @@ fn what_has_expired_by_the_time_there_is_room_is_dropped_and_counted() {
     let mut broker = broker(config);
     // Two subscriptions, so that each message is encoded for each alone.
     let mut reader = connect(&mut broker, 0);
-    reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/a\n\n\0");
-    broker.run();
+    reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/a\n\n\0");
+    broker.run_until_idle();
     // Each waits for what is owed of its message, so it takes several of them to have more owed than there is room for.
     let mut publishers = [0; 6].map(|shard| connect(&mut broker, shard));
     let mut sent = 0;
-    while broker.seats[0].shard.deliveries.fan_outs.is_empty() {
+    while broker.threads[0].shard.deliveries.fan_outs.is_empty() {
         let send = format!("SEND\ndestination:/topic/a\nttl:500\n\n{}\0", "x".repeat(1000));
-        publishers.iter_mut().for_each(|publisher| publisher.say(send.as_bytes()));
+        publishers.iter_mut().for_each(|publisher| publisher.send(send.as_bytes()));
         sent += publishers.len();
-        broker.run();
+        broker.run_until_idle();
         assert!(sent < 200);
     }
-    broker.pass(600);
-    let conns = broker.seats[0].shard.connections.table.iter();
+    broker.advance_ms(600);
+    let conns = broker.threads[0].shard.connections.table.iter();
     let owed: usize = conns.filter_map(|(_, it)| it.output.deferred.as_ref()).map(|it| it.len()).sum();
-    let expired = broker.seats[0].shard.turn.counters.expired;
-    talk(&mut broker, &mut reader);
-    assert!(broker.seats[0].shard.deliveries.fan_outs.is_empty());
-    assert_eq!(broker.seats[0].shard.turn.counters.expired - expired, owed as u64);
+    let expired = broker.threads[0].shard.turn.counters.expired;
+    exchange(&mut broker, &mut reader);
+    assert!(broker.threads[0].shard.deliveries.fan_outs.is_empty());
+    assert_eq!(broker.threads[0].shard.turn.counters.expired - expired, owed as u64);
     assert!(owed > 0 && messages(&reader) < 2 * sent);
 }
 
@@ -159,20 +166,20 @@ fn a_frame_that_waits_is_logged_once() {
         broker(Config { writers: 2, log_frames: true, memory_limit: 64 << 20, ..Config::default() });
     broker.shared.log.set_level(Level::Debug);
     let [mut publisher, mut other] = [0; 2].map(|shard| connect(&mut broker, shard));
-    let far = homed(&broker, "/queue/far", 1).next().expect("one of two");
+    let far = names_at_home(&broker, "/queue/far", 1).next().expect("one of two");
     fill_memory(&broker, true);
-    publisher.say(format!("SEND\ndestination:{far}\n\nwaits\0").as_bytes());
+    publisher.send(format!("SEND\ndestination:{far}\n\nwaits\0").as_bytes());
     let mut records = Vec::new();
     for _ in 0..20 {
-        broker.pass(200);
-        broker.run();
+        broker.advance_ms(200);
+        broker.run_until_idle();
         records.extend(broker.shared.log.drain(Duration::ZERO));
     }
     fill_memory(&broker, false);
-    broker.run();
+    broker.run_until_idle();
     records.extend(broker.shared.log.drain(Duration::ZERO));
-    other.say(format!("SUBSCRIBE\nid:0\ndestination:{far}\n\n\0").as_bytes());
-    talk(&mut broker, &mut other);
+    other.send(format!("SUBSCRIBE\nid:0\ndestination:{far}\n\n\0").as_bytes());
+    exchange(&mut broker, &mut other);
     assert_eq!(messages(&other), 1);
     let logged = records.iter().filter(|record| record.text.contains("frame SEND"));
     assert_eq!(logged.count(), 1);
@@ -184,22 +191,22 @@ fn a_query_is_answered_however_long_that_takes() {
     let mut broker = broker(Config { writers: 1, ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
     for at in 0..QUEUES {
-        publisher.say(format!("SEND\ndestination:/queue/{at}\n\nx\0").as_bytes());
+        publisher.send(format!("SEND\ndestination:/queue/{at}\n\nx\0").as_bytes());
     }
-    talk(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut publisher);
     for turns in 0..8 {
         // The second waits until the first has its answer.
         let mut requesters = [0; 2].map(|shard| connect(&mut broker, shard));
         for (requester, asks) in requesters.iter_mut().zip(["DIAG\n", "SEND\ndestination:DIAG/a\n"]) {
             for asks in [asks, "SEND\ndestination:/topic/next\n"] {
-                let receipt = requester.ask();
-                requester.say(format!("{asks}receipt:{receipt}\n\nqueues\0").as_bytes());
+                let receipt = requester.expect_receipt();
+                requester.send(format!("{asks}receipt:{receipt}\n\nqueues\0").as_bytes());
             }
         }
         (0..turns).for_each(|_| broker.turn(0));
-        broker.pass(31_000);
+        broker.advance_ms(31_000);
         broker.turn(0);
-        requesters.iter_mut().for_each(|requester| talk(&mut broker, requester));
+        requesters.iter_mut().for_each(|requester| exchange(&mut broker, requester));
         assert_eq!(
             requesters.each_ref().map(|requester| (requester.rows, receipts(requester))),
             [(QUEUES, 2), (0, 2)]
@@ -219,33 +226,33 @@ fn consumers_that_go_before_they_got_what_waits_for_their_socket_are_not_compare
     let mut broker = broker(config);
     let [mut reader, mut other, mut publisher] = [0; 3].map(|shard| connect(&mut broker, shard));
     // It says all that, and reads nothing.
-    let say_all = |broker: &mut ByHand, reader: &mut Client, frames: &str, left: usize| {
-        reader.say(frames.as_bytes());
+    let send_all = |broker: &mut SimulatedBroker, reader: &mut Client, frames: &str, left: usize| {
+        reader.send(frames.as_bytes());
         for _ in 0..1000 {
             broker.turn(0);
             reader.read(0);
         }
-        assert_eq!(broker.left().subscriptions, left);
+        assert_eq!(broker.snapshot().subscriptions, left);
     };
     let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/queue/{at}\n\n\0");
-    say_all(&mut broker, &mut reader, &(0..COUNT).map(subscribe).collect::<String>(), COUNT);
+    send_all(&mut broker, &mut reader, &(0..COUNT).map(subscribe).collect::<String>(), COUNT);
     let body = "x".repeat(1000);
     for at in 0..COUNT {
-        publisher.say(format!("SEND\ndestination:/queue/{at}\n\n{body}\0").as_bytes());
-        broker.run();
+        publisher.send(format!("SEND\ndestination:/queue/{at}\n\n{body}\0").as_bytes());
+        broker.run_until_idle();
     }
     let before = broker.visits()[0];
     let stays = |at: &usize| at.is_multiple_of(20);
     let unsubscribe = |at| format!("UNSUBSCRIBE\nid:{at}\n\n\0");
     let leaving = (0..COUNT).filter(|at| !stays(at)).map(unsubscribe).collect::<String>();
-    say_all(&mut broker, &mut reader, &leaving, COUNT / 20);
+    send_all(&mut broker, &mut reader, &leaving, COUNT / 20);
     let visits = broker.visits()[0] - before;
     assert!(visits < 100 * COUNT, "{visits} visits");
-    other.say(b"SUBSCRIBE\nid:all\ndestination:/queue/>\n\n\0");
-    talk(&mut broker, &mut other);
-    talk(&mut broker, &mut reader);
-    let heard = reader.heard().filter_map(|head| head.split("destination:/queue/").nth(1));
-    let numbers = heard.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).filter(stays);
+    other.send(b"SUBSCRIBE\nid:all\ndestination:/queue/>\n\n\0");
+    exchange(&mut broker, &mut other);
+    exchange(&mut broker, &mut reader);
+    let received = reader.received_frames().filter_map(|head| head.split("destination:/queue/").nth(1));
+    let numbers = received.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).filter(stays);
     assert!(numbers.eq((0..COUNT).filter(stays)), "those that are left come in order");
     assert_eq!(messages(&reader) + messages(&other), COUNT);
 }
@@ -257,29 +264,31 @@ fn a_drain_delivers_what_waits_for_room_in_an_outbox_that_is_read() {
     // Two of each, so that messages are encoded for both at once.
     let mut readers = [0; 2].map(|_| connect(&mut broker, 0));
     for reader in &mut readers {
-        reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/b\n\n\0");
+        reader
+            .send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/b\n\n\0");
     }
-    broker.run();
+    broker.run_until_idle();
     let mut publisher = connect(&mut broker, 0);
-    let is_owed =
-        |broker: &ByHand| broker.seats[0].shard.connections.table.iter().any(|(_, conn)| conn.is_owed());
+    let is_owed = |broker: &SimulatedBroker| {
+        broker.threads[0].shard.connections.table.iter().any(|(_, conn)| conn.is_owed())
+    };
     let mut sent = 0;
     while !is_owed(&broker) {
         for name in ["a", "b"].repeat(10) {
-            let (receipt, body) = (publisher.ask(), "x".repeat(1000));
+            let (receipt, body) = (publisher.expect_receipt(), "x".repeat(1000));
             let send = format!("SEND\ndestination:/topic/{name}\nreceipt:{receipt}\n\n{body}\0");
-            publisher.say(send.as_bytes());
+            publisher.send(send.as_bytes());
             sent += 1;
         }
-        broker.run();
+        broker.run_until_idle();
         assert!(sent < 20_000);
     }
     broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
-    broker.run();
+    broker.run_until_idle();
     publisher.read(usize::MAX);
     assert!(is_owed(&broker), "nobody has read");
     let mut rounds = 0;
-    while !readers.iter().all(Client::has_ended) && rounds < 10_000 {
+    while !readers.iter().all(Client::is_closed) && rounds < 10_000 {
         readers.iter_mut().for_each(|reader| _ = reader.read(usize::MAX));
         broker.round();
         rounds += 1;

@@ -26,7 +26,7 @@ struct Model {
     names: Vec<String>,
 }
 
-struct Play<'a> {
+struct Scenario<'a> {
     bytes: std::slice::Iter<'a, u8>,
     config: Config,
     router: Router,
@@ -37,7 +37,7 @@ struct Play<'a> {
 ///
 /// # Panics
 /// If the router disagrees with the lists.
-pub fn play(input: &[u8]) {
+pub fn run(input: &[u8]) {
     let mut bytes = input.iter();
     let kind = bytes.next().copied().unwrap_or_default();
     let config = Config {
@@ -48,18 +48,18 @@ pub fn play(input: &[u8]) {
         ..Config::default()
     };
     let router = Router::new(&config, foldhash::fast::RandomState::default());
-    let mut play = Play { bytes, config, router, model: Model::default() };
+    let mut scenario = Scenario { bytes, config, router, model: Model::default() };
     for _ in 0..STEPS_MAX {
-        if play.bytes.len() == 0 {
+        if scenario.bytes.len() == 0 {
             break;
         }
-        play.step();
-        play.check();
+        scenario.step();
+        scenario.check();
     }
-    play.end();
+    scenario.end();
 }
 
-impl Play<'_> {
+impl Scenario<'_> {
     fn next(&mut self) -> usize {
         usize::from(self.bytes.next().copied().unwrap_or_default())
     }
@@ -123,22 +123,22 @@ impl Play<'_> {
             return;
         }
         self.router.set_interest(&Arc::new(name.as_bytes().into()), shard, interested);
-        let told = (shard, name);
-        self.model.full.retain(|one| interested || *one != told);
-        self.model.remote.retain(|one| *one != told);
+        let entry = (shard, name);
+        self.model.full.retain(|one| interested || *one != entry);
+        self.model.remote.retain(|one| *one != entry);
         if interested {
-            self.model.remote.push(told);
+            self.model.remote.push(entry);
         }
     }
 
     /// A shard tells of full outboxes behind what it is interested in.
     fn set_full(&mut self) {
         let (at, full) = (self.next(), self.next() % 2 == 1);
-        let Some(told) = self.model.remote.get(at % self.model.remote.len().max(1)).cloned() else { return };
-        self.router.set_full(told.1.as_bytes(), told.0, Holdup::Outbox, full);
-        self.model.full.retain(|one| *one != told);
+        let Some(entry) = self.model.remote.get(at % self.model.remote.len().max(1)).cloned() else { return };
+        self.router.set_full(entry.1.as_bytes(), entry.0, Holdup::Outbox, full);
+        self.model.full.retain(|one| *one != entry);
         if full {
-            self.model.full.push(told);
+            self.model.full.push(entry);
         }
     }
 
@@ -200,7 +200,7 @@ mod tests {
 
         #[test]
         fn the_router_agrees_with_lists(input in prop::collection::vec(any::<u8>(), 0..300)) {
-            super::play(&input);
+            super::run(&input);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Bytes as a play: clients come, say frames of all kinds, pause in the middle of one, read or do not read, and go, while
+//! Bytes as a scenario: clients come, say frames of all kinds, pause in the middle of one, read or do not read, and go, while
 //! the shards take their turns in any order and time passes. Whatever is played, the broker keeps its promises.
 //!
 //! What must hold: no panic; every RECEIPT comes, in order, or its connection ends; nothing comes behind an ERROR, and the
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::client::Client;
-use super::{ByHand, Left};
+use super::{SimulatedBroker, Snapshot};
 use crate::config::{Config, SlowConsumer};
 
 const CLIENTS_MAX: usize = 6;
@@ -51,17 +51,17 @@ impl Bytes<'_> {
         choices[self.next() % choices.len()]
     }
 
-    fn is_played(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-struct Play {
-    broker: ByHand,
+struct Scenario {
+    broker: SimulatedBroker,
     clients: Vec<(Client, &'static str)>,
 }
 
-/// Settings under which a play goes to the limits soon, or as most brokers have them.
+/// Settings under which a scenario goes to the limits soon, or as most brokers have them.
 fn config(kind: usize) -> Config {
     let mut config = Config {
         writers: 1 + kind % 2,
@@ -96,27 +96,28 @@ fn config(kind: usize) -> Config {
 ///
 /// # Panics
 /// If the broker breaks a promise.
-pub fn play(input: &[u8]) {
+pub fn run(input: &[u8]) {
     let mut bytes = Bytes(input);
-    let mut play = Play { broker: ByHand::new(config(bytes.next())).expect("polls"), clients: Vec::new() };
-    (0..CLIENTS_MAX / 2).for_each(|_| play.come(&mut bytes));
+    let mut scenario =
+        Scenario { broker: SimulatedBroker::new(config(bytes.next())).expect("polls"), clients: Vec::new() };
+    (0..CLIENTS_MAX / 2).for_each(|_| scenario.connect_client(&mut bytes));
     for _ in 0..STEPS_MAX {
-        if bytes.is_played() {
+        if bytes.is_empty() {
             break;
         }
-        play.step(&mut bytes);
+        scenario.step(&mut bytes);
     }
-    play.answer_all();
-    play.leave();
-    play.tidy_up();
+    scenario.read_all_answers();
+    scenario.disconnect_all();
+    scenario.consume_leftovers();
 }
 
-impl Play {
+impl Scenario {
     fn step(&mut self, bytes: &mut Bytes<'_>) {
-        let deed = bytes.next();
-        match deed % 16 {
-            0 => self.come(bytes),
-            1 if !self.clients.is_empty() => self.go(bytes),
+        let action = bytes.next();
+        match action % 16 {
+            0 => self.connect_client(bytes),
+            1 if !self.clients.is_empty() => self.disconnect_client(bytes),
             2 => self.broker.round(),
             3 => {
                 let shard = bytes.next() % self.broker.shards();
@@ -124,7 +125,7 @@ impl Play {
             }
             4 => {
                 let ms = bytes.pick(&PAUSES_MS);
-                self.broker.pass(ms);
+                self.broker.advance_ms(ms);
                 self.broker.round();
             }
             5 => {
@@ -133,7 +134,7 @@ impl Play {
                     client.read(bytes_max);
                 }
             }
-            _ => self.talk(deed, bytes),
+            _ => self.send_frames(action, bytes),
         }
     }
 
@@ -142,18 +143,18 @@ impl Play {
         self.clients.get_mut(at)
     }
 
-    fn come(&mut self, bytes: &mut Bytes<'_>) {
+    fn connect_client(&mut self, bytes: &mut Bytes<'_>) {
         if self.clients.len() == CLIENTS_MAX {
             return;
         }
         let shard = bytes.next() % self.broker.shards();
         let version = bytes.pick(&VERSIONS);
         let mut client = Client::new(self.broker.connect(shard).expect("sockets"));
-        client.say(format!("CONNECT\naccept-version:{version}\nhost:h\n\n\0").as_bytes());
+        client.send(format!("CONNECT\naccept-version:{version}\nhost:h\n\n\0").as_bytes());
         self.clients.push((client, version));
     }
 
-    fn go(&mut self, bytes: &mut Bytes<'_>) {
+    fn disconnect_client(&mut self, bytes: &mut Bytes<'_>) {
         let at = bytes.next() % self.clients.len();
         if bytes.next().is_multiple_of(2) {
             self.clients.swap_remove(at);
@@ -163,36 +164,36 @@ impl Play {
     }
 
     /// One frame, or one and a half, of one client.
-    fn talk(&mut self, deed: usize, bytes: &mut Bytes<'_>) {
+    fn send_frames(&mut self, action: usize, bytes: &mut Bytes<'_>) {
         let Some((client, version)) = self.pick_client(bytes) else { return };
         let mut frames = Vec::new();
-        for _ in 0..=(deed / 16) % 3 {
-            let frame = frame(deed, client, version, bytes);
+        for _ in 0..=(action / 16) % 3 {
+            let frame = frame(action, client, version, bytes);
             frames.extend_from_slice(&frame);
         }
-        match (deed / 64, deed % 16) {
+        match (action / 64, action % 16) {
             (_, 15) => {
-                let wild: Vec<u8> = (0..bytes.next() % 32).map(|_| bytes.next() as u8).collect();
-                client.say_wildly(&wild);
+                let invalid: Vec<u8> = (0..bytes.next() % 32).map(|_| bytes.next() as u8).collect();
+                client.send_invalid(&invalid);
             }
-            (3, _) => client.say_in_part(&frames, bytes.next() % 40),
-            _ => client.say(&frames),
+            (3, _) => client.send_partially(&frames, bytes.next() % 40),
+            _ => client.send(&frames),
         }
     }
 
     /// Everybody reads until nothing comes any more; time passes, so that whoever waited too long is told.
-    fn answer_all(&mut self) {
+    fn read_all_answers(&mut self) {
         for _ in 0..12 {
             self.read_all();
-            self.broker.pass(1000);
+            self.broker.advance_ms(1000);
         }
         self.read_all();
-        self.clients.iter().for_each(|(client, _)| client.check_answers());
+        self.clients.iter().for_each(|(client, _)| client.check_receipts());
     }
 
     fn read_all(&mut self) {
         for _ in 0..10_000 {
-            self.broker.run();
+            self.broker.run_until_idle();
             let mut moved = false;
             for (client, _) in &mut self.clients {
                 moved |= client.read(usize::MAX);
@@ -205,21 +206,21 @@ impl Play {
     }
 
     /// All go; nothing of theirs stays but messages.
-    fn leave(&mut self) {
+    fn disconnect_all(&mut self) {
         self.clients.clear();
         for _ in 0..5 {
-            self.broker.run();
-            self.broker.pass(1000);
+            self.broker.run_until_idle();
+            self.broker.advance_ms(1000);
         }
-        self.broker.run();
-        let Left { connections, unanswered, .. } = self.broker.left();
-        assert_eq!((connections, unanswered), (0, 0), "{:?}", self.broker.left());
+        self.broker.run_until_idle();
+        let Snapshot { connections, unanswered, .. } = self.broker.snapshot();
+        assert_eq!((connections, unanswered), (0, 0), "{:?}", self.broker.snapshot());
     }
 
     /// Somebody takes what is left in queues and elsewhere; then nothing is held.
-    fn tidy_up(&mut self) {
+    fn consume_leftovers(&mut self) {
         let mut client = Client::new(self.broker.connect(0).expect("sockets"));
-        client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
         let mut ends = String::new();
         for pattern in ["/queue/>", "/queue/dlq/>"] {
             _ = write!(ends, "SUBSCRIBE\nid:{pattern}\ndestination:{pattern}\n\n\0");
@@ -231,39 +232,39 @@ impl Play {
         for topic in &DESTINATIONS[..2] {
             _ = write!(ends, "SEND\ndestination:{topic}\nretain:remove\n\n\0");
         }
-        client.say(ends.as_bytes());
+        client.send(ends.as_bytes());
         self.clients.push((client, "1.2"));
         for _ in 0..20 {
             self.read_all();
-            self.broker.pass(1000);
+            self.broker.advance_ms(1000);
         }
-        assert!(!self.clients[0].0.has_ended(), "the undertaker was sent away");
+        assert!(!self.clients[0].0.is_closed(), "the undertaker was sent away");
         self.clients.clear();
         for _ in 0..20 {
-            self.broker.run();
-            self.broker.pass(15_000);
+            self.broker.run_until_idle();
+            self.broker.advance_ms(15_000);
         }
-        self.broker.run();
-        let left = self.broker.left();
-        let Left { stored_bytes, held_bytes, .. } = left;
-        assert_eq!(left, Left { stored_bytes, held_bytes, ..Left::default() });
-        assert!(stored_bytes <= NAMES_BYTES_MAX && held_bytes <= 64 << 10, "{left:?}");
+        self.broker.run_until_idle();
+        let left = self.broker.snapshot();
+        let Snapshot { message_bytes, held_bytes, .. } = left;
+        assert_eq!(left, Snapshot { message_bytes, held_bytes, ..Snapshot::default() });
+        assert!(message_bytes <= NAMES_BYTES_MAX && held_bytes <= 64 << 10, "{left:?}");
     }
 }
 
-/// A frame of the kind that `deed` asks for.
-fn frame(deed: usize, client: &mut Client, version: &str, bytes: &mut Bytes<'_>) -> Vec<u8> {
-    let asks = bytes.next();
+/// A frame of the kind that `action` options for.
+fn frame(action: usize, client: &mut Client, version: &str, bytes: &mut Bytes<'_>) -> Vec<u8> {
+    let options = bytes.next();
     let mut head = String::new();
     let mut body = 0;
-    match deed % 16 {
+    match action % 16 {
         6..=8 => {
             _ = write!(head, "SEND\ndestination:{}\n", bytes.pick(&DESTINATIONS[..9]));
-            head.push_str(SEND_HEADERS[asks / 2 % SEND_HEADERS.len()]);
+            head.push_str(SEND_HEADERS[options / 2 % SEND_HEADERS.len()]);
             body = bytes.pick(&SIZES);
             _ = writeln!(head, "content-length:{body}");
         }
-        9 => subscribe(&mut head, asks, bytes),
+        9 => subscribe(&mut head, options, bytes),
         10 => {
             let id = bytes.next() % 5;
             match DURABLES.get(id.wrapping_sub(3)) {
@@ -273,10 +274,10 @@ fn frame(deed: usize, client: &mut Client, version: &str, bytes: &mut Bytes<'_>)
         }
         11 | 12 => {
             let (id, subscription) = client.deliveries.pop_front().unwrap_or_default();
-            let command = if (asks / 2).is_multiple_of(3) { "NACK" } else { "ACK" };
+            let command = if (options / 2).is_multiple_of(3) { "NACK" } else { "ACK" };
             let name = if version == "1.2" { "id" } else { "message-id" };
             _ = write!(head, "{command}\n{name}:{id}\nsubscription:{subscription}\n");
-            if (asks / 8).is_multiple_of(3) {
+            if (options / 8).is_multiple_of(3) {
                 head.push_str("transaction:t0\n");
             }
         }
@@ -288,12 +289,12 @@ fn frame(deed: usize, client: &mut Client, version: &str, bytes: &mut Bytes<'_>)
                 let query = bytes.pick(&["session", "queues", "shards", "stale"]);
                 return format!("DIAG\n\n{query}\0").into_bytes();
             }
-            _ = writeln!(head, "transaction:t{}", asks / 2 % 2);
+            _ = writeln!(head, "transaction:t{}", options / 2 % 2);
         }
         _ => return b"\n".to_vec(),
     }
-    if asks % 2 == 1 {
-        _ = writeln!(head, "receipt:{}", client.ask());
+    if options % 2 == 1 {
+        _ = writeln!(head, "receipt:{}", client.expect_receipt());
     }
     head.push('\n');
     let mut frame = head.into_bytes();
@@ -321,15 +322,15 @@ const SEND_HEADERS: [&str; 16] = [
     "x:1\n",
 ];
 
-fn subscribe(head: &mut String, asks: usize, bytes: &mut Bytes<'_>) {
+fn subscribe(head: &mut String, options: usize, bytes: &mut Bytes<'_>) {
     let id = bytes.next() % 5;
     if let Some((name, destination)) = DURABLES.get(id.wrapping_sub(3)) {
         _ = write!(head, "SUBSCRIBE\nid:{name}\ndestination:{destination}\ndurable:true\n");
     } else {
         _ = write!(head, "SUBSCRIBE\nid:{id}\ndestination:{}\n", bytes.pick(&DESTINATIONS));
     }
-    _ = writeln!(head, "ack:{}", ACKS[asks / 2 % 3]);
-    match asks / 8 % 8 {
+    _ = writeln!(head, "ack:{}", ACKS[options / 2 % 3]);
+    match options / 8 % 8 {
         0 => head.push_str("prefetch-count:1\n"),
         1 => head.push_str("slow-consumer:drop-newest\n"),
         2 => head.push_str("credit:2,1000\n"),
@@ -357,7 +358,7 @@ mod tests {
     fn whatever_clients_say_the_broker_keeps_its_promises() {
         for seed in 0..200 {
             let input = noise(seed);
-            play(&input);
+            run(&input);
         }
     }
 }

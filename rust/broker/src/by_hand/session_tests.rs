@@ -12,73 +12,74 @@ use crate::queue::mail::HomeNote;
 
 #[test]
 fn a_session_across_two_shards_leaves_nothing() {
-    let mut broker = ByHand::new(Config { writers: 2, ..Config::default() }).expect("polls");
+    let mut broker = SimulatedBroker::new(Config { writers: 2, ..Config::default() }).expect("polls");
     let mut clients: Vec<Client> =
         (0..2).map(|shard| Client::new(broker.connect(shard).expect("sockets"))).collect();
     for client in &mut clients {
-        client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
     }
-    let receipt = clients[0].ask();
-    clients[0].say(format!("SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
-    broker.run();
+    let receipt = clients[0].expect_receipt();
+    clients[0].send(format!("SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+    broker.run_until_idle();
     assert!(clients[0].read(usize::MAX));
-    clients[1].say(b"SEND\ndestination:/topic/a\n\nhello\0");
-    broker.run();
+    clients[1].send(b"SEND\ndestination:/topic/a\n\nhello\0");
+    broker.run_until_idle();
     assert!(clients[0].read(usize::MAX));
-    clients[0].check_answers();
+    clients[0].check_receipts();
     assert_eq!(clients[0].deliveries.len(), 1);
     drop(clients);
-    broker.run();
-    let left = broker.left();
-    let Left { stored_bytes, held_bytes, timers, .. } = left; // the name stays resolved
-    assert_eq!(left, Left { stored_bytes, held_bytes, timers, ..Left::default() });
+    broker.run_until_idle();
+    let left = broker.snapshot();
+    let Snapshot { message_bytes, held_bytes, timers, .. } = left; // the name stays resolved
+    assert_eq!(left, Snapshot { message_bytes, held_bytes, timers, ..Snapshot::default() });
 }
 
 /// So many subscriptions of one connection to topics that no other one has, all there when this returns.
-fn subscriber(broker: &mut ByHand, number: usize, count: usize, ack: &str) -> Client {
+fn subscriber(broker: &mut SimulatedBroker, number: usize, count: usize, ack: &str) -> Client {
     let mut client = Client::new(broker.connect(0).expect("sockets"));
-    client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-    let before = broker.left().subscriptions;
+    client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    let before = broker.snapshot().subscriptions;
     for at in 0..count {
-        client
-            .say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{number}-{at}\nack:{ack}\n\n\0").as_bytes());
+        client.send(
+            format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{number}-{at}\nack:{ack}\n\n\0").as_bytes(),
+        );
         broker.turn(0);
     }
     for _ in 0..100 {
-        client.say(b""); // what the socket had no room for
-        broker.run();
+        client.send(b""); // what the socket had no room for
+        broker.run_until_idle();
     }
-    assert_eq!(broker.left().subscriptions, before + count);
+    assert_eq!(broker.snapshot().subscriptions, before + count);
     client
 }
 
 /// The most subscriptions that went in one turn, until all had gone.
-fn most_at_once(broker: &mut ByHand) -> usize {
+fn most_at_once(broker: &mut SimulatedBroker) -> usize {
     let mut most = 0;
     for _ in 0..100 {
-        let before = broker.left().subscriptions;
+        let before = broker.snapshot().subscriptions;
         broker.turn(0);
-        most = most.max(before - broker.left().subscriptions);
+        most = most.max(before - broker.snapshot().subscriptions);
     }
-    assert_eq!(broker.left().subscriptions, 0);
+    assert_eq!(broker.snapshot().subscriptions, 0);
     most
 }
 
 #[test]
 fn connections_that_end_together_take_several_turns() {
     for (ack, most_in_one) in [("auto", 9000), ("client", 4000)] {
-        let mut broker = ByHand::new(Config { writers: 1, ..Config::default() }).expect("polls");
+        let mut broker = SimulatedBroker::new(Config { writers: 1, ..Config::default() }).expect("polls");
         let clients: Vec<_> = (0..12).map(|number| subscriber(&mut broker, number, 1000, ack)).collect();
         drop(clients);
         let most = most_at_once(&mut broker);
         assert!((1000..=most_in_one).contains(&most), "{most} with ack:{ack}");
-        assert_eq!(broker.left().connections, 0);
+        assert_eq!(broker.snapshot().connections, 0);
     }
 }
 
 #[test]
 fn a_broker_that_drains_closes_connections_over_several_turns() {
-    let mut broker = ByHand::new(Config { writers: 1, ..Config::default() }).expect("polls");
+    let mut broker = SimulatedBroker::new(Config { writers: 1, ..Config::default() }).expect("polls");
     let clients: Vec<_> = (0..12).map(|number| subscriber(&mut broker, number, 1000, "auto")).collect();
     broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
     assert!((1000..=9000).contains(&most_at_once(&mut broker)));
@@ -89,24 +90,24 @@ fn a_broker_that_drains_closes_connections_over_several_turns() {
 fn a_durable_subscription_gets_nothing_that_was_sent_before_it_came() {
     // Each broker hashes in its own way: in about half of them the clients' shard is not the home.
     for shard in [0, 1].repeat(8) {
-        let mut broker = ByHand::new(Config { writers: 2, ..Config::default() }).expect("polls");
+        let mut broker = SimulatedBroker::new(Config { writers: 2, ..Config::default() }).expect("polls");
         let mut clients: Vec<Client> =
             (0..2).map(|_| Client::new(broker.connect(shard).expect("sockets"))).collect();
         let [publisher, subscriber] = &mut clients[..] else { unreachable!("there are two") };
-        publisher.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-        subscriber.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        publisher.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        subscriber.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
         let subscribe =
             |id| format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\ndurable-subscriber-name:d\n\n\0");
-        subscriber.say(subscribe("old").as_bytes());
-        broker.run();
+        subscriber.send(subscribe("old").as_bytes());
+        broker.run_until_idle();
         // The home of the durable subscription sleeps meanwhile: it reads the message with the news of both.
-        publisher.say(b"SEND\ndestination:/topic/a\n\ngone\0");
-        subscriber.say(b"UNSUBSCRIBE\ndurable-subscriber-name:d\n\n\0");
-        subscriber.say(subscribe("new").as_bytes());
+        publisher.send(b"SEND\ndestination:/topic/a\n\ngone\0");
+        subscriber.send(b"UNSUBSCRIBE\ndurable-subscriber-name:d\n\n\0");
+        subscriber.send(subscribe("new").as_bytes());
         (0..5).for_each(|_| broker.turn(shard));
-        broker.run();
-        publisher.say(b"SEND\ndestination:/topic/a\n\nhere\0");
-        broker.run();
+        broker.run_until_idle();
+        publisher.send(b"SEND\ndestination:/topic/a\n\nhere\0");
+        broker.run_until_idle();
         assert!(subscriber.read(usize::MAX));
         let new = subscriber.deliveries.iter().filter(|(_, subscription)| subscription == "new").count();
         assert_eq!(new, 1, "on shard {shard}");
@@ -114,25 +115,25 @@ fn a_durable_subscription_gets_nothing_that_was_sent_before_it_came() {
 }
 
 /// Clients of the first shard that have connected.
-fn clients<const N: usize>(broker: &mut ByHand) -> [Client; N] {
+fn clients<const N: usize>(broker: &mut SimulatedBroker) -> [Client; N] {
     let clients = std::array::from_fn(|_| {
         let mut client = Client::new(broker.connect(0).expect("sockets"));
-        client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
         client
     });
-    broker.run();
+    broker.run_until_idle();
     clients
 }
 
 /// Says many frames, as the broker takes them.
-fn say_all(broker: &mut ByHand, client: &mut Client, frames: impl Iterator<Item = String>) {
+fn send_all(broker: &mut SimulatedBroker, client: &mut Client, frames: impl Iterator<Item = String>) {
     for frame in frames {
-        client.say(frame.as_bytes());
+        client.send(frame.as_bytes());
     }
     while client.read(usize::MAX) {
-        broker.run();
+        broker.run_until_idle();
     }
-    broker.run();
+    broker.run_until_idle();
 }
 
 /// What came to a hundred subscriptions of one connection that leaves, by so many frames, after the RECEIPTs of all.
@@ -141,39 +142,39 @@ fn bodies_before(leaving_frames: u64, leaving: impl Fn(&mut Client)) -> usize {
     // To ten topics in turn: what very many want of one is not mailed so far ahead.
     const TOPICS: usize = 10;
     const MESSAGES: usize = 6000;
-    let mut broker = ByHand::new(Config { writers: 2, ..Config::default() }).expect("polls");
+    let mut broker = SimulatedBroker::new(Config { writers: 2, ..Config::default() }).expect("polls");
     let mut publisher = Client::new(broker.connect(0).expect("sockets"));
     let mut subscriber = Client::new(broker.connect(1).expect("sockets"));
-    publisher.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-    subscriber.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    publisher.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    subscriber.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
     let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{}\n\n\0", at % TOPICS);
     let subscribes: String = (0..SUBSCRIPTIONS).map(subscribe).collect();
-    broker.run();
-    subscriber.say(subscribes.as_bytes());
-    broker.run();
-    assert_eq!(broker.left().subscriptions, SUBSCRIPTIONS);
+    broker.run_until_idle();
+    subscriber.send(subscribes.as_bytes());
+    broker.run_until_idle();
+    assert_eq!(broker.snapshot().subscriptions, SUBSCRIPTIONS);
     // The subscriber's shard sleeps meanwhile: it has more to deliver than a turn can, when it wakes up.
     let send = |at| format!("SEND\ndestination:/topic/{}\n\nx\0", at % TOPICS);
     let sends: String = (0..MESSAGES).map(send).collect();
-    publisher.say(sends.as_bytes());
-    let receipt = publisher.ask();
-    publisher.say(format!("SEND\ndestination:/topic/b\nreceipt:{receipt}\n\n\0").as_bytes());
+    publisher.send(sends.as_bytes());
+    let receipt = publisher.expect_receipt();
+    publisher.send(format!("SEND\ndestination:/topic/b\nreceipt:{receipt}\n\n\0").as_bytes());
     while publisher.read(usize::MAX) {
         (0..3).for_each(|_| broker.turn(0));
     }
-    publisher.check_answers();
+    publisher.check_receipts();
     leaving(&mut subscriber);
-    while broker.left().subscriptions > 0 {
+    while broker.snapshot().subscriptions > 0 {
         broker.turn(1);
         subscriber.read(usize::MAX);
     }
-    broker.run();
+    broker.run_until_idle();
     while subscriber.read(usize::MAX) {
-        broker.run();
+        broker.run_until_idle();
     }
     assert_eq!(SUBSCRIPTIONS / TOPICS * MESSAGES, 60_000);
     // A frame that waits is looked at several times, and came once.
-    let frames: u64 = broker.seats.iter().map(|seat| seat.shard.turn.counters.frames_in).sum();
+    let frames: u64 = broker.threads.iter().map(|thread| thread.shard.turn.counters.frames_in).sum();
     assert_eq!(frames, (2 + SUBSCRIPTIONS + MESSAGES + 1) as u64 + leaving_frames);
     subscriber.bodies.len()
 }
@@ -181,31 +182,31 @@ fn bodies_before(leaving_frames: u64, leaving: impl Fn(&mut Client)) -> usize {
 #[test]
 fn what_was_sent_before_an_unsubscribe_reaches_the_subscription() {
     let unsubscribe = |at| format!("UNSUBSCRIBE\nid:{at}\n\n\0");
-    let leaving = |client: &mut Client| (0..100).for_each(|at| client.say(unsubscribe(at).as_bytes()));
+    let leaving = |client: &mut Client| (0..100).for_each(|at| client.send(unsubscribe(at).as_bytes()));
     assert_eq!(bodies_before(100, leaving), 60_000);
 }
 
 #[test]
 fn what_was_sent_before_a_disconnect_reaches_the_subscription() {
-    assert_eq!(bodies_before(1, |client| client.say(b"DISCONNECT\nreceipt:bye\n\n\0")), 60_000);
+    assert_eq!(bodies_before(1, |client| client.send(b"DISCONNECT\nreceipt:bye\n\n\0")), 60_000);
 }
 
 #[test]
 fn what_waits_for_a_consumer_of_worker_topics_goes_over_many_turns_in_the_order_of_each_name() {
     const NAMES: usize = 20_000;
     let config = Config { writers: 1, ttl_ms: 3_600_000, ..Config::default() };
-    let mut broker = ByHand::new(config).expect("polls");
+    let mut broker = SimulatedBroker::new(config).expect("polls");
     let [mut publisher, mut consumer] = clients(&mut broker);
-    say_all(
+    send_all(
         &mut broker,
         &mut publisher,
         (0..NAMES).map(|at| format!("SEND\ndestination:#w/{at:05}\n\n{at}\0")),
     );
-    let waiting = |broker: &ByHand| broker.shared.stale.count.load(Ordering::Relaxed);
+    let waiting = |broker: &SimulatedBroker| broker.shared.stale.count.load(Ordering::Relaxed);
     assert_eq!(waiting(&broker), NAMES);
-    let receipt = consumer.ask();
-    consumer.say(format!("SUBSCRIBE\nid:0\ndestination:#w/>\nreceipt:{receipt}\n\n\0").as_bytes());
-    publisher.say(format!("SEND\ndestination:#w/{}\n\nnew\0", NAMES - 1).as_bytes());
+    let receipt = consumer.expect_receipt();
+    consumer.send(format!("SUBSCRIBE\nid:0\ndestination:#w/>\nreceipt:{receipt}\n\n\0").as_bytes());
+    publisher.send(format!("SEND\ndestination:#w/{}\n\nnew\0", NAMES - 1).as_bytes());
     let mut turns = 0;
     while waiting(&broker) > 0 {
         let before = waiting(&broker);
@@ -214,13 +215,13 @@ fn what_waits_for_a_consumer_of_worker_topics_goes_over_many_turns_in_the_order_
         assert!(before.saturating_sub(waiting(&broker)) <= 15_000, "in turn {turns}");
         consumer.read(usize::MAX);
     }
-    broker.run();
+    broker.run_until_idle();
     while consumer.read(usize::MAX) {
-        broker.run();
+        broker.run_until_idle();
     }
-    consumer.check_answers();
+    consumer.check_receipts();
     assert!(turns > 2 && consumer.bodies.len() == NAMES + 1, "{turns} turns, {}", consumer.bodies.len());
-    let place = |body: &str| consumer.bodies.iter().position(|heard| heard == body);
+    let place = |body: &str| consumer.bodies.iter().position(|received| received == body);
     assert!(place(&format!("{}", NAMES - 1)) < place("new"));
 }
 
@@ -228,18 +229,19 @@ fn what_waits_for_a_consumer_of_worker_topics_goes_over_many_turns_in_the_order_
 fn the_temporary_queues_of_a_connection_go_over_many_turns() {
     const NAMES: usize = 30_000;
     let mut broker =
-        ByHand::new(Config { writers: 1, max_subscriptions: NAMES, ..Config::default() }).expect("polls");
+        SimulatedBroker::new(Config { writers: 1, max_subscriptions: NAMES, ..Config::default() })
+            .expect("polls");
     let [mut owner, _] = clients(&mut broker);
     let sends = (0..NAMES).map(|at| format!("SEND\ndestination:/topic/a\nreply-to:/temp-queue/{at}\n\n\0"));
-    say_all(&mut broker, &mut owner, sends);
-    assert_eq!(broker.left().queues.len(), NAMES);
+    send_all(&mut broker, &mut owner, sends);
+    assert_eq!(broker.snapshot().queues.len(), NAMES);
     drop(owner);
     let mut turns = 0;
-    while !broker.left().queues.is_empty() {
-        let before = broker.left().queues.len();
+    while !broker.snapshot().queues.is_empty() {
+        let before = broker.snapshot().queues.len();
         broker.turn(0);
         turns += 1;
-        let gone = before - broker.left().queues.len();
+        let gone = before - broker.snapshot().queues.len();
         assert!(gone <= 15_000 && turns < 100, "{gone} went in turn {turns}");
     }
 }
@@ -248,20 +250,20 @@ fn the_temporary_queues_of_a_connection_go_over_many_turns() {
 fn an_answer_about_many_queues_takes_many_turns_and_ends_with_its_asker() {
     const QUEUES: usize = 30_000;
     for writers in [1, 2] {
-        let mut broker = ByHand::new(Config { writers, ..Config::default() }).expect("polls");
+        let mut broker = SimulatedBroker::new(Config { writers, ..Config::default() }).expect("polls");
         let [mut publisher, mut requester, mut leaver, mut other] = clients(&mut broker);
         let sends = (0..QUEUES).map(|at| format!("SEND\ndestination:/queue/{at}\n\nx\0"));
-        say_all(&mut broker, &mut publisher, sends);
+        send_all(&mut broker, &mut publisher, sends);
         for client in [&mut leaver, &mut requester, &mut other] {
-            client.say(b"DIAG\n\nqueues\0");
+            client.send(b"DIAG\n\nqueues\0");
         }
-        let receipt = requester.ask();
-        requester.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+        let receipt = requester.expect_receipt();
+        requester.send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
         broker.round();
-        assert_eq!(broker.left().unanswered, 3);
+        assert_eq!(broker.snapshot().unanswered, 3);
         drop(leaver);
         let mut turns = 0;
-        while broker.left().unanswered > 0 {
+        while broker.snapshot().unanswered > 0 {
             let visits = broker.visits();
             broker.round();
             turns += 1;
@@ -271,11 +273,11 @@ fn an_answer_about_many_queues_takes_many_turns_and_ends_with_its_asker() {
             other.read(usize::MAX);
         }
         assert!(turns >= 2 * QUEUES / 20_000 * 3 / writers, "{turns} turns");
-        broker.run();
+        broker.run_until_idle();
         while requester.read(usize::MAX) | other.read(usize::MAX) {
-            broker.run();
+            broker.run_until_idle();
         }
-        requester.check_answers();
+        requester.check_receipts();
         assert_eq!((requester.rows, other.rows), (QUEUES, QUEUES));
     }
 }
@@ -284,16 +286,16 @@ fn an_answer_about_many_queues_takes_many_turns_and_ends_with_its_asker() {
 fn a_message_that_found_nobody_comes_before_the_next_one_of_its_publisher() {
     let (publishers, home, subscribers) = (0, 1, 2);
     let mut broker =
-        ByHand::new(Config { writers: 3, ttl_ms: 3_600_000, ..Config::default() }).expect("polls");
-    let homed =
+        SimulatedBroker::new(Config { writers: 3, ttl_ms: 3_600_000, ..Config::default() }).expect("polls");
+    let is_at_home =
         |name: &String| home_of(broker.shared.hasher.hash_one(name.as_bytes()), 3) == ShardId(home as u8);
-    let name = (0..).map(|at| format!("/topic/{at}")).find(homed).expect("one of three");
+    let name = (0..).map(|at| format!("/topic/{at}")).find(is_at_home).expect("one of three");
     let mut publisher = Client::new(broker.connect(publishers).expect("sockets"));
     let mut subscriber = Client::new(broker.connect(subscribers).expect("sockets"));
-    publisher.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-    subscriber.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-    broker.run();
-    subscriber.say(format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0").as_bytes());
+    publisher.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    subscriber.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    broker.run_until_idle();
+    subscriber.send(format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0").as_bytes());
     (0..3).for_each(|_| broker.turn(subscribers));
     broker.turn(home);
     // As if the publisher's shard had routed it just before the news of the subscription came there.
@@ -308,10 +310,10 @@ fn a_message_that_found_nobody_comes_before_the_next_one_of_its_publisher() {
     let stale = HomeNote::Stale(OwnedMessage::new(&message));
     broker.shared.mailboxes[home].add_frames(1);
     broker.shared.mailboxes[home].post(&mut vec![Mail::Queue(ShardId(publishers as u8), vec![stale.into()])]);
-    publisher.say(format!("SEND\ndestination:{name}\n\nsecond\0").as_bytes());
+    publisher.send(format!("SEND\ndestination:{name}\n\nsecond\0").as_bytes());
     broker.turn(publishers);
     broker.turn(subscribers);
-    broker.run();
+    broker.run_until_idle();
     assert!(subscriber.read(usize::MAX));
     assert_eq!((subscriber.deliveries.len(), subscriber.deliveries[0].0.as_str()), (2, "first"));
 }

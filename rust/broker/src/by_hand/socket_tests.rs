@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use super::ByHand;
+use super::SimulatedBroker;
 use super::client::Client;
 use super::support::{broker, connect};
 use crate::config::Config;
@@ -12,8 +12,8 @@ use crate::config::Config;
 /// What a turn may look at, and what it had begun by then.
 const VISITS_MAX: usize = 20_000 + 1500;
 
-fn writes(broker: &ByHand) -> u64 {
-    broker.seats[0].shard.turn.counters.writes
+fn writes(broker: &SimulatedBroker) -> u64 {
+    broker.threads[0].shard.turn.counters.writes
 }
 
 #[test]
@@ -26,17 +26,17 @@ fn so_many_sockets_are_written_to_in_one_turn_and_the_others_in_the_next() {
     let mut readers: Vec<Client> =
         (0..READERS).map(|_| Client::new(broker.connect(0).expect("sockets"))).collect();
     for (at, reader) in readers.iter_mut().enumerate() {
-        reader.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-        reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
+        reader.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        reader.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
     }
-    broker.run();
-    assert_eq!(broker.left().subscriptions, READERS);
-    publisher.say(b"SEND\ndestination:/topic/a\n\nx\0");
+    broker.run_until_idle();
+    assert_eq!(broker.snapshot().subscriptions, READERS);
+    publisher.send(b"SEND\ndestination:/topic/a\n\nx\0");
     let before = writes(&broker);
     broker.turn(0);
     let in_one_turn = writes(&broker) - before;
     assert!((1000..=1024).contains(&in_one_turn), "{in_one_turn} sockets were written to in one turn");
-    assert!(broker.seats[0].shard.goes_on());
+    assert!(broker.threads[0].shard.goes_on());
     broker.turn(0);
     assert_eq!(writes(&broker) - before, READERS as u64);
     for reader in &mut readers {
@@ -46,14 +46,14 @@ fn so_many_sockets_are_written_to_in_one_turn_and_the_others_in_the_next() {
 }
 
 /// Says as much as the socket takes.
-fn say(mut client: &UnixStream, bytes: &[u8]) -> usize {
-    let mut said = 0;
-    while said < bytes.len()
-        && let Ok(taken) = client.write(&bytes[said..])
+fn send(mut client: &UnixStream, bytes: &[u8]) -> usize {
+    let mut sent = 0;
+    while sent < bytes.len()
+        && let Ok(taken) = client.write(&bytes[sent..])
     {
-        said += taken;
+        sent += taken;
     }
-    said
+    sent
 }
 
 #[test]
@@ -64,25 +64,25 @@ fn what_several_said_before_they_hung_up_is_read_over_several_turns() {
     let mut broker =
         broker(Config { writers: 1, memory_limit: 1 << 20, heartbeat_ms: (0, 0), ..Config::default() });
     let clients: Vec<UnixStream> = (0..CLIENTS).map(|_| broker.connect(0).expect("sockets")).collect();
-    let mut said = 0;
+    let mut sent = 0;
     for client in &clients {
         _ = socket2::SockRef::from(client).set_send_buffer_size(1 << 20); // or as much as the system allows
-        say(
+        send(
             client,
             b"CONNECT\naccept-version:1.2\nhost:h\n\n\0SEND\ndestination:/topic/a\ncontent-length:6000\n\n",
         );
-        say(client, &[b'x'; 5000]);
+        send(client, &[b'x'; 5000]);
     }
-    broker.run();
+    broker.run_until_idle();
     let pairs = PAIR.repeat(10_000);
     for client in &clients {
         _ = (&mut &*client).read(&mut [0; 1000]);
-        say(client, &[b'x'; 1000]);
-        said += say(client, format!("\0{pairs}").as_bytes()) / PAIR.len();
+        send(client, &[b'x'; 1000]);
+        sent += send(client, format!("\0{pairs}").as_bytes()) / PAIR.len();
         client.shutdown(Shutdown::Write).expect("it is open");
     }
-    assert!(2 * said > 2 * VISITS_MAX, "{said} transactions are too few to show anything");
-    let frames_before = broker.seats[0].shard.turn.counters.frames_in;
+    assert!(2 * sent > 2 * VISITS_MAX, "{sent} transactions are too few to show anything");
+    let frames_before = broker.threads[0].shard.turn.counters.frames_in;
     let mut most_kept = 0;
     for turn in 1..=1000 {
         let before = broker.visits()[0];
@@ -90,51 +90,51 @@ fn what_several_said_before_they_hung_up_is_read_over_several_turns() {
         let visits = broker.visits()[0] - before;
         assert!(visits < VISITS_MAX, "{visits} visits in turn {turn}");
         let kept =
-            broker.seats[0].shard.connections.table.iter().map(|(_, conn)| conn.input.bytes.len()).max();
+            broker.threads[0].shard.connections.table.iter().map(|(_, conn)| conn.input.bytes.len()).max();
         most_kept = most_kept.max(kept.unwrap_or_default());
     }
-    let frames = broker.seats[0].shard.turn.counters.frames_in - frames_before;
-    assert!(frames as usize >= 2 * said, "{frames} frames of {said} transactions");
+    let frames = broker.threads[0].shard.turn.counters.frames_in - frames_before;
+    assert!(frames as usize >= 2 * sent, "{frames} frames of {sent} transactions");
     // What one read brought, or a frame: the rest stays with the system until its turn comes.
     assert!(most_kept < 80 << 10, "{most_kept} bytes of one were kept");
-    assert_eq!(broker.seats[0].shard.turn.counters.errors, 0);
+    assert_eq!(broker.threads[0].shard.turn.counters.errors, 0);
 }
 
 #[test]
 fn a_request_that_comes_byte_by_byte_counts_in_full_each_time() {
     let mut broker = broker(Config { writers: 1, ..Config::default() });
     let client = broker.connect(0).expect("sockets");
-    say(&client, format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(6000)).as_bytes());
-    broker.run();
+    send(&client, format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(6000)).as_bytes());
+    broker.run_until_idle();
     for _ in 0..3 {
         let before = broker.visits()[0];
-        say(&client, b"x");
+        send(&client, b"x");
         broker.turn(0);
         let visits = broker.visits()[0] - before;
         assert!(visits >= 8 + 6000 / 512, "{visits} visits for a read, and a head of 6000 bytes");
     }
     drop(client);
-    broker.run();
-    assert_eq!(broker.left().connections, 0);
+    broker.run_until_idle();
+    assert_eq!(broker.snapshot().connections, 0);
 }
 
 #[test]
 fn a_connect_whose_check_is_answered_later_holds_the_frames_behind_it() {
     let mut broker = broker(Config { writers: 1, ..Config::default() });
-    broker.seats[0].shard.connections.check_logins_later();
+    broker.threads[0].shard.connections.check_logins_later();
     let mut client = Client::new(broker.connect(0).expect("sockets"));
-    client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-    let subscribed = client.ask();
-    client.say(format!("SUBSCRIBE\nid:1\ndestination:/queue/a\nreceipt:{subscribed}\n\n\0").as_bytes());
-    client.say(b"SEND\ndestination:/queue/a\n\nx\0");
-    broker.run();
+    client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    let subscribed = client.expect_receipt();
+    client.send(format!("SUBSCRIBE\nid:1\ndestination:/queue/a\nreceipt:{subscribed}\n\n\0").as_bytes());
+    client.send(b"SEND\ndestination:/queue/a\n\nx\0");
+    broker.run_until_idle();
     client.read(usize::MAX);
-    assert_eq!((client.heard().count(), broker.left().subscriptions), (0, 0));
-    let shard = &mut broker.seats[0].shard;
+    assert_eq!((client.received_frames().count(), broker.snapshot().subscriptions), (0, 0));
+    let shard = &mut broker.threads[0].shard;
     let [(key, token)] = shard.connections.unchecked_logins()[..] else { panic!("one waits") };
     shard.connections.login_checked(&mut shard.turn, key, token, Ok(()));
-    broker.run();
+    broker.run_until_idle();
     client.read(usize::MAX);
-    assert!(client.heard().next().is_some_and(|frame| frame.starts_with("CONNECTED")));
-    assert!(client.is_answered() && client.bodies == ["x"]);
+    assert!(client.received_frames().next().is_some_and(|frame| frame.starts_with("CONNECTED")));
+    assert!(client.has_all_receipts() && client.bodies == ["x"]);
 }

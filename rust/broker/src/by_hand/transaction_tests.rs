@@ -3,27 +3,27 @@
 
 use std::time::Duration;
 
-use super::ByHand;
+use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, messages, receipts, talk};
+use super::support::{broker, connect, exchange, messages, receipts};
 use crate::config::{Config, SlowConsumer};
 
 /// What a turn may look at, and what it had begun by then.
 const VISITS_MAX: usize = 25_000;
 
-/// A transaction of so many messages to a topic, with its COMMIT, said as far as the broker takes it.
-fn commit(broker: &mut ByHand, client: &mut Client, count: usize, bytes: usize) {
-    client.say(b"BEGIN\ntransaction:t\n\n\0");
+/// A transaction of so many messages to a topic, with its COMMIT, sent as far as the broker takes it.
+fn commit(broker: &mut SimulatedBroker, client: &mut Client, count: usize, bytes: usize) {
+    client.send(b"BEGIN\ntransaction:t\n\n\0");
     let rest = "x".repeat(bytes);
     for at in 0..count {
-        client.say(format!("SEND\ndestination:/topic/a\ntransaction:t\n\n{at} {rest}\0").as_bytes());
+        client.send(format!("SEND\ndestination:/topic/a\ntransaction:t\n\n{at} {rest}\0").as_bytes());
         if at % 200 == 0 {
-            talk(broker, client);
+            exchange(broker, client);
         }
     }
-    talk(broker, client);
-    let receipt = client.ask();
-    client.say(format!("COMMIT\ntransaction:t\nreceipt:{receipt}\n\n\0").as_bytes());
+    exchange(broker, client);
+    let receipt = client.expect_receipt();
+    client.send(format!("COMMIT\ntransaction:t\nreceipt:{receipt}\n\n\0").as_bytes());
 }
 
 /// A large transaction, and somebody on each shard who sends to the same topic in every other turn. Returns the most visits of
@@ -32,16 +32,16 @@ fn send_beside_a_transaction(shards: usize, subscriber: usize, count: usize) -> 
     const ROUNDS: usize = 60;
     let mut broker = broker(Config { writers: shards, heartbeat_ms: (0, 0), ..Config::default() });
     let mut subscriber = connect(&mut broker, subscriber);
-    subscriber.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
-    talk(&mut broker, &mut subscriber);
+    subscriber.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+    exchange(&mut broker, &mut subscriber);
     let mut publisher = connect(&mut broker, 0);
     let mut others: Vec<Client> = (0..shards).map(|shard| connect(&mut broker, shard)).collect();
     commit(&mut broker, &mut publisher, count, 0);
     let mut most = 0;
     for _ in 0..ROUNDS {
         for other in &mut others {
-            let receipt = other.ask();
-            other.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nother\0").as_bytes());
+            let receipt = other.expect_receipt();
+            other.send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nother\0").as_bytes());
         }
         // What a turn had no time for any more is in the next.
         for shard in (0..shards).chain(0..shards) {
@@ -52,12 +52,12 @@ fn send_beside_a_transaction(shards: usize, subscriber: usize, count: usize) -> 
         subscriber.read(usize::MAX);
         for other in &mut others {
             other.read(usize::MAX);
-            other.check_answers();
+            other.check_receipts();
         }
     }
-    talk(&mut broker, &mut publisher);
-    talk(&mut broker, &mut subscriber);
-    publisher.check_answers();
+    exchange(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut subscriber);
+    publisher.check_receipts();
     let (theirs, numbers): (Vec<&String>, Vec<&String>) =
         subscriber.bodies.iter().partition(|body| *body == "other");
     assert_eq!(theirs.len(), ROUNDS * shards);
@@ -71,21 +71,21 @@ fn forget_a_transaction(end: impl FnOnce(Client) -> Option<Client>) -> (usize, i
     const COUNT: usize = 60_000;
     let mut broker = broker(Config { writers: 1, heartbeat_ms: (0, 0), ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
-    let before = broker.left().stored_bytes;
-    publisher.say(b"BEGIN\ntransaction:t\n\n\0");
+    let before = broker.snapshot().message_bytes;
+    publisher.send(b"BEGIN\ntransaction:t\n\n\0");
     for _ in 0..COUNT / 100 {
-        publisher.say("SEND\ndestination:/queue/a\ntransaction:t\n\n\0".repeat(100).as_bytes());
-        talk(&mut broker, &mut publisher);
+        publisher.send("SEND\ndestination:/queue/a\ntransaction:t\n\n\0".repeat(100).as_bytes());
+        exchange(&mut broker, &mut publisher);
     }
-    let held = broker.left().stored_bytes - before;
+    let held = broker.snapshot().message_bytes - before;
     assert!(held > 100 * COUNT as i64);
     let publisher = end(publisher);
     let (mut turns, mut most) = (0, 0);
-    while broker.left().stored_bytes - before > held / 100 && turns < 1000 {
-        let at_first = broker.left().stored_bytes;
+    while broker.snapshot().message_bytes - before > held / 100 && turns < 1000 {
+        let at_first = broker.snapshot().message_bytes;
         broker.turn(0);
         turns += 1;
-        most = most.max(at_first - broker.left().stored_bytes);
+        most = most.max(at_first - broker.snapshot().message_bytes);
     }
     drop(publisher);
     (turns, most * COUNT as i64 / held)
@@ -94,7 +94,7 @@ fn forget_a_transaction(end: impl FnOnce(Client) -> Option<Client>) -> (usize, i
 #[test]
 fn a_large_transaction_that_is_aborted_is_forgotten_over_several_turns() {
     let (turns, most) = forget_a_transaction(|mut client| {
-        client.say(b"ABORT\ntransaction:t\n\n\0");
+        client.send(b"ABORT\ntransaction:t\n\n\0");
         Some(client)
     });
     assert!((3..100).contains(&turns) && most <= 25_000, "{most} in one of {turns} turns");
@@ -130,20 +130,20 @@ fn what_a_transaction_has_on_its_way_is_one_message_however_slowly_it_is_read() 
         broker(Config { slow_consumer: SlowConsumer::Block(Duration::from_secs(3600)), ..config });
     let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
     for at in 0..SUBSCRIPTIONS {
-        reader.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
-        talk(&mut broker, &mut reader);
+        reader.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
+        exchange(&mut broker, &mut reader);
     }
     commit(&mut broker, &mut publisher, COUNT, 0);
     let mut most = 0;
     while messages(&reader) < SUBSCRIPTIONS * COUNT {
         broker.round();
         reader.read(100_000);
-        assert!(!reader.has_ended(), "it was cut off");
-        most = most.max(broker.seats[0].shard.deliveries.fan_outs.held_bytes());
+        assert!(!reader.is_closed(), "it was cut off");
+        most = most.max(broker.threads[0].shard.deliveries.fan_outs.held_bytes());
     }
     // A list of groups, and a copy that is owed to each subscription.
     assert!(most <= SUBSCRIPTIONS * 64, "{most} bytes for fan-outs");
-    talk(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut publisher);
     assert_eq!(receipts(&publisher), 1);
 }
 
@@ -158,9 +158,9 @@ fn a_transaction_that_nearly_fills_memory_gets_through_on_all_shards() {
     let mut readers: Vec<Client> = (0..4).map(|at| connect(&mut broker, at % 2)).collect();
     for reader in &mut readers {
         for id in 0..6 {
-            reader.say(format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\n\n\0").as_bytes());
+            reader.send(format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\n\n\0").as_bytes());
         }
-        talk(&mut broker, reader);
+        exchange(&mut broker, reader);
     }
     commit(&mut broker, &mut publisher, COUNT, BODY);
     for _ in 0..20_000 {
@@ -171,7 +171,7 @@ fn a_transaction_that_nearly_fills_memory_gets_through_on_all_shards() {
         }
         publisher.read(usize::MAX);
     }
-    publisher.check_answers();
+    publisher.check_receipts();
     assert!(readers.iter().all(|reader| messages(reader) == 6 * COUNT), "some of it never came");
 }
 
@@ -183,22 +183,22 @@ fn a_transaction_waits_for_receivers_that_do_not_read_as_a_send_does() {
     // Two of a group, so that frames are encoded for both at once.
     let mut readers = [0; 2].map(|_| connect(&mut broker, 0));
     for reader in &mut readers {
-        reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
+        reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
     }
-    broker.run();
+    broker.run_until_idle();
     let mut publisher = connect(&mut broker, 0);
     commit(&mut broker, &mut publisher, COUNT, 4000);
     for _ in 0..100 {
-        publisher.say(b"");
+        publisher.send(b"");
         broker.round();
     }
     publisher.read(usize::MAX);
     assert_eq!(receipts(&publisher), 0);
-    assert!(!broker.seats[0].shard.goes_on(), "it rests until somebody reads");
+    assert!(!broker.threads[0].shard.goes_on(), "it rests until somebody reads");
     while receipts(&publisher) == 0 {
-        readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
-        talk(&mut broker, &mut publisher);
+        readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
+        exchange(&mut broker, &mut publisher);
     }
-    readers.iter_mut().for_each(|reader| talk(&mut broker, reader));
+    readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
     assert!(readers.iter().all(|reader| messages(reader) == COUNT));
 }

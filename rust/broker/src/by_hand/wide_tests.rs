@@ -1,8 +1,8 @@
 //! Messages that very many want at another shard: little of that work lies in front of what else is mailed there.
 
-use super::ByHand;
+use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, messages, talk};
+use super::support::{broker, connect, exchange, messages};
 use crate::config::Config;
 
 const RECEIVERS: usize = 3000;
@@ -13,27 +13,27 @@ const AHEAD_MAX: u64 = 20_000 + 4096;
 const WIDE: &str = "SEND\ndestination:/topic/wide\n\nx\0";
 
 /// A publisher on the first shard, a client on the second that subscribes very often, and a bystander on each.
-fn clients(broker: &mut ByHand) -> [Client; 4] {
+fn clients(broker: &mut SimulatedBroker) -> [Client; 4] {
     let [publisher, mut many, sender, mut receiver] = [0, 1, 0, 1].map(|shard| connect(broker, shard));
     for at in 0..RECEIVERS {
-        many.say(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/wide\n\n\0").as_bytes());
+        many.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/wide\n\n\0").as_bytes());
     }
-    talk(broker, &mut many);
-    receiver.say(b"SUBSCRIBE\nid:0\ndestination:/topic/b\n\n\0");
-    broker.run();
+    exchange(broker, &mut many);
+    receiver.send(b"SUBSCRIBE\nid:0\ndestination:/topic/b\n\n\0");
+    broker.run_until_idle();
     [publisher, many, sender, receiver]
 }
 
 /// Deliveries that the second shard makes before it brings a bystander's message.
-fn deliveries_in_front(broker: &mut ByHand, clients: &mut [Client; 4]) -> u64 {
+fn deliveries_in_front(broker: &mut SimulatedBroker, clients: &mut [Client; 4]) -> u64 {
     let [publisher, many, sender, receiver] = clients;
     for _ in 0..20 {
         publisher.read(usize::MAX);
         broker.turn(0);
     }
-    sender.say(b"SEND\ndestination:/topic/b\n\n\0");
+    sender.send(b"SEND\ndestination:/topic/b\n\n\0");
     broker.turn(0);
-    let deliveries = |broker: &ByHand| broker.seats[1].shard.turn.counters.deliveries;
+    let deliveries = |broker: &SimulatedBroker| broker.threads[1].shard.turn.counters.deliveries;
     let before = deliveries(broker);
     while messages(receiver) == 0 {
         broker.turn(1);
@@ -43,7 +43,7 @@ fn deliveries_in_front(broker: &mut ByHand, clients: &mut [Client; 4]) -> u64 {
     deliveries(broker) - before
 }
 
-fn everything_arrives(broker: &mut ByHand, [publisher, many, ..]: &mut [Client; 4]) {
+fn everything_arrives(broker: &mut SimulatedBroker, [publisher, many, ..]: &mut [Client; 4]) {
     for _ in 0..10_000 {
         publisher.read(usize::MAX);
         many.read(usize::MAX);
@@ -52,21 +52,21 @@ fn everything_arrives(broker: &mut ByHand, [publisher, many, ..]: &mut [Client; 
             break;
         }
     }
-    talk(broker, many);
+    exchange(broker, many);
     assert_eq!(many.bodies.len(), MESSAGES * RECEIVERS);
-    talk(broker, publisher);
-    publisher.check_answers();
-    assert_eq!(broker.left().work, 0);
-    assert!(broker.seats.iter().all(|seat| seat.shard.peers.busy.laden == 0));
+    exchange(broker, publisher);
+    publisher.check_receipts();
+    assert_eq!(broker.snapshot().wide_deliveries, 0);
+    assert!(broker.threads.iter().all(|thread| thread.shard.peers.busy.laden == 0));
 }
 
 #[test]
 fn what_very_many_want_is_not_in_front_of_others() {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let mut clients = clients(&mut broker);
-    clients[0].say(WIDE.repeat(MESSAGES).as_bytes());
-    let receipt = clients[0].ask();
-    clients[0].say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+    clients[0].send(WIDE.repeat(MESSAGES).as_bytes());
+    let receipt = clients[0].expect_receipt();
+    clients[0].send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
     let in_front = deliveries_in_front(&mut broker, &mut clients);
     assert!(in_front <= AHEAD_MAX, "{in_front} deliveries");
     everything_arrives(&mut broker, &mut clients);
@@ -76,10 +76,10 @@ fn what_very_many_want_is_not_in_front_of_others() {
 fn what_a_transaction_sends_to_very_many_is_not_in_front_of_others() {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let mut clients = clients(&mut broker);
-    clients[0].say(b"BEGIN\ntransaction:1\n\n\0");
-    clients[0].say(WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(MESSAGES).as_bytes());
-    let receipt = clients[0].ask();
-    clients[0].say(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
+    clients[0].send(b"BEGIN\ntransaction:1\n\n\0");
+    clients[0].send(WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(MESSAGES).as_bytes());
+    let receipt = clients[0].expect_receipt();
+    clients[0].send(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
     let in_front = deliveries_in_front(&mut broker, &mut clients);
     assert!(in_front <= AHEAD_MAX, "{in_front} deliveries");
     everything_arrives(&mut broker, &mut clients);
@@ -91,11 +91,11 @@ fn what_many_want_by_a_pattern_is_counted_too() {
     let mut clients = clients(&mut broker);
     for (name, count) in [("/topic/*", 400), ("/topic/>", 10)] {
         for at in 0..count {
-            clients[3].say(format!("SUBSCRIBE\nid:{name}{at}\ndestination:{name}\n\n\0").as_bytes());
+            clients[3].send(format!("SUBSCRIBE\nid:{name}{at}\ndestination:{name}\n\n\0").as_bytes());
         }
     }
-    talk(&mut broker, &mut clients[3]);
-    let shard = &mut broker.seats[0].shard;
+    exchange(&mut broker, &mut clients[3]);
+    let shard = &mut broker.threads[0].shard;
     let destination = shard.router.destination(b"/topic/wide").expect("a name");
     assert_eq!(shard.router.reach(destination).width, 4096 + 512, "what is not wide does not count");
 }
@@ -104,38 +104,41 @@ fn what_many_want_by_a_pattern_is_counted_too() {
 fn its_publisher_goes_on_when_those_who_wanted_it_go() {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let [mut publisher, many, _sender, _receiver] = clients(&mut broker);
-    publisher.say(WIDE.repeat(MESSAGES).as_bytes());
-    let receipt = publisher.ask();
-    publisher.say(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
+    publisher.send(WIDE.repeat(MESSAGES).as_bytes());
+    let receipt = publisher.expect_receipt();
+    publisher.send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
     for _ in 0..20 {
         broker.turn(0);
         publisher.read(usize::MAX);
     }
-    assert!(broker.seats[0].shard.peers.busy.laden != 0 && broker.left().work > 0, "it waits");
+    assert!(
+        broker.threads[0].shard.peers.busy.laden != 0 && broker.snapshot().wide_deliveries > 0,
+        "it waits"
+    );
     broker.turn(1);
     drop(many);
-    talk(&mut broker, &mut publisher);
-    publisher.check_answers();
-    assert_eq!((broker.left().work, broker.seats[0].shard.peers.busy.laden), (0, 0));
-    let shard = &mut broker.seats[0].shard;
+    exchange(&mut broker, &mut publisher);
+    publisher.check_receipts();
+    assert_eq!((broker.snapshot().wide_deliveries, broker.threads[0].shard.peers.busy.laden), (0, 0));
+    let shard = &mut broker.threads[0].shard;
     let destination = shard.router.destination(b"/topic/wide").expect("a name");
     assert_eq!(shard.router.reach(destination).width, 0);
 }
 
 /// Says one frame, and asks for its RECEIPT.
-fn ask_for(client: &mut Client, frame: &str) {
-    let receipt = client.ask();
-    client.say(frame.replacen("\n\n", &format!("\nreceipt:{receipt}\n\n"), 1).as_bytes());
+fn send_with_receipt(client: &mut Client, frame: &str) {
+    let receipt = client.expect_receipt();
+    client.send(frame.replacen("\n\n", &format!("\nreceipt:{receipt}\n\n"), 1).as_bytes());
 }
 
 /// Lets all say and hear what there is; those of `eager` publish again whenever they were answered.
-fn go_on(broker: &mut ByHand, eager: &mut [Client], others: &mut [&mut Client]) {
+fn step(broker: &mut SimulatedBroker, eager: &mut [Client], others: &mut [&mut Client]) {
     broker.turn(0);
     broker.turn(0); // nothing has changed elsewhere
     for client in eager {
         client.read(usize::MAX);
-        if client.is_answered() {
-            ask_for(client, WIDE);
+        if client.has_all_receipts() {
+            send_with_receipt(client, WIDE);
         }
     }
     broker.turn(1);
@@ -143,73 +146,73 @@ fn go_on(broker: &mut ByHand, eager: &mut [Client], others: &mut [&mut Client]) 
 }
 
 /// A client that says this is answered, however often others publish.
-fn has_its_turn(before: &str, asked: &str) {
+fn is_served_in_turn(before: &str, asked: &str) {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let [mut patient, mut many, _sender, mut receiver] = clients(&mut broker);
     let mut eager: Vec<Client> = (0..20).map(|_| connect(&mut broker, 0)).collect();
     for _ in 0..20 {
-        go_on(&mut broker, &mut eager, &mut [&mut many, &mut receiver]);
+        step(&mut broker, &mut eager, &mut [&mut many, &mut receiver]);
     }
-    patient.say(before.as_bytes());
-    ask_for(&mut patient, asked);
-    let before = broker.seats[0].shard.turn.counters.parked;
+    patient.send(before.as_bytes());
+    send_with_receipt(&mut patient, asked);
+    let before = broker.threads[0].shard.turn.counters.parked;
     for _ in 0..100 {
-        go_on(&mut broker, &mut eager, &mut [&mut many, &mut receiver, &mut patient]);
+        step(&mut broker, &mut eager, &mut [&mut many, &mut receiver, &mut patient]);
     }
-    let parked = broker.seats[0].shard.turn.counters.parked - before;
+    let parked = broker.threads[0].shard.turn.counters.parked - before;
     assert!(parked > 100, "there is too much room: {parked} had to wait");
-    assert!(patient.is_answered(), "it waits while others publish");
+    assert!(patient.has_all_receipts(), "it waits while others publish");
 }
 
 #[test]
 fn who_waits_has_its_turn_while_others_publish_again_and_again() {
-    has_its_turn("", WIDE);
+    is_served_in_turn("", WIDE);
 }
 
 #[test]
 fn a_transaction_that_waits_has_its_turn_while_others_publish_again_and_again() {
     let sends = WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(3);
-    has_its_turn(&format!("BEGIN\ntransaction:1\n\n\0{sends}"), "COMMIT\ntransaction:1\n\n\0");
+    is_served_in_turn(&format!("BEGIN\ntransaction:1\n\n\0{sends}"), "COMMIT\ntransaction:1\n\n\0");
 }
 
 #[test]
 fn a_large_transaction_leaves_room_for_others() {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let [mut publisher, mut many, mut patient, _receiver] = clients(&mut broker);
-    publisher.say(b"BEGIN\ntransaction:1\n\n\0");
-    publisher.say(WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(200).as_bytes());
-    talk(&mut broker, &mut publisher);
-    let receipt = publisher.ask();
-    publisher.say(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
+    publisher.send(b"BEGIN\ntransaction:1\n\n\0");
+    publisher.send(WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(200).as_bytes());
+    exchange(&mut broker, &mut publisher);
+    let receipt = publisher.expect_receipt();
+    publisher.send(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
     broker.turn(0);
-    ask_for(&mut patient, WIDE);
+    send_with_receipt(&mut patient, WIDE);
     for _ in 0..50 {
-        go_on(&mut broker, &mut [], &mut [&mut many, &mut patient, &mut publisher]);
+        step(&mut broker, &mut [], &mut [&mut many, &mut patient, &mut publisher]);
     }
-    assert!(patient.is_answered() && !publisher.is_answered(), "the transaction took all room");
+    assert!(patient.has_all_receipts() && !publisher.has_all_receipts(), "the transaction took all room");
     for _ in 0..10_000 {
-        if publisher.is_answered() {
+        if publisher.has_all_receipts() {
             break;
         }
-        go_on(&mut broker, &mut [], &mut [&mut many, &mut publisher]);
+        step(&mut broker, &mut [], &mut [&mut many, &mut publisher]);
     }
-    assert!(publisher.is_answered());
-    talk(&mut broker, &mut many);
-    assert_eq!((many.bodies.len(), broker.left().work), (201 * RECEIVERS, 0));
+    assert!(publisher.has_all_receipts());
+    exchange(&mut broker, &mut many);
+    assert_eq!((many.bodies.len(), broker.snapshot().wide_deliveries), (201 * RECEIVERS, 0));
 }
 
 #[test]
 fn subscriptions_that_have_caught_up_are_as_wide_as_others() {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let mut sender = connect(&mut broker, 0);
-    sender.say(b"SEND\ndestination:/topic/else\nretain:set\n\nx\0");
-    talk(&mut broker, &mut sender);
+    sender.send(b"SEND\ndestination:/topic/else\nretain:set\n\nx\0");
+    exchange(&mut broker, &mut sender);
     let mut readers: Vec<Client> = (0..60).map(|_| connect(&mut broker, 1)).collect();
     for reader in &mut readers {
-        reader.say(b"SUBSCRIBE\nid:0\ndestination:/topic/wide\n\n\0");
+        reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/wide\n\n\0");
     }
-    broker.run();
-    let shard = &mut broker.seats[0].shard;
+    broker.run_until_idle();
+    let shard = &mut broker.threads[0].shard;
     let destination = shard.router.destination(b"/topic/wide").expect("a name");
     assert_eq!(shard.router.reach(destination).width, 0, "they get the same bytes");
 }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::ByHand;
+use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, talk};
+use super::support::{broker, connect, exchange};
 use crate::config::Config;
 
 /// More than one turn moves.
@@ -14,44 +14,44 @@ fn holding() -> Config {
     Config { writers: 1, ttl_ms: 3_600_000, ..Config::default() }
 }
 
-fn stale(broker: &ByHand) -> usize {
+fn stale(broker: &SimulatedBroker) -> usize {
     broker.shared.stale.count.load(Ordering::Relaxed)
 }
 
 /// Publishes numbers.
-fn publish(broker: &mut ByHand, publisher: &mut Client, numbers: std::ops::Range<usize>) {
+fn publish(broker: &mut SimulatedBroker, publisher: &mut Client, numbers: std::ops::Range<usize>) {
     for at in numbers {
-        publisher.say(format!("SEND\ndestination:#w\n\n{at}\0").as_bytes());
+        publisher.send(format!("SEND\ndestination:#w\n\n{at}\0").as_bytes());
     }
-    talk(broker, publisher);
+    exchange(broker, publisher);
 }
 
 /// A consumer that takes so many messages, and acknowledges none.
-fn holder(broker: &mut ByHand, destination: &str, credit: usize) -> Client {
+fn holder(broker: &mut SimulatedBroker, destination: &str, credit: usize) -> Client {
     let mut client = connect(broker, 0);
     let head =
         format!("SUBSCRIBE\nid:0\ndestination:{destination}\nack:client\nprefetch-count:{credit}\n\n\0");
-    client.say(head.as_bytes());
-    broker.run();
+    client.send(head.as_bytes());
+    broker.run_until_idle();
     client
 }
 
 fn leave(client: &mut Client) {
-    client.say(b"UNSUBSCRIBE\nid:0\n\n\0");
+    client.send(b"UNSUBSCRIBE\nid:0\n\n\0");
 }
 
 /// All that a new consumer gets.
-fn take(broker: &mut ByHand, destination: &str) -> Client {
+fn take(broker: &mut SimulatedBroker, destination: &str) -> Client {
     let mut client = connect_now(broker, 0);
-    client.say(format!("SUBSCRIBE\nid:0\ndestination:{destination}\n\n\0").as_bytes());
-    talk(broker, &mut client);
+    client.send(format!("SUBSCRIBE\nid:0\ndestination:{destination}\n\n\0").as_bytes());
+    exchange(broker, &mut client);
     client
 }
 
 /// A client whose CONNECT is the first thing that the next turn reads.
-fn connect_now(broker: &mut ByHand, shard: usize) -> Client {
+fn connect_now(broker: &mut SimulatedBroker, shard: usize) -> Client {
     let mut client = Client::new(broker.connect(shard).expect("sockets"));
-    client.say(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
     client
 }
 
@@ -76,10 +76,10 @@ fn what_a_consumer_leaves_is_taken_up_in_order_while_it_is_on_its_way() {
             leave(&mut leaver);
             (0..turns).for_each(|_| broker.turn(0));
             assert!(stale(&broker) < COUNT);
-            waiting.say(format!("SUBSCRIBE\nid:0\ndestination:{next}\n\n\0").as_bytes());
-            talk(&mut broker, &mut waiting);
+            waiting.send(format!("SUBSCRIBE\nid:0\ndestination:{next}\n\n\0").as_bytes());
+            exchange(&mut broker, &mut waiting);
             assert_order(&waiting, 0..COUNT);
-            let again = waiting.heard().filter(|head| head.contains("redelivered:true")).count();
+            let again = waiting.received_frames().filter(|head| head.contains("redelivered:true")).count();
             assert_eq!((again, stale(&broker)), (1, 0));
         }
     }
@@ -93,7 +93,7 @@ fn what_comes_while_others_are_on_their_way_comes_behind_them() {
     publish(&mut broker, &mut publisher, 0..COUNT);
     leave(&mut leaver);
     broker.turn(0);
-    publisher.say(format!("SEND\ndestination:#w\n\n{COUNT}\0").as_bytes());
+    publisher.send(format!("SEND\ndestination:#w\n\n{COUNT}\0").as_bytes());
     broker.turn(0);
     assert!(stale(&broker) < COUNT, "it came meanwhile");
     publish(&mut broker, &mut publisher, COUNT + 1..COUNT + 3);
@@ -108,11 +108,11 @@ fn what_a_consumer_did_not_acknowledge_goes_back_to_its_place() {
     let mut leaver = holder(&mut broker, "#w", 5);
     publish(&mut broker, &mut publisher, 0..COUNT);
     leave(&mut leaver);
-    broker.run();
+    broker.run_until_idle();
     assert_eq!(stale(&broker), COUNT);
     let next = take(&mut broker, "#w");
     assert_order(&next, 0..COUNT);
-    let again = next.heard().filter(|head| head.starts_with("MESSAGE"));
+    let again = next.received_frames().filter(|head| head.starts_with("MESSAGE"));
     assert!(again.map(|head| head.contains("redelivered:true")).eq((0..COUNT).map(|at| at < 5)));
 }
 
@@ -124,16 +124,16 @@ fn a_consumer_that_leaves_while_it_gets_what_waited_leaves_all_in_order() {
         publish(&mut broker, &mut publisher, 0..4 * COUNT);
         assert_eq!(stale(&broker), 4 * COUNT);
         let [mut leaver, mut last] = [0; 2].map(|_| connect(&mut broker, 0));
-        leaver.say(b"SUBSCRIBE\nid:0\ndestination:#w\nack:client\nprefetch-count:3\n\n\0");
+        leaver.send(b"SUBSCRIBE\nid:0\ndestination:#w\nack:client\nprefetch-count:3\n\n\0");
         (0..turns).for_each(|_| broker.turn(0));
         assert!(stale(&broker) > 0, "after {turns} turns");
         leave(&mut leaver);
-        publisher.say(format!("SEND\ndestination:#w\n\n{}\0", 4 * COUNT).as_bytes());
+        publisher.send(format!("SEND\ndestination:#w\n\n{}\0", 4 * COUNT).as_bytes());
         broker.turn(0);
-        last.say(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
+        last.send(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
         broker.turn(0);
-        publisher.say(format!("SEND\ndestination:#w\n\n{}\0", 4 * COUNT + 1).as_bytes());
-        talk(&mut broker, &mut last);
+        publisher.send(format!("SEND\ndestination:#w\n\n{}\0", 4 * COUNT + 1).as_bytes());
+        exchange(&mut broker, &mut last);
         assert_order(&last, 0..4 * COUNT + 2);
         assert_eq!(stale(&broker), 0);
     }
@@ -149,9 +149,9 @@ fn what_is_left_of_more_than_may_wait_comes_in_order() {
     leave(&mut leaver);
     broker.turn(0);
     assert_eq!(stale(&broker), MAX);
-    next.say(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
-    talk(&mut broker, &mut next);
-    let dropped = broker.seats[0].shard.turn.counters.dropped as usize;
+    next.send(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
+    exchange(&mut broker, &mut next);
+    let dropped = broker.threads[0].shard.turn.counters.dropped as usize;
     assert!(dropped > 0 && dropped < COUNT - MAX, "{dropped} of {COUNT}");
     assert_order(&next, dropped..COUNT);
 }
@@ -163,24 +163,24 @@ fn what_expires_holds_nothing_back_that_is_behind_it() {
     let mut leaver = holder(&mut broker, "#w", 1);
     for at in 0..COUNT {
         let ttl = if at < COUNT / 2 { "ttl:60000\n" } else { "" };
-        publisher.say(format!("SEND\ndestination:#w\n{ttl}\n{at}\0").as_bytes());
+        publisher.send(format!("SEND\ndestination:#w\n{ttl}\n{at}\0").as_bytes());
     }
-    talk(&mut broker, &mut publisher);
+    exchange(&mut broker, &mut publisher);
     leave(&mut leaver);
     broker.turn(0);
     assert!(stale(&broker) > 0 && stale(&broker) < COUNT / 2, "{}", stale(&broker));
-    broker.pass(61_000);
-    next.say(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
-    talk(&mut broker, &mut next);
+    broker.advance_ms(61_000);
+    next.send(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
+    exchange(&mut broker, &mut next);
     assert_order(&next, COUNT / 2..COUNT);
     assert_eq!(stale(&broker), 0);
 }
 
 /// Numbers that look random, the same each time.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
-    fn throw(&mut self, sides: usize) -> usize {
+impl Random {
+    fn below(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % sides
     }
@@ -189,44 +189,44 @@ impl Dice {
 #[test]
 fn whoever_comes_and_goes_the_last_one_gets_all_in_order() {
     for seed in 0..32 {
-        let mut dice = Dice(seed);
+        let mut random = Random(seed);
         let writers = 1 + seed as usize % 2;
         let mut broker = broker(Config { writers, ..holding() });
         let mut publisher = connect(&mut broker, 0);
         let mut others: Vec<Client> = Vec::new();
         let mut sent = 0;
         for _ in 0..40 {
-            match dice.throw(6) {
+            match random.below(6) {
                 0 | 1 => {
-                    let next = sent + dice.throw(2000);
+                    let next = sent + random.below(2000);
                     let sends = (sent..next).map(|at| format!("SEND\ndestination:#w\n\n{at}\0"));
-                    publisher.say(sends.collect::<String>().as_bytes());
+                    publisher.send(sends.collect::<String>().as_bytes());
                     sent = next;
                 }
                 2 => {
-                    let mut other = connect_now(&mut broker, dice.throw(writers));
-                    let (name, credit) = (["#w", "#*"][dice.throw(2)], 1 + dice.throw(8));
+                    let mut other = connect_now(&mut broker, random.below(writers));
+                    let (name, credit) = (["#w", "#*"][random.below(2)], 1 + random.below(8));
                     let head = format!("SUBSCRIBE\nid:0\ndestination:{name}\nack:client\n");
-                    other.say(format!("{head}prefetch-count:{credit}\n\n\0").as_bytes());
+                    other.send(format!("{head}prefetch-count:{credit}\n\n\0").as_bytes());
                     others.push(other);
                 }
                 3 if !others.is_empty() => {
-                    let at = dice.throw(others.len());
+                    let at = random.below(others.len());
                     leave(&mut others[at]);
                     others.remove(at);
                 }
-                _ => (0..dice.throw(4)).for_each(|_| broker.turn(dice.throw(writers))),
+                _ => (0..random.below(4)).for_each(|_| broker.turn(random.below(writers))),
             }
             publisher.read(usize::MAX);
             others.iter_mut().for_each(|other| _ = other.read(usize::MAX));
         }
-        talk(&mut broker, &mut publisher);
+        exchange(&mut broker, &mut publisher);
         others.clear();
         match writers {
-            1 => (0..dice.throw(4)).for_each(|_| broker.turn(0)),
-            _ => broker.run(), // what was lost on another shard is on its way until then
+            1 => (0..random.below(4)).for_each(|_| broker.turn(0)),
+            _ => broker.run_until_idle(), // what was lost on another shard is on its way until then
         }
-        let last = take(&mut broker, ["#w", "#*"][dice.throw(2)]);
+        let last = take(&mut broker, ["#w", "#*"][random.below(2)]);
         assert_order(&last, 0..sent);
         assert_eq!(stale(&broker), 0);
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use mio::Events;
 
 use super::Shard;
-use crate::by_hand::Left;
+use crate::by_hand::Snapshot;
 use crate::ids::SubscriptionKey;
 
 impl Shard {
     /// One turn, with what is ready now.
-    pub fn turn_now(&mut self, events: &mut Events) {
+    pub fn run_turn(&mut self, events: &mut Events) {
         // A poll that fails has no events; what was ready stays so.
         if self.poll.poll(events, Some(Duration::ZERO)).is_ok() {
             self.turn(events);
@@ -35,7 +35,7 @@ impl Shard {
         self.queues.replays.short_of_memory.len()
     }
 
-    /// Lets connections ask for more of the past with one visit left of a turn; how many homes' windows are open then.
+    /// Lets connections ask for more of the past with one visit snapshot of a turn; how many homes' windows are open then.
     #[cfg(test)]
     pub fn pull_last(&mut self) -> usize {
         self.turn.budget = crate::turn::budget::Budget::nearly_over();
@@ -63,7 +63,7 @@ impl Shard {
         assert!(self.queue().enqueue(stored).is_ok());
     }
 
-    /// Serves a connection with one visit left of a turn.
+    /// Serves a connection with one visit snapshot of a turn.
     #[cfg(test)]
     pub fn serve_last(&mut self, key: crate::ids::ConnKey) {
         self.turn.budget = crate::turn::budget::Budget::nearly_over();
@@ -76,18 +76,19 @@ impl Shard {
     }
 
     /// Adds what this shard holds.
-    pub fn add_to(&self, left: &mut Left) {
-        left.subscriptions += self.router.subscriptions.len();
+    pub fn add_to(&self, snapshot: &mut Snapshot) {
+        snapshot.subscriptions += self.router.subscriptions.len();
         let is_consumer = |(index, generation)| {
             self.queues.consumers.get(SubscriptionKey { index: index as u32, generation }).is_some()
         };
         let subscriptions = self.router.subscriptions.iter().map(|(index, found)| (index, found.generation));
         let consumers = subscriptions.filter(|key| is_consumer(*key)).count();
         assert_eq!(consumers, self.queues.consumers.len(), "a consumer outlives its subscription");
-        left.entries += self.router.filters.len();
-        left.queues
+        snapshot.filters += self.router.filters.len();
+        snapshot
+            .queues
             .extend(self.queues.home.iter().map(|queue| String::from_utf8_lossy(&queue.name).into_owned()));
-        left.unanswered += self.unanswered();
-        left.timers += self.turn.timers.len();
+        snapshot.unanswered += self.unanswered();
+        snapshot.timers += self.turn.timers.len();
     }
 }
