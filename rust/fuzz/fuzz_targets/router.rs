@@ -1,6 +1,7 @@
-//! The router: subscriptions, interest and full outboxes come and go; each name has the receivers that a list gives it.
+//! The router: subscriptions, interest and full outboxes come and go; each name must have the receivers that a plain
+//! list gives it.
 //!
-//! Input: one octet for the settings, then the steps; see `rust/broker/src/by_hand/router_scenario.rs`.
+//! Input: one byte for the settings, then the steps; see `rust/broker/src/by_hand/router_scenario.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

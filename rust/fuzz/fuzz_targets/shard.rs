@@ -1,6 +1,7 @@
-//! Shards: several clients say frames of all kinds, come, pause and go; the broker keeps its promises whatever they say.
+//! Whole shards: several clients connect, send frames of all kinds, pause and disconnect; no input may violate the
+//! broker's guarantees.
 //!
-//! Input: one octet for the settings, then the steps of the play; see `rust/broker/src/by_hand/scenario.rs`.
+//! Input: one byte for the settings, then the steps of the scenario; see `rust/broker/src/by_hand/scenario.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! ACKs and NACKs of more deliveries than one turn deals with.
+//! ACKs and NACKs of more deliveries than one turn can handle.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -8,11 +8,11 @@ use super::SimulatedBroker;
 use crate::config::Config;
 use crate::connection::transaction::Committing;
 
-/// Deliveries in flight: more than two turns' worth.
+/// Deliveries in flight: more than two turns can handle.
 const COUNT: usize = 45_000;
 const ACK_TIMEOUT_MS: u64 = 60_000;
 
-/// A broker, a client that holds deliveries, and one that looks on.
+/// A broker, a client with deliveries in flight, and a bystander.
 struct Fixture {
     broker: SimulatedBroker,
     holder: UnixStream,
@@ -35,7 +35,7 @@ fn read(stream: &mut UnixStream) -> String {
 }
 
 impl Fixture {
-    /// All messages are sent to a queue, and delivered to a subscription that acknowledges cumulatively.
+    /// Sends all messages to a queue and has them delivered to a subscription with cumulative acknowledgements.
     fn new() -> Self {
         let (redelivery_delay, ack_timeout_ms) = (Duration::ZERO, ACK_TIMEOUT_MS);
         let config = Config { writers: 1, redelivery_delay, ack_timeout_ms, ..Config::default() };
@@ -58,7 +58,7 @@ impl Fixture {
         fixture
     }
 
-    /// Everything that the holder is sent until the broker rests.
+    /// Everything that the holder receives until the broker is idle.
     fn receive_all(&mut self) -> String {
         let mut text = String::new();
         loop {
@@ -70,14 +70,14 @@ impl Fixture {
         }
     }
 
-    /// One turn, in which somebody else is answered.
+    /// Runs one turn, in which the bystander must get an answer.
     fn turn(&mut self) {
         self.bystander.write_all(b"SEND\ndestination:/topic/none\nreceipt:b\n\n\0").expect("room");
         self.broker.turn(0);
         assert!(read(&mut self.bystander).contains("receipt-id:b"));
     }
 
-    /// Says something and takes turns until its RECEIPT has come. Returns how many, and what came with it.
+    /// Sends a frame and runs turns until its RECEIPT arrives. Returns the number of turns, and everything received.
     fn turns_until_receipt(&mut self, sent: &str) -> (usize, String) {
         self.holder.write_all(sent.as_bytes()).expect("room");
         let mut received = String::new();
@@ -88,10 +88,10 @@ impl Fixture {
                 return (turns, received);
             }
         }
-        panic!("it never came");
+        panic!("no RECEIPT");
     }
 
-    /// The holder goes, and somebody else consumes what is there.
+    /// Replaces the holder by a new consumer; returns what it receives.
     fn next_consumer(&mut self) -> Vec<usize> {
         self.holder = self.broker.connect(0).expect("sockets");
         self.holder.write_all(&[CONNECT, SUBSCRIBE].concat()).expect("room");
@@ -102,7 +102,7 @@ impl Fixture {
 const CONNECT: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0";
 const SUBSCRIBE: &[u8] = b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\nprefetch-count:0\n\n\0";
 
-/// The bodies of the messages in what was received.
+/// The bodies of the messages in received text.
 fn numbers(text: &str) -> Vec<usize> {
     let frames = text.split('\0').filter_map(|frame| frame.trim_start().split_once("\n\n"));
     let messages = frames.filter(|(head, _)| head.starts_with("MESSAGE\n"));
@@ -110,7 +110,7 @@ fn numbers(text: &str) -> Vec<usize> {
 }
 
 #[test]
-fn an_ack_of_very_many_takes_turns_and_its_receipt_comes_behind_the_last() {
+fn an_ack_of_very_many_deliveries_takes_several_turns_and_then_gets_its_receipt() {
     let mut fixture = Fixture::new();
     let (turns, _) = fixture.turns_until_receipt(&format!("ACK\nid:{}\nreceipt:r\n\n\0", fixture.last));
     assert!(turns > 2, "in {turns}");
@@ -118,7 +118,7 @@ fn an_ack_of_very_many_takes_turns_and_its_receipt_comes_behind_the_last() {
 }
 
 #[test]
-fn a_nack_of_very_many_takes_turns_and_they_come_again_in_order() {
+fn a_nack_of_very_many_deliveries_takes_several_turns_and_they_are_redelivered_in_order() {
     let mut fixture = Fixture::new();
     let (turns, received) =
         fixture.turns_until_receipt(&format!("NACK\nid:{}\nreceipt:r\n\n\0", fixture.last));
@@ -129,11 +129,11 @@ fn a_nack_of_very_many_takes_turns_and_they_come_again_in_order() {
 }
 
 #[test]
-fn what_an_ack_has_not_come_to_returns_when_the_client_goes() {
+fn deliveries_that_an_unfinished_ack_has_not_reached_are_requeued_when_the_client_disconnects() {
     let mut fixture = Fixture::new();
     fixture.holder.write_all(format!("ACK\nid:{}\nreceipt:r\n\n\0", fixture.last).as_bytes()).expect("room");
     fixture.turn();
-    // It is found to be gone when something is written to it.
+    // The broker notices the disconnection when it writes to the connection.
     fixture.holder = fixture.broker.connect(0).expect("sockets");
     fixture.bystander.write_all(format!("SEND\ndestination:/queue/a\n\n{COUNT}\0").as_bytes()).expect("room");
     let left = fixture.next_consumer();
@@ -142,7 +142,7 @@ fn what_an_ack_has_not_come_to_returns_when_the_client_goes() {
 }
 
 #[test]
-fn what_is_about_to_be_acknowledged_does_not_time_out() {
+fn deliveries_of_an_unfinished_ack_do_not_time_out() {
     let mut fixture = Fixture::new();
     fixture.holder.write_all(format!("ACK\nid:{}\nreceipt:r\n\n\0", fixture.last).as_bytes()).expect("room");
     fixture.turn();
@@ -153,7 +153,7 @@ fn what_is_about_to_be_acknowledged_does_not_time_out() {
 }
 
 #[test]
-fn a_commit_of_an_ack_of_very_many_takes_turns() {
+fn a_commit_of_an_ack_of_very_many_deliveries_takes_several_turns() {
     let mut fixture = Fixture::new();
     let send = "SEND\ndestination:/topic/none\ntransaction:t\n\n\0";
     let ack = format!("ACK\nid:{}\ntransaction:t\n\n\0", fixture.last);
@@ -164,7 +164,7 @@ fn a_commit_of_an_ack_of_very_many_takes_turns() {
 }
 
 #[test]
-fn what_many_subscriptions_held_goes_over_several_turns() {
+fn deliveries_of_many_subscriptions_are_dropped_over_several_turns() {
     let mut broker = SimulatedBroker::new(Config { writers: 1, ..Config::default() }).expect("polls");
     let [mut holder, mut publisher] = [0, 0].map(|shard| broker.connect(shard).expect("sockets"));
     holder.write_all(CONNECT).expect("room");
@@ -198,7 +198,7 @@ fn what_many_subscriptions_held_goes_over_several_turns() {
     assert!(most < held[0] / 2, "{held:?}");
 }
 
-/// Says frames as the socket takes them, with turns in between.
+/// Sends frames as the socket accepts them, with turns in between.
 fn send_all(broker: &mut SimulatedBroker, client: &mut UnixStream, frames: &str) {
     let mut left = frames.as_bytes();
     while !left.is_empty() {
@@ -210,8 +210,8 @@ fn send_all(broker: &mut SimulatedBroker, client: &mut UnixStream, frames: &str)
     }
 }
 
-/// A connection has committed that it rejects all but every tenth of what it holds of a destination, and is lost while
-/// that takes effect. Returns how much came back, and how much became dead letters.
+/// A connection rejects in a transaction all but every tenth of its deliveries from a destination, and is lost while
+/// the COMMIT takes effect. Returns the numbers of requeued messages and of dead letters.
 fn lose_while_a_commit_takes_effect(destination: &str, dead_letters: &str) -> [usize; 2] {
     let config = Config { writers: 1, redelivery_delay: Duration::ZERO, ..Config::default() };
     let mut broker = SimulatedBroker::new(config).expect("polls");
@@ -245,7 +245,7 @@ fn lose_while_a_commit_takes_effect(destination: &str, dead_letters: &str) -> [u
     while !takes_effect(&broker) {
         broker.turn(0);
     }
-    // It is found to be gone when something is written to it.
+    // The broker notices the disconnection when it writes to the connection.
     drop(holder);
     bystander.write_all(b"SEND\ndestination:/topic/t\n\nx\0").expect("room");
     for turn in 0..100 {
@@ -256,7 +256,7 @@ fn lose_while_a_commit_takes_effect(destination: &str, dead_letters: &str) -> [u
     }
     assert_eq!((broker.snapshot().connections, broker.snapshot().subscriptions), (1, 0));
     let private = broker.snapshot().queues.iter().filter(|name| name.is_empty()).count();
-    assert_eq!(private, 0, "a queue of its own goes with it");
+    assert_eq!(private, 0, "its private queue is removed");
     [destination, dead_letters].map(|name| {
         let mut consumer = broker.connect(0).expect("sockets");
         consumer.write_all(CONNECT).expect("room");
@@ -273,9 +273,9 @@ fn lose_while_a_commit_takes_effect(destination: &str, dead_letters: &str) -> [u
 }
 
 #[test]
-fn what_a_lost_connection_has_committed_takes_effect_over_several_turns() {
+fn the_commit_of_a_lost_connection_takes_effect_over_several_turns() {
     let counts = lose_while_a_commit_takes_effect("/queue/a", "/queue/dlq/a");
     assert_eq!(counts, [COUNT / 10, COUNT - COUNT / 10]);
     let counts = lose_while_a_commit_takes_effect("/topic/a", "/queue/dlq/topic/a");
-    assert_eq!(counts, [0, COUNT - COUNT / 10], "a subscription's own queue goes with it");
+    assert_eq!(counts, [0, COUNT - COUNT / 10], "a subscription's private queue is removed with it");
 }

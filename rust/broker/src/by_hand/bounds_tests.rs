@@ -1,4 +1,4 @@
-//! That one turn does so much and no more, whatever came, and how little is held for who does not read.
+//! Bounds of the work of one turn, and of the memory held for clients that do not read.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::SimulatedBroker;
 use super::client::Client;
-use super::support::fill_memory;
+use super::support::{fill_memory, remains, send_unread, unsubscribe_most};
 use crate::config::{Config, SlowConsumer};
 use crate::mail::mailbox::Mail;
 use crate::shard::Shared;
@@ -15,10 +15,10 @@ use crate::stats::Counters;
 const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";
 const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-/// An empty Ping, masked with nothing, and the answer to it.
+/// An empty Ping with a mask of zeros, and its answer.
 const PING: &[u8] = &[0x89, 0x80, 0, 0, 0, 0];
 const PONG: &[u8] = &[0x8a, 0];
-/// What a turn may look at, and what it had begun by then.
+/// Maximum visits of a turn, including work that it had begun when they were used up.
 const VISITS_MAX: usize = 20_000 + 1500;
 
 fn broker(config: Config) -> SimulatedBroker {
@@ -29,37 +29,37 @@ fn counters(broker: &SimulatedBroker) -> &Counters {
     &broker.threads[0].shard.turn.counters
 }
 
-/// Clients that have sent this, and read what came of it.
+/// Clients that have sent this and read the answers.
 fn connect_many(broker: &mut SimulatedBroker, count: usize, greeting: &[u8]) -> Vec<UnixStream> {
     let clients: Vec<UnixStream> = (0..count).map(|_| broker.connect(0).expect("sockets")).collect();
     for mut client in &clients {
         client.write_all(greeting).expect("there is room");
     }
     broker.run_until_idle();
-    clients.iter().for_each(|client| drop(received(client)));
+    clients.iter().for_each(|client| drop(read_available(client)));
     clients
 }
 
-/// What has come for a client.
-fn received(mut client: &UnixStream) -> Vec<u8> {
+/// The bytes that are available for a client.
+fn read_available(mut client: &UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    _ = client.read_to_end(&mut bytes); // it would block sooner or later
+    _ = client.read_to_end(&mut bytes); // ends with WouldBlock
     bytes
 }
 
-/// Goes on to say something again and again until the socket takes no more; `sent` bytes of it were sent before.
+/// Sends a piece repeatedly until the socket accepts no more; `sent` bytes of it were sent before.
 fn repeat(mut client: &UnixStream, piece: &[u8], sent: &mut usize) {
     let bytes = piece.repeat(8000 / piece.len());
     loop {
         match client.write(&bytes[*sent % bytes.len()..]) {
             Ok(taken) => *sent += taken,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            Err(error) => panic!("the broker takes what is sent: {error}"),
+            Err(error) => panic!("the broker has closed: {error}"),
         }
     }
 }
 
-/// The same for all of them, from the start; how often it was sent.
+/// The same for all clients, from the start of the piece; returns how often it was sent in total.
 fn send_all(clients: &[UnixStream], piece: &[u8]) -> usize {
     let times = clients.iter().map(|client| {
         let mut sent = 0;
@@ -70,13 +70,13 @@ fn send_all(clients: &[UnixStream], piece: &[u8]) -> usize {
 }
 
 #[test]
-fn frames_of_websocket_count_whatever_is_in_them() {
+fn every_websocket_frame_counts_as_a_visit() {
     let mut broker = broker(Config::default());
     let clients = connect_many(&mut broker, 60, UPGRADE);
     let sent = send_all(&clients, PING);
     assert!(sent > 2 * VISITS_MAX, "{sent} pings are too few to show anything");
     let pongs = |clients: &[UnixStream]| {
-        clients.iter().map(|client| received(client).len() / PONG.len()).sum::<usize>()
+        clients.iter().map(|client| read_available(client).len() / PONG.len()).sum::<usize>()
     };
     broker.turn(0);
     let in_one_turn = pongs(&clients);
@@ -86,7 +86,7 @@ fn frames_of_websocket_count_whatever_is_in_them() {
 }
 
 #[test]
-fn frames_that_do_next_to_nothing_count() {
+fn frames_with_little_effect_count_as_visits() {
     let mut broker = broker(Config::default());
     let clients = connect_many(&mut broker, 150, LOGIN);
     let before = counters(&broker).frames_in;
@@ -101,7 +101,7 @@ fn frames_that_do_next_to_nothing_count() {
 }
 
 #[test]
-fn connections_end_some_in_each_turn() {
+fn timed_out_connections_are_closed_over_several_turns() {
     let mut broker = broker(Config::default());
     let _clients = connect_many(&mut broker, 200, b"CONNECT\n");
     broker.advance_ms(3_600_000);
@@ -113,7 +113,7 @@ fn connections_end_some_in_each_turn() {
 }
 
 #[test]
-fn a_broker_that_drains_closes_some_connections_in_each_turn_though_they_have_no_subscriptions() {
+fn a_drain_closes_connections_without_subscriptions_over_several_turns() {
     const COUNT: usize = 300;
     let open = |broker: &SimulatedBroker| {
         broker.threads[0].shard.connections.table.iter().filter(|(_, it)| it.life.is_open()).count()
@@ -145,14 +145,14 @@ fn a_broker_that_drains_closes_some_connections_in_each_turn_though_they_have_no
 }
 
 #[test]
-fn slow_consumers_are_cut_off_some_in_each_turn() {
+fn slow_consumers_are_cut_off_over_several_turns() {
     const COUNT: usize = 300;
     let config =
         Config { outbox_limit: 4 << 10, slow_consumer: SlowConsumer::Disconnect, ..Config::default() };
     let mut broker = broker(config);
     let clients = connect_many(&mut broker, COUNT, LOGIN);
     for (at, mut client) in clients.iter().enumerate() {
-        let sent = format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0"); // so each is a group of its own
+        let sent = format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0"); // each is a separate group
         client.write_all(sent.as_bytes()).expect("there is room");
     }
     broker.run_until_idle();
@@ -168,11 +168,11 @@ fn slow_consumers_are_cut_off_some_in_each_turn() {
             return;
         }
     }
-    panic!("{} were cut off", counters(&broker).slow_consumers);
+    panic!("only {} were cut off", counters(&broker).slow_consumers);
 }
 
 #[test]
-fn answers_that_nobody_reads_leave_half_of_the_memory_to_others() {
+fn unread_answers_leave_half_of_the_memory_to_others() {
     let limit = 4 << 20;
     for websocket in [false, true] {
         let mut broker = broker(Config { memory_limit: limit, ..Config::default() });
@@ -199,7 +199,7 @@ fn answers_that_nobody_reads_leave_half_of_the_memory_to_others() {
 }
 
 #[test]
-fn the_last_answers_may_take_as_long_as_their_client_reads() {
+fn a_disconnecting_client_that_reads_slowly_gets_all_its_answers() {
     let hour = std::time::Duration::from_secs(3600);
     let config =
         Config { outbox_limit: 32 << 10, slow_consumer: SlowConsumer::Block(hour), ..Config::default() };
@@ -215,7 +215,7 @@ fn the_last_answers_may_take_as_long_as_their_client_reads() {
     let sent = b"SUBSCRIBE\nid:0\ndestination:/topic/*\nreceipt:s\n\n\0DISCONNECT\nreceipt:bye\n\n\0";
     (&reader).write_all(sent).expect("there is room");
     let mut last = Vec::new();
-    // 600 KiB of the past, 2 KiB each time: a minute and a half.
+    // 600 KiB of retained messages, 2 KiB each time: a minute and a half.
     for _ in 0..500 {
         broker.run_until_idle();
         broker.advance_ms(300);
@@ -233,7 +233,7 @@ fn the_last_answers_may_take_as_long_as_their_client_reads() {
 }
 
 #[test]
-fn what_expires_together_goes_over_several_turns_and_reaches_nobody() {
+fn stale_and_retained_messages_that_expire_together_are_removed_over_several_turns() {
     const COUNT: usize = 10_000;
     for headers in ["", "retain:set\nttl:60000\n"] {
         let mut broker = broker(Config { ttl_ms: 60_000, ..Config::default() });
@@ -264,7 +264,7 @@ fn what_expires_together_goes_over_several_turns_and_reaches_nobody() {
             let (gone, visits) = (before - held(&broker), broker.visits()[0] - visits);
             assert!(
                 (1..=2500).contains(&gone) && visits >= gone,
-                "{gone} went for {visits} visits in turn {turns}"
+                "{gone} were removed with {visits} visits in turn {turns}"
             );
             assert!(held(&broker) == 0 || broker.threads[0].shard.goes_on());
         }
@@ -276,7 +276,7 @@ fn what_expires_together_goes_over_several_turns_and_reaches_nobody() {
 }
 
 #[test]
-fn what_expires_in_one_queue_goes_over_several_turns() {
+fn messages_that_expire_in_one_queue_are_removed_over_several_turns() {
     const COUNT: u64 = 40_000;
     let mut broker = broker(Config::default());
     let mut publisher = Client::new(broker.connect(0).expect("sockets"));
@@ -299,14 +299,14 @@ fn what_expires_in_one_queue_goes_over_several_turns() {
         let before = counters(&broker).queue_expired;
         broker.turn(0);
         let now = counters(&broker).queue_expired - before;
-        assert!(now < 25_000, "{now} went in turn {turn}");
+        assert!(now < 25_000, "{now} were removed in turn {turn}");
         gone += now;
     }
     assert_eq!(gone, COUNT);
 }
 
 #[test]
-fn a_message_reaches_subscriptions_that_acknowledge_over_several_turns() {
+fn a_message_is_delivered_to_many_acknowledging_subscriptions_over_several_turns() {
     const SUBSCRIPTIONS: usize = 9000;
     let mut broker = broker(Config { max_subscriptions: SUBSCRIPTIONS, ..Config::default() });
     let clients = connect_many(&mut broker, 2, LOGIN);
@@ -331,7 +331,7 @@ fn a_message_reaches_subscriptions_that_acknowledge_over_several_turns() {
 }
 
 #[test]
-fn subscriptions_that_go_before_they_got_their_last_values_are_not_compared_with_each_other() {
+fn removing_many_subscriptions_during_their_initial_replay_takes_linear_time() {
     const COUNT: usize = 2000;
     let hour = std::time::Duration::from_secs(3600);
     let config =
@@ -349,29 +349,10 @@ fn subscriptions_that_go_before_they_got_their_last_values_are_not_compared_with
     while publisher.read(usize::MAX) {
         broker.run_until_idle();
     }
-    let subscriptions = |broker: &SimulatedBroker| broker.snapshot().subscriptions;
-    // It says all that, and reads nothing.
-    let send_all = |broker: &mut SimulatedBroker, reader: &mut Client, frames: &str, left: usize| {
-        reader.send(frames.as_bytes());
-        for _ in 0..1000 {
-            broker.turn(0);
-            reader.read(0);
-            if subscriptions(broker) == left {
-                break;
-            }
-        }
-        assert_eq!(subscriptions(broker), left);
-    };
     let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{at}\n\n\0");
-    send_all(&mut broker, &mut reader, &(0..COUNT).map(subscribe).collect::<String>(), COUNT);
+    send_unread(&mut broker, &mut reader, &(0..COUNT).map(subscribe).collect::<String>(), COUNT);
     broker.run_until_idle();
-    let before = broker.visits()[0];
-    let stays = |at: &usize| at.is_multiple_of(20);
-    let unsubscribe = |at| format!("UNSUBSCRIBE\nid:{at}\n\n\0");
-    let leaving = (0..COUNT).filter(|at| !stays(at)).map(unsubscribe).collect::<String>();
-    send_all(&mut broker, &mut reader, &leaving, COUNT / 20);
-    let visits = broker.visits()[0] - before;
-    assert!(visits < 100 * COUNT, "{visits} visits");
+    unsubscribe_most(&mut broker, &mut reader, COUNT);
     broker.run_until_idle();
     for _ in 0..10_000 {
         if !reader.read(usize::MAX) {
@@ -382,8 +363,8 @@ fn subscriptions_that_go_before_they_got_their_last_values_are_not_compared_with
     let received = reader.received_frames().filter(|line| line.contains("retained:true"));
     let received: Vec<&str> = received.filter_map(|line| line.split("destination:/topic/").nth(1)).collect();
     let numbers = received.iter().filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok());
-    let mut numbers: Vec<usize> = numbers.filter(stays).collect();
+    let mut numbers: Vec<usize> = numbers.filter(remains).collect();
     numbers.sort_unstable();
-    assert_eq!(numbers, (0..COUNT).filter(stays).collect::<Vec<_>>());
-    assert!(received.len() < COUNT / 10, "{} were there in time", received.len());
+    assert_eq!(numbers, (0..COUNT).filter(remains).collect::<Vec<_>>());
+    assert!(received.len() < COUNT / 10, "{} retained messages were delivered before", received.len());
 }

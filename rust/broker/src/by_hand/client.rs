@@ -1,49 +1,49 @@
-//! A client of a broker that is run by hand: it says what it is error_body, and checks whatever it hears.
+//! A client of a simulated broker. It sends what it is told to, and checks every frame that it receives.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-/// Longer bodies are not remembered.
+/// Longer bodies are not recorded.
 const BODY_BYTES_MAX: usize = 16;
 
-/// One end of a connection, and what the client remembers of its dialogue.
+/// One end of a connection, and a record of the dialogue.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
-    /// What the socket has not taken yet.
+    /// Bytes that the socket has not accepted yet.
     unsent: Vec<u8>,
-    /// What is no whole frame yet.
+    /// An incomplete frame.
     received: Vec<u8>,
-    /// Receipts expected_receipts for and not there yet, in the order of their frames.
+    /// Receipts requested and not yet received, in the order of their frames.
     expected_receipts: VecDeque<u64>,
     last_receipt: u64,
-    /// Values of `ack` (or `message-id`, and `subscription` with it, before 1.2) that came and were not used.
+    /// Unused values of `ack` (before 1.2: of `message-id`) and `subscription` of received messages.
     pub deliveries: VecDeque<(String, String)>,
-    /// It sent what is no STOMP, or left: nobody owes it an answer.
-    sent_invalid: bool,
-    /// Bodies of MESSAGEs that came, as far as they are short.
+    /// Whether it sent invalid bytes or closed its side, so that no answer is guaranteed.
+    may_lack_answers: bool,
+    /// Bodies of received MESSAGEs, except long ones.
     pub bodies: Vec<String>,
-    /// Rows of the answers to DIAG that came.
+    /// Number of rows in the received answers to DIAG.
     pub rows: usize,
     has_error: bool,
     is_closed: bool,
-    /// What was sent and heard, shown if the test fails.
+    /// What was sent and received, printed if the test fails.
     transcript: Vec<String>,
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- a client (wild: {}, ended: {})", self.sent_invalid, self.is_closed);
+            eprintln!("--- a client (wild: {}, ended: {})", self.may_lack_answers, self.is_closed);
             self.transcript.iter().for_each(|line| eprintln!("{line}"));
         }
     }
 }
 
 impl Client {
-    /// A client that has sent nothing yet.
+    /// A client at one end of a socket pair.
     #[must_use]
     pub fn new(stream: UnixStream) -> Self {
         Client {
@@ -53,7 +53,7 @@ impl Client {
             expected_receipts: VecDeque::new(),
             last_receipt: 0,
             deliveries: VecDeque::new(),
-            sent_invalid: false,
+            may_lack_answers: false,
             bodies: Vec::new(),
             rows: 0,
             has_error: false,
@@ -62,30 +62,30 @@ impl Client {
         }
     }
 
-    /// A number for a receipt that is to come behind all that were expected_receipts for before.
+    /// Registers a receipt that must arrive after all registered before; returns its number for the `receipt` header.
     pub fn expect_receipt(&mut self) -> u64 {
         self.last_receipt += 1;
         self.expected_receipts.push_back(self.last_receipt);
         self.last_receipt
     }
 
-    /// Says something, as far as the socket takes it; the rest is sent before anything else.
+    /// Sends bytes. Those that the socket does not accept are sent later, before anything else.
     pub fn send(&mut self, bytes: &[u8]) {
         self.log("> ", bytes);
         self.unsent.extend_from_slice(bytes);
         self.flush(self.unsent.len());
     }
 
-    /// Says all but the last `held` bytes of something; they follow with whatever is sent next.
+    /// Sends all but the last `held` bytes, which follow with whatever is sent next.
     pub fn send_partially(&mut self, bytes: &[u8], held: usize) {
         self.log("> (in part) ", bytes);
         self.unsent.extend_from_slice(bytes);
         self.flush(self.unsent.len().saturating_sub(held));
     }
 
-    /// Says something that may not be STOMP.
+    /// Sends bytes that may not be valid STOMP.
     pub fn send_invalid(&mut self, bytes: &[u8]) {
-        self.sent_invalid = true;
+        self.may_lack_answers = true;
         self.send(bytes);
     }
 
@@ -102,7 +102,7 @@ impl Client {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => {
-                    sent = self.unsent.len(); // the broker has closed: what it sent before is still to be read
+                    sent = self.unsent.len(); // the broker has closed; its last frames can still be read
                     break;
                 }
             }
@@ -110,10 +110,10 @@ impl Client {
         self.unsent.drain(..sent.min(self.unsent.len()));
     }
 
-    /// Says no more.
+    /// Closes the write side.
     pub fn half_close(&mut self) {
         self.flush(self.unsent.len());
-        self.sent_invalid |= !self.unsent.is_empty();
+        self.may_lack_answers |= !self.unsent.is_empty();
         self.unsent.clear();
         _ = self.stream.shutdown(Shutdown::Write);
     }
@@ -124,10 +124,10 @@ impl Client {
         self.is_closed
     }
 
-    /// Says what is left to say and reads what has come, up to `bytes_max`. Whether there was anything of either.
+    /// Sends pending bytes and reads up to `bytes_max`. Returns whether anything was sent or received.
     ///
     /// # Panics
-    /// If the broker says what it must not.
+    /// If the broker violates the protocol.
     pub fn read(&mut self, bytes_max: usize) -> bool {
         let unsent = self.unsent.len();
         self.flush(unsent);
@@ -154,32 +154,32 @@ impl Client {
         moved
     }
 
-    /// The heads of the frames that came, line ends as ` | `, in their order; ERRORs with their body.
+    /// The heads of the received frames in order, with line ends as ` | `; of ERRORs also the body.
     pub fn received_frames(&self) -> impl Iterator<Item = &str> {
         self.transcript.iter().filter_map(|line| line.strip_prefix("< "))
     }
 
-    /// Whether every receipt that was expected_receipts for has come.
+    /// Whether every requested receipt has been received.
     #[must_use]
     pub fn has_all_receipts(&self) -> bool {
         self.expected_receipts.is_empty()
     }
 
-    /// Every receipt that was expected_receipts for has come, or the connection has ended.
+    /// Checks that every requested receipt has been received, or that the connection is closed.
     ///
     /// # Panics
-    /// If it is not so.
+    /// If a receipt is missing.
     pub fn check_receipts(&self) {
-        let is_owed = !self.sent_invalid && !self.is_closed && self.unsent.is_empty();
+        let is_owed = !self.may_lack_answers && !self.is_closed && self.unsent.is_empty();
         assert!(
             self.expected_receipts.is_empty() || !is_owed,
-            "RECEIPTs {:?} never came",
+            "RECEIPTs {:?} are missing",
             self.expected_receipts
         );
-        assert!(!self.has_error || self.is_closed, "an ERROR, and the connection stays");
+        assert!(!self.has_error || self.is_closed, "the connection is open after an ERROR");
     }
 
-    /// Looks at the frame in front of what was received; its length, or `None` if there is no whole one.
+    /// Handles the first received frame; returns its length, or `None` if it is incomplete.
     fn take_frame(&mut self) -> Option<usize> {
         let eols = self.received.iter().take_while(|byte| **byte == b'\n').count();
         if eols > 0 {
@@ -198,7 +198,7 @@ impl Client {
             Some(len) => len.parse().expect("a length"),
             None => body.iter().position(|byte| *byte == 0)?,
         };
-        assert_eq!(*body.get(body_len)?, 0, "a frame ends in NUL: {head}");
+        assert_eq!(*body.get(body_len)?, 0, "a frame ends with NUL: {head}");
         let error_body =
             if command == "ERROR" { String::from_utf8_lossy(&body[..body_len]) } else { "".into() };
         self.transcript.push(format!("< {}", format!("{head}{error_body}").replace('\n', " | ")));
@@ -213,9 +213,9 @@ impl Client {
     }
 
     fn handle(&mut self, command: &str, headers: &HashMap<&str, &str>) {
-        assert!(!self.has_error, "{command} came behind an ERROR");
+        assert!(!self.has_error, "{command} follows an ERROR");
         match command {
-            "RECEIPT" if !self.sent_invalid => {
+            "RECEIPT" if !self.may_lack_answers => {
                 let number = headers.get("receipt-id").and_then(|id| id.parse().ok());
                 assert_eq!(
                     number,
@@ -232,7 +232,7 @@ impl Client {
             }
             "ERROR" => self.has_error = true,
             "CONNECTED" | "RECEIPT" | "DIAG" => {}
-            other => panic!("a broker does not say {other:?}"),
+            other => panic!("not a server command: {other:?}"),
         }
     }
 }

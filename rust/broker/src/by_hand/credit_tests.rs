@@ -1,4 +1,4 @@
-//! Consumers of patterns that acknowledge nothing: how much they get of queues at several homes.
+//! Consumers of patterns that acknowledge nothing: how many messages they get from queues at several homes.
 
 use super::SimulatedBroker;
 use super::client::Client;
@@ -6,15 +6,15 @@ use super::support::{broker, connect, exchange, messages, names_at_home};
 use crate::config::Config;
 
 const SHARDS: usize = 3;
-/// More than is on loan with ack auto, and more than the default prefetch.
+/// More than the credit with `ack:auto`, and more than the default prefetch.
 const COUNT: usize = 1200;
 
-/// A broker whose worker topics keep what nobody takes.
-fn keeper() -> SimulatedBroker {
+/// A broker whose worker topics keep messages without a consumer.
+fn broker_with_ttl() -> SimulatedBroker {
     broker(Config { writers: SHARDS, ttl_ms: 3_600_000, ..Config::default() })
 }
 
-/// Sends messages to a pattern's queues, one at each of these homes.
+/// Sends messages to queues of a pattern, one queue at each of these homes.
 fn fill(broker: &mut SimulatedBroker, pattern: &str, homes: &[usize]) {
     let mut publisher = connect(broker, 0);
     for home in homes {
@@ -32,12 +32,12 @@ fn consumer(broker: &mut SimulatedBroker, pattern: &str, headers: &str) -> Clien
     client
 }
 
-/// How many messages a consumer gets if the queues were filled before it came, and if they are while it is there.
-fn got(pattern: &str, homes: &[usize], headers: &str) -> [usize; 2] {
-    let mut broker = keeper();
+/// How many messages a consumer gets if the queues were filled before it subscribed, and if they are filled afterwards.
+fn received_counts(pattern: &str, homes: &[usize], headers: &str) -> [usize; 2] {
+    let mut broker = broker_with_ttl();
     fill(&mut broker, pattern, homes);
     let late = consumer(&mut broker, pattern, headers);
-    let mut broker = keeper();
+    let mut broker = broker_with_ttl();
     let mut early = consumer(&mut broker, pattern, headers);
     fill(&mut broker, pattern, homes);
     exchange(&mut broker, &mut early);
@@ -45,7 +45,7 @@ fn got(pattern: &str, homes: &[usize], headers: &str) -> [usize; 2] {
 }
 
 #[test]
-fn a_pattern_s_consumer_without_a_bound_gets_all() {
+fn a_consumer_of_a_pattern_without_a_limit_gets_all_messages() {
     for pattern in ["/queue/p/>", "#p/>"] {
         for homes in [&[0][..], &[2], &[0, 1, 2]] {
             for headers in [
@@ -53,26 +53,34 @@ fn a_pattern_s_consumer_without_a_bound_gets_all() {
                 "ack:client\nprefetch-count:0\nconsumer-window-size:-1\n",
                 "ack:auto\n",
             ] {
-                assert_eq!(got(pattern, homes, headers), [COUNT; 2], "{pattern} {homes:?} {headers:?}");
+                assert_eq!(
+                    received_counts(pattern, homes, headers),
+                    [COUNT; 2],
+                    "{pattern} {homes:?} {headers:?}"
+                );
             }
         }
     }
 }
 
 #[test]
-fn a_pattern_s_consumer_with_a_bound_gets_no_more_of_all_homes_together() {
+fn the_limit_of_a_consumer_of_a_pattern_applies_to_all_homes_together() {
     for pattern in ["/queue/p/>", "#p/>"] {
         for homes in [&[0][..], &[2], &[0, 1, 2]] {
             for bound in [1, 2, 100, 1001, 100_000] {
                 let headers = format!("ack:client-individual\nprefetch-count:{bound}\n");
                 assert_eq!(
-                    got(pattern, homes, &headers),
+                    received_counts(pattern, homes, &headers),
                     [bound.min(COUNT); 2],
                     "{pattern} {homes:?} {bound}"
                 );
             }
             let headers = "ack:client\nconsumer-window-size:-1\n";
-            assert_eq!(got(pattern, homes, headers), [1000; 2], "{pattern} {homes:?}: the default");
+            assert_eq!(
+                received_counts(pattern, homes, headers),
+                [1000; 2],
+                "{pattern} {homes:?}: the default"
+            );
         }
     }
 }

@@ -1,21 +1,21 @@
-//! Many who ask for diagnostics at once: what that costs, and whom it holds up.
+//! Many diagnostic queries at once: their cost, and who must wait.
 
 use super::SimulatedBroker;
 use super::client::Client;
 use super::support::{broker, connect, exchange, messages};
 use crate::config::Config;
 
-/// Subscriptions with an interval of one connection.
+/// Subscriptions with an interval, all of one connection.
 const WATCHES: usize = 1000;
-/// Their interval: so long that none is over before the test says so.
+/// The interval: so long that it ends only when the test advances the clock.
 const INTERVAL_MS: u64 = 600_000;
 
-/// What all shards have looked at.
+/// The visits of all shards.
 fn visited(broker: &SimulatedBroker) -> usize {
     broker.visits().iter().sum()
 }
 
-/// A client with many subscriptions to one destination that get answers at an interval, the first of which it has read.
+/// A client with many subscriptions to one destination with an interval; it has read the first answers.
 fn watcher(broker: &mut SimulatedBroker) -> Client {
     let mut watcher = connect(broker, 0);
     for at in 0..WATCHES {
@@ -35,7 +35,7 @@ fn received(client: &Client, command: &str) -> usize {
 }
 
 #[test]
-fn answers_that_are_due_together_are_gathered_together() {
+fn answers_that_are_due_together_are_collected_once() {
     for writers in [1, 2] {
         let mut broker = broker(Config { writers, ..Config::default() });
         let mut watcher = watcher(&mut broker);
@@ -51,7 +51,7 @@ fn answers_that_are_due_together_are_gathered_together() {
 }
 
 #[test]
-fn a_query_waits_for_no_more_than_the_answer_under_way_however_many_intervals_there_are() {
+fn a_query_waits_only_for_the_current_answer_regardless_of_the_number_of_intervals() {
     for writers in [1, 2] {
         for turns in 0..4 {
             let mut broker = broker(Config { writers, ..Config::default() });
@@ -77,7 +77,7 @@ fn a_query_waits_for_no_more_than_the_answer_under_way_however_many_intervals_th
 }
 
 #[test]
-fn nothing_is_gathered_for_intervals_whose_client_has_gone() {
+fn no_answers_are_collected_for_disconnected_clients() {
     for writers in [1, 2] {
         let mut broker = broker(Config { writers, ..Config::default() });
         let [watcher, other] = [0; 2].map(|_| watcher(&mut broker));
@@ -87,14 +87,14 @@ fn nothing_is_gathered_for_intervals_whose_client_has_gone() {
         drop([watcher, other]);
         broker.run_until_idle();
         let visits = visited(&broker) - before;
-        assert!(visits < 50 * WATCHES, "{visits} visits after everybody has gone");
+        assert!(visits < 50 * WATCHES, "{visits} visits after all have disconnected");
         let left = broker.snapshot();
         assert_eq!((left.unanswered, left.subscriptions, left.connections), (0, 0, 0));
     }
 }
 
 #[test]
-fn who_has_not_been_sent_the_last_answer_is_left_out() {
+fn a_subscription_whose_last_answer_is_unsent_gets_no_further_one() {
     for headers in ["", "ack:client\n"] {
         let mut broker = broker(Config { writers: 1, ..Config::default() });
         let mut watcher = connect(&mut broker, 0);
@@ -114,7 +114,7 @@ fn who_has_not_been_sent_the_last_answer_is_left_out() {
             .map(|(_, conn)| conn.output.outbox.bytes())
             .sum();
         assert!(waiting < 1000, "{waiting} bytes wait, more than one answer");
-        // Where it reads again, it is count_of again.
+        // When it reads again, it gets answers again.
         exchange(&mut broker, &mut watcher);
         let before = messages(&watcher);
         broker.advance_ms(INTERVAL_MS);
@@ -124,7 +124,7 @@ fn who_has_not_been_sent_the_last_answer_is_left_out() {
 }
 
 #[test]
-fn intervals_that_wait_for_a_receipt_are_seldom_looked_at() {
+fn intervals_that_wait_for_a_receipt_are_rarely_visited() {
     let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, ..Config::default() });
     let [mut publisher, mut watcher] = [0; 2].map(|shard| connect(&mut broker, shard));
     for at in 0..100 {
@@ -138,7 +138,7 @@ fn intervals_that_wait_for_a_receipt_are_seldom_looked_at() {
         watcher.send(head.as_bytes());
         broker.round();
     }
-    // It takes nothing, so that the RECEIPT does not come.
+    // The client does not read, so that the RECEIPT is not sent.
     broker.round();
     let before = visited(&broker);
     for _ in 0..500 {
@@ -150,11 +150,11 @@ fn intervals_that_wait_for_a_receipt_are_seldom_looked_at() {
     exchange(&mut broker, &mut watcher);
     broker.advance_ms(1000);
     exchange(&mut broker, &mut watcher);
-    assert!(messages(&watcher) > 100, "they are answered behind it, as far as there is room");
+    assert!(messages(&watcher) > 100, "they are answered after it, as far as there is room");
 }
 
 #[test]
-fn who_asks_while_a_long_answer_is_under_way_shares_the_next_one_and_knows_what_came_before() {
+fn queries_during_a_long_answer_share_the_next_one_which_is_up_to_date() {
     const QUEUES: usize = 30_000;
     const REQUESTERS: usize = 8;
     for writers in [1, 2] {
@@ -174,16 +174,16 @@ fn who_asks_while_a_long_answer_is_under_way_shares_the_next_one_and_knows_what_
         let visits = visited(&broker) - before;
         assert!(
             requesters.iter().all(|requester| requester.rows == QUEUES + 1),
-            "somebody does not know the new queue"
+            "an answer lacks the new queue"
         );
         assert!((QUEUES..=QUEUES + 1).contains(&first.rows), "{}", first.rows);
-        // Gathered, sorted and written twice.
+        // Collected, sorted and written twice.
         assert!(visits < 12 * QUEUES, "{visits} visits");
     }
 }
 
 #[test]
-fn the_text_of_the_monitor_and_an_answer_about_queues_keep_their_forms() {
+fn the_monitor_s_text_and_the_answer_about_queues_keep_their_formats() {
     for queues in [1, 1000] {
         let mut broker = broker(Config { writers: 2, ..Config::default() });
         let [mut publisher, mut requester, mut monitor, mut watcher] =

@@ -1,5 +1,5 @@
-//! Connections that end with many subscriptions, or with much that they were to get: over several turns, and without
-//! anything that belongs to others getting lost.
+//! Connections that end with many subscriptions or many undelivered messages: over several turns, and without loss for
+//! others.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,15 +10,16 @@ use super::support::{broker, connect, exchange, messages, names_at_home};
 use crate::config::{Config, SlowConsumer};
 
 const SUBSCRIPTIONS: usize = 6000;
-/// Subscriptions to topics that one turn may remove: half of what may change in a part of a turn, and the last portion.
-const GO_AT_ONCE: usize = 4256;
+/// Maximum number of topic subscriptions that one turn removes: half of the changes allowed in a part of a turn, plus
+/// the last batch.
+const REMOVED_MAX: usize = 4256;
 
 fn config() -> Config {
     let slow_consumer = SlowConsumer::Block(Duration::from_secs(3600));
     Config { writers: 1, heartbeat_ms: (0, 0), slow_consumer, ..Config::default() }
 }
 
-/// A client with so many subscriptions.
+/// A client with [`SUBSCRIPTIONS`] subscriptions.
 fn subscriber(broker: &mut SimulatedBroker, headers: &str, name: impl Fn(usize) -> String) -> Client {
     let mut client = connect(broker, 0);
     let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:{}\n{headers}\n\0", name(at));
@@ -29,7 +30,7 @@ fn subscriber(broker: &mut SimulatedBroker, headers: &str, name: impl Fn(usize) 
     client
 }
 
-/// The most subscriptions and visits in one turn until nothing goes on.
+/// Runs turns until there is no more work; returns the maximum of removed subscriptions and of visits in one turn.
 fn heaviest(broker: &mut SimulatedBroker) -> (usize, usize) {
     let (mut subscriptions, mut visits) = (0, 0);
     loop {
@@ -44,8 +45,8 @@ fn heaviest(broker: &mut SimulatedBroker) -> (usize, usize) {
 }
 
 #[test]
-fn the_subscriptions_of_one_connection_go_over_several_turns() {
-    for (headers, most) in [("", GO_AT_ONCE), ("ack:client\n", GO_AT_ONCE / 3 + 256)] {
+fn the_subscriptions_of_one_connection_are_removed_over_several_turns() {
+    for (headers, most) in [("", REMOVED_MAX), ("ack:client\n", REMOVED_MAX / 3 + 256)] {
         let mut broker = broker(config());
         drop(subscriber(&mut broker, headers, |at| format!("/topic/{at}")));
         let (subscriptions, _) = heaviest(&mut broker);
@@ -55,7 +56,7 @@ fn the_subscriptions_of_one_connection_go_over_several_turns() {
 }
 
 #[test]
-fn the_receipt_of_disconnect_comes_when_no_subscription_is_left() {
+fn disconnect_gets_its_receipt_when_all_subscriptions_are_removed() {
     let mut broker = broker(config());
     let mut client = subscriber(&mut broker, "", |at| format!("/topic/{at}"));
     let receipt = client.expect_receipt();
@@ -67,7 +68,7 @@ fn the_receipt_of_disconnect_comes_when_no_subscription_is_left() {
         client.read(usize::MAX);
         assert!(turns < 1000);
     }
-    assert!(turns > 1, "all went in one turn: this shows nothing");
+    assert!(turns > 1, "all were removed in one turn: this shows nothing");
     assert_eq!(broker.snapshot().subscriptions, 0);
     exchange(&mut broker, &mut client);
     assert!(client.is_closed());
@@ -77,7 +78,7 @@ fn the_receipt_of_disconnect_comes_when_no_subscription_is_left() {
 }
 
 #[test]
-fn a_connection_that_leaves_takes_no_more_messages_and_keeps_none_from_others() {
+fn a_disconnecting_client_gets_no_further_messages_and_withholds_none_from_others() {
     let mut broker = broker(config());
     let mut publisher = connect(&mut broker, 0);
     let (mut of_topic, mut of_queue) = (connect(&mut broker, 0), connect(&mut broker, 0));
@@ -98,14 +99,14 @@ fn a_connection_that_leaves_takes_no_more_messages_and_keeps_none_from_others() 
         broker.turn(0);
         client.read(usize::MAX);
     }
-    assert!(sent > 1, "all went in one turn: this shows nothing");
+    assert!(sent > 1, "all were removed in one turn: this shows nothing");
     of_queue.send(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
     exchange(&mut broker, &mut of_queue);
     exchange(&mut broker, &mut publisher);
     exchange(&mut broker, &mut client);
     exchange(&mut broker, &mut of_topic);
     assert_eq!(messages(&of_topic), sent);
-    // Those that came before DISCONNECT was read were consumed; each of the others is there once, in order.
+    // Messages delivered before DISCONNECT was read are consumed; each of the others is delivered once, in order.
     let of_client = client.bodies.iter().filter(|body| *body != "t").count();
     let bodies: Vec<usize> = of_queue.bodies.iter().filter_map(|body| body.parse().ok()).collect();
     assert_eq!(bodies.len() + of_client, sent);
@@ -114,7 +115,7 @@ fn a_connection_that_leaves_takes_no_more_messages_and_keeps_none_from_others() 
 }
 
 #[test]
-fn what_waits_for_many_subscriptions_goes_back_over_several_turns_and_reaches_another_consumer() {
+fn undelivered_messages_of_many_subscriptions_are_requeued_over_several_turns() {
     const MESSAGES: usize = 60_000;
     let mut broker = broker(Config { outbox_limit: 64 << 10, ..config() });
     let name = names_at_home(&broker, "/queue/", 0).next().expect("the only one");
@@ -130,17 +131,20 @@ fn what_waits_for_many_subscriptions_goes_back_over_several_turns_and_reaches_an
     let (_, visits) = heaviest(&mut broker);
     assert!(visits <= 30_000, "{visits} visits in one turn");
     let visits = broker.visits()[0] - before;
-    assert!(visits >= MESSAGES / 2, "{visits} visits: they are looked at one by one");
+    assert!(visits >= MESSAGES / 2, "{visits} visits: the messages are visited one by one");
     assert_eq!((broker.snapshot().subscriptions, broker.snapshot().connections), (0, 1));
     let mut other = connect(&mut broker, 0);
     other.send(format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0").as_bytes());
     exchange(&mut broker, &mut other);
     let came = messages(&other);
-    assert!((MESSAGES - 1000..=MESSAGES).contains(&came), "{came} of {MESSAGES}: a few were in the socket");
+    assert!(
+        (MESSAGES - 1000..=MESSAGES).contains(&came),
+        "{came} of {MESSAGES}: a few were in the socket's buffer"
+    );
 }
 
 #[test]
-fn what_was_not_written_goes_back_over_several_turns() {
+fn unwritten_messages_are_requeued_over_several_turns() {
     const MESSAGES: usize = 50_000;
     let mut broker = broker(config());
     let mut stalled = connect(&mut broker, 0);
@@ -156,20 +160,23 @@ fn what_was_not_written_goes_back_over_several_turns() {
     let (_, visits) = heaviest(&mut broker);
     assert!(visits <= 30_000, "{visits} visits in one turn");
     let visits = broker.visits()[0] - before;
-    assert!(visits >= 10_000, "{visits} visits: they are looked at one by one");
+    assert!(visits >= 10_000, "{visits} visits: the messages are visited one by one");
     let mut other = connect(&mut broker, 0);
     other.send(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0");
     exchange(&mut broker, &mut other);
     let came = messages(&other);
-    assert!((MESSAGES - 1000..=MESSAGES).contains(&came), "{came} of {MESSAGES}: a few were in the socket");
+    assert!(
+        (MESSAGES - 1000..=MESSAGES).contains(&came),
+        "{came} of {MESSAGES}: a few were in the socket's buffer"
+    );
 }
 
 #[test]
-fn a_broker_that_stops_meanwhile_leaves_nothing_behind() {
+fn a_broker_that_stops_during_a_disconnection_leaves_nothing_behind() {
     let mut broker = broker(config());
     drop(subscriber(&mut broker, "ack:client\n", |at| format!("/topic/{at}")));
     broker.turn(0);
-    assert!(broker.snapshot().subscriptions > 0, "not all have gone");
+    assert!(broker.snapshot().subscriptions > 0, "some remain");
     broker.threads[0].shard.end();
     assert_eq!((broker.snapshot().subscriptions, broker.snapshot().connections), (0, 0));
 }

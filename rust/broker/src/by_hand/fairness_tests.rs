@@ -1,4 +1,4 @@
-//! That long work of one client leaves others their share of each turn, and gets its own.
+//! Fairness: long work of one client leaves others their share of each turn, and gets its own.
 
 use super::SimulatedBroker;
 use super::client::Client;
@@ -9,7 +9,7 @@ fn config(writers: usize) -> Config {
     Config { writers, heartbeat_ms: (0, 0), ..Config::default() }
 }
 
-/// Turns of the first shard until somebody there hears what is sent to a topic on the second one.
+/// Turns of the first shard until its listener receives a message that is sent to a topic on the second shard.
 fn turns_until_received(
     broker: &mut SimulatedBroker,
     listener: &mut Client,
@@ -27,7 +27,7 @@ fn turns_until_received(
 }
 
 #[test]
-fn a_long_transaction_keeps_no_messages_of_other_shards_waiting() {
+fn a_long_transaction_does_not_delay_messages_from_other_shards() {
     const OPERATIONS: usize = 100_000;
     let mut broker = broker(config(2));
     let name = names_at_home(&broker, "/queue/", 0).next().expect("one of two");
@@ -52,7 +52,7 @@ fn a_long_transaction_keeps_no_messages_of_other_shards_waiting() {
 }
 
 #[test]
-fn connections_end_while_other_shards_have_much_to_say() {
+fn connections_end_while_other_shards_send_much_mail() {
     const SUBSCRIPTIONS: usize = 3000;
     let mut broker = broker(config(2));
     let name = names_at_home(&broker, "/queue/", 0).next().expect("one of two");
@@ -71,7 +71,7 @@ fn connections_end_while_other_shards_have_much_to_say() {
     drop(clients);
     let mut turns = 0;
     while broker.snapshot().subscriptions > 0 {
-        // The shard whose connections end is the slower one.
+        // The shard whose connections end is slower.
         for _ in 0..8 {
             publishers.iter_mut().for_each(|publisher| _ = publisher.read(usize::MAX));
             broker.turn(1);
@@ -83,7 +83,7 @@ fn connections_end_while_other_shards_have_much_to_say() {
 }
 
 #[test]
-fn queues_deliver_while_much_goes_back_and_much_is_forgotten() {
+fn queues_deliver_while_many_messages_are_requeued_and_dropped() {
     const MESSAGES: usize = 20_000;
     let mut broker = broker(config(1));
     let (mut listener, mut publisher) = (connect(&mut broker, 0), connect(&mut broker, 0));
@@ -100,7 +100,7 @@ fn queues_deliver_while_much_goes_back_and_much_is_forgotten() {
     broker.turn(0);
     let shard = &mut broker.threads[0].shard;
     for _ in 0..2 {
-        assert!(shard.has_work(), "both go on");
+        assert!(shard.has_work(), "both jobs continue");
         shard.enqueue_now(b"/queue/c");
         assert_eq!(shard.dispatch_last(), 1);
     }

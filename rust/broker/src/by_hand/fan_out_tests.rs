@@ -7,13 +7,13 @@ use super::client::Client;
 use super::support::{broker, connect, exchange, fill_memory, messages, receipts};
 use crate::config::Config;
 
-/// A message of 100 kB to a topic with so many groups that it takes several turns, published, and begun.
+/// Publishes a message of 100 kB to a topic with so many groups that the fan-out takes several turns, and starts it.
 fn begin_fan_out(broker: &mut SimulatedBroker, publisher: &mut Client, shard: usize) -> Vec<Client> {
     let receipt = publisher.expect_receipt();
     begin_fan_out_with(&format!("receipt:{receipt}\n"), broker, publisher, shard)
 }
 
-/// The same with other headers, and a RECEIPT only if they ask for one.
+/// The same with these headers; a RECEIPT is requested only if they contain one.
 fn begin_fan_out_with(
     headers: &str,
     broker: &mut SimulatedBroker,
@@ -34,12 +34,25 @@ fn begin_fan_out_with(
     readers
 }
 
-fn is_going(broker: &SimulatedBroker, shard: usize) -> bool {
+fn is_in_progress(broker: &SimulatedBroker, shard: usize) -> bool {
     broker.threads[shard].shard.deliveries.fan_outs.first().is_some()
 }
 
+/// Frees memory; then the fan-out delivers the message to each reader once.
+fn finish_fan_out(broker: &mut SimulatedBroker, readers: &mut [Client]) {
+    fill_memory(broker, false);
+    readers.iter_mut().for_each(|reader| exchange(broker, reader));
+    assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
+}
+
+/// Publishing has timed out while memory was short: the client gets an ERROR for the SEND with this receipt.
+fn expect_timeout(client: &mut Client, receipt: &str) {
+    let error = refusal(client);
+    assert!(error.contains("code:E-MEMORY") && error.contains(&format!("receipt-id:{receipt} ")), "{error}");
+}
+
 #[test]
-fn a_shard_looks_again_soon_where_memory_ran_out_within_its_turn() {
+fn a_shard_checks_again_soon_if_memory_ran_out_during_its_turn() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
     let mut readers = begin_fan_out(&mut broker, &mut publisher, 0);
@@ -48,16 +61,16 @@ fn a_shard_looks_again_soon_where_memory_ran_out_within_its_turn() {
     let sleep = broker.threads[0].shard.sleep();
     assert!(sleep.is_some_and(|sleep| sleep <= Duration::from_millis(10)), "{sleep:?}");
     broker.round();
-    assert!(is_going(&broker, 0) && !broker.threads[0].shard.goes_on());
+    assert!(is_in_progress(&broker, 0) && !broker.threads[0].shard.goes_on());
     fill_memory(&broker, false);
     assert!(broker.threads[0].shard.goes_on());
     readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
-    assert!(!is_going(&broker, 0));
+    assert!(!is_in_progress(&broker, 0));
     assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
 }
 
 #[test]
-fn a_shard_rests_while_an_unsubscribe_waits_for_what_waits_for_memory() {
+fn a_shard_is_idle_while_an_unsubscribe_waits_for_a_fan_out_that_waits_for_memory() {
     for leaving in ["UNSUBSCRIBE\nid:x", "DISCONNECT", "SUBSCRIBE\nid:y\ndestination:/topic/b"] {
         let config = Config { writers: 2, memory_limit: 64 << 20, ..Config::default() };
         let mut broker = broker(config);
@@ -71,7 +84,7 @@ fn a_shard_rests_while_an_unsubscribe_waits_for_what_waits_for_memory() {
         let receipt = leaver.expect_receipt();
         leaver.send(format!("{leaving}\nreceipt:{receipt}\n\n\0").as_bytes());
         broker.run_until_idle();
-        assert!(is_going(&broker, 1));
+        assert!(is_in_progress(&broker, 1));
         broker.advance_ms(120_000);
         broker.run_until_idle();
         leaver.send(b"\n");
@@ -104,7 +117,7 @@ fn a_fan_out_that_waits_for_memory_ends_when_its_message_expires() {
 }
 
 #[test]
-fn the_receipt_of_a_query_comes_when_its_answer_has_reached_everybody() {
+fn a_query_gets_its_receipt_when_its_answer_has_reached_all_subscriptions() {
     const COUNT: usize = 2100;
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
     let [mut reader, mut requester] = [0; 2].map(|shard| connect(&mut broker, shard));
@@ -117,7 +130,7 @@ fn the_receipt_of_a_query_comes_when_its_answer_has_reached_everybody() {
     requester.send(query.as_bytes());
     let receipt = requester.expect_receipt();
     requester.send(format!("SEND\ndestination:DIAG/a\nreceipt:{receipt}\n\nsession\0").as_bytes());
-    while !is_going(&broker, 0) {
+    while !is_in_progress(&broker, 0) {
         broker.turn(0);
     }
     fill_memory(&broker, true);
@@ -130,7 +143,7 @@ fn the_receipt_of_a_query_comes_when_its_answer_has_reached_everybody() {
     assert_eq!((receipts(&requester), messages(&reader)), (2, 2 * COUNT));
 }
 
-/// What a client that has been refused was error.
+/// The ERROR that a refused client received last.
 fn refusal(client: &mut Client) -> String {
     client.read(usize::MAX);
     assert!(client.is_closed());
@@ -138,7 +151,7 @@ fn refusal(client: &mut Client) -> String {
 }
 
 #[test]
-fn a_publisher_whose_message_memory_stops_is_refused_and_the_message_goes_on() {
+fn a_publisher_whose_fan_out_waits_too_long_gets_an_error_and_the_fan_out_continues() {
     for receipt in ["", "receipt:mine\n"] {
         let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
         let mut publisher = connect(&mut broker, 0);
@@ -159,10 +172,8 @@ fn a_publisher_whose_message_memory_stops_is_refused_and_the_message_goes_on() {
             !error.contains("/topic/next") && error.contains("receipt-id:mine") != receipt.is_empty(),
             "{error}"
         );
-        assert!(is_going(&broker, 0));
-        fill_memory(&broker, false);
-        readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
-        assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
+        assert!(is_in_progress(&broker, 0));
+        finish_fan_out(&mut broker, &mut readers);
         assert!(broker.threads[0].shard.deliveries.fan_outs.is_empty());
         drop((publisher, readers));
         broker.run_until_idle();
@@ -171,7 +182,7 @@ fn a_publisher_whose_message_memory_stops_is_refused_and_the_message_goes_on() {
 }
 
 #[test]
-fn a_message_that_goes_on_now_and_then_has_its_whole_time_again() {
+fn progress_of_a_fan_out_restarts_the_publish_timeout() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
     let mut readers = begin_fan_out(&mut broker, &mut publisher, 0);
@@ -182,7 +193,7 @@ fn a_message_that_goes_on_now_and_then_has_its_whole_time_again() {
         broker.run_until_idle();
         fill_memory(&broker, false);
         broker.round();
-        assert!(is_going(&broker, 0));
+        assert!(is_in_progress(&broker, 0));
     }
     fill_memory(&broker, true);
     broker.run_until_idle();
@@ -192,15 +203,12 @@ fn a_message_that_goes_on_now_and_then_has_its_whole_time_again() {
     assert!(!publisher.is_closed());
     broker.advance_ms(2_000);
     broker.run_until_idle();
-    let error = refusal(&mut publisher);
-    assert!(error.contains("code:E-MEMORY") && error.contains("receipt-id:1 "), "{error}");
-    fill_memory(&broker, false);
-    readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
-    assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
+    expect_timeout(&mut publisher, "1");
+    finish_fan_out(&mut broker, &mut readers);
 }
 
 #[test]
-fn a_last_value_that_memory_stops_on_its_way_is_kept() {
+fn a_retained_message_whose_fan_out_waits_too_long_is_kept() {
     let mut broker = broker(Config { writers: 2, memory_limit: 64 << 20, ..Config::default() });
     let [mut publisher, mut late] = [0; 2].map(|shard| connect(&mut broker, shard));
     publisher.expect_receipt();
@@ -209,18 +217,15 @@ fn a_last_value_that_memory_stops_on_its_way_is_kept() {
     broker.run_until_idle();
     broker.advance_ms(31_000);
     broker.run_until_idle();
-    let error = refusal(&mut publisher);
-    assert!(error.contains("code:E-MEMORY") && error.contains("receipt-id:1 "), "{error}");
-    fill_memory(&broker, false);
-    readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
-    assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
+    expect_timeout(&mut publisher, "1");
+    finish_fan_out(&mut broker, &mut readers);
     late.send(b"SUBSCRIBE\nid:0\ndestination:/topic/wide\n\n\0");
     exchange(&mut broker, &mut late);
     assert_eq!(messages(&late), 1);
 }
 
 #[test]
-fn a_commit_that_is_decided_waits_for_memory_as_long_as_it_takes() {
+fn a_commit_that_is_being_applied_waits_for_memory_without_a_timeout() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
     let mut readers: Vec<Client> = (0..40).map(|_| connect(&mut broker, 0)).collect();
@@ -235,7 +240,7 @@ fn a_commit_that_is_decided_waits_for_memory_as_long_as_it_takes() {
     exchange(&mut broker, &mut publisher);
     let receipt = publisher.expect_receipt();
     publisher.send(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
-    while !is_going(&broker, 0) {
+    while !is_in_progress(&broker, 0) {
         broker.round();
     }
     fill_memory(&broker, true);
@@ -245,7 +250,7 @@ fn a_commit_that_is_decided_waits_for_memory_as_long_as_it_takes() {
         broker.run_until_idle();
     }
     publisher.read(usize::MAX);
-    assert!(is_going(&broker, 0) && receipts(&publisher) == 0 && !publisher.is_closed());
+    assert!(is_in_progress(&broker, 0) && receipts(&publisher) == 0 && !publisher.is_closed());
     fill_memory(&broker, false);
     readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
     exchange(&mut broker, &mut publisher);
@@ -254,14 +259,14 @@ fn a_commit_that_is_decided_waits_for_memory_as_long_as_it_takes() {
 }
 
 #[test]
-fn nobody_waits_for_a_message_that_memory_stops_on_another_shard() {
+fn a_publisher_does_not_wait_for_a_fan_out_on_another_shard() {
     let mut broker = broker(Config { writers: 2, memory_limit: 64 << 20, ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
     let mut readers = begin_fan_out(&mut broker, &mut publisher, 1);
     fill_memory(&broker, true);
     broker.run_until_idle();
     publisher.read(usize::MAX);
-    assert!(is_going(&broker, 1) && receipts(&publisher) == 1);
+    assert!(is_in_progress(&broker, 1) && receipts(&publisher) == 1);
     broker.advance_ms(60_000);
     broker.run_until_idle();
     publisher.read(usize::MAX);
@@ -271,15 +276,12 @@ fn nobody_waits_for_a_message_that_memory_stops_on_another_shard() {
     broker.run_until_idle();
     broker.advance_ms(31_000);
     broker.run_until_idle();
-    let error = refusal(&mut publisher);
-    assert!(error.contains("code:E-MEMORY") && error.contains("receipt-id:2 "), "{error}");
-    fill_memory(&broker, false);
-    readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
-    assert_eq!(readers.iter().map(messages).sum::<usize>(), readers.len());
+    expect_timeout(&mut publisher, "2");
+    finish_fan_out(&mut broker, &mut readers);
 }
 
 #[test]
-fn a_query_whose_answer_memory_stops_on_its_way_is_named_without_the_answers_headers() {
+fn the_error_for_a_stopped_query_shows_the_query_without_the_headers_of_its_answer() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
     let [mut reader, mut requester] = [0; 2].map(|shard| connect(&mut broker, shard));
     for at in 0..2100 {
@@ -289,7 +291,7 @@ fn a_query_whose_answer_memory_stops_on_its_way_is_named_without_the_answers_hea
     requester.expect_receipt();
     let mark = "x".repeat(5000);
     requester.send(format!("SEND\ndestination:DIAG/a\nreceipt:1\nx:{mark}\n\nsession\0").as_bytes());
-    while !is_going(&broker, 0) {
+    while !is_in_progress(&broker, 0) {
         broker.turn(0);
     }
     fill_memory(&broker, true);

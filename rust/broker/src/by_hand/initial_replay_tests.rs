@@ -1,4 +1,4 @@
-//! What new subscriptions start from, where their client has to acknowledge it.
+//! The initial replay of new subscriptions whose client acknowledges.
 
 use stompica_proto::encode::Message;
 
@@ -11,11 +11,11 @@ use crate::mail::mailbox::Mail;
 use crate::message::OwnedMessage;
 use crate::queue::mail::HomeNote;
 
-/// More last values than one window has messages.
+/// More retained messages than one window has.
 const VALUES: usize = 70;
 
-/// Sends messages of so many bytes to topics at all homes: last values, or with `""` what waits for a subscriber.
-fn keep(broker: &mut SimulatedBroker, count: usize, size: usize, header: &str) {
+/// Sends messages of this size to topics at all homes: retained ones, or stale ones if `header` is empty.
+fn publish(broker: &mut SimulatedBroker, count: usize, size: usize, header: &str) {
     let mut publisher = connect(broker, 0);
     let body = "x".repeat(size);
     for at in 0..count {
@@ -25,7 +25,7 @@ fn keep(broker: &mut SimulatedBroker, count: usize, size: usize, header: &str) {
     exchange(broker, &mut publisher);
 }
 
-/// Subscribes to all of them, and hears what comes without an ACK.
+/// Subscribes to all of them, and receives what is delivered without an ACK.
 fn subscribe(broker: &mut SimulatedBroker, headers: &str) -> Client {
     let mut client = connect(broker, 0);
     let receipt = client.expect_receipt();
@@ -35,7 +35,7 @@ fn subscribe(broker: &mut SimulatedBroker, headers: &str) -> Client {
     client
 }
 
-/// Acknowledges one delivery after the other, until none comes any more.
+/// Acknowledges one delivery after the other, until no more arrive.
 fn acknowledge_all(broker: &mut SimulatedBroker, client: &mut Client) {
     while let Some((id, _)) = client.deliveries.pop_front() {
         client.send(format!("ACK\nid:{id}\n\n\0").as_bytes());
@@ -43,11 +43,11 @@ fn acknowledge_all(broker: &mut SimulatedBroker, client: &mut Client) {
     }
 }
 
-/// Brokers with one to three shards, each with this past.
+/// Brokers with one to three shards, each with these retained messages.
 fn brokers(count: usize, size: usize) -> impl Iterator<Item = SimulatedBroker> {
     (1..=3).map(move |writers| {
         let mut broker = broker(Config { writers, ..Config::default() });
-        keep(&mut broker, count, size, "retain:set\n");
+        publish(&mut broker, count, size, "retain:set\n");
         broker
     })
 }
@@ -74,7 +74,7 @@ fn the_receipt_of_a_subscribe_does_not_wait_for_its_own_acks() {
 }
 
 #[test]
-fn without_a_bound_that_is_reached_all_of_the_past_comes_before_the_receipt() {
+fn the_whole_replay_precedes_the_receipt_if_no_limit_is_reached() {
     for (count, size) in [(VALUES, 1), (3, 70_000)] {
         for headers in ["ack:client\nprefetch-count:0\n", "ack:client-individual\nprefetch-count:70\n", ""] {
             for mut broker in brokers(count, size) {
@@ -90,7 +90,7 @@ fn without_a_bound_that_is_reached_all_of_the_past_comes_before_the_receipt() {
 }
 
 #[test]
-fn the_rest_of_the_past_follows_as_it_is_acknowledged_and_live_messages_come_behind_it() {
+fn acknowledgements_continue_the_replay_and_live_messages_follow_it() {
     for mut broker in brokers(VALUES, 1) {
         let mut client = subscribe(&mut broker, "ack:client-individual\nprefetch-count:3\n");
         client.send(b"SEND\ndestination:/topic/r/0\n\nlive\0");
@@ -103,7 +103,7 @@ fn the_rest_of_the_past_follows_as_it_is_acknowledged_and_live_messages_come_beh
 }
 
 #[test]
-fn whoever_leaves_in_front_of_the_rest_leaves_nothing() {
+fn a_client_that_disconnects_during_the_replay_leaves_nothing_behind() {
     for mut broker in brokers(VALUES, 1) {
         for ends_first in [true, false] {
             let mut client = connect(&mut broker, 0);
@@ -115,7 +115,7 @@ fn whoever_leaves_in_front_of_the_rest_leaves_nothing() {
                 exchange(&mut broker, &mut client);
                 assert!(
                     client.is_closed() && receipts(&client) == 1,
-                    "who sends no more is told, and let go"
+                    "a half-closed client gets its answer and is disconnected"
                 );
             }
             drop(client);
@@ -127,7 +127,7 @@ fn whoever_leaves_in_front_of_the_rest_leaves_nothing() {
 }
 
 #[test]
-fn the_rest_follows_when_credit_comes_back_though_what_waited_for_it_has_expired() {
+fn the_replay_continues_with_new_credit_if_the_pending_messages_have_expired() {
     let mut broker =
         broker(Config { writers: 1, ack_timeout_ms: 500, max_deliveries: 1, ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
@@ -139,14 +139,14 @@ fn the_rest_follows_when_credit_comes_back_though_what_waited_for_it_has_expired
     let mut client = subscribe(&mut broker, "ack:client-individual\nprefetch-count:1\n");
     assert_eq!(client.bodies, ["100"]);
     for _ in 0..3 {
-        broker.advance_ms(400); // it is silent, and takes nothing back itself
+        broker.advance_ms(400); // the client sends nothing that would trigger the time-out
         exchange(&mut broker, &mut client);
     }
     assert_eq!(client.bodies[1], "164");
 }
 
 #[test]
-fn a_subscription_gets_its_past_though_those_before_it_have_gone_with_their_windows() {
+fn a_subscription_gets_its_replay_if_earlier_ones_were_removed_with_their_windows() {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
     let far = names_at_home(&broker, "/topic/r/", 1).next().expect("one of two");
@@ -156,7 +156,7 @@ fn a_subscription_gets_its_past_though_those_before_it_have_gone_with_their_wind
     for id in 0..9 {
         client.send(format!("SUBSCRIBE\nid:{id}\ndestination:{far}\n\n\0").as_bytes());
     }
-    // The other shard is asked for windows, as many as may be on their way to one connection, and sleeps.
+    // The other shard is asked for as many windows as one connection may have, and gets no further turn.
     for shard in [0, 1, 0, 1, 0] {
         broker.turn(shard);
     }
@@ -171,27 +171,27 @@ fn a_subscription_gets_its_past_though_those_before_it_have_gone_with_their_wind
 }
 
 #[test]
-fn what_a_subscription_had_no_credit_for_waits_for_the_next_one() {
+fn stale_messages_without_credit_are_delivered_to_the_next_subscription() {
     for writers in 1..=3 {
         let mut broker = broker(Config { writers, ttl_ms: 600_000, ..Config::default() });
-        keep(&mut broker, 6, 70_000, "");
+        publish(&mut broker, 6, 70_000, "");
         let mut client = subscribe(&mut broker, "ack:client\nprefetch-count:1\n");
         assert_eq!((messages(&client), receipts(&client)), (1, 1));
         let disconnect = format!("DISCONNECT\nreceipt:{}\n\n\0", client.expect_receipt());
         client.send(disconnect.as_bytes());
         exchange(&mut broker, &mut client);
         assert!(client.is_closed() && receipts(&client) == 2);
-        // No more than a window of each home was on its way.
+        // At most one window of each home had been sent.
         let next = subscribe(&mut broker, "");
         assert!((5 - writers..=5).contains(&messages(&next)), "{} of 6", messages(&next));
     }
 }
 
 #[test]
-fn a_subscription_gets_its_past_though_what_its_connection_was_owed_is_not_wanted_any_more() {
+fn a_subscription_gets_its_replay_if_deferred_messages_of_its_connection_are_dropped() {
     for has_left in [true, false] {
         let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, ..Config::default() });
-        keep(&mut broker, 1, 1, "retain:set\n");
+        publish(&mut broker, 1, 1, "retain:set\n");
         let [mut reader, mut publisher] = [0; 2].map(|shard| connect(&mut broker, shard));
         reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
         broker.run_until_idle();
@@ -204,7 +204,7 @@ fn a_subscription_gets_its_past_though_what_its_connection_was_owed_is_not_wante
         broker.run_until_idle();
         assert!(
             !broker.threads[0].shard.deliveries.fan_outs.is_empty(),
-            "its outbox is full, and it is owed a copy"
+            "its outbox is full, and a copy is deferred"
         );
         let receipt = reader.expect_receipt();
         reader.send(format!("SUBSCRIBE\nid:1\ndestination:/topic/r/>\nreceipt:{receipt}\n\n\0").as_bytes());
@@ -217,14 +217,14 @@ fn a_subscription_gets_its_past_though_what_its_connection_was_owed_is_not_wante
         broker.run_until_idle();
         reader.read(usize::MAX);
         broker.run_until_idle();
-        // Nothing makes the socket ready again: what was written is not read before all is there.
+        // The socket does not become ready again: the client reads only when everything was written.
         reader.read(usize::MAX);
         reader.check_receipts();
     }
 }
 
 #[test]
-fn who_leaves_gets_the_stale_message_first_that_somebody_who_had_gone_has_given_back() {
+fn an_unsubscribing_client_first_gets_a_stale_message_that_another_one_returned() {
     let config = Config { writers: 2, ttl_ms: 600_000, outbox_limit: 4 << 10, ..Config::default() };
     let mut broker = broker(config);
     let name = names_at_home(&broker, "/topic/s/", 0).next().expect("one of two");
@@ -240,7 +240,7 @@ fn who_leaves_gets_the_stale_message_first_that_somebody_who_had_gone_has_given_
     }
     drop(publisher);
     broker.run_until_idle();
-    // Its publisher has its RECEIPT; it was on its way to another subscription of that shard.
+    // A stale message whose publisher has its RECEIPT, returned by another subscription of that shard.
     let destination = name.as_bytes();
     let stale = Message { destination, id: b"1", sender: 0, headers: b"", plain: true, body: b"stale" };
     let mail = Mail::Queue(ShardId(1), vec![HomeNote::Stale(OwnedMessage::new(&stale)).into()]);

@@ -1,4 +1,4 @@
-//! What shards and connections wait for, met by what comes in between.
+//! Events that arrive while a shard or a connection waits for something else.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::connection::transaction::Committing;
 use crate::mail::mailbox::Mail;
 
 #[test]
-fn room_is_given_back_that_was_kept_after_another_home_had_refused() {
+fn a_reservation_made_after_another_home_refused_is_released() {
     let mut broker = broker(Config { writers: 2, max_queue_length: 1, ..Config::default() });
     let mut client = connect(&mut broker, 0);
     let far = names_at_home(&broker, "/queue/far", 1).next().expect("one of two");
-    // More than one turn can keep room in.
+    // More queues than one turn can make reservations in.
     let near: Vec<String> = names_at_home(&broker, "/queue/near", 0).take(6000).collect();
     client.send(format!("SEND\ndestination:{far}\n\nfull\0BEGIN\ntransaction:1\n\n\0").as_bytes());
     for name in near.iter().chain([&far]) {
@@ -24,16 +24,16 @@ fn room_is_given_back_that_was_kept_after_another_home_had_refused() {
     client.send(b"COMMIT\ntransaction:1\n\n\0");
     exchange(&mut broker, &mut client);
     assert!(client.received_frames().any(|head| head.contains("E-QUEUE-FULL")), "the transaction is refused");
-    assert_eq!(broker.snapshot().queues.len(), 1, "queues that were made for it are gone");
+    assert_eq!(broker.snapshot().queues.len(), 1, "queues created for it are removed");
     let mut other = connect(&mut broker, 0);
     other.send(format!("SUBSCRIBE\nid:0\ndestination:{}\n\n\0", near[0]).as_bytes());
     other.send(format!("SEND\ndestination:{}\n\nx\0", near[0]).as_bytes());
     exchange(&mut broker, &mut other);
-    assert_eq!(messages(&other), 1, "nothing is kept in front of it");
+    assert_eq!(messages(&other), 1, "no place before it is reserved");
 }
 
 #[test]
-fn what_an_outbox_is_owed_survives_answers_that_fill_it_first() {
+fn deferred_messages_are_delivered_if_answers_fill_the_outbox_before_them() {
     let mut broker = broker(Config { writers: 2, outbox_limit: 4 << 10, ..Config::default() });
     let mut reader = connect(&mut broker, 0);
     let near = names_at_home(&broker, "/queue/near", 0).next().expect("one of two");
@@ -54,8 +54,8 @@ fn what_an_outbox_is_owed_survives_answers_that_fill_it_first() {
     assert!(!broker.threads[0].shard.deliveries.fan_outs.is_empty());
     publishers[1].send(format!("SEND\ndestination:{near}\n\n{body}\0").as_bytes());
     broker.run_until_idle();
-    // A message of each waits for room in the reader's outbox. It asks for RECEIPTs that come from the other shard,
-    // reads, and they come before the shard gets round to what it owes.
+    // A topic's and a queue's message wait for room in the reader's outbox. The reader requests RECEIPTs that come from
+    // the other shard, and reads; they arrive before the shard writes the deferred messages.
     for _ in 0..12 {
         let receipt = reader.expect_receipt();
         reader.send(format!("SEND\ndestination:{far}\nreceipt:{receipt:0500}\n\nx\0").as_bytes());
@@ -72,7 +72,7 @@ fn what_an_outbox_is_owed_survives_answers_that_fill_it_first() {
 }
 
 #[test]
-fn a_connection_is_read_again_when_answers_that_say_nothing_have_come() {
+fn a_connection_is_read_again_after_answers_without_a_frame() {
     let mut broker = broker(Config { writers: 2, outbox_limit: 4 << 10, ..Config::default() });
     let mut client = connect(&mut broker, 0);
     let far = names_at_home(&broker, "#far", 1).next().expect("one of two");
@@ -92,7 +92,7 @@ fn a_connection_is_read_again_when_answers_that_say_nothing_have_come() {
 }
 
 #[test]
-fn nothing_follows_the_error_that_comes_while_a_commit_takes_effect() {
+fn nothing_follows_an_error_that_arrives_while_a_commit_takes_effect() {
     let mut broker = broker(Config { writers: 2, max_queue_length: 1, ..Config::default() });
     let mut client = connect(&mut broker, 0);
     let far = names_at_home(&broker, "/queue/far", 1).next().expect("one of two");
@@ -103,7 +103,7 @@ fn nothing_follows_the_error_that_comes_while_a_commit_takes_effect() {
         client.send(format!("SEND\ntransaction:1\ndestination:{near}\n\nx\0").as_bytes());
     }
     exchange(&mut broker, &mut client);
-    // It is slow to read, so that what follows can be told from what was too late.
+    // It reads slowly, so that frames after the ERROR could be seen.
     let mut publisher = connect(&mut broker, 0);
     for _ in 0..60 {
         publisher.send(format!("SEND\ndestination:/topic/a\n\n{}\0", "x".repeat(1000)).as_bytes());
@@ -134,7 +134,7 @@ fn nothing_follows_the_error_that_comes_while_a_commit_takes_effect() {
 }
 
 #[test]
-fn who_reads_everything_is_not_cut_off_where_memory_is_short() {
+fn a_consumer_that_reads_everything_is_not_cut_off_when_memory_is_short() {
     let memory_limit = 16 << 20;
     let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, memory_limit, ..Config::default() });
     let mut reader = connect(&mut broker, 0);
@@ -156,16 +156,16 @@ fn who_reads_everything_is_not_cut_off_where_memory_is_short() {
     let is_empty = |broker: &SimulatedBroker| {
         broker.threads[0].shard.connections.table.iter().all(|(_, conn)| conn.output.outbox.is_empty())
     };
-    assert!(is_empty(&broker), "the socket has taken it");
+    assert!(is_empty(&broker), "the socket has accepted it");
     let receipt = publisher.expect_receipt();
     publisher.send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nx\0").as_bytes());
     broker.run_until_idle();
     assert!(publisher.read(usize::MAX));
-    assert_eq!(receipts(&publisher), 1, "nobody is behind it who is full");
+    assert_eq!(receipts(&publisher), 1, "no consumer's outbox is full");
 }
 
 #[test]
-fn a_policy_that_does_not_block_frees_the_publishers_that_wait() {
+fn changing_to_a_policy_that_does_not_block_resumes_waiting_publishers() {
     let config = Config {
         writers: 2,
         outbox_limit: 4 << 10,
@@ -193,7 +193,7 @@ fn a_policy_that_does_not_block_frees_the_publishers_that_wait() {
 }
 
 #[test]
-fn a_drain_does_not_wait_for_frames_that_wait_to_arrive() {
+fn a_drain_does_not_wait_for_incomplete_frames() {
     let mut broker = broker(Config { writers: 1, memory_limit: 1 << 20, ..Config::default() });
     let mut clients: Vec<Client> = (0..8).map(|_| connect(&mut broker, 0)).collect();
     for client in &mut clients {
@@ -213,7 +213,7 @@ fn a_drain_does_not_wait_for_frames_that_wait_to_arrive() {
 }
 
 #[test]
-fn a_message_of_a_transaction_waits_behind_those_of_its_worker_topic_that_are_on_their_way() {
+fn a_committed_message_follows_earlier_messages_of_its_worker_topic() {
     const COUNT: usize = 40_000;
     let mut broker = broker(Config { writers: 1, ttl_ms: 3_600_000, ..Config::default() });
     let [mut publisher, mut consumer] = [0; 2].map(|shard| connect(&mut broker, shard));
@@ -231,14 +231,14 @@ fn a_message_of_a_transaction_waits_behind_those_of_its_worker_topic_that_are_on
         broker.turn(0);
         publisher.read(usize::MAX);
     }
-    assert!(waiting(&broker) > 1, "it came while they were on their way");
+    assert!(waiting(&broker) > 1, "it was committed while they were being delivered");
     exchange(&mut broker, &mut consumer);
     assert_eq!((consumer.bodies.len(), waiting(&broker)), (COUNT + 1, 0));
     assert_eq!(consumer.bodies.last().map(String::as_str), Some("new"));
 }
 
 #[test]
-fn rivals_for_the_same_stale_messages_get_their_receipts_though_others_took_what_was_to_come() {
+fn subscriptions_get_their_receipts_if_others_took_the_stale_messages() {
     const PATTERNS: usize = 20;
     let mut broker = broker(Config { writers: 3, ttl_ms: 3_600_000, ..Config::default() });
     let [mut publisher, mut first, mut second] = [0; 3].map(|shard| connect(&mut broker, shard));
@@ -256,7 +256,7 @@ fn rivals_for_the_same_stale_messages_get_their_receipts_though_others_took_what
     broker.turn(0);
     (0..PATTERNS).for_each(|id| subscribe(&mut second, id));
     (0..5).for_each(|_| broker.turn(0));
-    // Both homes say that they have something before anybody asks for it; the first client does so ahead of the second.
+    // Both homes announce messages before anyone requests them; the first client does so before the second.
     [1, 2, 1, 2].into_iter().for_each(|shard| broker.turn(shard));
     exchange(&mut broker, &mut first);
     exchange(&mut broker, &mut second);
@@ -265,7 +265,7 @@ fn rivals_for_the_same_stale_messages_get_their_receipts_though_others_took_what
 }
 
 #[test]
-fn short_answers_that_waited_for_a_long_one_go_over_several_turns() {
+fn short_answers_after_a_long_one_are_sent_over_several_turns() {
     const QUEUES: usize = 5000;
     const SUBSCRIPTIONS: usize = 400;
     const REQUESTERS: usize = 60;
@@ -299,7 +299,7 @@ fn short_answers_that_waited_for_a_long_one_go_over_several_turns() {
 }
 
 #[test]
-fn destinations_with_subscribers_are_counted_though_there_is_no_room_for_their_names() {
+fn destinations_are_counted_if_there_is_no_room_for_their_names() {
     const EACH: usize = 1500;
     const COMMON: usize = 500;
     let config = Config { writers: 2, outbox_limit: 64 << 10, max_subscriptions: EACH, ..Config::default() };

@@ -1,22 +1,21 @@
-//! What is refused, and what goes on, near `memory_limit`.
+//! Which requests are refused and which continue near `memory_limit`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::SimulatedBroker;
 use super::client::Client;
-use super::support::fill_memory;
-use super::support::{broker, connect, exchange, messages, receipts};
+use super::support::{broker, connect, exchange, fill_memory, messages, receipts};
 use crate::config::{Config, SlowConsumer};
 use crate::connection::pausing::Pause;
 
 #[test]
-fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_through() {
+fn new_names_are_refused_before_messages_that_are_not_kept() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
     let [mut reader, mut greedy, mut requester] = [0; 3].map(|shard| connect(&mut broker, shard));
     reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
     broker.run_until_idle();
-    // As if other shards held so much.
+    // As if other shards held this much.
     broker.shared.totals.memory.fetch_add((64 << 20) / 100 * 91, Ordering::Relaxed);
     let long = "n".repeat(8000);
     greedy.send(format!("SUBSCRIBE\nid:0\ndestination:/topic/{long}\n\n\0").as_bytes());
@@ -27,7 +26,7 @@ fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_thro
         client.read(usize::MAX);
         let refused =
             client.received_frames().any(|head| head.starts_with("ERROR") && head.contains("code:E-MEMORY"));
-        assert!(refused, "a name was taken where only messages may pass");
+        assert!(refused, "a name was accepted where only messages may pass");
     }
     for _ in 0..10 {
         let receipt = reader.expect_receipt();
@@ -38,9 +37,9 @@ fn names_that_only_their_client_can_end_leave_room_for_what_passes_straight_thro
 }
 
 #[test]
-fn who_leaves_in_the_middle_of_a_frame_is_read_on_although_the_turn_is_over() {
+fn a_client_that_hangs_up_within_a_frame_is_read_again_after_a_full_turn() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
-    // As if others held much of unfinished frames: this one has to wait.
+    // As if others held many bytes of incomplete frames, so that this one must wait.
     broker.shared.totals.unfinished.fetch_add(16 << 20, Ordering::Relaxed);
     broker.shared.totals.connections.fetch_add(1000, Ordering::Relaxed);
     let mut clients = [0; 2].map(|shard| connect(&mut broker, shard));
@@ -53,11 +52,11 @@ fn who_leaves_in_the_middle_of_a_frame_is_read_on_although_the_turn_is_over() {
     let key = waiting.expect("one waits for the other").0;
     shard.connections.table.get_mut(key).expect("it is there").socket.hang_up();
     shard.serve_last(key);
-    assert!(shard.has_work(), "nobody will ever read it again");
+    assert!(shard.has_work(), "it is never read again");
 }
 
-/// Clients that have begun to get so many last values, and wait for memory to get the others.
-fn waiting_for_the_past<const N: usize>(count: usize) -> (SimulatedBroker, [Client; N]) {
+/// Clients that have received some of so many retained messages, and wait for memory for the others.
+fn waiting_for_replay<const N: usize>(count: usize) -> (SimulatedBroker, [Client; N]) {
     let config = Config {
         writers: 1,
         outbox_limit: 64 << 10,
@@ -88,20 +87,20 @@ fn waiting_for_the_past<const N: usize>(count: usize) -> (SimulatedBroker, [Clie
 }
 
 #[test]
-fn who_waits_for_memory_to_ask_for_more_of_the_past_goes_on_as_far_as_a_turn_allows() {
-    let (mut broker, mut readers) = waiting_for_the_past::<3>(400);
+fn replays_that_waited_for_memory_continue_as_far_as_a_turn_allows() {
+    let (mut broker, mut readers) = waiting_for_replay::<3>(400);
     fill_memory(&broker, false);
     let shard = &mut broker.threads[0].shard;
-    assert_eq!(shard.pull_last(), 1, "have asked for more at the end of a turn");
+    assert_eq!(shard.pull_last(), 1, "replays requested more at the end of a turn");
     assert!(shard.goes_on());
     readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
     assert_eq!(readers.each_ref().map(|reader| (messages(reader), receipts(reader))), [(400, 1); 3]);
 }
 
 #[test]
-fn who_says_its_last_while_the_past_waits_for_memory_has_time_to_take_it_when_there_is_some() {
+fn a_disconnecting_client_has_time_to_read_a_replay_that_waited_for_memory() {
     for takes in [true, false] {
-        let (mut broker, [mut reader]) = waiting_for_the_past(400);
+        let (mut broker, [mut reader]) = waiting_for_replay(400);
         let receipt = reader.expect_receipt();
         reader.send(format!("DISCONNECT\nreceipt:{receipt}\n\n\0").as_bytes());
         for _ in 0..5 {
@@ -109,7 +108,7 @@ fn who_says_its_last_while_the_past_waits_for_memory_has_time_to_take_it_when_th
             broker.advance_ms(59_000);
         }
         broker.run_until_idle();
-        assert!(!reader.read(usize::MAX), "nothing comes, and the connection stays");
+        assert!(!reader.read(usize::MAX), "nothing arrives, and the connection stays open");
         fill_memory(&broker, false);
         broker.run_until_idle();
         broker.advance_ms(59_000);
@@ -128,11 +127,11 @@ fn who_says_its_last_while_the_past_waits_for_memory_has_time_to_take_it_when_th
 }
 
 #[test]
-fn who_reads_too_slowly_what_fills_memory_is_cut_off_and_all_others_go_on() {
+fn a_slow_consumer_that_fills_memory_is_cut_off_and_others_continue() {
     let config = Config { writers: 2, outbox_limit: 64 << 10, memory_limit: 16 << 20, ..Config::default() };
     let mut broker = broker(config);
     let [mut slow, mut publisher, mut other] = [1, 0, 0].map(|shard| connect(&mut broker, shard));
-    // By many patterns of few: of a single name that very many want little would be mailed ahead.
+    // Many patterns with few subscriptions each: a single name with very many would be limited by its width.
     let pattern =
         |at: usize| (0..8).map(|bit| if at >> bit & 1 == 0 { "/a" } else { "/*" }).collect::<String>();
     for at in 0..2000 {
@@ -146,7 +145,7 @@ fn who_reads_too_slowly_what_fills_memory_is_cut_off_and_all_others_go_on() {
     publisher.send(b"COMMIT\ntransaction:t\n\n\0");
     exchange(&mut broker, &mut publisher);
     let mut most = 0;
-    // A little in each tenth of a second, so that it is never stuck.
+    // It reads a little every 100 ms, so that it never counts as stuck.
     for _ in 0..200 {
         slow.read(20_000);
         for shard in [0, 1].repeat(20) {
@@ -159,7 +158,7 @@ fn who_reads_too_slowly_what_fills_memory_is_cut_off_and_all_others_go_on() {
     assert!(most < 50_000, "{most} visits in one turn");
     assert!(
         slow.received_frames().any(|head| head.contains("E-SLOW-CONSUMER")) || slow.is_closed(),
-        "it is still there"
+        "it is still connected"
     );
     let receipt = other.expect_receipt();
     other.send(format!("SEND\ndestination:/topic/b\nreceipt:{receipt}\n\n\0").as_bytes());
@@ -168,7 +167,7 @@ fn who_reads_too_slowly_what_fills_memory_is_cut_off_and_all_others_go_on() {
 }
 
 #[test]
-fn what_others_have_begun_elsewhere_does_not_end_a_frame_of_which_little_has_come() {
+fn incomplete_frames_on_other_shards_do_not_get_a_frame_refused() {
     let mut broker = broker(Config { writers: 1, memory_limit: 64 << 20, ..Config::default() });
     broker.shared.totals.connections.fetch_add(1000, Ordering::Relaxed);
     let mut clients = [0; 2].map(|shard| connect(&mut broker, shard));
@@ -192,15 +191,16 @@ fn what_others_have_begun_elsewhere_does_not_end_a_frame_of_which_little_has_com
     }
 }
 
-/// Clients that have begun a frame of 60 KB, of which so many bytes are missing, and that now and then say a byte more of it.
-fn tricklers(broker: &mut SimulatedBroker, count: usize, missing: usize) -> Vec<Client> {
+/// Clients with an incomplete frame of 60 KB, of which so many bytes are missing; from time to time they send a byte
+/// more.
+fn trickling_clients(broker: &mut SimulatedBroker, count: usize, missing: usize) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| connect(broker, 0)).collect();
     for client in &mut clients {
         client.send(b"SEND\ndestination:/topic/slow\ncontent-length:60000\n\n");
         client.send(&b"x".repeat(60_000 - missing));
     }
     exchange_all(broker, &mut clients);
-    assert!(broker.threads[0].shard.connections.has_arriving(), "nobody waits for anybody");
+    assert!(broker.threads[0].shard.connections.has_arriving(), "no frame waits to arrive");
     clients
 }
 
@@ -211,7 +211,7 @@ fn exchange_all(broker: &mut SimulatedBroker, clients: &mut [Client]) {
     }
 }
 
-/// How often tricklers say a byte, each 8 ms, until a client has its answer; at most so often.
+/// How many bytes each trickling client sends, one every 8 ms, until `client` has its answer; at most `most`.
 fn bytes_until_answered(
     broker: &mut SimulatedBroker,
     slow: &mut [Client],
@@ -230,14 +230,14 @@ fn bytes_until_answered(
 }
 
 #[test]
-fn a_frame_that_comes_at_once_does_not_wait_a_second_for_each_that_trickles() {
-    // Those that trickle lack more than it, or less.
+fn a_frame_sent_at_once_does_not_wait_a_second_for_each_trickling_client() {
+    // The trickling frames lack more bytes than this one, or fewer.
     for (missing, body) in [(50_000, 40_000), (20_000, 50_000)] {
         let config = Config { writers: 1, memory_limit: 4 << 20, heartbeat_ms: (0, 0), ..Config::default() };
         let mut broker = broker(config);
         let mut client = connect(&mut broker, 0);
         broker.shared.totals.unfinished.fetch_add(350 << 10, Ordering::Relaxed);
-        let mut slow = tricklers(&mut broker, 20, missing);
+        let mut slow = trickling_clients(&mut broker, 20, missing);
         let receipt = client.expect_receipt();
         client.send(
             format!("SEND\ndestination:/topic/a\ncontent-length:{body}\nreceipt:{receipt}\n\n").as_bytes(),
@@ -250,7 +250,7 @@ fn a_frame_that_comes_at_once_does_not_wait_a_second_for_each_that_trickles() {
 }
 
 #[test]
-fn a_frame_comes_although_others_that_lack_less_never_end() {
+fn a_large_frame_arrives_beside_an_endless_stream_of_smaller_ones() {
     let config = Config { writers: 1, memory_limit: 4 << 20, heartbeat_ms: (0, 0), ..Config::default() };
     let mut broker = broker(config);
     broker.shared.totals.unfinished.fetch_add(350 << 10, Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! A broker whose shards take their turns one by one, on one thread, when they are told to: for tests and fuzz targets.
+//! A simulated broker for tests and fuzz targets: its shards run on one thread, one turn at a time, when told to.
 //!
 //! ```text
-//! client's end of a socket pair ◄──► Shard 0, Shard 1 … ─ a turn each, in the order that the caller chooses
-//!                                          time: the clock, and as much more as the caller lets pass
+//! client's end of a socket pair ◄──► shards 0, 1, …: the caller chooses whose turn it is
+//!                                    clock: the system's, plus the time that the caller skips
 //! ```
-//! Nothing but the poll's order of ready sockets is snapshot to chance, so an input that breaks a promise breaks it again.
-//! [`scenario`] plays bytes as frames of several clients and checks what must hold whatever they say; [`router_scenario`] plays them
-//! as changes of one router.
+//! Only the poll's order of ready sockets is left to chance, so an input that causes a failure causes it again.
+//! [`scenario`] interprets bytes as frames of several clients and checks the broker's guarantees; [`router_scenario`]
+//! interprets them as changes of one router.
 
 pub mod client;
 pub mod router_scenario;
@@ -65,42 +65,42 @@ use crate::mail::mailbox::{Accepted, Mail, Mailbox};
 use crate::message;
 use crate::shard::{Shard, Shared, WAKER};
 
-/// Bytes that the kernel keeps for one end of a connection, so that slow readers are noticed soon.
+/// Kernel buffer for one end of a connection: small, so that slow readers are noticed soon.
 const SOCKET_BYTES: usize = 8 << 10;
-/// Rounds until a broker that finds no rest counts as spinning.
+/// Rounds after which a broker that is not idle counts as spinning.
 const ROUNDS_MAX: usize = 20_000;
 
-/// A shard and the sum of its thread, if it had one of its own: see [`message::held_bytes`].
+/// A shard and the thread-local byte count that it would have on its own thread: see [`message::held_bytes`].
 #[derive(Debug)]
 struct SimulatedThread {
     shard: Shard,
     message_bytes: i64,
 }
 
-/// What a broker holds.
+/// What a broker holds at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Connections.
+    /// Open connections.
     pub connections: usize,
-    /// Subscriptions, those of durable subscriptions and of single connections included.
+    /// Subscriptions, including those of durable subscriptions and of private queues.
     pub subscriptions: usize,
-    /// Subscribed names and patterns, once for each shard that knows of them.
+    /// Subscribed names and patterns, counted once for each shard that knows them.
     pub filters: usize,
-    /// Names of queues; that of a single subscription's is empty.
+    /// Names of queues; the name of a private queue is empty.
     pub queues: Vec<String>,
-    /// What waits for an answer.
+    /// Requests that wait for an answer.
     pub unanswered: usize,
-    /// Deliveries that are counted at mailboxes for wide messages.
+    /// Deliveries of wide messages that are counted at mailboxes.
     pub wide_deliveries: usize,
     /// Deadlines.
     pub timers: usize,
-    /// Bytes of messages at rest, and of names.
+    /// Bytes of owned messages and of names.
     pub message_bytes: i64,
     /// Bytes counted against `memory_limit`.
     pub held_bytes: i64,
 }
 
-/// A broker that is run by hand.
+/// A broker whose turns are run by the caller.
 #[derive(Debug)]
 pub struct SimulatedBroker {
     shared: Arc<Shared>,
@@ -110,10 +110,10 @@ pub struct SimulatedBroker {
 }
 
 impl SimulatedBroker {
-    /// A broker that listens nowhere, with `writers` shards.
+    /// A broker with `writers` shards and without a listener.
     ///
     /// # Errors
-    /// The system's, if it has no poll for each shard.
+    /// A system error, if a poll cannot be created for each shard.
     pub fn new(config: Config) -> io::Result<Self> {
         ignore_broken_pipes();
         let polls = (0..config.writers).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
@@ -132,16 +132,16 @@ impl SimulatedBroker {
         Ok(SimulatedBroker { shared, threads, events: Events::with_capacity(64), accepted: 0 })
     }
 
-    /// How many shards there are.
+    /// The number of shards.
     #[must_use]
     pub fn shards(&self) -> usize {
         self.threads.len()
     }
 
-    /// Connects to a shard; returns the client's end, which does not block.
+    /// Connects to a shard; returns the client's end, which is non-blocking.
     ///
     /// # Errors
-    /// The system's, if it has no more sockets.
+    /// A system error, if a socket pair cannot be created.
     pub fn connect(&mut self, shard: usize) -> io::Result<UnixStream> {
         let (client, server) = UnixStream::pair()?;
         for end in [&client, &server] {
@@ -157,7 +157,7 @@ impl SimulatedBroker {
         Ok(client)
     }
 
-    /// One turn of one shard.
+    /// Runs one turn of one shard.
     pub fn turn(&mut self, shard: usize) {
         let thread = &mut self.threads[shard];
         let previous_bytes = message::swap_held_bytes(thread.message_bytes);
@@ -165,15 +165,15 @@ impl SimulatedBroker {
         thread.message_bytes = message::swap_held_bytes(previous_bytes);
     }
 
-    /// A turn of each shard.
+    /// Runs one turn of each shard.
     pub fn round(&mut self) {
         (0..self.shards()).for_each(|shard| self.turn(shard));
     }
 
-    /// Turns until none of them changes anything.
+    /// Runs turns until none changes anything.
     ///
     /// # Panics
-    /// If that does not come about: the broker would keep a processor busy for ever.
+    /// If the broker does not become idle: it would keep a processor busy forever.
     pub fn run_until_idle(&mut self) {
         let mut quiet = 0;
         for _ in 0..ROUNDS_MAX {
@@ -186,25 +186,25 @@ impl SimulatedBroker {
                 return;
             }
         }
-        panic!("the broker finds no rest");
+        panic!("the broker does not become idle");
     }
 
     fn activity(&self) -> u64 {
         self.threads.iter().map(|thread| thread.shard.activity()).sum()
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance_ms(&mut self, ms: u64) {
         self.shared.clock.skip(ms);
     }
 
-    /// What each shard has looked at since the start: see [`crate::turn::budget::Budget::visit`].
+    /// The visits of each shard since the start: see [`crate::turn::budget::Budget::visit`].
     #[must_use]
     pub fn visits(&self) -> Vec<usize> {
         self.threads.iter().map(|thread| thread.shard.visits()).collect()
     }
 
-    /// What it holds now.
+    /// What the broker holds now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot {
@@ -221,8 +221,8 @@ impl SimulatedBroker {
     }
 }
 
-/// A client may go while it is written to, and the process is to stay: a Rust program sees to that before its main, a
-/// fuzz target does not.
+/// A client may close its end while it is written to, which must not end the process. Rust programs ignore SIGPIPE
+/// before `main`, fuzz targets do not.
 fn ignore_broken_pipes() {
     // SAFETY: SIG_IGN is a disposition that any signal but SIGKILL and SIGSTOP may have; no handler is installed.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -230,7 +230,7 @@ fn ignore_broken_pipes() {
 
 impl Drop for SimulatedBroker {
     fn drop(&mut self) {
-        // What the shards still hold is dropped on this thread, in whose sum it was never counted.
+        // The shards' messages are dropped on this thread, but were never added to its count.
         let previous_bytes = message::swap_held_bytes(0);
         self.threads.clear();
         message::swap_held_bytes(previous_bytes);

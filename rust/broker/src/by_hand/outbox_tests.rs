@@ -4,21 +4,24 @@ use std::time::Duration;
 
 use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, exchange, fill_memory, messages, names_at_home, receipts};
+use super::support::{
+    broker, connect, exchange, fill_memory, messages, names_at_home, receipts, remains, send_unread,
+    unsubscribe_most,
+};
 use crate::config::{Config, SlowConsumer};
 use crate::log::Level;
 use crate::mail::mailbox::Mail;
 
 #[test]
-fn what_a_subscription_is_owed_comes_before_the_receipt_of_its_end_and_nothing_behind_it() {
+fn deferred_messages_precede_the_receipt_that_ends_their_subscription() {
     for leaving in ["UNSUBSCRIBE\nid:0", "DISCONNECT"] {
-        leave_while_owed(leaving);
+        end_with_deferred_messages(leaving);
     }
 }
 
-fn leave_while_owed(leaving: &str) {
+fn end_with_deferred_messages(leaving: &str) {
     let mut broker = broker(Config { writers: 1, outbox_limit: 4 << 10, ..Config::default() });
-    // Two of each, so that messages are encoded for both at once.
+    // Two subscriptions each, so that messages are encoded for both at once.
     let [mut reader, mut other] = [0; 2].map(|shard| connect(&mut broker, shard));
     for client in [&mut reader, &mut other] {
         client
@@ -55,7 +58,7 @@ fn leave_while_owed(leaving: &str) {
 }
 
 #[test]
-fn who_waits_for_the_past_is_noted_once_however_often_its_socket_takes_something() {
+fn a_replay_that_waits_for_memory_is_listed_once() {
     let config = Config {
         writers: 1,
         ttl_ms: 3_600_000,
@@ -85,7 +88,7 @@ fn who_waits_for_the_past_is_noted_once_however_often_its_socket_takes_something
 }
 
 #[test]
-fn a_whole_send_that_waits_is_not_refused_as_one_that_is_not_complete() {
+fn a_complete_send_that_waits_is_not_refused_as_incomplete() {
     let config = Config {
         writers: 1,
         memory_limit: 1 << 20,
@@ -125,7 +128,7 @@ fn a_whole_send_that_waits_is_not_refused_as_one_that_is_not_complete() {
     many.iter_mut().for_each(|client| {
         client.read(usize::MAX);
     });
-    assert!(many.iter().any(Client::is_closed), "there is too much");
+    assert!(many.iter().any(Client::is_closed), "the limit for incomplete frames is exceeded");
     drop(many);
     exchange(&mut broker, &mut reader);
     exchange(&mut broker, &mut publisher);
@@ -133,14 +136,15 @@ fn a_whole_send_that_waits_is_not_refused_as_one_that_is_not_complete() {
 }
 
 #[test]
-fn what_has_expired_by_the_time_there_is_room_is_dropped_and_counted() {
+fn deferred_messages_that_have_expired_are_dropped_and_counted() {
     let config = Config { writers: 1, outbox_limit: 4 << 10, memory_limit: 64 << 20, ..Config::default() };
     let mut broker = broker(config);
-    // Two subscriptions, so that each message is encoded for each alone.
+    // Two subscriptions of one connection, so that each message is encoded for each of them.
     let mut reader = connect(&mut broker, 0);
     reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/a\n\n\0");
     broker.run_until_idle();
-    // Each waits for what is owed of its message, so it takes several of them to have more owed than there is room for.
+    // Each publisher waits for the deferred copies of its message, so several are needed to defer more than there is
+    // room for.
     let mut publishers = [0; 6].map(|shard| connect(&mut broker, shard));
     let mut sent = 0;
     while broker.threads[0].shard.deliveries.fan_outs.is_empty() {
@@ -186,7 +190,7 @@ fn a_frame_that_waits_is_logged_once() {
 }
 
 #[test]
-fn a_query_is_answered_however_long_that_takes() {
+fn a_query_has_no_timeout() {
     const QUEUES: usize = 20_000;
     let mut broker = broker(Config { writers: 1, ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
@@ -195,7 +199,7 @@ fn a_query_is_answered_however_long_that_takes() {
     }
     exchange(&mut broker, &mut publisher);
     for turns in 0..8 {
-        // The second waits until the first has its answer.
+        // The second query waits until the first has its answer.
         let mut requesters = [0; 2].map(|shard| connect(&mut broker, shard));
         for (requester, asks) in requesters.iter_mut().zip(["DIAG\n", "SEND\ndestination:DIAG/a\n"]) {
             for asks in [asks, "SEND\ndestination:/topic/next\n"] {
@@ -215,7 +219,7 @@ fn a_query_is_answered_however_long_that_takes() {
 }
 
 #[test]
-fn consumers_that_go_before_they_got_what_waits_for_their_socket_are_not_compared_with_each_other() {
+fn removing_many_consumers_with_unwritten_messages_takes_linear_time() {
     const COUNT: usize = 1000;
     let config = Config {
         writers: 1,
@@ -225,43 +229,28 @@ fn consumers_that_go_before_they_got_what_waits_for_their_socket_are_not_compare
     };
     let mut broker = broker(config);
     let [mut reader, mut other, mut publisher] = [0; 3].map(|shard| connect(&mut broker, shard));
-    // It says all that, and reads nothing.
-    let send_all = |broker: &mut SimulatedBroker, reader: &mut Client, frames: &str, left: usize| {
-        reader.send(frames.as_bytes());
-        for _ in 0..1000 {
-            broker.turn(0);
-            reader.read(0);
-        }
-        assert_eq!(broker.snapshot().subscriptions, left);
-    };
     let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/queue/{at}\n\n\0");
-    send_all(&mut broker, &mut reader, &(0..COUNT).map(subscribe).collect::<String>(), COUNT);
+    send_unread(&mut broker, &mut reader, &(0..COUNT).map(subscribe).collect::<String>(), COUNT);
     let body = "x".repeat(1000);
     for at in 0..COUNT {
         publisher.send(format!("SEND\ndestination:/queue/{at}\n\n{body}\0").as_bytes());
         broker.run_until_idle();
     }
-    let before = broker.visits()[0];
-    let stays = |at: &usize| at.is_multiple_of(20);
-    let unsubscribe = |at| format!("UNSUBSCRIBE\nid:{at}\n\n\0");
-    let leaving = (0..COUNT).filter(|at| !stays(at)).map(unsubscribe).collect::<String>();
-    send_all(&mut broker, &mut reader, &leaving, COUNT / 20);
-    let visits = broker.visits()[0] - before;
-    assert!(visits < 100 * COUNT, "{visits} visits");
+    unsubscribe_most(&mut broker, &mut reader, COUNT);
     other.send(b"SUBSCRIBE\nid:all\ndestination:/queue/>\n\n\0");
     exchange(&mut broker, &mut other);
     exchange(&mut broker, &mut reader);
     let received = reader.received_frames().filter_map(|head| head.split("destination:/queue/").nth(1));
-    let numbers = received.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).filter(stays);
-    assert!(numbers.eq((0..COUNT).filter(stays)), "those that are left come in order");
+    let numbers = received.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).filter(remains);
+    assert!(numbers.eq((0..COUNT).filter(remains)), "the remaining subscriptions get theirs in order");
     assert_eq!(messages(&reader) + messages(&other), COUNT);
 }
 
 #[test]
-fn a_drain_delivers_what_waits_for_room_in_an_outbox_that_is_read() {
+fn a_drain_delivers_deferred_messages_to_clients_that_read() {
     let config = Config { writers: 1, outbox_limit: 4 << 10, heartbeat_ms: (0, 0), ..Config::default() };
     let mut broker = broker(Config { drain: Duration::from_secs(3600), ..config });
-    // Two of each, so that messages are encoded for both at once.
+    // Two subscriptions each, so that messages are encoded for both at once.
     let mut readers = [0; 2].map(|_| connect(&mut broker, 0));
     for reader in &mut readers {
         reader
@@ -286,7 +275,7 @@ fn a_drain_delivers_what_waits_for_room_in_an_outbox_that_is_read() {
     broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
     broker.run_until_idle();
     publisher.read(usize::MAX);
-    assert!(is_owed(&broker), "nobody has read");
+    assert!(is_owed(&broker), "no client has read");
     let mut rounds = 0;
     while !readers.iter().all(Client::is_closed) && rounds < 10_000 {
         readers.iter_mut().for_each(|reader| _ = reader.read(usize::MAX));

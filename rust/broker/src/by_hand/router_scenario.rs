@@ -1,5 +1,6 @@
-//! Bytes as changes of a router: subscriptions, interest and full outboxes come and go, names are looked up and trimmed,
-//! and after each step every name has the receivers that a plain list of the subscriptions gives it.
+//! Changes of a router encoded as bytes: subscriptions, interest and full outboxes are added and removed, names are
+//! resolved and trimmed. After each step, every name must have the receivers that a plain list of the subscriptions
+//! gives it.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ const SEGMENTS: [&str; 10] = ["/a", "/b", ".a", "/ab", "/", "/*", "/a*", "/>", "
 const HEADS: [&str; 5] = ["", "/topic", "/queue", "#w", "/temp-topic/"];
 const OTHERS: [ShardId; 2] = [ShardId(1), ShardId(2)];
 
-/// What the router ought to know, as lists.
+/// The expected state of the router, as lists.
 #[derive(Default)]
 struct Model {
     local: Vec<(SubscriptionIndex, String)>,
@@ -33,7 +34,7 @@ struct Scenario<'a> {
     model: Model,
 }
 
-/// Plays `input` from beginning to end.
+/// Runs the scenario that `input` encodes.
 ///
 /// # Panics
 /// If the router disagrees with the lists.
@@ -83,7 +84,11 @@ impl Scenario<'_> {
                 let at = self.next() % self.model.local.len();
                 let (index, name) = self.model.local.swap_remove(at);
                 let others = self.model.local.iter().any(|(_, other)| *other == name);
-                assert_eq!(self.router.unsubscribe(index).1.is_none(), others, "{name}: the last to go");
+                assert_eq!(
+                    self.router.unsubscribe(index).1.is_none(),
+                    others,
+                    "{name}: the last subscription was removed"
+                );
             }
             4 => self.set_interest(),
             5 => self.set_full(),
@@ -109,14 +114,18 @@ impl Scenario<'_> {
         match self.router.subscribe(name.as_bytes(), who, wire_format, None, 0) {
             Ok((key, change)) => {
                 let first = !self.model.local.iter().any(|(_, other)| *other == name);
-                assert_eq!(change == InterestChange::Changed, first, "{name}: the first to come");
+                assert_eq!(
+                    change == InterestChange::Changed,
+                    first,
+                    "{name}: the first subscription was added"
+                );
                 self.model.local.push((key.index, name));
             }
             Err(error) => assert!(!is_legal, "{name}: {error:?}"),
         }
     }
 
-    /// Another shard has parsed the names that it tells of.
+    /// Changes the interest of another shard, which has checked the name.
     fn set_interest(&mut self) {
         let (name, shard, interested) = (self.name(), OTHERS[self.next() % 2], self.next() % 2 == 1);
         if self.pattern(&name).is_err() {
@@ -131,7 +140,7 @@ impl Scenario<'_> {
         }
     }
 
-    /// A shard tells of full outboxes behind what it is interested in.
+    /// Another shard reports full outboxes behind a filter, or that they have room again.
     fn set_full(&mut self) {
         let (at, full) = (self.next(), self.next() % 2 == 1);
         let Some(entry) = self.model.remote.get(at % self.model.remote.len().max(1)).cloned() else { return };
@@ -152,10 +161,10 @@ impl Scenario<'_> {
         }
     }
 
-    /// Every name that was ever looked up has the receivers that the lists give it.
+    /// Checks that every name that was ever resolved has the receivers that the lists give it.
     fn check(&mut self) {
         for name in std::mem::take(&mut self.model.names) {
-            let destination = self.router.destination(name.as_bytes()).expect("it was fine before");
+            let destination = self.router.destination(name.as_bytes()).expect("it was resolved before");
             let (mut found, mut groups) = (Vec::new(), Vec::new());
             self.router.groups_of(destination, &mut groups);
             for group in groups {
@@ -177,7 +186,7 @@ impl Scenario<'_> {
         }
     }
 
-    /// All go, and no entry stays.
+    /// Removes everything; no filter must remain.
     fn end(mut self) {
         for (index, _) in std::mem::take(&mut self.model.local) {
             self.router.unsubscribe(index);

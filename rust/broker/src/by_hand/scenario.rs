@@ -1,9 +1,10 @@
-//! Bytes as a scenario: clients come, say frames of all kinds, pause in the middle of one, read or do not read, and go, while
-//! the shards take their turns in any order and time passes. Whatever is played, the broker keeps its promises.
+//! A scenario encoded as bytes: clients connect, send frames of all kinds, pause in the middle of a frame, read or stop
+//! reading, and disconnect, while the shards take turns in any order and time passes. Every scenario must leave the
+//! broker's guarantees intact.
 //!
-//! What must hold: no panic; every RECEIPT comes, in order, or its connection ends; nothing comes behind an ERROR, and the
-//! connection ends; the broker finds rest; and once all have gone and somebody has taken what was left in queues, it
-//! holds nothing.
+//! The guarantees: no panic; every RECEIPT arrives in order, or the connection ends; after an ERROR nothing follows and
+//! the connection ends; the broker becomes idle; and once all clients have disconnected and the queues have been
+//! consumed, the broker holds nothing.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -28,16 +29,16 @@ const DESTINATIONS: [&str; 12] = [
     "/queue/>",
     "/queue/a>",
 ];
-/// What names that stay resolved may count, as messages at rest do: those above, on each shard.
+/// Maximum memory of the names above, which remain in each shard's cache of resolved names.
 const NAMES_BYTES_MAX: i64 = 2048;
-/// Names of durable subscriptions; each has one destination, so that it can be ended without knowing what was played.
+/// Names of durable subscriptions. Each has one destination, so that it can be removed without knowing the scenario.
 const DURABLES: [(&str, &str); 2] = [("d0", "/topic/a"), ("d1", "/topic/*")];
 const SIZES: [usize; 6] = [0, 1, 100, 3000, 20_000, 70_000];
 const VERSIONS: [&str; 3] = ["1.0", "1.1", "1.2"];
 const ACKS: [&str; 3] = ["auto", "client", "client-individual"];
 const PAUSES_MS: [u64; 6] = [1, 60, 250, 1100, 6000, 70_000];
 
-/// The bytes that are still to be played; none left read as 0.
+/// The remaining bytes of the input; after its end, zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -61,7 +62,7 @@ struct Scenario {
     clients: Vec<(Client, &'static str)>,
 }
 
-/// Settings under which a scenario goes to the limits soon, or as most brokers have them.
+/// Settings with which a scenario reaches limits soon, or the usual ones.
 fn config(kind: usize) -> Config {
     let mut config = Config {
         writers: 1 + kind % 2,
@@ -92,10 +93,10 @@ fn config(kind: usize) -> Config {
     config
 }
 
-/// Plays `input` from beginning to end.
+/// Runs the scenario that `input` encodes.
 ///
 /// # Panics
-/// If the broker breaks a promise.
+/// If the broker violates a guarantee.
 pub fn run(input: &[u8]) {
     let mut bytes = Bytes(input);
     let mut scenario =
@@ -163,7 +164,7 @@ impl Scenario {
         }
     }
 
-    /// One frame, or one and a half, of one client.
+    /// Sends one or more frames of one client, maybe incomplete or followed by garbage.
     fn send_frames(&mut self, action: usize, bytes: &mut Bytes<'_>) {
         let Some((client, version)) = self.pick_client(bytes) else { return };
         let mut frames = Vec::new();
@@ -181,7 +182,7 @@ impl Scenario {
         }
     }
 
-    /// Everybody reads until nothing comes any more; time passes, so that whoever waited too long is told.
+    /// All clients read until nothing more arrives; time passes, so that waiting requests time out.
     fn read_all_answers(&mut self) {
         for _ in 0..12 {
             self.read_all();
@@ -202,10 +203,10 @@ impl Scenario {
                 return;
             }
         }
-        panic!("the broker never stops talking");
+        panic!("the broker never stops sending");
     }
 
-    /// All go; nothing of theirs stays but messages.
+    /// All clients disconnect; only their messages remain.
     fn disconnect_all(&mut self) {
         self.clients.clear();
         for _ in 0..5 {
@@ -217,7 +218,7 @@ impl Scenario {
         assert_eq!((connections, unanswered), (0, 0), "{:?}", self.broker.snapshot());
     }
 
-    /// Somebody takes what is left in queues and elsewhere; then nothing is held.
+    /// A last client consumes all remaining messages; then the broker holds nothing.
     fn consume_leftovers(&mut self) {
         let mut client = Client::new(self.broker.connect(0).expect("sockets"));
         client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
@@ -238,7 +239,7 @@ impl Scenario {
             self.read_all();
             self.broker.advance_ms(1000);
         }
-        assert!(!self.clients[0].0.is_closed(), "the undertaker was sent away");
+        assert!(!self.clients[0].0.is_closed(), "the last client was disconnected");
         self.clients.clear();
         for _ in 0..20 {
             self.broker.run_until_idle();
@@ -252,7 +253,7 @@ impl Scenario {
     }
 }
 
-/// A frame of the kind that `action` options for.
+/// A frame of the kind that `action` selects.
 fn frame(action: usize, client: &mut Client, version: &str, bytes: &mut Bytes<'_>) -> Vec<u8> {
     let options = bytes.next();
     let mut head = String::new();
@@ -342,8 +343,8 @@ fn subscribe(head: &mut String, options: usize, bytes: &mut Bytes<'_>) {
 mod tests {
     use super::*;
 
-    /// Octets that look random and are always the same.
-    fn noise(seed: u64) -> Vec<u8> {
+    /// Pseudo-random bytes, the same for each seed.
+    fn random_bytes(seed: u64) -> Vec<u8> {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut next = || {
             state ^= state << 13;
@@ -355,9 +356,9 @@ mod tests {
     }
 
     #[test]
-    fn whatever_clients_say_the_broker_keeps_its_promises() {
+    fn random_scenarios_do_not_violate_the_guarantees() {
         for seed in 0..200 {
-            let input = noise(seed);
+            let input = random_bytes(seed);
             run(&input);
         }
     }

@@ -5,19 +5,16 @@ use std::hash::BuildHasher as _;
 use stompica_proto::encode::Message;
 
 use super::client::Client;
+use super::support::{broker, connecting};
 use super::*;
 use crate::destination::home_of;
 use crate::message::OwnedMessage;
 use crate::queue::mail::HomeNote;
 
 #[test]
-fn a_session_across_two_shards_leaves_nothing() {
-    let mut broker = SimulatedBroker::new(Config { writers: 2, ..Config::default() }).expect("polls");
-    let mut clients: Vec<Client> =
-        (0..2).map(|shard| Client::new(broker.connect(shard).expect("sockets"))).collect();
-    for client in &mut clients {
-        client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-    }
+fn a_session_across_two_shards_leaves_nothing_behind() {
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let mut clients = [0, 1].map(|shard| connecting(&mut broker, shard));
     let receipt = clients[0].expect_receipt();
     clients[0].send(format!("SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
     broker.run_until_idle();
@@ -34,10 +31,9 @@ fn a_session_across_two_shards_leaves_nothing() {
     assert_eq!(left, Snapshot { message_bytes, held_bytes, timers, ..Snapshot::default() });
 }
 
-/// So many subscriptions of one connection to topics that no other one has, all there when this returns.
+/// A client with `count` subscriptions to topics that no other client has.
 fn subscriber(broker: &mut SimulatedBroker, number: usize, count: usize, ack: &str) -> Client {
-    let mut client = Client::new(broker.connect(0).expect("sockets"));
-    client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    let mut client = connecting(broker, 0);
     let before = broker.snapshot().subscriptions;
     for at in 0..count {
         client.send(
@@ -46,15 +42,15 @@ fn subscriber(broker: &mut SimulatedBroker, number: usize, count: usize, ack: &s
         broker.turn(0);
     }
     for _ in 0..100 {
-        client.send(b""); // what the socket had no room for
+        client.send(b""); // bytes that the socket had no room for
         broker.run_until_idle();
     }
     assert_eq!(broker.snapshot().subscriptions, before + count);
     client
 }
 
-/// The most subscriptions that went in one turn, until all had gone.
-fn most_at_once(broker: &mut SimulatedBroker) -> usize {
+/// Runs turns until all subscriptions are removed; returns the maximum number removed in one turn.
+fn most_removed_at_once(broker: &mut SimulatedBroker) -> usize {
     let mut most = 0;
     for _ in 0..100 {
         let before = broker.snapshot().subscriptions;
@@ -66,41 +62,37 @@ fn most_at_once(broker: &mut SimulatedBroker) -> usize {
 }
 
 #[test]
-fn connections_that_end_together_take_several_turns() {
+fn connections_that_end_together_are_removed_over_several_turns() {
     for (ack, most_in_one) in [("auto", 9000), ("client", 4000)] {
-        let mut broker = SimulatedBroker::new(Config { writers: 1, ..Config::default() }).expect("polls");
+        let mut broker = broker(Config { writers: 1, ..Config::default() });
         let clients: Vec<_> = (0..12).map(|number| subscriber(&mut broker, number, 1000, ack)).collect();
         drop(clients);
-        let most = most_at_once(&mut broker);
+        let most = most_removed_at_once(&mut broker);
         assert!((1000..=most_in_one).contains(&most), "{most} with ack:{ack}");
         assert_eq!(broker.snapshot().connections, 0);
     }
 }
 
 #[test]
-fn a_broker_that_drains_closes_connections_over_several_turns() {
-    let mut broker = SimulatedBroker::new(Config { writers: 1, ..Config::default() }).expect("polls");
+fn a_drain_closes_connections_over_several_turns() {
+    let mut broker = broker(Config { writers: 1, ..Config::default() });
     let clients: Vec<_> = (0..12).map(|number| subscriber(&mut broker, number, 1000, "auto")).collect();
     broker.shared.mailboxes[0].post(&mut vec![Mail::Drain]);
-    assert!((1000..=9000).contains(&most_at_once(&mut broker)));
+    assert!((1000..=9000).contains(&most_removed_at_once(&mut broker)));
     drop(clients);
 }
 
 #[test]
-fn a_durable_subscription_gets_nothing_that_was_sent_before_it_came() {
-    // Each broker hashes in its own way: in about half of them the clients' shard is not the home.
+fn a_durable_subscription_gets_no_message_sent_before_it() {
+    // Each broker has its own hash seed: in about half of them the clients' shard is not the home.
     for shard in [0, 1].repeat(8) {
-        let mut broker = SimulatedBroker::new(Config { writers: 2, ..Config::default() }).expect("polls");
-        let mut clients: Vec<Client> =
-            (0..2).map(|_| Client::new(broker.connect(shard).expect("sockets"))).collect();
-        let [publisher, subscriber] = &mut clients[..] else { unreachable!("there are two") };
-        publisher.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-        subscriber.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+        let mut broker = broker(Config { writers: 2, ..Config::default() });
+        let [mut publisher, mut subscriber] = [shard; 2].map(|shard| connecting(&mut broker, shard));
         let subscribe =
             |id| format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\ndurable-subscriber-name:d\n\n\0");
         subscriber.send(subscribe("old").as_bytes());
         broker.run_until_idle();
-        // The home of the durable subscription sleeps meanwhile: it reads the message with the news of both.
+        // The home of the durable subscription gets no turn meanwhile: it reads the message with the mail about both.
         publisher.send(b"SEND\ndestination:/topic/a\n\ngone\0");
         subscriber.send(b"UNSUBSCRIBE\ndurable-subscriber-name:d\n\n\0");
         subscriber.send(subscribe("new").as_bytes());
@@ -114,18 +106,14 @@ fn a_durable_subscription_gets_nothing_that_was_sent_before_it_came() {
     }
 }
 
-/// Clients of the first shard that have connected.
+/// Clients with a session on the first shard.
 fn clients<const N: usize>(broker: &mut SimulatedBroker) -> [Client; N] {
-    let clients = std::array::from_fn(|_| {
-        let mut client = Client::new(broker.connect(0).expect("sockets"));
-        client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-        client
-    });
+    let clients = std::array::from_fn(|_| connecting(broker, 0));
     broker.run_until_idle();
     clients
 }
 
-/// Says many frames, as the broker takes them.
+/// Sends many frames, as the broker reads them.
 fn send_all(broker: &mut SimulatedBroker, client: &mut Client, frames: impl Iterator<Item = String>) {
     for frame in frames {
         client.send(frame.as_bytes());
@@ -136,24 +124,23 @@ fn send_all(broker: &mut SimulatedBroker, client: &mut Client, frames: impl Iter
     broker.run_until_idle();
 }
 
-/// What came to a hundred subscriptions of one connection that leaves, by so many frames, after the RECEIPTs of all.
+/// Ends a hundred subscriptions of one connection, by so many frames, after the RECEIPTs of all SENDs. Returns how many
+/// messages they received.
 fn bodies_before(leaving_frames: u64, leaving: impl Fn(&mut Client)) -> usize {
     const SUBSCRIPTIONS: usize = 100;
-    // To ten topics in turn: what very many want of one is not mailed so far ahead.
+    // Ten topics in turn: less is mailed ahead of a topic with very many subscriptions.
     const TOPICS: usize = 10;
     const MESSAGES: usize = 6000;
-    let mut broker = SimulatedBroker::new(Config { writers: 2, ..Config::default() }).expect("polls");
-    let mut publisher = Client::new(broker.connect(0).expect("sockets"));
-    let mut subscriber = Client::new(broker.connect(1).expect("sockets"));
-    publisher.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-    subscriber.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    let mut broker = broker(Config { writers: 2, ..Config::default() });
+    let mut publisher = connecting(&mut broker, 0);
+    let mut subscriber = connecting(&mut broker, 1);
     let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:/topic/{}\n\n\0", at % TOPICS);
     let subscribes: String = (0..SUBSCRIPTIONS).map(subscribe).collect();
     broker.run_until_idle();
     subscriber.send(subscribes.as_bytes());
     broker.run_until_idle();
     assert_eq!(broker.snapshot().subscriptions, SUBSCRIPTIONS);
-    // The subscriber's shard sleeps meanwhile: it has more to deliver than a turn can, when it wakes up.
+    // The subscriber's shard gets no turn meanwhile: then it has more to deliver than one turn can.
     let send = |at| format!("SEND\ndestination:/topic/{}\n\nx\0", at % TOPICS);
     let sends: String = (0..MESSAGES).map(send).collect();
     publisher.send(sends.as_bytes());
@@ -173,29 +160,29 @@ fn bodies_before(leaving_frames: u64, leaving: impl Fn(&mut Client)) -> usize {
         broker.run_until_idle();
     }
     assert_eq!(SUBSCRIPTIONS / TOPICS * MESSAGES, 60_000);
-    // A frame that waits is looked at several times, and came once.
+    // A frame that waits is handled several times, but counted once.
     let frames: u64 = broker.threads.iter().map(|thread| thread.shard.turn.counters.frames_in).sum();
     assert_eq!(frames, (2 + SUBSCRIPTIONS + MESSAGES + 1) as u64 + leaving_frames);
     subscriber.bodies.len()
 }
 
 #[test]
-fn what_was_sent_before_an_unsubscribe_reaches_the_subscription() {
+fn messages_sent_before_an_unsubscribe_reach_the_subscription() {
     let unsubscribe = |at| format!("UNSUBSCRIBE\nid:{at}\n\n\0");
     let leaving = |client: &mut Client| (0..100).for_each(|at| client.send(unsubscribe(at).as_bytes()));
     assert_eq!(bodies_before(100, leaving), 60_000);
 }
 
 #[test]
-fn what_was_sent_before_a_disconnect_reaches_the_subscription() {
+fn messages_sent_before_a_disconnect_reach_the_subscription() {
     assert_eq!(bodies_before(1, |client| client.send(b"DISCONNECT\nreceipt:bye\n\n\0")), 60_000);
 }
 
 #[test]
-fn what_waits_for_a_consumer_of_worker_topics_goes_over_many_turns_in_the_order_of_each_name() {
+fn stale_messages_of_worker_topics_are_delivered_over_many_turns_in_order() {
     const NAMES: usize = 20_000;
     let config = Config { writers: 1, ttl_ms: 3_600_000, ..Config::default() };
-    let mut broker = SimulatedBroker::new(config).expect("polls");
+    let mut broker = broker(config);
     let [mut publisher, mut consumer] = clients(&mut broker);
     send_all(
         &mut broker,
@@ -226,11 +213,9 @@ fn what_waits_for_a_consumer_of_worker_topics_goes_over_many_turns_in_the_order_
 }
 
 #[test]
-fn the_temporary_queues_of_a_connection_go_over_many_turns() {
+fn the_temporary_queues_of_a_connection_are_removed_over_many_turns() {
     const NAMES: usize = 30_000;
-    let mut broker =
-        SimulatedBroker::new(Config { writers: 1, max_subscriptions: NAMES, ..Config::default() })
-            .expect("polls");
+    let mut broker = broker(Config { writers: 1, max_subscriptions: NAMES, ..Config::default() });
     let [mut owner, _] = clients(&mut broker);
     let sends = (0..NAMES).map(|at| format!("SEND\ndestination:/topic/a\nreply-to:/temp-queue/{at}\n\n\0"));
     send_all(&mut broker, &mut owner, sends);
@@ -242,26 +227,26 @@ fn the_temporary_queues_of_a_connection_go_over_many_turns() {
         broker.turn(0);
         turns += 1;
         let gone = before - broker.snapshot().queues.len();
-        assert!(gone <= 15_000 && turns < 100, "{gone} went in turn {turns}");
+        assert!(gone <= 15_000 && turns < 100, "{gone} were removed in turn {turns}");
     }
 }
 
 #[test]
-fn an_answer_about_many_queues_takes_many_turns_and_ends_with_its_asker() {
+fn an_answer_about_many_queues_takes_many_turns_and_ends_with_its_requester() {
     const QUEUES: usize = 30_000;
     for writers in [1, 2] {
-        let mut broker = SimulatedBroker::new(Config { writers, ..Config::default() }).expect("polls");
-        let [mut publisher, mut requester, mut leaver, mut other] = clients(&mut broker);
+        let mut broker = broker(Config { writers, ..Config::default() });
+        let [mut publisher, mut requester, mut disconnecting, mut other] = clients(&mut broker);
         let sends = (0..QUEUES).map(|at| format!("SEND\ndestination:/queue/{at}\n\nx\0"));
         send_all(&mut broker, &mut publisher, sends);
-        for client in [&mut leaver, &mut requester, &mut other] {
+        for client in [&mut disconnecting, &mut requester, &mut other] {
             client.send(b"DIAG\n\nqueues\0");
         }
         let receipt = requester.expect_receipt();
         requester.send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
         broker.round();
         assert_eq!(broker.snapshot().unanswered, 3);
-        drop(leaver);
+        drop(disconnecting);
         let mut turns = 0;
         while broker.snapshot().unanswered > 0 {
             let visits = broker.visits();
@@ -283,22 +268,19 @@ fn an_answer_about_many_queues_takes_many_turns_and_ends_with_its_asker() {
 }
 
 #[test]
-fn a_message_that_found_nobody_comes_before_the_next_one_of_its_publisher() {
+fn a_stale_message_precedes_the_next_message_of_its_publisher() {
     let (publishers, home, subscribers) = (0, 1, 2);
-    let mut broker =
-        SimulatedBroker::new(Config { writers: 3, ttl_ms: 3_600_000, ..Config::default() }).expect("polls");
+    let mut broker = broker(Config { writers: 3, ttl_ms: 3_600_000, ..Config::default() });
     let is_at_home =
         |name: &String| home_of(broker.shared.hasher.hash_one(name.as_bytes()), 3) == ShardId(home as u8);
     let name = (0..).map(|at| format!("/topic/{at}")).find(is_at_home).expect("one of three");
-    let mut publisher = Client::new(broker.connect(publishers).expect("sockets"));
-    let mut subscriber = Client::new(broker.connect(subscribers).expect("sockets"));
-    publisher.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
-    subscriber.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    let mut publisher = connecting(&mut broker, publishers);
+    let mut subscriber = connecting(&mut broker, subscribers);
     broker.run_until_idle();
     subscriber.send(format!("SUBSCRIBE\nid:0\ndestination:{name}\n\n\0").as_bytes());
     (0..3).for_each(|_| broker.turn(subscribers));
     broker.turn(home);
-    // As if the publisher's shard had routed it just before the news of the subscription came there.
+    // As if the publisher's shard had routed it just before it learned of the subscription.
     let message = Message {
         destination: name.as_bytes(),
         id: b"first",

@@ -1,4 +1,4 @@
-//! How much of what sockets have to say, or to take, one turn deals with.
+//! How much one turn reads from sockets and writes to them.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 
 use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect};
+use super::support::{broker, connect, connecting};
 use crate::config::Config;
 
-/// What a turn may look at, and what it had begun by then.
+/// Maximum visits of a turn, including work that it had begun when they were used up.
 const VISITS_MAX: usize = 20_000 + 1500;
 
 fn writes(broker: &SimulatedBroker) -> u64 {
@@ -17,16 +17,14 @@ fn writes(broker: &SimulatedBroker) -> u64 {
 }
 
 #[test]
-fn so_many_sockets_are_written_to_in_one_turn_and_the_others_in_the_next() {
+fn one_turn_writes_to_a_limited_number_of_sockets_and_the_next_to_the_others() {
     const READERS: usize = 1100;
-    crate::config::raise_descriptor_limit(); // two of each reader are here
+    crate::config::raise_descriptor_limit(); // both ends of each connection are in this process
     let mut broker = broker(Config { writers: 1, ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
-    // An id of its own each, so that none is a member of a wide group.
-    let mut readers: Vec<Client> =
-        (0..READERS).map(|_| Client::new(broker.connect(0).expect("sockets"))).collect();
+    // Each has its own id, so that none is a member of a wide group.
+    let mut readers: Vec<Client> = (0..READERS).map(|_| connecting(&mut broker, 0)).collect();
     for (at, reader) in readers.iter_mut().enumerate() {
-        reader.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
         reader.send(format!("SUBSCRIBE\nid:{at}\ndestination:/topic/a\n\n\0").as_bytes());
     }
     broker.run_until_idle();
@@ -45,7 +43,7 @@ fn so_many_sockets_are_written_to_in_one_turn_and_the_others_in_the_next() {
     }
 }
 
-/// Says as much as the socket takes.
+/// Sends as much as the socket accepts.
 fn send(mut client: &UnixStream, bytes: &[u8]) -> usize {
     let mut sent = 0;
     while sent < bytes.len()
@@ -57,10 +55,10 @@ fn send(mut client: &UnixStream, bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn what_several_said_before_they_hung_up_is_read_over_several_turns() {
+fn the_last_frames_of_several_clients_that_hung_up_are_read_over_several_turns() {
     const PAIR: &str = "BEGIN\ntransaction:t\n\n\0ABORT\ntransaction:t\n\n\0";
     const CLIENTS: usize = 24;
-    // So little that frames arrive one at a time, a bite of each.
+    // So little memory that incomplete frames are read in turns, a part of each.
     let mut broker =
         broker(Config { writers: 1, memory_limit: 1 << 20, heartbeat_ms: (0, 0), ..Config::default() });
     let clients: Vec<UnixStream> = (0..CLIENTS).map(|_| broker.connect(0).expect("sockets")).collect();
@@ -95,13 +93,13 @@ fn what_several_said_before_they_hung_up_is_read_over_several_turns() {
     }
     let frames = broker.threads[0].shard.turn.counters.frames_in - frames_before;
     assert!(frames as usize >= 2 * sent, "{frames} frames of {sent} transactions");
-    // What one read brought, or a frame: the rest stays with the system until its turn comes.
+    // At most one read or one frame: the rest stays in the kernel until it can be read.
     assert!(most_kept < 80 << 10, "{most_kept} bytes of one were kept");
     assert_eq!(broker.threads[0].shard.turn.counters.errors, 0);
 }
 
 #[test]
-fn a_request_that_comes_byte_by_byte_counts_in_full_each_time() {
+fn a_request_that_arrives_byte_by_byte_counts_in_full_each_time() {
     let mut broker = broker(Config { writers: 1, ..Config::default() });
     let client = broker.connect(0).expect("sockets");
     send(&client, format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(6000)).as_bytes());
@@ -122,8 +120,7 @@ fn a_request_that_comes_byte_by_byte_counts_in_full_each_time() {
 fn a_connect_whose_check_is_answered_later_holds_the_frames_behind_it() {
     let mut broker = broker(Config { writers: 1, ..Config::default() });
     broker.threads[0].shard.connections.check_logins_later();
-    let mut client = Client::new(broker.connect(0).expect("sockets"));
-    client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    let mut client = connecting(&mut broker, 0);
     let subscribed = client.expect_receipt();
     client.send(format!("SUBSCRIBE\nid:1\ndestination:/queue/a\nreceipt:{subscribed}\n\n\0").as_bytes());
     client.send(b"SEND\ndestination:/queue/a\n\nx\0");

@@ -1,4 +1,4 @@
-//! What the tests of simulated brokers share.
+//! Helpers that the tests of simulated brokers share.
 
 use std::hash::BuildHasher as _;
 use std::sync::atomic::Ordering;
@@ -13,16 +13,22 @@ pub(super) fn broker(config: Config) -> SimulatedBroker {
     SimulatedBroker::new(config).expect("polls")
 }
 
-/// A client that has connected.
-pub(super) fn connect(broker: &mut SimulatedBroker, shard: usize) -> Client {
+/// A client whose CONNECT is read in the shard's next turn.
+pub(super) fn connecting(broker: &mut SimulatedBroker, shard: usize) -> Client {
     let mut client = Client::new(broker.connect(shard).expect("sockets"));
     client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
+    client
+}
+
+/// A client with a STOMP session.
+pub(super) fn connect(broker: &mut SimulatedBroker, shard: usize) -> Client {
+    let mut client = connecting(broker, shard);
     broker.run_until_idle();
     assert!(client.read(usize::MAX));
     client
 }
 
-/// Names with this beginning whose home is this shard.
+/// Names with this prefix whose home is this shard.
 pub(super) fn names_at_home(
     broker: &SimulatedBroker,
     prefix: &str,
@@ -33,7 +39,7 @@ pub(super) fn names_at_home(
     names.filter(move |name| home_of(hasher.hash_one(name.as_bytes()), shards) == ShardId(home as u8))
 }
 
-/// Lets a client say all it has to say, and hear what there is.
+/// Sends and receives until the client and the broker have nothing more to send.
 pub(super) fn exchange(broker: &mut SimulatedBroker, client: &mut Client) {
     loop {
         let moved = client.read(usize::MAX);
@@ -52,9 +58,39 @@ pub(super) fn receipts(client: &Client) -> usize {
     client.received_frames().filter(|head| head.starts_with("RECEIPT")).count()
 }
 
-/// Adds to what is held, as if another shard held it, so that 95 % of a large `memory_limit` is exceeded, or takes it
-/// back.
+/// Adds so much to the held memory, as if another shard held it, that 95 % of a large `memory_limit` is exceeded; or
+/// subtracts it again.
 pub(super) fn fill_memory(broker: &SimulatedBroker, full: bool) {
     let limit = broker.threads[0].shard.turn.config.memory_limit as i64;
     broker.shared.totals.memory.fetch_add(if full { limit } else { -limit }, Ordering::Relaxed);
+}
+
+/// Sends frames of a client that reads nothing and lets the broker handle them; then it has this many subscriptions.
+pub(super) fn send_unread(
+    broker: &mut SimulatedBroker,
+    client: &mut Client,
+    frames: &str,
+    subscriptions: usize,
+) {
+    client.send(frames.as_bytes());
+    for _ in 0..1000 {
+        broker.turn(0);
+        client.read(0);
+    }
+    assert_eq!(broker.snapshot().subscriptions, subscriptions);
+}
+
+/// Whether the subscription with this number remains after [`unsubscribe_most`].
+pub(super) fn remains(number: &usize) -> bool {
+    number.is_multiple_of(20)
+}
+
+/// Ends all but each twentieth of a client's subscriptions, whose ids are numbers; the visits must grow linearly.
+pub(super) fn unsubscribe_most(broker: &mut SimulatedBroker, client: &mut Client, count: usize) {
+    let before = broker.visits()[0];
+    let numbers = (0..count).filter(|number| !remains(number));
+    let frames: String = numbers.map(|number| format!("UNSUBSCRIBE\nid:{number}\n\n\0")).collect();
+    send_unread(broker, client, &frames, count / 20);
+    let visits = broker.visits()[0] - before;
+    assert!(visits < 100 * count, "{visits} visits");
 }

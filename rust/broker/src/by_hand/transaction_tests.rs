@@ -1,5 +1,5 @@
-//! COMMITs of more messages to topics than a turn publishes: no turn is longer, nobody waits for them, and what they hold
-//! is one message on its way.
+//! COMMITs of more messages to topics than one turn publishes: no turn becomes longer, others do not wait, and at most
+//! one of the messages is being fanned out.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::client::Client;
 use super::support::{broker, connect, exchange, messages, receipts};
 use crate::config::{Config, SlowConsumer};
 
-/// What a turn may look at, and what it had begun by then.
+/// Maximum visits of a turn, including work that it had begun when they were used up.
 const VISITS_MAX: usize = 25_000;
 
-/// A transaction of so many messages to a topic, with its COMMIT, sent as far as the broker takes it.
+/// Sends a transaction of so many messages to a topic, and its COMMIT.
 fn commit(broker: &mut SimulatedBroker, client: &mut Client, count: usize, bytes: usize) {
     client.send(b"BEGIN\ntransaction:t\n\n\0");
     let rest = "x".repeat(bytes);
@@ -26,8 +26,8 @@ fn commit(broker: &mut SimulatedBroker, client: &mut Client, count: usize, bytes
     client.send(format!("COMMIT\ntransaction:t\nreceipt:{receipt}\n\n\0").as_bytes());
 }
 
-/// A large transaction, and somebody on each shard who sends to the same topic in every other turn. Returns the most visits of
-/// a turn.
+/// Commits a large transaction while a client on each shard sends to the same topic in every other turn. Returns the
+/// maximum number of visits of a turn.
 fn send_beside_a_transaction(shards: usize, subscriber: usize, count: usize) -> usize {
     const ROUNDS: usize = 60;
     let mut broker = broker(Config { writers: shards, heartbeat_ms: (0, 0), ..Config::default() });
@@ -43,7 +43,7 @@ fn send_beside_a_transaction(shards: usize, subscriber: usize, count: usize) -> 
             let receipt = other.expect_receipt();
             other.send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\nother\0").as_bytes());
         }
-        // What a turn had no time for any more is in the next.
+        // Work that one turn had no time for is done in the next.
         for shard in (0..shards).chain(0..shards) {
             let before = broker.visits()[shard];
             broker.turn(shard);
@@ -65,9 +65,9 @@ fn send_beside_a_transaction(shards: usize, subscriber: usize, count: usize) -> 
     most
 }
 
-/// Opens a transaction of very many messages and ends it without effect. Returns the turns until they are forgotten, and the
-/// most that were forgotten in one.
-fn forget_a_transaction(end: impl FnOnce(Client) -> Option<Client>) -> (usize, i64) {
+/// Opens a transaction of very many messages and ends it without effect. Returns the number of turns until they are
+/// dropped, and the maximum number dropped in one turn.
+fn drop_a_transaction(end: impl FnOnce(Client) -> Option<Client>) -> (usize, i64) {
     const COUNT: usize = 60_000;
     let mut broker = broker(Config { writers: 1, heartbeat_ms: (0, 0), ..Config::default() });
     let mut publisher = connect(&mut broker, 0);
@@ -92,8 +92,8 @@ fn forget_a_transaction(end: impl FnOnce(Client) -> Option<Client>) -> (usize, i
 }
 
 #[test]
-fn a_large_transaction_that_is_aborted_is_forgotten_over_several_turns() {
-    let (turns, most) = forget_a_transaction(|mut client| {
+fn a_large_transaction_that_is_aborted_is_dropped_over_several_turns() {
+    let (turns, most) = drop_a_transaction(|mut client| {
         client.send(b"ABORT\ntransaction:t\n\n\0");
         Some(client)
     });
@@ -101,8 +101,8 @@ fn a_large_transaction_that_is_aborted_is_forgotten_over_several_turns() {
 }
 
 #[test]
-fn a_large_transaction_whose_connection_ends_is_forgotten_over_several_turns() {
-    let (turns, most) = forget_a_transaction(|client| {
+fn a_large_transaction_whose_connection_ends_is_dropped_over_several_turns() {
+    let (turns, most) = drop_a_transaction(|client| {
         drop(client);
         None
     });
@@ -110,19 +110,19 @@ fn a_large_transaction_whose_connection_ends_is_forgotten_over_several_turns() {
 }
 
 #[test]
-fn a_transaction_to_one_topic_takes_effect_over_several_turns_and_nobody_waits_for_it() {
+fn a_transaction_to_one_topic_takes_effect_over_several_turns_without_delaying_others() {
     let most = send_beside_a_transaction(1, 0, 45_000);
     assert!(most < VISITS_MAX, "{most} visits in one turn");
 }
 
 #[test]
-fn the_same_where_another_shard_delivers_it() {
+fn a_transaction_delivered_by_another_shard_does_not_delay_others() {
     let most = send_beside_a_transaction(2, 1, 45_000);
     assert!(most < VISITS_MAX, "{most} visits in one turn");
 }
 
 #[test]
-fn what_a_transaction_has_on_its_way_is_one_message_however_slowly_it_is_read() {
+fn a_transaction_fans_out_one_message_at_a_time_to_slow_readers() {
     const SUBSCRIPTIONS: usize = 2500;
     const COUNT: usize = 40;
     let config = Config { writers: 1, outbox_limit: 256 << 10, heartbeat_ms: (0, 0), ..Config::default() };
@@ -141,14 +141,14 @@ fn what_a_transaction_has_on_its_way_is_one_message_however_slowly_it_is_read() 
         assert!(!reader.is_closed(), "it was cut off");
         most = most.max(broker.threads[0].shard.deliveries.fan_outs.held_bytes());
     }
-    // A list of groups, and a copy that is owed to each subscription.
+    // A list of groups, and a deferred copy for each subscription.
     assert!(most <= SUBSCRIPTIONS * 64, "{most} bytes for fan-outs");
     exchange(&mut broker, &mut publisher);
     assert_eq!(receipts(&publisher), 1);
 }
 
 #[test]
-fn a_transaction_that_nearly_fills_memory_gets_through_on_all_shards() {
+fn a_transaction_that_nearly_fills_memory_is_delivered_on_all_shards() {
     const BODY: usize = 50_000;
     const COUNT: usize = 50;
     let config = Config { writers: 2, memory_limit: 4 << 20, heartbeat_ms: (0, 0), ..Config::default() };
@@ -172,15 +172,15 @@ fn a_transaction_that_nearly_fills_memory_gets_through_on_all_shards() {
         publisher.read(usize::MAX);
     }
     publisher.check_receipts();
-    assert!(readers.iter().all(|reader| messages(reader) == 6 * COUNT), "some of it never came");
+    assert!(readers.iter().all(|reader| messages(reader) == 6 * COUNT), "some of it is missing");
 }
 
 #[test]
-fn a_transaction_waits_for_receivers_that_do_not_read_as_a_send_does() {
+fn a_transaction_waits_for_slow_receivers_like_a_send() {
     const COUNT: usize = 2000;
     let config = Config { writers: 1, heartbeat_ms: (0, 0), outbox_limit: 16 << 10, ..Config::default() };
     let mut broker = broker(config);
-    // Two of a group, so that frames are encoded for both at once.
+    // Two members of a group, so that frames are encoded for both at once.
     let mut readers = [0; 2].map(|_| connect(&mut broker, 0));
     for reader in &mut readers {
         reader.send(b"SUBSCRIBE\nid:0\ndestination:/topic/a\n\n\0");
@@ -194,7 +194,7 @@ fn a_transaction_waits_for_receivers_that_do_not_read_as_a_send_does() {
     }
     publisher.read(usize::MAX);
     assert_eq!(receipts(&publisher), 0);
-    assert!(!broker.threads[0].shard.goes_on(), "it rests until somebody reads");
+    assert!(!broker.threads[0].shard.goes_on(), "it is idle until a client reads");
     while receipts(&publisher) == 0 {
         readers.iter_mut().for_each(|reader| exchange(&mut broker, reader));
         exchange(&mut broker, &mut publisher);

@@ -1,4 +1,4 @@
-//! That one client's input neither makes a turn long nor keeps the queues of others waiting.
+//! One client's input neither makes a turn long nor delays the queues of others.
 
 use super::SimulatedBroker;
 use super::client::Client;
@@ -6,9 +6,9 @@ use super::support::{connect, exchange, messages, names_at_home};
 use crate::config::Config;
 
 const LOGIN: &[u8] = b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0";
-/// What a turn may look at: what its parts share, a quarter more for the last of them, and what was begun by then.
+/// Maximum visits of a turn: those that its parts share, a quarter more for the last part, and work begun by then.
 const VISITS_MAX: usize = 32_000;
-/// Segments that are `*` or a name in the patterns of [`patterns`].
+/// Segments of the patterns of [`patterns`]: each is `*` or a name.
 const SEGMENTS: usize = 11;
 
 fn broker() -> SimulatedBroker {
@@ -22,7 +22,7 @@ fn client(broker: &mut SimulatedBroker) -> Client {
     client
 }
 
-/// Says all that and lets the broker do it.
+/// Sends frames and lets the broker handle them.
 fn send_all(broker: &mut SimulatedBroker, client: &mut Client, frames: impl Iterator<Item = String>) {
     client.send(frames.collect::<String>().as_bytes());
     broker.run_until_idle();
@@ -31,7 +31,7 @@ fn send_all(broker: &mut SimulatedBroker, client: &mut Client, frames: impl Iter
     }
 }
 
-/// Subscriptions to so many patterns that a name under them takes a walk through twice as many nodes to look up.
+/// Subscriptions to so many patterns that resolving a name under them visits twice as many nodes.
 fn patterns(prefix: &str) -> impl Iterator<Item = String> {
     (0..1 << SEGMENTS).map(move |at| {
         let segment = |bit| if at >> bit & 1 == 1 { "/*" } else { "/a" };
@@ -40,14 +40,14 @@ fn patterns(prefix: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// SENDs to new names that the patterns lead to, but match no further than their last segment.
+/// SENDs to new names that match the patterns except for the last segment.
 fn sends_beside(prefix: &'static str, count: usize) -> impl Iterator<Item = String> {
     let name = "/a".repeat(SEGMENTS);
     (0..count).map(move |at| format!("SEND\ndestination:{prefix}{name}/c{at}\n\n\0"))
 }
 
-/// Lets somebody send to a queue of its own while an attacker says this, and has it read what comes. Returns the turns
-/// until the message is there, and those until the attacker's work is done; none of them may look at too much.
+/// Sends a message to a bystander's queue while an attacker's frames are handled. Returns the number of turns until the
+/// message arrives, and until the attacker's work is done; none of them may exceed the visits.
 fn turns_of(
     broker: &mut SimulatedBroker,
     attacker: &mut Client,
@@ -77,7 +77,7 @@ fn turns_of(
 }
 
 #[test]
-fn a_queue_has_its_share_of_each_turn_while_the_input_of_another_client_fills_them() {
+fn a_queue_gets_its_share_of_turns_that_another_client_s_input_fills() {
     let mut broker = broker();
     let mut attacker = client(&mut broker);
     send_all(&mut broker, &mut attacker, patterns("/topic"));
@@ -87,7 +87,7 @@ fn a_queue_has_its_share_of_each_turn_while_the_input_of_another_client_fills_th
 }
 
 #[test]
-fn new_queues_count_what_it_takes_to_find_their_patterns() {
+fn creating_a_queue_counts_the_steps_of_matching_its_patterns() {
     let mut broker = broker();
     let mut attacker = client(&mut broker);
     send_all(&mut broker, &mut attacker, patterns("/queue"));
@@ -97,7 +97,7 @@ fn new_queues_count_what_it_takes_to_find_their_patterns() {
 }
 
 #[test]
-fn messages_that_many_subscriptions_cannot_take_yet_keep_no_other_queue_waiting() {
+fn messages_for_many_subscriptions_without_credit_do_not_delay_other_queues() {
     const SUBSCRIPTIONS: usize = 3000;
     const MESSAGES: usize = 300;
     let mut broker = broker();
@@ -111,9 +111,9 @@ fn messages_that_many_subscriptions_cannot_take_yet_keep_no_other_queue_waiting(
     assert!(turns > 40, "{turns} turns are too few to show anything");
     assert!(until_received <= 4, "{until_received} of {turns} turns");
     let visits = (broker.visits()[0] - before) / SUBSCRIPTIONS;
-    // Two for each message, and the list of a queue got twice the room five times.
+    // Two for each message, and each queue's list doubled its capacity five times.
     assert!((2 * MESSAGES + 50..3 * MESSAGES).contains(&visits), "{visits} visits for each queue");
-    // With the connection goes all that waits for it.
+    // When the connection ends, all messages that wait for it are dropped.
     drop(attacker);
     let mut most = 0;
     while broker.snapshot().message_bytes > 100_000 {
@@ -125,7 +125,7 @@ fn messages_that_many_subscriptions_cannot_take_yet_keep_no_other_queue_waiting(
 }
 
 #[test]
-fn deliveries_of_queues_keep_no_other_mail_between_two_shards_waiting() {
+fn deliveries_of_queues_do_not_delay_other_mail_between_two_shards() {
     const SUBSCRIPTIONS: usize = 300;
     const MESSAGES: usize = 100_000;
     let config = Config { writers: 2, heartbeat_ms: (0, 0), ..Config::default() };
@@ -139,13 +139,13 @@ fn deliveries_of_queues_keep_no_other_mail_between_two_shards_waiting() {
     exchange(&mut broker, &mut publishers[0]);
     let subscribe = |at| format!("SUBSCRIBE\nid:{at}\ndestination:{name}\n\n\0");
     attacker.send((0..SUBSCRIPTIONS).map(subscribe).collect::<String>().as_bytes());
-    // The shard of these consumers is slower than the home.
+    // The consumers' shard is slower than the home.
     for _ in 0..4 {
         broker.turn(0);
         attacker.read(usize::MAX);
         (0..20).for_each(|_| broker.turn(1));
     }
-    assert!(messages(&attacker) > 0, "the home has begun to deliver");
+    assert!(messages(&attacker) > 0, "the home has started to deliver");
     publishers[1].send(b"SEND\ndestination:/topic/c\n\nhello\0");
     broker.turn(1);
     let mut turns = 0;
@@ -157,5 +157,5 @@ fn deliveries_of_queues_keep_no_other_mail_between_two_shards_waiting() {
     }
     assert!(turns <= 5, "{turns} turns");
     exchange(&mut broker, &mut attacker);
-    assert_eq!(messages(&attacker), MESSAGES, "nothing is left");
+    assert_eq!(messages(&attacker), MESSAGES, "all are delivered");
 }

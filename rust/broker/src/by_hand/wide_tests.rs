@@ -1,4 +1,4 @@
-//! Messages that very many want at another shard: little of that work lies in front of what else is mailed there.
+//! Wide messages to another shard: only a limited amount of their work precedes other mail to that shard.
 
 use super::SimulatedBroker;
 use super::client::Client;
@@ -7,12 +7,13 @@ use crate::config::Config;
 
 const RECEIVERS: usize = 3000;
 const MESSAGES: usize = 40;
-/// Deliveries that may be mailed ahead, with the message that exceeds them: a power of two is counted for its receivers.
+/// Maximum number of deliveries that may be mailed ahead, including the message that exceeds the limit; the number of
+/// receivers is rounded up to a power of two.
 const AHEAD_MAX: u64 = 20_000 + 4096;
 
 const WIDE: &str = "SEND\ndestination:/topic/wide\n\nx\0";
 
-/// A publisher on the first shard, a client on the second that subscribes very often, and a bystander on each.
+/// A publisher on the first shard, a client with very many subscriptions on the second, and a bystander on each.
 fn clients(broker: &mut SimulatedBroker) -> [Client; 4] {
     let [publisher, mut many, sender, mut receiver] = [0, 1, 0, 1].map(|shard| connect(broker, shard));
     for at in 0..RECEIVERS {
@@ -24,8 +25,8 @@ fn clients(broker: &mut SimulatedBroker) -> [Client; 4] {
     [publisher, many, sender, receiver]
 }
 
-/// Deliveries that the second shard makes before it brings a bystander's message.
-fn deliveries_in_front(broker: &mut SimulatedBroker, clients: &mut [Client; 4]) -> u64 {
+/// The number of deliveries that the second shard makes before that of a bystander's message.
+fn deliveries_before(broker: &mut SimulatedBroker, clients: &mut [Client; 4]) -> u64 {
     let [publisher, many, sender, receiver] = clients;
     for _ in 0..20 {
         publisher.read(usize::MAX);
@@ -61,32 +62,32 @@ fn everything_arrives(broker: &mut SimulatedBroker, [publisher, many, ..]: &mut 
 }
 
 #[test]
-fn what_very_many_want_is_not_in_front_of_others() {
+fn wide_messages_do_not_delay_other_messages() {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let mut clients = clients(&mut broker);
     clients[0].send(WIDE.repeat(MESSAGES).as_bytes());
     let receipt = clients[0].expect_receipt();
     clients[0].send(format!("SEND\ndestination:/topic/a\nreceipt:{receipt}\n\n\0").as_bytes());
-    let in_front = deliveries_in_front(&mut broker, &mut clients);
-    assert!(in_front <= AHEAD_MAX, "{in_front} deliveries");
+    let deliveries = deliveries_before(&mut broker, &mut clients);
+    assert!(deliveries <= AHEAD_MAX, "{deliveries} deliveries");
     everything_arrives(&mut broker, &mut clients);
 }
 
 #[test]
-fn what_a_transaction_sends_to_very_many_is_not_in_front_of_others() {
+fn wide_messages_of_a_transaction_do_not_delay_other_messages() {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let mut clients = clients(&mut broker);
     clients[0].send(b"BEGIN\ntransaction:1\n\n\0");
     clients[0].send(WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(MESSAGES).as_bytes());
     let receipt = clients[0].expect_receipt();
     clients[0].send(format!("COMMIT\ntransaction:1\nreceipt:{receipt}\n\n\0").as_bytes());
-    let in_front = deliveries_in_front(&mut broker, &mut clients);
-    assert!(in_front <= AHEAD_MAX, "{in_front} deliveries");
+    let deliveries = deliveries_before(&mut broker, &mut clients);
+    assert!(deliveries <= AHEAD_MAX, "{deliveries} deliveries");
     everything_arrives(&mut broker, &mut clients);
 }
 
 #[test]
-fn what_many_want_by_a_pattern_is_counted_too() {
+fn subscriptions_to_patterns_count_towards_the_width() {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let mut clients = clients(&mut broker);
     for (name, count) in [("/topic/*", 400), ("/topic/>", 10)] {
@@ -97,11 +98,11 @@ fn what_many_want_by_a_pattern_is_counted_too() {
     exchange(&mut broker, &mut clients[3]);
     let shard = &mut broker.threads[0].shard;
     let destination = shard.router.destination(b"/topic/wide").expect("a name");
-    assert_eq!(shard.router.reach(destination).width, 4096 + 512, "what is not wide does not count");
+    assert_eq!(shard.router.reach(destination).width, 4096 + 512, "filters that are not wide do not count");
 }
 
 #[test]
-fn its_publisher_goes_on_when_those_who_wanted_it_go() {
+fn a_publisher_continues_when_the_wide_subscriptions_end() {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let [mut publisher, many, _sender, _receiver] = clients(&mut broker);
     publisher.send(WIDE.repeat(MESSAGES).as_bytes());
@@ -125,16 +126,16 @@ fn its_publisher_goes_on_when_those_who_wanted_it_go() {
     assert_eq!(shard.router.reach(destination).width, 0);
 }
 
-/// Says one frame, and asks for its RECEIPT.
+/// Sends one frame and requests its RECEIPT.
 fn send_with_receipt(client: &mut Client, frame: &str) {
     let receipt = client.expect_receipt();
     client.send(frame.replacen("\n\n", &format!("\nreceipt:{receipt}\n\n"), 1).as_bytes());
 }
 
-/// Lets all say and hear what there is; those of `eager` publish again whenever they were answered.
+/// All send and receive what they can; clients in `eager` publish again whenever they have their RECEIPT.
 fn step(broker: &mut SimulatedBroker, eager: &mut [Client], others: &mut [&mut Client]) {
     broker.turn(0);
-    broker.turn(0); // nothing has changed elsewhere
+    broker.turn(0); // the other shard has had no turn in between
     for client in eager {
         client.read(usize::MAX);
         if client.has_all_receipts() {
@@ -145,7 +146,7 @@ fn step(broker: &mut SimulatedBroker, eager: &mut [Client], others: &mut [&mut C
     others.iter_mut().for_each(|client| _ = client.read(usize::MAX));
 }
 
-/// A client that says this is answered, however often others publish.
+/// Checks that a client that sends this gets its RECEIPT while others publish again and again.
 fn is_served_in_turn(before: &str, asked: &str) {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let [mut patient, mut many, _sender, mut receiver] = clients(&mut broker);
@@ -161,16 +162,16 @@ fn is_served_in_turn(before: &str, asked: &str) {
     }
     let parked = broker.threads[0].shard.turn.counters.parked - before;
     assert!(parked > 100, "there is too much room: {parked} had to wait");
-    assert!(patient.has_all_receipts(), "it waits while others publish");
+    assert!(patient.has_all_receipts(), "it still waits while others publish");
 }
 
 #[test]
-fn who_waits_has_its_turn_while_others_publish_again_and_again() {
+fn a_waiting_publisher_is_served_while_others_publish_again_and_again() {
     is_served_in_turn("", WIDE);
 }
 
 #[test]
-fn a_transaction_that_waits_has_its_turn_while_others_publish_again_and_again() {
+fn a_waiting_transaction_is_served_while_others_publish_again_and_again() {
     let sends = WIDE.replace("\n\n", "\ntransaction:1\n\n").repeat(3);
     is_served_in_turn(&format!("BEGIN\ntransaction:1\n\n\0{sends}"), "COMMIT\ntransaction:1\n\n\0");
 }
@@ -202,7 +203,7 @@ fn a_large_transaction_leaves_room_for_others() {
 }
 
 #[test]
-fn subscriptions_that_have_caught_up_are_as_wide_as_others() {
+fn subscriptions_after_their_replay_are_as_wide_as_others() {
     let mut broker = broker(Config { writers: 2, ..Config::default() });
     let mut sender = connect(&mut broker, 0);
     sender.send(b"SEND\ndestination:/topic/else\nretain:set\n\nx\0");
@@ -214,5 +215,5 @@ fn subscriptions_that_have_caught_up_are_as_wide_as_others() {
     broker.run_until_idle();
     let shard = &mut broker.threads[0].shard;
     let destination = shard.router.destination(b"/topic/wide").expect("a name");
-    assert_eq!(shard.router.reach(destination).width, 0, "they get the same bytes");
+    assert_eq!(shard.router.reach(destination).width, 0, "they are one group, which gets the same bytes");
 }

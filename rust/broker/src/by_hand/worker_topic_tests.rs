@@ -1,16 +1,16 @@
-//! Worker topics whose consumers come and go while their messages are on the way to those that wait, or back.
+//! Worker topics whose consumers come and go while messages are being delivered or requeued.
 
 use std::sync::atomic::Ordering;
 
 use super::SimulatedBroker;
 use super::client::Client;
-use super::support::{broker, connect, exchange};
+use super::support::{broker, connect, connecting, exchange};
 use crate::config::Config;
 
-/// More than one turn moves.
+/// More messages than one turn moves.
 const COUNT: usize = 10_000;
 
-fn holding() -> Config {
+fn config() -> Config {
     Config { writers: 1, ttl_ms: 3_600_000, ..Config::default() }
 }
 
@@ -18,7 +18,7 @@ fn stale(broker: &SimulatedBroker) -> usize {
     broker.shared.stale.count.load(Ordering::Relaxed)
 }
 
-/// Publishes numbers.
+/// Publishes messages whose bodies are numbers.
 fn publish(broker: &mut SimulatedBroker, publisher: &mut Client, numbers: std::ops::Range<usize>) {
     for at in numbers {
         publisher.send(format!("SEND\ndestination:#w\n\n{at}\0").as_bytes());
@@ -26,7 +26,7 @@ fn publish(broker: &mut SimulatedBroker, publisher: &mut Client, numbers: std::o
     exchange(broker, publisher);
 }
 
-/// A consumer that takes so many messages, and acknowledges none.
+/// A consumer with so much prefetch that acknowledges nothing.
 fn holder(broker: &mut SimulatedBroker, destination: &str, credit: usize) -> Client {
     let mut client = connect(broker, 0);
     let head =
@@ -36,22 +36,15 @@ fn holder(broker: &mut SimulatedBroker, destination: &str, credit: usize) -> Cli
     client
 }
 
-fn leave(client: &mut Client) {
+fn unsubscribe(client: &mut Client) {
     client.send(b"UNSUBSCRIBE\nid:0\n\n\0");
 }
 
-/// All that a new consumer gets.
-fn take(broker: &mut SimulatedBroker, destination: &str) -> Client {
-    let mut client = connect_now(broker, 0);
+/// A new consumer, which gets all messages.
+fn consume_all(broker: &mut SimulatedBroker, destination: &str) -> Client {
+    let mut client = connecting(broker, 0);
     client.send(format!("SUBSCRIBE\nid:0\ndestination:{destination}\n\n\0").as_bytes());
     exchange(broker, &mut client);
-    client
-}
-
-/// A client whose CONNECT is the first thing that the next turn reads.
-fn connect_now(broker: &mut SimulatedBroker, shard: usize) -> Client {
-    let mut client = Client::new(broker.connect(shard).expect("sockets"));
-    client.send(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0");
     client
 }
 
@@ -65,15 +58,15 @@ fn assert_order(client: &Client, expected: impl Iterator<Item = usize>) {
 }
 
 #[test]
-fn what_a_consumer_leaves_is_taken_up_in_order_while_it_is_on_its_way() {
-    // The second is one of a pattern, whose queues are gone through later.
+fn a_new_consumer_gets_messages_that_are_being_requeued_in_order() {
+    // Consumers of patterns attach to their queues later.
     for (left, next) in [("#w", "#w"), ("#*", "#w"), ("#w", "#*"), ("#*", "#*")] {
         for turns in 0..3 {
-            let mut broker = broker(holding());
+            let mut broker = broker(config());
             let [mut publisher, mut waiting] = [0; 2].map(|_| connect(&mut broker, 0));
             let mut leaver = holder(&mut broker, left, 1);
             publish(&mut broker, &mut publisher, 0..COUNT);
-            leave(&mut leaver);
+            unsubscribe(&mut leaver);
             (0..turns).for_each(|_| broker.turn(0));
             assert!(stale(&broker) < COUNT);
             waiting.send(format!("SUBSCRIBE\nid:0\ndestination:{next}\n\n\0").as_bytes());
@@ -86,40 +79,40 @@ fn what_a_consumer_leaves_is_taken_up_in_order_while_it_is_on_its_way() {
 }
 
 #[test]
-fn what_comes_while_others_are_on_their_way_comes_behind_them() {
-    let mut broker = broker(holding());
+fn new_messages_follow_those_that_are_being_requeued() {
+    let mut broker = broker(config());
     let mut publisher = connect(&mut broker, 0);
     let mut leaver = holder(&mut broker, "#w", 1);
     publish(&mut broker, &mut publisher, 0..COUNT);
-    leave(&mut leaver);
+    unsubscribe(&mut leaver);
     broker.turn(0);
     publisher.send(format!("SEND\ndestination:#w\n\n{COUNT}\0").as_bytes());
     broker.turn(0);
-    assert!(stale(&broker) < COUNT, "it came meanwhile");
+    assert!(stale(&broker) < COUNT, "it was published meanwhile");
     publish(&mut broker, &mut publisher, COUNT + 1..COUNT + 3);
     assert_eq!(stale(&broker), COUNT + 3);
-    assert_order(&take(&mut broker, "#w"), 0..COUNT + 3);
+    assert_order(&consume_all(&mut broker, "#w"), 0..COUNT + 3);
 }
 
 #[test]
-fn what_a_consumer_did_not_acknowledge_goes_back_to_its_place() {
-    let mut broker = broker(holding());
+fn unacknowledged_messages_return_to_their_places() {
+    let mut broker = broker(config());
     let mut publisher = connect(&mut broker, 0);
     let mut leaver = holder(&mut broker, "#w", 5);
     publish(&mut broker, &mut publisher, 0..COUNT);
-    leave(&mut leaver);
+    unsubscribe(&mut leaver);
     broker.run_until_idle();
     assert_eq!(stale(&broker), COUNT);
-    let next = take(&mut broker, "#w");
+    let next = consume_all(&mut broker, "#w");
     assert_order(&next, 0..COUNT);
     let again = next.received_frames().filter(|head| head.starts_with("MESSAGE"));
     assert!(again.map(|head| head.contains("redelivered:true")).eq((0..COUNT).map(|at| at < 5)));
 }
 
 #[test]
-fn a_consumer_that_leaves_while_it_gets_what_waited_leaves_all_in_order() {
+fn a_consumer_that_unsubscribes_during_delivery_leaves_the_order_intact() {
     for turns in 1..4 {
-        let mut broker = broker(holding());
+        let mut broker = broker(config());
         let mut publisher = connect(&mut broker, 0);
         publish(&mut broker, &mut publisher, 0..4 * COUNT);
         assert_eq!(stale(&broker), 4 * COUNT);
@@ -127,7 +120,7 @@ fn a_consumer_that_leaves_while_it_gets_what_waited_leaves_all_in_order() {
         leaver.send(b"SUBSCRIBE\nid:0\ndestination:#w\nack:client\nprefetch-count:3\n\n\0");
         (0..turns).for_each(|_| broker.turn(0));
         assert!(stale(&broker) > 0, "after {turns} turns");
-        leave(&mut leaver);
+        unsubscribe(&mut leaver);
         publisher.send(format!("SEND\ndestination:#w\n\n{}\0", 4 * COUNT).as_bytes());
         broker.turn(0);
         last.send(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
@@ -140,13 +133,13 @@ fn a_consumer_that_leaves_while_it_gets_what_waited_leaves_all_in_order() {
 }
 
 #[test]
-fn what_is_left_of_more_than_may_wait_comes_in_order() {
+fn messages_that_remain_after_dropping_the_oldest_come_in_order() {
     const MAX: usize = 300;
-    let mut broker = broker(Config { max_stale_queue_size: MAX, ..holding() });
+    let mut broker = broker(Config { max_stale_queue_size: MAX, ..config() });
     let [mut publisher, mut next] = [0; 2].map(|_| connect(&mut broker, 0));
     let mut leaver = holder(&mut broker, "#w", 1);
     publish(&mut broker, &mut publisher, 0..COUNT);
-    leave(&mut leaver);
+    unsubscribe(&mut leaver);
     broker.turn(0);
     assert_eq!(stale(&broker), MAX);
     next.send(b"SUBSCRIBE\nid:0\ndestination:#w\n\n\0");
@@ -157,8 +150,8 @@ fn what_is_left_of_more_than_may_wait_comes_in_order() {
 }
 
 #[test]
-fn what_expires_holds_nothing_back_that_is_behind_it() {
-    let mut broker = broker(holding());
+fn expired_messages_do_not_hold_back_later_ones() {
+    let mut broker = broker(config());
     let [mut publisher, mut next] = [0; 2].map(|_| connect(&mut broker, 0));
     let mut leaver = holder(&mut broker, "#w", 1);
     for at in 0..COUNT {
@@ -166,7 +159,7 @@ fn what_expires_holds_nothing_back_that_is_behind_it() {
         publisher.send(format!("SEND\ndestination:#w\n{ttl}\n{at}\0").as_bytes());
     }
     exchange(&mut broker, &mut publisher);
-    leave(&mut leaver);
+    unsubscribe(&mut leaver);
     broker.turn(0);
     assert!(stale(&broker) > 0 && stale(&broker) < COUNT / 2, "{}", stale(&broker));
     broker.advance_ms(61_000);
@@ -176,7 +169,7 @@ fn what_expires_holds_nothing_back_that_is_behind_it() {
     assert_eq!(stale(&broker), 0);
 }
 
-/// Numbers that look random, the same each time.
+/// Pseudo-random numbers, the same for each seed.
 struct Random(u64);
 
 impl Random {
@@ -187,11 +180,11 @@ impl Random {
 }
 
 #[test]
-fn whoever_comes_and_goes_the_last_one_gets_all_in_order() {
+fn the_last_consumer_gets_all_messages_in_order_after_random_changes() {
     for seed in 0..32 {
         let mut random = Random(seed);
         let writers = 1 + seed as usize % 2;
-        let mut broker = broker(Config { writers, ..holding() });
+        let mut broker = broker(Config { writers, ..config() });
         let mut publisher = connect(&mut broker, 0);
         let mut others: Vec<Client> = Vec::new();
         let mut sent = 0;
@@ -204,7 +197,7 @@ fn whoever_comes_and_goes_the_last_one_gets_all_in_order() {
                     sent = next;
                 }
                 2 => {
-                    let mut other = connect_now(&mut broker, random.below(writers));
+                    let mut other = connecting(&mut broker, random.below(writers));
                     let (name, credit) = (["#w", "#*"][random.below(2)], 1 + random.below(8));
                     let head = format!("SUBSCRIBE\nid:0\ndestination:{name}\nack:client\n");
                     other.send(format!("{head}prefetch-count:{credit}\n\n\0").as_bytes());
@@ -212,7 +205,7 @@ fn whoever_comes_and_goes_the_last_one_gets_all_in_order() {
                 }
                 3 if !others.is_empty() => {
                     let at = random.below(others.len());
-                    leave(&mut others[at]);
+                    unsubscribe(&mut others[at]);
                     others.remove(at);
                 }
                 _ => (0..random.below(4)).for_each(|_| broker.turn(random.below(writers))),
@@ -224,9 +217,9 @@ fn whoever_comes_and_goes_the_last_one_gets_all_in_order() {
         others.clear();
         match writers {
             1 => (0..random.below(4)).for_each(|_| broker.turn(0)),
-            _ => broker.run_until_idle(), // what was lost on another shard is on its way until then
+            _ => broker.run_until_idle(), // messages of a lost consumer on another shard are in the mail until then
         }
-        let last = take(&mut broker, ["#w", "#*"][random.below(2)]);
+        let last = consume_all(&mut broker, ["#w", "#*"][random.below(2)]);
         assert_order(&last, 0..sent);
         assert_eq!(stale(&broker), 0);
     }
