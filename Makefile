@@ -72,7 +72,7 @@ endif
 lint: $(VENV)/.dev
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	cargo clippy --package stompica-broker --features by-hand --quiet -- -D warnings
+	cargo clippy --package stompica-broker --features simulation --quiet -- -D warnings
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 

@@ -36,7 +36,7 @@ LAYERS = (
 )
 
 # Drives shards turn by turn, for tests and fuzz targets: it stands above all others.
-DRIVERS = {"by_hand", "lib"}
+DRIVERS = {"simulation", "lib"}
 
 # What still goes the wrong way: (file, layer it uses), and (file, type whose methods it holds).
 UPWARD_IMPORTS: set[tuple[str, str]] = {

@@ -15,8 +15,6 @@
 //! ```
 
 mod broker;
-#[cfg(any(test, feature = "by-hand"))]
-pub mod by_hand;
 mod clock;
 mod collections;
 mod command;
@@ -34,6 +32,8 @@ mod report;
 mod requester;
 mod router;
 mod shard;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulation;
 mod stats;
 mod store;
 mod text;

@@ -151,7 +151,7 @@ impl<T> Paged<T> {
     }
 
     /// Whether there are no items.
-    #[cfg(any(test, feature = "by-hand"))]
+    #[cfg(any(test, feature = "simulation"))]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -178,7 +178,7 @@ impl Mailbox {
     }
 
     /// Whether nothing waits.
-    #[cfg(any(test, feature = "by-hand"))]
+    #[cfg(any(test, feature = "simulation"))]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()

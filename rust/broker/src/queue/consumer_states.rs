@@ -69,7 +69,7 @@ impl ConsumerStates {
     }
 
     /// How many there are.
-    #[cfg(any(test, feature = "by-hand"))]
+    #[cfg(any(test, feature = "simulation"))]
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()

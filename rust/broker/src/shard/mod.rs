@@ -16,8 +16,6 @@ mod answers;
 mod apply;
 mod assembly;
 mod backpressure;
-#[cfg(any(test, feature = "by-hand"))]
-mod by_hand;
 mod close;
 mod commit;
 mod connections;
@@ -37,6 +35,8 @@ mod output;
 pub(crate) mod passing;
 mod queues;
 mod report;
+#[cfg(any(test, feature = "simulation"))]
+mod simulation;
 mod survey;
 mod unfinished;
 mod watch;

@@ -79,7 +79,7 @@ impl Shard {
     }
 
     /// What waits for other shards.
-    #[cfg(any(test, feature = "by-hand"))]
+    #[cfg(any(test, feature = "simulation"))]
     pub(super) fn unanswered(&self) -> usize {
         let receipts: usize = self.connections.table.iter().map(|(_, conn)| conn.answers.len()).sum();
         receipts + self.asked_elsewhere()

@@ -5,8 +5,8 @@ use std::time::Duration;
 use mio::Events;
 
 use super::Shard;
-use crate::by_hand::Snapshot;
 use crate::ids::SubscriptionKey;
+use crate::simulation::Snapshot;
 
 impl Shard {
     /// One turn, with what is ready now.
