@@ -20,9 +20,7 @@ use crate::log::Level;
 use crate::message::OwnedMessage;
 use crate::message::options::{self, Retain, SendOptions};
 use crate::queue::mail::HomeNote;
-use crate::report::stages::Stage;
 use crate::router::Destination;
-use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
 use crate::shard::Shard;
 
@@ -266,59 +264,5 @@ impl Shard {
         let requester = self.ask(key, receipt, home.bit()).requester();
         self.tell(home, HomeNote::Enqueue(stored, Some(requester)));
         Ok(())
-    }
-
-    /// Gives a message to the local subscriptions and to the other shards that have some. Returns what goes on behind
-    /// this turn.
-    pub(crate) fn publish(
-        &mut self,
-        message: &Message<'_>,
-        destination: Destination,
-        reach: &Reach,
-    ) -> Option<FanOutKey> {
-        self.turn.counters.messages_in += 1;
-        if reach.remote != 0 {
-            self.peers.mail_message(message, reach);
-        }
-        if self.turn.is_observed {
-            self.deliver_observed(message, destination, reach)
-        } else {
-            self.deliver(message, destination, reach)
-        }
-    }
-
-    /// Delivers while times are taken.
-    #[cold]
-    #[inline(never)]
-    fn deliver_observed(
-        &mut self,
-        message: &Message<'_>,
-        destination: Destination,
-        reach: &Reach,
-    ) -> Option<FanOutKey> {
-        let began = self.turn.stages.begin(Stage::Encode);
-        let going = self.deliver(message, destination, reach);
-        self.turn.stages.end(Stage::Encode, began);
-        going
-    }
-
-    /// Publishes a message of a transaction to its topic.
-    pub(crate) fn publish_stored(
-        &mut self,
-        stored: OwnedMessage,
-        destination: Destination,
-        home: ShardId,
-        retained: bool,
-    ) -> Option<FanOutKey> {
-        if stored.is_expired(self.turn.now_ms) {
-            self.turn.counters.expired += 1;
-            return None;
-        }
-        let reach = self.router.reach(destination);
-        let going = self.publish(&stored.message(), destination, &reach);
-        if !retained && self.waits_for_subscriber(destination) {
-            self.tell(home, HomeNote::Stale(stored));
-        }
-        going
     }
 }

@@ -1,4 +1,14 @@
-//! Outboxes and queues of subscriptions that are full: publishers to the topics behind them wait.
+//! What happens when something is full: publishers wait, slow consumers go.
+//!
+//! | full | seen by | effect |
+//! |---|---|---|
+//! | an outbox (`outbox_limit`) | every shard, through the filter behind it | policy `slow_consumer` |
+//! | memory (`memory_limit`, 80 %) | every shard, once per turn | SENDs park that would be kept, all from 95 % on |
+//! | a shard's mailbox (`max_input_queue_size`) | the shard that feeds it | SENDs to it park |
+//! | the same, of messages that very many want there (`mail/peers.rs`) | the shard that feeds it | such SENDs to it park |
+//!
+//! A connection is parked at its next SEND, so that whatever came before is done and nothing overtakes it. A SEND
+//! parked longer than `publish_timeout` is refused with `E-MEMORY`.
 
 use std::sync::Arc;
 
@@ -129,8 +139,28 @@ impl Owners<'_> {
         }
     }
 
+    /// A reload may have brought a policy by which no publisher waits: that policy applies to those that are full.
+    pub fn stop_blocking(&mut self) {
+        let policy = self.turn.config.slow_consumer;
+        if matches!(policy, SlowConsumer::Block(_)) {
+            return;
+        }
+        for key in self.connections.table.keys() {
+            let Some(conn) = self.connections.table.get_mut(key) else { continue };
+            let owed = conn.is_owed();
+            if conn.output.full_since_ms.take().is_some() {
+                self.change_full(key, false);
+            }
+            match policy {
+                _ if !owed => {}
+                SlowConsumer::Disconnect => self.connections.too_slow.push(key),
+                _ => self.drop_owed(key),
+            }
+        }
+    }
+
     /// Tells every filter behind a connection, here and on other shards, that it is full or no longer so.
-    pub fn change_full(&mut self, key: ConnKey, full: bool) {
+    fn change_full(&mut self, key: ConnKey, full: bool) {
         let Some(conn) = self.connections.table.get(key) else { return };
         let subscriptions: Vec<u32> = conn.subscriptions.iter().copied().collect();
         for index in subscriptions {
@@ -156,5 +186,20 @@ impl Owners<'_> {
             let tell = |from| Mail::Full { from, name: Arc::clone(&name), holdup, full };
             self.peers.tell_all(tell);
         }
+    }
+
+    /// Takes what was not sent at all out of an outbox; messages of queues in it go back. Returns how many frames that
+    /// were.
+    pub fn cut_unsent(&mut self, key: ConnKey) -> usize {
+        let Some(conn) = self.connections.table.get_mut(key) else { return 0 };
+        let frames = conn.output.outbox.cut_unsent(&mut self.connections.chunks);
+        let cut = conn.output.outbox.take_cut();
+        if let Some(mut pending_writes) = conn.pending_writes.take() {
+            self.give_back_unwritten(&mut pending_writes, Some(cut));
+            if let Some(conn) = self.connections.table.get_mut(key) {
+                conn.pending_writes = Some(pending_writes);
+            }
+        }
+        frames
     }
 }

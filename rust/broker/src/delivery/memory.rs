@@ -1,7 +1,19 @@
-//! What one shard holds.
+//! What delivering does about memory: it holds publishers back near `memory_limit`, and counts what this shard holds.
+//!
+//! From 80 % of the limit on, SENDs wait that would be kept, until it is under 70 %; from 95 % on, all others too
+//! ([`super::passing`]). Meanwhile the largest outboxes count as full, so their consumers read or go.
 
 use super::Owners;
+use crate::config::SlowConsumer;
+use crate::connection::pausing::Pause;
+use crate::ids::ConnKey;
+use crate::log::Level;
 use crate::{message, text};
+
+/// How often the outboxes are compared while memory is short.
+const OUTBOX_CHECK_MS: u64 = 100;
+/// Outboxes are acted on from this share of `memory_limit` on.
+const OUTBOX_SHARE: u64 = 8;
 
 impl Owners<'_> {
     /// Brings what this shard holds into the broker's count.
@@ -18,5 +30,79 @@ impl Owners<'_> {
             + self.queues.replays.held_bytes();
         let held = i64::try_from(held).unwrap_or(i64::MAX);
         self.turn.count_memory(held.saturating_add(message::held_bytes() + text::held_bytes()));
+    }
+
+    /// Whether a connection may send although memory is short: it holds deliveries, and their ACKs may come behind what
+    /// it sends.
+    pub fn may_exceed(&self, key: ConnKey) -> bool {
+        let holds = self
+            .connections
+            .table
+            .get(key)
+            .and_then(|conn| conn.pending_writes.as_ref())
+            .is_some_and(|it| it.unacked > 0);
+        holds && !self.turn.is_out_of_memory()
+    }
+
+    /// Compares what is held with `memory_limit`, and lets publishers wait or go on.
+    pub fn look_at_memory(&mut self) {
+        let (held, limit) = (self.turn.held_bytes(), self.turn.memory_limit());
+        let was_short = self.turn.memory.is_short;
+        self.turn.memory.compare(held, limit);
+        if was_short && !self.turn.memory.is_short {
+            self.let_all_pass();
+        }
+        if self.deliveries.keepers.len() > 0 {
+            self.look_at_keepers();
+        }
+        if self.turn.memory.is_short {
+            self.ask_who_may_pass();
+        }
+        if self.turn.memory.is_short && self.turn.now_ms >= self.deliveries.next_outbox_check_ms {
+            if !was_short {
+                self.turn.log(Level::Warn, || {
+                    format!("{held} bytes are held, memory_limit is {limit}: publishers pause")
+                });
+            }
+            self.deliveries.next_outbox_check_ms = self.turn.now_ms + OUTBOX_CHECK_MS;
+            self.fill_largest_outboxes();
+            if held < limit / 100 * 95 {
+                self.connections.retry_parked(&[Pause::Memory]);
+            }
+        }
+    }
+
+    /// The largest outboxes count as full while memory is short, where outboxes hold a relevant part of it.
+    fn fill_largest_outboxes(&mut self) {
+        let in_outboxes =
+            (self.connections.chunks.held_bytes() as u64).saturating_mul(self.turn.shards as u64);
+        if in_outboxes < self.turn.config.memory_limit / OUTBOX_SHARE {
+            return; // something else holds most of it
+        }
+        let largest =
+            self.connections.table.iter().map(|(_, conn)| conn.output.outbox.bytes()).max().unwrap_or(0);
+        if largest < 64 << 10 {
+            return;
+        }
+        let chosen: Vec<ConnKey> = self
+            .connections
+            .table
+            .iter()
+            .filter(|(_, conn)| conn.life.is_open() && conn.output.outbox.bytes() > largest / 2)
+            .map(|(key, _)| key)
+            .collect();
+        for key in chosen {
+            match self.turn.config.slow_consumer {
+                SlowConsumer::Block(_) => self.connections.newly_full.push(key),
+                SlowConsumer::Disconnect => self.connections.too_slow.push(key),
+                SlowConsumer::DropOldest | SlowConsumer::DropNewest => {
+                    if let Some(conn) = self.connections.table.get_mut(key) {
+                        let dropped =
+                            conn.output.outbox.drop_oldest(&mut self.connections.chunks, largest / 2);
+                        self.turn.counters.dropped += dropped as u64;
+                    }
+                }
+            }
+        }
     }
 }

@@ -19,6 +19,7 @@ pub mod memory;
 mod orphans;
 pub mod owed;
 pub mod passing;
+pub mod publish;
 pub mod receive;
 mod replay;
 pub mod returning;
@@ -63,6 +64,8 @@ pub struct Deliveries {
     pub(crate) passing: Passing,
     /// Subscriptions to topics whose own queue keeps what comes while memory is short.
     pub(crate) keepers: Keepers,
+    /// When the outboxes are compared next, while memory is short.
+    next_outbox_check_ms: u64,
 }
 
 /// All that delivering takes.

@@ -1,16 +1,24 @@
 //! The delivery layer alone: no poll, and sockets that are test doubles.
 
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use stompica_proto::session::AckMode;
 
 use super::fixture::{Fixture, OTHER, OWN, message};
+use super::passing::Load;
 use super::returning::Fate;
 use super::*;
 use crate::config::{Config, SlowConsumer};
 use crate::connection::pausing::{Pause, Question};
 use crate::ids::{ConnKey, Subscriber, SubscriptionKey};
+use crate::mail::inbound::Inbound;
+use crate::mail::mailbox::Batch;
 use crate::queue::consumer_state::{Retries, SharedCredit};
 use crate::queue::mail::{AnswerNote, Note};
 use crate::queue::notes::Local;
+use crate::queue::passing::Allowance;
 use crate::requester::AnswerTo;
 use crate::router::Holdup;
 use crate::router::group::Place;
@@ -359,4 +367,160 @@ fn what_a_shard_holds_is_counted_in_the_sum_of_all() {
     fixture.deliver("/t", &"x".repeat(10_000));
     fixture.owners().count_memory();
     assert!(fixture.turn.held_bytes() - before >= 10_000);
+}
+
+/// A shard that holds so many bytes of a limit of 1000.
+fn holding(bytes: i64) -> Fixture {
+    let mut fixture = Fixture::new(Config { memory_limit: 1000, ..Config::default() });
+    hold(&mut fixture, bytes);
+    fixture
+}
+
+fn hold(fixture: &mut Fixture, bytes: i64) {
+    fixture.turn.totals.memory.store(bytes, Ordering::Relaxed);
+    fixture.owners().look_at_memory();
+}
+
+/// Why a small SEND of a connection has to wait, if it has to.
+fn pause(fixture: &mut Fixture, conn: ConnKey, name: &str, shards: u64) -> Option<Pause> {
+    let mut destination = fixture.router.destination(name.as_bytes()).expect("a destination");
+    destination.home = if shards == 0 { OWN } else { OTHER };
+    let load =
+        Load { name: name.as_bytes(), destination, shards, width: 0, is_full: false, bytes: 1, kept: false };
+    fixture.owners().pause_for(conn, &load)
+}
+
+#[test]
+fn a_send_waits_for_what_is_full_on_its_way() {
+    let mut fixture = wide();
+    let conn = fixture.connect(ROOM);
+    let destination = fixture.router.destination(b"/t").expect("a topic");
+    let load = Load { name: b"/t", destination, shards: 2, width: 1, is_full: true, bytes: 1, kept: false };
+    fixture.peers.busy.congested = 2;
+    fixture.peers.busy.laden = 2;
+    assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::Mailbox));
+    fixture.peers.busy.congested = 1;
+    assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::Wide));
+    let load = Load { width: 0, ..load };
+    assert_eq!(fixture.owners().pause_for(conn, &load), Some(Pause::SlowConsumer));
+    let load = Load { is_full: false, ..load };
+    assert_eq!(fixture.owners().pause_for(conn, &load), None);
+}
+
+#[test]
+fn while_memory_is_short_what_would_be_kept_waits_and_the_rest_passes() {
+    let mut fixture = holding(800);
+    let (conn, consumer) = (fixture.connect(ROOM), fixture.connect(ROOM));
+    fixture.queue("/queue/kept");
+    fixture.consume(consumer, "/queue/read", AckMode::Client);
+    fixture.subscribe(consumer, "/t", "1", None);
+    assert_eq!(pause(&mut fixture, conn, "/queue/kept", 0), Some(Pause::Kept));
+    assert_eq!(pause(&mut fixture, conn, "/queue/read", 0), None);
+    assert_eq!(pause(&mut fixture, conn, "/t", 0), None);
+    hold(&mut fixture, 950);
+    assert_eq!(pause(&mut fixture, conn, "/t", 0), Some(Pause::Memory), "nothing passes");
+}
+
+#[test]
+fn a_connection_that_holds_deliveries_may_send_while_memory_is_short() {
+    let mut fixture = holding(800);
+    let conn = fixture.connect(ROOM);
+    fixture.consume(conn, "/queue/a", AckMode::Client);
+    fixture.enqueue("/queue/a", &["a"]);
+    fixture.queue("/queue/kept");
+    assert_eq!(pause(&mut fixture, conn, "/queue/kept", 0), None);
+    hold(&mut fixture, 950);
+    assert_eq!(pause(&mut fixture, conn, "/queue/kept", 0), Some(Pause::Memory));
+}
+
+#[test]
+fn the_home_of_a_queue_elsewhere_is_asked_whether_a_send_passes() {
+    let mut fixture = holding(800);
+    let conn = fixture.connect(ROOM);
+    let asked = |fixture: &mut Fixture| fixture.notes.take_trays().map(|(_, tray)| tray.len()).sum::<usize>();
+    for count in [1, 0] {
+        assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), Some(Pause::Kept));
+        assert_eq!(asked(&mut fixture), count, "it is asked once");
+    }
+    fixture.connections.park(&mut fixture.turn, conn, Pause::Kept);
+    let hash = fixture.turn.hasher.hash_one(&b"/queue/far"[..]);
+    fixture.owners().let_pass(hash, Allowance { messages: 1, bytes: 10 }, true);
+    assert_eq!(fixture.connections.undrained, [conn], "it tries again");
+    assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), None);
+    assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), Some(Pause::Kept), "that was all");
+}
+
+#[test]
+fn once_memory_is_free_again_nothing_waits_for_it() {
+    let mut fixture = holding(800);
+    let conn = fixture.connect(ROOM);
+    fixture.queue("/queue/kept");
+    assert_eq!(pause(&mut fixture, conn, "/queue/kept", 0), Some(Pause::Kept));
+    fixture.connections.park(&mut fixture.turn, conn, Pause::Kept);
+    hold(&mut fixture, 700);
+    assert!(!fixture.connections.parking.has_retries());
+    hold(&mut fixture, 699);
+    assert!(fixture.connections.parking.has_retries());
+    assert_eq!(pause(&mut fixture, conn, "/queue/kept", 0), None);
+}
+
+#[test]
+fn a_message_goes_to_those_here_and_once_to_each_shard_that_wants_it() {
+    let mut fixture = wide();
+    let conn = fixture.connect(ROOM);
+    fixture.subscribe(conn, "/t", "0", None);
+    fixture.router.set_interest(&Arc::new(b"/t/*"[..].into()), OTHER, true);
+    for (topic, mailed) in [("/t", 0), ("/t/u", 1), ("/u", 1)] {
+        let destination = fixture.router.destination(topic.as_bytes()).expect("a topic");
+        let reach = fixture.router.reach(destination);
+        fixture.owners().publish(&message(topic.as_bytes(), b"a"), destination, &reach);
+        assert_eq!(fixture.peers.batch.count_for(OTHER), mailed, "{topic}");
+    }
+    assert_eq!(fixture.write(conn, ROOM), ["a"]);
+    assert_eq!(fixture.turn.counters.messages_in, 3);
+}
+
+#[test]
+fn messages_of_another_shard_are_routed_in_their_order() {
+    let mut fixture = wide();
+    let conn = fixture.connect(ROOM);
+    fixture.subscribe(conn, "/t", "0", None);
+    let newest = fixture.router.newest_subscription();
+    for bodies in [["a", "b"], ["c", "d"]] {
+        let mut batch = Batch::default();
+        bodies.iter().for_each(|body| batch.push(&message(b"/t", body.as_bytes()), OWN.bit(), 0));
+        let inbound = Inbound { batch: Arc::new(batch), round: 0, newest, next: 0, behind: None };
+        fixture.peers.inbound.batches.push_back(inbound);
+        fixture.peers.mailboxes[usize::from(OWN.0)].add_frames(2); // as its sender does
+    }
+    fixture.owners().route_inbound();
+    assert!(fixture.peers.inbound.is_empty());
+    assert_eq!(fixture.write(conn, ROOM), ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn messages_of_queues_that_are_cut_out_of_an_outbox_go_back() {
+    let mut fixture = wide();
+    let conn = fixture.connect(NO_ROOM);
+    let key = fixture.consume(conn, "/queue/a", AckMode::Auto);
+    fixture.enqueue("/queue/a", &["a", "b"]);
+    fixture.queues.home.detach(Subscriber { shard: OWN, key });
+    assert_eq!(fixture.owners().cut_unsent(conn), 2);
+    assert_eq!(fixture.waiting("/queue/a"), 2);
+}
+
+#[test]
+fn a_policy_that_does_not_block_ends_the_wait_of_publishers() {
+    let mut fixture = narrow();
+    let conn = fixture.connect(NO_ROOM);
+    fixture.subscribe(conn, "/t", "0", None);
+    fixture.deliver("/t", "a");
+    mark_full(&mut fixture, conn);
+    fixture.told_full();
+    fixture.owners().stop_blocking();
+    assert!(fixture.told_full().is_empty(), "it still blocks");
+    let config = Config { slow_consumer: SlowConsumer::DropNewest, ..Config::clone(&fixture.turn.config) };
+    fixture.turn.config = Arc::new(config);
+    fixture.owners().stop_blocking();
+    assert_eq!(fixture.told_full(), [("/t".to_owned(), false)]);
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::mailbox::Batch;
-use crate::router::fan_out::FanOutKey;
+use crate::router::fan_out::{FanOutKey, FanOuts};
 
 /// A batch that is being routed.
 #[derive(Debug)]
@@ -31,6 +31,12 @@ impl Inbounds {
     /// Whether nothing is left to be routed.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
+    }
+
+    /// Whether there are messages that can be routed: the one in front of them is not on its way any more.
+    pub(crate) fn can_go_on(&self, fan_outs: &FanOuts) -> bool {
+        let is_free = |first: &Inbound| first.behind.is_none_or(|fan_out| !fan_outs.is_going(fan_out));
+        self.batches.front().is_some_and(is_free)
     }
 
     /// Whether the messages of this round, and of those before it, have been routed.

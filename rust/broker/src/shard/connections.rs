@@ -50,11 +50,6 @@ impl Shard {
         self.connections.go_on_after(&mut self.turn, key, question);
     }
 
-    /// Reads a connection again that waits for room, alone: it is its turn.
-    pub(super) fn unpark(&mut self, key: ConnKey) {
-        self.connections.unpark(&mut self.turn, key);
-    }
-
     /// Lets those try again that wait for this kind of room, some in each turn.
     pub(super) fn retry_parked(&mut self, pauses: &[Pause]) {
         self.connections.retry_parked(pauses);

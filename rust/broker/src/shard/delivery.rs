@@ -4,13 +4,15 @@ use stompica_proto::encode::Message;
 
 use super::Shard;
 use crate::connection::flow::Flow;
-use crate::connection::pausing::Question;
+use crate::connection::pausing::{Pause, Question};
 use crate::connection::pending_writes::PendingWrites;
 use crate::delivery::Owners;
+use crate::delivery::passing::Load;
 use crate::delivery::returning::Fate;
-use crate::ids::{ConnKey, QueueKey, SubscriptionKey};
+use crate::ids::{ConnKey, QueueKey, ShardId, SubscriptionKey};
 use crate::message::OwnedMessage;
 use crate::queue::consumer_state::Retries;
+use crate::queue::passing::Allowance;
 use crate::queue::unacked::{Taken, TakenOnes, Unacked};
 use crate::requester::{AnswerTo, Requester};
 use crate::router::fan_out::FanOutKey;
@@ -178,5 +180,50 @@ impl Shard {
 
     pub(crate) fn is_owed_accepted(&self, key: ConnKey) -> bool {
         self.connections.is_owed_accepted(key)
+    }
+
+    #[inline]
+    pub(crate) fn pause_for(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
+        self.delivery().pause_for(key, load)
+    }
+
+    pub(crate) fn pause_for_memory(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
+        self.delivery().pause_for_memory(key, load)
+    }
+
+    pub(super) fn may_exceed(&mut self, key: ConnKey) -> bool {
+        self.delivery().may_exceed(key)
+    }
+
+    pub(super) fn let_pass(&mut self, hash: u64, allowance: Allowance, remember: bool) {
+        self.delivery().let_pass(hash, allowance, remember);
+    }
+
+    #[inline]
+    pub(crate) fn publish(
+        &mut self,
+        message: &Message<'_>,
+        destination: Destination,
+        reach: &Reach,
+    ) -> Option<FanOutKey> {
+        self.delivery().publish(message, destination, reach)
+    }
+
+    pub(crate) fn publish_stored(
+        &mut self,
+        stored: OwnedMessage,
+        destination: Destination,
+        home: ShardId,
+        retained: bool,
+    ) -> Option<FanOutKey> {
+        self.delivery().publish_stored(stored, destination, home, retained)
+    }
+
+    pub(super) fn publish_late(&mut self, stored: &OwnedMessage) {
+        self.delivery().publish_late(stored);
+    }
+
+    pub(super) fn has_inbound(&self) -> bool {
+        self.peers.inbound.can_go_on(&self.deliveries.fan_outs)
     }
 }

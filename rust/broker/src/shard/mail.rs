@@ -16,7 +16,6 @@ use crate::mail::inbound::Inbound;
 use crate::mail::incoming::{Next, Notes};
 use crate::mail::mailbox::{Accepted, Mail};
 use crate::report::ConnectionInfo;
-use crate::report::stages::Stage;
 use crate::text::Text;
 
 impl Shard {
@@ -116,56 +115,6 @@ impl Shard {
         }
     }
 
-    /// Routes messages of other shards, as far as the turn allows.
-    pub(super) fn route_inbound(&mut self) {
-        while !self.turn.budget.is_exhausted()
-            && self.has_inbound()
-            && let Some(inbound) = self.peers.inbound.batches.pop_front()
-        {
-            let Inbound { batch, round, newest, mut next, mut behind } = inbound;
-            self.peers.inbound.routes_for = Some(newest);
-            let mut routed = 0;
-            let mut more = true;
-            // What was on its way is not any more.
-            let mut work = behind.take().map_or(0, |_| batch.work_before(next));
-            let began = self.turn.stages.begin(Stage::Encode);
-            while more && behind.is_none() && !self.turn.budget.is_exhausted() {
-                match batch.next_for(self.turn.id, next) {
-                    None => more = false,
-                    Some((message, rest)) => {
-                        next = rest;
-                        routed += 1;
-                        // The sending shard has checked the name.
-                        if let Ok(destination) = self.destination(message.destination) {
-                            let reach = self.router.reach(destination);
-                            let going = self.deliver(&message, destination, &reach);
-                            behind = going.filter(|going| self.deliveries.fan_outs.is_going(*going));
-                        }
-                        work += if behind.is_none() { batch.work_before(next) } else { 0 };
-                    }
-                }
-            }
-            self.turn.stages.end(Stage::Encode, began);
-            self.turn.counters.frames_mailed += routed as u64;
-            self.peers.have_taken(routed, &self.turn);
-            self.peers.have_routed(work);
-            if more {
-                self.peers.inbound.batches.push_front(Inbound { batch, round, newest, next, behind });
-            }
-        }
-        self.peers.inbound.routes_for = None;
-        if !self.mail_waits_for_memory() {
-            self.retry_parked(&[Pause::Mail]);
-        }
-    }
-
-    /// Whether messages of other shards can be routed: those in front of them have been.
-    pub(super) fn has_inbound(&self) -> bool {
-        self.peers.inbound.batches.front().is_some_and(|first| {
-            first.behind.is_none_or(|fan_out| !self.deliveries.fan_outs.is_going(fan_out))
-        })
-    }
-
     /// Whether every message that was mailed before the connection's last bytes were read has been routed.
     fn mail_is_routed(&self, key: ConnKey) -> bool {
         let Some(conn) = self.connections.table.get(key) else { return true };
@@ -175,7 +124,7 @@ impl Shard {
     /// What a frame that begins or ends a subscription waits for, if mail is to be routed before it.
     pub(crate) fn wait_for_mail(&mut self, key: ConnKey) -> Option<Flow> {
         if !self.mail_is_routed(key) {
-            if !self.mail_waits_for_memory() {
+            if !self.delivery().mail_waits_for_memory() {
                 return Some(Flow::Later);
             }
             self.park(key, Pause::Mail);
@@ -185,11 +134,6 @@ impl Shard {
             conn.wait.passed();
         }
         None
-    }
-
-    /// Whether messages of other shards are behind one that does not go on before there is memory.
-    pub(super) fn mail_waits_for_memory(&self) -> bool {
-        !self.peers.inbound.is_empty() && !self.has_inbound() && self.turn.is_out_of_memory()
     }
 
     /// Takes over a connection.
@@ -216,7 +160,7 @@ impl Shard {
         self.queues.home.reload(&config);
         self.turn.config = config;
         self.turn.observe();
-        self.stop_blocking();
+        self.delivery().stop_blocking();
         for key in self.connections.table.keys() {
             self.rearm(key);
         }

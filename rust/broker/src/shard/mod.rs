@@ -32,7 +32,6 @@ mod memory;
 mod monitor;
 mod names;
 mod output;
-pub(crate) mod passing;
 mod queues;
 mod report;
 #[cfg(any(test, feature = "simulation"))]
@@ -192,13 +191,13 @@ impl Shard {
         self.queues.home.set_time(self.turn.now_ms);
         self.turn.budget = Budget::default();
         self.note_readiness(events);
-        self.look_at_memory();
+        self.delivery().look_at_memory();
         self.connections.look_at_unfinished(&mut self.turn);
         self.take_mail();
         self.proceed_with_jobs();
         let for_mail = self.turn.budget.go_on_to(TurnPart::Routes);
         // Before the sockets, so that a message whose RECEIPT has left never reaches a subscription that came after.
-        self.route_inbound();
+        self.delivery().route_inbound();
         self.settle();
         let for_routes = self.turn.budget.go_on_to(TurnPart::Deliveries);
         self.proceed_with_deliveries();

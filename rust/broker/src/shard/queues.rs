@@ -73,16 +73,6 @@ impl Shard {
         }
     }
 
-    /// Publishes a message that was held as stale.
-    fn publish_late(&mut self, stored: &OwnedMessage) {
-        let Ok(destination) = self.destination(stored.destination()) else { return };
-        // Its publisher may have sent one before it that is on its way.
-        self.deliveries.fan_outs.in_order = true;
-        let reach = self.router.reach(destination);
-        self.publish(&stored.message(), destination, &reach);
-        self.deliveries.fan_outs.in_order = false;
-    }
-
     pub(super) fn read_note(&mut self, from: ShardId, note: Note) {
         match note {
             Note::Consumer(note) => self.delivery().read_consumer_note(from, note),

@@ -1,0 +1,130 @@
+//! Messages to topics: those that this shard publishes, and those that others have.
+
+use stompica_proto::encode::Message;
+
+use super::Owners;
+use crate::connection::pausing::Pause;
+use crate::ids::ShardId;
+use crate::mail::inbound::Inbound;
+use crate::message::OwnedMessage;
+use crate::queue::mail::HomeNote;
+use crate::report::stages::Stage;
+use crate::router::Destination;
+use crate::router::fan_out::FanOutKey;
+use crate::router::reach::Reach;
+
+impl Owners<'_> {
+    /// Gives a message to the local subscriptions and to the other shards that have some. Returns what goes on behind
+    /// this turn.
+    pub fn publish(
+        &mut self,
+        message: &Message<'_>,
+        destination: Destination,
+        reach: &Reach,
+    ) -> Option<FanOutKey> {
+        self.turn.counters.messages_in += 1;
+        if reach.remote != 0 {
+            self.peers.mail_message(message, reach);
+        }
+        if self.turn.is_observed {
+            self.deliver_observed(message, destination, reach)
+        } else {
+            self.deliver(message, destination, reach)
+        }
+    }
+
+    /// Delivers while times are taken.
+    #[cold]
+    #[inline(never)]
+    fn deliver_observed(
+        &mut self,
+        message: &Message<'_>,
+        destination: Destination,
+        reach: &Reach,
+    ) -> Option<FanOutKey> {
+        let began = self.turn.stages.begin(Stage::Encode);
+        let going = self.deliver(message, destination, reach);
+        self.turn.stages.end(Stage::Encode, began);
+        going
+    }
+
+    /// Publishes a message of a transaction to its topic.
+    pub fn publish_stored(
+        &mut self,
+        stored: OwnedMessage,
+        destination: Destination,
+        home: ShardId,
+        retained: bool,
+    ) -> Option<FanOutKey> {
+        if stored.is_expired(self.turn.now_ms) {
+            self.turn.counters.expired += 1;
+            return None;
+        }
+        let reach = self.router.reach(destination);
+        let going = self.publish(&stored.message(), destination, &reach);
+        if !retained && self.queue().waits_for_subscriber(destination) {
+            self.queue().tell(home, HomeNote::Stale(stored));
+        }
+        going
+    }
+
+    /// Publishes a message that was held as stale.
+    pub fn publish_late(&mut self, stored: &OwnedMessage) {
+        let Ok(destination) = self.router.destination_of(self.turn, stored.destination()) else { return };
+        // Its publisher may have sent one before it that is on its way.
+        self.deliveries.fan_outs.in_order = true;
+        let reach = self.router.reach(destination);
+        self.publish(&stored.message(), destination, &reach);
+        self.deliveries.fan_outs.in_order = false;
+    }
+
+    /// Routes messages of other shards, as far as the turn allows.
+    pub fn route_inbound(&mut self) {
+        while !self.turn.budget.is_exhausted()
+            && self.peers.inbound.can_go_on(&self.deliveries.fan_outs)
+            && let Some(inbound) = self.peers.inbound.batches.pop_front()
+        {
+            let Inbound { batch, round, newest, mut next, mut behind } = inbound;
+            self.peers.inbound.routes_for = Some(newest);
+            let mut routed = 0;
+            let mut more = true;
+            // What was on its way is not any more.
+            let mut work = behind.take().map_or(0, |_| batch.work_before(next));
+            let began = self.turn.stages.begin(Stage::Encode);
+            while more && behind.is_none() && !self.turn.budget.is_exhausted() {
+                match batch.next_for(self.turn.id, next) {
+                    None => more = false,
+                    Some((message, rest)) => {
+                        next = rest;
+                        routed += 1;
+                        // The sending shard has checked the name.
+                        if let Ok(destination) = self.router.destination_of(self.turn, message.destination) {
+                            let reach = self.router.reach(destination);
+                            let going = self.deliver(&message, destination, &reach);
+                            behind = going.filter(|going| self.deliveries.fan_outs.is_going(*going));
+                        }
+                        work += if behind.is_none() { batch.work_before(next) } else { 0 };
+                    }
+                }
+            }
+            self.turn.stages.end(Stage::Encode, began);
+            self.turn.counters.frames_mailed += routed as u64;
+            self.peers.have_taken(routed, self.turn);
+            self.peers.have_routed(work);
+            if more {
+                self.peers.inbound.batches.push_front(Inbound { batch, round, newest, next, behind });
+            }
+        }
+        self.peers.inbound.routes_for = None;
+        if !self.mail_waits_for_memory() {
+            self.connections.retry_parked(&[Pause::Mail]);
+        }
+    }
+
+    /// Whether messages of other shards are behind one that does not go on before there is memory.
+    pub fn mail_waits_for_memory(&self) -> bool {
+        !self.peers.inbound.is_empty()
+            && !self.peers.inbound.can_go_on(&self.deliveries.fan_outs)
+            && self.turn.is_out_of_memory()
+    }
+}
