@@ -101,13 +101,13 @@ impl Owners<'_> {
         if !group.wire_format.takes_from(message.sender) {
             return;
         }
-        if let (Some(queue), [member]) = (group.target_queue, &group.members[..]) {
-            let member = *member;
+        let members = &group.members[..];
+        if let (Some(queue), &[member]) = (group.target_queue, members) {
             if !self.routes_to(member) {
                 return;
             }
             self.deliver_to_target_queue(message, queue, member);
-        } else if let [member] = group.members[..] {
+        } else if let &[member] = members {
             self.deliver_to_one(message, index, member);
         } else {
             let (chunk, start, end) = self.encode_shared(message, index);
@@ -146,42 +146,42 @@ impl Owners<'_> {
                 chunk
             }
         };
-        let group = &self.router.groups[index as usize];
-        self.deliveries.suffixes.prepare(
-            message,
-            group.wire_format.version,
-            &mut self.turn.counters.headers_left_out,
-        );
-        let websocket = (group.wire_format.framing == Framing::WebSocket)
-            .then(|| self.deliveries.suffixes.opcode(message.body));
-        let suffix = self.deliveries.suffixes.of(message, group.wire_format.version);
-        let (start, end) = self
-            .connections
-            .chunks
-            .append(chunk, |out| write_message(out, websocket, &group.prefix, b"", suffix));
-        self.turn.budget.encoded += (end - start) as usize;
-        self.turn.budget.deliveries += group.members.len();
+        let Owners { turn, router, connections, deliveries, .. } = self;
+        let group = &router.groups[index as usize];
+        let suffixes = &mut deliveries.suffixes;
+        suffixes.prepare(message, group.wire_format.version, &mut turn.counters.headers_left_out);
+        let websocket =
+            (group.wire_format.framing == Framing::WebSocket).then(|| suffixes.opcode(message.body));
+        let suffix = suffixes.of(message, group.wire_format.version);
+        let (start, end) =
+            connections.chunks.append(chunk, |out| write_message(out, websocket, &group.prefix, b"", suffix));
+        turn.budget.encoded += (end - start) as usize;
+        turn.budget.deliveries += group.members.len();
         (chunk, start, end)
     }
 
     /// Encodes for one member of a group alone, in place.
     pub fn deliver_to_one(&mut self, message: &Message<'_>, index: GroupIndex, member: Member) {
-        self.turn.counters.deliveries += 1;
-        let group = &self.router.groups[index as usize];
+        // Each by itself: read through `self`, their addresses would be loaded again and again.
+        let Owners { turn, router, connections, deliveries, .. } = self;
+        let (turn, connections) = (&mut **turn, &mut **connections);
+        let suffixes = &mut deliveries.suffixes;
+        turn.counters.deliveries += 1;
+        let group = &router.groups[index as usize];
         let version = group.wire_format.version;
-        self.deliveries.suffixes.prepare(message, version, &mut self.turn.counters.headers_left_out);
-        let websocket = (group.wire_format.framing == Framing::WebSocket)
-            .then(|| self.deliveries.suffixes.opcode(message.body));
+        suffixes.prepare(message, version, &mut turn.counters.headers_left_out);
+        let websocket =
+            (group.wire_format.framing == Framing::WebSocket).then(|| suffixes.opcode(message.body));
         let mut extra = SmallVec::<[u8; 48]>::new();
-        let conn = self.connections.table.member_mut(member.conn);
+        let conn = connections.table.member_mut(member.conn);
         let key = ConnKey { index: member.conn, generation: conn.generation };
-        let limit = self.turn.config.outbox_limit;
+        let limit = turn.config.outbox_limit;
         if !conn.has_room(limit)
-            && !make_room(conn, &mut self.connections.chunks, &mut self.turn.counters, &self.turn.config, 1)
+            && !make_room(conn, &mut connections.chunks, &mut turn.counters, &turn.config, 1)
         {
-            match self.turn.config.slow_consumer {
+            match turn.config.slow_consumer {
                 _ if conn.life.leaving.is_some() => {}
-                SlowConsumer::Disconnect => self.connections.too_slow.push(key),
+                SlowConsumer::Disconnect => connections.too_slow.push(key),
                 SlowConsumer::Block(_) => self.owe_at_once(message, member),
                 SlowConsumer::DropOldest | SlowConsumer::DropNewest => {}
             }
@@ -191,18 +191,18 @@ impl Owners<'_> {
             push_numbers(&mut extra, b"dropped:", &[u64::from(take(&mut conn.output.dropped))]);
         }
         let before = conn.output.outbox.bytes();
-        let (prefix, suffix) = (&group.prefix, self.deliveries.suffixes.of(message, version));
-        conn.output.outbox.append(&mut self.connections.chunks, Kind::Message, |out| {
+        let (prefix, suffix) = (&group.prefix, suffixes.of(message, version));
+        conn.output.outbox.append(&mut connections.chunks, Kind::Message, |out| {
             write_message(out, websocket, prefix, &extra, suffix)
         });
-        self.turn.budget.encoded += conn.output.outbox.bytes() - before;
-        self.turn.budget.deliveries += 1;
+        turn.budget.encoded += conn.output.outbox.bytes() - before;
+        turn.budget.deliveries += 1;
         if conn.output.flush != Flush::Prompt {
             conn.output.flush = Flush::Prompt;
-            self.connections.dirty.push(key);
+            connections.dirty.push(key);
         }
         if conn.output.outbox.bytes() >= limit && conn.output.full_since_ms.is_none() {
-            self.connections.newly_full.push(key);
+            connections.newly_full.push(key);
         }
     }
 

@@ -47,7 +47,15 @@ impl Shard {
 
     /// Acts on what connections have left to do, and on what waits for this shard, until nothing is left: runs after every
     /// frame, note, job and deadline.
+    #[inline]
     pub(crate) fn settle(&mut self) {
+        // After most frames there is nothing to do.
+        if !self.connections.effects.is_empty() || self.notes.has_local() {
+            self.settle_all_left();
+        }
+    }
+
+    fn settle_all_left(&mut self) {
         loop {
             while let Some(effect) = self.connections.effects.pop_front() {
                 self.carry_out_for_connection(effect);
