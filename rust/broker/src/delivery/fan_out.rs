@@ -1,9 +1,10 @@
-//! Messages that more subscriptions want than one turn can serve, or whose receivers are full: over several turns.
+//! Messages that go to more subscriptions than one turn can serve, or to full outboxes: they take several turns.
 //!
 //! [`Owners::deliver`] hands such a message over to a fan-out, which goes on each turn until the turn's share of the
-//! work is done. A connection whose outbox is full gets its copy later: until then it owes it ([`Deferred`]), and all
-//! that follows waits behind it. So what a message costs is bounded by `outbox_limit` and by the turn, not by the
-//! number of its receivers. Once an outbox is under half it is filled again.
+//! work is done. A connection whose outbox is full gets its copy later: until then the copy is deferred
+//! ([`Deferred`](crate::connection::deferred::Deferred)), and all that follows waits behind it. So the cost of a message
+//! is bounded by `outbox_limit` and by the turn, not by the number of its receivers. Once an outbox is under half it is
+//! filled again.
 
 use smallvec::SmallVec;
 use stompica_proto::encode::Message;
@@ -20,24 +21,24 @@ use crate::router::fan_out::{FanOutKey, WAITING_BYTES, is_meant};
 use crate::router::group::{GroupIndex, Member, Place};
 use crate::router::reach::Reach;
 
-/// A message that is encoded to more bytes than this goes over several turns, if it goes to several groups.
+/// A message that is encoded to more bytes than this takes several turns, if it goes to several groups.
 const AT_ONCE_BYTES: usize = 1 << 20;
 /// The same for the number of groups.
 const AT_ONCE_GROUPS: usize = 2000;
-/// While memory is short, a consumer may be owed copies that take this share of `memory_limit`, and no more for long.
+/// While memory is short, copies that take more than this share of `memory_limit` may not wait for one consumer for long.
 const OWED_SHARE: u64 = 8;
-/// What a frame has beside the message's own parts, about.
+/// Bytes of a frame beside the parts of the message, estimated.
 const FRAME_BYTES: usize = 160;
 
-/// Bytes that one message is encoded to for so many groups, about.
+/// Bytes that one message is encoded to for so many groups, estimated.
 fn encoded_bytes(message: &Message<'_>, groups: usize) -> usize {
     let frame = message.body.len() + message.headers.len() + message.destination.len() + FRAME_BYTES;
     frame.saturating_mul(groups)
 }
 
 impl Owners<'_> {
-    /// Whether a message that reaches so many cannot be delivered at once: too many groups want it, somebody behind it
-    /// is full, or another one is to be delivered before it.
+    /// Whether a message cannot be delivered at once: it goes to too many groups, an outbox that it goes to is full, or
+    /// another message is to be delivered before it.
     #[inline]
     pub fn takes_turns(&self, message: &Message<'_>, reach: &Reach) -> bool {
         let groups = reach.groups;
@@ -45,7 +46,7 @@ impl Owners<'_> {
         large || (reach.full > 0 && self.blocks()) || self.deliveries.fan_outs.must_queue()
     }
 
-    /// Delivers a message by and by. Returns what goes on behind this turn.
+    /// Begins to deliver a message over several turns. Returns the fan-out, unless this turn has completed it.
     #[cold]
     #[inline(never)]
     pub fn fan_out(&mut self, message: &Message<'_>, destination: Destination) -> Option<FanOutKey> {
@@ -74,7 +75,7 @@ impl Owners<'_> {
         matches!(self.turn.config.slow_consumer, SlowConsumer::Block(_))
     }
 
-    /// Goes on with fan-outs, in the order of their beginning, until one part in `share` of the turn is used up.
+    /// Continues fan-outs, in the order in which they began, until one part in `share` of the turn is used up.
     pub fn proceed_with_fan_outs(&mut self, share: usize) {
         while let Some(key) = self.deliveries.fan_outs.first() {
             if self.turn.budget.is_used_up(share) {
@@ -107,7 +108,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Lets its publisher go on, if it has reached everybody.
+    /// Lets the publisher continue, if the fan-out has reached all receivers.
     pub fn end_fan_out(&mut self, key: FanOutKey) {
         if let Some((conn, requester)) = self.deliveries.fan_outs.finish(key) {
             self.notes.answer(requester, Ok(()));
@@ -163,8 +164,9 @@ impl Owners<'_> {
         }
     }
 
-    /// Whether what is delivered now is for a subscription: what another shard has sent before a durable subscription
-    /// came to this home is not, although it is routed behind the mail that brought that one.
+    /// Whether the message that is being delivered is meant for a subscription. A message that another shard sent before
+    /// a durable subscription came to this home is not, although it is routed after the mail that brought the
+    /// subscription.
     pub fn routes_to(&self, member: Member) -> bool {
         self.peers.inbound.routes_for().is_none_or(|newest| is_meant(member.subscription.generation, newest))
     }
@@ -177,7 +179,7 @@ impl Owners<'_> {
         conn.output.deferred.is_some() || (blocks && conn.output.outbox.bytes() >= limit)
     }
 
-    /// A subscription gets its copy of a fan-out's message later.
+    /// Defers the copy of a fan-out's message for one subscription.
     fn owe(&mut self, member: Member, fan_out: FanOutKey) {
         let generation = self.connections.table.member_mut(member.conn).generation;
         self.turn.budget.deliveries += 1;
@@ -186,7 +188,7 @@ impl Owners<'_> {
         self.defer(key, Waiting::Copy(fan_out, member.subscription));
     }
 
-    /// The same for the message that is being delivered at once to others.
+    /// Defers the copy of a message that is delivered to other subscriptions at once.
     #[cold]
     pub fn owe_at_once(&mut self, message: &Message<'_>, member: Member) {
         let key = match self.deliveries.suffixes.owed {
@@ -200,7 +202,7 @@ impl Owners<'_> {
         self.owe(member, key);
     }
 
-    /// Something waits until a connection's outbox has room.
+    /// Lets something wait until a connection's outbox has room.
     pub fn defer(&mut self, key: ConnKey, waiting: Waiting) {
         let limit = self.turn.config.outbox_limit;
         let is_accepted = self.is_accepted(&waiting);
@@ -216,7 +218,7 @@ impl Owners<'_> {
         }
     }
 
-    /// A socket has taken something: if the outbox is under half now, what waits for it follows.
+    /// A socket has taken bytes: if the outbox is under half now, what waits for it follows.
     pub fn note_room(&mut self, key: ConnKey) {
         let (limit, now_ms) = (self.turn.config.outbox_limit, self.turn.now_ms);
         let owed_max = usize::try_from(self.turn.config.memory_limit / OWED_SHARE).unwrap_or(usize::MAX);
@@ -225,8 +227,8 @@ impl Owners<'_> {
         if conn.output.outbox.bytes() > limit / 2 {
             return;
         }
-        // Its consumer reads; that it is owed so much is not its fault. But where memory is short because of that, it has
-        // no more time than others.
+        // Its consumer reads, so its deadline starts anew, however much waits for it. Only while memory is short because
+        // of that it has no more time than others.
         let is_too_much = self.turn.memory.is_short && deferred.len() * WAITING_BYTES > owed_max;
         if let Some(since_ms) = conn.output.full_since_ms.as_mut().filter(|_| !is_too_much) {
             *since_ms = now_ms;
@@ -237,7 +239,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Goes on with the outboxes that have room for what waits behind them, as far as the turn allows.
+    /// Fills outboxes that have room with what waits for them, as far as the turn allows.
     pub fn refill_outboxes(&mut self) {
         for _ in 0..self.connections.refill.len() {
             if self.turn.budget.is_exhausted() {
@@ -248,7 +250,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Encodes what a connection is owed, until its outbox is full or the turn's work is done.
+    /// Encodes what waits for a connection, until its outbox is full or the turn's work is done.
     fn refill_outbox(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
         self.connections.distribute(self.turn);

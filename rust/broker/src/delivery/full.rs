@@ -7,7 +7,7 @@
 //! | a shard's mailbox (`max_input_queue_size`) | the shard that feeds it | SENDs to it park |
 //! | the same, of messages that very many want there (`mail/peers.rs`) | the shard that feeds it | such SENDs to it park |
 //!
-//! A connection is parked at its next SEND, so that whatever came before is done and nothing overtakes it. A SEND
+//! A connection is parked at its next SEND, so that all frames before it are done and none overtakes it. A SEND that is
 //! parked longer than `publish_timeout` is refused with `E-MEMORY`.
 
 use std::sync::Arc;

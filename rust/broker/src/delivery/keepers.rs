@@ -10,7 +10,7 @@ use crate::ids::QueueKey;
 use crate::router::Holdup;
 use crate::router::group::SubscriptionIndex;
 
-/// Subscriptions that are looked at in one turn.
+/// Subscriptions that are checked in one turn.
 const TURN_MAX: usize = 256;
 
 /// These subscriptions.
@@ -18,19 +18,19 @@ const TURN_MAX: usize = 256;
 pub(crate) struct Keepers {
     /// Their queues, and their places in the round.
     pub(crate) queues: HashMap<SubscriptionIndex, (QueueKey, u64)>,
-    /// In the order in which they are looked at.
+    /// In the order in which they are checked.
     pub(crate) round: Line<SubscriptionIndex>,
 }
 
 impl Keepers {
-    /// Adds a subscription; false if it is there.
+    /// Adds a subscription; false if it was there already.
     pub(crate) fn add(&mut self, subscription: SubscriptionIndex, queue: QueueKey) -> bool {
         let Entry::Vacant(slot) = self.queues.entry(subscription) else { return false };
         slot.insert((queue, self.round.push(subscription)));
         true
     }
 
-    /// Removes a subscription; false if it is not there.
+    /// Removes a subscription; false if it was not there.
     pub(crate) fn remove(&mut self, subscription: SubscriptionIndex) -> bool {
         let Some((_, place)) = self.queues.remove(&subscription) else { return false };
         self.round.leave(place);
@@ -40,7 +40,7 @@ impl Keepers {
         true
     }
 
-    /// The next one to look at.
+    /// The next one to check.
     pub(crate) fn next(&mut self) -> Option<(SubscriptionIndex, QueueKey)> {
         let next = self.round.pop()?;
         let (queue, place) = self.queues.get_mut(&next)?;
@@ -52,7 +52,7 @@ impl Keepers {
         self.queues.len()
     }
 
-    /// Bytes that its tables occupy, about.
+    /// Bytes that its tables occupy, estimated.
     pub(crate) fn held_bytes(&self) -> usize {
         self.queues.capacity() * size_of::<(SubscriptionIndex, (QueueKey, u64))>()
             + self.round.len() * Line::<SubscriptionIndex>::bytes_of_one()
@@ -60,21 +60,21 @@ impl Keepers {
 }
 
 impl Owners<'_> {
-    /// A message has come to the queue of a subscription while memory is short.
+    /// Notes that a message has come to the queue of a subscription while memory is short.
     pub fn note_keeper(&mut self, subscription: SubscriptionIndex, queue: QueueKey) {
         if self.queues.home.allowance(queue).is_none() && self.deliveries.keepers.add(subscription, queue) {
             self.change_full_of(subscription, Holdup::Keeper, true);
         }
     }
 
-    /// A subscription to a topic goes.
+    /// Forgets a subscription to a topic, which ends or keeps nothing any more.
     pub fn forget_keeper(&mut self, subscription: SubscriptionIndex) {
         if self.deliveries.keepers.remove(subscription) {
             self.change_full_of(subscription, Holdup::Keeper, false);
         }
     }
 
-    /// Lets those go on whose queue hands on again what comes; all of them, once memory is not short any more.
+    /// Lets publishers go on to subscriptions whose queue delivers again what comes, or to all, once memory is not short.
     pub fn look_at_keepers(&mut self) {
         for _ in 0..self.deliveries.keepers.len().min(TURN_MAX) {
             self.turn.budget.visit(1);

@@ -1,4 +1,4 @@
-//! Copies and messages that wait for room in an outbox, and are not wanted any more.
+//! Deferred copies and messages that are dropped or given back before their outbox had room.
 
 use super::Owners;
 use crate::connection::deferred::{Deferred, Waiting};
@@ -10,7 +10,7 @@ use crate::queue::unacked::Origin;
 use crate::turn::jobs::Job;
 
 impl Owners<'_> {
-    /// Some of what a connection was owed has gone: what waits behind all of it goes on, if that is so.
+    /// Some deferred messages of a connection are gone: a frame that waits for all of them goes on, if none is left.
     pub fn note_owed(&mut self, key: ConnKey) {
         let waits =
             self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Owed));
@@ -19,7 +19,7 @@ impl Owners<'_> {
         }
     }
 
-    /// A connection ends: nothing more is owed to it.
+    /// Drops all that waits for a connection, which ends.
     pub fn forget_deferred(&mut self, key: ConnKey) {
         if let Some(deferred) =
             self.connections.table.get_mut(key).and_then(|conn| conn.output.deferred.take())
@@ -28,7 +28,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Messages of topics that wait for a connection are left out.
+    /// Drops the messages of topics that wait for a connection, and counts them as dropped.
     pub fn drop_owed(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let Some(deferred) = &mut conn.output.deferred else { return };
@@ -42,7 +42,7 @@ impl Owners<'_> {
         self.note_owed(key);
     }
 
-    /// What nobody is owed any more is forgotten over as many turns as it takes: it may be millions of copies.
+    /// Drops deferred messages over as many turns as it takes: they may be millions of copies.
     pub fn drop_deferred(&mut self, mut deferred: Box<Deferred>) {
         while let Some(waiting) = deferred.pop() {
             self.turn.budget.visit(1);
@@ -61,14 +61,14 @@ impl Owners<'_> {
         }
     }
 
-    /// Goes on with that.
+    /// Continues with the first of those that are being dropped.
     pub fn proceed_with_forgetting(&mut self) {
         if let Some(deferred) = self.deliveries.forgotten.pop_front() {
             self.drop_deferred(deferred);
         }
     }
 
-    /// A subscription ends: messages of queues that wait for its connection go to others.
+    /// Gives back the messages of queues that wait for a connection, for a subscription that ends.
     pub fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
         let Some(deferred) =
             self.connections.table.get_mut(conn).and_then(|conn| conn.output.deferred.as_mut())

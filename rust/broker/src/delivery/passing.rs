@@ -5,8 +5,8 @@
 //!      ─► queue: does a consumer have credit? ── its home is here ──► look
 //!                                             └─ elsewhere ─► MayPass ─► home ─► Passes: so many messages
 //! ```
-//! A SEND to a queue that keeps it waits ([`Pause::Kept`]); its name is asked for again until it passes, or memory is
-//! free again. So a queue that nobody reads costs its own publishers only.
+//! A SEND to a queue that would keep it waits ([`Pause::Kept`]); its home is asked again until it passes, or memory is
+//! free again. So a queue that nobody reads holds up its own publishers only.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -21,7 +21,7 @@ use crate::queue::passing::Allowance;
 use crate::router::Destination;
 use crate::text::{BLOCK_BYTES, Text};
 
-/// A body of this size is weighed against `memory_limit` by itself; smaller ones once per turn, together.
+/// A body of this size is compared with `memory_limit` by itself; smaller ones together, once per turn.
 pub(crate) const LARGE_BODY: usize = 64 << 10;
 
 /// How often homes are asked again.
@@ -42,17 +42,17 @@ pub(crate) struct Load<'a> {
     pub destination: Destination,
     /// The other shards that it goes to.
     pub shards: u64,
-    /// How much work it is at each of them, at most, in deliveries; 0: not much.
+    /// How many deliveries it is at each of them, at most; 0: few.
     pub width: usize,
-    /// Whether somebody behind it has a full outbox.
+    /// Whether an outbox that it goes to is full.
     pub is_full: bool,
     /// The size of its body.
     pub bytes: usize,
-    /// It is kept whoever listens: in a transaction, or as a last value.
+    /// It is kept in any case: in a transaction, or as a retained message.
     pub kept: bool,
 }
 
-/// SENDs of one name that wait until their queue hands on what comes.
+/// SENDs to one name that wait until its queue delivers what comes.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) name: Text,
@@ -62,8 +62,8 @@ pub(crate) struct Waiting {
     pub(crate) place: u64,
 }
 
-/// Which names may be sent to while memory is short, and which are waited for; by the hash of the name. A connection
-/// waits for one name at most, and a name is here as long as somebody waits for it.
+/// Which names may be sent to while memory is short, and which SENDs wait for; by the hash of the name. A connection
+/// waits for one name at most, and a name is here as long as a connection waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
     pub(crate) grants: HashMap<u64, Allowance>,
@@ -87,7 +87,7 @@ impl Passing {
         true
     }
 
-    /// Lets a connection wait for a name, at its old place if it has one; true if nobody did before.
+    /// Lets a connection wait for a name, at its old place if it has one; true if it is the first one.
     pub(crate) fn wait(&mut self, hash: u64, name: &[u8], home: ShardId, key: ConnKey) -> bool {
         if self.wanted.get(&key).is_some_and(|(wanted, _)| *wanted == hash) {
             return false;
@@ -122,7 +122,7 @@ impl Passing {
         }
     }
 
-    /// A name may be sent to: who tries again.
+    /// A name may be sent to: returns the connections that try again.
     pub(crate) fn allow(&mut self, hash: u64, allowance: Allowance, remember: bool) -> Vec<ConnKey> {
         if remember {
             if self.grants.len() >= GRANTS_MAX {
@@ -157,12 +157,12 @@ impl Passing {
         names
     }
 
-    /// Memory is free again: nobody has to ask.
+    /// Memory is free again: no home has to be asked.
     pub(crate) fn clear(&mut self) {
         *self = Passing::default();
     }
 
-    /// Bytes that its tables occupy, about, without the names, which count themselves.
+    /// Bytes that its tables occupy, estimated, without the names, which count themselves.
     pub(crate) fn held_bytes(&self) -> usize {
         const NAME_BYTES: usize = size_of::<(u64, Waiting)>() + Line::<u64>::bytes_of_one() + BLOCK_BYTES;
         const CONN_BYTES: usize = size_of::<(ConnKey, (u64, u64))>() + Line::<ConnKey>::bytes_of_one();
@@ -202,7 +202,7 @@ impl Owners<'_> {
         }
         let limit = self.turn.memory_limit();
         let held = self.turn.held_bytes();
-        // Where little is held a large message is let through in any case, or it would wait for ever.
+        // While little is held a large message passes in any case, or it would wait for ever.
         let fits = !large || held < limit / 4 || held.saturating_add(wanted) < limit / 10 * 9;
         if !self.turn.memory.is_short && fits {
             return None;
@@ -216,11 +216,11 @@ impl Owners<'_> {
         } else {
             Some(Pause::Kept)
         };
-        self.turn.memory.is_short |= pause.is_some(); // so that it is looked at again soon
+        self.turn.memory.is_short |= pause.is_some(); // so that memory is compared again soon
         pause
     }
 
-    /// Whether nothing of a message will stay; if it has to wait for that, its connection is remembered.
+    /// Whether no shard will keep the message; if it has to wait for that, its connection is remembered.
     fn passes_straight(&mut self, key: ConnKey, load: &Load<'_>) -> bool {
         let Destination { kind, home, .. } = load.destination;
         match kind {
@@ -244,7 +244,7 @@ impl Owners<'_> {
         passes
     }
 
-    /// A name may be sent to: those that wait for it try again, as many as may pass.
+    /// Lets connections that wait for a name try again, as many as may pass.
     pub fn let_pass(&mut self, hash: u64, allowance: Allowance, remember: bool) {
         for key in self.deliveries.passing.allow(hash, allowance, remember) {
             if self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Kept)) {
@@ -253,7 +253,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Asks again for the names that SENDs wait for.
+    /// Asks homes again for the names that SENDs wait for.
     pub fn ask_who_may_pass(&mut self) {
         for (hash, name, home) in self.deliveries.passing.next_round(self.turn.now_ms) {
             self.turn.budget.visit(1);
@@ -265,7 +265,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Memory is free again.
+    /// Lets all SENDs go on that wait for memory, which is free again.
     pub fn let_all_pass(&mut self) {
         self.deliveries.passing.clear();
         self.connections.retry_parked(&[Pause::Memory, Pause::Kept]);

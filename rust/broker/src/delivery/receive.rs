@@ -30,10 +30,10 @@ use crate::router::group::Framing;
 use crate::router::suffixes::push_numbers;
 use crate::timer::Due;
 
-/// No home is lent more than this at a time, in messages.
+/// No home is granted more than this at a time, in messages.
 const GRANT_MAX: i64 = 64;
 
-/// Appends the numbers of a delivery, each behind a `-`.
+/// Appends the numbers of a delivery, each after a `-`.
 fn push_delivery(id: &mut SmallVec<[u8; 64]>, numbers: [u64; 2]) {
     for number in numbers {
         id.push(b'-');
@@ -42,7 +42,7 @@ fn push_delivery(id: &mut SmallVec<[u8; 64]>, numbers: [u64; 2]) {
 }
 
 impl Owners<'_> {
-    /// Hands a message of a queue to one of this shard's subscriptions, or gives it back if that is gone.
+    /// Delivers a message of a queue to a subscription of this shard, or gives it back if the subscription is gone.
     pub fn receive(&mut self, home: ShardId, delivery: Delivery) {
         let limit = self.turn.config.outbox_limit;
         if let Some(consumer) = self.queues.consumers.get(delivery.subscriber.key)
@@ -90,7 +90,7 @@ impl Owners<'_> {
         let mut own_id = SmallVec::<[u8; 64]>::new();
         let has_ack_id = consumer.ack != AckMode::Auto && version == Version::V1_2;
         if consumer.ack != AckMode::Auto && version == Version::V1_0 {
-            // STOMP 1.0 acknowledges by message-id alone, so that has to name the delivery.
+            // STOMP 1.0 acknowledges by message-id alone, so the id has to name the delivery.
             own_id.extend_from_slice(message.id);
             push_delivery(&mut own_id, numbers);
             message.id = &own_id;
@@ -280,8 +280,8 @@ impl Owners<'_> {
         self.grant_credit(key);
     }
 
-    /// What may be sent in place of a message that is settled or given back, at the home it came from; a consumer of a
-    /// pattern keeps it for a home that wants it more, and one that has gone gets nothing.
+    /// The credit that the home of a message gets back when it is settled or given back. The consumer of a pattern keeps
+    /// it if another home has requested credit; a consumer that is gone gives none.
     fn credit_for(&mut self, key: SubscriptionKey, stored: &OwnedMessage) -> Credit {
         let Some(consumer) = self.queues.consumers.get_mut(key) else { return Credit::default() };
         let bytes = if consumer.bytes_on_ack { stored.size() as i64 } else { 0 };
@@ -314,7 +314,7 @@ impl Owners<'_> {
         }
     }
 
-    /// A home did not need all it was lent.
+    /// A home returns credit that it did not need.
     pub fn credit_returned(&mut self, key: SubscriptionKey, messages: i64) {
         if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) {
             shared_credit.available += messages;
@@ -322,7 +322,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Lends the homes that want it what credit there is, in turn.
+    /// Grants the available credit to the homes that have requested some, in turn.
     pub fn grant_credit(&mut self, key: SubscriptionKey) {
         let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) else { return };
         let mut grants = SmallVec::<[(ShardId, ConsumerKey, i64); 4]>::new();
@@ -339,7 +339,7 @@ impl Owners<'_> {
         for (home, consumer, messages) in grants {
             self.queue().tell(home, HomeNote::CreditGrant(consumer, messages));
             if others_want {
-                // In case it has no use for it any more.
+                // It may not need the credit any more.
                 self.queue().tell(home, HomeNote::CreditRevoke(subscriber));
             }
         }

@@ -12,9 +12,9 @@ use crate::message::OwnedMessage;
 use crate::queue::types::GivenBack;
 use crate::queue::unacked::{Origin, Unacked};
 
-/// So many go back at once.
+/// Up to this number, deliveries go back at once.
 const AT_ONCE: usize = 256;
-/// So many of those that wait go back in one turn.
+/// Waiting deliveries that go back in one turn.
 const PER_TURN: usize = 4000;
 
 /// What becomes of a delivery that nobody acknowledges any more.
@@ -26,7 +26,7 @@ pub(crate) enum Fate {
     Drop,
 }
 
-/// Deliveries that wait for it, of one subscription or connection.
+/// Deliveries of one subscription or connection that wait for their fate.
 #[derive(Debug)]
 pub(crate) enum Part {
     Held(Fate, Unacked),
@@ -51,7 +51,7 @@ impl Returning {
         self.parts.push_back(part);
     }
 
-    /// The next step: it brings nothing at the end of a part, and where a subscription holds what is being written.
+    /// The next step. It brings nothing at the end of a part, and for a delivery that its subscription holds.
     pub(crate) fn next(&mut self) -> Option<Option<Returned>> {
         let returned = match self.parts.front_mut()? {
             Part::Held(fate, held) => held.pop().map(|taken| Some((*fate, taken.origin, taken.stored))),
@@ -67,7 +67,7 @@ impl Returning {
 }
 
 impl Owners<'_> {
-    /// Lets deliveries meet their fate, now or, where there are many, in the turns to come.
+    /// Gives deliveries back or drops them: now, or in later turns if they are many.
     pub fn return_deliveries(&mut self, fate: Fate, held: Unacked) {
         let count = held.len();
         self.return_part(Part::Held(fate, held), count);
@@ -92,10 +92,10 @@ impl Owners<'_> {
         }
     }
 
-    /// Goes on with those that wait, for half of this part of the turn.
+    /// Continues with those that wait, for half of this part of the turn.
     pub fn proceed_with_returning(&mut self) {
         for done in 0..PER_TURN {
-            // Some of them, whatever else the turn did: who consumes the queue waits for them.
+            // At least some in every turn, because consumers of the queue wait for them.
             if done >= AT_ONCE && self.turn.budget.is_half_spent() {
                 return;
             }
@@ -107,7 +107,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Goes on with all of them.
+    /// Continues until none is left.
     pub fn return_all(&mut self) {
         while let Some(next) = self.deliveries.returning.next() {
             next.into_iter().for_each(|returned| self.return_one(returned));
