@@ -15,7 +15,7 @@ pub(crate) struct Inbound {
     /// The newest subscription at that time: none of its messages is for one that came later.
     pub(crate) newest: u32,
     pub(crate) next: usize,
-    /// The one in front of `next` is still on its way.
+    /// The message before `next` is still being delivered.
     pub(crate) behind: Option<FanOutKey>,
 }
 

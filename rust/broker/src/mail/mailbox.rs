@@ -1,4 +1,4 @@
-//! The only door between shards: batches of messages and notes, one wake-up per batch.
+//! The only way from shard to shard: batches of messages and notes, one wake-up per batch.
 //!
 //! A mailbox never blocks and never fails. It is bounded by its senders: a shard that sees a mailbox over its mark
 //! stops taking SENDs for that shard until the owner says that it is under half again ([`Mail::Uncongested`]). Deliveries of
@@ -60,7 +60,7 @@ pub enum Mail {
     },
     /// About queues, from this shard.
     Queue(ShardId, Vec<Note>),
-    /// `from` has somebody behind a name or pattern for whom messages have to wait, or nobody any more.
+    /// `from` has a subscription to a name or pattern for which messages have to wait, or has none any more.
     Full {
         /// Who.
         from: ShardId,
@@ -110,7 +110,7 @@ pub enum Mail {
 /// Room for more mails than these is given back once they are gone.
 const KEPT_MAILS: usize = 256;
 
-/// Gives the room of a crowd back, of which nothing is left.
+/// Gives the memory of a long list back once it is empty.
 pub(super) fn give_back(mails: &mut Vec<Mail>) {
     if mails.is_empty() && mails.capacity() > KEPT_MAILS {
         *mails = Vec::new();
@@ -166,7 +166,7 @@ impl Mailbox {
         held.append(mails);
         drop(held);
         if wake {
-            // Fails only when the poll is gone, and then nobody waits.
+            // Fails only when the poll is gone, and then no thread waits.
             _ = self.waker.wake();
         }
         give_back(mails);

@@ -115,8 +115,7 @@ impl Peers {
         });
     }
 
-    /// Tells the other shards that nobody here subscribes to a name or pattern any more. They share the one copy that is
-    /// left of it.
+    /// Tells the other shards that a name or pattern has no subscription here any more. They share the last copy of it.
     pub fn tell_disinterest(&mut self, name: &Arc<Text>) {
         self.tell_all(|from| Mail::Interest {
             from,

@@ -88,7 +88,7 @@ impl Owners<'_> {
         Ok(attached)
     }
 
-    /// The queue of a durable subscription, made and bound to its topic if need be.
+    /// The queue of a durable subscription, created and bound to its topic if necessary.
     fn durable(
         &mut self,
         name: &[u8],
@@ -118,7 +118,7 @@ impl Owners<'_> {
             return Ok((queue, Attached::Now));
         }
         let queue = self.create_queue(name, QueueKind::Durable { shared })?;
-        // Nobody is written to by this group: its messages go into the queue.
+        // This group writes to no connection: its messages go into the queue.
         let wire_format = WireFormat { framing: Framing::Stomp, version: Version::V1_2, without };
         let nobody = (ConnKey::NONE, None, AckMode::Auto);
         match self.router.subscribe(topic, nobody, wire_format, Some(queue), self.queues_everywhere()) {

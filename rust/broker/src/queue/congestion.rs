@@ -40,7 +40,7 @@ impl Congestion {
         self.aside[at].push_back(consumer);
     }
 
-    /// Whether somebody may come back.
+    /// Whether a consumer may come back.
     pub(super) fn is_opening(&self) -> bool {
         self.opening != 0
     }
@@ -94,7 +94,7 @@ impl Home {
         self.visited += 1;
         if let Some(consumer) = self.consumers.get_mut(key) {
             consumer.aside = false;
-            // Without credit, too: whoever finds it there asks for more.
+            // Even without credit: dispatch finds it there and asks for more.
             self.rejoin(key);
         }
     }

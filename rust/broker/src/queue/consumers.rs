@@ -7,7 +7,7 @@ use super::home::Home;
 use super::types::{Consumed, Consumer, Credit, FIRST_SEQ, Queue, Taker};
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, Subscriber};
 
-/// Lists of consumers are rid of those that left once they are this much longer than they need to be.
+/// Lists of consumers drop those that have left once they are this much longer than necessary.
 pub(super) const STALE_MAX: usize = 32;
 
 impl Home {
@@ -72,7 +72,7 @@ impl Home {
         self.queues.get(key).is_some_and(|queue| queue.exact > 0 || !queue.patterns.is_empty())
     }
 
-    /// Whether a queue is a worker topic that nobody consumes: it takes no message.
+    /// Whether a queue is a worker topic without consumers: it takes no message.
     pub(super) fn is_unmatched(&mut self, key: QueueKey) -> bool {
         self.queues.get(key).is_some_and(|queue| queue.kind == QueueKind::Worker) && !self.is_consumed(key)
     }

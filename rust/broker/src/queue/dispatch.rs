@@ -28,7 +28,7 @@ enum Asked {
     /// Only the one has that is to be avoided.
     Avoided(ConsumerKey),
     /// Nobody has.
-    Starved,
+    OutOfCredit,
     /// Nobody is there any more.
     Gone,
 }
@@ -54,7 +54,7 @@ impl Home {
         while left > 0 && self.looked < looked_max && self.visited < visited_max {
             // First, so that a message that one consumer refused finds another one.
             if let Some(pattern) = self.unserved.pop_front() {
-                self.serve_starved(pattern);
+                self.serve_waiting_queues(pattern);
             } else if let Some(consumer) = self.congestion.next(!self.ready_queues.is_empty()) {
                 self.come_back(consumer);
                 continue;
@@ -119,7 +119,7 @@ impl Home {
         }
     }
 
-    /// The next consumer in the round that has credit; `avoid` only if nobody else has. Whoever has none leaves the
+    /// The next consumer in the round that has credit; `avoid` only if no other has. Consumers without credit leave the
     /// round; the one that is chosen has left it, too.
     fn next_ready(&mut self, key: QueueKey, avoid: Option<ConsumerKey>) -> Option<Chosen> {
         let mut avoided = None;
@@ -132,7 +132,7 @@ impl Home {
             match asked {
                 Asked::Has(consumer) => break Some(Chosen { taker, consumer }),
                 Asked::Avoided(consumer) => avoided = Some(Chosen { taker, consumer }),
-                Asked::Starved | Asked::Gone => {}
+                Asked::OutOfCredit | Asked::Gone => {}
             }
             if let Some(queue) = self.queues.get_mut(key) {
                 queue.turns = 0;
@@ -150,11 +150,11 @@ impl Home {
         let Some(consumer) = self.consumers.get_mut(key) else { return Asked::Gone };
         if !consumer.credit.is_left() {
             consumer.out_of_credit = true;
-            Asked::Starved
+            Asked::OutOfCredit
         } else if self.congestion.is_closed(consumer.subscriber.shard) {
             (consumer.out_of_credit, consumer.aside) = (true, true);
             self.congestion.stand_aside(consumer.subscriber.shard, key);
-            Asked::Starved
+            Asked::OutOfCredit
         } else if Some(key) == avoid {
             Asked::Avoided(key)
         } else {
@@ -162,7 +162,7 @@ impl Home {
         }
     }
 
-    /// Asks a pattern's consumers in turn, from where this queue's own round stands. Where nobody has credit, the queue
+    /// Asks a pattern's consumers in turn, from where this queue's own round stands. Where none has credit, the queue
     /// waits for one of them.
     fn ask_pattern(&mut self, key: PatternKey, queue: QueueKey, avoid: Option<ConsumerKey>) -> Asked {
         let Some(pattern) = self.patterns.get_mut(key) else { return Asked::Gone };
@@ -212,7 +212,7 @@ impl Home {
                     pattern.out_of_credit.retain(|at| queues.get(*at).is_some()); // queues come and go
                 }
                 pattern.out_of_credit.push_back(queue);
-                Asked::Starved
+                Asked::OutOfCredit
             }
         }
     }
@@ -281,9 +281,9 @@ impl Home {
         }
     }
 
-    /// Queues that found nobody in the ring of a pattern take part again, one after the other: the next one follows when
+    /// Queues that found no consumer in the ring of a pattern take part again, one after the other: the next one follows when
     /// this one has what it can get.
-    fn serve_starved(&mut self, key: PatternKey) {
+    fn serve_waiting_queues(&mut self, key: PatternKey) {
         let Some(pattern) = self.patterns.get_mut(key) else { return };
         pattern.unserved = false;
         while !pattern.ring.is_empty()
@@ -306,8 +306,8 @@ impl Home {
         }
     }
 
-    /// Whether a queue of a pattern has a message and nobody to give it to.
-    fn has_starved(&mut self, key: PatternKey) -> bool {
+    /// Whether a queue of a pattern has a message and no consumer for it.
+    fn has_waiting_queue(&mut self, key: PatternKey) -> bool {
         let Some(pattern) = self.patterns.get_mut(key) else { return false };
         while let Some(first) = pattern.out_of_credit.front().copied() {
             match self.queues.get_mut(first) {
@@ -354,7 +354,7 @@ impl Home {
             // Without bytes it could not be sent anything now, and asks again once it can.
             if let Consumed::Pattern(pattern) = consumed
                 && credit.messages > 0
-                && self.has_starved(pattern)
+                && self.has_waiting_queue(pattern)
             {
                 self.reclaimed.push_back((then, key));
                 continue;

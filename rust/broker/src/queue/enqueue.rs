@@ -37,7 +37,7 @@ pub(crate) fn head_of_send(destination: &[u8], headers: &[u8]) -> Vec<u8> {
 }
 
 impl Owners<'_> {
-    /// The queue that messages to a name go to, made if need be, with room for `count` of `bytes` in all. `None`: the
+    /// The queue that messages to a name go to, created if necessary, with room for `count` of `bytes` in all. `None`: the
     /// name has no queue and gets none, so the message has nowhere to go.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Puts a message into the queue it names, and answers whoever waits for that.
+    /// Puts a message into the queue it names, and answers the frame that waits for that.
     pub(super) fn enqueue_for(&mut self, stored: OwnedMessage, requester: Option<Requester>) {
         let outcome = self.enqueue(stored);
         match (outcome, requester) {
@@ -194,7 +194,7 @@ impl Owners<'_> {
     pub(super) fn unmatched(&mut self, stored: OwnedMessage) {
         if self.router.kind(stored.destination()) == Kind::WorkerTopic {
             match self.queues.home.find(stored.destination()) {
-                // A consumer has come since: nobody else would bring the message to it.
+                // A consumer has come since: no other event would bring the message to it.
                 Some(queue) if self.queues.home.is_consumed(queue) => {
                     let outcome = self.enqueue(stored);
                     self.drop_refused(outcome);

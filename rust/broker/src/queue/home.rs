@@ -4,7 +4,7 @@
 //! consumers, which all of its queues share; each queue has its own place in it, and so goes round all of them. A
 //! consumer of one queue is either in that queue's ring or `out_of_credit`, once it was found without credit, or on a shard
 //! that has enough to read (`room.rs`); one of a pattern likewise in the pattern's ring. A pattern stands in a queue's
-//! ring, or the queue in the pattern's list of those that found nobody there. Credit that comes back puts a consumer back
+//! ring, or the queue in the pattern's list of those that found no consumer there. Credit that comes back puts a consumer back
 //! into its ring. No delivery searches.
 //!
 //! A consumer of one queue has all its credit at that queue's home. That of a consumer of a pattern is spread over all
@@ -49,7 +49,7 @@ pub struct Home {
     pub(super) rules: Rules,
     /// Queues that may have something to deliver.
     pub(super) ready_queues: VecDeque<QueueKey>,
-    /// Patterns that may have both somebody with credit and starved queues.
+    /// Patterns that may have both a consumer with credit and queues that found none.
     pub(super) unserved: VecDeque<PatternKey>,
     /// Consumers whose credit is wanted elsewhere, each with the number of looks from which on it is not needed here.
     pub(super) reclaimed: VecDeque<(u64, ConsumerKey)>,

@@ -21,17 +21,17 @@ impl Owners<'_> {
         self.turn.config.ttl_ms > 0 || self.queues.stale.is_any_held() || self.queues.retained.count() > 0
     }
 
-    /// Whether a message to a topic is to be kept at its home until somebody subscribes.
+    /// Whether a message to a topic is to be kept at its home until a subscription comes.
     pub(crate) fn waits_for_subscriber(&self, destination: Destination) -> bool {
         self.turn.config.ttl_ms > 0 && self.router.filter_count(destination) == 0
     }
 
-    /// A message that found no subscriber where it was sent: somebody may have come since. While its sender's shard has
-    /// not said that it knows of them, it is held for them: what they are sent live must not come before it.
+    /// A message that found no subscription where it was sent: one may have come since. It is held for a new subscription
+    /// until its sender's shard has said that it knows of that: live messages must not come before it.
     pub(super) fn place_stale(&mut self, stored: OwnedMessage) {
         let Ok(destination) = self.router.destination_of(self.turn, stored.destination()) else { return };
         if stored.is_expired(self.turn.now_ms) {
-            self.turn.counters.expired += 1; // it comes back from somebody who has gone
+            self.turn.counters.expired += 1; // it comes back from a subscription that has gone
         } else if self.router.filter_count(destination) > 0 && self.queues.pending_replays.is_empty() {
             self.notes.leave(Local::Publish(stored));
         } else {
@@ -39,7 +39,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Holds a message until somebody subscribes, or its time is over.
+    /// Holds a message until a subscription comes, or it expires.
     pub(super) fn hold_stale(&mut self, mut stored: OwnedMessage) {
         if self.turn.config.ttl_ms == 0 {
             self.turn.counters.unmatched += 1;
@@ -57,7 +57,7 @@ impl Owners<'_> {
         self.rearm_waiting();
     }
 
-    /// There are too many stale messages, and the oldest one was here; if it is gone by now, it is somewhere else.
+    /// There are too many stale messages, and the oldest one was here; if it is gone by now, another home has the oldest.
     pub(super) fn drop_stale(&mut self) {
         if let Some(dropped) = self.queues.stale.take_oldest() {
             self.turn.counters.dropped += 1;
@@ -118,7 +118,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Drops what has expired, a portion of it; the others are due at once. Until they have gone, nobody gets them.
+    /// Drops a portion of what has expired; the rest is due at once, and is not delivered until then.
     pub(crate) fn expire_waiting(&mut self) {
         self.queues.next_expiry_ms = u64::MAX;
         let mut gone = 0;

@@ -79,7 +79,7 @@ impl Home {
         }
     }
 
-    /// Removes a queue that holds nothing and that nobody consumes by its name.
+    /// Removes a queue that holds nothing and has no consumer of its own.
     pub fn delete_unused(&mut self, key: QueueKey) {
         if self.queues.get(key).is_some_and(Queue::is_idle) {
             self.delete(key);

@@ -18,7 +18,7 @@ use crate::requester::Requester;
 /// What a subscription consumes.
 #[derive(Debug)]
 pub enum Source {
-    /// One queue, which is made if need be.
+    /// One queue, which is created if necessary.
     Queue(Box<[u8]>, QueueKind),
     /// All queues that match a pattern.
     Pattern(Box<[u8]>),
@@ -144,7 +144,7 @@ pub enum ConsumerNote {
     Deliver(Delivery),
     /// A consumer of a pattern has no credit left at the home that says so.
     CreditRequest(SubscriptionKey, ConsumerKey),
-    /// Credit that a consumer of a pattern did not need there, in messages.
+    /// Credit that a consumer of a pattern does not use there, in messages.
     CreditReturn(SubscriptionKey, i64),
     /// The credit of a durable subscription that was taken up again, to be given once the RECEIPT has left.
     Opens(ConnKey, u64, Progress),
@@ -176,7 +176,7 @@ pub enum ReplayNote {
     InterestAck(Subscriber),
     /// The subscription has room for more.
     More(Subscriber),
-    /// The subscription has no room before its client acknowledges something: answer whoever waits for the end now.
+    /// The subscription has no room before its client acknowledges something: answer the frame that waits for the end now.
     Unacked(Subscriber),
     /// The subscription has ended.
     Stop(Subscriber),

@@ -6,7 +6,7 @@
 //!                       └── give back: consumer lost (old place), NACK or ack_timeout (after a delay) ──► dead letter
 //! ```
 //! A message at rest ([`OwnedMessage`](crate::message::OwnedMessage)) moves: its home holds it while it waits, the shard
-//! of its consumer while it is in flight. Whoever holds it gives it back or reports it settled. The home keeps the order, the consumers and
+//! of its consumer while it is in flight. Its holder gives it back or reports it settled. The home keeps the order, the consumers and
 //! their credit; it does no I/O, and what it wants done elsewhere it leaves in [`home::Home::effects`].
 //!
 //! | kind | named | holds messages without a consumer | ends |

@@ -26,9 +26,9 @@ pub(super) struct Pattern {
     pub(super) consumers: u32,
     /// Consumers that may have credit, in turn. One that was found without has left it.
     pub(super) ring: VecDeque<ConsumerKey>,
-    /// Queues that found nobody in the ring.
+    /// Queues that found no consumer in the ring.
     pub(super) out_of_credit: VecDeque<QueueKey>,
-    /// It is to be looked at because there may be somebody for the starved queues.
+    /// It is to be looked at because there may be a consumer for the queues that found none.
     pub(super) unserved: bool,
 }
 
@@ -72,7 +72,7 @@ impl Patterns {
         self.all.get_mut(key)
     }
 
-    /// A pattern by its text, added if need be.
+    /// A pattern by its text, added if necessary.
     pub(super) fn add(&mut self, text: &[u8], rules: &Rules) -> PatternKey {
         let hash = self.hasher.hash_one(text);
         let named = |key: PatternKey| self.all.get(key).is_some_and(|pattern| *pattern.text == *text);
@@ -95,7 +95,7 @@ impl Patterns {
         key
     }
 
-    /// Removes a pattern that nobody consumes any more.
+    /// Removes a pattern without consumers.
     pub(super) fn remove(&mut self, key: PatternKey, rules: &Rules) {
         let Some(pattern) = self.all.remove(key) else { return };
         let hash = self.hasher.hash_one(&*pattern.text);

@@ -1,4 +1,4 @@
-//! What waits in one queue, in order.
+//! The messages that wait in one queue, in order.
 //!
 //! Messages stand in `fresh` as they come. One that has its place from before, because it was delivered and comes back
 //! or belongs to a transaction, waits in `returned`, or, while its redelivery is delayed, in `delayed`, where it does not
@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::collections::paged_deque::PagedDeque;
 use crate::message::OwnedMessage;
 
-/// Visits for which it stands that a list gets more room.
+/// Visits that the growth of a list costs.
 const GROWTH_VISITS: usize = 3;
-/// Bytes of that room that stand for one more: they come fresh from the system, and as many are copied in a short list.
+/// Bytes of growth that cost one visit more: the system has to provide them, and a short list is copied.
 const VISIT_BYTES: usize = 1024;
 
 /// The waiting messages of a queue; every list is sorted by `seq`.
@@ -45,8 +45,8 @@ impl Pending {
         self.bytes
     }
 
-    /// Adds a message, which is behind all others nearly always. Returns for how many visits that stands beside the one
-    /// of the message itself: there may have to be more room.
+    /// Adds a message, which is behind all others nearly always. Returns how many visits that costs beside the one
+    /// of the message itself: the list may have to grow.
     pub fn push(&mut self, stored: OwnedMessage) -> usize {
         if self.fresh.back().is_some_and(|last| last.seq > stored.seq) {
             self.put_back(stored);
@@ -115,7 +115,7 @@ impl Pending {
         Some(stored)
     }
 
-    /// Takes any message, delayed ones last: nobody is going to get it.
+    /// Takes any message, delayed ones last, to drop it.
     pub fn pop_any(&mut self) -> Option<OwnedMessage> {
         self.pop().or_else(|| {
             let (_, stored) = self.delayed.pop_first()?;
@@ -129,7 +129,7 @@ impl Pending {
         self.fresh.shrink();
     }
 
-    /// When something is to be done here without anybody asking.
+    /// When the next delay or the next message ends.
     #[must_use]
     pub fn next_ms(&self) -> Option<u64> {
         let delayed = self.delayed.first_key_value().map(|((at_ms, _), _)| *at_ms);

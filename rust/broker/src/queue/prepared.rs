@@ -62,7 +62,7 @@ impl Owners<'_> {
         let step = std::mem::replace(&mut found.step, Step::GivingBack);
         match step {
             Step::Kept => self.turn.jobs.push(Job::Reserve(name.0, name.1)), // the others have their job already
-            Step::Keeping { requester, .. } => self.notes.answer(requester, Ok(())), // nobody listens any more
+            Step::Keeping { requester, .. } => self.notes.answer(requester, Ok(())), // the answer is not used any more
             decided => found.step = decided,
         }
     }
@@ -188,7 +188,7 @@ impl Owners<'_> {
             match (retain, reservation) {
                 (Some(false), _) => _ = self.queues.retained.remove(stored.destination()),
                 (Some(true), reservation) => {
-                    // First, so that nobody else takes the place that is kept for it.
+                    // First, so that no other value takes the room that is kept for it.
                     self.queues.retained.set(stored);
                     if reservation.is_some_and(|reservation| std::mem::take(&mut reservation.reserved)) {
                         self.queues.retained.reserve(-1, 0);

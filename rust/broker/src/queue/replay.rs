@@ -115,14 +115,14 @@ pub struct Replay {
     pub name: Box<[u8]>,
     prefix_len: usize,
     is_pattern: bool,
-    /// Stale messages of this connection stay for somebody else.
+    /// Stale messages of this connection stay for others.
     without: u64,
     stage: Stage,
     /// Stale messages, by their arrival.
     stale: BinaryHeap<Reverse<u64>>,
     messages_left: usize,
     bytes_left: usize,
-    /// Who waits for the end, or until nothing more goes before an ACK.
+    /// The frame that waits for the end, or until nothing more can be sent before an ACK.
     pub reply: Option<Requester>,
 }
 

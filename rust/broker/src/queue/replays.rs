@@ -63,7 +63,7 @@ impl Replays {
         self.ready.len()
     }
 
-    /// Whether somebody waits for memory to ask for more.
+    /// Whether a connection waits for memory to ask for more.
     pub(crate) fn wait_for_memory(&self) -> bool {
         !self.short_of_memory.is_empty()
     }
@@ -142,7 +142,7 @@ impl Owners<'_> {
         }
     }
 
-    /// A subscriber has gone, and wants no more.
+    /// A subscriber has gone, and needs no more.
     pub(super) fn stop_replay(&mut self, subscriber: Subscriber) {
         if let Some(requester) = self.queues.replays.take(subscriber).and_then(|replay| replay.reply) {
             self.notes.answer(requester, Ok(()));

@@ -185,7 +185,7 @@ impl Stale {
         (arrival != u64::MAX).then_some(arrival)
     }
 
-    /// Whether a message that was found is still here, its time is not over, and it is for somebody who wants none of the
+    /// Whether a message that was found is still here, its time is not over, and it is for a subscription that wants none of the
     /// connection `without`.
     #[must_use]
     pub fn holds_for(&self, arrival: u64, without: u64, now_ms: u64) -> bool {

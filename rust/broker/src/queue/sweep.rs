@@ -77,7 +77,7 @@ impl Home {
         }
     }
 
-    /// What waits in a worker topic that nobody consumes any more goes back to the caller.
+    /// Returns what waits in a worker topic without consumers to the caller.
     pub(super) fn release_unmatched(&mut self, key: QueueKey) {
         if !self.is_unmatched(key) {
             return;
@@ -95,7 +95,7 @@ impl Home {
         }
     }
 
-    /// A message of a worker topic has nobody to go to. It keeps its place, but it is not in the store any more.
+    /// A message of a worker topic has no consumer to go to. It keeps its place, but the store forgets it.
     pub(super) fn leave_unmatched(&mut self, mut stored: OwnedMessage) {
         self.forget(&stored);
         stored.record = NO_RECORD;

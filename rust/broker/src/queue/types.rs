@@ -49,7 +49,7 @@ pub struct Queue {
     pub(super) is_ready: bool,
     /// The deadline that is in the timers.
     pub(super) deadline_ms: u64,
-    /// Nothing waits and nobody consumes since this time.
+    /// Since this time nothing waits and there is no consumer.
     pub(super) idle_since_ms: u64,
     /// Messages that ever came.
     pub enqueued: u64,
@@ -145,7 +145,7 @@ impl Queue {
 pub(super) enum Taker {
     /// A consumer of this queue.
     One(ConsumerKey),
-    /// Whoever is next in the ring of a pattern.
+    /// The next consumer in the ring of a pattern.
     Pattern(PatternKey),
 }
 
@@ -279,7 +279,7 @@ pub enum Effect {
     Deliver(Delivery),
     /// Send a message to its dead-letter queue.
     DeadLetter(OwnedMessage),
-    /// A message of a worker topic has nobody to go to.
+    /// A message of a worker topic has no consumer to go to.
     Unmatched(OwnedMessage),
     /// Lend a consumer credit.
     CreditRequest(Subscriber, ConsumerKey),

@@ -108,7 +108,7 @@ impl Shard {
             Mail::Reload(config) => self.reload(config),
             #[cfg(test)]
             Mail::Panic => panic!("as the test asked"),
-            // Whoever asked may have given up waiting.
+            // The caller may have given up waiting.
             Mail::Connections(reply) => _ = reply.send(self.connection_infos()),
             Mail::Diagnose(query, reply) => self.survey(query, ReportTo::Handle(reply)),
             Mail::Settle(reply) => _ = reply.send((self.is_settled(), self.activity())),
