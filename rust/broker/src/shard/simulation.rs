@@ -1,4 +1,4 @@
-//! A shard that takes its turns when it is told to.
+//! What a simulated broker and its tests need of a shard.
 
 use std::time::Duration;
 
@@ -9,33 +9,33 @@ use crate::ids::SubscriptionKey;
 use crate::simulation::Snapshot;
 
 impl Shard {
-    /// One turn, with what is ready now.
+    /// Runs one turn with the sockets that are ready now.
     pub fn run_turn(&mut self, events: &mut Events) {
-        // A poll that fails has no events; what was ready stays so.
+        // A poll that fails returns no events; ready sockets stay ready.
         if self.poll.poll(events, Some(Duration::ZERO)).is_ok() {
             self.turn(events);
         }
     }
 
-    /// Whether the next turn follows at once, whatever comes.
+    /// Whether the next turn follows without waiting for an event.
     #[cfg(test)]
     pub fn goes_on(&self) -> bool {
         self.poll_timeout() == Some(Duration::ZERO)
     }
 
-    /// How long it waits for the next event at most; `None`: for ever.
+    /// How long the shard would wait for the next event at most; `None`: without a limit.
     #[cfg(test)]
     pub fn sleep(&self) -> Option<Duration> {
         self.poll_timeout()
     }
 
-    /// Entries of the list of connections that ask for more of the past once there is memory.
+    /// The number of connections whose initial replay waits for memory.
     #[cfg(test)]
     pub fn short_of_memory(&self) -> usize {
         self.queues.replays.short_of_memory.len()
     }
 
-    /// Lets connections ask for more of the past with one visit snapshot of a turn; how many homes' windows are open then.
+    /// Continues initial replays with one visit left of a turn; returns the number of open windows.
     #[cfg(test)]
     pub fn pull_last(&mut self) -> usize {
         self.turn.budget = crate::turn::budget::Budget::nearly_over();
@@ -43,7 +43,7 @@ impl Shard {
         self.queues.replays.open_windows()
     }
 
-    /// Lets queues deliver as at the end of a turn of which all else had all it may have; how many deliveries they made.
+    /// Dispatches queues as at the end of a turn that used up all other budgets; returns the number of deliveries.
     #[cfg(test)]
     pub fn dispatch_last(&mut self) -> u64 {
         let before = self.turn.counters.deliveries;
@@ -63,19 +63,19 @@ impl Shard {
         assert!(self.queue().enqueue(stored).is_ok());
     }
 
-    /// Serves a connection with one visit snapshot of a turn.
+    /// Serves a connection with one visit left of a turn.
     #[cfg(test)]
     pub fn serve_last(&mut self, key: crate::ids::ConnKey) {
         self.turn.budget = crate::turn::budget::Budget::nearly_over();
         self.serve(key);
     }
 
-    /// Queues, names and the like that it has looked at since the start.
+    /// The visits since the start: queues, names and the like.
     pub fn visits(&self) -> usize {
         self.turn.heaviest.all_visited
     }
 
-    /// Adds what this shard holds.
+    /// Adds what this shard holds to a snapshot.
     pub fn add_to(&self, snapshot: &mut Snapshot) {
         snapshot.subscriptions += self.router.subscriptions.len();
         let is_consumer = |(index, generation)| {

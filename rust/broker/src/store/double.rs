@@ -1,4 +1,4 @@
-//! A store for tests: what its handles are told reaches it in any order.
+//! A store for tests, which receives the calls of its handles in any order.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,20 +7,20 @@ use super::Store;
 use crate::ids::RecordId;
 use crate::message::OwnedMessage;
 
-/// What a handle was told.
+/// A call of a handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Keep a message, under this record, in this queue.
+    /// `keep` of a message of this queue, with this record id.
     Keep(RecordId, String),
-    /// Forget the message under this record.
+    /// `forget` of the message with this record id.
     Forget(RecordId),
 }
 
-/// What all handles were told, in this order.
+/// The calls of all handles, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Journal(Arc<Mutex<Vec<Told>>>);
 
-/// What is left in a store once it has heard all.
+/// The messages that remain in the store after all calls.
 #[derive(Debug, Default)]
 pub struct Kept {
     records: BTreeSet<RecordId>,
@@ -32,12 +32,12 @@ impl Journal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A handle of it.
+    /// A handle of the store.
     pub fn handle(&self) -> Box<dyn Store> {
         Box::new(self.clone())
     }
 
-    /// What was told.
+    /// The calls so far.
     pub fn told(&self) -> Vec<Told> {
         self.lock().clone()
     }
@@ -57,7 +57,7 @@ impl Store for Journal {
 }
 
 impl Kept {
-    /// Those that are left when a store has heard this, in this order.
+    /// The messages that remain after these calls, in this order.
     pub fn after<'a>(told: impl IntoIterator<Item = &'a Told>) -> BTreeSet<RecordId> {
         let mut kept = Kept::default();
         for one in told {
