@@ -68,7 +68,9 @@ def layer(path: Path) -> str:
 
 
 def without_tests(text: str) -> str:
-    return re.split(r"^#\[cfg\((?:test|all\(test)[^\n]*\n(?:#\[path[^\n]*\n)?(?:pub\(\w+\) )?mod ", text, flags=re.M)[0]
+    # A module in a file of its own may be declared anywhere; one in braces is the end of the file.
+    for_tests = r"^#\[cfg\((?:test|all\(test)[^\n]*\n(?:#\[path[^\n]*\n)?(?:pub\(\w+\) )?mod \w+"
+    return re.split(for_tests + r" \{", re.sub(for_tests + r";\n", "", text, flags=re.M), flags=re.M)[0]
 
 
 def sources() -> dict[Path, str]:
