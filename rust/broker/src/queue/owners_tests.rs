@@ -578,3 +578,28 @@ fn the_shard_that_asked_can_write_a_transaction_with_all_its_places() {
     delivered.sort();
     assert!(delivered.iter().map(|(name, seq)| (name.as_str(), *seq)).eq(record), "{delivered:?}");
 }
+
+/// A double of a queue by priority: the first byte of a body is its rank.
+#[test]
+fn a_queue_can_deliver_by_something_else_than_arrival() {
+    let mut world = World::new(1, Config::default());
+    for text in ["2a", "1a", "2b", "0", "1b"] {
+        world.tell(HomeNote::Enqueue(message("/queue/a", text), None));
+    }
+    let found = world.find(b"/queue/a").expect("a queue");
+    let pending = &mut world.queues.home.queues.get_mut(found).expect("a queue").pending;
+    pending.set_rank(|stored| u64::from(stored.message().body[0]));
+    let (source, requester) = (queue(b"/queue/a"), frame(1));
+    let credit = Credit { messages: 3, bytes: 1000 };
+    let attach =
+        Attach { subscriber: subscriber(OWN, 0), source, credit, requester, offender: Offender::default() };
+    world.tell(HomeNote::Attach(Box::new(attach)));
+    world.owners().dispatch_at_once(found);
+    assert_eq!(world.local(), ["applied 1", "deliver 0", "deliver 1a", "deliver 1b"]);
+    world.tell(HomeNote::Enqueue(message("/queue/a", "0late"), None));
+    let more = Credit { messages: 3, bytes: 0 };
+    world.queues.home.add_credit_of(subscriber(OWN, 0), more);
+    world.owners().dispatch_at_once(found);
+    assert_eq!(world.local(), ["deliver 0late", "deliver 2a", "deliver 2b"]);
+    assert_eq!(world.waiting(b"/queue/a"), 6, "all of them are in flight");
+}

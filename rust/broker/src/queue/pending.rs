@@ -24,9 +24,18 @@ pub struct Pending {
     /// When which message of `fresh` and `returned` expires.
     expiring: BTreeSet<(u64, u64)>,
     bytes: usize,
+    /// What goes first, if it is not the lowest place: the lowest rank, and of equal ones the lowest place. A queue by
+    /// priority, for one consumer's selector or by group sets it; those of this version do not.
+    rank: Option<fn(&OwnedMessage) -> u64>,
 }
 
 impl Pending {
+    /// Lets messages with the lowest rank go first. Each look at the first one walks all.
+    #[cfg(test)]
+    pub fn set_rank(&mut self, rank: fn(&OwnedMessage) -> u64) {
+        self.rank = Some(rank);
+    }
+
     /// How many wait, delayed ones included.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -89,10 +98,28 @@ impl Pending {
     /// The message that is to be delivered next.
     #[must_use]
     pub fn first(&self) -> Option<&OwnedMessage> {
+        if let Some(rank) = self.rank {
+            return self.first_by(rank);
+        }
         if self.returned_is_next() {
             return self.returned.first_key_value().map(|(_, stored)| stored);
         }
         self.fresh.front()
+    }
+
+    #[cold]
+    fn first_by(&self, rank: fn(&OwnedMessage) -> u64) -> Option<&OwnedMessage> {
+        let all = self.fresh.iter().chain(self.returned.values());
+        all.min_by_key(|stored| (rank(stored), stored.seq))
+    }
+
+    #[cold]
+    fn pop_by(&mut self, rank: fn(&OwnedMessage) -> u64) -> Option<OwnedMessage> {
+        let seq = self.first_by(rank)?.seq;
+        let fresh = |pending: &mut Self| pending.fresh.remove_key(&seq, |stored| stored.seq);
+        let stored = self.returned.remove(&seq).or_else(|| fresh(self))?;
+        self.forget(&stored);
+        Some(stored)
     }
 
     #[inline]
@@ -107,8 +134,11 @@ impl Pending {
         }
     }
 
-    /// Takes the first message.
+    /// Takes the message that is to be delivered next.
     pub fn pop(&mut self) -> Option<OwnedMessage> {
+        if let Some(rank) = self.rank {
+            return self.pop_by(rank);
+        }
         let stored =
             if self.returned_is_next() { self.returned.pop_first()?.1 } else { self.fresh.pop_front()? };
         self.forget(&stored);
