@@ -12,10 +12,12 @@ use stompica_proto::encode::Message;
 use super::Owners;
 use crate::config::SlowConsumer;
 use crate::connection::deferred::Waiting;
+use crate::connection::flow::Flow;
 use crate::connection::pausing::Question;
 use crate::ids::ConnKey;
 use crate::message::OwnedMessage;
 use crate::message::options;
+use crate::requester::Requester;
 use crate::router::Destination;
 use crate::router::fan_out::{FanOutKey, WAITING_BYTES, is_meant};
 use crate::router::group::{GroupIndex, Member, Place};
@@ -37,6 +39,15 @@ fn encoded_bytes(message: &Message<'_>, groups: usize) -> usize {
 }
 
 impl Owners<'_> {
+    /// Lets a publisher wait until its message has reached everybody; then `requester` has its answer.
+    pub fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, requester: Requester) -> Flow {
+        match self.deliveries.fan_outs.attend(fan_out, conn, requester) {
+            None => self.connections.wait_for(self.turn, conn, Question::FanOut(fan_out)),
+            Some(requester) => self.notes.answer(requester, Ok(())), // it is over
+        }
+        Flow::Waiting
+    }
+
     /// Whether a message cannot be delivered at once: it goes to too many groups, an outbox that it goes to is full, or
     /// another message is to be delivered before it.
     #[inline]

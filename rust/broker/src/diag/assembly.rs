@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Owners;
 use super::inquiries::Subject;
 use super::survey::HASH_BYTES;
+use super::survey::ROWS_BYTES_MAX;
 use crate::report::Query;
+use crate::report::answer::Answer;
 use crate::report::answer::json;
 use crate::report::types::{QueueRow, Report, ShardReport};
 use crate::text::Weight;
+use crate::turn::jobs::Job;
 
 /// Rows that are sorted or written before another job has its turn.
 const ROWS_MAX: usize = 500;
@@ -115,5 +119,25 @@ pub(crate) fn text_of(queue: &QueueRow) -> String {
     match queue.kind {
         "work" => format!("Queue: {name}\nsize: {size}\ndequeued: {dequeued}\nenqueued: {enqueued}\n\n"),
         _ => String::new(),
+    }
+}
+
+impl Owners<'_> {
+    /// Goes on with an answer; the last step brings it to all who asked.
+    pub(crate) fn proceed_with_assembly(&mut self, mut assembly: Box<Assembly>) {
+        if !self.is_still_awaited(assembly.subject) {
+            return;
+        }
+        let limit = ROWS_BYTES_MAX.min(self.turn.config.outbox_limit);
+        let rows = assembly.proceed(limit);
+        self.turn.budget.visit(rows);
+        if rows > 0 {
+            self.diagnostics.assemblies.push_back(assembly);
+            return self.turn.jobs.push(Job::Assemble);
+        }
+        let text = assembly.finish();
+        self.turn.budget.encoded += text.len();
+        let answer = Answer::of_text(assembly.subject.query(), text, assembly.left_out);
+        self.announce(assembly.subject, answer);
     }
 }

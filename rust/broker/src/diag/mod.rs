@@ -6,12 +6,18 @@
 //! Nothing here is touched while nobody asks. The types of questions and reports are in [`crate::report`].
 
 pub mod assembly;
+mod gather;
 pub mod inquiries;
+mod monitor;
 mod rows;
 pub mod survey;
 pub mod watch;
 
+use self::inquiries::Diagnostics;
 use crate::connection::Connections;
+use crate::delivery::{self, Deliveries};
+use crate::mail::peers::Peers;
+use crate::queue::notes::Notes;
 use crate::queue::queues::Queues;
 use crate::router::Router;
 use crate::turn::Turn;
@@ -33,4 +39,43 @@ pub struct View<'a> {
     pub stale: usize,
     /// Questions to other shards that are not answered, but for those a RECEIPT waits for.
     pub unanswered: usize,
+}
+
+/// All that diagnostics take.
+#[derive(Debug)]
+pub struct Owners<'a> {
+    /// The turn.
+    pub turn: &'a mut Turn,
+    /// Notes that wait.
+    pub notes: &'a mut Notes,
+    /// Who wants what.
+    pub router: &'a mut Router,
+    /// What has its home here.
+    pub queues: &'a mut Queues,
+    /// The connections.
+    pub connections: &'a mut Connections,
+    /// What is on its way to them.
+    pub deliveries: &'a mut Deliveries,
+    /// The other shards.
+    pub peers: &'a mut Peers,
+    /// Questions, and subscriptions with an interval.
+    pub(crate) diagnostics: &'a mut Diagnostics,
+    /// The broker ends: nobody is told anything at an interval.
+    pub is_draining: bool,
+}
+
+impl Owners<'_> {
+    /// What delivering takes.
+    #[inline]
+    pub fn delivery(&mut self) -> delivery::Owners<'_> {
+        delivery::Owners {
+            turn: self.turn,
+            notes: self.notes,
+            router: self.router,
+            queues: self.queues,
+            connections: self.connections,
+            deliveries: self.deliveries,
+            peers: self.peers,
+        }
+    }
 }

@@ -1,6 +1,21 @@
-//! A subscription that gets answers of DIAG at an interval.
+//! Subscriptions to diagnostics that get answers at an interval.
 
+use smallvec::SmallVec;
+use stompica_proto::encode::Message;
+
+use super::Owners;
+use crate::collections::spread::give_back;
+use crate::ids::NOBODY;
+use crate::ids::SubscriptionKey;
+use crate::message::OwnedMessage;
 use crate::report::Query;
+use crate::report::answer::Answer;
+use crate::router::group::{Place, SubscriptionIndex};
+use crate::timer::Due;
+
+/// It is looked at again after a millisecond whether the RECEIPT of its SUBSCRIBE has left, then after twice as long, and
+/// so on up to this: thousands whose client takes nothing would keep a processor busy.
+const AGAIN_MS_MAX: u64 = 1000;
 
 /// A subscription that gets answers at an interval.
 #[derive(Debug)]
@@ -15,4 +30,104 @@ pub(crate) struct Watch {
     pub again_ms: Option<u64>,
     /// Where the last answer ends in what its connection was ever to be sent.
     pub sent_through: u64,
+}
+
+impl Owners<'_> {
+    /// Answers a subscription at an interval, from now on.
+    pub(crate) fn watch(&mut self, index: SubscriptionIndex, query: Query, interval_ms: u64) {
+        let Some(found) = self.router.subscriptions.get(index as usize) else { return };
+        let key = SubscriptionKey { index, generation: found.generation };
+        let subscribed = found.filter_index().map_or(&b"DIAG"[..], |filter| self.router.filter_name(filter));
+        let name = match self.router.parse(subscribed) {
+            Ok(None) => subscribed.into(),
+            _ => [b"DIAG/", query.name().as_bytes()].concat().into(), // a MESSAGE comes from no pattern
+        };
+        let watch = Watch { query, interval_ms, name, asking: false, again_ms: Some(1), sent_through: 0 };
+        self.diagnostics.watches.insert(key, watch);
+        self.turn.timers.set(self.turn.now_ms, Due::Diagnostics(key));
+    }
+
+    /// A subscription ends, and what it gets at an interval with it.
+    pub(crate) fn unwatch(&mut self, key: SubscriptionKey) {
+        let watches = &mut self.diagnostics.watches;
+        if !watches.is_empty() && watches.remove(&key).is_some() {
+            give_back(watches);
+            self.turn.timers.cancel(Due::Diagnostics(key));
+        }
+    }
+
+    /// It is time for the next answer.
+    pub(crate) fn watch_due(&mut self, at_ms: u64, key: SubscriptionKey) {
+        let found = self.router.subscription_mut(key).map(|found| found.conn);
+        let (Some(conn), Some(watch)) = (found, self.diagnostics.watches.get_mut(&key)) else { return };
+        let Some(conn) = self.connections.table.get(conn) else { return };
+        if let Some(again_ms) = watch.again_ms.take()
+            && !conn.answers.is_empty()
+        {
+            // The RECEIPT of the SUBSCRIBE comes first.
+            watch.again_ms = Some((2 * again_ms).min(AGAIN_MS_MAX));
+            self.turn.timers.set(self.turn.now_ms + again_ms, Due::Diagnostics(key));
+            return;
+        }
+        // In step with the first one, however late this one is.
+        let late = self.turn.now_ms.saturating_sub(at_ms) / watch.interval_ms.max(1);
+        let next_ms = at_ms.saturating_add(watch.interval_ms.saturating_mul(late + 1));
+        self.turn.timers.set(next_ms, Due::Diagnostics(key));
+        if !self.is_draining && self.keeps_up(key) {
+            self.ask_for_watch(key);
+        }
+    }
+
+    /// Whether a subscription has been sent its last answer, and its connection has room for one. Who does not keep up is
+    /// left out: the next answer says all that this one would have.
+    fn keeps_up(&mut self, key: SubscriptionKey) -> bool {
+        let Some(found) = self.router.subscription_mut(key) else { return false };
+        let queue = self.queues.consumers.get(key).and_then(|consumer| consumer.own_queue);
+        let (Some(conn), Some(watch)) =
+            (self.connections.table.get(found.conn), self.diagnostics.watches.get(&key))
+        else {
+            return false;
+        };
+        let is_kept =
+            queue.and_then(|queue| self.queues.home.queue(queue)).is_some_and(|it| it.waiting_bytes() > 0);
+        let has_room = conn.output.full_since_ms.is_none() && conn.has_room(self.turn.config.outbox_limit);
+        !watch.asking && !is_kept && has_room && conn.output.outbox.has_passed(watch.sent_through)
+    }
+
+    /// Brings an answer to a subscription that has asked for it.
+    pub(crate) fn push_answer(&mut self, answer: &Answer, headers: &[u8], key: SubscriptionKey) {
+        let Some(watch) = self.diagnostics.watches.get_mut(&key) else { return }; // it has gone meanwhile
+        watch.asking = false;
+        if !self.keeps_up(key) {
+            return; // others of its connection have taken the room
+        }
+        let place = self.router.subscription_mut(key).map(|found| found.place);
+        let (Some(Place::Topic { group, member, .. }), Some(watch)) =
+            (place, self.diagnostics.watches.get_mut(&key))
+        else {
+            return;
+        };
+        let body = answer.body();
+        let id = SmallVec::<[u8; 40]>::from_slice(self.turn.message_ids.next_id());
+        let message = Message {
+            destination: &watch.name.clone(),
+            id: &id,
+            sender: NOBODY,
+            headers,
+            plain: false,
+            body: body.as_bytes(),
+        };
+        self.connections.distribute(self.turn);
+        self.deliveries.suffixes.begin();
+        let found = &self.router.groups[group as usize];
+        let (target_queue, member) = (found.target_queue, found.members[member as usize]);
+        match target_queue {
+            Some(queue) => self.delivery().deliver_to_queue(OwnedMessage::new(&message), queue, member),
+            None => self.delivery().deliver_to_one(&message, group, member),
+        }
+        let end = self.connections.table.member_mut(member.conn).output.outbox.end();
+        if let Some(watch) = self.diagnostics.watches.get_mut(&key) {
+            watch.sent_through = end;
+        }
+    }
 }

@@ -34,11 +34,6 @@ impl Shard {
         (0..self.shared_len()).fold(0, |bits, at| bits | ShardId(at as u8).bit())
     }
 
-    /// Sends a frame once all answers before it have left.
-    pub(super) fn answer_with(&mut self, key: ConnKey, frame: Vec<u8>) {
-        self.connections.answer_with(&mut self.turn, key, frame);
-    }
-
     /// What a connection asked for took effect at one more place.
     pub(super) fn applied(&mut self, key: ConnKey, token: u64) {
         self.connections.applied(&mut self.turn, key, token);

@@ -35,8 +35,8 @@ impl Shard {
                 Due::Queue(key) => self.queues.home.meet(key),
                 Due::Subscription(key) => self.meet_ack_timeout(key),
                 Due::Waiting => self.queue().expire_waiting(),
-                Due::Monitor => self.begin_monitor(),
-                Due::Diagnostics(key) => self.watch_due(at_ms, key),
+                Due::Monitor => self.diag().begin_monitor(),
+                Due::Diagnostics(key) => self.diag().watch_due(at_ms, key),
             }
             self.queue().count_visits();
             self.settle();

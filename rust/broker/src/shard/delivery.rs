@@ -4,19 +4,20 @@ use stompica_proto::encode::Message;
 
 use super::Shard;
 use crate::connection::flow::Flow;
-use crate::connection::pausing::{Pause, Question};
+use crate::connection::pausing::Pause;
 use crate::connection::pending_writes::PendingWrites;
 use crate::delivery::Owners;
 use crate::delivery::passing::Load;
 use crate::delivery::returning::Fate;
-use crate::ids::{ConnKey, QueueKey, ShardId, SubscriptionKey};
+use crate::ids::{ConnKey, ShardId, SubscriptionKey};
+
 use crate::message::OwnedMessage;
 use crate::queue::consumer_state::Retries;
 use crate::queue::passing::Allowance;
 use crate::queue::unacked::{Taken, TakenOnes, Unacked};
 use crate::requester::{AnswerTo, Requester};
 use crate::router::fan_out::FanOutKey;
-use crate::router::group::{GroupIndex, Member, SubscriptionIndex};
+use crate::router::group::{GroupIndex, SubscriptionIndex};
 use crate::router::reach::Reach;
 use crate::router::{Destination, Holdup};
 use crate::turn::budget::Budget;
@@ -39,11 +40,7 @@ impl Shard {
 
     /// Lets a publisher wait until its message has reached everybody; then `requester` has its answer.
     pub(crate) fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, requester: Requester) -> Flow {
-        match self.deliveries.fan_outs.attend(fan_out, conn, requester) {
-            None => self.connections.wait_for(&mut self.turn, conn, Question::FanOut(fan_out)),
-            Some(requester) => self.notes.answer(requester, Ok(())), // it is over
-        }
-        Flow::Waiting
+        self.delivery().await_fan_out(conn, fan_out, requester)
     }
 
     /// The same for a message that an answer waits for beside others.
@@ -88,24 +85,6 @@ impl Shard {
     #[inline]
     pub(crate) fn distribute(&mut self) {
         self.connections.distribute(&mut self.turn);
-    }
-
-    #[inline]
-    pub(crate) fn deliver(
-        &mut self,
-        message: &Message<'_>,
-        destination: Destination,
-        reach: &Reach,
-    ) -> Option<FanOutKey> {
-        self.delivery().deliver(message, destination, reach)
-    }
-
-    pub(super) fn deliver_to_one(&mut self, message: &Message<'_>, group: GroupIndex, member: Member) {
-        self.delivery().deliver_to_one(message, group, member);
-    }
-
-    pub(super) fn deliver_to_queue(&mut self, stored: OwnedMessage, queue: QueueKey, member: Member) {
-        self.delivery().deliver_to_queue(stored, queue, member);
     }
 
     pub(super) fn close_group(&mut self, group: GroupIndex) {

@@ -61,16 +61,16 @@ impl Shard {
             }
             Job::Reserve(shard, token) => self.queue().proceed_with_reservation((shard, token)),
             Job::Revive => self.queue().proceed_with_revivals(),
-            Job::Ask => self.ask_next(),
+            Job::Ask => self.diag().ask_next(),
             Job::Survey => self.proceed_with_survey(),
             Job::Assemble => {
                 if let Some(assembly) = self.diagnostics.assemblies.pop_front() {
-                    self.proceed_with_assembly(assembly);
+                    self.diag().proceed_with_assembly(assembly);
                 }
             }
             Job::Tell => {
                 if let Some(subject) = self.diagnostics.told_later.pop_front() {
-                    self.tell_some(subject);
+                    self.diag().tell_some(subject);
                 }
             }
             Job::Forget => self.proceed_with_forgetting(),

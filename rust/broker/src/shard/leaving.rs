@@ -96,7 +96,7 @@ impl Shard {
         }
         let consumer = self.queues.consumers.remove(key);
         let (_, last) = self.router.unsubscribe(index);
-        self.unwatch(key);
+        self.diag().unwatch(key);
         if let Some(consumer) = consumer {
             if consumer.armed {
                 self.turn.timers.cancel(Due::Subscription(key));

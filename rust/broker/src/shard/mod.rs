@@ -14,22 +14,20 @@
 mod accept;
 mod answers;
 mod apply;
-mod assembly;
 mod backpressure;
 mod close;
 mod commit;
 mod connections;
 mod deadline;
 mod delivery;
+mod diagnostics;
 mod drain;
 mod effects;
-mod gather;
 mod input;
 mod jobs;
 pub(crate) mod leaving;
 mod mail;
 mod memory;
-mod monitor;
 mod names;
 mod output;
 mod queues;
@@ -38,7 +36,6 @@ mod report;
 mod simulation;
 mod survey;
 mod unfinished;
-mod watch;
 mod websocket;
 mod wide;
 
@@ -131,7 +128,7 @@ impl Shard {
     /// The poll's error, which leaves the shard of no use.
     pub fn run(mut self) -> std::io::Result<()> {
         let mut events = Events::with_capacity(1024);
-        self.arm_monitor();
+        self.diag().arm_monitor();
         while !self.stopped {
             let timeout = self.poll_timeout();
             match self.poll.poll(&mut events, timeout) {

@@ -89,7 +89,9 @@ impl Shard {
             Note::Diagnostics(DiagnosticsNote::Diagnose(query, number)) => {
                 self.survey(query, ReportTo::Shard(from, number));
             }
-            Note::Diagnostics(DiagnosticsNote::Diagnosed(number, report)) => self.diagnosed(number, *report),
+            Note::Diagnostics(DiagnosticsNote::Diagnosed(number, report)) => {
+                self.diag().diagnosed(number, *report)
+            }
             note @ (Note::Home(_)
             | Note::Replay(_)
             | Note::Transaction(_)

@@ -199,7 +199,8 @@ fn the_monitor_s_text_and_the_answer_about_queues_keep_their_formats() {
         exchange(&mut broker, &mut monitor);
         exchange(&mut broker, &mut watcher);
         broker.advance_ms(INTERVAL_MS);
-        broker.threads[0].shard.ask_for_monitor();
+        broker.threads[0].shard.diag().ask_for_monitor();
+        broker.threads[0].shard.settle();
         requester.send(b"DIAG\n\nqueues\0");
         publisher.send(b"DIAG\n\nqueues\0");
         for client in [&mut monitor, &mut watcher, &mut requester, &mut publisher] {

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
-use super::Shard;
+use super::Owners;
+use super::assembly::text_of;
 use crate::destination::MONITOR;
-use crate::diag::assembly::text_of;
 use crate::ids::NOBODY;
 use crate::report::answer::Answer;
 use crate::report::types::Report;
@@ -16,16 +16,16 @@ use crate::timer::Due;
 /// Time between two texts.
 const INTERVAL_MS: u64 = 5000;
 
-impl Shard {
+impl Owners<'_> {
     /// Sets the timer for the next text; one shard does.
-    pub(super) fn arm_monitor(&mut self) {
+    pub(crate) fn arm_monitor(&mut self) {
         if self.turn.id.0 == 0 {
             self.turn.timers.set(self.turn.now_ms + INTERVAL_MS, Due::Monitor);
         }
     }
 
     /// Asks for what is in a text, if somebody wants it.
-    pub(super) fn begin_monitor(&mut self) {
+    pub(crate) fn begin_monitor(&mut self) {
         self.arm_monitor();
         if self.router.has_filter(MONITOR) {
             self.ask_for_monitor();
@@ -33,8 +33,8 @@ impl Shard {
     }
 
     /// Publishes what all shards have said.
-    pub(super) fn publish_monitor(&mut self, answer: &Answer) {
-        let Ok(destination) = self.destination(MONITOR) else { return };
+    pub(crate) fn publish_monitor(&mut self, answer: &Answer) {
+        let Ok(destination) = self.router.destination_of(self.turn, MONITOR) else { return };
         let id = SmallVec::<[u8; 40]>::from_slice(self.turn.message_ids.next_id());
         let body = match answer.report() {
             Report::Queues(queues) => Cow::Owned(queues.iter().map(text_of).collect()),
@@ -50,6 +50,6 @@ impl Shard {
             body: body.as_bytes(),
         };
         let reach = self.router.reach(destination);
-        self.publish(&message, destination, &reach);
+        self.delivery().publish(&message, destination, &reach);
     }
 }

@@ -11,13 +11,13 @@
 use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 
-use super::Shard;
+use super::Owners;
+use super::assembly::Assembly;
+use super::inquiries::{Audience, FrameRequester, Gather, Purpose, Subject, Telling};
 use crate::connection::flow::Flow;
 use crate::connection::pausing::Question;
-use crate::diag::assembly::Assembly;
-use crate::diag::inquiries::{Audience, FrameRequester, Gather, Purpose, Subject, Telling};
 use crate::ids::SubscriptionKey;
-use crate::ids::{ConnKey, NOBODY};
+use crate::ids::{ConnKey, NOBODY, ShardId};
 use crate::queue::mail::DiagnosticsNote;
 use crate::report::Query;
 use crate::report::answer::Answer;
@@ -32,7 +32,7 @@ const QUESTION_BYTES: usize = 16 << 10;
 /// Rows of an answer that are put together at once; more of them take several turns.
 const ROWS_AT_ONCE: usize = 500;
 
-impl Shard {
+impl Owners<'_> {
     /// Asks all shards for a connection, which waits meanwhile.
     pub(crate) fn ask_for(&mut self, key: ConnKey, query: Query, purpose: Purpose) -> Flow {
         self.diagnostics.last_number += 1;
@@ -45,17 +45,12 @@ impl Shard {
         });
         self.diagnostics.queue(subject);
         self.ask_next();
-        self.settle();
-        // Whoever was told just now, this one was the last in line.
-        if self.diagnostics.told == number {
-            return Flow::Done; // there is but one shard, and little to tell
-        }
-        self.wait_for(key, Question::Query(number));
+        self.connections.wait_for(self.turn, key, Question::Query(number));
         Flow::Waiting
     }
 
     /// Asks for a subscription with an interval, soon: with all others that are due in this turn.
-    pub(super) fn ask_for_watch(&mut self, key: SubscriptionKey) {
+    pub(crate) fn ask_for_watch(&mut self, key: SubscriptionKey) {
         let Some(watch) = self.diagnostics.watches.get_mut(&key) else { return };
         watch.asking = true;
         let subject = Subject::Query(watch.query);
@@ -74,7 +69,7 @@ impl Shard {
 
     /// Asks about the next subject, and no more than one: where there is but one shard its answer may be complete at once,
     /// and the question behind it is a job of its own.
-    pub(super) fn ask_next(&mut self) {
+    pub(crate) fn ask_next(&mut self) {
         while let Some(subject) = self.diagnostics.pop_later() {
             let mut audience = std::mem::take(&mut self.diagnostics.inquiry(subject).next);
             if self.is_awaited(subject, &mut audience) {
@@ -97,7 +92,9 @@ impl Shard {
         let gather = Gather { number, audience, reports: Vec::new(), waiting: self.turn.shards };
         self.diagnostics.inquiry(subject).gather = Some(gather);
         self.turn.budget.encoded += QUESTION_BYTES;
-        self.tell_everyone(|| DiagnosticsNote::Diagnose(query, number));
+        for shard in (0..self.turn.shards).map(|at| ShardId(at as u8)) {
+            self.notes.tell(shard, DiagnosticsNote::Diagnose(query, number));
+        }
     }
 
     /// Whether anybody is left to be told; those in front who have gone are forgotten.
@@ -118,7 +115,7 @@ impl Shard {
     }
 
     /// The same for an answer that is being put together; it is given up if nobody is left.
-    pub(super) fn is_still_awaited(&mut self, subject: Subject) -> bool {
+    pub(crate) fn is_still_awaited(&mut self, subject: Subject) -> bool {
         let Some(mut gather) = self.diagnostics.inquiry(subject).gather.take() else { return false };
         let is_awaited = self.is_awaited(subject, &mut gather.audience);
         if is_awaited {
@@ -141,7 +138,7 @@ impl Shard {
     }
 
     /// A part has come; the last one completes the answer.
-    pub(super) fn diagnosed(&mut self, number: u64, report: ShardReport) {
+    pub(crate) fn diagnosed(&mut self, number: u64, report: ShardReport) {
         let found = self.diagnostics.inquiries.iter_mut().find_map(|(subject, inquiry)| {
             let gather = inquiry.gather.as_mut().filter(|gather| gather.number == number)?;
             Some((*subject, gather))
@@ -167,7 +164,7 @@ impl Shard {
     }
 
     /// Brings a complete answer to all who asked; those who have not been told the one before get this one.
-    pub(super) fn announce(&mut self, subject: Subject, answer: Answer) {
+    pub(crate) fn announce(&mut self, subject: Subject, answer: Answer) {
         let Some(Gather { mut audience, .. }) = self.diagnostics.inquiry(subject).gather.take() else {
             return;
         };
@@ -193,7 +190,7 @@ impl Shard {
     }
 
     /// Tells some of those who are to be told: those who asked by a frame and those with an interval in turns.
-    pub(super) fn tell_some(&mut self, subject: Subject) {
+    pub(crate) fn tell_some(&mut self, subject: Subject) {
         let Some(mut telling) = self.diagnostics.inquiry(subject).telling.take() else { return };
         if telling.is_begun && subject.query().has_rows() && self.turn.is_out_of_memory() {
             return self.ask_again(subject, telling.audience);
@@ -236,7 +233,7 @@ impl Shard {
             Purpose::Frame(receipt) => {
                 if self.resume(conn, number) {
                     self.send_frame(conn, answer);
-                    self.receipt(conn, receipt.as_deref());
+                    self.connections.receipt(self.turn, conn, receipt.as_deref());
                 }
             }
             Purpose::Publish { name, headers: own, receipt } => {
@@ -253,7 +250,7 @@ impl Shard {
     fn resume(&mut self, key: ConnKey, number: u64) -> bool {
         let Some(conn) = self.connections.table.get(key) else { return false };
         let listens = conn.life.is_open() && !conn.life.ending;
-        self.go_on_after(key, Question::Query(number));
+        self.connections.go_on_after(self.turn, key, Question::Query(number));
         listens
     }
 
@@ -262,7 +259,7 @@ impl Shard {
         let mut frame = Vec::new();
         answer.frame(&mut frame, conn.protocol.session.version());
         self.turn.budget.encoded += frame.len();
-        self.answer_with(key, frame); // RECEIPTs of earlier frames come first
+        self.connections.answer_with(self.turn, key, frame); // RECEIPTs of earlier frames come first
     }
 
     /// Tells the sender of a query that its answer was published. What goes on behind this turn is waited for, as that of
@@ -270,16 +267,16 @@ impl Shard {
     fn answer_query(&mut self, key: ConnKey, receipt: Option<&[u8]>, going: Option<FanOutKey>) {
         match going {
             Some(fan_out) => {
-                let requester = self.ask(key, receipt, self.turn.id.bit()).requester();
-                self.await_fan_out(key, fan_out, requester);
+                let requester = self.connections.ask(self.turn, key, receipt, self.turn.id.bit()).requester();
+                self.delivery().await_fan_out(key, fan_out, requester);
             }
-            None => self.receipt(key, receipt),
+            None => self.connections.receipt(self.turn, key, receipt),
         }
     }
 
     /// Returns what goes on behind this turn.
     fn publish_answer(&mut self, answer: &Answer, name: &[u8], headers: &[u8]) -> Option<FanOutKey> {
-        let destination = self.destination(name).ok()?;
+        let destination = self.router.destination_of(self.turn, name).ok()?;
         let body = answer.body();
         let id = SmallVec::<[u8; 40]>::from_slice(self.turn.message_ids.next_id());
         let message = Message {
@@ -294,6 +291,6 @@ impl Shard {
         if reach.remote != 0 {
             self.peers.mail_message(&message, &reach);
         }
-        self.deliver(&message, destination, &reach)
+        self.delivery().deliver(&message, destination, &reach)
     }
 }
