@@ -9,6 +9,7 @@ use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 use stompica_proto::{Frame, ProtocolError, Version};
 
+use super::Owners;
 use crate::connection::flow::Flow;
 use crate::connection::transaction::Operation;
 use crate::ids::ConnKey;
@@ -18,7 +19,6 @@ use crate::message::options::Verdict;
 use crate::queue::consumer_state::{ConsumerState, Retries};
 use crate::queue::unacked::{TakenOnes, Unacked};
 use crate::router::group::SubscriptionIndex;
-use crate::shard::Shard;
 
 /// Deliveries that are acknowledged before the turn's budget is looked at again.
 const PORTION: usize = 256;
@@ -71,7 +71,7 @@ pub(super) struct Acked<'a> {
     pub receipt: Option<&'a [u8]>,
 }
 
-impl Shard {
+impl Owners<'_> {
     /// Acknowledges, now or at COMMIT. `Flow::Later`: only some of the deliveries that it covers, since they are very
     /// many. The one that it names is the last of them, so the frame finds the others when it is looked at again; what
     /// was delivered since has a higher number.
@@ -100,7 +100,7 @@ impl Shard {
             return Ok(Flow::Later);
         }
         if receipt.is_some() {
-            self.receipt(key, receipt);
+            self.connections.receipt(self.turn, key, receipt);
         }
         Ok(Flow::Done)
     }
@@ -185,8 +185,8 @@ impl Shard {
             let Some(taken) = consumer.unacked.take(number) else { return true };
             self.note_acknowledged(key, 1, true);
             self.turn.counters.acked += 1;
-            self.settle_one(subscription, &taken);
-            self.grant_credit(subscription);
+            self.delivery().settle_one(subscription, &taken);
+            self.delivery().grant_credit(subscription);
             return true;
         }
         loop {
@@ -238,15 +238,19 @@ impl Shard {
         match verdict {
             Verdict::Accepted => {
                 self.turn.counters.acked += taken.len() as u64;
-                self.settle_all(subscription, taken);
+                self.delivery().settle_all(subscription, taken);
             }
             Verdict::Failed => {
                 self.turn.counters.nacked += taken.len() as u64;
-                self.give_back_failed(subscription, retries, taken);
+                self.delivery().give_back_failed(subscription, retries, taken);
             }
             Verdict::Rejected => {
                 self.turn.counters.nacked += taken.len() as u64;
-                self.give_back_failed(subscription, Retries { deliveries_max: 0, ..retries }, taken);
+                self.delivery().give_back_failed(
+                    subscription,
+                    Retries { deliveries_max: 0, ..retries },
+                    taken,
+                );
             }
         }
     }

@@ -3,13 +3,18 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::collections::paged_deque::PagedDeque;
+use crate::connection::Connections;
+use crate::connection::pausing::Pause;
 use crate::connection::transaction::plan::Plan;
 use crate::connection::transaction::{Commit, Operation};
+use crate::delivery::Deliveries;
 use crate::ids::{ConnKey, ShardId, SubscriptionKey};
+use crate::mail::peers::Peers;
 use crate::message::options::Verdict;
 use crate::queue::consumer_state::ConsumerState;
 use crate::queue::mail::{Placed, Reservations};
 use crate::router::fan_out::FanOutKey;
+use crate::turn::Turn;
 
 /// What is left of a transaction of which nothing comes.
 #[derive(Debug)]
@@ -70,6 +75,25 @@ pub(crate) enum Obstacle {
 
 /// What is left of subscriptions that went while a COMMIT of theirs takes effect: how they acknowledge, and what they held.
 pub(crate) type LateOnes = BTreeMap<SubscriptionKey, Box<ConsumerState>>;
+
+impl Obstacle {
+    /// Whether it is still in the way.
+    pub(crate) fn stands(
+        self,
+        turn: &Turn,
+        connections: &Connections,
+        deliveries: &Deliveries,
+        peers: &Peers,
+    ) -> bool {
+        match self {
+            Obstacle::FanOut(fan_out) => deliveries.fan_outs.is_live(fan_out),
+            Obstacle::Memory => turn.is_out_of_memory(),
+            Obstacle::Mailboxes(shards) => peers.busy.congested & shards != 0,
+            Obstacle::Wide(shards) => peers.holds_wide(shards),
+            Obstacle::SlowConsumer(retries) => connections.parking.retries(Pause::SlowConsumer) == retries,
+        }
+    }
+}
 
 impl Applying {
     pub(crate) fn new(key: ConnKey, commit: Commit) -> Self {

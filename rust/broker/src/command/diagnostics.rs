@@ -6,6 +6,7 @@
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
 
+use super::Owners;
 use super::send::Sent;
 use super::subscribe::Wanted;
 use crate::connection::flow::Flow;
@@ -16,7 +17,6 @@ use crate::ids::ConnKey;
 use crate::message::options::{self, SubscribeOptions};
 use crate::report::Query;
 use crate::router::reach::Reach;
-use crate::shard::Shard;
 
 /// `interval` of SUBSCRIBE: milliseconds between answers.
 const INTERVAL: &[u8] = b"interval";
@@ -45,7 +45,7 @@ fn watched(frame: &Frame<'_>, destination: &[u8]) -> Result<Option<(Query, u64)>
     Ok(Some((asked, interval_ms)))
 }
 
-impl Shard {
+impl Owners<'_> {
     /// A DIAG frame: answered by one.
     pub(super) fn diagnose_for(
         &mut self,
@@ -65,7 +65,7 @@ impl Shard {
             return Err(ProtocolError::new(Code::SlowConsumer, text));
         }
         let receipt = frame.header(header::RECEIPT).map(|id| id.as_ref().into());
-        Ok(self.ask_for(key, query, Purpose::Frame(receipt)))
+        Ok(self.diag().ask_for(key, query, Purpose::Frame(receipt)))
     }
 
     /// SEND to a destination that only the broker writes to: a query, or a mistake.
@@ -87,18 +87,22 @@ impl Shard {
             return Err(options::bad_value(header::TRANSACTION, transaction, allowed));
         }
         let query = query(sent.body)?;
-        let destination = self.destination(name)?;
+        let destination = self.router.destination_of(self.turn, name)?;
         let Reach { remote: shards, width, is_full, .. } = self.router.reach(destination);
         let load = Load { name, destination, shards, width, is_full, bytes: sent.body.len(), kept: false };
-        if let Some(pause) = self.pause_for(key, &load) {
-            self.park(key, pause);
+        if let Some(pause) = self.delivery().pause_for(key, &load) {
+            self.connections.park(self.turn, key, pause);
             return Ok(Flow::Parked);
         }
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.wait.passed();
         }
         let receipt = frame.header(header::RECEIPT).map(|id| id.as_ref().into());
-        Ok(self.ask_for(key, query, Purpose::Publish { name: name.into(), headers: headers.into(), receipt }))
+        Ok(self.diag().ask_for(
+            key,
+            query,
+            Purpose::Publish { name: name.into(), headers: headers.into(), receipt },
+        ))
     }
 
     /// SUBSCRIBE to `DIAG…`: to the answers to SENDs, and with `interval` to answers without any.
@@ -115,7 +119,7 @@ impl Shard {
         if let Some((query, interval_ms)) = watched
             && let Some(index) = self.find_subscription(key, wanted.name())
         {
-            self.watch(index, query, interval_ms);
+            self.diag().watch(index, query, interval_ms);
         }
         Ok(())
     }

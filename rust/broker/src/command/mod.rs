@@ -1,171 +1,98 @@
-//! What each client frame does: from a request of the session to the router and back to a RECEIPT.
+//! What each client frame does: checks, then calls of the owners that a command is given.
+//!
+//! ```text
+//! frame ─► session ─► frame.rs ─► one file per command ─► router, queues, connections, other shards
+//!                                                      └─► Flow: done with, or what it waits for
+//! ```
+//! A command that takes several turns (COMMIT, the end of many subscriptions) leaves a job. What a command says to this
+//! shard's own homes from below waits in [`Notes`] until the frame is done.
 
 mod ack;
+mod apply;
+mod commit;
 pub(crate) mod commits;
+mod consume;
 mod diagnostics;
+mod frame;
+mod leaving;
 mod replies;
+mod room;
 mod send;
 mod subscribe;
 pub(crate) mod temporary;
 mod transaction;
 mod unsubscribe;
 
-use std::borrow::Cow;
-use std::mem::take;
+use self::commits::Commits;
+use crate::connection::Connections;
+use crate::delivery::{self, Deliveries};
+use crate::diag;
+use crate::diag::inquiries::Diagnostics;
+use crate::mail::peers::Peers;
+use crate::queue;
+use crate::queue::notes::Notes;
+use crate::queue::queues::Queues;
+use crate::router::Router;
+use crate::turn::Turn;
 
-use stompica_proto::session::Request;
-use stompica_proto::{Command, Frame, ProtocolError, header};
+/// All that commands take.
+#[derive(Debug)]
+pub struct Owners<'a> {
+    /// The turn.
+    pub turn: &'a mut Turn,
+    /// Notes that wait.
+    pub notes: &'a mut Notes,
+    /// Who wants what.
+    pub router: &'a mut Router,
+    /// What has its home here, and the consumers among the subscriptions.
+    pub queues: &'a mut Queues,
+    /// The connections.
+    pub connections: &'a mut Connections,
+    /// What is on its way to them.
+    pub deliveries: &'a mut Deliveries,
+    /// The other shards.
+    pub peers: &'a mut Peers,
+    /// Questions about the broker's inside.
+    pub(crate) diagnostics: &'a mut Diagnostics,
+    /// COMMITs that go on over several turns.
+    pub(crate) commits: &'a mut Commits,
+    /// The broker ends.
+    pub is_draining: bool,
+}
 
-use crate::connection::flow::Flow;
-use crate::connection::login::Login;
-use crate::connection::pausing::Pause;
-use crate::ids::ConnKey;
-use crate::log::Level;
-use crate::report::stages::Stage;
-use crate::shard::Shard;
-
-impl Shard {
-    /// Handles one frame of a client.
-    pub(crate) fn handle(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
-        if self.turn.is_observed { self.handle_observed(key, frame) } else { self.handle_frame(key, frame) }
+impl Owners<'_> {
+    /// What has its home here, and what that needs beside itself.
+    #[inline]
+    pub fn queue(&mut self) -> queue::Owners<'_> {
+        queue::Owners { turn: self.turn, notes: self.notes, router: self.router, queues: self.queues }
     }
 
-    /// The same while somebody looks on.
-    #[cold]
-    #[inline(never)]
-    fn handle_observed(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
-        // A frame that waits is looked at again and again.
-        let is_logged =
-            self.connections.table.get_mut(key).is_some_and(|conn| take(&mut conn.input.is_logged));
-        if self.turn.config.log_frames && !is_logged {
-            self.log_frame(key, frame);
+    /// What delivering takes.
+    #[inline]
+    pub fn delivery(&mut self) -> delivery::Owners<'_> {
+        delivery::Owners {
+            turn: self.turn,
+            notes: self.notes,
+            router: self.router,
+            queues: self.queues,
+            connections: self.connections,
+            deliveries: self.deliveries,
+            peers: self.peers,
         }
-        let began = self.turn.stages.begin(Stage::Route);
-        let flow = self.handle_frame(key, frame);
-        self.turn.stages.end(Stage::Route, began);
-        if let Some(conn) = self.connections.table.get_mut(key) {
-            conn.input.is_logged = self.turn.config.log_frames && matches!(flow, Flow::Parked | Flow::Later);
-        }
-        flow
     }
 
-    /// What a frame that begins or ends subscriptions waits for, if something is due before it.
-    #[cold]
-    #[inline(never)]
-    fn wait_for_what_is_due(&mut self, key: ConnKey, command: Command) -> Option<Flow> {
-        if let Some(flow) = self.wait_for_mail(key) {
-            return Some(flow);
+    /// What diagnostics take.
+    pub fn diag(&mut self) -> diag::Owners<'_> {
+        diag::Owners {
+            turn: self.turn,
+            notes: self.notes,
+            router: self.router,
+            queues: self.queues,
+            connections: self.connections,
+            deliveries: self.deliveries,
+            peers: self.peers,
+            diagnostics: self.diagnostics,
+            is_draining: self.is_draining,
         }
-        let waits = command != Command::Subscribe && self.is_owed_accepted(key);
-        waits.then(|| {
-            self.park(key, Pause::Owed);
-            Flow::Parked
-        })
-    }
-
-    /// Inlined, so that being observed costs nothing while nobody does.
-    #[inline(always)]
-    fn handle_frame(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
-        // What was sent before a subscription began is not for it, and what was sent before it ends is.
-        let bounds = matches!(frame.command, Command::Subscribe | Command::Unsubscribe | Command::Disconnect);
-        if bounds && let Some(flow) = self.wait_for_what_is_due(key, frame.command) {
-            return flow;
-        }
-        let Some(conn) = self.connections.table.get_mut(key) else { return Flow::Done };
-        let sender = conn.id;
-        let mut own_headers = take(&mut self.connections.own_headers);
-        let flow = match conn.protocol.session.handle(frame, self.turn.config.heartbeat_ms, &mut own_headers)
-        {
-            Ok(Request::Send { destination, transaction, plain, options, receipt, body }) => {
-                let sent = send::Sent {
-                    destination: &destination,
-                    transaction: transaction.as_deref(),
-                    sender,
-                    plain,
-                    options,
-                    receipt: receipt.as_deref(),
-                    body,
-                };
-                self.send(key, frame, &sent, &mut own_headers)
-            }
-            Ok(Request::Transaction { command: Command::Commit, id }) => self.commit(key, &id, frame),
-            Ok(Request::Diagnose { query }) => self.diagnose_for(key, query, frame),
-            Ok(Request::Ack { id, subscription, accept, transaction, receipt }) => {
-                let acked = ack::Acked {
-                    id: &id,
-                    subscription: subscription.as_deref(),
-                    accept,
-                    transaction: transaction.as_deref(),
-                    receipt: receipt.as_deref(),
-                };
-                self.ack(key, frame, &acked)
-            }
-            Ok(request) => self.handle_other(key, frame, request),
-            Err(error) => Err(error),
-        };
-        self.connections.own_headers = own_headers;
-        flow.unwrap_or_else(|error| {
-            self.fail(key, error, Some(frame));
-            Flow::Done
-        })
-    }
-
-    fn handle_other(
-        &mut self,
-        key: ConnKey,
-        frame: &Frame<'_>,
-        request: Request<'_>,
-    ) -> Result<Flow, ProtocolError> {
-        let receipt = frame.header(header::RECEIPT);
-        let receipt = receipt.as_deref();
-        match request {
-            Request::Connect { login, client_id } => {
-                let login = Login {
-                    login: login.as_deref().map(Into::into),
-                    client_id: client_id.as_deref().map(Into::into),
-                    request_id: frame.raw(header::REQUEST_ID).map(Into::into),
-                };
-                if self.connections.connect(&mut self.turn, key, login) {
-                    return Ok(Flow::Waiting);
-                }
-            }
-            Request::Send { .. } | Request::Ack { .. } | Request::Diagnose { .. } => {} // handled by the caller
-            Request::Subscribe { id, destination, ack } => {
-                let destination = self.router.translate(&destination)?.into_owned();
-                let wanted = subscribe::Wanted { frame, id: id.as_deref(), destination: &destination, ack };
-                self.subscribe(key, &wanted, receipt)?;
-            }
-            Request::Unsubscribe { id, destination } => {
-                let destination =
-                    destination.as_deref().map(|name| self.router.translate(name)).transpose()?;
-                let destination = destination.map(Cow::into_owned);
-                self.unsubscribe(key, frame, id.as_deref(), destination.as_deref(), receipt)?;
-            }
-            Request::Transaction { command, id } => {
-                match command {
-                    Command::Begin => self.begin(key, &id)?,
-                    _ => self.abort(key, &id)?, // COMMIT is handled by the caller
-                }
-                self.receipt(key, receipt);
-            }
-            Request::Disconnect => self.disconnect(key, receipt),
-        }
-        Ok(Flow::Done)
-    }
-
-    #[cold]
-    fn log_frame(&self, key: ConnKey, frame: &Frame<'_>) {
-        self.log_conn(Level::Debug, key, || {
-            let mut head = frame.command.as_str().as_bytes().to_vec();
-            head.push(b'\n');
-            for (name, value) in frame.raw_headers() {
-                for part in [name, b":", value, b"\n"] {
-                    head.extend_from_slice(part);
-                }
-            }
-            let head = stompica_proto::decode::masked_head(&head);
-            let head = String::from_utf8_lossy(&head).trim_end().replace('\n', " | ");
-            format!("frame {head} | body of {} bytes", frame.body.len())
-        });
     }
 }

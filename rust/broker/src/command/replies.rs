@@ -5,15 +5,15 @@
 use stompica_proto::session::AckMode;
 use stompica_proto::{Frame, ProtocolError};
 
+use super::Owners;
 use super::subscribe::Wanted;
 use crate::destination::shown;
 use crate::ids::ConnKey;
 use crate::message::options::SubscribeOptions;
 use crate::queue::QueueKind;
-use crate::shard::Shard;
 use crate::text::Text;
 
-impl Shard {
+impl Owners<'_> {
     /// Subscribes a connection to its temporary queue, unless somebody consumes that already. `name` is its own name of
     /// it, `full` the broker's.
     ///

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 use stompica_proto::{Frame, ProtocolError, header};
 
+use super::Owners;
 use crate::collections::paged_deque::PagedDeque;
 use crate::connection::flow::Flow;
 use crate::connection::pausing::Pause;
@@ -22,7 +23,6 @@ use crate::message::options::{self, Retain, SendOptions};
 use crate::queue::mail::HomeNote;
 use crate::router::Destination;
 use crate::router::reach::Reach;
-use crate::shard::Shard;
 
 /// A SEND as the session has read it.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ impl<'a> To<'a> {
     }
 }
 
-impl Shard {
+impl Owners<'_> {
     /// Publishes a message, or keeps it for COMMIT. `headers` are the sender's own.
     pub(super) fn send(
         &mut self,
@@ -71,7 +71,7 @@ impl Shard {
         headers: &mut Vec<u8>,
     ) -> Result<Flow, ProtocolError> {
         let name = self.name_to_send_to(key, sent.destination)?;
-        let destination = self.destination(&name)?;
+        let destination = self.router.destination_of(self.turn, &name)?;
         let to = To { name: &name, destination, kind: destination.kind, home: destination.home };
         if sent.options || sent.transaction.is_some() || to.kind != Kind::Topic {
             return self.send_other(key, frame, sent, headers, to);
@@ -82,29 +82,30 @@ impl Shard {
         }
         let id = self.next_id();
         let message = sent.message(&name, &id, headers);
-        let going = self.publish(&message, destination, &reach);
-        if self.waits_for_subscriber(destination) {
-            self.tell(to.home, HomeNote::Stale(OwnedMessage::new(&message)));
+        let going = self.delivery().publish(&message, destination, &reach);
+        if self.queue().waits_for_subscriber(destination) {
+            self.notes.tell(to.home, HomeNote::Stale(OwnedMessage::new(&message)));
         }
         if let Some(fan_out) = going {
-            let requester = self.ask(key, sent.receipt, self.turn.id.bit()).requester();
-            return Ok(self.await_fan_out(key, fan_out, requester));
+            let requester =
+                self.connections.ask(self.turn, key, sent.receipt, self.turn.id.bit()).requester();
+            return Ok(self.delivery().await_fan_out(key, fan_out, requester));
         }
         if sent.receipt.is_some() {
-            self.receipt(key, sent.receipt);
+            self.connections.receipt(self.turn, key, sent.receipt);
         }
         Ok(Flow::Done)
     }
 
     /// Whether a SEND has to wait now.
     fn pause_send(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Flow> {
-        let pause = self.pause_for(key, load);
+        let pause = self.delivery().pause_for(key, load);
         self.pause_or_pass(key, pause)
     }
 
     fn pause_or_pass(&mut self, key: ConnKey, pause: Option<Pause>) -> Option<Flow> {
         if let Some(pause) = pause {
-            self.park(key, pause);
+            self.connections.park(self.turn, key, pause);
             return Some(Flow::Parked);
         }
         if let Some(conn) = self.connections.table.get_mut(key) {
@@ -133,7 +134,8 @@ impl Shard {
         let mut message = sent.message(to.name, b"", headers);
         if let Some(transaction) = sent.transaction {
             self.require_transaction(key, transaction)?;
-            let pause = self.pause_for_memory(key, &to.load(&Reach::default(), sent.body.len(), true));
+            let pause =
+                self.delivery().pause_for_memory(key, &to.load(&Reach::default(), sent.body.len(), true));
             if let Some(flow) = self.pause_or_pass(key, pause) {
                 return Ok(flow);
             }
@@ -142,7 +144,7 @@ impl Shard {
             let operation = Operation::Send(OwnedMessage::with_options(&message, &options), options.retain);
             self.keep_for_commit(key, transaction, operation)?;
             if sent.receipt.is_some() {
-                self.receipt(key, sent.receipt);
+                self.connections.receipt(self.turn, key, sent.receipt);
             }
             return Ok(Flow::Done);
         }
@@ -153,7 +155,7 @@ impl Shard {
         }
         let id = self.next_id();
         message.id = &id;
-        if options.retain == Some(Retain::Set) && self.is_full_of_retained() {
+        if options.retain == Some(Retain::Set) && self.queue().is_full_of_retained() {
             // Its home has to say whether this is a new value of a known topic; nothing takes effect before.
             let mut operations = PagedDeque::default();
             operations
@@ -222,26 +224,27 @@ impl Shard {
         if expired {
             self.turn.counters.expired += 1;
         } else {
-            going = self.publish(message, to.destination, reach);
+            going = self.delivery().publish(message, to.destination, reach);
             // A last value waits as such.
-            if options.retain != Some(Retain::Set) && self.waits_for_subscriber(to.destination) {
-                self.tell(to.home, HomeNote::Stale(OwnedMessage::with_options(message, options)));
+            if options.retain != Some(Retain::Set) && self.queue().waits_for_subscriber(to.destination) {
+                self.notes.tell(to.home, HomeNote::Stale(OwnedMessage::with_options(message, options)));
             }
         }
         let Some(retain) = options.retain else {
             if let Some(fan_out) = going {
-                let requester = self.ask(key, receipt, self.turn.id.bit()).requester();
-                return self.await_fan_out(key, fan_out, requester);
+                let requester = self.connections.ask(self.turn, key, receipt, self.turn.id.bit()).requester();
+                return self.delivery().await_fan_out(key, fan_out, requester);
             }
-            self.receipt(key, receipt);
+            self.connections.receipt(self.turn, key, receipt);
             return Flow::Done;
         };
-        let answer_to = self.ask(key, receipt, to.home.bit());
+        let answer_to = self.connections.ask(self.turn, key, receipt, to.home.bit());
         let requester = answer_to.requester();
-        let flow = going.map_or(Flow::Done, |fan_out| self.await_fan_out_too(key, fan_out, answer_to));
+        let flow =
+            going.map_or(Flow::Done, |fan_out| self.delivery().await_fan_out_too(key, fan_out, answer_to));
         let set = retain == Retain::Set && !expired;
         let stored = OwnedMessage::with_options(message, options);
-        self.tell(to.home, HomeNote::Retain(stored, set, Some(requester)));
+        self.notes.tell(to.home, HomeNote::Retain(stored, set, Some(requester)));
         flow
     }
 
@@ -255,14 +258,14 @@ impl Shard {
         self.turn.counters.messages_in += 1;
         let home = destination.home;
         if home == self.turn.id {
-            self.enqueue_at(stored, destination).map_err(|(error, _)| error)?;
+            self.queue().enqueue_at(stored, destination).map_err(|(error, _)| error)?;
             if receipt.is_some() {
-                self.receipt(key, receipt);
+                self.connections.receipt(self.turn, key, receipt);
             }
             return Ok(());
         }
-        let requester = self.ask(key, receipt, home.bit()).requester();
-        self.tell(home, HomeNote::Enqueue(stored, Some(requester)));
+        let requester = self.connections.ask(self.turn, key, receipt, home.bit()).requester();
+        self.notes.tell(home, HomeNote::Enqueue(stored, Some(requester)));
         Ok(())
     }
 }

@@ -6,35 +6,25 @@
 
 use std::hash::BuildHasher as _;
 
-use stompica_proto::encode::{self, Offender};
 use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
 use stompica_proto::{Frame, ProtocolError, header};
 
+use super::Owners;
 use crate::config::{SlowConsumer, Wildcards};
 use crate::destination::Kind;
-use crate::ids::{ConnKey, NOBODY, ShardId};
-use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
+use crate::ids::Subscriber;
+use crate::ids::{ConnKey, NOBODY};
 use crate::log::Level;
 use crate::message::options::{self, SubscribeOptions};
 use crate::queue::QueueKind;
-use crate::queue::consumer_state::{ConsumerState, Feed, InitialReplay, SharedCredit};
-use crate::queue::mail::{Attach, HomeNote, Source};
+use crate::queue::consumer_state::{Feed, InitialReplay};
+use crate::queue::mail::Source;
 use crate::queue::replay::Newcomer;
 use crate::queue::types::Credit;
-use crate::queue::unacked::Unacked;
 use crate::requester::AnswerTo;
 use crate::router::group::{SubscriptionIndex, WireFormat};
 use crate::router::{Holdup, InterestChange};
-use crate::shard::Shard;
-use crate::text::Weight;
-
-/// Bytes that may wait in a consumer's outbox before it is sent more.
-const WINDOW_BYTES: i64 = 256 << 10;
-/// What is left of it at least at each home of a pattern's queues.
-const WINDOW_PART_MIN: i64 = 32 << 10;
-/// Messages on loan to the homes of a pattern's queues with ack auto, where each is settled as soon as it is written.
-const SHARED_MESSAGES: i64 = 256;
 
 /// A SUBSCRIBE as the session has read it.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +42,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-impl Shard {
+impl Owners<'_> {
     /// Adds a subscription. It is live for the next frame of this connection.
     pub(super) fn subscribe(
         &mut self,
@@ -100,7 +90,7 @@ impl Shard {
                 self.subscribe_named(key, &destination, QueueKind::Temporary, wanted, &options, receipt)?;
             }
         }
-        self.router.warn_of_dotted(&self.turn, &destination);
+        self.router.warn_of_dotted(self.turn, &destination);
         self.hint_at_deep_wildcard(&destination);
         Ok(())
     }
@@ -134,7 +124,7 @@ impl Shard {
         [b"durable\n", scope.unwrap_or_default(), b"\n", name].concat().into()
     }
 
-    fn wire_format(&self, key: ConnKey) -> Option<WireFormat> {
+    pub(super) fn wire_format(&self, key: ConnKey) -> Option<WireFormat> {
         let conn = self.connections.table.get(key)?;
         Some(WireFormat {
             framing: conn.framing(),
@@ -154,7 +144,7 @@ impl Shard {
         Some(WireFormat { without, ..self.wire_format(key)? })
     }
 
-    fn list_subscription(&mut self, key: ConnKey, name: &[u8], index: SubscriptionIndex) {
+    pub(super) fn list_subscription(&mut self, key: ConnKey, name: &[u8], index: SubscriptionIndex) {
         let hash = self.subscription_hash(name);
         let (subscriptions, hasher) = (&self.router.subscriptions, &self.connections.subscription_hasher);
         if let Some(conn) = self.connections.table.get_mut(key) {
@@ -176,7 +166,7 @@ impl Shard {
         let Some(wire_format) = self.wire_format_of(key, options) else { return Ok(()) };
         let full = self.connections.table.get(key).is_some_and(|conn| conn.output.full_since_ms.is_some());
         let others = self.turn.shards - 1;
-        let has_replay = self.may_replay();
+        let has_replay = self.queue().may_replay();
         let slow_consumer = self.own_policy(key, options)?;
         let has_queue = has_replay
             || slow_consumer.is_some()
@@ -184,8 +174,8 @@ impl Shard {
             || self.router.kind(destination) == Kind::TemporaryTopic;
         let own_queue = has_queue.then(|| self.queues.home.create(destination, QueueKind::Private));
         // Frames that were encoded before belong to those who were members before.
-        self.distribute();
-        let queues = self.queues_everywhere();
+        self.connections.distribute(self.turn);
+        let queues = self.queue().queues_everywhere();
         let who = (key, wanted.id, wanted.ack);
         let (found, change) = match self.router.subscribe(destination, who, wire_format, own_queue, queues) {
             Ok(done) => done,
@@ -214,25 +204,45 @@ impl Shard {
             }
             self.queues.home.attach(queue, Subscriber { shard: self.turn.id, key: found }, credit);
         }
-        // Where nobody waits for the answer, the news is enough, and only the first subscription is news. A RECEIPT
-        // asks everybody even so: the news of an earlier subscription may still be on its way.
         let newcomer = Newcomer { key: found, without: wire_format.without };
-        let backlog = has_replay.then_some(newcomer);
-        // While it catches up its own shard's answer is not at hand either.
-        let own = if has_replay { 0 } else { self.turn.id.bit() };
-        let to = receipt.map(|_| self.ask(key, receipt, self.all_shards() & !own));
-        if has_replay {
-            self.await_replay(destination, self.turn.id, newcomer, to.map(AnswerTo::requester));
-        }
-        if others > 0 && (to.is_some() || change == InterestChange::Changed || backlog.is_some()) {
-            self.tell_interest(destination, to, backlog);
-        }
-        self.note_width_of(found.index);
+        let is_news = change == InterestChange::Changed;
+        self.announce(key, destination, newcomer, (has_replay, is_news), receipt);
         if full {
             // Behind the interest: what a shard hears of an entry that it does not have is lost.
-            self.change_full_of(found.index, Holdup::Outbox, true);
+            self.delivery().change_full_of(found.index, Holdup::Outbox, true);
         }
         Ok(())
+    }
+
+    /// Tells the other shards of a new subscription to a topic, asks all of them for the past that it is to get
+    /// (`has_replay`), and lets its RECEIPT wait for their answers.
+    ///
+    /// Without a RECEIPT and a past, only the first subscription (`is_news`) is told. With a RECEIPT every shard answers:
+    /// the news of an earlier subscription may still be on its way.
+    fn announce(
+        &mut self,
+        key: ConnKey,
+        destination: &[u8],
+        newcomer: Newcomer,
+        (has_replay, is_news): (bool, bool),
+        receipt: Option<&[u8]>,
+    ) {
+        let backlog = has_replay.then_some(newcomer);
+        // The own shard answers at once, unless it has a past to send.
+        let here = self.turn.id;
+        let own = if has_replay { 0 } else { here.bit() };
+        let shards = self.turn.all_shards() & !own;
+        let to = receipt.map(|_| self.connections.ask(self.turn, key, receipt, shards));
+        if has_replay {
+            self.queue().await_replay(destination, here, newcomer, to.map(AnswerTo::requester));
+        }
+        if self.turn.shards > 1 && (to.is_some() || is_news || has_replay) {
+            self.peers.tell_interest(self.router, destination, to, backlog);
+        }
+        let subscription = &self.router.subscriptions[newcomer.key.index as usize];
+        if let Some(filter) = subscription.filter_index() {
+            self.peers.tell_width(self.router, filter);
+        }
     }
 
     /// The policy that a subscription asks for, if it is not the server's; `block` only changes its connection's patience.
@@ -255,121 +265,6 @@ impl Shard {
             }
             (asked, own) => Ok(asked.filter(|asked| *asked != own)),
         }
-    }
-
-    pub(super) fn subscribe_named(
-        &mut self,
-        key: ConnKey,
-        destination: &[u8],
-        kind: QueueKind,
-        wanted: &Wanted<'_>,
-        options: &SubscribeOptions,
-        receipt: Option<&[u8]>,
-    ) -> Result<(), ProtocolError> {
-        let source = match self.router.parse(destination)? {
-            Some(_) => Source::Pattern(destination.into()),
-            None => Source::Queue(destination.into(), kind),
-        };
-        self.subscribe_queue(key, wanted, options, source, receipt)
-    }
-
-    /// Adds a consumer, and tells the homes of what it consumes.
-    fn subscribe_queue(
-        &mut self,
-        key: ConnKey,
-        wanted: &Wanted<'_>,
-        options: &SubscribeOptions,
-        source: Source,
-        receipt: Option<&[u8]>,
-    ) -> Result<(), ProtocolError> {
-        let feed = match &source {
-            Source::Queue(name, QueueKind::Temporary) => Feed::One(self.home_of_temporary(name)),
-            Source::Queue(name, _) | Source::Durable { name, .. } => Feed::One(self.router.home(name)),
-            Source::Pattern(_) => Feed::All,
-        };
-        let shards = match (&source, feed) {
-            (Source::Queue(..), Feed::One(home)) => home.bit(),
-            // A durable one: its home's answer, and of all others that they know of the home's interest.
-            _ => self.all_shards(),
-        };
-        let found = self.router.subscribe_queue(key, wanted.name(), wanted.ack);
-        self.list_subscription(key, wanted.name(), found.index);
-        let credit = self.add_consumer_state(key, found, wanted, options, feed, None);
-        let subscriber = Subscriber { shard: self.turn.id, key: found };
-        let to = self.ask(key, receipt, shards);
-        match (feed, source) {
-            (Feed::One(home), source) => {
-                let offender = crate::shard::describe(wanted.frame);
-                let attach = Attach { subscriber, source, credit, requester: to.requester(), offender };
-                self.tell(home, HomeNote::Attach(Box::new(attach)));
-            }
-            (Feed::All, Source::Pattern(pattern)) => self.tell_everyone(|| {
-                let (source, offender) = (Source::Pattern(pattern.clone()), Offender::default()); // it is not refused
-                let requester = to.requester();
-                HomeNote::Attach(Box::new(Attach { subscriber, source, credit, requester, offender }))
-            }),
-            (Feed::All, _) => {}
-        }
-        Ok(())
-    }
-
-    /// Gives a subscription what it needs as a consumer. Returns its credit at the home of its one queue.
-    fn add_consumer_state(
-        &mut self,
-        key: ConnKey,
-        subscription: SubscriptionKey,
-        wanted: &Wanted<'_>,
-        options: &SubscribeOptions,
-        feed: Feed,
-        own_queue: Option<QueueKey>,
-    ) -> Credit {
-        let Some(wire_format) = self.wire_format(key) else { return Credit::default() };
-        let mut prefix = Vec::new();
-        encode::message_prefix(&mut prefix, wanted.id, wire_format.version);
-        let messages = match (wanted.ack, options.prefetch.unwrap_or(self.turn.config.prefetch)) {
-            (AckMode::Auto, _) | (_, 0) => Credit::UNLIMITED,
-            (_, prefetch) => i64::from(prefetch),
-        };
-        let window = options.window_bytes.filter(|_| wanted.ack != AckMode::Auto);
-        let bytes = window.map_or(WINDOW_BYTES, |bytes| i64::try_from(bytes).unwrap_or(Credit::UNLIMITED));
-        let mut credit = Credit { messages, bytes };
-        let shared_credit = (feed == Feed::All).then(|| {
-            let all = if wanted.ack == AckMode::Auto { SHARED_MESSAGES } else { messages };
-            let homes = self.turn.shards as i64;
-            // Each home may exceed its part by one message, as one home may exceed the whole.
-            let part_min = if window.is_some() { 1 } else { WINDOW_PART_MIN.min(bytes) };
-            credit = Credit { messages: all / homes, bytes: (bytes / homes).max(part_min) };
-            SharedCredit { available: all % homes, ..SharedCredit::default() }
-        });
-        let is_topic = self.router.kind(wanted.destination) == Kind::Topic;
-        let durable = options.durable.as_ref().filter(|_| is_topic);
-        let consumer = ConsumerState {
-            key: subscription,
-            conn: key,
-            ack: wanted.ack,
-            destination: wanted.destination.into(),
-            feed,
-            own_queue,
-            durable: durable.map(|durable| self.durable_name(key, &durable.name)),
-            wire_format,
-            prefix: prefix.into(),
-            number: self.queues.consumers.number_floor(),
-            unacked: Unacked::default(),
-            bytes_on_ack: window.is_some(),
-            shared_credit,
-            deliveries_max: options.max_deliveries.unwrap_or(u32::MAX),
-            delay_ms: options.redelivery_delay.map_or(0, |delay| delay.as_millis() as u64),
-            slow_consumer: None,
-            armed: false,
-            initial_replay: None,
-            _weight: Weight::of::<ConsumerState>(),
-        };
-        self.queues.consumers.insert(Box::new(consumer));
-        credit
-    }
-
-    fn home_of_temporary(&self, name: &[u8]) -> ShardId {
-        crate::destination::home_in(name, Kind::TemporaryQueue, self.turn.shards).unwrap_or(self.turn.id)
     }
 
     pub(super) fn subscription_hash(&self, name: &[u8]) -> u64 {

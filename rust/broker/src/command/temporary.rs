@@ -9,16 +9,16 @@ use stompica_proto::error::Code;
 use stompica_proto::escape::escape_into;
 use stompica_proto::{Frame, ProtocolError, Version, header};
 
+use super::Owners;
 use crate::connection::temporary::Temporary;
 use crate::destination::{Kind, TEMPORARY_QUEUE, full_name, require_plain, secret_of};
 use crate::ids::{self, ConnKey};
 use crate::queue::QueueKind;
-use crate::shard::Shard;
 
 /// What the names of temporary destinations of both kinds begin with.
 const TEMPORARY: &[u8] = b"/temp-";
 
-impl Shard {
+impl Owners<'_> {
     fn is_temporary(&self, name: &[u8]) -> bool {
         matches!(self.router.kind(name), Kind::TemporaryQueue | Kind::TemporaryTopic)
     }
@@ -133,7 +133,7 @@ impl Shard {
         }
         own.names.insert(name.into());
         if name.starts_with(TEMPORARY_QUEUE) {
-            self.create_queue(&full, QueueKind::Temporary)?;
+            self.queue().create_queue(&full, QueueKind::Temporary)?;
         }
         Ok(full)
     }

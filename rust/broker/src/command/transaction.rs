@@ -2,11 +2,11 @@
 
 use stompica_proto::ProtocolError;
 
+use super::Owners;
 use crate::connection::transaction::{self, Operation};
 use crate::ids::ConnKey;
-use crate::shard::Shard;
 
-impl Shard {
+impl Owners<'_> {
     pub(super) fn begin(&mut self, key: ConnKey, id: &[u8]) -> Result<(), ProtocolError> {
         let open_max = self.turn.config.max_transactions;
         let Some(conn) = self.connections.table.get_mut(key) else { return Ok(()) };

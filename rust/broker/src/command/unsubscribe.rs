@@ -4,13 +4,13 @@ use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
 
+use super::Owners;
 use crate::ids::ConnKey;
 use crate::message::options::{self, Durable};
 use crate::queue::mail::HomeNote;
 use crate::router::group::SubscriptionIndex;
-use crate::shard::Shard;
 
-impl Shard {
+impl Owners<'_> {
     /// Removes a subscription, by its id, or, in 1.0, by its destination. A durable one, named as such, ends, and its name
     /// is enough to find it.
     pub(super) fn unsubscribe(
@@ -46,13 +46,13 @@ impl Shard {
             self.leave(key, index);
         }
         let Some(name) = asked else {
-            self.receipt(key, receipt);
+            self.connections.receipt(self.turn, key, receipt);
             return Ok(());
         };
         let home = self.router.home(&name);
-        let requester = self.ask(key, receipt, home.bit()).requester();
-        let offender: Offender = crate::shard::describe(frame);
-        self.tell(home, HomeNote::EndDurable(name, requester, Box::new(offender)));
+        let requester = self.connections.ask(self.turn, key, receipt, home.bit()).requester();
+        let offender: Offender = crate::connection::answering::describe(frame);
+        self.notes.tell(home, HomeNote::EndDurable(name, requester, Box::new(offender)));
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::connection::pausing::Question;
 use crate::ids::ConnKey;
 use crate::message::OwnedMessage;
 use crate::message::options;
-use crate::requester::Requester;
+use crate::requester::{AnswerTo, Requester};
 use crate::router::Destination;
 use crate::router::fan_out::{FanOutKey, WAITING_BYTES, is_meant};
 use crate::router::group::{GroupIndex, Member, Place};
@@ -46,6 +46,14 @@ impl Owners<'_> {
             Some(requester) => self.notes.answer(requester, Ok(())), // it is over
         }
         Flow::Waiting
+    }
+
+    /// The same for a message that an answer waits for beside others.
+    pub fn await_fan_out_too(&mut self, conn: ConnKey, fan_out: FanOutKey, to: AnswerTo) -> Flow {
+        if let Some(conn) = self.connections.table.get_mut(conn) {
+            conn.answers.await_more(to.token, 1);
+        }
+        self.await_fan_out(conn, fan_out, to.requester())
     }
 
     /// Whether a message cannot be delivered at once: it goes to too many groups, an outbox that it goes to is full, or

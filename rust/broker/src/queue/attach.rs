@@ -57,6 +57,8 @@ impl Owners<'_> {
             Source::Queue(name, kind) => {
                 let queue = match self.queues.home.find(&name) {
                     Some(queue) => queue,
+                    // Only its owner makes it, and it goes with its owner.
+                    None if kind == QueueKind::Temporary => return Ok(Attached::Now),
                     None => self.create_queue(&name, kind)?,
                 };
                 self.queues.home.attach(queue, subscriber, credit);

@@ -76,6 +76,13 @@ impl Notes {
         }
     }
 
+    /// Leaves a note for every shard, this one included.
+    pub fn tell_everyone<N: Into<Note>>(&mut self, mut note: impl FnMut() -> N) {
+        for shard in 0..self.trays.len() {
+            self.tell(ShardId(shard as u8), note());
+        }
+    }
+
     /// Adds a delivery to another shard.
     pub fn deliver(&mut self, delivery: Delivery) {
         let shard = delivery.subscriber.shard;

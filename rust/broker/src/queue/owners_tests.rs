@@ -204,6 +204,14 @@ fn one_queue_more_than_max_destinations_is_refused() {
 }
 
 #[test]
+fn a_consumer_of_a_temporary_queue_that_has_gone_does_not_make_it_again() {
+    let mut world = World::new(1, Config::default());
+    let name = Source::Queue((*b"/temp-queue/secret/t").into(), QueueKind::Temporary);
+    world.attach(subscriber(OWN, 0), name, frame(1));
+    assert_eq!((world.find(b"/temp-queue/secret/t"), world.local()), (None, vec!["applied 1".to_owned()]));
+}
+
+#[test]
 fn a_note_to_another_home_is_not_acted_on_here() {
     let mut world = World::new(2, Config::default());
     world.owners().tell(OTHER, HomeNote::Enqueue(message("/queue/a", "x"), None));

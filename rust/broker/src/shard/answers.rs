@@ -5,35 +5,11 @@ use stompica_proto::encode::Offender;
 use stompica_proto::{Frame, ProtocolError};
 
 use super::Shard;
-use crate::ids::{ConnKey, ShardId};
+use crate::ids::ConnKey;
 use crate::log::Level;
-use crate::requester::{self, AnswerTo};
+use crate::requester::{self};
 
 impl Shard {
-    pub(super) fn next_token(&mut self) -> u64 {
-        self.connections.next_token()
-    }
-
-    /// Sends a RECEIPT, if one is wanted, once those before it have left.
-    pub(crate) fn receipt(&mut self, key: ConnKey, id: Option<&[u8]>) {
-        self.connections.receipt(&mut self.turn, key, id);
-    }
-
-    /// A frame takes effect at these shards, each of which is to answer.
-    pub(crate) fn ask(&mut self, key: ConnKey, receipt: Option<&[u8]>, shards: u64) -> AnswerTo {
-        self.connections.ask(&mut self.turn, key, receipt, shards)
-    }
-
-    /// The same for a frame behind which the answers to all others wait, whether it wants a RECEIPT or not.
-    pub(crate) fn ask_in_any_case(&mut self, key: ConnKey, receipt: Option<&[u8]>, shards: u64) -> AnswerTo {
-        self.connections.ask_in_any_case(&mut self.turn, key, receipt, shards)
-    }
-
-    /// All shards, this one included.
-    pub(crate) fn all_shards(&self) -> u64 {
-        (0..self.shared_len()).fold(0, |bits, at| bits | ShardId(at as u8).bit())
-    }
-
     /// What a connection asked for took effect at one more place.
     pub(super) fn applied(&mut self, key: ConnKey, token: u64) {
         self.connections.applied(&mut self.turn, key, token);
@@ -41,8 +17,8 @@ impl Shard {
 
     /// What a connection asked for was refused elsewhere; frames behind it may have taken effect.
     pub(super) fn refused(&mut self, key: ConnKey, token: u64, refusal: (ProtocolError, Offender)) {
-        if self.is_deciding(key, token) {
-            return self.prepare_answered(key, Err(refusal.0));
+        if self.command().is_deciding(key, token) {
+            return self.command().prepare_answered(key, Err(refusal.0));
         }
         self.connections.refused(&mut self.turn, key, token, refusal);
     }
@@ -55,11 +31,6 @@ impl Shard {
     /// The same for a frame that is described already.
     pub(super) fn fail_with(&mut self, key: ConnKey, error: ProtocolError, offender: &Offender) {
         self.connections.fail_with(&mut self.turn, key, error, offender);
-    }
-
-    /// DISCONNECT: its RECEIPT says that all earlier frames took effect, also at other shards.
-    pub(crate) fn disconnect(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
-        self.connections.disconnect(&mut self.turn, key, receipt);
     }
 
     /// Closes a connection that has said its last word, once everything due to it is in its outbox.

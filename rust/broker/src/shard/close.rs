@@ -26,7 +26,7 @@ impl Shard {
         }
         conn.socket.deregister(self.poll.registry());
         let refused = conn.life.refused;
-        self.discard_transactions(conn.transactions.take());
+        self.command().discard_transactions(conn.transactions.take());
         drop(conn);
         if refused {
             if let Some(listener) = &mut self.acceptor.listener {

@@ -2,7 +2,7 @@
 
 use super::Shard;
 use crate::connection::Effect;
-use crate::connection::pausing::{Pause, Question};
+use crate::connection::pausing::Pause;
 use crate::ids::{ConnKey, ShardId};
 use crate::queue::mail::AnswerNote;
 
@@ -12,8 +12,8 @@ impl Shard {
         match effect {
             Effect::RetriesCommit => self.begin_jobs(),
             Effect::StopsWaiting(key) => self.deliveries.passing.leave(key),
-            Effect::AbandonsCommit(commit) => self.forget_commit(*commit),
-            Effect::DiscardsTransactions(open) => self.discard_transactions(Some(open)),
+            Effect::AbandonsCommit(commit) => self.command().forget_commit(*commit),
+            Effect::DiscardsTransactions(open) => self.command().discard_transactions(Some(open)),
             Effect::Leaves(key) => self.proceed_with_leaving(key),
             Effect::AsksForRoundTrips(to, shards) => {
                 let asked = (0..self.shared_len()).map(|at| ShardId(at as u8));
@@ -33,21 +33,6 @@ impl Shard {
     /// Leaves a connection's next frame, and all behind it, unread until there is room.
     pub(crate) fn park(&mut self, key: ConnKey, pause: Pause) {
         self.connections.park(&mut self.turn, key, pause);
-    }
-
-    /// Leaves a connection unread until an answer has come.
-    pub(super) fn wait_for(&mut self, key: ConnKey, question: Question) {
-        self.connections.wait_for(&mut self.turn, key, question);
-    }
-
-    /// An answer has come, but the connection is not read yet; false if it does not wait for that.
-    pub(super) fn end_wait_for(&mut self, key: ConnKey, question: Question) -> bool {
-        self.connections.end_wait_for(key, question)
-    }
-
-    /// An answer has come: a connection that waits for it is read again.
-    pub(super) fn go_on_after(&mut self, key: ConnKey, question: Question) {
-        self.connections.go_on_after(&mut self.turn, key, question);
     }
 
     /// Lets those try again that wait for this kind of room, some in each turn.

@@ -1,25 +1,16 @@
 //! The delivery layer as the rest of a shard sees it.
 
-use stompica_proto::encode::Message;
-
 use super::Shard;
-use crate::connection::flow::Flow;
 use crate::connection::pausing::Pause;
 use crate::connection::pending_writes::PendingWrites;
 use crate::delivery::Owners;
 use crate::delivery::passing::Load;
-use crate::delivery::returning::Fate;
-use crate::ids::{ConnKey, ShardId, SubscriptionKey};
+use crate::ids::{ConnKey, SubscriptionKey};
 
 use crate::message::OwnedMessage;
 use crate::queue::consumer_state::Retries;
 use crate::queue::passing::Allowance;
-use crate::queue::unacked::{Taken, TakenOnes, Unacked};
-use crate::requester::{AnswerTo, Requester};
-use crate::router::fan_out::FanOutKey;
-use crate::router::group::{GroupIndex, SubscriptionIndex};
-use crate::router::reach::Reach;
-use crate::router::{Destination, Holdup};
+use crate::queue::unacked::TakenOnes;
 use crate::turn::budget::Budget;
 use crate::turn::jobs::Job;
 
@@ -36,19 +27,6 @@ impl Shard {
             deliveries: &mut self.deliveries,
             peers: &mut self.peers,
         }
-    }
-
-    /// Lets a publisher wait until its message has reached everybody; then `requester` has its answer.
-    pub(crate) fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, requester: Requester) -> Flow {
-        self.delivery().await_fan_out(conn, fan_out, requester)
-    }
-
-    /// The same for a message that an answer waits for beside others.
-    pub(crate) fn await_fan_out_too(&mut self, conn: ConnKey, fan_out: FanOutKey, to: AnswerTo) -> Flow {
-        if let Some(conn) = self.connections.table.get_mut(conn) {
-            conn.answers.await_more(to.token, 1);
-        }
-        self.await_fan_out(conn, fan_out, to.requester())
     }
 
     /// Whether fan-outs and full outboxes have something to do in the next turn.
@@ -87,45 +65,12 @@ impl Shard {
         self.connections.distribute(&mut self.turn);
     }
 
-    pub(super) fn close_group(&mut self, group: GroupIndex) {
-        self.delivery().close_group(group);
-    }
-
-    pub(crate) fn grant_credit(&mut self, key: SubscriptionKey) {
-        self.delivery().grant_credit(key);
-    }
-
-    pub(crate) fn settle_all(&mut self, key: SubscriptionKey, taken: TakenOnes) {
-        self.delivery().settle_all(key, taken);
-    }
-
-    #[inline]
-    pub(crate) fn settle_one(&mut self, key: SubscriptionKey, taken: &Taken) {
-        self.delivery().settle_one(key, taken);
-    }
-
     pub(crate) fn give_back_failed(&mut self, key: SubscriptionKey, retries: Retries, taken: TakenOnes) {
         self.delivery().give_back_failed(key, retries, taken);
     }
 
     pub(super) fn give_back_unwritten(&mut self, pending: &mut PendingWrites, frames: Option<usize>) {
         self.delivery().give_back_unwritten(pending, frames);
-    }
-
-    pub(super) fn return_deliveries(&mut self, fate: Fate, held: Unacked) {
-        self.delivery().return_deliveries(fate, held);
-    }
-
-    pub(super) fn forget_keeper(&mut self, subscription: SubscriptionIndex) {
-        self.delivery().forget_keeper(subscription);
-    }
-
-    pub(super) fn forget_deferred(&mut self, key: ConnKey) {
-        self.delivery().forget_deferred(key);
-    }
-
-    pub(super) fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
-        self.delivery().forget_deferred_of(conn, key);
     }
 
     pub(super) fn proceed_with_forgetting(&mut self) {
@@ -145,10 +90,6 @@ impl Shard {
         self.delivery().note_progress(key);
     }
 
-    pub(crate) fn change_full_of(&mut self, subscription: SubscriptionIndex, holdup: Holdup, full: bool) {
-        self.delivery().change_full_of(subscription, holdup, full);
-    }
-
     pub(super) fn count_memory(&mut self) {
         self.delivery().count_memory();
     }
@@ -157,17 +98,9 @@ impl Shard {
         self.connections.is_owed(key)
     }
 
-    pub(crate) fn is_owed_accepted(&self, key: ConnKey) -> bool {
-        self.connections.is_owed_accepted(key)
-    }
-
     #[inline]
     pub(crate) fn pause_for(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
         self.delivery().pause_for(key, load)
-    }
-
-    pub(crate) fn pause_for_memory(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
-        self.delivery().pause_for_memory(key, load)
     }
 
     pub(super) fn may_exceed(&mut self, key: ConnKey) -> bool {
@@ -176,26 +109,6 @@ impl Shard {
 
     pub(super) fn let_pass(&mut self, hash: u64, allowance: Allowance, remember: bool) {
         self.delivery().let_pass(hash, allowance, remember);
-    }
-
-    #[inline]
-    pub(crate) fn publish(
-        &mut self,
-        message: &Message<'_>,
-        destination: Destination,
-        reach: &Reach,
-    ) -> Option<FanOutKey> {
-        self.delivery().publish(message, destination, reach)
-    }
-
-    pub(crate) fn publish_stored(
-        &mut self,
-        stored: OwnedMessage,
-        destination: Destination,
-        home: ShardId,
-        retained: bool,
-    ) -> Option<FanOutKey> {
-        self.delivery().publish_stored(stored, destination, home, retained)
     }
 
     pub(super) fn publish_late(&mut self, stored: &OwnedMessage) {

@@ -151,7 +151,7 @@ impl Shard {
                 Ok(Decoded::Frame { frame, consumed }) => {
                     self.turn.counters.frames_in += 1;
                     self.turn.budget.decode(&frame, consumed);
-                    let flow = self.handle(key, &frame);
+                    let flow = self.command().handle(key, &frame);
                     self.settle();
                     match flow {
                         Flow::Done => at += consumed,

@@ -2,6 +2,7 @@
 //! connection, and other walks over many items.
 
 use super::Shard;
+use crate::command::commits::Applying;
 use crate::turn::budget::Budget;
 use crate::turn::jobs::Job;
 
@@ -9,6 +10,12 @@ impl Shard {
     /// Whether there is something to go on with.
     pub(super) fn has_jobs(&self) -> bool {
         !self.turn.jobs.is_empty() || self.commits.held.iter().any(|applying| self.may_apply(applying))
+    }
+
+    /// Whether a COMMIT that was held can go on.
+    fn may_apply(&self, applying: &Applying) -> bool {
+        let obstacle = applying.obstacle;
+        obstacle.is_none_or(|it| !it.stands(&self.turn, &self.connections, &self.deliveries, &self.peers))
     }
 
     /// Lets COMMITs go on that need not wait any more.
@@ -53,10 +60,10 @@ impl Shard {
 
     fn proceed_with(&mut self, job: Job) {
         match job {
-            Job::Check(key, token) => self.check_commit(key, token),
+            Job::Check(key, token) => self.command().check_commit(key, token),
             Job::Apply => {
                 if let Some(applying) = self.commits.applying.pop_front() {
-                    self.apply(applying);
+                    self.command().apply(applying);
                 }
             }
             Job::Reserve(shard, token) => self.queue().proceed_with_reservation((shard, token)),
@@ -76,7 +83,7 @@ impl Shard {
             Job::Forget => self.proceed_with_forgetting(),
             Job::Discard => {
                 if let Some(discarded) = self.commits.discarded.pop_front() {
-                    self.proceed_with_discarding(discarded);
+                    self.command().proceed_with_discarding(discarded);
                 }
             }
             Job::Leave(key) => self.proceed_with_leaving(key),

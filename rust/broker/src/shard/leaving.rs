@@ -1,58 +1,15 @@
-//! Subscriptions that end: one, or all of a connection that ends, over several turns if they are many.
-//!
-//! Such a connection stays until its last subscription has gone, so that none ever belongs to nobody: until then it takes
-//! no more messages, and writes nothing. What queues deliver to it meanwhile waits with what waited for its outbox, and
-//! goes back with its subscription.
-
-use std::mem::take;
+//! The end of a connection, once its subscriptions have ended.
 
 use super::Shard;
 use crate::connection::conn::Phase;
-use crate::connection::pending_writes::REQUEUED_MAX;
-use crate::connection::transaction::Committing;
-use crate::delivery::returning::Fate;
 use crate::ids::ConnKey;
-use crate::ids::{QueueKey, Subscriber, SubscriptionKey};
-use crate::queue::consumer_state::{ConsumerState, Feed};
-use crate::queue::mail::HomeNote;
-use crate::queue::unacked::Unacked;
-use crate::router::Holdup;
-use crate::router::group::Place;
-use crate::timer::Due;
-use crate::turn::jobs::Job;
-
-/// Subscriptions of one connection that go before another job has its turn.
-const LEAVE_AT_ONCE: usize = 256;
-/// What the end of a consumer of a queue costs, where that of a subscription to a topic costs 1.
-const CONSUMER_CHANGES: usize = 3;
 
 impl Shard {
-    /// Removes some of the subscriptions of a connection that leaves; returns whether none is left.
-    fn leave_some(&mut self, key: ConnKey) -> bool {
-        for _ in 0..LEAVE_AT_ONCE {
-            let leaving = self.connections.table.get_mut(key).and_then(|conn| conn.life.leaving.as_mut());
-            let next = leaving.and_then(|leaving| Some((leaving.subscriptions.pop()?, leaving.full)));
-            let Some((subscription, full)) = next else { break };
-            self.remove_subscription(subscription, full);
-            if self.turn.budget.is_exhausted() {
-                break;
-            }
-        }
-        let Some(conn) = self.connections.table.get_mut(key) else { return true };
-        if conn.life.leaving.as_ref().is_some_and(|leaving| !leaving.subscriptions.is_empty()) {
-            self.turn.jobs.push(Job::Leave(key));
-            return false;
-        }
-        conn.life.leaving = None;
-        self.forget_deferred(key); // behind its consumers, to which queues would deliver what they get back
-        true
-    }
-
     /// Goes on with that; behind the last one the connection ends as it was to.
     pub(super) fn proceed_with_leaving(&mut self, key: ConnKey) {
         let leaving = self.connections.table.get(key).and_then(|conn| conn.life.leaving.as_ref());
         let is_lost = leaving.is_some_and(|leaving| leaving.is_lost);
-        if !self.leave_some(key) {
+        if !self.command().leave_some(key) {
             return;
         }
         self.delivery().forget_temporary(key);
@@ -61,84 +18,5 @@ impl Shard {
         } else if self.connections.table.get(key).is_some_and(|conn| conn.life.phase == Phase::Leaving) {
             self.connections.write_last(&mut self.turn, key);
         }
-    }
-
-    /// Remembers the ids of what a subscription holds that is about to end; its connection stays.
-    pub(crate) fn remember_held(&mut self, key: ConnKey, index: u32) {
-        let consumer = self.queues.consumers.at(index);
-        let held = consumer.map(|consumer| consumer.unacked.newest(REQUEUED_MAX)).unwrap_or_default();
-        self.turn.budget.visit(held.len() / 4); // a hash is cheap
-        self.remember_requeued(key, index, held.into_iter());
-    }
-
-    /// Removes one subscription from the router; the connection's own list is the caller's. What it has not acknowledged
-    /// goes back to its queues.
-    pub(crate) fn remove_subscription(&mut self, index: u32, full: bool) {
-        let found = &mut self.router.subscriptions[index as usize];
-        let (conn, place) = (found.conn, found.place);
-        let key = SubscriptionKey { index, generation: found.generation };
-        let consumer = self.queues.consumers.get_mut(key);
-        self.turn.budget.change(if consumer.is_some() { CONSUMER_CHANGES } else { 1 });
-        let held = consumer.map(|consumer| take(&mut consumer.unacked)).unwrap_or_default();
-        if let Place::Topic { group, .. } = place {
-            self.close_group(group);
-            if full {
-                self.change_full_of(index, Holdup::Outbox, false);
-            }
-            self.forget_keeper(index);
-        }
-        self.delivery().forget_pulls_of(conn, key);
-        self.forget_deferred_of(conn, key);
-        if let Some(pending_writes) =
-            self.connections.table.get_mut(conn).and_then(|conn| conn.pending_writes.as_mut())
-        {
-            pending_writes.unacked -= held.len();
-        }
-        let consumer = self.queues.consumers.remove(key);
-        let (_, last) = self.router.unsubscribe(index);
-        self.diag().unwatch(key);
-        if let Some(consumer) = consumer {
-            if consumer.armed {
-                self.turn.timers.cancel(Due::Subscription(key));
-            }
-            self.detach(&consumer, Subscriber { shard: self.turn.id, key });
-            self.give_back_held(conn, consumer, held);
-        }
-        match (last, place) {
-            (Some(name), _) => self.tell_disinterest(&name),
-            (None, Place::Topic { filter, .. }) => self.note_width(filter),
-            (None, Place::Queue) => {}
-        }
-    }
-
-    fn detach(&mut self, consumer: &ConsumerState, subscriber: Subscriber) {
-        match consumer.feed {
-            _ if consumer.own_queue.is_some() => self.queues.home.detach(subscriber),
-            Feed::One(home) => self.tell(home, HomeNote::Detach(subscriber)),
-            Feed::All => self.tell_everyone(|| HomeNote::Detach(subscriber)),
-        }
-    }
-
-    /// What a subscription held that has ended goes back; what a COMMIT says that takes effect comes first.
-    fn give_back_held(&mut self, conn: ConnKey, mut consumer: Box<ConsumerState>, held: Unacked) {
-        let committing = self.connections.table.get(conn).and_then(|conn| conn.committing.as_ref());
-        if held.len() > 0 && matches!(committing, Some(Committing::Applying)) {
-            consumer.unacked = held;
-            self.commits.late.entry(conn).or_default().insert(consumer.key, consumer);
-        } else {
-            self.give_back_rest(consumer.own_queue, held);
-        }
-    }
-
-    /// Nobody acknowledges these deliveries any more.
-    pub(super) fn give_back_rest(&mut self, own_queue: Option<QueueKey>, held: Unacked) {
-        let fate = match own_queue {
-            Some(queue) => {
-                self.queues.home.delete(queue);
-                Fate::Drop
-            }
-            None => Fate::GiveBack,
-        };
-        self.return_deliveries(fate, held);
     }
 }

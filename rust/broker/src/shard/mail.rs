@@ -6,11 +6,10 @@ use super::Shard;
 use crate::config::Config;
 use crate::connection::closing::GOING_AWAY;
 use crate::connection::conn::{Conn, Transport};
-use crate::connection::flow::Flow;
 use crate::connection::pausing::Pause;
 use crate::connection::socket::Socket;
 use crate::diag::survey::ReportTo;
-use crate::ids::{ConnKey, ShardId};
+use crate::ids::ShardId;
 use crate::log::Level;
 use crate::mail::inbound::Inbound;
 use crate::mail::incoming::{Next, Notes};
@@ -113,27 +112,6 @@ impl Shard {
             Mail::Diagnose(query, reply) => self.survey(query, ReportTo::Handle(reply)),
             Mail::Settle(reply) => _ = reply.send((self.is_settled(), self.activity())),
         }
-    }
-
-    /// Whether every message that was mailed before the connection's last bytes were read has been routed.
-    fn mail_is_routed(&self, key: ConnKey) -> bool {
-        let Some(conn) = self.connections.table.get(key) else { return true };
-        self.peers.have_all_routed(conn.input.read_round)
-    }
-
-    /// What a frame that begins or ends a subscription waits for, if mail is to be routed before it.
-    pub(crate) fn wait_for_mail(&mut self, key: ConnKey) -> Option<Flow> {
-        if !self.mail_is_routed(key) {
-            if !self.delivery().mail_waits_for_memory() {
-                return Some(Flow::Later);
-            }
-            self.park(key, Pause::Mail);
-            return Some(Flow::Parked);
-        }
-        if let Some(conn) = self.connections.table.get_mut(key) {
-            conn.wait.passed();
-        }
-        None
     }
 
     /// Takes over a connection.

@@ -13,10 +13,9 @@
 
 mod accept;
 mod answers;
-mod apply;
 mod backpressure;
 mod close;
-mod commit;
+mod commands;
 mod connections;
 mod deadline;
 mod delivery;
@@ -28,7 +27,6 @@ mod jobs;
 pub(crate) mod leaving;
 mod mail;
 mod memory;
-mod names;
 mod output;
 mod queues;
 mod report;
@@ -50,7 +48,6 @@ use crate::command::commits::Commits;
 use crate::config::Config;
 use crate::connection::Connections;
 use crate::connection::acceptor::Acceptor;
-pub(crate) use crate::connection::answering::describe;
 use crate::connection::listener::Listener;
 use crate::delivery::Deliveries;
 use crate::diag::inquiries::Diagnostics;

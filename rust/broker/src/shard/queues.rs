@@ -5,16 +5,13 @@ use stompica_proto::encode::Offender;
 
 use super::Shard;
 use crate::diag::survey::ReportTo;
-use crate::ids::{QueueKey, ShardId};
-use crate::message::OwnedMessage;
+use crate::ids::ShardId;
 use crate::queue::Owners;
-use crate::queue::QueueKind;
 use crate::queue::mail::{AnswerNote, DiagnosticsNote, MemoryNote, Note};
 use crate::queue::notes::Local;
 use crate::queue::replay::Newcomer;
 use crate::queue::types::Progress;
 use crate::requester::Requester;
-use crate::router::Destination;
 
 impl Shard {
     /// The queues, with what they need.
@@ -31,13 +28,6 @@ impl Shard {
     /// Tells a shard. The home of this one acts at once; what leads to its connections waits for [`Shard::settle`].
     pub(crate) fn tell(&mut self, shard: ShardId, note: impl Into<Note>) {
         self.queue().tell(shard, note);
-    }
-
-    /// Tells every shard, this one included.
-    pub(crate) fn tell_everyone<N: Into<Note>>(&mut self, mut note: impl FnMut() -> N) {
-        for shard in 0..self.shared_len() {
-            self.tell(ShardId(shard as u8), note());
-        }
     }
 
     /// Answers a frame; see [`Notes::answer`](crate::queue::notes::Notes::answer).
@@ -75,7 +65,7 @@ impl Shard {
             }
             Local::Unbind(subscription) => {
                 if self.router.subscription_mut(subscription).is_some() {
-                    self.remove_subscription(subscription.index, false);
+                    self.command().remove_subscription(subscription.index, false);
                 }
             }
         }
@@ -104,8 +94,8 @@ impl Shard {
         match note {
             AnswerNote::Applied(conn, token) => self.applied(conn, token),
             AnswerNote::Reserved(conn, token, places) => {
-                if self.is_deciding(conn, token) {
-                    self.prepare_answered(conn, Ok((from, places)));
+                if self.command().is_deciding(conn, token) {
+                    self.command().prepare_answered(conn, Ok((from, places)));
                 }
             }
             AnswerNote::Refused(conn, token, refusal) => self.refused(conn, token, *refusal),
@@ -113,50 +103,14 @@ impl Shard {
         }
     }
 
-    /// Makes a queue; see [`Owners::create_queue`].
-    pub(crate) fn create_queue(&mut self, name: &[u8], kind: QueueKind) -> Result<QueueKey, ProtocolError> {
-        self.queue().create_queue(name, kind)
-    }
-
     /// See [`Owners::count_queues`].
     pub(crate) fn count_queues(&mut self) {
         self.queue().count_queues();
     }
 
-    /// See [`Owners::queues_everywhere`].
-    pub(crate) fn queues_everywhere(&mut self) -> usize {
-        self.queue().queues_everywhere()
-    }
-
-    /// See [`Owners::enqueue_at`].
-    #[inline]
-    pub(crate) fn enqueue_at(
-        &mut self,
-        stored: OwnedMessage,
-        destination: Destination,
-    ) -> Result<(), (ProtocolError, OwnedMessage)> {
-        self.queue().enqueue_at(stored, destination)
-    }
-
     /// See [`Owners::report`].
     pub(super) fn report(&mut self, home: ShardId, progress: Progress) {
         self.queue().report(home, progress);
-    }
-
-    /// See [`Owners::may_replay`].
-    pub(crate) fn may_replay(&mut self) -> bool {
-        self.queue().may_replay()
-    }
-
-    /// See [`Owners::is_full_of_retained`].
-    pub(crate) fn is_full_of_retained(&mut self) -> bool {
-        self.queue().is_full_of_retained()
-    }
-
-    /// See [`Owners::waits_for_subscriber`].
-    #[inline]
-    pub(crate) fn waits_for_subscriber(&mut self, destination: Destination) -> bool {
-        self.queue().waits_for_subscriber(destination)
     }
 
     /// See [`Owners::await_replay`].

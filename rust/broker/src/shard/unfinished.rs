@@ -29,8 +29,8 @@ impl Shard {
         let name = head_value(head, header::DESTINATION).filter(|name| !name.contains(&b'\\'))?.to_vec();
         let kept = [header::TRANSACTION, header::RETAIN].iter().any(|name| head_value(head, name).is_some());
         let bytes = conn.input.arrival.announced();
-        let name = self.name_to_send_to(key, &name).ok()?;
-        let destination = self.destination(&name).ok()?;
+        let name = self.command().name_to_send_to(key, &name).ok()?;
+        let destination = self.router.destination_of(&mut self.turn, &name).ok()?;
         let Reach { remote: shards, width, is_full, .. } =
             self.router.reach_of_any(destination, self.turn.id);
         self.pause_for(key, &Load { name: &name, destination, shards, width, is_full, bytes, kept })

@@ -8,15 +8,12 @@
 //! Mail of one shard is in order, so all else that it sends waits behind them: its other messages, and what new
 //! subscriptions wait for. One message may be more than that by itself; then it goes alone.
 
-use std::sync::Arc;
-
 use super::Shard;
 use crate::connection::pausing::Pause;
 use crate::destination::tree::FilterIndex;
 use crate::queue::replay::Newcomer;
 use crate::requester::AnswerTo;
 use crate::router::group::SubscriptionIndex;
-use crate::text::Text;
 
 impl Shard {
     /// See [`Peers::tell_width`](crate::mail::peers::Peers::tell_width).
@@ -34,11 +31,6 @@ impl Shard {
     /// See [`Peers::tell_interest`](crate::mail::peers::Peers::tell_interest).
     pub(crate) fn tell_interest(&mut self, name: &[u8], to: Option<AnswerTo>, backlog: Option<Newcomer>) {
         self.peers.tell_interest(&self.router, name, to, backlog);
-    }
-
-    /// See [`Peers::tell_disinterest`](crate::mail::peers::Peers::tell_disinterest).
-    pub(super) fn tell_disinterest(&mut self, name: &Arc<Text>) {
-        self.peers.tell_disinterest(name);
     }
 
     /// COMMITs, which come first in a turn, and SENDs that wait have the room by turns.

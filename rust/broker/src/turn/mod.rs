@@ -95,6 +95,12 @@ impl Turn {
         }
     }
 
+    /// All shards, this one included, a bit for each.
+    #[must_use]
+    pub fn all_shards(&self) -> u64 {
+        (0..self.shards).fold(0, |bits, at| bits | ShardId(at as u8).bit())
+    }
+
     /// `memory_limit`, in bytes.
     #[must_use]
     pub fn memory_limit(&self) -> i64 {

@@ -12,10 +12,10 @@
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
 
-use super::Shard;
+use super::Owners;
+use super::commits::{Applying, Discarded};
 use crate::collections::paged_deque::PagedDeque;
-use crate::command::commits::{Applying, Discarded};
-use crate::connection::conn::Conn;
+use crate::connection::Effect;
 use crate::connection::flow::Flow;
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::plan::Plan;
@@ -32,11 +32,11 @@ use crate::router::reach::Reach;
 use crate::turn::jobs::Job;
 
 /// What an operation costs of a turn's visits.
-pub(super) const OPERATION_VISITS: usize = 2;
+pub(crate) const OPERATION_VISITS: usize = 2;
 /// So many operations are forgotten at once, whatever else the turn did.
 const DISCARDED_AT_ONCE: usize = 256;
 
-impl Shard {
+impl Owners<'_> {
     /// COMMIT.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Shard {
         operations: PagedDeque<Operation>,
         frame: &Frame<'_>,
     ) -> Flow {
-        let token = self.next_token();
+        let token = self.connections.next_token();
         let commit = Commit {
             token,
             operations,
@@ -74,42 +74,29 @@ impl Shard {
         let Some(conn) = self.connections.table.get_mut(key) else { return Flow::Done };
         conn.committing = Some(Committing::Deciding(Box::new(commit)));
         self.turn.jobs.push(Job::Check(key, token));
-        self.begin_jobs();
-        match self.connections.table.get(key) {
-            Some(conn) if conn.wait.is_on() => return Flow::Waiting,
-            Some(Conn { committing: Some(Committing::Deciding(_)), .. }) => {
-                self.wait_for(key, Question::Commit(token));
-            }
-            Some(Conn { committing: Some(Committing::Applying), .. }) => {
-                self.wait_for(key, Question::Turn(token));
-            }
-            _ => return Flow::Done,
-        }
+        self.connections.wait_for(self.turn, key, Question::Commit(token));
+        self.connections.effects.push_back(Effect::RetriesCommit); // a small one is decided within the turn
         Flow::Waiting
     }
 
     /// Whether this is the token of a COMMIT of the connection that is not decided yet.
-    pub(super) fn is_deciding(&self, key: ConnKey, token: u64) -> bool {
+    pub(crate) fn is_deciding(&self, key: ConnKey, token: u64) -> bool {
         let committing = self.connections.table.get(key).and_then(|conn| conn.committing.as_ref());
         matches!(committing, Some(Committing::Deciding(commit)) if commit.token == token)
     }
 
-    fn take_commit(&mut self, key: ConnKey) -> Option<Box<Commit>> {
-        self.connections.take_commit(key)
-    }
-
     /// Goes on with the check of a COMMIT, as far as the turn allows; then asks the homes.
-    pub(super) fn check_commit(&mut self, key: ConnKey, token: u64) {
+    pub(crate) fn check_commit(&mut self, key: ConnKey, token: u64) {
         if !self.is_deciding(key, token) {
             return;
         }
-        let Some(mut commit) = self.take_commit(key) else { return };
+        let Some(mut commit) = self.connections.take_commit(key) else { return };
         let checked = self.check(key, &mut commit);
         let is_done = commit.plan.len() == commit.operations.len();
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         match checked {
             Err(error) => {
-                self.fail_with(key, error, &commit.offender);
+                self.connections.fail_with(self.turn, key, error, &commit.offender);
                 self.discard_commit(*commit);
             }
             Ok(pause) => {
@@ -117,8 +104,8 @@ impl Shard {
                 match pause {
                     Some(pause) => {
                         // What it waits for is room now, not an answer.
-                        self.end_wait_for(key, Question::Commit(token));
-                        self.park(key, pause);
+                        self.connections.end_wait_for(key, Question::Commit(token));
+                        self.connections.park(self.turn, key, pause);
                     }
                     None if is_done => self.ask_homes(key),
                     None => self.turn.jobs.push(Job::Check(key, token)),
@@ -164,13 +151,13 @@ impl Shard {
         retain: Option<Retain>,
         plan: &mut Plan,
     ) -> Result<Option<Pause>, ProtocolError> {
-        let destination = self.destination(stored.destination())?;
+        let destination = self.router.destination_of(self.turn, stored.destination())?;
         let Destination { kind, home, .. } = destination;
         let Reach { remote: shards, width, is_full, .. } =
             self.router.reach_of_any(destination, self.turn.id);
         let (name, bytes) = (stored.destination(), stored.size());
         let load = Load { name, destination, shards, width, is_full, bytes, kept: true };
-        let pause = self.pause_for(key, &load);
+        let pause = self.delivery().pause_for(key, &load);
         if pause.is_none() {
             match kind.is_topic() {
                 true => plan.add_topic(home, stored, retain),
@@ -193,12 +180,12 @@ impl Shard {
             return self.decide(key);
         }
         for (home, reservations) in reservations {
-            self.tell(home, TransactionNote::Prepare(reservations, to.requester()));
+            self.notes.tell(home, TransactionNote::Prepare(reservations, to.requester()));
         }
     }
 
     /// A home has answered: with room, or not.
-    pub(super) fn prepare_answered(
+    pub(crate) fn prepare_answered(
         &mut self,
         key: ConnKey,
         outcome: Result<(ShardId, Places), ProtocolError>,
@@ -217,10 +204,10 @@ impl Shard {
 
     /// Every home has answered.
     fn decide(&mut self, key: ConnKey) {
-        let Some(mut commit) = self.take_commit(key) else { return };
+        let Some(mut commit) = self.connections.take_commit(key) else { return };
         if let Some(error) = commit.refusal.take() {
             self.cancel_everywhere(&commit);
-            self.fail_with(key, error, &commit.offender);
+            self.connections.fail_with(self.turn, key, error, &commit.offender);
             return self.discard_commit(*commit);
         }
         debug_assert_eq!(commit.places.len(), commit.asked.len(), "each home has said which places it keeps");
@@ -228,8 +215,8 @@ impl Shard {
             conn.committing = Some(Committing::Applying);
         }
         // From now on nothing ends its wait but the end of its work.
-        if self.end_wait_for(key, Question::Commit(commit.token)) {
-            self.wait_for(key, Question::Turn(commit.token));
+        if self.connections.end_wait_for(key, Question::Commit(commit.token)) {
+            self.connections.wait_for(self.turn, key, Question::Turn(commit.token));
         }
         self.commits.applying.push_back(Box::new(Applying::new(key, *commit)));
         self.turn.jobs.push(Job::Apply);
@@ -237,12 +224,12 @@ impl Shard {
 
     fn cancel_everywhere(&mut self, commit: &Commit) {
         for home in &commit.asked {
-            self.tell(*home, TransactionNote::Cancel(commit.token));
+            self.notes.tell(*home, TransactionNote::Cancel(commit.token));
         }
     }
 
     /// Nothing comes of a COMMIT that was not decided: nothing takes effect.
-    pub(super) fn forget_commit(&mut self, commit: Commit) {
+    pub(crate) fn forget_commit(&mut self, commit: Commit) {
         self.cancel_everywhere(&commit);
         self.discard_commit(commit);
     }
@@ -260,7 +247,7 @@ impl Shard {
     }
 
     /// A connection has lost its open transactions.
-    pub(super) fn discard_transactions(&mut self, open: Option<Box<Transactions>>) {
+    pub(crate) fn discard_transactions(&mut self, open: Option<Box<Transactions>>) {
         for operations in open.into_iter().flat_map(|open| open.end_all()) {
             self.discard_operations(operations);
         }
@@ -274,7 +261,7 @@ impl Shard {
     }
 
     /// Goes on with forgetting a transaction of which nothing comes.
-    pub(super) fn proceed_with_discarding(&mut self, mut discarded: Box<Discarded>) {
+    pub(crate) fn proceed_with_discarding(&mut self, mut discarded: Box<Discarded>) {
         while !self.turn.budget.is_exhausted() {
             self.turn.budget.visit(1);
             if !discarded.forget_one() {

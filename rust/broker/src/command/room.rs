@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
 
-use super::Shard;
-use crate::router::Destination;
+use super::Owners;
 
 /// What a subscription holds at least, beside its texts.
 const SUBSCRIPTION_BYTES: usize = 1024;
@@ -15,16 +14,7 @@ const COPIES: usize = 3;
 /// What a subscription may take that comes although memory is full.
 const LATE_SUBSCRIPTION_BYTES: usize = 2048;
 
-impl Shard {
-    /// The destination a message is for.
-    ///
-    /// # Errors
-    /// `E-DEST-WILDCARD`.
-    #[inline]
-    pub(crate) fn destination(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
-        self.router.destination_of(&mut self.turn, name)
-    }
-
+impl Owners<'_> {
     /// Counts what the router has looked at against the turn.
     pub(crate) fn count_names(&mut self) {
         self.turn.budget.visit(self.router.take_visited());
@@ -47,7 +37,7 @@ impl Shard {
         if wanted_bytes(name, id) > LATE_SUBSCRIPTION_BYTES || late > limit / 20 {
             return self.require_memory_for(name, id);
         }
-        self.count_memory();
+        self.delivery().count_memory();
         // Input that waits goes when there is room again, and has a bound of its own.
         let input = self.turn.totals.unfinished.load(Ordering::Relaxed);
         self.require_memory_up_to(limit, name, id, self.turn.held_bytes() - input)
@@ -59,7 +49,7 @@ impl Shard {
     /// # Errors
     /// `E-MEMORY`.
     pub(crate) fn require_memory_for(&mut self, name: &[u8], id: &[u8]) -> Result<(), ProtocolError> {
-        self.count_memory();
+        self.delivery().count_memory();
         let held = self.turn.held_bytes();
         self.require_memory_up_to(self.turn.config.memory_limit / 10 * 9, name, id, held)
     }

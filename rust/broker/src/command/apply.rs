@@ -4,10 +4,10 @@
 //! is out, another shard has too much mail or a receiver's outbox is full. So what it takes is bounded by one message;
 //! and it waits as SENDs do, but for `publish_timeout`.
 
-use super::Shard;
+use super::Owners;
 use super::commit::OPERATION_VISITS;
+use super::commits::{Applying, LateOnes, Obstacle};
 use crate::collections::paged_deque::PagedDeque;
-use crate::command::commits::{Applying, LateOnes, Obstacle};
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::Operation;
 use crate::connection::transaction::plan::Place;
@@ -20,9 +20,9 @@ use crate::router::fan_out::FanOutKey;
 use crate::router::reach::Reach;
 use crate::turn::jobs::Job;
 
-impl Shard {
+impl Owners<'_> {
     /// Goes on with a COMMIT that was decided, as far as the turn allows; nothing can fail any more.
-    pub(super) fn apply(&mut self, mut applying: Box<Applying>) {
+    pub(crate) fn apply(&mut self, mut applying: Box<Applying>) {
         self.turn.budget.visit(1);
         applying.late.append(&mut self.commits.late.remove(&applying.key).unwrap_or_default());
         let is_done = self.apply_operations(&mut applying);
@@ -61,7 +61,10 @@ impl Shard {
 
     /// What the next operation has to wait for.
     fn obstacle_to(&mut self, applying: &Applying) -> Option<Obstacle> {
-        if applying.obstacle.is_some_and(|obstacle| self.stands(obstacle)) {
+        if applying
+            .obstacle
+            .is_some_and(|obstacle| obstacle.stands(self.turn, self.connections, self.deliveries, self.peers))
+        {
             return applying.obstacle;
         }
         let Some(Operation::Send(stored, _)) = applying.operations.front() else { return None };
@@ -71,7 +74,7 @@ impl Shard {
         if self.turn.is_out_of_memory() {
             return Some(Obstacle::Memory);
         }
-        let destination = self.destination(stored.destination()).ok()?;
+        let destination = self.router.destination_of(self.turn, stored.destination()).ok()?;
         let Reach { remote, width, is_full, .. } = self.router.reach(destination);
         if remote & self.peers.busy.congested != 0 {
             return Some(Obstacle::Mailboxes(remote & self.peers.busy.congested));
@@ -80,23 +83,6 @@ impl Shard {
             return Some(Obstacle::Wide(remote));
         }
         is_full.then(|| Obstacle::SlowConsumer(self.connections.parking.retries(Pause::SlowConsumer)))
-    }
-
-    fn stands(&self, obstacle: Obstacle) -> bool {
-        match obstacle {
-            Obstacle::FanOut(fan_out) => self.deliveries.fan_outs.is_live(fan_out),
-            Obstacle::Memory => self.turn.is_out_of_memory(),
-            Obstacle::Mailboxes(shards) => self.peers.busy.congested & shards != 0,
-            Obstacle::Wide(shards) => self.peers.holds_wide(shards),
-            Obstacle::SlowConsumer(retries) => {
-                self.connections.parking.retries(Pause::SlowConsumer) == retries
-            }
-        }
-    }
-
-    /// Whether a COMMIT that was held can go on.
-    pub(super) fn may_apply(&self, applying: &Applying) -> bool {
-        applying.obstacle.is_none_or(|obstacle| !self.stands(obstacle))
     }
 
     /// Goes on with the ACKs and NACKs of a COMMIT, as far as the turn allows. Returns whether they are done.
@@ -146,7 +132,7 @@ impl Shard {
                 out[home as usize].1.push_back(Placed { reservation, retain: None, stored });
             }
             Place::Topic { retained } => {
-                let destination = self.destination(stored.destination()).ok()?;
+                let destination = self.router.destination_of(self.turn, stored.destination()).ok()?;
                 if let Some((home, reservation)) = retained {
                     let mut copy = OwnedMessage::new(&stored.message());
                     copy.expires_ms = stored.expires_ms;
@@ -154,7 +140,7 @@ impl Shard {
                     out[home as usize].1.push_back(Placed { reservation, retain, stored: copy });
                 }
                 let retained = retain == Some(Retain::Set);
-                return self.publish_stored(stored, destination, destination.home, retained);
+                return self.delivery().publish_stored(stored, destination, destination.home, retained);
             }
         }
         None
@@ -164,13 +150,13 @@ impl Shard {
     fn conclude(&mut self, applying: Box<Applying>) {
         let Applying { key, token, receipt, out, .. } = *applying;
         let homes = out.iter().fold(0, |bits, (home, _)| bits | home.bit());
-        let to = self.ask_in_any_case(key, receipt.as_deref(), homes);
+        let to = self.connections.ask_in_any_case(self.turn, key, receipt.as_deref(), homes);
         for (home, messages) in out {
-            self.tell(home, TransactionNote::Commit(messages, token, to.requester()));
+            self.notes.tell(home, TransactionNote::Commit(messages, token, to.requester()));
         }
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.committing = None;
         }
-        self.go_on_after(key, Question::Turn(token));
+        self.connections.go_on_after(self.turn, key, Question::Turn(token));
     }
 }
