@@ -104,6 +104,7 @@ wheel: $(BIN)/maturin
 
 docs: build
 	$(BIN)/python docs/render.py
+	$(BIN)/python docs/code_map.py
 
 clean:
 	rm -rf target dist $(VENV)

@@ -6,6 +6,8 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
 import stompica
 from stompica import _core
 
@@ -16,13 +18,14 @@ SETTINGS = {name.lower() for setting in _core.settings() for name in (setting.ke
 OTHERS = {"key"}
 
 
-def test_configuration_md_is_rendered_from_the_table() -> None:
+@pytest.mark.parametrize(("program", "page"), [("render", "configuration.md"), ("code_map", "code-map.md")])
+def test_a_rendered_page_is_up_to_date(program: str, page: str) -> None:
     """If this fails, run `make docs`."""
-    spec = importlib.util.spec_from_file_location("render", ROOT / "docs" / "render.py")
+    spec = importlib.util.spec_from_file_location(program, ROOT / "docs" / f"{program}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == module.render()
+    assert (ROOT / "docs" / page).read_text(encoding="utf-8") == module.render()
 
 
 def test_every_setting_named_in_the_documents_exists() -> None:

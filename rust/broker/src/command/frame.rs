@@ -12,29 +12,19 @@ use crate::connection::login::Login;
 use crate::connection::pausing::Pause;
 use crate::ids::ConnKey;
 use crate::log::Level;
-use crate::report::stages::Stage;
 
 impl Owners<'_> {
-    /// Handles one frame of a client.
-    pub(crate) fn handle(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
-        if self.turn.is_observed { self.handle_observed(key, frame) } else { self.handle_frame(key, frame) }
-    }
-
-    /// The same while somebody looks on.
+    /// Handles one frame of a client, and logs it first if frames are logged.
     #[cold]
     #[inline(never)]
-    fn handle_observed(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
+    pub(crate) fn handle_observed(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
         // A frame that waits is looked at again and again.
         let is_logged =
             self.connections.table.get_mut(key).is_some_and(|conn| take(&mut conn.input.is_logged));
         if self.turn.config.log_frames && !is_logged {
             self.log_frame(key, frame);
         }
-        let began = self.turn.stages.begin(Stage::Route);
-        let flow = self.handle_frame(key, frame);
-        if frame.command != Command::Diag {
-            self.turn.stages.end(Stage::Route, began); // a question about the times does not change them
-        }
+        let flow = self.handle(key, frame);
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.input.is_logged = self.turn.config.log_frames && matches!(flow, Flow::Parked | Flow::Later);
         }
@@ -55,9 +45,9 @@ impl Owners<'_> {
         })
     }
 
-    /// Inlined, so that being observed costs nothing while nobody does.
+    /// Handles one frame of a client. Inlined, so that frames which are not observed cost no call more.
     #[inline(always)]
-    fn handle_frame(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
+    pub(crate) fn handle(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
         // What was sent before a subscription began is not for it, and what was sent before it ends is.
         let bounds = matches!(frame.command, Command::Subscribe | Command::Unsubscribe | Command::Disconnect);
         if bounds && let Some(flow) = self.wait_for_what_is_due(key, frame.command) {

@@ -9,6 +9,7 @@
 
 mod ack;
 mod apply;
+mod arrival;
 mod commit;
 pub(crate) mod commits;
 mod consume;

@@ -8,6 +8,7 @@ use super::watch::Watch;
 use crate::collections::spread::Map;
 use crate::ids::ConnKey;
 use crate::ids::SubscriptionKey;
+use crate::queue::queues::Queues;
 use crate::report::Query;
 use crate::report::answer::Answer;
 use crate::report::types::ShardReport;
@@ -127,6 +128,11 @@ pub(crate) struct Diagnostics {
 }
 
 impl Diagnostics {
+    /// What waits for other shards, but for RECEIPTs.
+    pub(crate) fn asked_elsewhere(&self, queues: &Queues) -> usize {
+        queues.prepared.len() + queues.pending_replays.len() + self.asked()
+    }
+
     /// Answers that somebody waits for, once for each of them.
     pub(crate) fn asked(&self) -> usize {
         let waiting = |inquiry: &Inquiry| {

@@ -9,6 +9,7 @@ pub mod assembly;
 mod gather;
 pub mod inquiries;
 mod monitor;
+mod reports;
 mod rows;
 pub mod survey;
 pub mod watch;

@@ -91,6 +91,12 @@ impl Peers {
         (turn.config.max_input_queue_size / self.mailboxes.len()).max(1)
     }
 
+    /// Frames that wait in this shard's mailbox.
+    #[must_use]
+    pub fn waiting_frames(&self) -> usize {
+        self.mailboxes[usize::from(self.own.0)].add_frames(0)
+    }
+
     /// Queues mail for every other shard.
     pub fn tell_all(&mut self, mut mail: impl FnMut(ShardId) -> Mail) {
         for shard in self.others() {

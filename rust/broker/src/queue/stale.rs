@@ -130,6 +130,12 @@ impl Stale {
         Some(stored)
     }
 
+    /// How many are held by all homes.
+    #[must_use]
+    pub fn everywhere(&self) -> usize {
+        self.counts.count.load(Ordering::Relaxed)
+    }
+
     /// Whether any home holds one.
     #[must_use]
     pub fn is_any_held(&self) -> bool {

@@ -52,7 +52,7 @@ impl Shard {
             Some(_) => self.refuse_publisher(key),
             None => {}
         }
-        self.rearm(key);
+        self.connections.rearm(&mut self.turn, key);
     }
 
     /// Takes deliveries back that were not acknowledged within `ack_timeout`.
@@ -92,7 +92,7 @@ impl Shard {
         {
             pending_writes.unacked -= late.len();
         }
-        self.give_back_failed(key, retries, late);
+        self.delivery().give_back_failed(key, retries, late);
     }
 
     /// `ack_timeout` has changed: looks at whoever has deliveries in flight, with the other deadlines.
@@ -123,7 +123,7 @@ impl Shard {
                 // The answer to a query: its headers are not those of the SEND that asked.
                 offender.head = head_of_send(message.destination, b"");
             }
-            self.answer(requester, Err((error, offender)));
+            self.notes.answer(requester, Err((error, offender)));
         }
     }
 }

@@ -68,7 +68,7 @@ impl Shard {
         draining.last_words_ms = self.turn.now_ms.saturating_add(drain_ms - drain_ms / 4);
         draining.deadline_ms = self.turn.now_ms.saturating_add(drain_ms).max(1);
         for key in self.connections.table.keys() {
-            self.queue_for_reading(key);
+            self.connections.queue_for_reading(key);
         }
     }
 
@@ -99,7 +99,7 @@ impl Shard {
             self.close_waiting();
         }
         if !announced && self.is_quiet() {
-            self.tell_all(Mail::Drained);
+            self.peers.tell_all(Mail::Drained);
             if let Some(draining) = &mut self.draining {
                 draining.announced = true;
             }
@@ -146,8 +146,8 @@ impl Shard {
                 break;
             }
             self.turn.budget.end_connection();
-            owed += usize::from(self.is_owed(key));
-            self.begin_close(key, GOING_AWAY, "the broker is shutting down");
+            owed += usize::from(self.connections.is_owed(key));
+            self.connections.begin_close(&mut self.turn, key, GOING_AWAY, "the broker is shutting down");
             closed += 1;
         }
         (closed, owed)

@@ -3,7 +3,7 @@
 use std::mem::take;
 
 use stompica_proto::transport::Sniffed;
-use stompica_proto::{Decoded, ProtocolError};
+use stompica_proto::{Decoded, Frame, ProtocolError};
 
 use super::Shard;
 use crate::connection::conn::Transport;
@@ -30,15 +30,15 @@ impl Shard {
             return;
         }
         if conn.input.has_unparsed {
-            self.queue_for_reading(key);
+            self.connections.queue_for_reading(key);
         } else if conn.input.eof || conn.life.ending || self.draining.is_some() {
-            self.end_if_done(key);
-        } else if let Some(pause) = self.pause_arrival(key) {
+            self.connections.end_if_done(&mut self.turn, key);
+        } else if let Some(pause) = self.command().pause_arrival(key) {
             if self.connections.table.get(key).is_some_and(|conn| conn.socket.has_hung_up()) {
                 self.read_to_end(key);
             } else {
                 // What would have to wait may as well wait in the kernel.
-                self.park(key, pause);
+                self.connections.park(&mut self.turn, key, pause);
                 self.connections.stop_clock(&self.turn, key);
             }
         } else {
@@ -55,7 +55,7 @@ impl Shard {
                 return;
             }
             if self.turn.budget.is_exhausted() {
-                self.queue_for_reading(key);
+                self.connections.queue_for_reading(key);
                 return;
             }
             let read_before = self.turn.counters.reads;
@@ -151,7 +151,10 @@ impl Shard {
                 Ok(Decoded::Frame { frame, consumed }) => {
                     self.turn.counters.frames_in += 1;
                     self.turn.budget.decode(&frame, consumed);
-                    let flow = self.command().handle(key, &frame);
+                    let flow = match self.turn.is_observed {
+                        true => self.handle_observed(key, &frame),
+                        false => self.command().handle(key, &frame),
+                    };
                     self.settle();
                     match flow {
                         Flow::Done => at += consumed,
@@ -190,8 +193,76 @@ impl Shard {
         Decoding { consumed: at, incomplete, waits }
     }
 
+    /// Handles a frame while frames are timed or logged. What follows from it on this shard is a part of its time.
+    #[cold]
+    #[inline(never)]
+    fn handle_observed(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
+        let began = self.turn.stages.begin(Stage::Route);
+        let flow = self.command().handle_observed(key, frame);
+        self.settle();
+        self.turn.stages.end(Stage::Route, began);
+        flow
+    }
+
     #[cold]
     fn fail_decoding(&mut self, key: ConnKey, error: ProtocolError, input: &[u8]) {
-        self.fail_with(key, error, &offender_in(input));
+        self.connections.fail_with(&mut self.turn, key, error, &offender_in(input));
+    }
+
+    /// Decodes what the connection kept and then `bytes`; keeps what cannot be dealt with now.
+    pub(super) fn consume_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) {
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
+        if !conn.input.bytes.is_empty() {
+            self.consume_stomp(key, &[]);
+        }
+        let Some(state) = self.connections.table.get_mut(key).and_then(|conn| conn.websocket()) else {
+            return;
+        };
+        if state.raw.is_empty() {
+            let consumed = self.decode_websocket(key, bytes);
+            self.connections.keep_raw(&self.turn, key, &bytes[consumed..]);
+        } else {
+            let mut raw = take(&mut state.raw);
+            raw.extend_from_slice(bytes);
+            let consumed = self.decode_websocket(key, &mut raw);
+            self.connections.keep_raw(&self.turn, key, &raw[consumed..]);
+        }
+    }
+
+    fn decode_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) -> usize {
+        let bytes_max = self.turn.config.limits.ws_message_bytes_max;
+        let mut at = 0;
+        while at < bytes.len() {
+            let Some(conn) = self.connections.table.get_mut(key) else { break };
+            if !conn.life.is_open() {
+                return bytes.len();
+            }
+            if conn.wait.is_on() || conn.input.has_unparsed {
+                break;
+            }
+            if self.turn.budget.is_exhausted() {
+                conn.input.has_unparsed = true;
+                break;
+            }
+            let Some(state) = conn.websocket() else { break };
+            if state.peer_code.is_some() {
+                return bytes.len();
+            }
+            match state.decoder.decode(&mut bytes[at..], bytes_max) {
+                Ok((event, consumed)) => {
+                    self.turn.budget.look(consumed);
+                    if let Some(payload) = self.connections.websocket_event(&mut self.turn, key, event) {
+                        self.consume_stomp(key, payload);
+                    }
+                    at += consumed;
+                }
+                Err(error) => {
+                    self.turn.counters.errors += 1;
+                    self.connections.begin_close(&mut self.turn, key, error.close_code, &error.detail);
+                    return bytes.len();
+                }
+            }
+        }
+        at
     }
 }

@@ -3,6 +3,7 @@
 
 use super::Shard;
 use crate::command::commits::Applying;
+use crate::connection::pausing::Pause;
 use crate::turn::budget::Budget;
 use crate::turn::jobs::Job;
 
@@ -20,7 +21,7 @@ impl Shard {
 
     /// Lets COMMITs go on that need not wait any more.
     fn release_commits(&mut self) {
-        self.share_room();
+        self.peers.share_room(self.connections.parking.first_of(&[Pause::Wide]).is_some());
         for _ in 0..self.commits.held.len() {
             let Some(applying) = self.commits.held.pop_front() else { return };
             match self.may_apply(&applying) {
@@ -69,7 +70,7 @@ impl Shard {
             Job::Reserve(shard, token) => self.queue().proceed_with_reservation((shard, token)),
             Job::Revive => self.queue().proceed_with_revivals(),
             Job::Ask => self.diag().ask_next(),
-            Job::Survey => self.proceed_with_survey(),
+            Job::Survey => self.diag().proceed_with_survey(),
             Job::Assemble => {
                 if let Some(assembly) = self.diagnostics.assemblies.pop_front() {
                     self.diag().proceed_with_assembly(assembly);
@@ -80,7 +81,7 @@ impl Shard {
                     self.diag().tell_some(subject);
                 }
             }
-            Job::Forget => self.proceed_with_forgetting(),
+            Job::Forget => self.delivery().proceed_with_forgetting(),
             Job::Discard => {
                 if let Some(discarded) = self.commits.discarded.pop_front() {
                     self.command().proceed_with_discarding(discarded);
@@ -95,5 +96,33 @@ impl Shard {
     /// Whether nothing is left over.
     pub(super) fn has_no_jobs(&self) -> bool {
         self.turn.jobs.is_empty() && self.commits.held.is_empty()
+    }
+
+    /// Whether fan-outs and full outboxes have something to do in the next turn.
+    pub(super) fn has_deliveries(&self) -> bool {
+        !self.connections.refill.is_empty()
+            || self.queues.replays.has_work()
+            || ((self.deliveries.fan_outs.first().is_some() || self.queues.replays.wait_for_memory())
+                && !self.turn.is_out_of_memory())
+    }
+
+    /// Goes on with what earlier turns began, for half of a turn each.
+    pub(super) fn proceed_with_deliveries(&mut self) {
+        self.delivery().proceed_with_fan_outs(2);
+        self.delivery().refill_outboxes();
+        self.delivery().pull_again();
+        self.proceed_with_replays();
+    }
+
+    /// The shard ends, and there are no more turns: forgets what connections were owed, and ends subscriptions.
+    pub(super) fn drop_all_deferred(&mut self) {
+        while let Some(job) = self.turn.jobs.pop() {
+            self.turn.budget = Budget::default();
+            match job {
+                Job::Forget => self.delivery().proceed_with_forgetting(),
+                Job::Leave(key) => self.proceed_with_leaving(key),
+                _ => {}
+            }
+        }
     }
 }

@@ -56,7 +56,7 @@ impl Shard {
 
     /// Another shard has its first subscription to a name, or none any more.
     fn read_interest(&mut self, name: &Arc<Text>, from: ShardId, interested: bool) {
-        self.distribute();
+        self.connections.distribute(&mut self.turn);
         self.router.set_interest(name, from, interested);
         self.turn.budget.visit(1 + name.len() / 64 + self.router.take_visited());
     }
@@ -71,29 +71,29 @@ impl Shard {
             Mail::Interest { from, name, interested, reply, backlog } => {
                 self.read_interest(&name, from, interested);
                 match (backlog, reply) {
-                    (Some(newcomer), reply) => self.await_replay(&name, from, newcomer, reply),
-                    (None, Some(requester)) => self.answer(requester, Ok(())),
+                    (Some(newcomer), reply) => self.queue().await_replay(&name, from, newcomer, reply),
+                    (None, Some(requester)) => self.notes.answer(requester, Ok(())),
                     (None, None) => {}
                 }
                 if !interested {
-                    self.retry_parked(&[Pause::SlowConsumer, Pause::Kept]);
+                    self.connections.retry_parked(&[Pause::SlowConsumer, Pause::Kept]);
                 }
             }
             Mail::Queue(from, notes) => self.read_notes(Notes { from, left: notes.into_iter() }),
             Mail::Full { from, name, holdup, full } => {
                 self.router.set_full(&name, from, holdup, full);
                 if !full {
-                    self.retry_parked(&[holdup.into()]);
+                    self.connections.retry_parked(&[holdup.into()]);
                 }
             }
             Mail::Uncongested(shard) => {
                 self.peers.has_room(shard);
-                self.retry_parked(&[Pause::Mailbox]);
+                self.connections.retry_parked(&[Pause::Mailbox]);
             }
             Mail::ReadsOn(shard) => self.queues.home.open(shard),
             Mail::RoutesOn(shard) => {
                 self.peers.routes_on(shard);
-                self.retry_parked(&[Pause::Wide]);
+                self.connections.retry_parked(&[Pause::Wide]);
             }
             Mail::Width { from, name, width } => self.router.set_width(&name, from, width),
             Mail::Drained(shard) => self.peer_drained(shard),
@@ -109,7 +109,7 @@ impl Shard {
             Mail::Panic => panic!("as the test asked"),
             // The caller may have given up waiting.
             Mail::Connections(reply) => _ = reply.send(self.connection_infos()),
-            Mail::Diagnose(query, reply) => self.survey(query, ReportTo::Handle(reply)),
+            Mail::Diagnose(query, reply) => self.diag().survey(query, ReportTo::Handle(reply)),
             Mail::Settle(reply) => _ = reply.send((self.is_settled(), self.activity())),
         }
     }
@@ -122,14 +122,14 @@ impl Shard {
         let key = self.connections.table.insert(Conn::new(socket, peer, id, refused, self.turn.now_ms));
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         if let Err(error) = conn.socket.register(self.poll.registry(), key.token()) {
-            return self.drop_connection(key, &error.to_string());
+            return self.connections.drop_connection(&mut self.turn, key, &error.to_string());
         }
         self.turn.counters.accepted += 1;
-        self.log_conn(Level::Debug, key, || "accepted".to_owned());
+        self.connections.log(&self.turn, Level::Debug, key, || "accepted".to_owned());
         // Data may have come before the registration: it is told of by the poll all the same.
-        self.rearm(key);
+        self.connections.rearm(&mut self.turn, key);
         if self.draining.is_some() {
-            self.begin_close(key, GOING_AWAY, "");
+            self.connections.begin_close(&mut self.turn, key, GOING_AWAY, "");
         }
     }
 
@@ -140,10 +140,10 @@ impl Shard {
         self.turn.observe();
         self.delivery().stop_blocking();
         for key in self.connections.table.keys() {
-            self.rearm(key);
+            self.connections.rearm(&mut self.turn, key);
         }
         self.rearm_deliveries();
-        self.retry_all_parked();
+        self.connections.retry_parked(&Pause::ALL);
     }
 
     fn connection_infos(&self) -> Vec<ConnectionInfo> {
@@ -193,11 +193,5 @@ impl Shard {
             + self.turn.counters.frames_mailed
             + self.turn.counters.bytes_in
             + self.turn.counters.bytes_out
-    }
-
-    /// The shard that keeps what a name needs in one place.
-    #[must_use]
-    pub fn id(&self) -> ShardId {
-        self.turn.id
     }
 }

@@ -63,4 +63,22 @@ impl Shard {
     pub(super) fn reclaim_timeout(&self) -> Option<Duration> {
         (self.memory.peak >= RECLAIM_BYTES).then_some(Duration::from_millis(RECLAIM_MS))
     }
+
+    pub(super) fn publish_counters(&mut self) {
+        self.delivery().count_memory();
+        self.queue().count_queues();
+        let counts = self.queues.home.counts;
+        self.turn.counters.queues = self.queues.counted as u64;
+        self.turn.counters.enqueued = counts.enqueued;
+        self.turn.counters.dequeued = counts.dequeued;
+        self.turn.counters.redelivered = counts.redelivered;
+        self.turn.counters.dead_lettered = counts.dead_lettered;
+        self.turn.counters.queue_expired = counts.expired;
+        self.turn.counters.queue_dropped = counts.dropped;
+        self.turn.counters.connections = self.connections.table.len() as u64;
+        self.turn.counters.subscriptions = self.router.subscriptions.len() as u64;
+        self.turn.counters.destinations = self.router.filters.len() as u64;
+        self.turn.counters.turns = self.turn.number;
+        self.shared.published[usize::from(self.turn.id.0)].publish(&self.turn.counters);
+    }
 }

@@ -11,31 +11,18 @@
 //! encoded in the order of arrival; before anything else is appended to an outbox, the open [`deliver::PendingRange`] is handed
 //! out; readiness is remembered until a read or write says that the socket is drained.
 
-mod accept;
-mod answers;
-mod backpressure;
-mod close;
-mod commands;
-mod connections;
 mod deadline;
-mod delivery;
-mod diagnostics;
 mod drain;
-mod effects;
 mod input;
 mod jobs;
-pub(crate) mod leaving;
 mod mail;
 mod memory;
 mod output;
-mod queues;
-mod report;
+mod owners;
+mod settle;
 #[cfg(any(test, feature = "simulation"))]
 mod simulation;
-mod survey;
-mod unfinished;
-mod websocket;
-mod wide;
+mod sockets;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -147,7 +134,7 @@ impl Shard {
             || self.has_more_to_close()
             || self.peers.incoming.has_work()
             || self.connections.may_let_arrive()
-            || self.has_inbound()
+            || self.peers.inbound.can_go_on(&self.deliveries.fan_outs)
             || self.has_deliveries()
             || self.connections.parking.has_retries()
             || self.has_queue_work()
@@ -203,7 +190,7 @@ impl Shard {
         self.meet_deadlines();
         let for_sockets = self.turn.budget.go_on_to(TurnPart::Queues);
         self.dispatch_queues();
-        self.distribute();
+        self.connections.distribute(&mut self.turn);
         self.proceed_draining();
         self.settle();
         self.post();

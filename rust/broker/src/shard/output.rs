@@ -1,15 +1,14 @@
-//! The end of a turn: outboxes into sockets, and what other shards are told into their mailboxes.
+//! The end of a turn: outboxes into sockets, and what is done about those that stay full.
+
+use stompica_proto::ProtocolError;
+use stompica_proto::error::Code;
 
 use super::Shard;
 use crate::connection::output::Progress;
-use crate::ids::{ConnKey, ShardId};
-use crate::mail::mailbox::Mail;
+use crate::ids::ConnKey;
+use crate::log::Level;
 
 impl Shard {
-    pub(super) fn queue_for_flushing(&mut self, key: ConnKey) {
-        self.connections.queue_for_flushing(key);
-    }
-
     /// Writes to every dirty connection once, or to as many as one turn may; of the receivers of wide fan-outs only to
     /// some.
     pub(super) fn flush(&mut self) {
@@ -17,27 +16,58 @@ impl Shard {
             let Progress { may_settle, is_owed, pulls, was_full } =
                 self.connections.flush_one(&mut self.turn, key);
             if may_settle {
-                self.note_written(key); // before the connection may end: what was written is consumed
+                self.delivery().note_written(key); // before the connection may end: what was written is consumed
             }
             if is_owed {
-                self.note_room(key);
+                self.delivery().note_room(key);
             }
             if pulls {
                 self.delivery().pull_replay(key);
             }
             if was_full {
-                self.note_progress(key);
+                self.delivery().note_progress(key);
             }
         }
-    }
-
-    /// See [`Peers::tell_all`](crate::mail::peers::Peers::tell_all).
-    pub(crate) fn tell_all(&mut self, mail: impl FnMut(ShardId) -> Mail) {
-        self.peers.tell_all(mail);
     }
 
     /// Hands the turn's batch and all other mail over.
     pub(super) fn post(&mut self) {
         self.peers.post(&mut self.notes, &mut self.queues.home, &self.turn);
+    }
+
+    /// Acts on the outboxes that this turn filled, and that flushing did not relieve; on some in the next turn, where
+    /// many subscriptions are behind them.
+    pub(super) fn act_on_outboxes(&mut self) {
+        self.connections.newly_full.sort_unstable();
+        self.connections.newly_full.dedup(); // it is there once for each message that came too much
+        while self.turn.budget.may_change()
+            && let Some(key) = self.connections.newly_full.pop()
+        {
+            self.delivery().mark_full(key);
+        }
+        let before = self.turn.budget.visited();
+        while self.turn.budget.may_end_more(before)
+            && let Some(key) = self.connections.too_slow.pop()
+        {
+            self.cut_off(key);
+        }
+    }
+
+    /// Ends a connection whose consumer is too slow: what was not sent at all gives way to the ERROR.
+    pub(super) fn cut_off(&mut self, key: ConnKey) {
+        let Some(conn) = self.connections.table.get_mut(key) else { return };
+        if !conn.life.is_open() || conn.life.leaving.is_some() {
+            return;
+        }
+        let bytes = conn.output.outbox.bytes();
+        self.connections.begin_leaving(&mut self.turn, key);
+        self.settle(); // what its subscriptions held goes back before what was not written
+        let frames = self.delivery().cut_unsent(key);
+        self.turn.counters.slow_consumers += 1;
+        self.connections.log(&self.turn, Level::Warn, key, || {
+            format!("slow consumer cut off: {bytes} bytes waited, {frames} frames are lost to it")
+        });
+        let text = format!("{bytes} bytes waited for this connection; {frames} frames were not sent");
+        self.connections.fail(&mut self.turn, key, ProtocolError::new(Code::SlowConsumer, text), None);
     }
 }

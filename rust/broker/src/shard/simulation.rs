@@ -91,4 +91,10 @@ impl Shard {
         snapshot.unanswered += self.unanswered();
         snapshot.timers += self.turn.timers.len();
     }
+
+    /// Answers that somebody waits for.
+    fn unanswered(&self) -> usize {
+        let receipts: usize = self.connections.table.iter().map(|(_, conn)| conn.answers.len()).sum();
+        receipts + self.diagnostics.asked_elsewhere(&self.queues)
+    }
 }

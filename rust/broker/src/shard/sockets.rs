@@ -1,12 +1,12 @@
-//! What the poll tells of: sockets that are ready, and new connections, which the first shard deals out in turns.
+//! Sockets that come and go: readiness, new connections, which the first shard deals out in turns, and the end of each.
 
 use std::sync::atomic::Ordering;
 
 use mio::Events;
 
 use super::{LISTENER, Shard, WAKER};
-use crate::connection::listener::Accept;
-use crate::connection::listener::Listener;
+use crate::connection::conn::Phase;
+use crate::connection::listener::{Accept, Listener};
 use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::mail::mailbox::{Accepted, Mail};
@@ -39,10 +39,10 @@ impl Shard {
                         if event.is_read_closed() || event.is_error() {
                             conn.socket.hang_up();
                         }
-                        self.queue_for_reading(key);
+                        self.connections.queue_for_reading(key);
                     }
                     if event.is_writable() || event.is_error() {
-                        self.queue_for_flushing(key);
+                        self.connections.queue_for_flushing(key);
                     }
                 }
             }
@@ -80,7 +80,7 @@ impl Shard {
             }
             self.turn.totals.connections.fetch_add(1, Ordering::Relaxed);
             let shard = (id % self.peers.outgoing.len() as u64) as usize;
-            if shard == usize::from(self.id().0) {
+            if shard == usize::from(self.turn.id.0) {
                 self.adopt(accepted);
             } else {
                 self.peers.outgoing[shard].push(Mail::Accepted(accepted));
@@ -113,6 +113,44 @@ impl Shard {
             self.turn.log(Level::Warn, || {
                 format!("cannot accept with {connections} connections open: {error}; see ulimit -n")
             });
+        }
+    }
+
+    /// Takes a connection out whose subscriptions have gone, with all that belongs to it.
+    pub(super) fn take_out(&mut self, key: ConnKey) {
+        let Some(mut conn) = self.connections.take_out(&mut self.turn, key) else { return };
+        if let Some(pending_writes) = &mut conn.pending_writes {
+            self.delivery().give_back_unwritten(pending_writes, None);
+        }
+        conn.socket.deregister(self.poll.registry());
+        let refused = conn.life.refused;
+        self.command().discard_transactions(conn.transactions.take());
+        drop(conn);
+        if refused {
+            if let Some(listener) = &mut self.acceptor.listener {
+                listener.refused_closed();
+            }
+        } else {
+            self.turn.totals.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+        match &mut self.acceptor.listener {
+            Some(listener) => listener.descriptor_freed(),
+            None => self.peers.outgoing[0].push(Mail::Closed),
+        }
+    }
+
+    /// Goes on with that; behind the last one the connection ends as it was to.
+    pub(super) fn proceed_with_leaving(&mut self, key: ConnKey) {
+        let leaving = self.connections.table.get(key).and_then(|conn| conn.life.leaving.as_ref());
+        let is_lost = leaving.is_some_and(|leaving| leaving.is_lost);
+        if !self.command().leave_some(key) {
+            return;
+        }
+        self.delivery().forget_temporary(key);
+        if is_lost {
+            self.take_out(key);
+        } else if self.connections.table.get(key).is_some_and(|conn| conn.life.phase == Phase::Leaving) {
+            self.connections.write_last(&mut self.turn, key);
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Unfinished input, as far as destinations are concerned: a SEND that arrives is not read on when it would have to wait.
-//! [`crate::connection::unfinished`] has the rest.
+//! A SEND that arrives in parts is not read on when it would have to wait once it is complete.
+//! [`crate::connection::unfinished`] decides the rest.
 
 use stompica_proto::decode::head_value;
 use stompica_proto::header;
 
-use super::Shard;
+use super::Owners;
 use crate::connection::pausing::Pause;
 use crate::connection::unfinished::send_head;
 use crate::delivery::passing::Load;
 use crate::ids::ConnKey;
 use crate::router::reach::Reach;
 
-impl Shard {
+impl Owners<'_> {
     /// Why a connection that has sent a part of a frame is not read on now, if it is not.
-    pub(super) fn pause_arrival(&mut self, key: ConnKey) -> Option<Pause> {
-        if !self.connections.may_hold_arrival(&self.turn, key) || self.may_exceed(key) {
+    pub(crate) fn pause_arrival(&mut self, key: ConnKey) -> Option<Pause> {
+        if !self.connections.may_hold_arrival(self.turn, key) || self.delivery().may_exceed(key) {
             return None;
         }
         let pause = self.pause_when_complete(key);
@@ -29,10 +29,11 @@ impl Shard {
         let name = head_value(head, header::DESTINATION).filter(|name| !name.contains(&b'\\'))?.to_vec();
         let kept = [header::TRANSACTION, header::RETAIN].iter().any(|name| head_value(head, name).is_some());
         let bytes = conn.input.arrival.announced();
-        let name = self.command().name_to_send_to(key, &name).ok()?;
-        let destination = self.router.destination_of(&mut self.turn, &name).ok()?;
+        let name = self.name_to_send_to(key, &name).ok()?;
+        let destination = self.router.destination_of(self.turn, &name).ok()?;
         let Reach { remote: shards, width, is_full, .. } =
             self.router.reach_of_any(destination, self.turn.id);
-        self.pause_for(key, &Load { name: &name, destination, shards, width, is_full, bytes, kept })
+        self.delivery()
+            .pause_for(key, &Load { name: &name, destination, shards, width, is_full, bytes, kept })
     }
 }

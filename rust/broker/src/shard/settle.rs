@@ -1,0 +1,169 @@
+//! What the owners leave for the shard to do: effects of connections, notes to itself, and what homes want done.
+//!
+//! It is carried out after every frame, note, job and deadline, until nothing is left.
+
+use stompica_proto::ProtocolError;
+use stompica_proto::encode::Offender;
+
+use super::Shard;
+use crate::connection::Effect;
+use crate::diag::survey::ReportTo;
+use crate::ids::{ConnKey, ShardId};
+use crate::log::Level;
+use crate::queue::mail::{AnswerNote, DiagnosticsNote, MemoryNote, Note};
+use crate::queue::notes::Local;
+use crate::requester::{self};
+use crate::router::group::SubscriptionIndex;
+
+impl Shard {
+    /// Tells a shard. The home of this one acts at once; what leads to its connections waits for [`Shard::settle`].
+    /// Acts on what connections have left to do, and on what waits for this shard, until nothing is left: runs after every
+    /// frame, note, job and deadline.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        // After most frames there is nothing to do.
+        if !self.connections.effects.is_empty() || self.notes.has_local() {
+            self.settle_all_left();
+        }
+    }
+
+    fn settle_all_left(&mut self) {
+        loop {
+            while let Some(effect) = self.connections.effects.pop_front() {
+                self.carry_out_for_connection(effect);
+            }
+            let Some(local) = self.notes.next_local() else { break };
+            self.carry_out_local(local);
+        }
+    }
+
+    fn carry_out_local(&mut self, local: Local) {
+        match local {
+            Local::Note(note) => self.read_note(self.turn.id, note),
+            Local::Publish(stored) => self.delivery().publish_late(&stored),
+            Local::Announce { topic, to, newcomer } => {
+                self.peers.tell_interest(&self.router, &topic, to, newcomer);
+                newcomer.into_iter().for_each(|newcomer| self.tell_width_of(newcomer.key.index));
+            }
+            Local::Unbind(subscription) => {
+                if self.router.subscription_mut(subscription).is_some() {
+                    self.command().remove_subscription(subscription.index, false);
+                }
+            }
+        }
+    }
+
+    pub(super) fn read_note(&mut self, from: ShardId, note: Note) {
+        match note {
+            Note::Consumer(note) => self.delivery().read_consumer_note(from, note),
+            Note::Answer(note) => self.read_answer_note(from, note),
+            Note::Memory(MemoryNote::Passes(hash, allowance)) => {
+                self.delivery().let_pass(hash, allowance, true)
+            }
+            Note::Diagnostics(DiagnosticsNote::Diagnose(query, number)) => {
+                self.diag().survey(query, ReportTo::Shard(from, number));
+            }
+            Note::Diagnostics(DiagnosticsNote::Diagnosed(number, report)) => {
+                self.diag().diagnosed(number, *report)
+            }
+            note @ (Note::Home(_)
+            | Note::Replay(_)
+            | Note::Transaction(_)
+            | Note::Memory(MemoryNote::MayPass(_))) => self.queue().read(from, note),
+        }
+        self.queue().count_visits();
+    }
+
+    fn read_answer_note(&mut self, from: ShardId, note: AnswerNote) {
+        match note {
+            AnswerNote::Applied(conn, token) => self.connections.applied(&mut self.turn, conn, token),
+            AnswerNote::Reserved(conn, token, places) => {
+                if self.command().is_deciding(conn, token) {
+                    self.command().prepare_answered(conn, Ok((from, places)));
+                }
+            }
+            AnswerNote::Refused(conn, token, refusal) => self.refused(conn, token, *refusal),
+            AnswerNote::RoundTrip(requester) => self.notes.answer(requester, Ok(())),
+        }
+    }
+
+    /// Carries out what a connection has left to do.
+    pub(super) fn carry_out_for_connection(&mut self, effect: Effect) {
+        match effect {
+            Effect::RetriesCommit => self.begin_jobs(),
+            Effect::StopsWaiting(key) => self.deliveries.passing.leave(key),
+            Effect::AbandonsCommit(commit) => self.command().forget_commit(*commit),
+            Effect::DiscardsTransactions(open) => self.command().discard_transactions(Some(open)),
+            Effect::Leaves(key) => self.proceed_with_leaving(key),
+            Effect::AsksForRoundTrips(to, shards) => {
+                let asked = (0..self.shared_len()).map(|at| ShardId(at as u8));
+                for shard in asked.filter(|shard| shards & shard.bit() != 0) {
+                    self.queue().tell(shard, AnswerNote::RoundTrip(to.requester()));
+                }
+            }
+            Effect::Credits(home, credit) => self.queue().report(home, credit),
+        }
+    }
+
+    /// Reads those again that are to try again, as many as one turn allows.
+    pub(super) fn resume_parked(&mut self) {
+        self.connections.resume_parked(&mut self.turn);
+        self.settle();
+        self.peers.busy.sends_first = false;
+    }
+
+    /// What a connection asked for was refused elsewhere; frames behind it may have taken effect.
+    pub(super) fn refused(&mut self, key: ConnKey, token: u64, refusal: (ProtocolError, Offender)) {
+        if self.command().is_deciding(key, token) {
+            return self.command().prepare_answered(key, Err(refusal.0));
+        }
+        self.connections.refused(&mut self.turn, key, token, refusal);
+    }
+
+    /// Counts answers that this turn has dropped.
+    pub(super) fn note_lost_answers(&mut self) {
+        let lost = requester::take_lost();
+        if lost > 0 {
+            self.turn.counters.lost_answers += lost;
+            self.turn.log(Level::Error, || format!("{lost} answers were dropped (a bug in stompica)"));
+        }
+        debug_assert_eq!(lost, 0, "whoever waits is answered");
+    }
+
+    /// Whether [`Shard::dispatch_queues`] has something to do.
+    pub(super) fn has_queue_work(&self) -> bool {
+        self.queues.home.is_busy() || !self.deliveries.returning.is_empty()
+    }
+
+    /// Delivers what can be delivered, and goes on with what takes long, as far as this part of the turn allows.
+    pub(super) fn dispatch_queues(&mut self) {
+        self.delivery().proceed_with_returning();
+        self.delivery().run_effects();
+        self.settle();
+        self.delivery().dispatch();
+        self.settle();
+    }
+
+    /// Goes on with replays that have a window, one after the other, as far as the turn allows.
+    pub(super) fn proceed_with_replays(&mut self) {
+        while !self.turn.budget.is_exhausted() && self.queue().proceed_with_next_replay() {
+            self.settle();
+        }
+    }
+
+    /// Does all that homes want done, with all that follows from it.
+    pub(super) fn run_all_effects(&mut self) {
+        self.settle();
+        while !self.queues.home.effects.is_empty() {
+            self.delivery().run_effects();
+            self.settle();
+        }
+    }
+
+    /// Tells the other shards how wide what a new subscription wants is now.
+    fn tell_width_of(&mut self, subscription: SubscriptionIndex) {
+        if let Some(filter) = self.router.subscriptions[subscription as usize].filter_index() {
+            self.peers.tell_width(&mut self.router, filter);
+        }
+    }
+}
