@@ -48,7 +48,7 @@ def render() -> str:
     lines = [_HEAD]
     for source in SOURCES:
         lines += [f"\n## {source}\n", "| file | holds |", "|---|---|"]
-        lines += [f"| `{path.relative_to(ROOT / source)}` | {first_sentence(path)} |" for path in files(source)]
+        lines += [f"| `{path.relative_to(ROOT)}` | {first_sentence(path)} |" for path in files(source)]
     return "\n".join(lines) + "\n"
 
 
