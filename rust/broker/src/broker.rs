@@ -320,7 +320,7 @@ mod tests {
         broker.shared.mailboxes[1].post(&mut vec![Mail::Panic]);
         let ended = broker.wait(Some(Duration::from_secs(10))).expect("all shards end");
         let failure = ended.expect_err("it did not end in order");
-        assert_eq!(failure, "shard 1 panicked (a bug in stompica): as the test asked");
+        assert_eq!(failure, "shard 1 panicked (a bug in stompica): a test requested this panic");
         assert!(log.drain(Duration::ZERO).iter().any(|record| record.text == failure));
         assert!(broker.connections().is_empty() && !broker.settle(Duration::from_secs(1)));
     }

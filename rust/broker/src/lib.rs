@@ -1,8 +1,8 @@
 //! The stompica broker: shards on mio, a router, outboxes. No Python here.
 //!
-//! A frame's way: [`io::conn`] → codec and session of `stompica-proto` → [`command`] → [`router`] → [`outbox`] →
+//! A frame passes [`connection`] → codec and session of `stompica-proto` → [`command`] → [`router`] → outbox →
 //! socket, all within one [`shard`]; other shards are reached by mail. Start with [`shard`], then `command/send.rs`,
-//! [`router`], `delivery/deliver.rs`, [`outbox`].
+//! [`router`], `delivery/deliver.rs`, `connection/outbox/mod.rs`.
 //!
 //! ```
 //! use stompica_broker::{Broker, config::Config, log::{Level, LogQueue}};

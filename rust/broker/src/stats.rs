@@ -90,7 +90,7 @@ counters! {
     headers_left_out,
     /// ERROR frames, and WebSocket connections closed because of violations.
     errors,
-    /// Answers that another shard owed a connection and never sent: always 0.
+    /// Answers for a connection that another shard never sent: always 0.
     lost_answers,
     /// How often a SEND was parked.
     parked,

@@ -18,7 +18,7 @@ const CHILDREN: usize = 4;
 /// Capacity above this is freed once most entries are gone.
 const CAPACITY_KEPT: usize = 1024;
 
-/// What a deadline is for.
+/// The purpose of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Due {
     /// A deadline of a connection.

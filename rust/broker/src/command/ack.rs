@@ -1,7 +1,7 @@
 //! ACK and NACK (STOMP 1.2, "ACK"): by `ack` id in 1.2, by `message-id` and subscription in 1.1, by `message-id` in 1.0.
 //!
-//! An `ack` id is the subscription's slot, `-`, the delivery's number; neither is ever used for another delivery. What
-//! was taken back (`ack_timeout`, UNSUBSCRIBE) may still be acknowledged, without effect.
+//! An `ack` id is the subscription's slot, `-`, and the delivery's number; the pair is never used for another
+//! delivery. A delivery that was requeued (`ack_timeout`, UNSUBSCRIBE) may still be acknowledged, without effect.
 
 use std::hash::BuildHasher as _;
 
@@ -20,19 +20,19 @@ use crate::queue::consumer_state::{ConsumerState, Retries};
 use crate::queue::unacked::{TakenOnes, Unacked};
 use crate::router::group::SubscriptionIndex;
 
-/// Deliveries that are acknowledged before the turn's budget is looked at again.
+/// Deliveries that are acknowledged before the turn's budget is checked again.
 const PORTION: usize = 256;
 
-/// So many digits are a `u64`, whatever they are.
+/// Any number of so many digits fits into a `u64`.
 const DIGITS_FIT: usize = 19;
 
-/// Takes out what an ACK or NACK covers, or a portion of it; and whether that was all.
+/// Takes the deliveries that an ACK or NACK covers, or a portion of them, and whether these were all.
 fn take_portion(unacked: &mut Unacked, ack: AckMode, number: u64) -> (TakenOnes, bool) {
     let taken: TakenOnes = match ack {
         AckMode::Client => unacked.take_through(number, PORTION),
         _ => unacked.take(number).into_iter().collect(),
     };
-    // In a portion the one that is named comes last.
+    // The named delivery comes last in its portion.
     let is_done = taken.len() < PORTION || !unacked.holds(number);
     (taken, is_done)
 }
@@ -45,8 +45,8 @@ fn numbers(id: &[u8]) -> Option<(u32, u64)> {
     Some((u32::try_from(slot).ok().filter(|_| is_whole)?, number))
 }
 
-/// The digits at the end, as a number, and what is before them. Each ACK comes here: with what the standard library has
-/// for it, this was 7 % of the instructions of the workload queue-4x4.
+/// The number at the end of an id, and the bytes before it. Every ACK runs this: parsing with the standard library
+/// took 7 % of the instructions of the workload queue-4x4.
 fn last_number(bytes: &[u8]) -> Option<(&[u8], u64)> {
     let digits = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let (before, digits) =
@@ -61,7 +61,7 @@ fn last_number(bytes: &[u8]) -> Option<(&[u8], u64)> {
     Some((before, number))
 }
 
-/// An ACK or NACK as the session has read it.
+/// An ACK or NACK as the session has parsed it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Acked<'a> {
     pub id: &'a [u8],
@@ -72,9 +72,9 @@ pub(super) struct Acked<'a> {
 }
 
 impl Owners<'_> {
-    /// Acknowledges, now or at COMMIT. `Flow::Later`: only some of the deliveries that it covers, since they are very
-    /// many. The one that it names is the last of them, so the frame finds the others when it is looked at again; what
-    /// was delivered since has a higher number.
+    /// Acknowledges, now or at COMMIT. `Flow::Later`: only a part of the deliveries that it covers, since they are
+    /// very many. The named delivery is the last of them, so the frame finds the others when it is handled again;
+    /// later deliveries have higher numbers.
     ///
     /// # Errors
     /// `E-ACK-UNKNOWN`; `E-TX-UNKNOWN`, `E-TX-COUNT`.
@@ -89,7 +89,7 @@ impl Owners<'_> {
         let found = self.find_delivery(key, id, subscription)?;
         self.turn.counters.late_acks += u64::from(found.is_none());
         if let Some(transaction) = transaction {
-            // One that was taken back has no effect; the transaction has to be open all the same.
+            // ACK of a requeued delivery has no effect, but its transaction must be open.
             self.require_transaction(key, transaction)?;
             if let Some((subscription, number)) = found {
                 self.keep_for_commit(key, transaction, Operation::Ack { subscription, number, verdict })?;
@@ -105,7 +105,7 @@ impl Owners<'_> {
         Ok(Flow::Done)
     }
 
-    /// The delivery that an id names: subscription and number; `None` if it was taken back.
+    /// The delivery that an id names, as subscription and number; `None` if it was requeued.
     fn find_delivery(
         &self,
         key: ConnKey,
@@ -136,7 +136,8 @@ impl Owners<'_> {
         if conn.pending_writes.as_ref().is_some_and(|pending_writes| pending_writes.was_requeued(hash)) {
             return Ok(None);
         }
-        let text = format!("'{}' is no delivery of this connection that waits", String::from_utf8_lossy(id));
+        let text =
+            format!("'{}' is not an unsettled delivery of this connection", String::from_utf8_lossy(id));
         Err(ProtocolError::new(Code::AckUnknown, text))
     }
 
@@ -144,7 +145,7 @@ impl Owners<'_> {
         self.connections.subscription_hasher.hash_one((subscription, id_hash))
     }
 
-    /// Remembers the ids of deliveries that are taken back, by their numbers and the hashes of their `message-id`s.
+    /// Remembers the ids of deliveries that are requeued, by their numbers and the hashes of their `message-id`s.
     pub(crate) fn remember_requeued(
         &mut self,
         key: ConnKey,
@@ -170,8 +171,8 @@ impl Owners<'_> {
         }
     }
 
-    /// Settles or gives back a delivery; in client mode all before it, too, the oldest first, for half of a turn.
-    /// Returns whether that is done.
+    /// Settles or requeues a delivery, and in client mode all before it, the oldest first, for half of a turn.
+    /// Returns whether all are done.
     pub(crate) fn acknowledge(
         &mut self,
         key: ConnKey,
@@ -181,7 +182,7 @@ impl Owners<'_> {
     ) -> bool {
         let Some(consumer) = self.queues.consumers.get_mut(subscription) else { return true };
         if consumer.ack != AckMode::Client && verdict == Verdict::Accepted {
-            // As most are: one delivery, without a list.
+            // The common case: one delivery, without a list.
             let Some(taken) = consumer.unacked.take(number) else { return true };
             self.note_acknowledged(key, 1, true);
             self.turn.counters.acked += 1;
@@ -211,7 +212,7 @@ impl Owners<'_> {
         }
     }
 
-    /// The same for a subscription that has gone meanwhile: this is what was left of it.
+    /// Does the same for a subscription that has ended meanwhile, of which this is the remaining state.
     pub(crate) fn acknowledge_late(
         &mut self,
         consumer: &mut ConsumerState,

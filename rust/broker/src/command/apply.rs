@@ -1,8 +1,8 @@
-//! A COMMIT that was decided takes effect, over as many turns as it needs; nothing can fail any more.
+//! Applies a COMMIT that was decided, over as many turns as it needs; it cannot fail any more.
 //!
-//! To topics it publishes like any connection: one message after the other has reached everybody, and none while memory
-//! is out, another shard has too much mail or a receiver's outbox is full. So what it takes is bounded by one message;
-//! and it waits as SENDs do, but for `publish_timeout`.
+//! Its messages to topics are published like those of any connection: one after the other, each after the one before
+//! has reached all recipients, and none while memory is out, another shard has too much mail or a receiver's outbox
+//! is full. So its additional memory is bounded by one message. It waits as SENDs do, but without `publish_timeout`.
 
 use super::Owners;
 use super::commit::OPERATION_VISITS;
@@ -21,7 +21,7 @@ use crate::router::reach::Reach;
 use crate::turn::jobs::Job;
 
 impl Owners<'_> {
-    /// Goes on with a COMMIT that was decided, as far as the turn allows; nothing can fail any more.
+    /// Continues to apply a COMMIT, as far as the turn allows; it cannot fail any more.
     pub(crate) fn apply(&mut self, mut applying: Box<Applying>) {
         self.turn.budget.visit(1);
         applying.late.append(&mut self.commits.late.remove(&applying.key).unwrap_or_default());
@@ -36,7 +36,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Goes on with what is in a COMMIT, but for ACKs and NACKs. Returns whether that is done.
+    /// Continues with the operations of a COMMIT except ACKs and NACKs. Returns whether all are done.
     fn apply_operations(&mut self, applying: &mut Applying) -> bool {
         while !self.turn.budget.is_exhausted() {
             applying.obstacle = self.obstacle_to(applying);
@@ -59,7 +59,7 @@ impl Owners<'_> {
         false
     }
 
-    /// What the next operation has to wait for.
+    /// The reason why the next operation has to wait.
     fn obstacle_to(&mut self, applying: &Applying) -> Option<Obstacle> {
         if applying
             .obstacle
@@ -85,7 +85,7 @@ impl Owners<'_> {
         is_full.then(|| Obstacle::SlowConsumer(self.connections.parking.retries(Pause::SlowConsumer)))
     }
 
-    /// Goes on with the ACKs and NACKs of a COMMIT, as far as the turn allows. Returns whether they are done.
+    /// Continues with the ACKs and NACKs of a COMMIT, as far as the turn allows. Returns whether all are done.
     fn apply_acks(&mut self, applying: &mut Applying) -> bool {
         let Applying { key, acks, late, .. } = applying;
         while let Some((subscription, number, verdict)) = acks.front().copied() {
@@ -104,7 +104,7 @@ impl Owners<'_> {
         true
     }
 
-    /// What subscriptions held that have gone, and the COMMIT does not acknowledge, goes back. Returns whether that is done.
+    /// Requeues deliveries of ended subscriptions that the COMMIT does not acknowledge. Returns whether all are done.
     fn give_back_late(&mut self, late: &mut LateOnes) -> bool {
         while !late.is_empty() {
             if self.turn.budget.is_exhausted() {
@@ -127,7 +127,7 @@ impl Owners<'_> {
         out: &mut [(ShardId, PagedDeque<Placed>)],
     ) -> Option<FanOutKey> {
         match place {
-            Place::Here => {} // of an ACK
+            Place::Here => {} // an ACK
             Place::Home { home, reservation } => {
                 out[home as usize].1.push_back(Placed { reservation, retain: None, stored });
             }
@@ -146,7 +146,7 @@ impl Owners<'_> {
         None
     }
 
-    /// Sends every home what it has to place, and lets the connection go on.
+    /// Sends every home the messages of its part, and lets the connection continue.
     fn conclude(&mut self, applying: Box<Applying>) {
         let Applying { key, token, receipt, out, .. } = *applying;
         let homes = out.iter().fold(0, |bits, (home, _)| bits | home.bit());

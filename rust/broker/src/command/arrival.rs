@@ -1,5 +1,5 @@
-//! A SEND that arrives in parts is not read on when it would have to wait once it is complete.
-//! [`crate::connection::unfinished`] decides the rest.
+//! Pauses a SEND that arrives in parts if it would have to wait once it is complete. Other conditions are in
+//! [`crate::connection::unfinished`].
 
 use stompica_proto::decode::head_value;
 use stompica_proto::header;
@@ -12,7 +12,7 @@ use crate::ids::ConnKey;
 use crate::router::reach::Reach;
 
 impl Owners<'_> {
-    /// Why a connection that has sent a part of a frame is not read on now, if it is not.
+    /// The reason to pause a connection that has sent a part of a frame, if there is one.
     pub(crate) fn pause_arrival(&mut self, key: ConnKey) -> Option<Pause> {
         if !self.connections.may_hold_arrival(self.turn, key) || self.delivery().may_exceed(key) {
             return None;
@@ -21,7 +21,7 @@ impl Owners<'_> {
         pause.or_else(|| self.connections.waits_to_arrive(key).then_some(Pause::Arriving))
     }
 
-    /// Why the SEND that arrives would have to wait if it were complete, as far as its head tells.
+    /// The reason why the SEND that is arriving would have to wait if it were complete, judged by its head.
     fn pause_when_complete(&mut self, key: ConnKey) -> Option<Pause> {
         let conn = self.connections.table.get(key)?;
         let head = send_head(&conn.input.bytes)?;

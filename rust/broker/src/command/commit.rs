@@ -1,13 +1,13 @@
-//! COMMIT over several homes: all of them keep room, then all apply (STOMP 1.2, "COMMIT").
+//! COMMIT across several homes: all of them reserve room, then all apply it (STOMP 1.2, "COMMIT").
 //!
 //! ```text
-//! COMMIT ─► acks still held? ─► every home: room for its messages? ─► all yes: apply everywhere ─► RECEIPT
-//!                └─ E-TX-LOST               └─ one no: give the room back, ERROR, nothing took effect
+//! COMMIT ─► acks valid? ─► every home: room for its messages? ─► all yes: apply everywhere ─► RECEIPT
+//!                └─ E-TX-LOST               └─ one no: release the room, ERROR, nothing took effect
 //! ```
-//! Each step goes on over as many turns as it needs; the connection's next frames wait meanwhile. Until all homes have
-//! said yes, whatever ends the connection cancels it; from then on it takes effect, whatever happens. Deliveries of the
-//! connection do not time out while its COMMIT is under way, so that what was held when it was checked is held when it is
-//! applied. `apply.rs` has what follows the decision, `queue/prepared.rs` the homes' part.
+//! Each step takes as many turns as it needs; the connection's next frames wait meanwhile. If the connection ends
+//! before all homes have agreed, the COMMIT is cancelled; after that it is applied in any case. Deliveries of the
+//! connection do not time out during its COMMIT, so the deliveries that were in flight at the check are in flight
+//! when it is applied. `apply.rs` follows the decision; `queue/prepared.rs` is the homes' part.
 
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError};
@@ -31,16 +31,16 @@ use crate::router::Destination;
 use crate::router::reach::Reach;
 use crate::turn::jobs::Job;
 
-/// What an operation costs of a turn's visits.
+/// The visits that an operation counts as.
 pub(crate) const OPERATION_VISITS: usize = 2;
-/// So many operations are forgotten at once, whatever else the turn did.
+/// Operations that are discarded at once, whatever else the turn did.
 const DISCARDED_AT_ONCE: usize = 256;
 
 impl Owners<'_> {
     /// COMMIT.
     ///
     /// # Errors
-    /// `E-TX-UNKNOWN`; what else is wrong with it is told as its ERROR later.
+    /// `E-TX-UNKNOWN`; all other errors are sent as ERRORs later.
     pub(crate) fn commit(
         &mut self,
         key: ConnKey,
@@ -52,7 +52,7 @@ impl Owners<'_> {
         Ok(self.commit_operations(key, operations, frame))
     }
 
-    /// Does what a frame asks for as a transaction of its own.
+    /// Executes the operations of a frame as a transaction of its own.
     pub(crate) fn commit_operations(
         &mut self,
         key: ConnKey,
@@ -75,17 +75,17 @@ impl Owners<'_> {
         conn.committing = Some(Committing::Deciding(Box::new(commit)));
         self.turn.jobs.push(Job::Check(key, token));
         self.connections.wait_for(self.turn, key, Question::Commit(token));
-        self.connections.effects.push_back(Effect::RetriesCommit); // a small one is decided within the turn
+        self.connections.effects.push_back(Effect::RetriesCommit); // a small COMMIT is decided within the turn
         Flow::Waiting
     }
 
-    /// Whether this is the token of a COMMIT of the connection that is not decided yet.
+    /// Whether this is the token of a COMMIT of the connection that is not yet decided.
     pub(crate) fn is_deciding(&self, key: ConnKey, token: u64) -> bool {
         let committing = self.connections.table.get(key).and_then(|conn| conn.committing.as_ref());
         matches!(committing, Some(Committing::Deciding(commit)) if commit.token == token)
     }
 
-    /// Goes on with the check of a COMMIT, as far as the turn allows; then asks the homes.
+    /// Continues to check a COMMIT, as far as the turn allows; then asks the homes.
     pub(crate) fn check_commit(&mut self, key: ConnKey, token: u64) {
         if !self.is_deciding(key, token) {
             return;
@@ -103,7 +103,7 @@ impl Owners<'_> {
                 conn.committing = Some(Committing::Deciding(commit));
                 match pause {
                     Some(pause) => {
-                        // What it waits for is room now, not an answer.
+                        // It waits for room now, not for an answer.
                         self.connections.end_wait_for(key, Question::Commit(token));
                         self.connections.park(self.turn, key, pause);
                     }
@@ -114,10 +114,11 @@ impl Owners<'_> {
         }
     }
 
-    /// Checks whether a transaction can take effect now, and finds where; returns what it has to wait for.
+    /// Checks whether a transaction can take effect now, and determines the homes; returns the reason to wait, if
+    /// any.
     ///
     /// # Errors
-    /// `E-TX-LOST`; what a SEND of it would get.
+    /// `E-TX-LOST`; the errors that one of its SENDs would get.
     fn check(&mut self, key: ConnKey, commit: &mut Commit) -> Result<Option<Pause>, ProtocolError> {
         let Commit { operations, plan, .. } = commit;
         for operation in operations.iter().skip(plan.len()) {
@@ -129,7 +130,7 @@ impl Owners<'_> {
                 Operation::Ack { subscription, number, .. } => {
                     let consumer = self.queues.consumers.get(*subscription);
                     if !consumer.is_some_and(|consumer| consumer.unacked.holds(*number)) {
-                        let text = "an ACK or NACK of the transaction is void: its delivery was taken back";
+                        let text = "an ACK or NACK of the transaction is void: its delivery was requeued";
                         return Err(ProtocolError::new(Code::TransactionLost, text));
                     }
                     plan.add_ack();
@@ -167,7 +168,7 @@ impl Owners<'_> {
         Ok(pause)
     }
 
-    /// All is checked: asks every home, this one included, to keep room.
+    /// Asks every home, including this one, to reserve room, after all checks.
     fn ask_homes(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         conn.wait.passed();
@@ -184,7 +185,7 @@ impl Owners<'_> {
         }
     }
 
-    /// A home has answered: with room, or not.
+    /// Handles a home's answer: room is reserved, or refused.
     pub(crate) fn prepare_answered(
         &mut self,
         key: ConnKey,
@@ -202,7 +203,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Every home has answered.
+    /// Decides once every home has answered.
     fn decide(&mut self, key: ConnKey) {
         let Some(mut commit) = self.connections.take_commit(key) else { return };
         if let Some(error) = commit.refusal.take() {
@@ -210,11 +211,15 @@ impl Owners<'_> {
             self.connections.fail_with(self.turn, key, error, &commit.offender);
             return self.discard_commit(*commit);
         }
-        debug_assert_eq!(commit.places.len(), commit.asked.len(), "each home has said which places it keeps");
+        debug_assert_eq!(
+            commit.places.len(),
+            commit.asked.len(),
+            "each home has returned its reserved places"
+        );
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.committing = Some(Committing::Applying);
         }
-        // From now on nothing ends its wait but the end of its work.
+        // From now on its wait ends only when all of it is applied.
         if self.connections.end_wait_for(key, Question::Commit(commit.token)) {
             self.connections.wait_for(self.turn, key, Question::Turn(commit.token));
         }
@@ -228,7 +233,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Nothing comes of a COMMIT that was not decided: nothing takes effect.
+    /// Discards a COMMIT that was not decided: none of it takes effect.
     pub(crate) fn forget_commit(&mut self, commit: Commit) {
         self.cancel_everywhere(&commit);
         self.discard_commit(commit);
@@ -241,12 +246,12 @@ impl Owners<'_> {
         self.discard(Discarded { operations, reservations });
     }
 
-    /// Nothing comes of a transaction.
+    /// Discards a transaction.
     pub(crate) fn discard_operations(&mut self, operations: PagedDeque<Operation>) {
         self.discard(Discarded { operations, reservations: Vec::new() });
     }
 
-    /// A connection has lost its open transactions.
+    /// Discards the open transactions of a connection that has ended.
     pub(crate) fn discard_transactions(&mut self, open: Option<Box<Transactions>>) {
         for operations in open.into_iter().flat_map(|open| open.end_all()) {
             self.discard_operations(operations);
@@ -260,7 +265,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Goes on with forgetting a transaction of which nothing comes.
+    /// Continues to discard a transaction.
     pub(crate) fn proceed_with_discarding(&mut self, mut discarded: Box<Discarded>) {
         while !self.turn.budget.is_exhausted() {
             self.turn.budget.visit(1);

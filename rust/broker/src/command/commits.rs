@@ -1,4 +1,4 @@
-//! COMMITs that were decided, and what is left of transactions of which nothing comes.
+//! COMMITs that are being applied, and transactions that are being discarded.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -16,7 +16,7 @@ use crate::queue::mail::{Placed, Reservations};
 use crate::router::fan_out::FanOutKey;
 use crate::turn::Turn;
 
-/// What is left of a transaction of which nothing comes.
+/// The rest of a transaction that is being discarded.
 #[derive(Debug)]
 pub(crate) struct Discarded {
     pub(crate) operations: PagedDeque<Operation>,
@@ -28,7 +28,7 @@ impl Discarded {
         self.operations.len() + self.reservations.iter().map(Reservations::len).sum::<usize>()
     }
 
-    /// Forgets a part of it. False if there was none.
+    /// Drops a part of it. False if there was none.
     pub(crate) fn forget_one(&mut self) -> bool {
         if self.operations.pop_front().is_some() {
             return true;
@@ -41,43 +41,44 @@ impl Discarded {
     }
 }
 
-/// A COMMIT that was decided, as far as it has not taken effect.
+/// The rest of a COMMIT that was decided and is being applied.
 #[derive(Debug)]
 pub(crate) struct Applying {
     pub(crate) key: ConnKey,
     pub(crate) token: u64,
-    /// The plan has the place of each.
+    /// The plan has the place of each operation.
     pub(crate) operations: PagedDeque<Operation>,
-    /// ACKs and NACKs take effect last, since one may cover very many deliveries.
+    /// ACKs and NACKs are applied last, since one may cover very many deliveries.
     pub(crate) acks: PagedDeque<(SubscriptionKey, u64, Verdict)>,
     pub(crate) plan: Plan,
     pub(crate) receipt: Option<Box<[u8]>>,
-    /// For each home of the plan, what goes there.
+    /// For each home of the plan, its messages.
     pub(crate) out: Vec<(ShardId, PagedDeque<Placed>)>,
     pub(crate) obstacle: Option<Obstacle>,
     pub(crate) late: LateOnes,
 }
 
-/// What a COMMIT waits for before it goes on.
+/// The reason why a COMMIT waits while it is being applied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Obstacle {
-    /// Its last message to a topic is on its way to its receivers.
+    /// Its last message to a topic has not reached all recipients.
     FanOut(FanOutKey),
     /// 95 % of `memory_limit` is held.
     Memory,
-    /// Mailboxes of these shards are over their mark.
+    /// The mailboxes of these shards are over their limit.
     Mailboxes(u64),
-    /// These shards have enough messages to route that very many want there.
+    /// These shards have enough wide messages to route.
     Wide(u64),
-    /// A receiver's outbox is full; how often one had room again.
+    /// A receiver's outbox is full; the number counts how often one got room again.
     SlowConsumer(u64),
 }
 
-/// What is left of subscriptions that went while a COMMIT of theirs takes effect: how they acknowledge, and what they held.
+/// The remaining state of subscriptions that ended while a COMMIT of theirs is being applied: their ack mode and
+/// their deliveries in flight.
 pub(crate) type LateOnes = BTreeMap<SubscriptionKey, Box<ConsumerState>>;
 
 impl Obstacle {
-    /// Whether it is still in the way.
+    /// Whether the reason still holds.
     pub(crate) fn stands(
         self,
         turn: &Turn,
@@ -104,15 +105,15 @@ impl Applying {
     }
 }
 
-/// The COMMITs of one shard's connections that go on over several turns.
+/// The COMMITs of one shard's connections that take several turns.
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
-    /// Those that were decided and go on, in their order.
+    /// Those that are being applied, in order.
     pub(crate) applying: VecDeque<Box<Applying>>,
-    /// Those that were decided and wait for something.
+    /// Those that are being applied but have to wait.
     pub(crate) held: VecDeque<Box<Applying>>,
-    /// Transactions of which nothing comes, to be forgotten.
+    /// Transactions that are being discarded.
     pub(crate) discarded: VecDeque<Box<Discarded>>,
-    /// What is left of subscriptions whose connection has lost them while its COMMIT takes effect.
+    /// The remaining state of subscriptions that ended while a COMMIT of their connection is being applied.
     pub(crate) late: HashMap<ConnKey, LateOnes>,
 }

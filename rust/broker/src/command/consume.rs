@@ -1,4 +1,4 @@
-//! Subscriptions to queues: a consumer, and the homes of what it consumes.
+//! Subscribes to queues: creates a consumer, and tells the homes of its queues.
 
 use super::Owners;
 use super::subscribe::Wanted;
@@ -18,9 +18,10 @@ use stompica_proto::session::AckMode;
 
 /// Bytes that may wait in a consumer's outbox before it is sent more.
 const WINDOW_BYTES: i64 = 256 << 10;
-/// What is left of it at least at each home of a pattern's queues.
+/// The minimum of it that each home of a pattern's queues gets.
 const WINDOW_PART_MIN: i64 = 32 << 10;
-/// Messages on loan to the homes of a pattern's queues with ack auto, where each is settled as soon as it is written.
+/// Message credit granted to the homes of a pattern's queues with ack auto, where each message is settled as soon as
+/// it is written.
 const SHARED_MESSAGES: i64 = 256;
 
 impl Owners<'_> {
@@ -40,7 +41,7 @@ impl Owners<'_> {
         self.subscribe_queue(key, wanted, options, source, receipt)
     }
 
-    /// Adds a consumer, and tells the homes of what it consumes.
+    /// Adds a consumer, and tells the homes of its queues.
     pub(super) fn subscribe_queue(
         &mut self,
         key: ConnKey,
@@ -56,7 +57,7 @@ impl Owners<'_> {
         };
         let shards = match (&source, feed) {
             (Source::Queue(..), Feed::One(home)) => home.bit(),
-            // A durable one: its home's answer, and of all others that they know of the home's interest.
+            // For a durable one, its home answers, and all others confirm the home's interest.
             _ => self.turn.all_shards(),
         };
         let found = self.router.subscribe_queue(key, wanted.name(), wanted.ack);
@@ -71,7 +72,7 @@ impl Owners<'_> {
                 self.notes.tell(home, HomeNote::Attach(Box::new(attach)));
             }
             (Feed::All, Source::Pattern(pattern)) => self.notes.tell_everyone(|| {
-                let (source, offender) = (Source::Pattern(pattern.clone()), Offender::default()); // it is not refused
+                let (source, offender) = (Source::Pattern(pattern.clone()), Offender::default()); // a pattern is not refused
                 let requester = to.requester();
                 HomeNote::Attach(Box::new(Attach { subscriber, source, credit, requester, offender }))
             }),
@@ -80,7 +81,7 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// Gives a subscription what it needs as a consumer. Returns its credit at the home of its one queue.
+    /// Adds the consumer state of a subscription. Returns its credit at the home of its one queue.
     pub(super) fn add_consumer_state(
         &mut self,
         key: ConnKey,
@@ -103,7 +104,7 @@ impl Owners<'_> {
         let shared_credit = (feed == Feed::All).then(|| {
             let all = if wanted.ack == AckMode::Auto { SHARED_MESSAGES } else { messages };
             let homes = self.turn.shards as i64;
-            // Each home may exceed its part by one message, as one home may exceed the whole.
+            // Each home may exceed its part by one message, as a single home may exceed the whole.
             let part_min = if window.is_some() { 1 } else { WINDOW_PART_MIN.min(bytes) };
             credit = Credit { messages: all / homes, bytes: (bytes / homes).max(part_min) };
             SharedCredit { available: all % homes, ..SharedCredit::default() }

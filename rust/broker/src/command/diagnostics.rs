@@ -1,7 +1,7 @@
 //! The client's side of diagnostics: the DIAG frame, SEND and SUBSCRIBE to `DIAG…` (docs/behaviour.md, section 9).
 //!
-//! A query waits for all shards; the connection's next frames wait for its answer, so that one connection has one
-//! question out and answers come in the order of the questions.
+//! A query waits for all shards, and the connection's next frames wait for its answer. So a connection has one query
+//! pending at a time, and answers come in the order of the queries.
 
 use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
@@ -18,18 +18,18 @@ use crate::message::options::{self, SubscribeOptions};
 use crate::report::Query;
 use crate::router::reach::Reach;
 
-/// `interval` of SUBSCRIBE: milliseconds between answers.
+/// Header `interval` of SUBSCRIBE: milliseconds between answers.
 const INTERVAL: &[u8] = b"interval";
-/// `query` of SUBSCRIBE: what is answered at that interval.
+/// Header `query` of SUBSCRIBE: the query that is answered at that interval.
 const QUERY: &[u8] = b"query";
-/// A shorter interval is refused.
+/// The shortest interval that is accepted.
 const INTERVAL_MIN_MS: u64 = 100;
 
 fn query(text: &[u8]) -> Result<Query, ProtocolError> {
     Query::parse(text).map_err(|text| ProtocolError::new(Code::DiagnosticsQuery, text))
 }
 
-/// The query and the interval of a SUBSCRIBE that wants answers without asking.
+/// The query and the interval of a SUBSCRIBE that requests periodic answers.
 fn watched(frame: &Frame<'_>, destination: &[u8]) -> Result<Option<(Query, u64)>, ProtocolError> {
     let Some(interval) = frame.header(INTERVAL) else { return Ok(None) };
     let interval_ms = std::str::from_utf8(&interval).ok().and_then(|text| text.parse().ok());
@@ -46,7 +46,7 @@ fn watched(frame: &Frame<'_>, destination: &[u8]) -> Result<Option<(Query, u64)>
 }
 
 impl Owners<'_> {
-    /// A DIAG frame: answered by one.
+    /// Handles a DIAG frame, which is answered by a DIAG frame.
     pub(super) fn diagnose_for(
         &mut self,
         key: ConnKey,
@@ -68,7 +68,7 @@ impl Owners<'_> {
         Ok(self.diag().ask_for(key, query, Purpose::Frame(receipt)))
     }
 
-    /// SEND to a destination that only the broker writes to: a query, or a mistake.
+    /// Handles a SEND to a destination that only the broker writes to: a query, or an error.
     pub(super) fn send_query(
         &mut self,
         key: ConnKey,
@@ -78,12 +78,12 @@ impl Owners<'_> {
         headers: &[u8],
     ) -> Result<Flow, ProtocolError> {
         if self.router.kind(name) == Kind::Monitor {
-            let text = format!("'{}' is written by the broker alone", String::from_utf8_lossy(MONITOR));
+            let text = format!("'{}' is written by the broker only", String::from_utf8_lossy(MONITOR));
             return Err(ProtocolError::new(Code::ReadOnly, text));
         }
         self.require_local(key)?;
         if let Some(transaction) = sent.transaction {
-            let allowed = "left out where the destination is the broker's diagnostics";
+            let allowed = "no such header with a diagnostics destination";
             return Err(options::bad_value(header::TRANSACTION, transaction, allowed));
         }
         let query = query(sent.body)?;
@@ -105,7 +105,7 @@ impl Owners<'_> {
         ))
     }
 
-    /// SUBSCRIBE to `DIAG…`: to the answers to SENDs, and with `interval` to answers without any.
+    /// Subscribes to `DIAG…`: to the answers to SENDs, or, with `interval`, to periodic answers.
     pub(super) fn subscribe_diagnostics(
         &mut self,
         key: ConnKey,

@@ -1,4 +1,4 @@
-//! What each client frame does: from a request of the session to the command that carries it out.
+//! Dispatches client frames: from a request of the session to the command that carries it out.
 
 use std::borrow::Cow;
 use std::mem::take;
@@ -18,7 +18,7 @@ impl Owners<'_> {
     #[cold]
     #[inline(never)]
     pub(crate) fn handle_observed(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
-        // A frame that waits is looked at again and again.
+        // A frame that waits is handled again and again.
         let is_logged =
             self.connections.table.get_mut(key).is_some_and(|conn| take(&mut conn.input.is_logged));
         if self.turn.config.log_frames && !is_logged {
@@ -31,7 +31,7 @@ impl Owners<'_> {
         flow
     }
 
-    /// What a frame that begins or ends subscriptions waits for, if something is due before it.
+    /// The wait of a frame that begins or ends subscriptions, if something must be done before it.
     #[cold]
     #[inline(never)]
     fn wait_for_what_is_due(&mut self, key: ConnKey, command: Command) -> Option<Flow> {
@@ -45,10 +45,10 @@ impl Owners<'_> {
         })
     }
 
-    /// Handles one frame of a client. Inlined, so that frames which are not observed cost no call more.
+    /// Handles one frame of a client. Inlined, so that frames that are not observed cost no additional call.
     #[inline(always)]
     pub(crate) fn handle(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
-        // What was sent before a subscription began is not for it, and what was sent before it ends is.
+        // Messages sent before a subscription begins are not delivered to it; those sent before it ends are.
         let bounds = matches!(frame.command, Command::Subscribe | Command::Unsubscribe | Command::Disconnect);
         if bounds && let Some(flow) = self.wait_for_what_is_due(key, frame.command) {
             return flow;
@@ -151,13 +151,13 @@ impl Owners<'_> {
         });
     }
 
-    /// Whether every message that was mailed before the connection's last bytes were read has been routed.
+    /// Whether every message that was mailed before the connection's last read has been routed.
     fn mail_is_routed(&self, key: ConnKey) -> bool {
         let Some(conn) = self.connections.table.get(key) else { return true };
         self.peers.have_all_routed(conn.input.read_round)
     }
 
-    /// What a frame that begins or ends a subscription waits for, if mail is to be routed before it.
+    /// The wait of a frame that begins or ends a subscription, if mail has to be routed before it.
     fn wait_for_mail(&mut self, key: ConnKey) -> Option<Flow> {
         if !self.mail_is_routed(key) {
             if !self.delivery().mail_waits_for_memory() {

@@ -1,8 +1,8 @@
-//! Subscriptions that end: one, or all of a connection that ends, over several turns if they are many.
+//! Ends subscriptions: one, or all of a connection that ends, over several turns if they are many.
 //!
-//! Such a connection stays until its last subscription has gone, so that none ever belongs to nobody: until then it takes
-//! no more messages, and writes nothing. What queues deliver to it meanwhile waits with what waited for its outbox, and
-//! goes back with its subscription.
+//! A connection that ends stays in the table until its last subscription is removed, so that each subscription always
+//! has a connection. Until then it takes no more messages and writes nothing. Messages that queues deliver to it
+//! meanwhile join its deferred deliveries, and are requeued with their subscription.
 
 use std::mem::take;
 
@@ -20,13 +20,13 @@ use crate::router::group::Place;
 use crate::timer::Due;
 use crate::turn::jobs::Job;
 
-/// Subscriptions of one connection that go before another job has its turn.
+/// Subscriptions of one connection that are removed before the next job runs.
 const LEAVE_AT_ONCE: usize = 256;
-/// What the end of a consumer of a queue costs, where that of a subscription to a topic costs 1.
+/// The cost of removing a consumer of a queue, where a subscription to a topic costs 1.
 const CONSUMER_CHANGES: usize = 3;
 
 impl Owners<'_> {
-    /// Removes some of the subscriptions of a connection that leaves; returns whether none is left.
+    /// Removes some of the subscriptions of a connection that ends; returns whether none is left.
     pub(crate) fn leave_some(&mut self, key: ConnKey) -> bool {
         for _ in 0..LEAVE_AT_ONCE {
             let leaving = self.connections.table.get_mut(key).and_then(|conn| conn.life.leaving.as_mut());
@@ -43,11 +43,11 @@ impl Owners<'_> {
             return false;
         }
         conn.life.leaving = None;
-        self.delivery().forget_deferred(key); // behind its consumers, to which queues would deliver what they get back
+        self.delivery().forget_deferred(key); // after its consumers, to which queues would deliver requeued messages
         true
     }
 
-    /// Remembers the ids of what a subscription holds that is about to end; its connection stays.
+    /// Remembers the ids of the deliveries in flight of a subscription that is about to end; its connection stays.
     pub(crate) fn remember_held(&mut self, key: ConnKey, index: u32) {
         let consumer = self.queues.consumers.at(index);
         let held = consumer.map(|consumer| consumer.unacked.newest(REQUEUED_MAX)).unwrap_or_default();
@@ -55,8 +55,8 @@ impl Owners<'_> {
         self.remember_requeued(key, index, held.into_iter());
     }
 
-    /// Removes one subscription from the router; the connection's own list is the caller's. What it has not acknowledged
-    /// goes back to its queues.
+    /// Removes one subscription from the router; the caller updates the connection's own list. Deliveries that it has
+    /// not acknowledged are requeued.
     pub(crate) fn remove_subscription(&mut self, index: u32, full: bool) {
         let found = &mut self.router.subscriptions[index as usize];
         let (conn, place) = (found.conn, found.place);
@@ -103,7 +103,7 @@ impl Owners<'_> {
         }
     }
 
-    /// What a subscription held that has ended goes back; what a COMMIT says that takes effect comes first.
+    /// Requeues the deliveries in flight of a subscription that has ended, after a COMMIT that is being applied.
     fn give_back_held(&mut self, conn: ConnKey, mut consumer: Box<ConsumerState>, held: Unacked) {
         let committing = self.connections.table.get(conn).and_then(|conn| conn.committing.as_ref());
         if held.len() > 0 && matches!(committing, Some(Committing::Applying)) {
@@ -114,7 +114,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Nobody acknowledges these deliveries any more.
+    /// Requeues these deliveries, which are no longer acknowledged.
     pub(crate) fn give_back_rest(&mut self, own_queue: Option<QueueKey>, held: Unacked) {
         let fate = match own_queue {
             Some(queue) => {

@@ -1,11 +1,11 @@
-//! What each client frame does: checks, then calls of the owners that a command is given.
+//! Client commands: each one checks its frame, then calls the owners that it is given.
 //!
 //! ```text
 //! frame ─► session ─► frame.rs ─► one file per command ─► router, queues, connections, other shards
-//!                                                      └─► Flow: done with, or what it waits for
+//!                                                      └─► Flow: done, or what it waits for
 //! ```
-//! A command that takes several turns (COMMIT, the end of many subscriptions) leaves a job. What a command says to this
-//! shard's own homes from below waits in [`Notes`] until the frame is done.
+//! A command that takes several turns (COMMIT, the end of many subscriptions) leaves a job. Notes that a command
+//! sends to this shard's own connections wait in [`Notes`] until the frame is done.
 
 mod ack;
 mod apply;
@@ -36,39 +36,39 @@ use crate::queue::queues::Queues;
 use crate::router::Router;
 use crate::turn::Turn;
 
-/// All that commands take.
+/// All owners that commands need.
 #[derive(Debug)]
 pub struct Owners<'a> {
     /// The turn.
     pub turn: &'a mut Turn,
-    /// Notes that wait.
+    /// Notes that wait to be sent.
     pub notes: &'a mut Notes,
-    /// Who wants what.
+    /// Filters and subscriptions.
     pub router: &'a mut Router,
-    /// What has its home here, and the consumers among the subscriptions.
+    /// The queues with their home here, and the consumers of this shard's subscriptions.
     pub queues: &'a mut Queues,
     /// The connections.
     pub connections: &'a mut Connections,
-    /// What is on its way to them.
+    /// Messages on their way to the connections.
     pub deliveries: &'a mut Deliveries,
     /// The other shards.
     pub peers: &'a mut Peers,
-    /// Questions about the broker's inside.
+    /// Diagnostics queries.
     pub(crate) diagnostics: &'a mut Diagnostics,
-    /// COMMITs that go on over several turns.
+    /// COMMITs that take several turns.
     pub(crate) commits: &'a mut Commits,
-    /// The broker ends.
+    /// Whether the broker is shutting down.
     pub is_draining: bool,
 }
 
 impl Owners<'_> {
-    /// What has its home here, and what that needs beside itself.
+    /// The owners that queues need.
     #[inline]
     pub fn queue(&mut self) -> queue::Owners<'_> {
         queue::Owners { turn: self.turn, notes: self.notes, router: self.router, queues: self.queues }
     }
 
-    /// What delivering takes.
+    /// The owners that deliveries need.
     #[inline]
     pub fn delivery(&mut self) -> delivery::Owners<'_> {
         delivery::Owners {
@@ -82,7 +82,7 @@ impl Owners<'_> {
         }
     }
 
-    /// What diagnostics take.
+    /// The owners that diagnostics need.
     pub fn diag(&mut self) -> diag::Owners<'_> {
         diag::Owners {
             turn: self.turn,

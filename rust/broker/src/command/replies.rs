@@ -1,6 +1,6 @@
-//! Answers without a SUBSCRIBE, as in RabbitMQ: a SEND whose `reply-to` names a temporary queue of the sender's own
-//! subscribes to it under the queue's name, with `ack:auto`. A SUBSCRIBE of the client's own, before or after, takes its
-//! place.
+//! Answers without a SUBSCRIBE, as in RabbitMQ: a SEND whose `reply-to` names a temporary queue of its sender also
+//! subscribes the sender to that queue under the queue's name, with `ack:auto`. An explicit SUBSCRIBE, before or
+//! after, replaces this subscription.
 
 use stompica_proto::session::AckMode;
 use stompica_proto::{Frame, ProtocolError};
@@ -14,8 +14,8 @@ use crate::queue::QueueKind;
 use crate::text::Text;
 
 impl Owners<'_> {
-    /// Subscribes a connection to its temporary queue, unless somebody consumes that already. `name` is its own name of
-    /// it, `full` the broker's.
+    /// Subscribes a connection to its temporary queue, unless that has a consumer already. `name` is the connection's
+    /// name of the queue, `full` the broker's.
     ///
     /// # Errors
     /// `E-SUB-COUNT`.
@@ -26,7 +26,7 @@ impl Owners<'_> {
         name: &[u8],
         full: &[u8],
     ) -> Result<(), ProtocolError> {
-        // A pattern has no queue; and an id that is in use is the client's own business.
+        // A pattern has no queue; an id that is in use is left to the client.
         if self.queues.home.find(full).is_none_or(|queue| self.queues.home.is_consumed(queue))
             || self.find_subscription(key, name).is_some()
         {
@@ -42,7 +42,8 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// The connection subscribes to this temporary queue, or to all that match this pattern, itself.
+    /// Replaces the implicit subscriptions to this temporary queue, or to all that match this pattern, by an explicit
+    /// one.
     pub(super) fn leave_answers(&mut self, key: ConnKey, destination: &[u8]) {
         let Some(own) = self.connections.table.get_mut(key).and_then(|conn| conn.temporary.as_mut()) else {
             return;
@@ -59,7 +60,7 @@ impl Owners<'_> {
             _ => own.answered.take(&*name).into_iter().collect(),
         };
         for name in left {
-            // Unless the client has unsubscribed meanwhile, and uses the id for something else.
+            // The client may have unsubscribed meanwhile, and may use the id for something else.
             let index = self.find_subscription(key, &name).filter(|index| {
                 self.queues.consumers.at(*index).is_some_and(|consumer| *consumer.destination == *name)
             });

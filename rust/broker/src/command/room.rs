@@ -1,4 +1,4 @@
-//! Names that the shard looks up, and subscriptions that keep some: what that costs.
+//! Checks whether there is memory for new names and subscriptions, and counts look-ups of names.
 
 use std::sync::atomic::Ordering;
 
@@ -7,22 +7,22 @@ use stompica_proto::error::Code;
 
 use super::Owners;
 
-/// What a subscription holds at least, beside its texts.
+/// The minimum memory of a subscription, without its texts.
 const SUBSCRIPTION_BYTES: usize = 1024;
-/// Copies of a subscription's name and id, about.
+/// The approximate number of copies of a subscription's name and id.
 const COPIES: usize = 3;
-/// What a subscription may take that comes although memory is full.
+/// The memory that a new subscription may take although memory is short.
 const LATE_SUBSCRIPTION_BYTES: usize = 2048;
 
 impl Owners<'_> {
-    /// Counts what the router has looked at against the turn.
+    /// Counts the router's visits against the turn's budget.
     pub(crate) fn count_names(&mut self) {
         self.turn.budget.visit(self.router.take_visited());
     }
 
-    /// Refuses a subscription for which memory has no room. Where it is messages that fill memory, only consumers free
-    /// it, and they begin with a SUBSCRIBE: small ones may take it to the limit, as long as subscriptions are not what
-    /// fills it.
+    /// Refuses a subscription if memory is short. If messages fill the memory, only consumers free it, and they begin
+    /// with a SUBSCRIBE: small subscriptions are accepted up to the limit, unless subscriptions themselves fill the
+    /// memory.
     ///
     /// # Errors
     /// `E-MEMORY`.
@@ -38,13 +38,13 @@ impl Owners<'_> {
             return self.require_memory_for(name, id);
         }
         self.delivery().count_memory();
-        // Input that waits goes when there is room again, and has a bound of its own.
+        // Input that waits is freed when there is room again, and has a limit of its own.
         let input = self.turn.totals.unfinished.load(Ordering::Relaxed);
         self.require_memory_up_to(limit, name, id, self.turn.held_bytes() - input)
     }
 
-    /// Refuses a name that would take what is held over 90 % of `memory_limit`: nothing but its client can end it, so
-    /// it is no use to wait, and what passes straight through goes on until 95 %.
+    /// Refuses a name that would raise usage above 90 % of `memory_limit`: only its client can remove it, so waiting
+    /// does not help. Messages that are not kept continue until 95 %.
     ///
     /// # Errors
     /// `E-MEMORY`.

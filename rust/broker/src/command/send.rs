@@ -1,7 +1,7 @@
 //! Hot path: SEND (STOMP 1.2, "SEND").
 //!
-//! A message to a topic goes straight to its subscriptions. Any other is copied once, at its exact size, and moves to
-//! the home of its queue.
+//! A message to a topic is encoded directly for its subscriptions. Any other is copied once, at its exact size, and
+//! moves to the home of its queue.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,12 +24,12 @@ use crate::queue::mail::HomeNote;
 use crate::router::Destination;
 use crate::router::reach::Reach;
 
-/// A SEND as the session has read it.
+/// A SEND as the session has parsed it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent<'a> {
     pub destination: &'a [u8],
     pub transaction: Option<&'a [u8]>,
-    /// The number of its connection.
+    /// The number of the sending connection.
     pub sender: u64,
     pub plain: bool,
     pub options: bool,
@@ -44,7 +44,7 @@ impl<'a> Sent<'a> {
     }
 }
 
-/// Where a SEND goes.
+/// The destination of a SEND.
 #[derive(Clone, Copy, Debug)]
 struct To<'a> {
     /// Its full name.
@@ -62,7 +62,7 @@ impl<'a> To<'a> {
 }
 
 impl Owners<'_> {
-    /// Publishes a message, or keeps it for COMMIT. `headers` are the sender's own.
+    /// Publishes a message, or keeps it for COMMIT. `headers` are those of the SEND.
     pub(super) fn send(
         &mut self,
         key: ConnKey,
@@ -114,7 +114,7 @@ impl Owners<'_> {
         None
     }
 
-    /// A SEND that is not just for a topic: its headers ask for something, it goes to a queue, or waits for COMMIT.
+    /// Handles a SEND that is not a plain message to a topic: it has options, goes to a queue, or waits for COMMIT.
     #[inline(never)]
     fn send_other(
         &mut self,
@@ -156,7 +156,7 @@ impl Owners<'_> {
         let id = self.next_id();
         message.id = &id;
         if options.retain == Some(Retain::Set) && self.queue().is_full_of_retained() {
-            // Its home has to say whether this is a new value of a known topic; nothing takes effect before.
+            // Its home has to decide whether this is a new value of a known topic; nothing takes effect before.
             let mut operations = PagedDeque::default();
             operations
                 .push_back(Operation::Send(OwnedMessage::with_options(&message, &options), options.retain));
@@ -178,7 +178,7 @@ impl Owners<'_> {
         SmallVec::from_slice(self.turn.message_ids.next_id())
     }
 
-    /// Reads what the message's headers ask for, and does what has to be done about them before it is sent.
+    /// Parses the options in a SEND's headers, and handles those that take effect before it is sent.
     fn send_options(
         &mut self,
         key: ConnKey,
@@ -195,7 +195,7 @@ impl Owners<'_> {
             return Err(options::bad_value(
                 header::RETAIN,
                 &value,
-                "left out where the destination is no topic",
+                "no such header unless the destination is a topic",
             ));
         }
         if let Some(reply_to) = &options.reply_to {
@@ -203,7 +203,7 @@ impl Owners<'_> {
         }
         if options.persistent && self.turn.totals.warned_of_memory.is_first() {
             self.turn.log(Level::Warn, || {
-                "persistent:true was asked for; with store=memory a RECEIPT means accepted, not stored"
+                "persistent:true was requested; with store=memory a RECEIPT means accepted, not stored"
                     .to_owned()
             });
         }
@@ -225,7 +225,7 @@ impl Owners<'_> {
             self.turn.counters.expired += 1;
         } else {
             going = self.delivery().publish(message, to.destination, reach);
-            // A last value waits as such.
+            // Retained messages are stored separately.
             if options.retain != Some(Retain::Set) && self.queue().waits_for_subscriber(to.destination) {
                 self.notes.tell(to.home, HomeNote::Stale(OwnedMessage::with_options(message, options)));
             }

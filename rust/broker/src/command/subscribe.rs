@@ -1,8 +1,8 @@
 //! SUBSCRIBE and UNSUBSCRIBE (STOMP 1.2, "SUBSCRIBE").
 //!
-//! A subscription to a topic is a member of a group, and gets what is encoded for all of them. One that acknowledges
-//! has a queue of its own between the topic and itself; a durable one has its queue at a home of its own; one to
-//! queues is a consumer at their homes. RECEIPT leaves when all who have to know know.
+//! A subscription to a topic is a member of a group, and gets the bytes that are encoded once for the group. One that
+//! acknowledges has a private queue between the topic and itself; a durable one has a queue at its home; one to
+//! queues is a consumer at their homes. The RECEIPT is sent once all shards concerned have confirmed.
 
 use std::hash::BuildHasher as _;
 
@@ -26,7 +26,7 @@ use crate::requester::AnswerTo;
 use crate::router::group::{SubscriptionIndex, WireFormat};
 use crate::router::{Holdup, InterestChange};
 
-/// A SUBSCRIBE as the session has read it.
+/// A SUBSCRIBE as the session has parsed it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     pub frame: &'a Frame<'a>,
@@ -36,14 +36,14 @@ pub(super) struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// The name under which the connection knows the subscription.
+    /// The name by which the connection identifies the subscription.
     pub fn name(&self) -> &'a [u8] {
         self.id.unwrap_or(self.destination)
     }
 }
 
 impl Owners<'_> {
-    /// Adds a subscription. It is live for the next frame of this connection.
+    /// Adds a subscription. It is active for the next frame of this connection.
     pub(super) fn subscribe(
         &mut self,
         key: ConnKey,
@@ -108,7 +108,7 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// What shows the state of the broker is for peers on the same machine, as long as nobody has to log in.
+    /// Refuses diagnostics to peers on other machines, unless clients have to log in.
     pub(super) fn require_local(&self, key: ConnKey) -> Result<(), ProtocolError> {
         match self.connections.table.get(key).is_none_or(|conn| conn.peer.ip().to_canonical().is_loopback()) {
             true => Ok(()),
@@ -118,7 +118,7 @@ impl Owners<'_> {
         }
     }
 
-    /// The name of a durable subscription, which counts within the connection's login and client-id.
+    /// The full name of a durable subscription, which is unique within the connection's login and client-id.
     pub(super) fn durable_name(&self, key: ConnKey, name: &[u8]) -> Box<[u8]> {
         let scope = self.connections.table.get(key).and_then(|conn| conn.scope.as_deref());
         [b"durable\n", scope.unwrap_or_default(), b"\n", name].concat().into()
@@ -133,12 +133,12 @@ impl Owners<'_> {
         })
     }
 
-    /// The number under which a connection's messages travel.
+    /// The sender number of a connection's messages.
     fn sender(&self, key: ConnKey) -> u64 {
         self.connections.table.get(key).map_or(NOBODY, |conn| conn.id)
     }
 
-    /// How a subscription to a topic is served.
+    /// The wire format of a subscription to a topic.
     fn wire_format_of(&self, key: ConnKey, options: &SubscribeOptions) -> Option<WireFormat> {
         let without = if options.no_local { self.sender(key) } else { NOBODY };
         Some(WireFormat { without, ..self.wire_format(key)? })
@@ -173,7 +173,7 @@ impl Owners<'_> {
             || wanted.ack != AckMode::Auto
             || self.router.kind(destination) == Kind::TemporaryTopic;
         let own_queue = has_queue.then(|| self.queues.home.create(destination, QueueKind::Private));
-        // Frames that were encoded before belong to those who were members before.
+        // Frames encoded before belong to the previous members.
         self.connections.distribute(self.turn);
         let queues = self.queue().queues_everywhere();
         let who = (key, wanted.id, wanted.ack);
@@ -185,7 +185,7 @@ impl Owners<'_> {
             }
         };
         if wanted.id.is_none() {
-            // By the name that its owner uses, as the destination may be a temporary one.
+            // Stored under the name that its owner uses, since the destination may be a temporary one.
             self.router.subscriptions[found.index as usize].id = wanted.name().into();
         }
         self.list_subscription(key, wanted.name(), found.index);
@@ -195,7 +195,7 @@ impl Owners<'_> {
             if let Some(consumer) = self.queues.consumers.get_mut(found) {
                 consumer.slow_consumer = slow_consumer;
                 if has_replay {
-                    // What it starts from stands before its RECEIPT, so bytes do not hold it back.
+                    // The initial replay comes before its RECEIPT, so it is not limited by bytes.
                     let lent = if wanted.ack == AckMode::Auto { Credit::UNLIMITED - credit.bytes } else { 0 };
                     credit.bytes += lent;
                     consumer.initial_replay = Some(InitialReplay::new(others + 1, lent));
@@ -208,17 +208,17 @@ impl Owners<'_> {
         let is_news = change == InterestChange::Changed;
         self.announce(key, destination, newcomer, (has_replay, is_news), receipt);
         if full {
-            // Behind the interest: what a shard hears of an entry that it does not have is lost.
+            // After the interest: a shard ignores a filter that it does not know.
             self.delivery().change_full_of(found.index, Holdup::Outbox, true);
         }
         Ok(())
     }
 
-    /// Tells the other shards of a new subscription to a topic, asks all of them for the past that it is to get
+    /// Tells the other shards about a new subscription to a topic, requests its initial replay from all of them
     /// (`has_replay`), and lets its RECEIPT wait for their answers.
     ///
-    /// Without a RECEIPT and a past, only the first subscription (`is_news`) is told. With a RECEIPT every shard answers:
-    /// the news of an earlier subscription may still be on its way.
+    /// Without a RECEIPT and a replay, only the first subscription (`is_news`) is reported. With a RECEIPT every
+    /// shard answers: the report of an earlier subscription may still be on its way.
     fn announce(
         &mut self,
         key: ConnKey,
@@ -228,7 +228,7 @@ impl Owners<'_> {
         receipt: Option<&[u8]>,
     ) {
         let backlog = has_replay.then_some(newcomer);
-        // The own shard answers at once, unless it has a past to send.
+        // The own shard answers at once, unless it has messages to replay.
         let here = self.turn.id;
         let own = if has_replay { 0 } else { here.bit() };
         let shards = self.turn.all_shards() & !own;
@@ -245,7 +245,8 @@ impl Owners<'_> {
         }
     }
 
-    /// The policy that a subscription asks for, if it is not the server's; `block` only changes its connection's patience.
+    /// The policy that a subscription requests, if it differs from the server's; `block` only changes its
+    /// connection's time limit.
     fn own_policy(
         &mut self,
         key: ConnKey,
@@ -271,7 +272,7 @@ impl Owners<'_> {
         self.connections.subscription_hasher.hash_one(name)
     }
 
-    /// Tells once that a trailing `*` of a dotted pattern reaches deeper than in other brokers.
+    /// Logs once that a trailing `*` of a dotted pattern matches more levels than in other brokers.
     fn hint_at_deep_wildcard(&mut self, pattern: &[u8]) {
         let deep = self.turn.config.wildcards == Wildcards::Ancestor && pattern.ends_with(b".*");
         if deep && self.turn.totals.explained_wildcard.is_first() {

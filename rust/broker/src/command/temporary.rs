@@ -1,7 +1,7 @@
-//! Temporary destinations: names that mean something else on each connection (docs/behaviour.md, section 5).
+//! Temporary destinations: names with a different meaning on each connection (docs/behaviour.md, section 5).
 //!
-//! The owner says `/temp-queue/x`; everybody else knows it as `/temp-queue/SECRET/x`, and so does the broker. The
-//! queue's home is its owner's shard, which the secret names, so that it exists before anybody can answer to it.
+//! The owner uses `/temp-queue/x`; all others, and the broker, use `/temp-queue/SECRET/x`. The queue's home is its
+//! owner's shard, which the secret encodes, so that the queue exists before anyone can send an answer to it.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use crate::destination::{Kind, TEMPORARY_QUEUE, full_name, require_plain, secret
 use crate::ids::{self, ConnKey};
 use crate::queue::QueueKind;
 
-/// What the names of temporary destinations of both kinds begin with.
+/// The prefix of temporary destinations of both kinds.
 const TEMPORARY: &[u8] = b"/temp-";
 
 impl Owners<'_> {
@@ -23,7 +23,7 @@ impl Owners<'_> {
         matches!(self.router.kind(name), Kind::TemporaryQueue | Kind::TemporaryTopic)
     }
 
-    /// The full name of a destination of a SEND, by this broker's rules.
+    /// The full name of the destination of a SEND, by this broker's rules.
     ///
     /// # Errors
     /// `E-TEMP-UNKNOWN` if it is one of the sender's own names, which does not exist; `E-DEST-INVALID` if it is
@@ -43,7 +43,7 @@ impl Owners<'_> {
     #[cold]
     fn temporary_to_send_to<'a>(&self, key: ConnKey, name: &'a [u8]) -> Result<Cow<'a, [u8]>, ProtocolError> {
         if !self.is_temporary(name) || secret_of(name).is_some() || require_plain(name).is_err() {
-            return Ok(Cow::Borrowed(name)); // a pattern is refused with all others
+            return Ok(Cow::Borrowed(name)); // patterns are refused elsewhere
         }
         let own = self.connections.table.get(key).and_then(|conn| conn.temporary.as_ref());
         match own.filter(|own| own.names.contains(name)) {
@@ -55,7 +55,7 @@ impl Owners<'_> {
         }
     }
 
-    /// The full name of a destination of a SUBSCRIBE, which exists from now on.
+    /// The full name of the destination of a SUBSCRIBE, which is created if it does not exist.
     ///
     /// # Errors
     /// `E-TEMP-OWNER` if it is another connection's; `E-SUB-COUNT`, `E-DEST-COUNT`.
@@ -72,14 +72,14 @@ impl Owners<'_> {
             if own.is_some_and(|own| own.secret.as_bytes() == secret) {
                 return Ok(Cow::Borrowed(name));
             }
-            let text = format!("'{}' is for its owner to consume", String::from_utf8_lossy(name));
+            let text = format!("'{}' can only be consumed by its owner", String::from_utf8_lossy(name));
             return Err(ProtocolError::new(Code::TemporaryOwner, text));
         }
         self.own_temporary(key, name).map(Cow::Owned)
     }
 
-    /// Rewrites `reply-to` in a SEND's own header lines, if it names a temporary destination of the sender, to which that is
-    /// subscribed from now on if it is a queue.
+    /// Rewrites `reply-to` in a SEND's header lines if it names a temporary destination of the sender; if that is a
+    /// queue, also subscribes the sender to it.
     ///
     /// # Errors
     /// `E-SUB-COUNT`, `E-DEST-COUNT`, `E-MEMORY`.
@@ -113,7 +113,7 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// The full name of a connection's own temporary destination, made if need be. A pattern makes nothing.
+    /// The full name of a connection's own temporary destination, created if necessary. A pattern creates nothing.
     fn own_temporary(&mut self, key: ConnKey, name: &[u8]) -> Result<Vec<u8>, ProtocolError> {
         let shard = self.turn.id;
         let own = self.connections.table.get(key).and_then(|conn| conn.temporary.as_ref());

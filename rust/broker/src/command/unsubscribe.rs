@@ -1,4 +1,4 @@
-//! UNSUBSCRIBE (STOMP 1.2, "UNSUBSCRIBE"), and how a connection's subscriptions are found.
+//! UNSUBSCRIBE (STOMP 1.2, "UNSUBSCRIBE"), and look-ups of a connection's subscriptions.
 
 use stompica_proto::encode::Offender;
 use stompica_proto::error::Code;
@@ -11,8 +11,8 @@ use crate::queue::mail::HomeNote;
 use crate::router::group::SubscriptionIndex;
 
 impl Owners<'_> {
-    /// Removes a subscription, by its id, or, in 1.0, by its destination. A durable one, named as such, ends, and its name
-    /// is enough to find it.
+    /// Removes a subscription by its id, or, in 1.0, by its destination. A durable one is removed permanently if the
+    /// frame names it as such; its name identifies it without the id.
     pub(super) fn unsubscribe(
         &mut self,
         key: ConnKey,
@@ -30,16 +30,16 @@ impl Owners<'_> {
         let held = index.and_then(|index| Some(self.queues.consumers.at(index)?.durable.clone()));
         let asked = match (durable, held) {
             (None, _) => None,
-            // The headers of a durable subscription change nothing for another one.
+            // The headers of a durable subscription do not affect another kind.
             (Some(_), held) if index.is_some() && held.as_ref().is_none_or(Option::is_none) => None,
-            // RabbitMQ's names it by its id; in 1.0 it may have been found by its destination.
+            // RabbitMQ identifies a durable subscription by its id; in 1.0 it may have been found by its destination.
             (Some(Durable { shared: true, .. }), Some(Some(held))) => Some(held),
             (Some(durable), _) => Some(self.durable_name(key, &durable.name)),
         };
         let holder = asked.as_deref().and_then(|asked| self.find_holder(key, asked));
         if index.is_none() && asked.is_none() {
             let name = String::from_utf8_lossy(name);
-            let text = format!("'{name}' is no subscription of this connection");
+            let text = format!("'{name}' is not a subscription of this connection");
             return Err(ProtocolError::new(Code::SubscriptionUnknown, text));
         }
         for index in [index, holder.filter(|holder| Some(*holder) != index)].into_iter().flatten() {
@@ -66,7 +66,7 @@ impl Owners<'_> {
         conn.subscriptions.iter().copied().find(|at| holds(at))
     }
 
-    /// Removes a subscription of a connection that stays.
+    /// Removes a subscription of a connection that stays open.
     pub(super) fn leave(&mut self, key: ConnKey, index: SubscriptionIndex) {
         let hash = self.subscription_hash(&self.router.subscriptions[index as usize].id);
         let mut full = false;
@@ -80,14 +80,14 @@ impl Owners<'_> {
         self.remove_subscription(index, full);
     }
 
-    /// A connection's subscription by its id.
+    /// Finds a connection's subscription by its id.
     pub(super) fn find_subscription(&self, key: ConnKey, name: &[u8]) -> Option<SubscriptionIndex> {
         let conn = self.connections.table.get(key)?;
         let hash = self.subscription_hash(name);
         conn.subscriptions.find(hash, |&at| *self.router.subscriptions[at as usize].id == *name).copied()
     }
 
-    /// STOMP 1.0 may unsubscribe by destination what it subscribed with an id.
+    /// Finds a subscription by destination: STOMP 1.0 may unsubscribe this way even if the subscription has an id.
     fn find_by_destination(&mut self, key: ConnKey, name: &[u8]) -> Option<SubscriptionIndex> {
         let conn = self
             .connections

@@ -1,4 +1,4 @@
-//! What is due when: heart-beats, log-in, slow consumers, parked SENDs, the end of a linger, late acknowledgements.
+//! Acts on deadlines: heart-beats, log-in, slow consumers, parked SENDs, the end of a linger, late acknowledgements.
 
 use super::Shard;
 use crate::connection::conn::Conn;
@@ -11,18 +11,18 @@ use crate::queue::enqueue::{describe, head_of_send};
 use crate::queue::unacked::TakenOnes;
 use crate::timer::Due;
 
-/// Deadlines met in one turn, and messages that expire by them, whatever else it did: they must not wait for a budget
-/// that others use up.
+/// Visits granted to deadlines in one turn, expiring messages included, whatever else it did: deadlines must not wait
+/// for a budget that other work uses up.
 const TURN_DEADLINES_MAX: usize = 2000;
 
-/// Late deliveries of one subscription that are taken back at a time.
+/// Maximum of late deliveries of one subscription that are taken back at a time.
 const LATE_MAX: usize = 1000;
 
-/// Deliveries of a connection whose ACK or COMMIT is under way are looked at again after this time.
+/// The delay of `ack_timeout` for a connection whose ACK or COMMIT is being processed.
 const GRACE_MS: u64 = 10;
 
 impl Shard {
-    /// Acts on the deadlines that have passed, as many as one turn allows; those that are left come first in the next.
+    /// Acts on the deadlines that have passed, as many as one turn allows; the others come first in the next turn.
     pub(super) fn meet_deadlines(&mut self) {
         let before = self.turn.budget.visited();
         let mut is_first = true;
@@ -45,7 +45,7 @@ impl Shard {
 
     fn meet_conn(&mut self, at_ms: u64, key: ConnKey) {
         if !self.connections.take_deadline(key, at_ms) {
-            return; // an earlier one was set since
+            return; // it was replaced by an earlier deadline
         }
         match self.connections.meet(&mut self.turn, key) {
             Some(Overdue::SlowConsumer | Overdue::Untaken) => self.cut_off(key),
@@ -55,17 +55,17 @@ impl Shard {
         self.connections.rearm(&mut self.turn, key);
     }
 
-    /// Takes deliveries back that were not acknowledged within `ack_timeout`.
+    /// Takes back deliveries that were not acknowledged within `ack_timeout`.
     fn meet_ack_timeout(&mut self, key: SubscriptionKey) {
         let (now_ms, timeout_ms) = (self.turn.now_ms, self.turn.config.ack_timeout_ms);
         let Some(consumer) = self.queues.consumers.get_mut(key) else { return };
         let conn = consumer.conn;
         consumer.armed = false;
         if timeout_ms == 0 {
-            return; // a reload has ended it
+            return; // a reload has disabled `ack_timeout`
         }
         if self.connections.table.get(conn).is_some_and(Conn::is_acknowledging) {
-            // What an ACK or a COMMIT is about to acknowledge stays held until it has taken effect.
+            // Deliveries that an ACK or a COMMIT is about to acknowledge stay in flight until it has taken effect.
             consumer.armed = true;
             return self.turn.timers.set(now_ms + GRACE_MS, Due::Subscription(key));
         }
@@ -95,7 +95,8 @@ impl Shard {
         self.delivery().give_back_failed(key, retries, late);
     }
 
-    /// `ack_timeout` has changed: looks at whoever has deliveries in flight, with the other deadlines.
+    /// Applies a changed `ack_timeout`: checks all consumers with deliveries in flight, together with the other
+    /// deadlines.
     pub(super) fn rearm_deliveries(&mut self) {
         for consumer in self.queues.consumers.iter_mut() {
             if consumer.unacked.oldest().is_some() {
@@ -105,12 +106,12 @@ impl Shard {
         }
     }
 
-    /// The publisher of a message on its way has waited long enough, if memory stops it. The message goes on without it:
-    /// those it has not reached are to get what the others have.
+    /// Refuses a SEND whose message waited too long for memory during its fan-out. The message itself continues
+    /// without its publisher, since all recipients are to get the same messages.
     fn refuse_publisher(&mut self, key: ConnKey) {
         let question = self.connections.table.get(key).and_then(|conn| conn.wait.question());
         let Some(Question::FanOut(fan_out)) = question else { return };
-        // It may have gone on, or may wait for outboxes.
+        // The fan-out may have continued, or may wait for outboxes.
         let stopped_ms = self.deliveries.fan_outs.stopped_since_ms(fan_out, self.turn.now_ms);
         if !self.connections.note_stopped(&self.turn, key, stopped_ms) {
             return;
@@ -120,7 +121,7 @@ impl Shard {
             let mut offender = describe(stored);
             let message = stored.message();
             if message.sender == NOBODY {
-                // The answer to a query: its headers are not those of the SEND that asked.
+                // For the answer to a query, its headers are not those of the SEND that asked.
                 offender.head = head_of_send(message.destination, b"");
             }
             self.notes.answer(requester, Err((error, offender)));

@@ -1,15 +1,16 @@
-//! The ordered end: every frame received takes effect, every RECEIPT due is sent, then the connections close.
+//! The ordered shutdown: every received frame takes effect, every RECEIPT is sent, then the connections close.
 //!
 //! 1. Stop accepting and reading; bytes already in the broker are handled, bytes in the kernel are not.
-//! 2. Once nothing is left over here and no RECEIPT waits for another shard, tell the others: no message follows.
-//! 3. Once all others have said so and their batches are routed: flush, WebSocket close 1001, linger. A connection for whose
-//!    outbox messages of topics wait closes behind them.
+//! 2. Once this shard has no work left and no RECEIPT waits for another shard, tell the others that no more messages
+//!    follow.
+//! 3. Once all others have said so and their batches are routed: flush, WebSocket close 1001, linger. A connection
+//!    with deferred messages of topics closes after them.
 //!
-//! Mail keeps its order, so whoever has read `Drained` has read every message before it.
+//! Mail keeps its order, so a shard that has read `Drained` has read every message before it.
 //!
-//! Nobody waits for one who cannot go on: after half of `drain` a frame that still waits for room counts as not received,
-//! and its connection closes; after three quarters all close, whatever has not been delivered. When `drain` runs out,
-//! what is left is cut off and counted in the log.
+//! Connections that cannot continue are closed early: after half of `drain`, those with a frame that still waits for
+//! room, which counts as not received; after three quarters, all others, even with undelivered messages. When `drain`
+//! runs out, the remaining ones are cut off and counted in the log.
 
 use std::sync::atomic::Ordering;
 
@@ -21,22 +22,22 @@ use crate::ids::ShardId;
 use crate::log::Level;
 use crate::mail::mailbox::Mail;
 
-/// How far a shard's ordered end has come.
+/// The progress of a shard's ordered shutdown.
 #[derive(Debug, Default)]
 pub struct Draining {
     /// Other shards that send no more messages.
     finished: u64,
     announced: bool,
     closing: bool,
-    /// From when on no frame may wait for room.
+    /// The time after which no frame may wait for room.
     impatient_ms: u64,
-    /// From when on all connections close.
+    /// The time after which all connections close.
     last_words_ms: u64,
     deadline_ms: u64,
 }
 
 impl Draining {
-    /// The next time at which something changes.
+    /// The next time at which the state changes.
     fn next_ms(&self, now_ms: u64) -> u64 {
         let times = [self.impatient_ms, self.last_words_ms];
         times.into_iter().find(|at_ms| *at_ms > now_ms).unwrap_or(self.deadline_ms)
@@ -44,7 +45,7 @@ impl Draining {
 }
 
 impl Shard {
-    /// Closes what is left.
+    /// Closes all remaining connections.
     pub(crate) fn end(&mut self) {
         for key in self.connections.table.keys() {
             self.connections.remove(&mut self.turn, key);
@@ -56,7 +57,7 @@ impl Shard {
         self.forget_memory();
     }
 
-    /// Begins the ordered end.
+    /// Begins the ordered shutdown.
     pub(super) fn begin_draining(&mut self) {
         self.acceptor.listener = None;
         if self.draining.as_ref().is_some_and(|draining| draining.deadline_ms > 0) {
@@ -74,7 +75,7 @@ impl Shard {
 
     /// Another shard has sent its last message.
     pub(super) fn peer_drained(&mut self, shard: ShardId) {
-        // Its Drained may come before this shard's own Drain.
+        // Its `Drained` may come before this shard's own `Drain`.
         let early = self.draining.is_none();
         self.draining.get_or_insert_with(Draining::default).finished |= shard.bit();
         if early {
@@ -82,7 +83,7 @@ impl Shard {
         }
     }
 
-    /// When patience ends, of one kind or another.
+    /// The next deadline of the shutdown.
     pub(super) fn draining_deadline_ms(&self) -> Option<u64> {
         self.draining.as_ref().map(|draining| draining.next_ms(self.turn.now_ms))
     }
@@ -117,7 +118,7 @@ impl Shard {
         }
     }
 
-    /// Closes connections whose next frame waits for room: nobody can promise that there will be any.
+    /// Closes connections whose next frame waits for room: it may never become free.
     fn close_waiting(&mut self) {
         let (closed, _) = self.close_those(waits_for_room);
         if closed > 0 {
@@ -127,7 +128,8 @@ impl Shard {
         }
     }
 
-    /// Closes connections that are still open, as many as one turn allows; before it is late, none that is owed messages.
+    /// Closes open connections, as many as one turn allows; before `last_words_ms`, only those without pending
+    /// deliveries.
     fn close_some(&mut self, is_late: bool) {
         let (_, owed) = self.close_those(|conn| is_late || !conn.is_owed());
         if owed > 0 {
@@ -137,7 +139,7 @@ impl Shard {
         }
     }
 
-    /// Returns how many were closed, and how many of them were owed messages, which are lost to them.
+    /// Returns how many were closed, and how many of them lost pending deliveries.
     fn close_those(&mut self, chosen: impl Fn(&Conn) -> bool) -> (usize, usize) {
         let open = self.connections.table.iter().filter(|(_, conn)| conn.life.is_open() && chosen(conn));
         let (mut closed, mut owed, before) = (0, 0, self.turn.budget.visited());
@@ -153,7 +155,7 @@ impl Shard {
         (closed, owed)
     }
 
-    /// Whether connections are left that are to be closed.
+    /// Whether connections remain that have to be closed.
     pub(super) fn has_more_to_close(&self) -> bool {
         self.draining.as_ref().is_some_and(|draining| {
             let is_impatient = self.turn.now_ms >= draining.impatient_ms;
@@ -166,14 +168,14 @@ impl Shard {
         })
     }
 
-    /// Nothing received is left to be handled, and no RECEIPT waits.
+    /// Whether all received frames are handled, and no RECEIPT is pending.
     fn is_quiet(&self) -> bool {
         self.is_delivered()
             && self.has_no_jobs()
             && self.connections.table.iter().all(|(_, conn)| is_finished(conn))
     }
 
-    /// Every message that came has reached its subscriptions here.
+    /// Whether every received message has been delivered to its subscriptions here.
     fn is_delivered(&self) -> bool {
         !self.peers.incoming.has_work()
             && self.peers.inbound.is_empty()
@@ -181,7 +183,7 @@ impl Shard {
     }
 
     fn cut_off_draining(&mut self) {
-        // A shard that has finished, and only waits for another one, cuts nothing off and says nothing.
+        // A shard that has finished and only waits for another one cuts nothing off and logs nothing.
         let cut = self
             .connections
             .table
@@ -198,14 +200,14 @@ impl Shard {
     }
 }
 
-/// Whether a connection's next frame waits for room that others have to make.
+/// Whether a connection's next frame waits for room that other connections have to make.
 fn waits_for_room(conn: &Conn) -> bool {
     conn.wait.pause().is_some_and(|pause| pause != Pause::Owed)
 }
 
-/// Nothing that came from this connection is left to be handled, and no RECEIPT waits.
+/// Whether all frames of this connection are handled, and no RECEIPT is pending.
 fn is_finished(conn: &Conn) -> bool {
-    // The rest of a frame that waits to arrive is not read any more.
+    // A frame that waits to arrive completely is not read any further.
     let waits = conn.wait.is_on() && conn.wait.pause() != Some(Pause::Arriving);
     !conn.life.is_open()
         || (!conn.input.has_unparsed && !conn.input.is_listed && !waits && conn.answers.is_empty())

@@ -1,4 +1,4 @@
-//! Hot path: frames of clients, from what [`crate::connection::reading`] brings to what each frame does.
+//! Hot path: handles the frames that clients send, from the bytes that [`crate::connection::reading`] reads.
 
 use std::mem::take;
 
@@ -14,7 +14,7 @@ use crate::ids::ConnKey;
 use crate::report::stages::Stage;
 
 impl Shard {
-    /// Looks at what a connection left over, then reads once from its socket.
+    /// Handles the input that a connection has kept, then reads once from its socket.
     pub(super) fn serve(&mut self, key: ConnKey) {
         if !self.connections.begin_serving(&mut self.turn, key) {
             return;
@@ -37,7 +37,7 @@ impl Shard {
             if self.connections.table.get(key).is_some_and(|conn| conn.socket.has_hung_up()) {
                 self.read_to_end(key);
             } else {
-                // What would have to wait may as well wait in the kernel.
+                // Input that would have to wait can wait in the kernel.
                 self.connections.park(&mut self.turn, key, pause);
                 self.connections.stop_clock(&self.turn, key);
             }
@@ -46,8 +46,8 @@ impl Shard {
         }
     }
 
-    /// The peer has said all it had to say: reads as much of it as one turn may, and the rest in the next, since a frame
-    /// that stays incomplete is forgotten then.
+    /// Reads the rest of a peer that has hung up, as much as one turn allows and the remainder in the next one: a
+    /// frame that stays incomplete is dropped at the end.
     fn read_to_end(&mut self, key: ConnKey) {
         loop {
             let conn = self.connections.table.get(key);
@@ -86,7 +86,7 @@ impl Shard {
         }
     }
 
-    /// The first bytes of a connection, which tell what it speaks.
+    /// Detects the protocol of a connection from its first bytes.
     fn consume_first(&mut self, key: ConnKey, bytes: &[u8]) {
         let sniffed = self.connections.detect(key, bytes);
         match sniffed {
@@ -103,7 +103,7 @@ impl Shard {
         }
     }
 
-    /// Decodes what the connection kept and then `bytes`; keeps what cannot be dealt with now.
+    /// Decodes kept input followed by `bytes`; keeps the part that cannot be handled now.
     pub(super) fn consume_stomp(&mut self, key: ConnKey, bytes: &[u8]) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         if conn.input.bytes.is_empty() {
@@ -159,13 +159,13 @@ impl Shard {
                     match flow {
                         Flow::Done => at += consumed,
                         Flow::Parked => {
-                            self.turn.counters.frames_in -= 1; // it is looked at again
+                            self.turn.counters.frames_in -= 1; // it will be decoded again
                             waits = true;
                             break;
                         }
                         Flow::Waiting => {
                             at += consumed;
-                            // What it waited for may have come while the notes of this shard were read.
+                            // The answer that it waited for may have come while the notes of this shard were read.
                             if self.connections.table.get(key).is_none_or(|conn| conn.wait.is_on()) {
                                 break;
                             }
@@ -193,7 +193,7 @@ impl Shard {
         Decoding { consumed: at, incomplete, waits }
     }
 
-    /// Handles a frame while frames are timed or logged. What follows from it on this shard is a part of its time.
+    /// Handles a frame while frames are timed or logged. Its duration includes its consequences on this shard.
     #[cold]
     #[inline(never)]
     fn handle_observed(&mut self, key: ConnKey, frame: &Frame<'_>) -> Flow {
@@ -209,7 +209,7 @@ impl Shard {
         self.connections.fail_with(&mut self.turn, key, error, &offender_in(input));
     }
 
-    /// Decodes what the connection kept and then `bytes`; keeps what cannot be dealt with now.
+    /// Decodes kept input followed by `bytes`; keeps the part that cannot be handled now.
     pub(super) fn consume_websocket(&mut self, key: ConnKey, bytes: &mut [u8]) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         if !conn.input.bytes.is_empty() {

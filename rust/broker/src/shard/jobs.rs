@@ -1,5 +1,5 @@
-//! Work that goes on over several turns: the COMMIT of a connection here, the room that this home keeps for any
-//! connection, and other walks over many items.
+//! Work that takes several turns: COMMITs of connections here, reservations of this home for any connection, and
+//! other walks over many items.
 
 use super::Shard;
 use crate::command::commits::Applying;
@@ -8,18 +8,18 @@ use crate::turn::budget::Budget;
 use crate::turn::jobs::Job;
 
 impl Shard {
-    /// Whether there is something to go on with.
+    /// Whether there is a job that can continue.
     pub(super) fn has_jobs(&self) -> bool {
         !self.turn.jobs.is_empty() || self.commits.held.iter().any(|applying| self.may_apply(applying))
     }
 
-    /// Whether a COMMIT that was held can go on.
+    /// Whether a COMMIT that waits can continue.
     fn may_apply(&self, applying: &Applying) -> bool {
         let obstacle = applying.obstacle;
         obstacle.is_none_or(|it| !it.stands(&self.turn, &self.connections, &self.deliveries, &self.peers))
     }
 
-    /// Lets COMMITs go on that need not wait any more.
+    /// Continues COMMITs whose wait is over.
     fn release_commits(&mut self) {
         self.peers.share_room(self.connections.parking.first_of(&[Pause::Wide]).is_some());
         for _ in 0..self.commits.held.len() {
@@ -34,14 +34,14 @@ impl Shard {
         }
     }
 
-    /// Goes on with what earlier turns began, for half of this part of the turn, or a quarter if mail has used half.
+    /// Continues jobs of earlier turns, for half of this part of the turn, or a quarter if mail has used half of it.
     pub(super) fn proceed_with_jobs(&mut self) {
         self.release_commits();
         let is_over = match self.turn.budget.is_half_spent() {
             true => Budget::is_mostly_spent,
             false => Budget::is_half_spent,
         };
-        // At least one, however much mail there was.
+        // At least one job continues, however much mail there was.
         while let Some(job) = self.turn.jobs.pop() {
             self.proceed_with(job);
             if is_over(self.turn.budget) {
@@ -50,7 +50,7 @@ impl Shard {
         }
     }
 
-    /// Begins what a frame asks for at once, for half of a part of the turn.
+    /// Begins new jobs of a frame at once, for half of a part of the turn.
     pub(super) fn begin_jobs(&mut self) {
         while !self.turn.budget.is_half_spent()
             && let Some(job) = self.turn.jobs.pop()
@@ -93,12 +93,12 @@ impl Shard {
         self.settle();
     }
 
-    /// Whether nothing is left over.
+    /// Whether no job is left.
     pub(super) fn has_no_jobs(&self) -> bool {
         self.turn.jobs.is_empty() && self.commits.held.is_empty()
     }
 
-    /// Whether fan-outs and full outboxes have something to do in the next turn.
+    /// Whether fan-outs and deferred deliveries have work for the next turn.
     pub(super) fn has_deliveries(&self) -> bool {
         !self.connections.refill.is_empty()
             || self.queues.replays.has_work()
@@ -106,7 +106,7 @@ impl Shard {
                 && !self.turn.is_out_of_memory())
     }
 
-    /// Goes on with what earlier turns began, for half of a turn each.
+    /// Continues the work of earlier turns, each kind for half of a turn.
     pub(super) fn proceed_with_deliveries(&mut self) {
         self.delivery().proceed_with_fan_outs(2);
         self.delivery().refill_outboxes();
@@ -114,7 +114,7 @@ impl Shard {
         self.proceed_with_replays();
     }
 
-    /// The shard ends, and there are no more turns: forgets what connections were owed, and ends subscriptions.
+    /// Drops deferred deliveries and ends subscriptions when the shard ends, since there are no more turns.
     pub(super) fn drop_all_deferred(&mut self) {
         while let Some(job) = self.turn.jobs.pop() {
             self.turn.budget = Budget::default();

@@ -1,4 +1,4 @@
-//! What other shards and the handle ask for.
+//! Acts on mail from other shards and from the handle.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Shard {
         }
     }
 
-    /// Reads what a shard says about queues.
+    /// Reads the notes of one shard about queues.
     fn read_notes(&mut self, mut notes: Notes) {
         let (mut frames, mut deliveries) = (0, 0);
         for note in notes.left.by_ref() {
@@ -54,7 +54,7 @@ impl Shard {
         self.peers.incoming.put_back(notes);
     }
 
-    /// Another shard has its first subscription to a name, or none any more.
+    /// Records that another shard has its first subscription to a name, or no longer has one.
     fn read_interest(&mut self, name: &Arc<Text>, from: ShardId, interested: bool) {
         self.connections.distribute(&mut self.turn);
         self.router.set_interest(name, from, interested);
@@ -106,7 +106,7 @@ impl Shard {
             Mail::Stop => self.stopped = true,
             Mail::Reload(config) => self.reload(config),
             #[cfg(test)]
-            Mail::Panic => panic!("as the test asked"),
+            Mail::Panic => panic!("a test requested this panic"),
             // The caller may have given up waiting.
             Mail::Connections(reply) => _ = reply.send(self.connection_infos()),
             Mail::Diagnose(query, reply) => self.diag().survey(query, ReportTo::Handle(reply)),
@@ -114,7 +114,7 @@ impl Shard {
         }
     }
 
-    /// Takes over a connection.
+    /// Adds an accepted connection.
     pub(super) fn adopt(&mut self, accepted: Accepted) {
         let Accepted { stream, peer, id, refused } = accepted;
         self.turn.budget.read(0);
@@ -126,7 +126,7 @@ impl Shard {
         }
         self.turn.counters.accepted += 1;
         self.connections.log(&self.turn, Level::Debug, key, || "accepted".to_owned());
-        // Data may have come before the registration: it is told of by the poll all the same.
+        // The poll also reports data that came before the registration.
         self.connections.rearm(&mut self.turn, key);
         if self.draining.is_some() {
             self.connections.begin_close(&mut self.turn, key, GOING_AWAY, "");
@@ -171,7 +171,7 @@ impl Shard {
             .collect()
     }
 
-    /// Nothing waits in this shard: no input, no mail, no outbox.
+    /// Whether nothing is pending in this shard: no input, no mail, no outbox.
     fn is_settled(&self) -> bool {
         self.peers.inbound.is_empty()
             && !self.peers.incoming.has_work()
@@ -187,7 +187,7 @@ impl Shard {
             && !self.has_queue_work()
     }
 
-    /// Grows with everything that is done.
+    /// A number that grows with all work done.
     pub(crate) fn activity(&self) -> u64 {
         self.turn.counters.frames_in
             + self.turn.counters.frames_mailed

@@ -1,37 +1,37 @@
-//! When a shard gives free memory back to the system, and when it looks at memory again without an event.
+//! Returns free memory to the system, and polls the memory state without an event.
 //!
-//! What is done near `memory_limit` is in `delivery/memory.rs`.
+//! The behaviour near `memory_limit` is in `delivery/memory.rs`.
 
 use std::time::Duration;
 
 use super::Shard;
 
-/// How often a shard that waits for memory looks again.
+/// The interval at which a shard that waits for memory checks again.
 const MEMORY_POLL: Duration = Duration::from_millis(10);
-/// Memory is given back to the system once this many bytes less are held than at the peak…
+/// Memory is returned to the system once usage is this many bytes below its peak…
 const RECLAIM_BYTES: i64 = 16 << 20;
-/// …for this long: what the next burst wants again is better kept.
+/// …for this long: memory that the next burst needs is better kept.
 const RECLAIM_MS: u64 = 2000;
 
-/// The most that was held lately.
+/// The recent maxima of memory usage.
 #[derive(Debug, Default)]
 pub(super) struct MemoryState {
-    /// The most that all shards held since this one last gave memory back.
+    /// The maximum that all shards held since this one last returned memory.
     peak: i64,
-    /// The most that they held since this was last decided.
+    /// The maximum since the last decision.
     recent_peak: i64,
     next_reclaim_ms: u64,
 }
 
 impl Shard {
-    /// Takes what this shard has counted out of the broker's count: it ends.
+    /// Removes the share of this shard from the broker's total when it ends.
     pub(super) fn forget_memory(&mut self) {
         self.turn.count_memory(0);
         self.connections.unfinished.forget(&self.turn.totals.unfinished);
     }
 
-    /// Gives memory back to the system when there is nothing else to do and much less was held for a while than before.
-    /// The shard that consumes a message frees it, but only the thread that allocated it can give its page back.
+    /// Returns memory to the system when the shard is idle and usage has been far below its peak for a while. The
+    /// shard that consumes a message frees it, but only the thread that allocated it can return its page.
     pub(super) fn reclaim_if_idle(&mut self) {
         let held = self.turn.held_bytes();
         let memory = &mut self.memory;
@@ -50,16 +50,16 @@ impl Shard {
         }
     }
 
-    /// When to look again: other shards make room without telling this one.
+    /// The time until the next check: other shards free memory without notice.
     pub(super) fn memory_timeout(&self) -> Option<Duration> {
         let waits = self.turn.memory.is_short
             || self.connections.unfinished.is_over()
             || self.connections.has_arriving();
-        // It may have run out since the turn began.
+        // Memory may have run out since the turn began.
         (waits || self.turn.is_out_of_memory()).then_some(MEMORY_POLL)
     }
 
-    /// When to look again: other shards free what this one allocated without telling it.
+    /// The time until the next check: other shards free memory of this shard without notice.
     pub(super) fn reclaim_timeout(&self) -> Option<Duration> {
         (self.memory.peak >= RECLAIM_BYTES).then_some(Duration::from_millis(RECLAIM_MS))
     }

@@ -3,13 +3,15 @@
 //! ```text
 //! poll ─► mail ─► read each ready connection once ─► decode ─► route ─► encode into chunks
 //!                                                              └──────► one batch per turn for other shards
-//!   ◄──────────── flush every dirty connection once ◄── post batch ◄── hand out ranges
+//!   ◄──────────── flush every dirty connection once ◄── post batch ◄── distribute ranges
 //! ```
-//! In: readiness, mail, the time. Out: bytes on sockets, mail. Owned: all below; no locks, few atomics (mail, counts).
+//! Input: readiness, mail, the time. Output: bytes on sockets, mail. The state is owned and has no locks; only mail
+//! and counters use atomics.
 //!
-//! Invariants: a turn ends when its [`Budget`] is used up, and the rest of the input waits in its connection; frames are
-//! encoded in the order of arrival; before anything else is appended to an outbox, the open [`deliver::PendingRange`] is handed
-//! out; readiness is remembered until a read or write says that the socket is drained.
+//! Invariants: a turn ends when its [`Budget`] is used up, and the rest of the input stays in its connection; frames
+//! are encoded in the order of arrival; before anything else is appended to an outbox, the [pending
+//! range](crate::connection::pending_range) is distributed; readiness is remembered until a read or write finds the
+//! socket drained.
 
 mod deadline;
 mod drain;
@@ -74,7 +76,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// A shard that is ready to run; only the first one has the listener.
+    /// Creates a shard that is ready to run; only the first one has the listener.
     #[must_use]
     pub fn new(
         id: ShardId,
@@ -106,10 +108,10 @@ impl Shard {
         }
     }
 
-    /// Runs until told to stop.
+    /// Runs until it is stopped.
     ///
     /// # Errors
-    /// The poll's error, which leaves the shard of no use.
+    /// An error of the poll, after which the shard cannot be used.
     pub fn run(mut self) -> std::io::Result<()> {
         let mut events = Events::with_capacity(1024);
         self.diag().arm_monitor();
@@ -124,7 +126,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Whether there is something to do without an event.
+    /// Whether there is work without an event.
     pub(crate) fn has_work(&self) -> bool {
         !self.connections.undrained.is_empty()
             || !self.connections.dirty.is_empty()
@@ -177,7 +179,7 @@ impl Shard {
         self.take_mail();
         self.proceed_with_jobs();
         let for_mail = self.turn.budget.go_on_to(TurnPart::Routes);
-        // Before the sockets, so that a message whose RECEIPT has left never reaches a subscription that came after.
+        // This comes before the sockets: a message whose RECEIPT has been sent must not reach a later subscription.
         self.delivery().route_inbound();
         self.settle();
         let for_routes = self.turn.budget.go_on_to(TurnPart::Deliveries);
@@ -208,7 +210,7 @@ impl Shard {
         self.reclaim_if_idle();
     }
 
-    /// How many shards there are.
+    /// The number of shards.
     pub(crate) fn shared_len(&self) -> usize {
         self.turn.shards
     }

@@ -1,4 +1,4 @@
-//! The end of a turn: outboxes into sockets, and what is done about those that stay full.
+//! The end of a turn: flushes outboxes to sockets, and handles those that stay full.
 
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
@@ -9,14 +9,14 @@ use crate::ids::ConnKey;
 use crate::log::Level;
 
 impl Shard {
-    /// Writes to every dirty connection once, or to as many as one turn may; of the receivers of wide fan-outs only to
+    /// Flushes every dirty connection once, or as many as one turn allows; of the receivers of wide fan-outs only
     /// some.
     pub(super) fn flush(&mut self) {
         for key in self.connections.take_dirty() {
             let Progress { may_settle, is_owed, pulls, was_full } =
                 self.connections.flush_one(&mut self.turn, key);
             if may_settle {
-                self.delivery().note_written(key); // before the connection may end: what was written is consumed
+                self.delivery().note_written(key); // written messages are consumed before the connection may end
             }
             if is_owed {
                 self.delivery().note_room(key);
@@ -30,16 +30,16 @@ impl Shard {
         }
     }
 
-    /// Hands the turn's batch and all other mail over.
+    /// Posts the turn's batch and all other mail.
     pub(super) fn post(&mut self) {
         self.peers.post(&mut self.notes, &mut self.queues.home, &self.turn);
     }
 
-    /// Acts on the outboxes that this turn filled, and that flushing did not relieve; on some in the next turn, where
-    /// many subscriptions are behind them.
+    /// Handles the outboxes that this turn filled and that flushing did not relieve. Some are left to the next turn
+    /// if they belong to many subscriptions.
     pub(super) fn act_on_outboxes(&mut self) {
         self.connections.newly_full.sort_unstable();
-        self.connections.newly_full.dedup(); // it is there once for each message that came too much
+        self.connections.newly_full.dedup(); // each message over the limit has added the connection once
         while self.turn.budget.may_change()
             && let Some(key) = self.connections.newly_full.pop()
         {
@@ -53,7 +53,7 @@ impl Shard {
         }
     }
 
-    /// Ends a connection whose consumer is too slow: what was not sent at all gives way to the ERROR.
+    /// Cuts off a connection whose consumer is too slow: the ERROR replaces messages of which nothing was sent.
     pub(super) fn cut_off(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         if !conn.life.is_open() || conn.life.leaving.is_some() {
@@ -61,7 +61,7 @@ impl Shard {
         }
         let bytes = conn.output.outbox.bytes();
         self.connections.begin_leaving(&mut self.turn, key);
-        self.settle(); // what its subscriptions held goes back before what was not written
+        self.settle(); // messages in flight are requeued before unwritten ones
         let frames = self.delivery().cut_unsent(key);
         self.turn.counters.slow_consumers += 1;
         self.connections.log(&self.turn, Level::Warn, key, || {

@@ -1,10 +1,10 @@
-//! What each layer is given of a shard: its owners, borrowed for one call.
+//! The owners of a shard that each layer borrows for one call.
 
 use super::Shard;
 use crate::{command, delivery, diag, queue};
 
 impl Shard {
-    /// The queues, with what they need.
+    /// The owners that queues need.
     #[inline]
     pub(crate) fn queue(&mut self) -> queue::Owners<'_> {
         queue::Owners {
@@ -15,7 +15,7 @@ impl Shard {
         }
     }
 
-    /// What delivering takes of this shard.
+    /// The owners that deliveries need.
     #[inline]
     pub(crate) fn delivery(&mut self) -> delivery::Owners<'_> {
         delivery::Owners {
@@ -29,7 +29,7 @@ impl Shard {
         }
     }
 
-    /// What diagnostics take of this shard.
+    /// The owners that diagnostics need.
     pub(crate) fn diag(&mut self) -> diag::Owners<'_> {
         diag::Owners {
             turn: &mut self.turn,
@@ -44,7 +44,7 @@ impl Shard {
         }
     }
 
-    /// What commands take of this shard.
+    /// The owners that commands need.
     #[inline]
     pub(crate) fn command(&mut self) -> command::Owners<'_> {
         command::Owners {

@@ -1,6 +1,7 @@
-//! What the owners leave for the shard to do: effects of connections, notes to itself, and what homes want done.
+//! Carries out the work that owners leave to the shard: effects of connections, notes to itself, and effects of
+//! homes.
 //!
-//! It is carried out after every frame, note, job and deadline, until nothing is left.
+//! This happens after every frame, note, job and deadline, until none is left.
 
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
@@ -16,12 +17,11 @@ use crate::requester::{self};
 use crate::router::group::SubscriptionIndex;
 
 impl Shard {
-    /// Tells a shard. The home of this one acts at once; what leads to its connections waits for [`Shard::settle`].
-    /// Acts on what connections have left to do, and on what waits for this shard, until nothing is left: runs after every
-    /// frame, note, job and deadline.
+    /// Carries out all effects of connections and all notes of this shard to itself, until none is left: called after
+    /// every frame, note, job and deadline.
     #[inline]
     pub(crate) fn settle(&mut self) {
-        // After most frames there is nothing to do.
+        // After most frames there is none.
         if !self.connections.effects.is_empty() || self.notes.has_local() {
             self.settle_all_left();
         }
@@ -87,7 +87,7 @@ impl Shard {
         }
     }
 
-    /// Carries out what a connection has left to do.
+    /// Carries out an effect of a connection.
     pub(super) fn carry_out_for_connection(&mut self, effect: Effect) {
         match effect {
             Effect::RetriesCommit => self.begin_jobs(),
@@ -105,14 +105,14 @@ impl Shard {
         }
     }
 
-    /// Reads those again that are to try again, as many as one turn allows.
+    /// Resumes reading parked connections that are to retry, as many as one turn allows.
     pub(super) fn resume_parked(&mut self) {
         self.connections.resume_parked(&mut self.turn);
         self.settle();
         self.peers.busy.sends_first = false;
     }
 
-    /// What a connection asked for was refused elsewhere; frames behind it may have taken effect.
+    /// Handles the refusal of a request of this connection by another shard; frames behind it may have taken effect.
     pub(super) fn refused(&mut self, key: ConnKey, token: u64, refusal: (ProtocolError, Offender)) {
         if self.command().is_deciding(key, token) {
             return self.command().prepare_answered(key, Err(refusal.0));
@@ -120,14 +120,14 @@ impl Shard {
         self.connections.refused(&mut self.turn, key, token, refusal);
     }
 
-    /// Counts answers that this turn has dropped.
+    /// Reports answers that were dropped in this turn.
     pub(super) fn note_lost_answers(&mut self) {
         let lost = requester::take_lost();
         if lost > 0 {
             self.turn.counters.lost_answers += lost;
             self.turn.log(Level::Error, || format!("{lost} answers were dropped (a bug in stompica)"));
         }
-        debug_assert_eq!(lost, 0, "whoever waits is answered");
+        debug_assert_eq!(lost, 0, "every requester must be answered");
     }
 
     /// Whether [`Shard::dispatch_queues`] has something to do.
@@ -135,7 +135,7 @@ impl Shard {
         self.queues.home.is_busy() || !self.deliveries.returning.is_empty()
     }
 
-    /// Delivers what can be delivered, and goes on with what takes long, as far as this part of the turn allows.
+    /// Delivers queued messages and continues long work, as far as this part of the turn allows.
     pub(super) fn dispatch_queues(&mut self) {
         self.delivery().proceed_with_returning();
         self.delivery().run_effects();
@@ -144,14 +144,14 @@ impl Shard {
         self.settle();
     }
 
-    /// Goes on with replays that have a window, one after the other, as far as the turn allows.
+    /// Continues replays that have a window, one after the other, as far as the turn allows.
     pub(super) fn proceed_with_replays(&mut self) {
         while !self.turn.budget.is_exhausted() && self.queue().proceed_with_next_replay() {
             self.settle();
         }
     }
 
-    /// Does all that homes want done, with all that follows from it.
+    /// Carries out all effects of homes, including those that follow from them.
     pub(super) fn run_all_effects(&mut self) {
         self.settle();
         while !self.queues.home.effects.is_empty() {
@@ -160,7 +160,7 @@ impl Shard {
         }
     }
 
-    /// Tells the other shards how wide what a new subscription wants is now.
+    /// Tells the other shards the number of recipients of the filter that a new subscription uses.
     fn tell_width_of(&mut self, subscription: SubscriptionIndex) {
         if let Some(filter) = self.router.subscriptions[subscription as usize].filter_index() {
             self.peers.tell_width(&mut self.router, filter);

@@ -1,4 +1,4 @@
-//! What a simulated broker and its tests need of a shard.
+//! Access to a shard for the simulated broker and its tests.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl Shard {
         self.serve(key);
     }
 
-    /// The visits since the start: queues, names and the like.
+    /// The visits since the start.
     pub fn visits(&self) -> usize {
         self.turn.heaviest.all_visited
     }
@@ -92,7 +92,7 @@ impl Shard {
         snapshot.timers += self.turn.timers.len();
     }
 
-    /// Answers that somebody waits for.
+    /// The number of pending answers.
     fn unanswered(&self) -> usize {
         let receipts: usize = self.connections.table.iter().map(|(_, conn)| conn.answers.len()).sum();
         receipts + self.diagnostics.asked_elsewhere(&self.queues)

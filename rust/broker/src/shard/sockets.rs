@@ -1,4 +1,5 @@
-//! Sockets that come and go: readiness, new connections, which the first shard deals out in turns, and the end of each.
+//! Registers the readiness of sockets, accepts connections, which the first shard distributes in turns, and removes
+//! those that end.
 
 use std::sync::atomic::Ordering;
 
@@ -11,18 +12,18 @@ use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::mail::mailbox::{Accepted, Mail};
 
-/// Connections accepted in one turn, so that a flood of them does not starve those that are there.
+/// Connections accepted in one turn, so that a burst of them does not starve existing ones.
 const ACCEPTS: usize = 64;
-/// Least time between two log lines about failed accepts.
+/// The minimum time between two log lines about failed accepts.
 const LOG_EVERY_MS: u64 = 1000;
 
 impl Shard {
-    /// When accepting is tried again after descriptors ran out.
+    /// The time at which accepting is retried after descriptors ran out.
     pub(super) fn accept_again_ms(&self) -> Option<u64> {
         self.acceptor.listener.as_ref().and_then(Listener::retry_at_ms)
     }
 
-    /// Notes which sockets the poll has told of.
+    /// Registers the sockets that the poll has reported.
     pub(super) fn note_readiness(&mut self, events: &Events) {
         for event in events {
             match event.token() {
@@ -69,8 +70,8 @@ impl Shard {
                 continue;
             }
             let id = listener.next_id();
-            // Without it a small frame would wait for the acknowledgement of the one before; a socket that is gone
-            // already will say so when it is read.
+            // Otherwise a small frame would wait for the acknowledgement of the one before. If the socket is closed
+            // already, a read will report it.
             _ = stream.set_nodelay(true);
             let accepted = Accepted { stream, peer, id, refused };
             if refused {
@@ -88,7 +89,7 @@ impl Shard {
         }
     }
 
-    /// Whether a connection over the limit has to go; a place may have become free since it came.
+    /// Whether a connection over the limit is refused; a slot may have become free since it was accepted.
     pub(super) fn stays_refused(&mut self, key: ConnKey) -> bool {
         let Some(conn) = self.connections.table.get_mut(key).filter(|conn| conn.life.refused) else {
             return false;
@@ -116,7 +117,7 @@ impl Shard {
         }
     }
 
-    /// Takes a connection out whose subscriptions have gone, with all that belongs to it.
+    /// Removes a connection whose subscriptions are gone, and everything that belongs to it.
     pub(super) fn take_out(&mut self, key: ConnKey) {
         let Some(mut conn) = self.connections.take_out(&mut self.turn, key) else { return };
         if let Some(pending_writes) = &mut conn.pending_writes {
@@ -139,7 +140,7 @@ impl Shard {
         }
     }
 
-    /// Goes on with that; behind the last one the connection ends as it was to.
+    /// Continues to remove subscriptions; after the last one, ends the connection.
     pub(super) fn proceed_with_leaving(&mut self, key: ConnKey) {
         let leaving = self.connections.table.get(key).and_then(|conn| conn.life.leaving.as_ref());
         let is_lost = leaving.is_some_and(|leaving| leaving.is_lost);

@@ -1,58 +1,62 @@
-//! What one turn may do, and the most that any turn did.
+//! The limits of one turn's work, and the maxima that any turn reached.
 
 use std::time::Duration;
 
 use stompica_proto::Frame;
 
-/// Turns are so much shorter in fuzz targets, whose inputs are short, so that work goes over several turns there, too.
+/// Divides the limits in fuzz targets: their inputs are short, and work must go over several turns there, too.
 const SHORTER: usize = if cfg!(fuzzing) { 200 } else { 1 };
-/// Bytes encoded in one turn.
+/// Maximum of bytes encoded in one turn.
 const TURN_ENCODED_MAX: usize = (1 << 20) / SHORTER;
-/// Deliveries made in one turn.
+/// Maximum of deliveries in one turn.
 const TURN_DELIVERIES_MAX: usize = 20_000 / SHORTER;
-/// Queues, names, patterns, reservations, frames and the like that are looked at in one turn, but for the [`LEAST`] of
-/// each of its parts: each takes a microsecond at the very most.
+/// Maximum of visits in one turn, except for the [`LEAST`] of each part. A visit is a small step, such as looking at
+/// a queue, a name, a pattern, a reservation or a frame, and takes a microsecond at most.
 const TURN_VISITED_MAX: usize = 20_000 / SHORTER;
-/// What each part of a turn may look at, however much those before it did, so that none starves another.
+/// Visits that each part of a turn is granted, however many the parts before it made, so that no part starves
+/// another.
 const LEAST: usize = TURN_VISITED_MAX / 4;
-/// What homes may post to a shard ahead of its reading, in the load of a delivery: twice
-/// what a turn reads, so that it never runs dry.
+/// Maximum load of deliveries that homes post to a shard before it has read them: twice what a turn reads, so that
+/// the shard never runs dry.
 pub(crate) const DELIVERIES_MAX: usize = TURN_ENCODED_MAX / 64;
-/// What shards may mail to another one ahead of its routing of messages that very many want there: deliveries of a turn.
+/// Maximum work that shards post to another shard before it has routed it, in deliveries of messages with very many
+/// recipients there.
 pub(crate) const WIDE_WORK_MAX: usize = TURN_DELIVERIES_MAX;
-/// Subscriptions added or removed in one turn, and told to be full or not any more, all of a connection at once.
+/// Maximum of subscriptions added, removed, or reported as full or no longer full in one turn. Those of one
+/// connection are never split.
 const TURN_CHANGED_MAX: usize = 8000 / SHORTER;
-/// Bytes of input that are read, or of a body, for the price of one visit.
+/// Bytes of input or of a body that count as one visit.
 const VISIT_BYTES: usize = 512;
-/// Bytes of a head: they are looked at one by one, and may be escapes.
+/// Bytes of a head that count as one visit: they are examined one by one, and may be escapes.
 const VISIT_HEAD_BYTES: usize = 64;
-/// Header lines.
+/// Header lines that count as one visit.
 const VISIT_HEADERS: usize = 8;
-/// Visits for which a system call stands.
+/// Visits that a system call counts as.
 const CALL_VISITS: usize = 8;
-/// Visits for which the end of a connection stands: its log line, its timer, and four system calls.
+/// Visits that the end of a connection counts as: its log line, its timer, and four system calls.
 const END_VISITS: usize = 64;
 
-/// Visits that stand for connections which end together in one turn, whatever else it did.
+/// Maximum of visits for connections that end together in one turn, whatever else it did.
 const ENDS_VISITED_MAX: usize = 10_000;
 
 /// A part of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnPart {
-    /// What other shards say of queues and the like, and what earlier turns began.
+    /// Mail of other shards about queues and the like, and the continuation of earlier turns' work.
     Mail,
-    /// What other shards publish.
+    /// Messages that other shards publish.
     Routes,
-    /// Fan-outs, and what connections are owed.
+    /// Fan-outs, and deliveries that wait for outboxes.
     Deliveries,
-    /// What clients say.
+    /// Input of clients.
     Sockets,
-    /// What queues have to deliver.
+    /// Deliveries of queues.
     Queues,
 }
 
 impl TurnPart {
-    /// Eighths of what a turn may look at that are used up when this part ends, unless it has its [`LEAST`] then.
+    /// The eighths of a turn's visits that are used up when this part ends, unless it has had less than [`LEAST`]
+    /// then.
     fn end(self) -> usize {
         match self {
             TurnPart::Mail => 3,
@@ -63,7 +67,7 @@ impl TurnPart {
     }
 }
 
-/// What one part of a turn has done so far.
+/// The work that one part of a turn has done so far, and its limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     /// Bytes encoded.
@@ -71,17 +75,17 @@ pub(crate) struct Budget {
     /// Deliveries made.
     pub(crate) deliveries: usize,
     visited: usize,
-    /// What may be encoded, delivered and looked at.
+    /// The limits of this part.
     encoded_max: usize,
     deliveries_max: usize,
     visited_max: usize,
-    /// What the parts before looked at.
+    /// Visits of the parts before.
     before: usize,
     changed: usize,
 }
 
 impl Default for Budget {
-    /// That of the first part of a turn.
+    /// The budget of the first part of a turn.
     fn default() -> Self {
         let (encoded_max, deliveries_max) = (TURN_ENCODED_MAX, TURN_DELIVERIES_MAX);
         let none = Budget {
@@ -99,11 +103,11 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// That of this part of the turn, which comes next.
+    /// The budget of the given part, which comes next.
     pub(crate) fn of(self, part: TurnPart) -> Self {
         let before = self.before + self.visited;
         let visited_max = (TURN_VISITED_MAX * part.end() / 8).saturating_sub(before).max(LEAST);
-        // What other shards say and what they publish is one part as to these.
+        // Mail and routes share these two limits.
         let (encoded, deliveries) =
             if part == TurnPart::Routes { (self.encoded, self.deliveries) } else { (0, 0) };
         let encoded_max = TURN_ENCODED_MAX.saturating_sub(encoded).max(TURN_ENCODED_MAX / 4);
@@ -120,45 +124,47 @@ impl Budget {
         }
     }
 
-    /// Goes on to the next part of the turn; returns what this one did.
+    /// Begins the next part of the turn; returns the budget of the part that ends.
     pub(crate) fn go_on_to(&mut self, next: TurnPart) -> Self {
         std::mem::replace(self, self.of(next))
     }
 
-    /// Counts work that neither encodes nor delivers: queues, names, patterns and reservations that are looked at.
+    /// Counts visits: work that neither encodes nor delivers, such as looking at queues, names, patterns and
+    /// reservations.
     pub(crate) fn visit(&mut self, count: usize) {
         self.visited += count;
     }
 
-    /// Counts subscriptions that are added or removed, or that are told to be full or not any more.
+    /// Counts subscriptions that are added, removed, or reported as full or no longer full.
     pub(crate) fn change(&mut self, count: usize) {
         self.changed += count;
     }
 
-    /// Whether all subscriptions of one more connection may be told in this turn that it is full, or not any more.
+    /// Whether this turn may still report all subscriptions of one more connection as full, or no longer full.
     pub(crate) fn may_change(self) -> bool {
         self.changed < TURN_CHANGED_MAX
     }
 
-    /// Whether one more of several connections that end together may do so in this turn, since so much was counted.
+    /// Whether one more of several connections that end together may do so in this turn; `since` is the count of
+    /// visits at which the first one ended.
     pub(crate) fn may_end_more(self, since: usize) -> bool {
         self.visited - since < ENDS_VISITED_MAX
     }
 
-    /// Only one visit is left.
+    /// A budget with one visit left.
     #[cfg(test)]
     pub(crate) fn nearly_over() -> Self {
         let whole = Budget::default();
         Budget { visited: whole.visited_max - 1, ..whole }
     }
 
-    /// That of queues in a turn of which all other parts had all they may have.
+    /// The budget of queues in a turn whose other parts used up theirs.
     #[cfg(test)]
     pub(crate) fn least() -> Self {
         Budget { before: TURN_VISITED_MAX, ..Budget::default() }.of(TurnPart::Queues)
     }
 
-    /// How much was looked at.
+    /// The visits counted so far.
     pub(crate) fn visited(&self) -> usize {
         self.visited
     }
@@ -168,7 +174,7 @@ impl Budget {
         self.visited += CALL_VISITS + bytes / VISIT_BYTES;
     }
 
-    /// Counts a frame that was decoded, of this length.
+    /// Counts a decoded frame of this length.
     #[inline]
     pub(crate) fn decode(&mut self, frame: &Frame<'_>, bytes: usize) {
         let head_bytes = bytes - frame.body.len().min(bytes);
@@ -176,28 +182,28 @@ impl Budget {
         self.visited += 1 + for_head + frame.body.len() / VISIT_BYTES;
     }
 
-    /// Counts a piece of input that was looked at.
+    /// Counts a piece of input that was examined.
     #[inline]
     pub(crate) fn look(&mut self, bytes: usize) {
         self.visited += 1 + bytes / VISIT_BYTES;
     }
 
-    /// How much of this part is left to be looked at.
+    /// The visits that are left in this part.
     pub(crate) fn left(&self) -> usize {
         self.visited_max.saturating_sub(self.visited)
     }
 
-    /// Counts a step to the end of a connection.
+    /// Counts a step towards the end of a connection.
     pub(crate) fn end_connection(&mut self) {
         self.visited += END_VISITS;
     }
 
-    /// Whether half of this part of the turn is over, so that something else has its share.
+    /// Whether half of this part of the turn is used up, so that other work gets its share.
     pub(crate) fn is_half_spent(self) -> bool {
         self.is_used_up(2)
     }
 
-    /// The same for three quarters of it.
+    /// Whether three quarters of this part of the turn are used up.
     pub(crate) fn is_mostly_spent(self) -> bool {
         self.has_used(3)
     }
@@ -207,7 +213,7 @@ impl Budget {
         self.is_used_up(1)
     }
 
-    /// Whether one part in `share` of it is used up.
+    /// Whether one part in `share` of the budget is used up.
     pub(crate) fn is_used_up(self, share: usize) -> bool {
         self.has_used(4 / share)
     }
@@ -220,23 +226,23 @@ impl Budget {
     }
 }
 
-/// The most that one turn has done since the start, each number for itself.
+/// The maxima of all turns since the start, each for itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Heaviest {
     /// Bytes encoded.
     pub encoded: usize,
     /// Deliveries made.
     pub deliveries: usize,
-    /// Queues, names and the like looked at.
+    /// Visits.
     pub visited: usize,
-    /// The same in all turns together.
+    /// The visits of all turns together.
     pub all_visited: usize,
-    /// Processor time, less than a millisecond too much.
+    /// Processor time, at most a millisecond too long.
     pub took: Duration,
 }
 
 impl Heaviest {
-    /// Notes what a turn has done in all its parts.
+    /// Records the work of all parts of a turn.
     pub fn note(&mut self, parts: [Budget; 5], took: Duration) {
         self.encoded = self.encoded.max(parts.iter().map(|part| part.encoded).sum());
         self.deliveries = self.deliveries.max(parts.iter().map(|part| part.deliveries).sum());
@@ -267,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_turn_share_what_it_may_look_at_and_none_is_left_out() {
+    fn the_parts_of_a_turn_share_its_visits_and_none_starves() {
         let parts =
             [TurnPart::Mail, TurnPart::Routes, TurnPart::Deliveries, TurnPart::Sockets, TurnPart::Queues];
         let allowed = |done: usize| {
@@ -282,17 +288,21 @@ mod tests {
             })
         };
         let of_turn = |eighths: usize| TURN_VISITED_MAX * eighths / 8;
-        assert_eq!(allowed(0), [3, 4, 5, 8, 8].map(of_turn), "whoever comes last has what nobody else needs");
+        assert_eq!(
+            allowed(0),
+            [3, 4, 5, 8, 8].map(of_turn),
+            "the last part gets all visits that the others left"
+        );
         assert_eq!(allowed(usize::MAX), [3, 2, 2, 2, 2].map(of_turn));
         assert_eq!(allowed(of_turn(1)), [3, 3, 3, 5, 4].map(of_turn));
     }
 
     #[test]
-    fn what_other_shards_say_and_publish_encodes_and_delivers_together() {
+    fn mail_and_routes_share_their_limits_of_bytes_and_deliveries() {
         let mail =
             Budget { encoded: TURN_ENCODED_MAX, deliveries: TURN_DELIVERIES_MAX / 2, ..Budget::default() };
         let routes = mail.of(TurnPart::Routes);
-        assert_eq!(routes.encoded_max, TURN_ENCODED_MAX / 4, "it is not left out");
+        assert_eq!(routes.encoded_max, TURN_ENCODED_MAX / 4, "a quarter is granted in any case");
         assert_eq!(routes.deliveries_max, TURN_DELIVERIES_MAX / 2);
         assert!(!routes.is_exhausted());
         let next = routes.of(TurnPart::Deliveries);
@@ -300,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heaviest_turn_is_known_number_by_number() {
+    fn each_maximum_is_kept_for_itself() {
         let none = Budget::default();
         let one = Budget { encoded: 5, deliveries: 1, visited: 2, ..none };
         let other = Budget { encoded: 1, deliveries: 4, visited: 3, ..none };

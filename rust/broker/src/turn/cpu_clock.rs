@@ -1,11 +1,12 @@
-//! How long a turn kept the processor busy, for hardly any look at a clock that is dear to read.
+//! Measures the processor time of turns with few reads of a clock that is expensive to read.
 
 use std::time::{Duration, Instant};
 
-/// The thread's clock is read at most so often: it costs a system call, unlike the time of day.
+/// The minimum time between two reads of the thread's clock: each costs a system call, unlike a read of the wall
+/// clock.
 const READ_EVERY: Duration = Duration::from_millis(1);
 
-/// Processor time of this thread; zero where the system does not tell.
+/// Processor time of this thread; zero if the system does not report it.
 pub(crate) fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid, writable `timespec` for the whole call; clock_gettime keeps no pointer.
@@ -15,16 +16,16 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Tells the processor time of turns; others may have had the processor meanwhile.
+/// Estimates the processor time of turns. It differs from their duration when other threads had the processor.
 #[derive(Debug, Default)]
 pub(crate) struct CpuClock {
-    /// The thread's processor time when it was read last, and when that was.
+    /// The thread's processor time at the last read, and the time of that read.
     read: Option<(Duration, Instant)>,
 }
 
 impl CpuClock {
-    /// The processor time of a turn that ends now, at most [`READ_EVERY`] too much; that of some of the turns that
-    /// were shorter is told with the next one.
+    /// The processor time of a turn that ends now, at most [`READ_EVERY`] too long. Shorter turns may be counted with
+    /// the next one.
     pub(crate) fn took(&mut self, began_at: Instant) -> Duration {
         self.took_by(began_at, Instant::now(), cpu_time)
     }
@@ -45,25 +46,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_that_had_to_wait_for_a_processor_took_only_what_it_had() {
+    fn waiting_for_a_processor_does_not_count_as_processor_time() {
         let start = Instant::now();
         let ms = Duration::from_millis;
         let mut clock = CpuClock::default();
-        assert_eq!(
-            clock.took_by(start, start + ms(2), || ms(5)),
-            ms(2),
-            "there is nothing to compare it with"
-        );
+        assert_eq!(clock.took_by(start, start + ms(2), || ms(5)), ms(2), "there was no earlier read");
         assert_eq!(clock.took_by(start + ms(2), start + ms(102), || ms(12)), ms(7));
         assert_eq!(
             clock.took_by(start + ms(200), start + ms(203), || ms(42)),
             ms(3),
-            "never longer than it lasted"
+            "at most the turn's duration"
         );
     }
 
     #[test]
-    fn short_turns_are_told_of_together() {
+    fn short_turns_are_counted_together() {
         let start = Instant::now();
         let us = Duration::from_micros;
         let mut clock = CpuClock::default();
@@ -74,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_s_own_clock_goes_on() {
+    fn the_clock_of_the_thread_advances() {
         let before = cpu_time();
         while cpu_time() == before {
             std::hint::spin_loop();

@@ -1,55 +1,55 @@
-//! Work that goes on over several turns: which piece comes next. What a piece works on waits with its owner.
+//! The order of jobs, which are pieces of work that take several turns. Their data are kept by their owners.
 
 use std::collections::VecDeque;
 
 use crate::ids::{ConnKey, ShardId};
 
-/// Room for more pieces than these is given back once they are done.
+/// Capacity for more jobs than these is freed once they are done.
 const KEPT: usize = 64;
 
-/// One piece of work. It does a part and queues up again behind the others. Where it names nothing, it goes on with the
-/// first of its kind.
+/// A job does one part of its work and is queued again behind the others. A variant without data continues the first
+/// piece of work of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
     /// Check the operations of this connection's COMMIT, which has this token.
     Check(ConnKey, u64),
-    /// Carry out a COMMIT that was decided.
+    /// Apply a COMMIT that was decided.
     Apply,
-    /// Go on with the room that is kept, or was kept, for the transaction with this token of this shard.
+    /// Make or release the reservation of the transaction with this token of this shard.
     Reserve(ShardId, u64),
-    /// Go on with what waited for a consumer of worker topics.
+    /// Deliver stale messages of worker topics that now have a consumer.
     Revive,
-    /// Go on with this shard's report to those who ask about the broker's inside.
+    /// Continue this shard's report for a diagnostics query.
     Survey,
-    /// Ask all shards the next question about the broker's inside.
+    /// Ask all shards the next diagnostics query.
     Ask,
-    /// Put an answer to such a question together.
+    /// Assemble the answer to a diagnostics query.
     Assemble,
-    /// Go on with telling those who asked.
+    /// Continue to send answers to subscribers of diagnostics.
     Tell,
-    /// Go on with forgetting deliveries that waited for an outbox and are not wanted any more.
+    /// Continue to drop deferred deliveries that are no longer needed.
     Forget,
-    /// Go on with forgetting a transaction of which nothing comes.
+    /// Continue to discard a transaction that was aborted.
     Discard,
-    /// Go on with removing the subscriptions of this connection, which ends.
+    /// Continue to remove the subscriptions of this connection, which ends.
     Leave(ConnKey),
-    /// Go on with removing the temporary queues of a connection that has gone.
+    /// Continue to remove the temporary queues of a connection that has ended.
     Orphans,
 }
 
-/// The pieces of work that are left over, in their order.
+/// The jobs that are left, in order.
 #[derive(Debug, Default)]
 pub struct Jobs {
     waiting: VecDeque<Job>,
 }
 
 impl Jobs {
-    /// Adds a piece behind all others.
+    /// Adds a job behind all others.
     pub fn push(&mut self, job: Job) {
         self.waiting.push_back(job);
     }
 
-    /// Takes the next piece.
+    /// Takes the next job.
     pub fn pop(&mut self) -> Option<Job> {
         let job = self.waiting.pop_front();
         if self.waiting.is_empty() && self.waiting.capacity() > KEPT {
@@ -58,7 +58,7 @@ impl Jobs {
         job
     }
 
-    /// Whether nothing is left over.
+    /// Whether no job is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -70,18 +70,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_of_work_go_on_in_turns() {
+    fn jobs_take_turns() {
         let mut jobs = Jobs::default();
         jobs.push(Job::Survey);
         jobs.push(Job::Apply);
-        let first = jobs.pop().expect("two wait");
+        let first = jobs.pop().expect("two jobs are queued");
         jobs.push(first);
         assert_eq!([jobs.pop(), jobs.pop(), jobs.pop()], [Some(Job::Apply), Some(Job::Survey), None]);
         assert!(jobs.is_empty());
     }
 
     #[test]
-    fn the_room_of_many_pieces_is_given_back() {
+    fn the_capacity_for_many_jobs_is_freed() {
         let mut jobs = Jobs::default();
         (0..=KEPT).for_each(|_| jobs.push(Job::Ask));
         while jobs.pop().is_some() {}

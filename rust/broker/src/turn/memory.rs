@@ -1,26 +1,26 @@
-//! How much of `memory_limit` is held, as far as it matters for whether something may go on.
+//! The state of `memory_limit`, as far as it decides whether work may continue.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// What one shard knows of the memory that all of them hold.
+/// One shard's view of the memory that all shards hold.
 #[derive(Debug, Default)]
 pub struct MemoryGauge {
-    /// 80 % of the limit was reached, and it has not fallen under 70 % since: publishers pause.
+    /// 80 % of the limit was reached, and usage has not fallen below 70 % since: publishers are paused.
     pub is_short: bool,
-    /// Half of the limit is held: a connection that does not read its answers is not read.
+    /// Half of the limit is used: a connection that does not read its answers is not read.
     pub is_half_used: bool,
-    /// Bytes of this shard in the broker's count.
+    /// Bytes of this shard that are included in the broker's total.
     counted_bytes: i64,
 }
 
 impl MemoryGauge {
-    /// Compares what is held with the limit, both in bytes. Paused at 80 %, on again at 70 %, so that it does not flap.
+    /// Compares the bytes held with the limit. The state begins at 80 % and ends at 70 %, so that it does not flap.
     pub fn compare(&mut self, held: i64, limit: i64) {
         self.is_short = held >= limit / 10 * if self.is_short { 7 } else { 8 };
         self.is_half_used = held >= limit / 2;
     }
 
-    /// Brings what this shard holds into the broker's count.
+    /// Updates the share of this shard in the broker's total.
     pub fn count(&mut self, held_here: i64, everywhere: &AtomicI64) {
         if held_here != self.counted_bytes {
             everywhere.fetch_add(held_here - self.counted_bytes, Ordering::Relaxed);
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn publishers_pause_at_four_fifths_and_go_on_at_seven_tenths() {
+    fn publishers_pause_at_80_percent_and_resume_at_70() {
         let mut gauge = MemoryGauge::default();
         let mut is_short_at = |held| {
             gauge.compare(held, 100);
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_counted() {
+    fn only_the_difference_is_added_to_the_total() {
         let everywhere = AtomicI64::new(5);
         let mut gauge = MemoryGauge::default();
         [3, 3, 1].into_iter().for_each(|held| gauge.count(held, &everywhere));

@@ -1,4 +1,4 @@
-//! What every owner is given beside itself: the time, the settings, what the turn may still do, deadlines, counters.
+//! The state of a turn, which every owner is given: the time, the settings, the budget, deadlines, counters.
 
 pub mod budget;
 pub mod cpu_clock;
@@ -20,49 +20,49 @@ use crate::stats::Counters;
 use crate::timer::Timers;
 use crate::totals::Totals;
 
-/// The turn of one shard: one pass of its loop.
+/// The turn of one shard, which is one pass of its loop.
 #[derive(Debug)]
 pub struct Turn {
     /// The shard.
     pub id: ShardId,
-    /// How many shards there are.
+    /// The number of shards.
     pub shards: usize,
     /// The settings, as of the last reload.
     pub config: Arc<Config>,
-    /// Numbers that all shards add to.
+    /// Counters that all shards add to.
     pub totals: Arc<Totals>,
-    /// Where log records go.
+    /// The queue of log records.
     pub log: Arc<LogQueue>,
     /// Hashes destinations, the same on all shards.
     pub hasher: foldhash::fast::RandomState,
-    /// How many turns there have been.
+    /// The number of turns so far.
     pub number: u64,
-    /// Milliseconds since the broker's start, as of the turn's beginning.
+    /// Milliseconds since the broker's start, at the beginning of the turn.
     pub now_ms: u64,
-    /// What this part of the turn may still do.
+    /// The budget of this part of the turn.
     pub budget: Budget,
-    /// The most that any turn did.
+    /// The maxima of all turns.
     pub heaviest: Heaviest,
     /// Measures the processor time of turns.
     pub cpu_clock: CpuClock,
     /// The deadlines of connections, queues and subscriptions.
     pub timers: Timers,
-    /// Work that goes on over several turns.
+    /// The order of work that takes several turns.
     pub jobs: Jobs,
-    /// What is known of the memory that all shards hold.
+    /// The state of the memory that all shards hold.
     pub memory: MemoryGauge,
-    /// What was counted since the start.
+    /// The counters of this shard.
     pub counters: Counters,
-    /// Times of the stages of a message's way, while they are taken.
+    /// Durations of the stages of a message's way, while they are measured.
     pub stages: Stages,
-    /// Times are taken, or frames are logged.
+    /// Durations are measured, or frames are logged.
     pub is_observed: bool,
-    /// Makes the ids of messages.
+    /// Generates message ids.
     pub message_ids: MessageIds,
 }
 
 impl Turn {
-    /// Before the first turn of a shard.
+    /// The state before the first turn of a shard.
     #[must_use]
     pub fn new(
         id: ShardId,
@@ -95,7 +95,7 @@ impl Turn {
         }
     }
 
-    /// All shards, this one included, a bit for each.
+    /// The set of all shards, including this one, one bit each.
     #[must_use]
     pub fn all_shards(&self) -> u64 {
         (0..self.shards).fold(0, |bits, at| bits | ShardId(at as u8).bit())
@@ -113,13 +113,13 @@ impl Turn {
         self.totals.memory.load(Ordering::Relaxed)
     }
 
-    /// Whether 95 % of `memory_limit` is held: nothing more is to be encoded for a connection that does not read.
+    /// Whether 95 % of `memory_limit` is used: nothing more is encoded for a connection that does not read.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         self.held_bytes() >= self.memory_limit() / 100 * 95
     }
 
-    /// Brings what this shard holds into the broker's count.
+    /// Updates the share of this shard in the broker's total.
     pub fn count_memory(&mut self, held_here: i64) {
         self.memory.count(held_here, &self.totals.memory);
     }
@@ -136,7 +136,7 @@ impl Turn {
         self.is_observed = self.config.log_frames || self.stages.is_on();
     }
 
-    /// Ends a turn that is timed, and the timing when it is over.
+    /// Ends the measurement of a turn, and all measuring when its time is over.
     pub fn end_timing(&mut self, began: Option<Began>) {
         if began.is_some() {
             self.stages.end(Stage::Turn, began);
