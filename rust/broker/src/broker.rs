@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(exchange(&mut living, &masked(1, b"\n")), b"\x8a\x01?");
         dead.write_all(&masked(10, b"")).expect("it reads");
         let end = String::from_utf8_lossy(&read_until(&mut dead, b"\0\x88")).into_owned();
-        assert!(end.contains("E-HEART-BEAT-TIMEOUT") && end.contains("nothing of STOMP in 105"), "{end}");
+        assert!(end.contains("E-HEART-BEAT-TIMEOUT") && end.contains("no STOMP data in 105"), "{end}");
         assert_eq!(exchange(&mut living, &masked(1, b"\n")), b"\x8a\x01?");
     }
 }

@@ -1,8 +1,9 @@
-//! What a connection is told of its frames: RECEIPTs in their order, and ERROR in the place of the frame it is about.
+//! Sends answers to a connection: RECEIPTs in the order of its frames, and an ERROR in place of the answer to its
+//! frame.
 //!
-//! What takes effect elsewhere is answered by the shards concerned, see [`crate::requester`]. A frame without a RECEIPT
-//! waits for nobody; so a connection that has no more to send (DISCONNECT, the end of its stream) waits until all shards
-//! that may still refuse something have answered a round trip.
+//! Effects on other shards are answered by those shards, see [`crate::requester`]. A frame without a RECEIPT does not
+//! wait; so a connection that sends no more (DISCONNECT, the end of its stream) waits until all shards that may still
+//! refuse a request have answered a round trip.
 
 use stompica_proto::decode::{head_value, masked_head};
 use stompica_proto::encode::{self, Offender};
@@ -18,13 +19,13 @@ use crate::requester::AnswerTo;
 use crate::turn::Turn;
 
 impl Connections {
-    /// Names a frame that is answered, or may be refused: tokens grow.
+    /// Returns a token for a frame that is answered or may be refused; tokens ascend.
     pub fn next_token(&mut self) -> u64 {
         self.next_token += 1;
         self.next_token
     }
 
-    /// Sends a RECEIPT, if one is wanted, once those before it have left.
+    /// Sends a RECEIPT, if one is requested, after those before it.
     pub fn receipt(&mut self, turn: &mut Turn, key: ConnKey, id: Option<&[u8]>) {
         let token = self.next_token();
         let (Some(conn), Some(id)) = (self.listening(key), id) else { return };
@@ -36,8 +37,8 @@ impl Connections {
         }
     }
 
-    /// A frame takes effect at these shards, each of which is to answer. The RECEIPT, if one is wanted, waits for them;
-    /// if not, they answer only what they refuse.
+    /// Registers a frame that takes effect at these shards, each of which has to answer. A requested RECEIPT waits
+    /// for them; without one they answer only refusals.
     pub fn ask(&mut self, turn: &mut Turn, key: ConnKey, receipt: Option<&[u8]>, shards: u64) -> AnswerTo {
         if shards == 0 {
             self.receipt(turn, key, receipt);
@@ -56,7 +57,7 @@ impl Connections {
         AnswerTo { shard: turn.id, conn: key, token, awaited: receipt.is_some() }
     }
 
-    /// The same for a frame behind which the answers to all others wait, whether it wants a RECEIPT or not.
+    /// Does the same for a frame that delays the answers to all later frames, whether it requests a RECEIPT or not.
     pub fn ask_in_any_case(
         &mut self,
         turn: &mut Turn,
@@ -75,7 +76,7 @@ impl Connections {
         AnswerTo { shard: turn.id, conn: key, token, awaited: true }
     }
 
-    /// Sends a frame once all answers before it have left.
+    /// Sends a frame after all earlier answers.
     pub fn answer_with(&mut self, turn: &mut Turn, key: ConnKey, frame: Vec<u8>) {
         let token = self.next_token();
         let Some(conn) = self.listening(key) else { return };
@@ -93,13 +94,13 @@ impl Connections {
         self.count_input(turn, key);
     }
 
-    /// A connection that is still to be told something. One that is closing has had its last word, although its COMMIT
+    /// The connection, if it can still be sent an answer. A closing one has got its last frame, although its COMMIT
     /// may take effect only now.
     fn listening(&mut self, key: ConnKey) -> Option<&mut Conn> {
         self.table.get_mut(key).filter(|conn| conn.life.is_open())
     }
 
-    /// What a connection asked for took effect at one more place.
+    /// Records that a request of the connection took effect at one more shard.
     pub fn applied(&mut self, turn: &mut Turn, key: ConnKey, token: u64) {
         if let Some(conn) = self.table.get_mut(key) {
             conn.answers.note(token);
@@ -107,7 +108,7 @@ impl Connections {
         }
     }
 
-    /// What a connection asked for was refused elsewhere; frames behind it may have taken effect.
+    /// Handles the refusal of a request by another shard; later frames may have taken effect.
     pub fn refused(
         &mut self,
         turn: &mut Turn,
@@ -117,7 +118,7 @@ impl Connections {
     ) {
         let Some(conn) = self.listening(key) else { return };
         if conn.answers.is_refused_before(token) {
-            return; // a frame before it was refused already, and its ERROR is the last word
+            return; // an earlier frame was refused already, and the connection ends with its ERROR
         }
         if let Some(id) = conn.answers.cut_from(token) {
             if head_value(&offender.head, header::RECEIPT).is_none() {
@@ -130,13 +131,13 @@ impl Connections {
         self.end_with(turn, key, token, error, &offender);
     }
 
-    /// Answers a peer's mistake with ERROR and closes (STOMP 1.2, "ERROR").
+    /// Answers an error of the peer with ERROR and closes (STOMP 1.2, "ERROR").
     pub fn fail(&mut self, turn: &mut Turn, key: ConnKey, error: ProtocolError, frame: Option<&Frame<'_>>) {
         let offender = frame.map(describe).unwrap_or_default();
         self.fail_with(turn, key, error, &offender);
     }
 
-    /// The same for a frame that is described already.
+    /// Does the same for a frame that is already described.
     pub fn fail_with(&mut self, turn: &mut Turn, key: ConnKey, error: ProtocolError, offender: &Offender) {
         let token = self.next_token();
         if self.table.get(key).is_some_and(|conn| conn.life.is_open() && !conn.life.ending) {
@@ -144,8 +145,8 @@ impl Connections {
         }
     }
 
-    /// ERROR is a connection's last word: once the RECEIPTs of earlier frames have left, it leaves and the connection
-    /// closes. Nothing that waits takes effect any more.
+    /// Ends the connection with an ERROR: it is sent after the RECEIPTs of earlier frames, then the connection
+    /// closes. Pending frames take no effect any more.
     fn end_with(
         &mut self,
         turn: &mut Turn,
@@ -168,7 +169,7 @@ impl Connections {
         self.send_answers(turn, key);
     }
 
-    /// Sends the answers that wait for nothing any more.
+    /// Sends the answers that are ready.
     fn send_answers(&mut self, turn: &mut Turn, key: ConnKey) {
         while let Some(conn) = self.table.get_mut(key)
             && let Some(answer) = conn.answers.pop_ready()
@@ -189,11 +190,11 @@ impl Connections {
             }
         }
         self.count_input(turn, key);
-        self.note_answers_taken(turn, key); // those that say nothing leave without a write
+        self.note_answers_taken(turn, key); // silent answers are done without a write
         self.end_if_done(turn, key);
     }
 
-    /// DISCONNECT: its RECEIPT says that all earlier frames took effect, also at other shards.
+    /// Handles DISCONNECT: its RECEIPT confirms that all earlier frames took effect, also at other shards.
     pub fn disconnect(&mut self, turn: &mut Turn, key: ConnKey, receipt: Option<&[u8]>) {
         let Some(conn) = self.table.get_mut(key) else { return };
         conn.life.ending = true;
@@ -203,7 +204,7 @@ impl Connections {
         self.end_if_done(turn, key);
     }
 
-    /// Lets a RECEIPT, or nothing, wait until no shard can refuse any more what was asked of it before.
+    /// Delays a RECEIPT, or a silent answer, until no shard can refuse an earlier request any more.
     fn await_round_trips(&mut self, turn: &mut Turn, key: ConnKey, receipt: Option<&[u8]>) {
         let Some(conn) = self.table.get_mut(key) else { return };
         let shards = conn.answers.take_refusing();
@@ -214,7 +215,7 @@ impl Connections {
         self.effects.push_back(Effect::AsksForRoundTrips(to, shards));
     }
 
-    /// Closes a connection that has said its last word, once everything due to it is in its outbox.
+    /// Closes a connection that sends no more, once everything pending for it is in its outbox.
     pub fn end_if_done(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get(key).filter(|conn| conn.life.is_open()) else { return };
         if !(conn.life.ending || conn.input.eof) || conn.input.has_unparsed || conn.wait.is_on() {
@@ -230,10 +231,10 @@ impl Connections {
         self.begin_close(turn, key, close_code, "");
     }
 
-    /// An answer never came.
+    /// Ends a connection whose answers never came.
     pub fn give_up_answers(&mut self, turn: &mut Turn, key: ConnKey) {
         if self.table.get(key).is_some_and(Conn::has_more_to_take) {
-            return self.drop_connection(turn, key, "it does not take what is ahead of its last answers");
+            return self.drop_connection(turn, key, "the peer does not read what precedes its last answers");
         }
         let missing = self.table.get(key).map_or(0, |conn| conn.answers.len());
         turn.counters.lost_answers += missing as u64;
@@ -244,7 +245,7 @@ impl Connections {
     }
 }
 
-/// What an ERROR tells about the frame that caused it.
+/// The description of a frame for an ERROR.
 #[must_use]
 pub fn describe(frame: &Frame<'_>) -> Offender {
     let receipt = frame.header(header::RECEIPT).map(|value| value.into_owned());
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_takes_the_place_of_its_frame_s_receipt_and_is_the_last_word() {
+    fn an_error_replaces_the_receipt_of_its_frame_and_ends_the_connection() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let key = keys[0];
         let first = connections.ask(&mut turn, key, Some(b"1"), 0b10);

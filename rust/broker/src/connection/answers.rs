@@ -1,18 +1,18 @@
-//! Answers that a connection has not been sent, in the order of its frames.
+//! Pending answers of a connection, in the order of its frames.
 
 use std::collections::VecDeque;
 
 use crate::ids::ShardId;
 use crate::queue::types::Progress;
 
-/// What a connection is sent once all answers before it were sent.
+/// One answer, which is sent after all earlier answers.
 #[derive(Debug)]
 pub enum Answer {
     /// RECEIPT with this `receipt-id`, unescaped.
     Receipt(Box<[u8]>),
-    /// A frame, encoded.
+    /// An encoded frame.
     Frame(Vec<u8>),
-    /// ERROR, encoded, and the close that follows it.
+    /// An encoded ERROR, and the close that follows it.
     Error {
         /// The frame.
         frame: Vec<u8>,
@@ -21,9 +21,9 @@ pub enum Answer {
         /// The WebSocket close reason.
         reason: &'static str,
     },
-    /// Nothing is sent; the answers behind it wait until this frame is known to have succeeded.
+    /// Nothing is sent; later answers wait until this frame is known to have succeeded.
     Silence,
-    /// RECEIPT, followed by the credit of a durable subscription at its home.
+    /// A RECEIPT, followed by the credit of a durable subscription for its home.
     Opening(Box<[u8]>, ShardId, Progress),
 }
 
@@ -42,33 +42,33 @@ impl Answer {
 struct Pending {
     token: u64,
     answer: Answer,
-    /// Shards that have not answered yet.
+    /// The number of shards that have not answered yet.
     waiting: u32,
 }
 
-/// Answers that wait for their turn, or for other shards. Tokens grow from one to the next.
+/// Answers that wait for earlier ones or for other shards. Tokens ascend.
 #[derive(Debug, Default)]
 pub struct Answers {
     pending: VecDeque<Pending>,
     bytes: usize,
-    /// Other shards that were asked for something without a RECEIPT, a bit for each: each may still refuse it.
+    /// The set of other shards that process a request without a RECEIPT and may still refuse it, one bit each.
     refusing: u64,
 }
 
 impl Answers {
-    /// Whether nothing waits.
+    /// Whether no answer is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// How many wait.
+    /// The number of pending answers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Bytes that they occupy.
+    /// The memory that they use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -76,19 +76,19 @@ impl Answers {
 
     /// Adds an answer behind all others; `waiting` shards have to answer first.
     pub fn push(&mut self, token: u64, answer: Answer, waiting: u32) {
-        debug_assert!(self.pending.back().is_none_or(|last| last.token < token), "tokens grow");
+        debug_assert!(self.pending.back().is_none_or(|last| last.token < token), "tokens ascend");
         self.bytes += answer.bytes();
         self.pending.push_back(Pending { token, answer, waiting });
     }
 
-    /// `count` more shards have to answer first.
+    /// Lets an answer wait for `count` more shards.
     pub fn await_more(&mut self, token: u64, count: u32) {
         if let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) {
             self.pending[at].waiting += count;
         }
     }
 
-    /// Lets a RECEIPT that waits be followed by credit. Returns false if it was sent already.
+    /// Adds credit to be sent after a pending RECEIPT. Returns false if the RECEIPT was sent already.
     pub fn open_behind(&mut self, token: u64, home: ShardId, credit: Progress) -> bool {
         let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) else { return false };
         let answer = &mut self.pending[at].answer;
@@ -98,14 +98,14 @@ impl Answers {
         true
     }
 
-    /// One more shard has answered.
+    /// Counts the answer of one more shard.
     pub fn note(&mut self, token: u64) {
         if let Ok(at) = self.pending.binary_search_by_key(&token, |pending| pending.token) {
             self.pending[at].waiting = self.pending[at].waiting.saturating_sub(1);
         }
     }
 
-    /// The next answer, if it waits for nothing.
+    /// The next answer, if it is ready.
     pub fn pop_ready(&mut self) -> Option<Answer> {
         if self.pending.front()?.waiting > 0 {
             return None;
@@ -118,14 +118,14 @@ impl Answers {
         Some(answer)
     }
 
-    /// Whether an ERROR waits for a frame before this one: it is the connection's last word.
+    /// Whether an ERROR is pending for an earlier frame; the connection ends with it.
     #[must_use]
     pub fn is_refused_before(&self, token: u64) -> bool {
         let error = |pending: &Pending| matches!(pending.answer, Answer::Error { .. });
         self.pending.back().is_some_and(|last| last.token < token && error(last))
     }
 
-    /// Drops the answers to a frame and to all behind it. Returns the `receipt-id` that the frame itself asked for.
+    /// Drops the answers to a frame and to all later ones. Returns the `receipt-id` that the frame itself requested.
     pub fn cut_from(&mut self, token: u64) -> Option<Box<[u8]>> {
         let mut own = None;
         while self.pending.back().is_some_and(|last| last.token >= token)
@@ -141,23 +141,23 @@ impl Answers {
         own
     }
 
-    /// These shards were asked for something without a RECEIPT.
+    /// Records that these shards process a request without a RECEIPT.
     pub fn may_be_refused_by(&mut self, shards: u64) {
         self.refusing |= shards;
     }
 
-    /// Whether a shard may still refuse something that it was asked for without a RECEIPT.
+    /// Whether a shard may still refuse a request without a RECEIPT.
     #[must_use]
     pub fn may_be_refused(&self) -> bool {
         self.refusing != 0
     }
 
-    /// Takes out the shards that may still refuse something, a bit for each.
+    /// Takes the set of shards that may still refuse a request, one bit each.
     pub fn take_refusing(&mut self) -> u64 {
         std::mem::take(&mut self.refusing)
     }
 
-    /// Drops all.
+    /// Drops all pending answers.
     pub fn clear(&mut self) {
         *self = Answers::default();
     }
@@ -187,7 +187,7 @@ mod tests {
         answers.push(5, receipt("b"), 1);
         answers.push(8, Answer::Silence, 0);
         answers.note(5);
-        answers.note(4); // of nobody
+        answers.note(4); // an unknown token
         answers.note(3);
         assert!(ready(&mut answers).is_empty());
         answers.note(3);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_takes_the_place_of_its_frame_and_of_all_behind_it() {
+    fn a_refusal_replaces_the_answers_to_its_frame_and_to_all_later_ones() {
         let mut answers = Answers::default();
         answers.push(3, receipt("a"), 1);
         answers.push(6, receipt("b"), 1);
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(answers.cut_from(7).as_deref(), Some(&b"c"[..]));
         answers.push(7, error(), 0);
         assert!(answers.is_refused_before(8) && !answers.is_refused_before(5));
-        // An earlier frame, which asked for no RECEIPT, was refused as well.
+        // An earlier frame, which requested no RECEIPT, was refused as well.
         assert_eq!(answers.cut_from(5), None);
         answers.push(5, error(), 0);
         assert_eq!(answers.len(), 2);

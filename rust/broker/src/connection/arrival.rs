@@ -1,23 +1,23 @@
-//! A frame, or a WebSocket message, of which only a part has arrived: when it began, and when it has to be complete.
+//! The arrival of a frame or WebSocket message of which a part has come: its start and its deadline.
 //!
-//! The clock starts at the first byte, and stops while the broker itself does not read the connection.
+//! The time starts at the first byte, and stops while the broker does not read the connection.
 
-/// A frame gets one second more for this many bytes.
+/// The number of bytes for which a frame gets one more second.
 const BYTES_A_SECOND: u64 = 64 << 10;
 
-/// The frame of which a part has arrived, if there is one.
+/// The arrival of a frame, if a part of one has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// When its first byte came, plus the time in which nothing was read.
+    /// The time of its first byte, plus the time in which the connection was not read.
     since_ms: Option<u64>,
-    /// Since when nothing is read.
+    /// The time since which the connection is not read.
     stopped_ms: Option<u64>,
-    /// Its length where that is known, else 0.
+    /// Its length if known, else 0.
     announced: u64,
 }
 
 impl Arrival {
-    /// Notes that a frame is incomplete: the same one as before, or (`is_new`) one that has just begun.
+    /// Records that a frame is incomplete: the same one as before, or (`is_new`) one that has just begun.
     pub fn is_incomplete(&mut self, is_new: bool, announced: u64, now_ms: u64) {
         if is_new || self.since_ms.is_none() {
             self.since_ms = Some(now_ms);
@@ -25,24 +25,24 @@ impl Arrival {
         self.announced = announced;
     }
 
-    /// It is complete.
+    /// Records that the frame is complete.
     pub fn is_over(&mut self) {
         *self = Arrival { stopped_ms: self.stopped_ms, ..Arrival::default() };
     }
 
-    /// The connection is not read from now on.
+    /// Stops the time, because the connection is not read.
     pub fn stop(&mut self, now_ms: u64) {
         self.stopped_ms.get_or_insert(now_ms);
     }
 
-    /// The connection is read again. Returns whether a deadline is in force again.
+    /// Continues the time when the connection is read again. Returns whether a deadline is running.
     pub fn go_on(&mut self, now_ms: u64) -> bool {
         let Some(stopped_ms) = self.stopped_ms.take() else { return false };
         self.since_ms = self.since_ms.map(|since_ms| since_ms + (now_ms - stopped_ms.max(since_ms)));
         self.since_ms.is_some()
     }
 
-    /// When its first byte came, plus the time in which nothing was read.
+    /// The time of its first byte, plus the time in which the connection was not read.
     #[must_use]
     pub fn since_ms(&self) -> Option<u64> {
         self.since_ms
@@ -54,20 +54,20 @@ impl Arrival {
         self.since_ms.is_some()
     }
 
-    /// Its length in bytes where that is known, else 0.
+    /// Its length in bytes if known, else 0.
     #[must_use]
     pub fn announced(&self) -> usize {
         usize::try_from(self.announced).unwrap_or(usize::MAX)
     }
 
-    /// How many milliseconds it may take in all; `came` bytes of it have arrived.
+    /// The total time that it may take, in milliseconds; `came` bytes of it have arrived.
     #[must_use]
     pub fn allowed_ms(&self, came: usize, timeout_ms: u64) -> u64 {
         let bytes = self.announced.max(came as u64);
         timeout_ms.saturating_add(bytes.saturating_mul(1000) / BYTES_A_SECOND)
     }
 
-    /// When it has to be complete; `None` while the broker does not read it.
+    /// The time at which it must be complete; `None` while the broker does not read the connection.
     #[must_use]
     pub fn deadline_ms(&self, came: usize, timeout_ms: u64) -> Option<u64> {
         let since_ms = self.since_ms.filter(|_| self.stopped_ms.is_none())?;
@@ -93,16 +93,16 @@ mod tests {
     }
 
     #[test]
-    fn a_long_frame_has_longer() {
+    fn a_long_frame_has_more_time() {
         let mut arrival = Arrival::default();
         arrival.is_incomplete(true, 128 << 10, 0);
-        assert_eq!(arrival.deadline_ms(1, 1000), Some(3000), "by what was announced");
+        assert_eq!(arrival.deadline_ms(1, 1000), Some(3000), "by the announced length");
         arrival.is_incomplete(false, 0, 0);
-        assert_eq!(arrival.deadline_ms(64 << 10, 1000), Some(2000), "or by what has come");
+        assert_eq!(arrival.deadline_ms(64 << 10, 1000), Some(2000), "by the bytes that have come");
     }
 
     #[test]
-    fn the_clock_stands_still_while_nothing_is_read() {
+    fn the_clock_stops_while_the_connection_is_not_read() {
         let mut arrival = Arrival::default();
         arrival.is_incomplete(true, 0, 100);
         arrival.stop(300);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_while_nothing_is_read_has_all_its_time() {
+    fn a_frame_that_begins_while_the_clock_is_stopped_has_all_its_time() {
         let mut arrival = Arrival::default();
         arrival.stop(100);
         arrival.is_incomplete(true, 0, 700);

@@ -1,11 +1,12 @@
-//! The ways a connection ends.
+//! The end of a connection.
 //!
 //! ```text
 //! open ──ERROR, DISCONNECT, EOF──► leaving ──no subscription left──► closing ──outbox empty──► lingering ──EOF or 2 s──► gone
 //!   └──────────────────────── reset, write error, second deadline: no subscription left ─────────────────────────────┘
 //! ```
-//! From the moment it leaves nothing is delivered to it. Its subscriptions are removed by the layer that knows them
-//! ([`Effect::Leaves`]), over several turns if they are many; then its last frames are written, or it goes.
+//! In the phase `leaving` and later, nothing is delivered to it. Its subscriptions are removed by the layer that
+//! knows them ([`Effect::Leaves`]), over several turns if they are many; then its last frames are written, or it is
+//! removed.
 //! Closing a socket with unread input resets the connection and can lose the last frame on its way; hence the linger
 //! (STOMP 1.2, "Connection Lingering").
 
@@ -30,7 +31,7 @@ pub(crate) const NORMAL: u16 = 1000;
 pub(crate) const GOING_AWAY: u16 = 1001;
 
 impl Connections {
-    /// Writes what is due and closes; `close_code` is for WebSocket.
+    /// Closes a connection after its pending output; `close_code` is for WebSocket.
     pub fn begin_close(&mut self, turn: &mut Turn, key: ConnKey, close_code: u16, reason: &str) {
         if self.table.get(key).is_none_or(|conn| !conn.life.is_open()) {
             return;
@@ -53,9 +54,9 @@ impl Connections {
         self.queue_for_reading(key);
     }
 
-    /// From now on nothing is delivered to a connection, and its subscriptions go.
+    /// Ends all delivery to a connection, and starts to remove its subscriptions.
     pub fn begin_leaving(&mut self, turn: &mut Turn, key: ConnKey) {
-        self.distribute(turn); // what was routed before is delivered
+        self.distribute(turn); // messages routed before are delivered
         let Some(conn) = self.table.get_mut(key) else { return };
         conn.pulls = None;
         if conn.life.leaving.is_none() {
@@ -66,7 +67,7 @@ impl Connections {
         }
     }
 
-    /// The subscriptions of a connection have gone: what is due is written.
+    /// Writes the pending output after the subscriptions are removed.
     pub fn write_last(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get_mut(key) else { return };
         conn.life.go_on_to(Phase::Closing, turn.now_ms);
@@ -77,7 +78,7 @@ impl Connections {
         self.rearm(turn, key);
     }
 
-    /// Sends the Close frame, once.
+    /// Sends the Close frame once.
     fn close_websocket(&mut self, key: ConnKey, code: u16, reason: &str) {
         let Some(conn) = self.table.get_mut(key) else { return };
         if let Transport::WebSocket(state) = &mut conn.protocol.transport
@@ -90,7 +91,7 @@ impl Connections {
         }
     }
 
-    /// The outbox of a closing connection is empty: shuts the write side and waits for the peer.
+    /// Shuts the write side of a closing connection whose outbox is empty, and waits for the peer.
     pub(super) fn begin_linger(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get_mut(key) else { return };
         if conn.input.eof || conn.socket.shut_write().is_err() {
@@ -101,13 +102,13 @@ impl Connections {
         self.rearm(turn, key);
     }
 
-    /// Ends a connection at once; nothing more can be said to the peer.
+    /// Ends a connection at once; nothing more can be sent to the peer.
     pub fn drop_connection(&mut self, turn: &mut Turn, key: ConnKey, why: &str) {
         self.log(turn, Level::Debug, key, || format!("closed: {why}"));
         self.remove(turn, key);
     }
 
-    /// Ends a connection: it goes with all that belongs to it, once its subscriptions have gone.
+    /// Ends a connection: it is removed with all its state after its subscriptions.
     pub fn remove(&mut self, turn: &mut Turn, key: ConnKey) {
         self.abandon_commit(key);
         self.begin_leaving(turn, key);
@@ -117,7 +118,7 @@ impl Connections {
         }
     }
 
-    /// Takes out a connection whose subscriptions have gone.
+    /// Takes out a connection whose subscriptions are removed.
     pub fn take_out(&mut self, turn: &mut Turn, key: ConnKey) -> Option<Box<Conn>> {
         let mut conn = self.table.remove(key)?;
         turn.budget.end_connection();
@@ -128,7 +129,7 @@ impl Connections {
         Some(conn)
     }
 
-    /// Nobody waits any more for a COMMIT that is not decided: nothing takes effect. Returns what an ERROR tells about it.
+    /// Abandons a COMMIT that is not decided: none of it takes effect. Returns its description for an ERROR.
     pub fn abandon_commit(&mut self, key: ConnKey) -> Option<Offender> {
         let mut commit = self.take_commit(key)?;
         let offender = take(&mut commit.offender);
@@ -161,21 +162,21 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_leaves_once_then_writes_its_last_frames_lingers_and_goes() {
+    fn a_connection_leaves_once_then_writes_its_last_frames_lingers_and_is_removed() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let key = keys[0];
-        connections.table.get_mut(key).expect("it is there").input.keep(b"SEND\n");
+        connections.table.get_mut(key).expect("an open connection").input.keep(b"SEND\n");
         connections.control(&mut turn, key, |out| out.extend_from_slice(b"last"));
         connections.begin_close(&mut turn, key, NORMAL, "");
         connections.begin_close(&mut turn, key, NORMAL, "");
         let leaves = |effect: &Effect| matches!(effect, Effect::Leaves(leaving) if *leaving == key);
         assert_eq!(connections.effects.iter().filter(|effect| leaves(effect)).count(), 1);
         assert_eq!((phase(&connections, key), connections.input_bytes), (Some(Phase::Leaving), 0));
-        assert_eq!(told(&mut connections, &mut turn, key), "", "its subscriptions go first");
+        assert_eq!(told(&mut connections, &mut turn, key), "", "its subscriptions are removed first");
         connections.write_last(&mut turn, key);
         assert_eq!(told(&mut connections, &mut turn, key), "last");
         assert_eq!(phase(&connections, key), Some(Phase::Lingering));
-        assert!(connections.table.get_mut(key).expect("it is there").socket.script().is_shut);
+        assert!(connections.table.get_mut(key).expect("an open connection").socket.script().is_shut);
         connections.remove(&mut turn, key);
         assert!(connections.take_out(&mut turn, key).is_some() && connections.table.is_empty());
         assert_eq!((connections.chunks.in_use(), turn.counters.closed), (0, 1));
@@ -186,7 +187,7 @@ mod tests {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let key = keys[0];
         let held_back = |connections: &mut Connections, is_held| {
-            connections.table.get_mut(key).expect("it is there").socket.script().holds_back = is_held;
+            connections.table.get_mut(key).expect("an open connection").socket.script().holds_back = is_held;
         };
         held_back(&mut connections, true);
         connections.control(&mut turn, key, |out| out.extend_from_slice(b"last"));
@@ -200,31 +201,31 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_goes_with_its_last_subscription() {
+    fn a_lost_connection_is_removed_with_its_last_subscription() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         connections.begin_close(&mut turn, keys[0], NORMAL, "");
         connections.drop_connection(&mut turn, keys[0], "it was reset");
-        let conn = connections.table.get(keys[0]).expect("its subscriptions have not gone");
+        let conn = connections.table.get(keys[0]).expect("its subscriptions are still there");
         assert!(conn.life.leaving.as_ref().is_some_and(|leaving| leaving.is_lost));
         assert_eq!(conn.next_deadline(&turn), crate::timer::NEVER);
     }
 
     #[test]
-    fn nothing_comes_of_what_a_connection_has_begun() {
+    fn transactions_end_with_their_connection_unless_their_commit_was_decided() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
-        let conn = connections.table.get_mut(keys[0]).expect("it is there");
-        conn.transactions.get_or_insert_default().begin(b"t", 1).expect("it is the first");
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
+        conn.transactions.get_or_insert_default().begin(b"t", 1).expect("the first transaction");
         conn.committing = Some(Committing::Applying);
         connections.begin_close(&mut turn, keys[0], NORMAL, "");
         let discards = |effect: &Effect| matches!(effect, Effect::DiscardsTransactions(_));
         assert!(connections.effects.iter().any(discards));
-        assert!(connections.take_commit(keys[0]).is_none(), "what was decided takes effect");
+        assert!(connections.take_commit(keys[0]).is_none(), "a decided COMMIT takes effect");
     }
 
     #[test]
-    fn a_websocket_is_sent_one_close_frame_and_nothing_behind_it() {
+    fn a_websocket_is_sent_one_close_frame_and_nothing_after_it() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
-        let conn = connections.table.get_mut(keys[0]).expect("it is there");
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
         conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
         connections.begin_close(&mut turn, keys[0], GOING_AWAY, "");
         connections.control(&mut turn, keys[0], |out| out.extend_from_slice(b"late"));

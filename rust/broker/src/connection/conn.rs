@@ -1,4 +1,4 @@
-//! One connection: its socket, what it speaks, what comes and goes, and what waits for it.
+//! One connection: its socket, protocol, input, output, and pending answers.
 
 use std::net::SocketAddr;
 
@@ -23,35 +23,35 @@ use crate::router::group::{Framing, SubscriptionIndex};
 pub struct Conn {
     /// The socket, registered with the shard's poll.
     pub socket: Socket,
-    /// Guards the slot's next owner.
+    /// Distinguishes this connection from earlier ones in the same slot.
     pub generation: u32,
-    /// Counted over the whole broker.
+    /// Its number, unique in the whole broker.
     pub id: u64,
-    /// Where it comes from.
+    /// The address of the peer.
     pub peer: SocketAddr,
-    /// What it speaks.
+    /// The protocol that it uses.
     pub protocol: Protocol,
-    /// What has come and was not consumed.
+    /// Input that is received and not consumed.
     pub input: Input,
-    /// What goes out.
+    /// Output: the outbox, and what waits for room in it.
     pub output: Output,
-    /// How far it has come.
+    /// Its phase.
     pub life: Life,
-    /// What its next frame waits for, if it is not read.
+    /// The reason why it is not read, if it waits.
     pub wait: Wait,
-    /// Answers that wait, in the order of the frames they answer.
+    /// Pending answers, in the order of their frames.
     pub answers: Answers,
     /// Subscriptions by id.
     pub subscriptions: HashTable<SubscriptionIndex>,
-    /// What of the past its subscriptions ask for.
+    /// Requests of its subscriptions for initial replay.
     pub pulls: Option<Box<Pulls>>,
     /// Open transactions.
     pub transactions: Option<Box<Transactions>>,
-    /// A COMMIT that goes on over several turns, or waits for the homes of its queues.
+    /// A COMMIT that takes several turns, or waits for the homes of its queues.
     pub committing: Option<Committing>,
-    /// What it has of queues.
+    /// Deliveries of queues to its consumers.
     pub pending_writes: Option<Box<PendingWrites>>,
-    /// Login and client-id, within which the names of durable subscriptions count.
+    /// Login and client-id: the scope of names of durable subscriptions.
     pub scope: Option<Box<[u8]>>,
     /// Its temporary destinations.
     pub temporary: Option<Box<Temporary>>,
@@ -82,20 +82,20 @@ impl Conn {
         }
     }
 
-    /// Whether it has not taken all that was delivered to it, or is sent the past of a topic.
+    /// Whether it has not taken all deliveries made to it, or receives an initial replay.
     #[must_use]
     pub fn has_more_to_take(&self) -> bool {
         self.output.has_more() || self.pulls.is_some()
     }
 
-    /// Whether deliveries are about to be acknowledged by what it has said already.
+    /// Whether a frame that it has sent is about to acknowledge deliveries.
     #[must_use]
     pub fn is_acknowledging(&self) -> bool {
         self.committing.is_some()
             || self.pending_writes.as_ref().is_some_and(|pending_writes| pending_writes.is_acknowledging)
     }
 
-    /// How frames to this connection are framed.
+    /// The framing of frames to this connection.
     #[must_use]
     pub fn framing(&self) -> Framing {
         self.protocol.framing()
@@ -106,25 +106,25 @@ impl Conn {
         self.protocol.websocket()
     }
 
-    /// Whether a message can go straight into the outbox: it is under its limit, nothing is to go before, and its
+    /// Whether a message can be appended to the outbox directly: it is below its limit, nothing is deferred, and its
     /// subscription stays.
     #[must_use]
     pub fn has_room(&self, outbox_limit: usize) -> bool {
         self.output.has_room(outbox_limit) && self.life.leaving.is_none()
     }
 
-    /// Notes whether the peer has taken some of what the system held when this was last called.
+    /// Updates when the peer last took some of the bytes that the system holds.
     pub fn look_at_socket(&mut self, now_ms: u64) {
         self.socket.look_at_untaken(now_ms);
     }
 
-    /// When the peer took something last, as far as is known.
+    /// The last time at which the peer took bytes, as far as known.
     #[must_use]
     pub fn moved_ms(&self) -> u64 {
         self.output.written_ms.max(self.socket.taken_ms())
     }
 
-    /// Memory of bytes that were received and not consumed, or wait for COMMIT, and of answers that wait.
+    /// Memory of unconsumed input, of frames that wait for COMMIT, and of pending answers.
     #[must_use]
     pub fn input_bytes(&self) -> usize {
         let pending_writes =

@@ -1,5 +1,5 @@
-//! When something is due on a connection: log-in, heart-beats, slow consumers, frames that wait or arrive, the end of a
-//! linger. What is overdue is a value; the shard acts on it.
+//! The deadlines of a connection: log-in, heart-beats, slow consumers, frames that wait or arrive, the end of a
+//! linger. An overdue deadline is a value; the shard acts on it.
 
 use std::time::Duration;
 
@@ -12,51 +12,51 @@ use crate::ids::ConnKey;
 use crate::timer::{Due, NEVER};
 use crate::turn::Turn;
 
-/// A refused connection has this long to show whether it speaks HTTP.
+/// The time in which a refused connection has to show whether it speaks HTTP.
 const REFUSAL_MS: u64 = 1000;
-/// Longest wait for the peer to close after the write side was shut.
+/// The longest wait for the peer to close after the write side was shut.
 const LINGER_MS: u64 = 2000;
-/// Longest wait for a closing connection to take another byte.
+/// The longest wait for a closing connection to take another byte.
 const CLOSING_STALL_MS: u64 = 5000;
-/// How long the last answers to a connection that sends no more may take, while it takes nothing that is ahead of them.
-/// Where nothing is ahead of them none should take so long: that is a bug, and logged as one.
+/// The longest wait for the last answers to a connection that sends no more, while it takes nothing that precedes
+/// them. If nothing precedes them, such a delay is a bug, and is logged as one.
 pub(crate) const ANSWERS_MS: u64 = 60_000;
-/// Under policies that do not block, answers may stay unread for so long.
+/// The time that answers may stay unread under policies that do not block.
 const PATIENCE_MS: u64 = 5000;
 
-/// A time of the configuration.
+/// A duration of the settings, in milliseconds.
 #[must_use]
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(NEVER)
 }
 
-/// What is overdue on a connection.
+/// An overdue deadline of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overdue {
     /// The peer did not close in time.
     Close,
-    /// It is refused, and has had time to show what it speaks.
+    /// It is refused, and has had time to show its protocol.
     Refusal,
-    /// No CONNECT came, or no whole HTTP request.
+    /// No CONNECT came, or no complete HTTP request.
     Login,
     /// Its consumer is too slow.
     SlowConsumer,
-    /// The last answers to it never came, or it does not take what is ahead of them.
+    /// The last answers to it never came, or it does not take the output that precedes them.
     Answers,
-    /// It is to be sent a heart-beat; something else may be overdue behind it.
+    /// It has to be sent a heart-beat; another deadline may be overdue, too.
     HeartBeat,
-    /// It does not take its own answers.
+    /// It does not read its own answers.
     Untaken,
     /// Its next frame has waited for `publish_timeout`, as far as the connection knows.
     Held,
-    /// A frame is not complete after so many milliseconds.
+    /// A frame is incomplete after so many milliseconds.
     Frame(u64),
-    /// Nothing came from it for too long.
+    /// It has been silent for too long.
     Silence,
 }
 
 impl Conn {
-    /// When something is due next; [`NEVER`] if nothing is.
+    /// The next deadline; [`NEVER`] if there is none.
     #[must_use]
     pub fn next_deadline(&self, turn: &Turn) -> u64 {
         let config = &turn.config;
@@ -76,7 +76,7 @@ impl Conn {
         let mut next_ms = self.slow_deadline(config).unwrap_or(NEVER);
         next_ms = next_ms.min(self.answers_deadline(turn.now_ms).unwrap_or(NEVER));
         if let Some(due_ms) = heartbeat.next_send_due(self.output.written_ms) {
-            // A beat that cannot be written now is looked at again a while later.
+            // A heart-beat that cannot be written now is tried again later.
             let again_ms = turn.now_ms + u64::from(heartbeat.send_ms / 4).max(1);
             next_ms = next_ms.min(if self.output.outbox.is_empty() { due_ms } else { due_ms.max(again_ms) });
         }
@@ -91,12 +91,12 @@ impl Conn {
         }
     }
 
-    /// Whether it has sent CONNECT, and that was answered.
+    /// Whether it has sent CONNECT and got the answer.
     fn has_logged_in(&self) -> bool {
         self.protocol.session.was_connected() && !matches!(self.wait.question(), Some(Question::Login(_)))
     }
 
-    /// What is overdue now.
+    /// The deadline that is overdue now, if any.
     #[must_use]
     pub fn overdue(&self, turn: &Turn) -> Option<Overdue> {
         let (now_ms, config) = (turn.now_ms, &turn.config);
@@ -136,24 +136,24 @@ impl Conn {
         self.output.slow_deadline(self.moved_ms(), millis(patience))
     }
 
-    /// When a connection that sends no more, and waits for nothing but answers, is given up.
+    /// The time at which a connection is ended that sends no more and only waits for answers.
     fn answers_deadline(&self, now_ms: u64) -> Option<u64> {
         if !(self.input.eof || self.life.ending) || self.answers.is_empty() {
             return None;
         }
-        // That memory is short is not its fault: its time begins when it can be sent something.
+        // A lack of memory is not its fault: its time begins when it can be sent something.
         let is_held_up =
             self.output.outbox.is_empty() && self.pulls.as_ref().is_some_and(|it| it.is_listed());
         let moved_ms = match self.has_more_to_take() {
             true if is_held_up => now_ms,
-            // A heart-beat is written, too, but not while it has something else to take.
+            // A heart-beat counts as written, too, but not while the connection has other output to take.
             true => self.input.read_ms.max(self.moved_ms()).max(self.output.stuck_since_ms),
             false => self.input.read_ms,
         };
         Some(moved_ms.saturating_add(ANSWERS_MS))
     }
 
-    /// When a connection is cut off that waits for its own answers, unless it takes some of them.
+    /// The time at which a connection is cut off that does not read its own answers.
     fn untaken_deadline(&self, config: &Config) -> Option<u64> {
         let since_ms = self.wait.since_ms().filter(|_| self.wait.pause() == Some(Pause::Answers))?;
         let patience_ms = match config.slow_consumer {
@@ -163,12 +163,12 @@ impl Conn {
         Some(self.moved_ms().max(since_ms).saturating_add(patience_ms.min(self.output.patience_ms)))
     }
 
-    /// When what the next frame waits for has to have come.
+    /// The time at which the wait of the next frame times out.
     fn held_deadline(&self, config: &Config) -> Option<u64> {
         Some(self.wait.bounded_since_ms()?.saturating_add(millis(config.publish_timeout)))
     }
 
-    /// When the frame that arrives has to be complete, and how long it may take.
+    /// The time at which the arriving frame must be complete, and the duration that it may take.
     fn frame_deadline(&self, config: &Config) -> Option<(u64, u64)> {
         let timeout_ms = millis(config.frame_timeout);
         let came = self.input.bytes.len();
@@ -181,7 +181,7 @@ impl Conn {
 }
 
 impl Connections {
-    /// Puts a connection's next deadline into the timers, unless an earlier one is there.
+    /// Sets a connection's next deadline in the timers, unless an earlier one is set.
     pub fn rearm(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get_mut(key) else { return };
         let next_ms = conn.next_deadline(turn);
@@ -191,7 +191,7 @@ impl Connections {
         }
     }
 
-    /// A deadline has passed. Returns whether it was the connection's, and not one that an earlier one has replaced.
+    /// Handles a passed deadline. Returns whether it was the connection's current one, not one that was replaced.
     pub fn take_deadline(&mut self, key: ConnKey, at_ms: u64) -> bool {
         let Some(conn) = self.table.get_mut(key).filter(|conn| conn.life.deadline_ms == at_ms) else {
             return false;
@@ -200,7 +200,7 @@ impl Connections {
         true
     }
 
-    /// What is overdue on a connection now, unless its peer has taken something meanwhile.
+    /// The deadline of a connection that is overdue now, unless its peer has taken bytes meanwhile.
     pub fn overdue(&mut self, turn: &Turn, key: ConnKey) -> Option<Overdue> {
         let conn = self.table.get_mut(key).filter(|conn| turn.now_ms >= conn.next_deadline(turn))?;
         if !conn.output.outbox.is_empty() {
@@ -212,8 +212,8 @@ impl Connections {
         conn.overdue(turn)
     }
 
-    /// Notes what a connection waits for whose message is on its way: since when memory stops it; `None` if outboxes do.
-    /// Returns whether that has taken longer than `publish_timeout`.
+    /// Updates the time since which memory stops the fan-out that a connection waits for; `None` if outboxes stop it.
+    /// Returns whether this has lasted longer than `publish_timeout`.
     pub fn note_stopped(&mut self, turn: &Turn, key: ConnKey, since_ms: Option<u64>) -> bool {
         let Some(conn) = self.table.get_mut(key) else { return false };
         conn.wait.note_stopped(since_ms);
@@ -227,9 +227,9 @@ mod tests {
     use crate::connection::fixtures::{connections, turn};
     use crate::ids::ConnKey;
 
-    /// What is overdue at the next deadline of a connection, and when that is.
+    /// The next deadline of a connection, and what is overdue then.
     fn next(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> (u64, Option<Overdue>) {
-        let conn = connections.table.get(key).expect("it is there");
+        let conn = connections.table.get(key).expect("an open connection");
         turn.now_ms = conn.next_deadline(turn);
         (turn.now_ms, connections.overdue(turn, key))
     }
@@ -239,7 +239,7 @@ mod tests {
         let (mut connections, mut turn) = (Connections::default(), turn(Config::default()));
         let key = connections.table.insert(Conn::scripted(1));
         assert_eq!(next(&mut connections, &mut turn, key), (10_000, Some(Overdue::Login)));
-        connections.table.get_mut(key).expect("it is there").life.refused = true;
+        connections.table.get_mut(key).expect("an open connection").life.refused = true;
         assert_eq!(next(&mut connections, &mut turn, key), (REFUSAL_MS, Some(Overdue::Refusal)));
     }
 
@@ -249,7 +249,7 @@ mod tests {
         let key = connections.table.insert(Conn::connected(1, "10000,10000"));
         let (at_ms, overdue) = next(&mut connections, &mut turn, key);
         assert!(overdue == Some(Overdue::HeartBeat) && at_ms <= 10_000);
-        connections.table.get_mut(key).expect("it is there").output.written_ms = 60_000;
+        connections.table.get_mut(key).expect("an open connection").output.written_ms = 60_000;
         let (at_ms, overdue) = next(&mut connections, &mut turn, key);
         assert!(overdue == Some(Overdue::Silence) && at_ms >= 10_000, "{at_ms} {overdue:?}");
     }
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_consumer_is_slow_when_it_takes_nothing_for_a_second() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
-        let conn = connections.table.get_mut(keys[0]).expect("it is there");
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
         (conn.output.full_since_ms, conn.output.stuck_since_ms) = (Some(100), 100);
         conn.output
             .outbox
@@ -276,13 +276,13 @@ mod tests {
         turn.now_ms = 500;
         connections.park(&mut turn, keys[0], Pause::Mailbox);
         assert_eq!(next(&mut connections, &mut turn, keys[0]), (30_500, Some(Overdue::Held)));
-        let arriving = connections.table.get_mut(keys[1]).expect("it is there");
+        let arriving = connections.table.get_mut(keys[1]).expect("an open connection");
         arriving.input.arrival.is_incomplete(true, 128 << 10, 700);
         assert_eq!(next(&mut connections, &mut turn, keys[1]), (32_700, Some(Overdue::Frame(32_000))));
     }
 
     #[test]
-    fn a_message_on_its_way_is_bounded_only_while_memory_stops_it() {
+    fn a_fan_out_has_a_time_limit_only_while_memory_stops_it() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let (key, fan_out) = (keys[0], crate::collections::keyed::Key { index: 0, generation: 1 });
         connections.wait_for(&mut turn, key, Question::FanOut(fan_out));
@@ -290,12 +290,12 @@ mod tests {
         assert!(!connections.note_stopped(&turn, key, Some(10_000)), "memory has stopped it only since then");
         assert_eq!(next(&mut connections, &mut turn, key), (40_000, Some(Overdue::Held)));
         assert!(connections.note_stopped(&turn, key, Some(10_000)));
-        assert!(!connections.note_stopped(&turn, key, None), "it waits for outboxes");
+        assert!(!connections.note_stopped(&turn, key, None), "the fan-out waits for outboxes");
         assert_eq!(connections.table.get(key).map(|conn| conn.next_deadline(&turn)), Some(NEVER));
     }
 
     #[test]
-    fn a_deadline_that_an_earlier_one_has_replaced_is_not_met() {
+    fn a_replaced_deadline_is_ignored() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         connections.park(&mut turn, keys[0], Pause::Mailbox);
         assert_eq!(turn.timers.pop_due(30_000), Some((30_000, Due::Conn(keys[0]))));

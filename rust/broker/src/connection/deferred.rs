@@ -1,6 +1,6 @@
-//! Deliveries that wait because a connection's outbox is full: not encoded yet, so that they cost next to nothing.
+//! Deliveries that wait because a connection's outbox is full. They are not encoded yet, and take little memory.
 //!
-//! Everything else that is to be delivered to the connection queues up behind them, so that the order is kept.
+//! All further deliveries to the connection queue up behind them, so that the order is kept.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -13,7 +13,7 @@ use crate::message::chunk::ChunkId;
 use crate::queue::types::Delivery;
 use crate::router::fan_out::FanOutKey;
 
-/// One such delivery.
+/// One deferred delivery.
 #[derive(Debug)]
 pub enum Waiting {
     /// A copy of a message that a fan-out holds.
@@ -27,23 +27,23 @@ pub enum Waiting {
 /// Messages of queues for one subscription, the oldest first, with their places.
 pub type Queued = VecDeque<(u64, Box<(ShardId, Delivery)>)>;
 
-/// Stale places of ended subscriptions are removed once there are more of them than of all others, and at least so many.
+/// Stale entries of ended subscriptions are removed once they outnumber all others, and are at least so many.
 const STALE_MAX: usize = 32;
 
-/// What waits for one connection's outbox, in order.
+/// The deferred deliveries of one connection, in order.
 #[derive(Debug, Default)]
 pub struct Deferred {
-    /// The place of the next one.
+    /// The place of the next delivery.
     next: u64,
     /// Messages of topics, whose publishers pause meanwhile.
     topics: PagedDeque<(u64, Waiting)>,
-    /// Messages of queues, by subscription, so that those of one that ends are found without a search.
+    /// Messages of queues, by subscription, so that those of an ended one are found without a search.
     queued: HashMap<SubscriptionKey, Queued, foldhash::fast::RandomState>,
-    /// The place of the first message of each subscription; also of some subscriptions that have ended.
+    /// The place of the first message of each subscription; also of some ended subscriptions.
     firsts: BinaryHeap<Reverse<(u64, SubscriptionKey)>>,
-    /// How many messages of queues there are.
+    /// The number of messages of queues.
     of_queues: usize,
-    /// How many messages of topics may have been acknowledged to their publisher by a RECEIPT.
+    /// The number of messages of topics whose publisher may have got its RECEIPT.
     pub accepted: usize,
     /// The connection is on the shard's list of those that have room again.
     pub is_listed: bool,
@@ -76,7 +76,7 @@ impl Deferred {
         false
     }
 
-    /// Takes the first one.
+    /// Takes the first delivery.
     pub fn pop(&mut self) -> Option<Waiting> {
         let topic = self.topics.front().map(|(place, _)| *place);
         while let Some(&Reverse((place, key))) = self.firsts.peek()
@@ -105,7 +105,7 @@ impl Deferred {
         Some(queued)
     }
 
-    /// Takes out the messages of queues for one subscription, which has ended. Also returns how many entries were visited.
+    /// Takes out the messages of queues for an ended subscription. Also returns the number of visited entries.
     pub fn take_queued(&mut self, key: SubscriptionKey) -> (Queued, usize) {
         let taken = self.queued.remove(&key).unwrap_or_default();
         self.of_queues -= taken.len();
@@ -130,13 +130,13 @@ impl Deferred {
         !self.topics.is_empty()
     }
 
-    /// How many wait.
+    /// The number of deferred deliveries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.topics.len() + self.of_queues
     }
 
-    /// Whether none waits.
+    /// Whether no delivery is deferred.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn they_stay_in_order_and_those_of_topics_are_counted() {
+    fn deliveries_keep_their_order_and_those_of_topics_are_counted() {
         let mut deferred = Deferred::default();
         assert!(!deferred.push(queued(1)) && deferred.push(Waiting::Copy(key(9), key(1))));
         assert!(!deferred.push(Waiting::Copy(key(9), key(2))) && deferred.has_topics());
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(left, [2, 3]);
     }
     #[test]
-    fn very_many_have_room_for_a_page_more_and_stay_in_order() {
+    fn very_many_deliveries_keep_their_order_with_at_most_a_spare_page() {
         let page = PagedDeque::<(u64, Waiting)>::PAGE;
         let count = 20 * page as u32 + 1;
         let mut deferred = Deferred::default();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn subscriptions_that_go_one_by_one_look_at_few_others_and_leave_no_places_behind() {
+    fn subscriptions_that_end_one_by_one_visit_few_others_and_leave_no_stale_places() {
         const COUNT: u32 = 1000;
         let mut deferred = Deferred::default();
         (0..COUNT).for_each(|at| assert!(!deferred.push(queued(at))));
@@ -221,7 +221,7 @@ mod tests {
         assert!(deferred.len() == 1 && deferred.pop().is_some() && deferred.is_empty());
     }
 
-    /// Whose a message is: a subscription that gets messages of queues, or nobody's, with the number of its copy.
+    /// Identifies a message: its subscription for one of a queue, or none, and the number of its copy.
     fn name(waiting: &Waiting) -> (u32, u32) {
         match waiting {
             Waiting::Queued(queued) => (queued.1.subscriber.key.index, 0),
@@ -232,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_as_a_list(steps in vec((0..4_u32, 0..5_u32), 0..200)) {
+        fn it_behaves_like_a_list(steps in vec((0..4_u32, 0..5_u32), 0..200)) {
             let mut deferred = Deferred::default();
             let mut list: VecDeque<(u32, u32)> = VecDeque::new();
             for (at, (what, who)) in steps.into_iter().enumerate() {

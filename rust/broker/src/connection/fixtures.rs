@@ -1,4 +1,4 @@
-//! Connections for unit tests: their sockets are test doubles, so there is neither a poll nor a network.
+//! Connections for unit tests. Their sockets are test doubles, so no poll and no network is needed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,18 +43,18 @@ pub(crate) fn turn(config: Config) -> Turn {
     Turn::new(ShardId(0), 1, Arc::new(config), totals, log, foldhash::fast::RandomState::default(), "epoch")
 }
 
-/// As many connections that have logged in, without heart-beats.
+/// Creates connections that have logged in, without heart-beats.
 pub(crate) fn connections(count: usize) -> (Connections, Vec<ConnKey>) {
     let mut connections = Connections::default();
     let keys = (0..count).map(|at| connections.table.insert(Conn::connected(at as u64, "0,0"))).collect();
     (connections, keys)
 }
 
-/// What a connection's socket gets when it takes all there is, a character for each byte.
+/// Everything sent to a connection whose socket takes all bytes; one character per byte.
 pub(crate) fn told(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> String {
-    let conn = connections.table.get_mut(key).expect("it is there");
+    let conn = connections.table.get_mut(key).expect("an open connection");
     conn.socket.script().room = usize::MAX;
     connections.flush_one(turn, key);
-    let conn = connections.table.get_mut(key).expect("it is there");
+    let conn = connections.table.get_mut(key).expect("an open connection");
     std::mem::take(&mut conn.socket.script().taken).into_iter().map(char::from).collect()
 }

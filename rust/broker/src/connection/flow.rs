@@ -1,14 +1,14 @@
-//! What became of a frame of a client.
+//! The outcome of handling a client frame.
 
-/// What became of a frame.
+/// The outcome of handling a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// It is done with, be it by an ERROR.
+    /// It is handled, maybe by an ERROR.
     Done,
-    /// It has to wait, and all behind it.
+    /// It has to wait, and so do all frames behind it.
     Parked,
-    /// It is to be looked at again in the next turn.
+    /// It is handled again in the next turn.
     Later,
-    /// It is done with, but all behind it has to wait.
+    /// It is handled, but all frames behind it have to wait.
     Waiting,
 }

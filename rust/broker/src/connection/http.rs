@@ -17,7 +17,7 @@ use crate::turn::Turn;
 /// A TLS alert: fatal, handshake_failure (RFC 8446, 6). Encryption is not built yet.
 const TLS_HANDSHAKE_FAILURE: &[u8] = &[0x15, 3, 1, 0, 2, 2, 40];
 
-/// What is to happen with a request.
+/// The response to a request, or its other outcome.
 #[derive(Debug)]
 enum Answer {
     Incomplete,
@@ -26,12 +26,12 @@ enum Answer {
 }
 
 impl Connections {
-    /// Answers the request at the start of a connection, as soon as it is complete. Returns the WebSocket frames that came
-    /// behind an upgrade.
+    /// Answers the request at the start of a connection once it is complete. Returns the WebSocket frames that
+    /// followed an upgrade.
     pub fn answer_http(&mut self, turn: &mut Turn, key: ConnKey, is_draining: bool) -> Option<Vec<u8>> {
         let conn = self.table.get_mut(key)?;
         let mut input = take(&mut conn.input.bytes);
-        turn.budget.look(input.len()); // from the start, however little has come since
+        turn.budget.look(input.len()); // the request is parsed from its start each time
         let is_loopback = conn.peer.ip().to_canonical().is_loopback();
         match answer(&input, &turn.config, is_loopback, is_draining) {
             Answer::Incomplete => conn.input.bytes = input,
@@ -55,7 +55,7 @@ impl Connections {
         }
     }
 
-    /// Tells a connection over `max_connections` so, in its own protocol.
+    /// Refuses a connection over `max_connections`, in its own protocol.
     pub fn refuse(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get(key) else { return };
         let connections = turn.totals.connections.load(Ordering::Relaxed);
@@ -67,12 +67,12 @@ impl Connections {
         }
     }
 
-    /// A TLS client learns that there is no TLS here.
+    /// Refuses a TLS client with an alert, since TLS is not available.
     pub fn refuse_tls(&mut self, turn: &mut Turn, key: ConnKey) {
         self.respond(turn, key, TLS_HANDSHAKE_FAILURE);
     }
 
-    /// No CONNECT, or no whole HTTP request, came in time.
+    /// Ends a connection that sent no CONNECT, or no whole HTTP request, in time.
     pub fn time_out_login(&mut self, turn: &mut Turn, key: ConnKey) {
         if self.table.get(key).is_some_and(|conn| matches!(conn.protocol.transport, Transport::Http)) {
             let response = text(408, &[], "the request did not come within login_timeout", false);
@@ -85,7 +85,7 @@ impl Connections {
     }
 }
 
-/// What is to happen with a request of which `input` has come.
+/// The response to a request of which `input` has arrived.
 fn answer(input: &[u8], config: &Config, is_loopback: bool, is_draining: bool) -> Answer {
     let (request, consumed) = match ws::parse_request(input, &config.limits) {
         Ok(None) => return Answer::Incomplete,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn health_checks_answer_as_the_broker_is_and_to_whom_they_may() {
+    fn health_checks_report_the_state_and_respect_the_loopback_rule() {
         let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
         assert_eq!(status(&get("/healthz"), false, true), "200");
         assert_eq!(status(&get("/readyz"), true, false), "200");
@@ -143,16 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_an_upgrade_is_websocket() {
+    fn bytes_after_an_upgrade_are_websocket_frames() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
-        let conn = connections.table.get_mut(keys[0]).expect("it is there");
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
         conn.protocol.transport = Transport::Http;
         conn.input.keep(
             b"GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
               Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\nab",
         );
         assert_eq!(connections.answer_http(&mut turn, keys[0], false).as_deref(), Some(&b"ab"[..]));
-        let conn = connections.table.get(keys[0]).expect("it is there");
+        let conn = connections.table.get(keys[0]).expect("an open connection");
         assert!(matches!(conn.protocol.transport, Transport::WebSocket(_)) && conn.life.is_open());
         assert!(told(&mut connections, &mut turn, keys[0]).starts_with("HTTP/1.1 101"));
     }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_request_that_does_not_come_in_time_gets_408_and_a_stomp_client_an_error() {
         let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
-        connections.table.get_mut(keys[0]).expect("it is there").protocol.transport = Transport::Http;
+        connections.table.get_mut(keys[0]).expect("an open connection").protocol.transport = Transport::Http;
         for (key, start) in keys.into_iter().zip(["HTTP/1.1 408", "ERROR\n"]) {
             connections.time_out_login(&mut turn, key);
             connections.write_last(&mut turn, key);

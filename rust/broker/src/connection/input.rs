@@ -1,4 +1,4 @@
-//! What a connection has sent and the broker has not consumed: a frame that has come in part, and whole frames that wait.
+//! Input that a connection has received and not consumed: an incomplete frame, and whole frames that wait.
 
 use stompica_proto::decode::{head_value, masked_head, offending_head};
 use stompica_proto::encode::Offender;
@@ -7,49 +7,50 @@ use stompica_proto::header;
 use super::arrival::Arrival;
 use super::conn::{Conn, Transport};
 
-/// Spare capacity behind kept input that is not worth giving back.
+/// Spare capacity behind kept input that is not worth freeing.
 const SLACK_BYTES: usize = 256 << 10;
-/// The beginning of a frame up to this size is copied in front of what is read next.
+/// The beginning of a frame up to this size is copied in front of the next read.
 const SHORT_BYTES: usize = 1024;
 
 /// The input of one connection.
 #[derive(Debug)]
 pub struct Input {
-    /// Bytes received and not consumed: an incomplete frame, or what the end of a turn or a frame that waits left.
+    /// Bytes received and not consumed: an incomplete frame, or frames left by the end of a turn or by a frame that
+    /// waits.
     pub bytes: Vec<u8>,
-    /// The frame that has come in part.
+    /// The state of a frame that has arrived in part.
     pub arrival: Arrival,
-    /// `bytes` may hold whole frames: the turn ended, or a frame had to wait, before they were looked at.
+    /// `bytes` may hold whole frames that were not decoded, because the turn ended or a frame had to wait.
     pub has_unparsed: bool,
-    /// The frame in front of `bytes` was logged already, and waits.
+    /// The frame at the front of `bytes` was logged already, and waits.
     pub is_logged: bool,
     /// The peer has shut its write side, or sent Close.
     pub eof: bool,
     /// The connection is on the list of those whose socket may have more to read.
     pub is_listed: bool,
-    /// When the last byte came in.
+    /// The time of the last byte.
     pub read_ms: u64,
-    /// The shard's round of mail in which that was.
+    /// The shard's round of mail at the time of the last byte.
     pub read_round: u64,
-    /// Bytes of input and transactions that the shard has counted.
+    /// Bytes of input and transactions that the shard's total includes.
     pub counted_bytes: usize,
-    /// Bytes of input alone that it has counted.
+    /// Bytes of input alone that the shard's total includes.
     pub counted_input: usize,
 }
 
-/// How far a piece of input was decoded.
+/// The result of decoding a piece of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoding {
-    /// Bytes that are done with.
+    /// Bytes that are consumed.
     pub consumed: usize,
-    /// The rest begins a frame that is not complete; its length, where that is known, else 0.
+    /// The rest begins with an incomplete frame; its length if known, else 0.
     pub incomplete: Option<usize>,
     /// The rest begins with a whole frame that has to wait.
     pub waits: bool,
 }
 
 impl Input {
-    /// No input yet.
+    /// The state without input.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
         Input {
@@ -72,21 +73,21 @@ impl Input {
         if self.bytes.len() <= SHORT_BYTES { &self.bytes } else { &[] }
     }
 
-    /// Keeps what could not be consumed of bytes that came while nothing was kept.
+    /// Keeps the rest of bytes that came while nothing was kept.
     pub fn keep(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
             append(&mut self.bytes, rest, self.arrival.announced());
         }
     }
 
-    /// Takes out what is kept, with `bytes` behind it, to decode it.
+    /// Takes out the kept bytes, followed by `bytes`, for decoding.
     pub fn take_with(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut input = std::mem::take(&mut self.bytes);
         append(&mut input, bytes, self.arrival.announced());
         input
     }
 
-    /// Keeps the rest of what [`Input::take_with`] gave, and gives back the capacity that a long frame has left.
+    /// Keeps the rest of the bytes from [`Input::take_with`], and frees the capacity that a long frame needed.
     pub fn put_back(&mut self, mut input: Vec<u8>, consumed: usize) {
         if consumed < input.len() {
             drop_front(&mut input, consumed);
@@ -94,19 +95,19 @@ impl Input {
         }
     }
 
-    /// Notes since when the frame arrives that was not complete.
+    /// Updates the arrival of an incomplete frame after decoding.
     pub fn note_arrival(&mut self, decoding: &Decoding, rest: &[u8], now_ms: u64) {
         match decoding.incomplete {
-            // A CR may be half a line end between frames.
+            // A CR may be half of a line end between frames.
             Some(announced) if !matches!(rest, b"" | b"\r") => {
                 self.arrival.is_incomplete(decoding.consumed > 0, announced as u64, now_ms);
             }
-            None if decoding.consumed == 0 && !rest.is_empty() && !decoding.waits => {} // it was not looked at
+            None if decoding.consumed == 0 && !rest.is_empty() && !decoding.waits => {} // it was not decoded
             _ => self.arrival.is_over(),
         }
     }
 
-    /// Forgets what is kept: nothing of it takes effect any more.
+    /// Discards the kept bytes; they take no effect any more.
     pub fn discard(&mut self) {
         self.bytes = Vec::new();
         self.arrival.is_over();
@@ -115,7 +116,7 @@ impl Input {
 }
 
 impl Conn {
-    /// The beginning of a STOMP frame that is kept, if it is short enough to be copied in front of what is read next.
+    /// The beginning of a STOMP frame that is kept, if it is short enough to be copied in front of the next read.
     #[must_use]
     pub fn short_rest(&self) -> &[u8] {
         match self.protocol.transport {
@@ -124,7 +125,7 @@ impl Conn {
         }
     }
 
-    /// How much it holds of what is not complete, WebSocket messages included.
+    /// Bytes held for incomplete frames, including WebSocket messages.
     #[must_use]
     pub fn incomplete_bytes(&self) -> usize {
         self.input.bytes.len() + self.raw().map_or(0, Vec::len)
@@ -143,7 +144,7 @@ impl Conn {
         }
     }
 
-    /// The connection is read again after a while in which nothing was expected from it.
+    /// Restarts the deadlines for input after a time in which the connection was not read.
     pub fn expect_again(&mut self, now_ms: u64) {
         self.input.read_ms = now_ms;
         if let Some(state) = self.websocket() {
@@ -151,14 +152,14 @@ impl Conn {
         }
     }
 
-    /// Whether a frame, or a WebSocket message, has come in part.
+    /// Whether a frame or a WebSocket message has arrived in part.
     #[must_use]
     pub fn is_within_frame(&self) -> bool {
         let message = self.protocol.message_arrival().is_some_and(Arrival::is_on);
         message || self.input.arrival.is_on()
     }
 
-    /// The connection is not read from now on: what has come in part has more time.
+    /// Stops the deadline of a frame that has arrived in part, while the connection is not read.
     pub fn stop_clock(&mut self, now_ms: u64) {
         self.input.arrival.stop(now_ms);
         if let Some(state) = self.websocket() {
@@ -166,14 +167,15 @@ impl Conn {
         }
     }
 
-    /// The connection is read again. Returns whether a deadline is in force again.
+    /// Continues that deadline when the connection is read again. Returns whether one is running.
     pub fn start_clock(&mut self, now_ms: u64) -> bool {
         let message = self.websocket().is_some_and(|state| state.arrival.go_on(now_ms));
         self.input.arrival.go_on(now_ms) || message
     }
 }
 
-/// Appends `bytes`. The capacity grows by half of what has come, and no more: an announcement is cheap.
+/// Appends `bytes`. The capacity grows by half of the received size and no more, since a large `content-length` costs
+/// the client nothing.
 fn append(input: &mut Vec<u8>, bytes: &[u8], announced: usize) {
     let needed = input.len() + bytes.len();
     if input.capacity() < needed {
@@ -184,7 +186,7 @@ fn append(input: &mut Vec<u8>, bytes: &[u8], announced: usize) {
     input.extend_from_slice(bytes);
 }
 
-/// Drops what is done with, and the capacity that a long frame has left.
+/// Drops consumed bytes, and the capacity that a long frame needed.
 fn drop_front(input: &mut Vec<u8>, consumed: usize) {
     input.drain(..consumed);
     let wanted = input.len() + input.len() / 2;
@@ -193,11 +195,11 @@ fn drop_front(input: &mut Vec<u8>, consumed: usize) {
     }
 }
 
-/// What an ERROR tells about the frame at the start of `input`, as far as it can be read.
+/// The description of the frame at the start of `input` for an ERROR, as far as it can be parsed.
 #[must_use]
 pub fn offender_in(input: &[u8]) -> Offender {
     let head = offending_head(input);
-    // An escaped value is left out: what is wrong with the frame may be its escapes.
+    // An escaped value is omitted: its escapes may be the error.
     let receipt =
         head_value(head, header::RECEIPT).filter(|value| !value.contains(&b'\\')).map(<[u8]>::to_vec);
     Offender { receipt, subscription: None, head: masked_head(head) }
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_room_for_half_as_much_again_and_no_more_than_is_announced() {
+    fn kept_input_has_half_of_its_size_spare_and_no_more_than_announced() {
         let mut input = Input::new(0);
         input.keep(&[1; 1000]);
         assert_eq!((input.bytes.len(), input.bytes.capacity()), (1000, 1500));
@@ -248,18 +250,18 @@ mod tests {
     fn a_frame_arrives_from_its_first_byte_until_it_is_complete_or_waits() {
         let mut input = Input::new(0);
         input.note_arrival(&decoding(9, Some(0), false), b"\r", 1);
-        assert!(!input.arrival.is_on(), "a CR may be half a line end");
+        assert!(!input.arrival.is_on(), "a CR may be half of a line end");
         input.note_arrival(&decoding(9, Some(70), false), b"SEND", 2);
         input.note_arrival(&decoding(0, Some(70), false), b"SEND\n", 3);
         assert_eq!((input.arrival.since_ms(), input.arrival.announced()), (Some(2), 70));
         input.note_arrival(&decoding(0, None, false), b"SEND\n", 4);
-        assert!(input.arrival.is_on(), "the turn had ended: it was not looked at");
+        assert!(input.arrival.is_on(), "the turn ended before it was decoded");
         input.note_arrival(&decoding(0, None, true), b"SEND\n\n\0", 5);
-        assert!(!input.arrival.is_on(), "it is complete, and waits");
+        assert!(!input.arrival.is_on(), "it is complete and waits");
     }
 
     #[test]
-    fn what_is_discarded_is_neither_kept_nor_awaited() {
+    fn discarded_input_is_neither_kept_nor_awaited() {
         let mut input = Input::new(0);
         input.keep(b"SEND\n");
         input.note_arrival(&decoding(0, Some(0), false), b"SEND\n", 2);

@@ -1,41 +1,42 @@
-//! How far a connection has come, from accept to its end.
+//! The phases of a connection, from accept to its end.
 
 use super::leaving::Leaving;
 use crate::timer::NEVER;
 
-/// How far a connection has come.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Reading and writing.
     Open,
-    /// Input is discarded, its subscriptions go; nothing is written, so that none is left once the peer reads its last
-    /// frames.
+    /// Input is discarded and subscriptions are removed; nothing is written, so that no subscription is left once the
+    /// peer reads its last frames.
     Leaving,
     /// Input is discarded, the outbox is being flushed; then the write side is shut.
     Closing,
-    /// The write side is shut: reading and discarding until the peer closes too.
+    /// The write side is shut: reads and discards until the peer closes too.
     Lingering,
 }
 
-/// The course of one connection.
+/// The life of one connection.
 #[derive(Debug)]
 pub struct Life {
-    /// How far it has come.
+    /// Its phase.
     pub phase: Phase,
-    /// Accepted only to be refused.
+    /// Accepted only to be refused with an error.
     pub refused: bool,
-    /// DISCONNECT was taken, or an ERROR waits: read no more, and close once the answers due are written.
+    /// DISCONNECT was received, or an ERROR is pending: it is not read any more, and closes after its pending
+    /// answers.
     pub ending: bool,
-    /// Its subscriptions that are about to go: nothing is delivered to them any more.
+    /// The subscriptions that are still to be removed; nothing is delivered to them any more.
     pub leaving: Option<Box<Leaving>>,
     /// When it was accepted, and later when its closing began.
     pub since_ms: u64,
-    /// The deadline that is in the timers.
+    /// The deadline that is set in the timers.
     pub deadline_ms: u64,
 }
 
 impl Life {
-    /// A connection that was just accepted.
+    /// The state of a connection that was just accepted.
     #[must_use]
     pub fn new(refused: bool, now_ms: u64) -> Self {
         let (phase, since_ms) = (Phase::Open, now_ms);
@@ -48,12 +49,12 @@ impl Life {
         self.phase == Phase::Open
     }
 
-    /// Its next phase begins.
+    /// Begins the next phase.
     pub fn go_on_to(&mut self, phase: Phase, now_ms: u64) {
         (self.phase, self.since_ms) = (phase, now_ms);
     }
 
-    /// The connection goes as soon as its last subscription has gone: nothing more can be said to the peer.
+    /// Marks the connection for removal with its last subscription, since nothing can be sent to the peer any more.
     pub fn is_lost(&mut self) {
         self.phase = Phase::Leaving;
         if let Some(leaving) = &mut self.leaving {
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_phase_has_its_own_beginning() {
+    fn each_phase_has_its_own_start_time() {
         let mut life = Life::new(false, 5);
         assert!(life.is_open());
         life.go_on_to(Phase::Closing, 9);
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_goes_behind_its_subscriptions() {
+    fn a_lost_connection_is_removed_after_its_subscriptions() {
         let mut life = Life::new(false, 0);
         life.leaving = Some(Box::new(Leaving { subscriptions: vec![1], full: false, is_lost: false }));
         life.is_lost();

@@ -1,7 +1,7 @@
-//! The listening socket, and how the broker lives through running out of descriptors.
+//! The listening socket, and its behaviour when descriptors run out.
 //!
-//! One spare descriptor is kept: when the table is full, it makes room to accept a connection that is then told so and
-//! closed, instead of hanging. Accepting goes on at the next close, and by timer.
+//! One spare descriptor is kept: when the table is full, it is closed to accept a connection, which gets an error and
+//! is closed instead of hanging. Accepting resumes at the next close, and by timer.
 
 use std::fs::File;
 use std::io;
@@ -10,23 +10,23 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use mio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Connections that wait in the kernel.
+/// The maximum of connections that wait in the kernel.
 const BACKLOG: i32 = 4096;
 /// Connections over `max_connections` that are answered at the same time; others are just closed.
 const REFUSED_MAX: usize = 64;
-/// When accepting is tried again after an error.
+/// The delay before accepting is retried after an error.
 const RETRY_MS: u64 = 100;
 
-/// What came out of one attempt to accept.
+/// The result of one attempt to accept.
 #[derive(Debug)]
 pub enum Accept {
     /// A connection.
     Stream(TcpStream, SocketAddr),
-    /// A connection for which there is a descriptor only for a moment.
+    /// A connection that uses the spare descriptor.
     Spare(TcpStream, SocketAddr),
-    /// Nobody waits, or nothing can be done now.
+    /// No connection is waiting, or none can be accepted now.
     Nothing,
-    /// An error worth a line in the log.
+    /// An error that is worth a log record.
     Failed(io::Error),
 }
 
@@ -38,7 +38,7 @@ pub struct Listener {
     retry_at_ms: Option<u64>,
     spare: Option<File>,
     refused: usize,
-    /// Number of the last connection.
+    /// The number of the last connection.
     accepted: u64,
 }
 
@@ -46,7 +46,7 @@ impl Listener {
     /// Binds `host:port` (port 0: any free one).
     ///
     /// # Errors
-    /// The name does not resolve, or the address cannot be bound; the last address' error.
+    /// The name does not resolve, or the address cannot be bound; the error of the last address.
     pub fn bind(host: &str, port: u16) -> io::Result<Listener> {
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -80,7 +80,7 @@ impl Listener {
         Ok(TcpListener::from_std(socket.into()))
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     ///
     /// # Errors
     /// The socket's error.
@@ -88,29 +88,29 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// The socket, to be registered with a poll.
+    /// The socket, for registration with a poll.
     pub fn socket(&mut self) -> &mut TcpListener {
         &mut self.socket
     }
 
-    /// The poll says that somebody waits.
+    /// Records that the poll has reported a waiting connection.
     pub fn set_ready(&mut self) {
         self.ready = true;
     }
 
-    /// Whether accepting is worth a try.
+    /// Whether an attempt to accept may succeed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready
     }
 
-    /// When to try again after an error.
+    /// The time of the next attempt after an error.
     #[must_use]
     pub fn retry_at_ms(&self) -> Option<u64> {
         self.retry_at_ms
     }
 
-    /// A descriptor is free again.
+    /// Records that a descriptor is free again.
     pub fn descriptor_freed(&mut self) {
         if self.spare.is_none() {
             self.spare = spare();
@@ -120,12 +120,12 @@ impl Listener {
         }
     }
 
-    /// A refused connection was closed.
+    /// Records that a refused connection was closed.
     pub fn refused_closed(&mut self) {
         self.refused = self.refused.saturating_sub(1);
     }
 
-    /// Counts one more refused connection; false if it is one too many to be answered.
+    /// Counts one more refused connection; false if there are too many to answer it.
     #[must_use]
     pub fn may_refuse(&mut self) -> bool {
         let may = self.refused < REFUSED_MAX;
@@ -133,7 +133,7 @@ impl Listener {
         may
     }
 
-    /// Numbers a connection.
+    /// Returns the number of the next connection.
     pub fn next_id(&mut self) -> u64 {
         self.accepted += 1;
         self.accepted
@@ -164,7 +164,7 @@ impl Listener {
         }
     }
 
-    /// No descriptor is left: the spare one makes room for one connection.
+    /// Accepts one connection with the spare descriptor when no other is left.
     fn accept_with_spare(&mut self, now_ms: u64, error: io::Error) -> Accept {
         if self.spare.take().is_some()
             && let Ok((stream, peer)) = self.socket.accept()

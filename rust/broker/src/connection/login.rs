@@ -1,5 +1,5 @@
-//! CONNECT: whether a client may log in, and CONNECTED. The answer may come from elsewhere and later; the frames behind the
-//! CONNECT are not read before, and it has to come within `login_timeout`.
+//! CONNECT: checks whether a client may log in, and answers CONNECTED. The result of the check may come later; the
+//! frames behind the CONNECT are not read before, and it has to come within `login_timeout`.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::ids::{self, ConnKey};
 use crate::log::Level;
 use crate::turn::Turn;
 
-/// What a CONNECT says about the client.
+/// The data of a CONNECT that describe the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
     /// `login`.
@@ -23,7 +23,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// Within what the names of the client's durable subscriptions count, if it says who it is.
+    /// The scope of the names of the client's durable subscriptions, if it identifies itself.
     fn scope(&self) -> Option<Box<[u8]>> {
         if self.login.is_none() && self.client_id.is_none() {
             return None;
@@ -33,27 +33,27 @@ impl Login {
     }
 }
 
-/// Who decides whether a client may log in.
+/// The check of a login.
 #[derive(Debug, Default)]
 enum Check {
-    /// Nobody: every client may.
+    /// No check: every client may log in.
     #[default]
     None,
-    /// A test double, which answers later.
+    /// A test double that answers later.
     #[cfg(test)]
     Later,
 }
 
-/// Clients that log in.
+/// Clients that are logging in.
 #[derive(Debug, Default)]
 pub struct Logins {
     check: Check,
-    /// Those whose check has not been answered, with the token of their CONNECT.
+    /// Clients whose check has not been answered, with the token of their CONNECT.
     waiting: HashMap<ConnKey, (u64, Login), foldhash::fast::RandomState>,
 }
 
 impl Logins {
-    /// Whether a client may log in at once; if not, its check is answered later.
+    /// Whether a client may log in at once; otherwise its check is answered later.
     fn may_log_in(&self) -> bool {
         match self.check {
             Check::None => true,
@@ -62,14 +62,14 @@ impl Logins {
         }
     }
 
-    /// Forgets a connection that ends.
+    /// Removes a connection that ends.
     pub(super) fn forget(&mut self, key: ConnKey) {
         self.waiting.remove(&key);
     }
 }
 
 impl Connections {
-    /// CONNECT. Returns whether the frames behind it have to wait.
+    /// Handles CONNECT. Returns whether the frames behind it have to wait.
     pub fn connect(&mut self, turn: &mut Turn, key: ConnKey, login: Login) -> bool {
         if self.logins.may_log_in() {
             self.log_in(turn, key, &login);
@@ -81,7 +81,7 @@ impl Connections {
         true
     }
 
-    /// The check of a CONNECT has been answered; nothing, if the connection does not wait for it any more.
+    /// Handles the answer to the check of a CONNECT, unless the connection no longer waits for it.
     #[cfg_attr(not(test), expect(dead_code, reason = "only a test double checks logins yet"))]
     pub fn login_checked(
         &mut self,
@@ -117,7 +117,7 @@ impl Connections {
         self.rearm(turn, key);
     }
 
-    /// From now on checks of logins are answered by [`Connections::login_checked`].
+    /// From now on checks of logins are answered through [`Connections::login_checked`].
     #[cfg(test)]
     pub(crate) fn check_logins_later(&mut self) {
         self.logins.check = Check::Later;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_need_not_be_checked_is_connected_at_once() {
+    fn without_a_check_a_client_is_connected_at_once() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let login = Login { request_id: Some((*b"7").into()), ..Login::default() };
         assert!(!connections.connect(&mut turn, keys[0], login));
@@ -167,7 +167,7 @@ mod tests {
         connections.login_checked(&mut turn, key, token + 1, Ok(()));
         assert_eq!(told(&mut connections, &mut turn, key), "");
         let (mut connections, key, token) = waiting(&mut turn);
-        assert!(!connections.begin_serving(&mut turn, key), "it is not read");
+        assert!(!connections.begin_serving(&mut turn, key), "a waiting connection is not read");
         connections.login_checked(&mut turn, key, token, Ok(()));
         assert!(told(&mut connections, &mut turn, key).starts_with("CONNECTED\n"));
         assert_eq!(connections.undrained, [key]);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_may_not_log_in_gets_an_error_and_no_connected() {
+    fn a_refused_login_gets_an_error_and_no_connected() {
         let mut turn = turn(Config::default());
         let (mut connections, key, token) = waiting(&mut turn);
         let error = ProtocolError::new(Code::NotConnected, "wrong passcode".to_owned());
@@ -186,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn a_check_has_to_be_answered_within_login_timeout() {
+    fn a_check_must_be_answered_within_login_timeout() {
         let mut turn = turn(Config::default());
         let (mut connections, key, _) = waiting(&mut turn);
         turn.now_ms = 10_000;
         assert_eq!(connections.overdue(&turn, key), Some(Overdue::Login));
         connections.time_out_login(&mut turn, key);
-        assert!(connections.unchecked_logins().is_empty(), "nobody waits for it any more");
+        assert!(connections.unchecked_logins().is_empty(), "the login has ended");
     }
 }

@@ -1,4 +1,4 @@
-//! Connections of one shard: sockets, input, answers in order, outboxes, and what they wait for.
+//! Connections of one shard: sockets, input, answers in order, outboxes, and waits.
 
 pub mod acceptor;
 pub mod answering;
@@ -54,67 +54,68 @@ use crate::requester::AnswerTo;
 /// Bytes read from one connection in one turn.
 pub const READ_BYTES: usize = 64 << 10;
 
-/// What the layers above connections have to do because of what happened to one.
+/// Work for the layers above that follows from a change of a connection.
 #[derive(Debug)]
 pub enum Effect {
     /// A COMMIT that waited for room is checked again at once: in the next turn others may have taken the room.
     RetriesCommit,
-    /// The next frame of this connection waits for nothing any more, because the connection ends.
+    /// The next frame of this connection waits no more, because the connection ends.
     StopsWaiting(ConnKey),
-    /// Nothing comes of a COMMIT that was not decided.
+    /// A COMMIT that was not decided is abandoned.
     AbandonsCommit(Box<Commit>),
-    /// Nothing comes of open transactions.
+    /// Open transactions are discarded.
     DiscardsTransactions(Box<Transactions>),
-    /// The subscriptions and temporary destinations of this connection go; behind the last one it closes, or goes itself.
+    /// The subscriptions and temporary destinations of this connection are removed; after the last one it closes, or
+    /// is removed.
     Leaves(ConnKey),
-    /// These shards, a bit for each, are to answer once they have read all that this one has said before.
+    /// These shards, one bit each, have to answer once they have read all earlier mail of this one.
     AsksForRoundTrips(AnswerTo, u64),
-    /// A durable subscription gets its credit from its home, now that the RECEIPT of its SUBSCRIBE has left.
+    /// A durable subscription gets credit at its home, since the RECEIPT of its SUBSCRIBE is sent.
     Credits(ShardId, Progress),
 }
 
-/// The connections of one shard, and which of them have something to do.
+/// The connections of one shard, and the lists of those with work.
 #[derive(Debug)]
 pub struct Connections {
-    /// All of them.
+    /// All connections.
     pub table: Conns,
-    /// Those that are not read for a while.
+    /// Connections that are not read for a while.
     pub parking: Parking,
-    /// Those whose socket may have more to read, or whose input was left by the end of a turn.
+    /// Connections whose socket may have more to read, or whose input was left by the end of a turn.
     pub undrained: VecDeque<ConnKey>,
-    /// Those that are written to at the end of the turn.
+    /// Connections that are flushed at the end of the turn.
     pub dirty: Vec<ConnKey>,
-    /// Receivers of wide fan-outs, of which some are written to in each turn.
+    /// Receivers of wide fan-outs, of which some are flushed in each turn.
     pub paced: VecDeque<ConnKey>,
-    /// Those whose outbox has room for what waits behind it.
+    /// Connections whose outbox has room for deferred deliveries.
     pub refill: VecDeque<ConnKey>,
-    /// Those whose outbox was filled in this turn.
+    /// Connections whose outbox was filled in this turn.
     pub newly_full: Vec<ConnKey>,
-    /// Those that are to be cut off.
+    /// Connections that are to be cut off.
     pub too_slow: Vec<ConnKey>,
     /// The encoded frames in outboxes.
     pub chunks: ChunkPool,
-    /// Frames of a group that its members do not know of yet.
+    /// Frames of a group that its members' outboxes do not refer to yet.
     pub pending_range: Option<PendingRange>,
     /// Hashes subscription ids in the tables of connections.
     pub subscription_hasher: foldhash::fast::RandomState,
-    /// Clients that log in.
+    /// Clients that are logging in.
     pub logins: Logins,
-    /// The last token that was given to a frame that others answer.
+    /// The last token that was assigned to a frame.
     pub next_token: u64,
-    /// How much input is not done with.
+    /// Input that is not consumed.
     pub unfinished: Unfinished,
     /// Bytes of input, answers and transactions.
     pub input_bytes: usize,
-    /// What others have to do because of what happened here.
+    /// Work for the layers above.
     pub effects: VecDeque<Effect>,
-    /// Where sockets are read to.
+    /// The buffer for reads from sockets.
     pub read_buffer: Vec<u8>,
-    /// Header lines of the frame that is decoded.
+    /// Header lines of the frame that is being decoded.
     pub spans: Vec<HeaderSpan>,
-    /// The sender's own headers of a SEND.
+    /// The own headers of a SEND.
     pub own_headers: Vec<u8>,
-    /// A frame before it is wrapped for WebSocket.
+    /// Space for a frame before it is wrapped for WebSocket.
     pub scratch: Vec<u8>,
 }
 

@@ -1,4 +1,5 @@
-//! Hot path: frames of one connection alone into its outbox, and outboxes into sockets, once per turn.
+//! Hot path: appends the frames of single connections to their outboxes, and flushes outboxes to sockets once per
+//! turn.
 
 use stompica_proto::ws::{self, Opcode};
 
@@ -11,61 +12,61 @@ use crate::report::stages::Stage;
 use crate::router::group::Framing;
 use crate::turn::Turn;
 
-/// Connections written to in one turn, besides [`PACED_FLUSHES`].
+/// Connections flushed in one turn, besides [`PACED_FLUSHES`].
 const FLUSHES_MAX: usize = 1024;
-/// Receivers of wide fan-outs that are flushed in one turn, so that others need not wait for all of them.
+/// Receivers of wide fan-outs that are flushed in one turn, so that others do not wait for all of them.
 const PACED_FLUSHES: usize = 32;
 
-/// A consumer behind a full outbox that takes no byte for this long is cut off.
+/// The time after which a consumer with a full outbox is cut off if it takes no byte.
 const STUCK_MS: u64 = 1000;
 
-/// What a flush has changed for others than the connection.
+/// The effects of a flush beyond the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Frames of queues may have been written.
+    /// Messages of queues may have been written.
     pub may_settle: bool,
     /// Deliveries wait for room in the outbox.
     pub is_owed: bool,
-    /// It asks for more of the past.
+    /// The connection requests more of an initial replay.
     pub pulls: bool,
-    /// Its publishers pause, because the outbox was full.
+    /// Publishers are paused, because the outbox was full.
     pub was_full: bool,
 }
 
-/// Where a connection stands in the list of those to be flushed.
+/// The state of a connection in the flush lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
     /// Nothing new to write.
     Idle,
     /// Flushed at the end of this turn.
     Prompt,
-    /// Flushed when its place in the paced list comes, as a receiver of a wide fan-out.
+    /// Flushed when its turn in the paced list comes, as a receiver of a wide fan-out.
     Paced,
 }
 
-/// What goes out to one connection.
+/// The output of one connection.
 #[derive(Debug)]
 pub struct Output {
-    /// What waits to be written.
+    /// Frames that wait to be written.
     pub outbox: Outbox,
-    /// What waits until there is room in the outbox.
+    /// Deliveries that wait for room in the outbox.
     pub deferred: Option<Box<Deferred>>,
-    /// Where the connection stands in the flush lists.
+    /// The state in the flush lists.
     pub flush: Flush,
-    /// The outbox is full since this time.
+    /// The time since which the outbox is full.
     pub full_since_ms: Option<u64>,
-    /// How long a full outbox may stay over half, in milliseconds, by what its subscriptions asked for.
+    /// How long a full outbox may stay over half, in milliseconds, as requested by its subscriptions.
     pub patience_ms: u64,
-    /// From when on the outbox, which is full or is to get something of the past, is expected to move.
+    /// The time from which the outbox, which is full or receives an initial replay, is expected to move.
     pub stuck_since_ms: u64,
-    /// Messages left out since the last one that was delivered.
+    /// Messages dropped since the last delivered one.
     pub dropped: u32,
-    /// Last byte out.
+    /// The time of the last byte written.
     pub written_ms: u64,
 }
 
 impl Output {
-    /// Nothing to write yet.
+    /// The state without output.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
         Output {
@@ -80,21 +81,21 @@ impl Output {
         }
     }
 
-    /// Whether something waits to be written, or for room.
+    /// Whether output waits to be written, or for room.
     #[must_use]
     pub fn has_more(&self) -> bool {
         !self.outbox.is_empty() || self.deferred.is_some()
     }
 
-    /// Whether a message can go straight into the outbox: it is under its limit, and nothing is to go before.
+    /// Whether a message can be appended to the outbox directly: it is below its limit, and nothing is deferred.
     #[inline]
     #[must_use]
     pub fn has_room(&self, outbox_limit: usize) -> bool {
         self.outbox.bytes() < outbox_limit && self.deferred.is_none()
     }
 
-    /// When a full outbox has to be looked at again, if a consumer may stay over half for `patience_ms`; it is cut off if it
-    /// has not moved until then.
+    /// The time at which a full outbox is checked, if a consumer may stay over half for `patience_ms`; the consumer
+    /// is cut off if the outbox has not moved until then.
     #[must_use]
     pub fn slow_deadline(&self, moved_ms: u64, patience_ms: u64) -> Option<u64> {
         let since_ms = self.full_since_ms?;
@@ -105,7 +106,7 @@ impl Output {
 }
 
 impl Connections {
-    /// Appends a server frame (anything but MESSAGE) to a connection, wrapped as its transport needs.
+    /// Appends a server frame (anything but MESSAGE) to a connection, wrapped as its transport requires.
     pub fn control(&mut self, turn: &mut Turn, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
         let Some(conn) = self.table.get(key) else { return };
         if !conn.subscriptions.is_empty() {
@@ -142,7 +143,7 @@ impl Connections {
         }
     }
 
-    /// Appends bytes as they are.
+    /// Appends bytes unchanged.
     pub fn append_raw(&mut self, turn: &mut Turn, key: ConnKey, write: impl FnOnce(&mut Vec<u8>)) {
         let Some(conn) = self.table.get_mut(key) else { return };
         let before = conn.output.outbox.bytes();
@@ -151,7 +152,7 @@ impl Connections {
         self.queue_for_flushing(key);
     }
 
-    /// Queues a connection whose outbox has grown, or whose socket takes more again.
+    /// Queues a connection for flushing after its outbox has grown or its socket has become writable.
     pub fn queue_for_flushing(&mut self, key: ConnKey) {
         if let Some(conn) = self.table.get_mut(key)
             && conn.output.flush != Flush::Prompt
@@ -161,8 +162,7 @@ impl Connections {
         }
     }
 
-    /// The connections to write to in this turn: as many dirty ones as one turn may, and some of the receivers of wide
-    /// fan-outs.
+    /// The connections to flush in this turn: dirty ones up to the limit, and some of the receivers of wide fan-outs.
     pub fn take_dirty(&mut self) -> Vec<ConnKey> {
         let count = self.dirty.len().min(FLUSHES_MAX);
         let left = self.dirty.split_off(count);
@@ -179,12 +179,12 @@ impl Connections {
         chosen
     }
 
-    /// Writes to a connection once.
+    /// Flushes a connection once.
     pub fn flush_one(&mut self, turn: &mut Turn, key: ConnKey) -> Progress {
         let Some(conn) = self.table.get_mut(key) else { return Progress::default() };
         conn.output.flush = Flush::Idle;
         if conn.life.phase == Phase::Leaving {
-            return Progress::default(); // its last frames tell that it has left
+            return Progress::default(); // its last frames are sent after its subscriptions are removed
         }
         let before = conn.output.outbox.written();
         let began = turn.stages.begin(Stage::Write);
@@ -194,7 +194,7 @@ impl Connections {
         if written > 0 {
             conn.output.written_ms = turn.now_ms;
             if conn.output.full_since_ms.is_some() || !conn.life.is_open() || conn.wait.is_on() {
-                conn.look_at_socket(turn.now_ms); // it may have to show that it moves
+                conn.look_at_socket(turn.now_ms); // its progress may be needed
             }
             turn.counters.bytes_out += written;
             turn.counters.writes += 1;
@@ -235,18 +235,18 @@ mod tests {
     use crate::connection::socket::Socket;
 
     #[test]
-    fn a_consumer_may_stand_still_for_a_second_and_stay_over_half_for_its_patience() {
+    fn a_consumer_may_stall_for_a_second_and_stay_over_half_for_its_patience() {
         let mut output = Output::new(0);
         assert_eq!(output.slow_deadline(0, 5000), None, "its outbox is not full");
         (output.full_since_ms, output.stuck_since_ms) = (Some(100), 100);
         assert_eq!(output.slow_deadline(50, 5000), Some(1100));
         assert_eq!(output.slow_deadline(4800, 5000), Some(5100));
         output.patience_ms = 300;
-        assert_eq!(output.slow_deadline(50, 5000), Some(400), "by what its subscriptions asked for");
+        assert_eq!(output.slow_deadline(50, 5000), Some(400), "as requested by its subscriptions");
     }
 
     #[test]
-    fn nothing_overtakes_what_waits_for_room() {
+    fn nothing_overtakes_deferred_deliveries() {
         let mut output = Output::new(0);
         assert!(output.has_room(1) && !output.has_room(0) && !output.has_more());
         output.deferred = Some(Box::default());
@@ -268,10 +268,10 @@ mod tests {
     }
 
     #[test]
-    fn receivers_of_wide_fan_outs_are_flushed_some_at_a_time() {
+    fn receivers_of_wide_fan_outs_are_flushed_a_few_at_a_time() {
         let ((mut connections, keys), _) = (connections(PACED_FLUSHES + 2), turn(Config::default()));
         for key in &keys {
-            connections.table.get_mut(*key).expect("it is there").output.flush = Flush::Paced;
+            connections.table.get_mut(*key).expect("an open connection").output.flush = Flush::Paced;
             connections.paced.push_back(*key);
         }
         connections.queue_for_flushing(keys[0]);
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn frames_to_a_websocket_are_wrapped() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
-        let conn = connections.table.get_mut(keys[0]).expect("it is there");
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
         conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
         connections.control(&mut turn, keys[0], |out| out.extend_from_slice(b"ab"));
         connections.websocket_control(&mut turn, keys[0], |out| ws::encode::ping(out, b""));
@@ -291,16 +291,16 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_tells_what_it_changes_for_others_and_only_settlement_when_the_socket_is_broken() {
+    fn a_flush_reports_its_effects_and_only_settlement_when_the_socket_is_broken() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
-        let conn = connections.table.get_mut(keys[0]).expect("it is there");
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
         conn.pending_writes.get_or_insert_default();
         conn.output.full_since_ms = Some(0);
         conn.socket = Socket::with_room(1);
         connections.control(&mut turn, keys[0], |out| out.extend_from_slice(b"ab"));
         let progress = connections.flush_one(&mut turn, keys[0]);
         assert!(progress.may_settle && progress.was_full && !progress.is_owed && !progress.pulls);
-        connections.table.get_mut(keys[0]).expect("it is there").socket.script().is_broken = true;
+        connections.table.get_mut(keys[0]).expect("an open connection").socket.script().is_broken = true;
         assert_eq!(connections.flush_one(&mut turn, keys[0]), Progress::default());
         let phase = connections.table.get(keys[0]).map(|conn| conn.life.phase);
         assert_eq!(phase, Some(Phase::Leaving));

@@ -1,4 +1,4 @@
-//! What a connection does when one of its deadlines has passed.
+//! Acts on the deadlines of a connection that have passed.
 
 use stompica_proto::error::Code;
 use stompica_proto::{ProtocolError, ws};
@@ -11,8 +11,8 @@ use crate::ids::ConnKey;
 use crate::turn::Turn;
 
 impl Connections {
-    /// Acts on what is overdue on a connection. Returns what the layers above have to act on: a slow consumer, and a message
-    /// on its way that may have waited too long.
+    /// Acts on an overdue deadline of a connection. Returns those that the layers above handle: a slow consumer, and
+    /// a fan-out that may have waited too long.
     pub fn meet(&mut self, turn: &mut Turn, key: ConnKey) -> Option<Overdue> {
         let mut overdue = self.overdue(turn, key);
         if overdue == Some(Overdue::HeartBeat) {
@@ -49,7 +49,7 @@ impl Connections {
         ProtocolError::new(Code::Memory, text)
     }
 
-    /// What a frame waits for did not come in time. A COMMIT that waits for its homes takes no effect any more.
+    /// Refuses a frame whose wait has timed out. A COMMIT that waits for its homes takes no effect any more.
     fn refuse_waiting(&mut self, turn: &mut Turn, key: ConnKey) {
         let error = self.held_too_long(turn, key);
         let Some(conn) = self.table.get(key) else { return };
@@ -70,15 +70,15 @@ impl Connections {
         self.fail_with(turn, key, ProtocolError::new(Code::FrameTimeout, text), &offender);
     }
 
-    /// A silent client: a WebSocket one is pinged first (a browser may have put its timers to sleep).
+    /// Handles a silent client: a WebSocket one is pinged first, since a browser may have suspended its timers.
     fn break_silence(&mut self, turn: &mut Turn, key: ConnKey) {
         let now_ms = turn.now_ms;
         let Some(conn) = self.table.get_mut(key) else { return };
         let beats = *conn.protocol.session.heartbeat();
-        let mut text = format!("not a byte in {} ms", now_ms - conn.input.read_ms);
+        let mut text = format!("no byte in {} ms", now_ms - conn.input.read_ms);
         if let Some(state) = conn.websocket() {
             match state.pulse.is_without_stomp(&beats, now_ms) {
-                Some(silent_ms) => text = format!("nothing of STOMP in {silent_ms} ms, only pings or pongs"),
+                Some(silent_ms) => text = format!("no STOMP data in {silent_ms} ms, only pings or pongs"),
                 None if state.pulse.ping(now_ms) => {
                     return self.websocket_control(turn, key, |out| ws::encode::ping(out, b""));
                 }
@@ -97,9 +97,9 @@ mod tests {
     use crate::connection::fixtures::{connections, told, turn};
     use crate::connection::pausing::Pause;
 
-    /// What a connection is told at its next deadline, with the frames of its end.
+    /// The frames that a connection is sent at its next deadline, including those of its end.
     fn meet(connections: &mut Connections, turn: &mut Turn, key: ConnKey) -> String {
-        turn.now_ms = connections.table.get(key).expect("it is there").next_deadline(turn);
+        turn.now_ms = connections.table.get(key).expect("an open connection").next_deadline(turn);
         assert_eq!(connections.meet(turn, key), None);
         if connections.table.get(key).is_some_and(|conn| !conn.life.is_open()) {
             connections.write_last(turn, key);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_silent_gets_heart_beats_and_then_an_error() {
+    fn a_silent_client_gets_heart_beats_and_then_an_error() {
         let (mut connections, mut turn) = (Connections::default(), turn(Config::default()));
         let key = connections.table.insert(Conn::connected(1, "10000,10000"));
         let mut beats = 0;
@@ -117,15 +117,15 @@ mod tests {
                 told if told.contains("ERROR") => break told,
                 told => beats += told.len(),
             }
-            assert!(turn.now_ms < 60_000, "it is given up");
+            assert!(turn.now_ms < 60_000, "it is disconnected");
         };
         assert!(beats > 0 && end.contains("E-HEART-BEAT-TIMEOUT"), "{beats} {end}");
     }
 
     #[test]
-    fn a_silent_websocket_is_pinged_once_before_it_is_given_up() {
+    fn a_silent_websocket_is_pinged_once_before_it_is_disconnected() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
-        let conn = connections.table.get_mut(keys[0]).expect("it is there");
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
         conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
         let told: Vec<u32> = meet(&mut connections, &mut turn, keys[0]).chars().map(u32::from).collect();
         assert_eq!(told, [0x89, 0]);
@@ -137,7 +137,7 @@ mod tests {
         connections.park(&mut turn, keys[0], Pause::Mailbox);
         let told = meet(&mut connections, &mut turn, keys[0]);
         assert!(told.contains("a SEND was held for publish_timeout=30000 ms"), "{told}");
-        let conn = connections.table.get_mut(keys[1]).expect("it is there");
+        let conn = connections.table.get_mut(keys[1]).expect("an open connection");
         conn.input.keep(b"SEND\ndestination:/queue/a\n");
         conn.input.arrival.is_incomplete(true, 0, turn.now_ms);
         let told = meet(&mut connections, &mut turn, keys[1]);
@@ -145,9 +145,9 @@ mod tests {
     }
 
     #[test]
-    fn slow_consumers_and_messages_on_their_way_are_for_the_layers_above() {
+    fn slow_consumers_and_fan_outs_are_left_to_the_layers_above() {
         let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
-        connections.table.get_mut(keys[0]).expect("it is there").output.full_since_ms = Some(0);
+        connections.table.get_mut(keys[0]).expect("an open connection").output.full_since_ms = Some(0);
         let fan_out = crate::collections::keyed::Key { index: 0, generation: 1 };
         connections.wait_for(&mut turn, keys[1], Question::FanOut(fan_out));
         turn.now_ms = 30_000;

@@ -1,4 +1,4 @@
-//! Connections that stop and resume reading: changes of [`super::pausing::Parking`], with what follows from them for
+//! Makes connections stop and resume reading: changes of [`super::pausing::Parking`], and their consequences for
 //! deadlines and for the list of connections to read.
 
 use super::conn::Conn;
@@ -9,7 +9,7 @@ use crate::ids::ConnKey;
 use crate::turn::Turn;
 use crate::turn::jobs::Job;
 
-/// Connections that try again in one turn.
+/// Connections that retry in one turn.
 const TURN_RETRIES_MAX: usize = 256;
 /// Bytes of a frame that count as one visit.
 const VISIT_BYTES: usize = 4 << 10;
@@ -39,20 +39,20 @@ impl Connections {
         self.rearm(turn, key);
     }
 
-    /// Ends the wait of a connection that is about to end, whatever it waits for.
+    /// Ends any wait of a connection that is about to end.
     pub fn end_wait(&mut self, key: ConnKey) {
         self.parking.end(&mut self.table, key);
         self.logins.forget(key);
         self.effects.push_back(Effect::StopsWaiting(key));
     }
 
-    /// An answer has come: a connection that waits for it is not read yet, but does not wait any more. Returns false if it
-    /// did not wait for that.
+    /// Ends the wait for an answer that has come, without reading the connection yet. Returns false if the connection
+    /// did not wait for it.
     pub fn end_wait_for(&mut self, key: ConnKey, question: Question) -> bool {
         Parking::answered(&mut self.table, key, question)
     }
 
-    /// An answer has come: a connection that waits for it is read again.
+    /// Resumes reading a connection whose answer has come.
     pub fn go_on_after(&mut self, turn: &mut Turn, key: ConnKey, question: Question) {
         if Parking::answered(&mut self.table, key, question) {
             self.go_on(turn, key);
@@ -66,7 +66,7 @@ impl Connections {
         }
     }
 
-    /// What waited for room was a COMMIT, or the next frame.
+    /// Retries the COMMIT or the frame that waited for room.
     fn try_again(&mut self, turn: &mut Turn, key: ConnKey) {
         let committing = self.table.get(key).and_then(|conn| conn.committing.as_ref());
         let Some(Committing::Deciding(commit)) = committing else { return self.go_on(turn, key) };
@@ -84,13 +84,13 @@ impl Connections {
         self.queue_for_reading(key);
     }
 
-    /// Lets connections try again that wait for these kinds of room, some of them in each turn.
+    /// Makes connections retry that wait for these kinds of room, some of them in each turn.
     pub fn retry_parked(&mut self, pauses: &[Pause]) {
         pauses.iter().for_each(|pause| self.parking.retry(*pause));
     }
 
-    /// Resumes reading connections that are to try again, as many as one turn allows: alternately before and behind those
-    /// with new input, so that neither always find all room taken by the others.
+    /// Resumes reading connections that are to retry, as many as one turn allows: alternately before and after those
+    /// with new input, so that neither group always takes all the room.
     pub fn resume_parked(&mut self, turn: &mut Turn) {
         let ready = self.undrained.len();
         for _ in 0..TURN_RETRIES_MAX {
@@ -105,7 +105,7 @@ impl Connections {
         }
     }
 
-    /// A connection is not read: its frame has more time.
+    /// Stops the deadline of an arriving frame while its connection is not read.
     pub fn stop_clock(&mut self, turn: &Turn, key: ConnKey) {
         if let Some(conn) = self.table.get_mut(key) {
             conn.stop_clock(turn.now_ms);
@@ -123,7 +123,7 @@ impl Connections {
         hold
     }
 
-    /// Some of what waited for a connection was written: resumes reading it if that was enough.
+    /// Resumes reading a connection after enough of its answers were written.
     pub fn note_answers_taken(&mut self, turn: &mut Turn, key: ConnKey) {
         let limits = self.limits_of_answers(turn);
         let is_relieved = self
@@ -145,16 +145,16 @@ impl Connections {
     }
 }
 
-/// How much a connection may be owed of RECEIPTs, pongs and diagnostics.
+/// The limits on the answers that wait in a connection's outbox: RECEIPTs, pongs and diagnostics.
 ///
-/// It is not read while it is owed more: the limit is `outbox_limit`, and a bite while half of `memory_limit` is held, so
-/// that answers that nobody reads stop no publisher. A connection that takes no byte of them for as long as a slow
-/// consumer may stand still is cut off like one.
+/// A connection is not read while it exceeds them: the limit is `outbox_limit`, or a bite while half of
+/// `memory_limit` is used, so that unread answers stop no publisher. A connection that reads none of them for as long
+/// as a slow consumer may stall is cut off like one.
 #[derive(Clone, Copy)]
 struct OwnAnswers {
-    /// Bytes of anything, if most of them are answers.
+    /// Limit of all bytes in the outbox, if most of them are answers.
     all: usize,
-    /// Bytes of answers.
+    /// Limit of bytes of answers.
     own: usize,
 }
 
@@ -170,7 +170,7 @@ impl OwnAnswers {
     }
 }
 
-/// Bytes of answers that wait for a connection, and bytes of everything that waits.
+/// Bytes of answers that wait for a connection, and all bytes that wait.
 fn owed(conn: &Conn) -> (usize, usize) {
     let waiting = conn.answers.bytes();
     (conn.output.outbox.answer_bytes() + waiting, conn.output.outbox.bytes() + waiting)
@@ -186,11 +186,11 @@ mod tests {
     use crate::message::chunk::Kind;
 
     fn conn(connections: &mut Connections, key: ConnKey) -> &mut Conn {
-        connections.table.get_mut(key).expect("it is there")
+        connections.table.get_mut(key).expect("an open connection")
     }
 
     fn owe(connections: &mut Connections, key: ConnKey, bytes: usize) {
-        let conn = connections.table.get_mut(key).expect("it is there");
+        let conn = connections.table.get_mut(key).expect("an open connection");
         conn.output
             .outbox
             .append(&mut connections.chunks, Kind::Answer, |out| out.resize(out.len() + bytes, 0));
@@ -230,11 +230,11 @@ mod tests {
         assert_eq!(turn.jobs.pop(), Some(Job::Check(keys[0], 7)));
         assert!(matches!(connections.effects.make_contiguous(), [Effect::RetriesCommit]));
         assert_eq!(conn(&mut connections, keys[0]).wait.question(), Some(Question::Commit(7)));
-        assert!(connections.undrained.is_empty(), "its next frame waits");
+        assert!(connections.undrained.is_empty(), "its next frame still waits");
     }
 
     #[test]
-    fn those_that_try_again_go_before_the_others_every_other_time() {
+    fn retries_go_first_every_other_turn() {
         let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
         let mut order = || {
             connections.undrained.clear();
@@ -258,7 +258,7 @@ mod tests {
         assert!(connections.hold_for_answers(&mut turn, keys[0]));
         connections.note_answers_taken(&mut turn, keys[0]);
         assert_eq!(conn(&mut connections, keys[0]).wait.pause(), Some(Pause::Answers));
-        let one = connections.table.get_mut(keys[0]).expect("it is there");
+        let one = connections.table.get_mut(keys[0]).expect("an open connection");
         one.socket.script().room = 501;
         one.output.outbox.flush(&mut connections.chunks, &mut one.socket).expect("takes some");
         connections.note_answers_taken(&mut turn, keys[0]);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn while_half_of_the_memory_is_held_a_connection_is_owed_a_bite_of_answers() {
+    fn while_half_of_memory_is_used_a_connection_may_have_a_bite_of_unread_answers() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         connections.look_at_unfinished(&mut turn);
         let bite = connections.unfinished.bite();

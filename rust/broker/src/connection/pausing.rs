@@ -1,4 +1,4 @@
-//! Connections that are not read for a while, and what ends the wait of each.
+//! Connections that are not read for a while, and the events that end their waits.
 //!
 //! | waits for | ends by |
 //! |---|---|
@@ -20,27 +20,27 @@ use crate::router::fan_out::FanOutKey;
 pub enum Pause {
     /// A receiver's outbox is full.
     SlowConsumer,
-    /// `memory_limit` is near.
+    /// `memory_limit` is nearly reached.
     Memory,
     /// Memory is short, and the message would be kept.
     Kept,
-    /// Another shard's mailbox is over its mark.
+    /// Another shard's mailbox is over its limit.
     Mailbox,
-    /// Another shard has enough messages to route that have very many receivers there.
+    /// Another shard has enough wide messages to route.
     Wide,
     /// Too much unfinished input is held, and only a part of this frame has arrived.
     Arriving,
     /// The connection's own answers fill its outbox.
     Answers,
-    /// Memory, for messages of other shards that are due before its next frame.
+    /// Memory is short, and messages of other shards have to be routed before its next frame.
     Mail,
-    /// Messages of topics, whose publishers have their RECEIPT, wait for room in the connection's own outbox; a frame that
-    /// ends subscriptions has to wait until they are written.
+    /// Messages of topics, whose publishers have their RECEIPT, wait for room in the connection's own outbox; a frame
+    /// that ends subscriptions has to wait until they are written.
     Owed,
 }
 
 impl From<Holdup> for Pause {
-    /// What a SEND waits for then.
+    /// The pause of a SEND for this reason.
     fn from(holdup: Holdup) -> Self {
         match holdup {
             Holdup::Outbox => Pause::SlowConsumer,
@@ -66,15 +66,15 @@ impl Pause {
 /// The answer for which a connection's next frame waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// To the COMMIT with this token, by the homes of its queues.
+    /// The decision about the COMMIT with this token, by the homes of its queues.
     Commit(u64),
-    /// To the query of diagnostics with this number, by all shards.
+    /// The answers of all shards to the diagnostics query with this number.
     Query(u64),
-    /// Its message has reached all receivers.
+    /// The end of a fan-out: its message has reached all recipients.
     FanOut(FanOutKey),
-    /// To the CONNECT with this token: whether the client may log in.
+    /// The result of the login check for the CONNECT with this token.
     Login(u64),
-    /// The COMMIT with this token, which was decided, has taken effect everywhere.
+    /// The end of the COMMIT with this token: it was decided, and is being applied everywhere.
     Turn(u64),
 }
 
@@ -85,14 +85,14 @@ enum Reason {
     Answer(Question),
 }
 
-/// What one connection waits for, if it does.
+/// The wait of one connection, if it waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait {
     reason: Option<Reason>,
     since_ms: u64,
-    /// When the waiting frame was held first; kept until it passes.
+    /// The time at which the waiting frame was held first; kept until it passes.
     held_since_ms: Option<u64>,
-    /// Since when memory stops the message that is on its way, as far as is known; `None` if only outboxes do.
+    /// The time since which memory stops the fan-out, as far as known; `None` if only outboxes do.
     stopped_since_ms: Option<u64>,
 }
 
@@ -121,15 +121,15 @@ impl Wait {
         }
     }
 
-    /// Since when it waits, retries included.
+    /// The time since which it waits, including retries.
     #[must_use]
     pub fn since_ms(&self) -> Option<u64> {
         self.is_on().then_some(self.since_ms)
     }
 
-    /// Since when it waits for what `publish_timeout` bounds. A message on its way is bounded only while memory stops it:
-    /// otherwise its wait ends when its receivers have read, or were cut off. A connection that does not take what is its
-    /// own is cut off, too. What waits for mail is no SEND, and neither is a query, whose answer needs only turns.
+    /// The start of the wait that `publish_timeout` limits. A fan-out is limited only while memory stops it:
+    /// otherwise it ends when its receivers have read, or were cut off. A connection that does not read its own
+    /// answers is cut off, too. A frame that waits for mail is not a SEND, and a query's answer needs only turns.
     #[must_use]
     pub fn bounded_since_ms(&self) -> Option<u64> {
         if matches!(self.question(), Some(Question::FanOut(_))) {
@@ -140,17 +140,17 @@ impl Wait {
         self.since_ms().filter(|_| is_bounded && !is_own)
     }
 
-    /// Notes since when memory stops the message that is on its way; `None` if only outboxes do.
+    /// Updates the time since which memory stops the fan-out; `None` if only outboxes do.
     pub fn note_stopped(&mut self, since_ms: Option<u64>) {
         self.stopped_since_ms = since_ms;
     }
 
-    /// The frame that was held has passed.
+    /// Records that the held frame has passed.
     pub fn passed(&mut self) {
         self.held_since_ms = None;
     }
 
-    /// What it waits for, in words for an ERROR.
+    /// The reason of the wait, as text for an ERROR.
     #[must_use]
     pub fn describe(&self) -> &'static str {
         match self.reason {
@@ -159,13 +159,15 @@ impl Wait {
             Some(Reason::Room(Pause::Kept, _)) => "memory_limit is near, and the message would be kept",
             Some(Reason::Room(Pause::Arriving, _)) => "unfinished frames take a quarter of memory_limit",
             Some(Reason::Room(Pause::Mailbox, _)) => "max_input_queue_size is reached",
-            Some(Reason::Room(Pause::Wide, _)) => "others that very many receive are on their way",
+            Some(Reason::Room(Pause::Wide, _)) => {
+                "messages with very many receivers are still being delivered"
+            }
             Some(Reason::Room(Pause::Answers, _)) => "its own answers fill its outbox",
-            Some(Reason::Room(Pause::Owed, _)) => "messages that are due before it fill its outbox",
-            Some(Reason::Room(Pause::Mail, _)) => "memory_limit is near, and messages are due before it",
+            Some(Reason::Room(Pause::Owed, _)) => "earlier messages fill its outbox",
+            Some(Reason::Room(Pause::Mail, _)) => "memory_limit is near, and earlier messages wait",
             Some(Reason::Answer(Question::Commit(_))) => "a COMMIT waits for the homes of its queues",
             Some(Reason::Answer(Question::FanOut(_))) => {
-                "memory_limit is near; its message goes on to those it has not reached when there is room"
+                "memory_limit is near; the remaining receivers get its message when there is room"
             }
             Some(Reason::Answer(Question::Turn(_) | Question::Query(_) | Question::Login(_))) | None => {
                 "nothing"
@@ -177,10 +179,10 @@ impl Wait {
 /// The connections of a shard that wait for room: a list for each kind, in the order in which they began to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Parking {
-    /// The last place that was given in any of the lines.
+    /// The last place that was assigned in any of the lists.
     last_place: u64,
     waiting: [Line<ConnKey>; Pause::ALL.len()],
-    /// Connections at places up to this one are to try again.
+    /// Connections at places up to this one are to retry.
     retry_through: [u64; Pause::ALL.len()],
     /// How often room was reported.
     retries: [u64; Pause::ALL.len()],
@@ -189,7 +191,7 @@ pub(crate) struct Parking {
 }
 
 impl Parking {
-    /// Lets a connection wait for room. Returns false if it waits already, or is gone.
+    /// Makes a connection wait for room. Returns false if it waits already, or is gone.
     pub(super) fn hold(&mut self, conns: &mut Conns, key: ConnKey, pause: Pause, now_ms: u64) -> bool {
         let Some(wait) = conns.get_mut(key).map(|conn| &mut conn.wait).filter(|wait| !wait.is_on()) else {
             return false;
@@ -200,17 +202,17 @@ impl Parking {
         true
     }
 
-    /// Lets a connection wait for an answer.
+    /// Makes a connection wait for an answer.
     pub(super) fn ask(&mut self, conns: &mut Conns, key: ConnKey, question: Question, now_ms: u64) {
         self.let_go(conns, key);
         if let Some(conn) = conns.get_mut(key) {
             conn.wait.since_ms = conn.wait.held_since_ms.unwrap_or(now_ms);
-            conn.wait.stopped_since_ms = Some(conn.wait.since_ms); // until it is looked up
+            conn.wait.stopped_since_ms = Some(conn.wait.since_ms); // until it is known
             conn.wait.reason = Some(Reason::Answer(question));
         }
     }
 
-    /// An answer has come. Returns false if the connection does not wait for it.
+    /// Ends the wait for this answer. Returns false if the connection does not wait for it.
     pub(super) fn answered(conns: &mut Conns, key: ConnKey, question: Question) -> bool {
         let wait = conns.get_mut(key).map(|conn| &mut conn.wait);
         let wait = wait.filter(|wait| wait.question() == Some(question));
@@ -234,28 +236,28 @@ impl Parking {
         }
     }
 
-    /// There is room of this kind: all connections that wait for it now are to try again.
+    /// Makes all connections retry that wait for this kind of room now.
     pub(crate) fn retry(&mut self, pause: Pause) {
         self.retry_through[pause as usize] = self.last_place;
         self.retries[pause as usize] += 1;
     }
 
-    /// How often room of this kind was reported.
+    /// The number of times that room of this kind was reported.
     pub(crate) fn retries(&self, pause: Pause) -> u64 {
         self.retries[pause as usize]
     }
 
-    /// Whether a connection is to try again.
+    /// Whether a connection is to retry.
     pub(crate) fn has_retries(&self) -> bool {
         Pause::ALL.iter().any(|pause| self.first_to_retry(*pause).is_some())
     }
 
-    /// Ends the wait of the next connection that is to try again; those that have waited longest go first.
+    /// Ends the wait of the next connection that is to retry; the longest wait goes first.
     pub(super) fn next_to_retry(&mut self, conns: &mut Conns) -> Option<ConnKey> {
         let first = Pause::ALL.iter().filter_map(|pause| self.first_to_retry(*pause)).min_by_key(|at| at.0);
         let (_, key) = first?;
         let found = self.let_go(conns, key);
-        debug_assert!(found, "a connection on the list waits");
+        debug_assert!(found, "every connection on a list waits");
         Some(key)
     }
 
@@ -276,12 +278,12 @@ impl Parking {
         self.went_first
     }
 
-    /// All connections that wait for this kind of room, longest first.
+    /// All connections that wait for this kind of room, the longest wait first.
     pub(super) fn waiting_for(&self, pause: Pause) -> impl Iterator<Item = ConnKey> {
         self.waiting[pause as usize].iter().copied()
     }
 
-    /// How many connections wait for room.
+    /// The number of connections that wait for room.
     pub(crate) fn len(&self) -> usize {
         self.waiting.iter().map(Line::len).sum()
     }
@@ -297,7 +299,7 @@ mod tests {
     use super::*;
     use crate::connection::conn::Conn;
 
-    /// As many connections as asked for; their sockets lead nowhere.
+    /// Creates connections whose sockets lead nowhere.
     fn connections(count: usize) -> (Conns, Vec<ConnKey>) {
         let mut conns = Conns::default();
         let keys = (0..count).map(|at| conns.insert(Conn::scripted(at as u64))).collect();
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_went_on_alone_is_not_on_the_list_any_more() {
+    fn a_connection_that_resumed_alone_is_no_longer_on_the_list() {
         let (mut conns, keys) = connections(2);
         let mut parking = Parking::default();
         parking.hold(&mut conns, keys[0], Pause::Arriving, 1);
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_is_for_those_that_wait_now_for_this_room() {
+    fn a_retry_includes_those_that_wait_for_this_room_now() {
         let (mut conns, keys) = connections(3);
         let mut parking = Parking::default();
         parking.hold(&mut conns, keys[0], Pause::Mailbox, 1);
@@ -344,7 +346,7 @@ mod tests {
         parking.hold(&mut conns, keys[2], Pause::Mailbox, 3);
         parking.retry(Pause::Mailbox);
         assert_eq!(parking.next_to_retry(&mut conns), Some(keys[0]));
-        // It has to wait again, behind the others, since the time when it was held first.
+        // It has to wait again, behind the others, with its original start time.
         parking.hold(&mut conns, keys[0], Pause::Mailbox, 9);
         assert_eq!(parking.next_to_retry(&mut conns), Some(keys[2]));
         assert_eq!((parking.next_to_retry(&mut conns), parking.len()), (None, 2));

@@ -1,4 +1,4 @@
-//! Hot path: frames of a group, encoded once, into the outboxes of its members.
+//! Hot path: distributes the frames of a group, encoded once, to the outboxes of its members.
 
 use super::Connections;
 use super::conn::Flush;
@@ -10,26 +10,26 @@ use crate::message::chunk::ChunkId;
 use crate::router::group::{GroupIndex, Member, Members};
 use crate::turn::Turn;
 
-/// A group with more members than this is flushed at a pace.
+/// A group with more members than this is flushed at a limited pace.
 pub const WIDE_GROUP: usize = 256;
 
-/// Frames of one group that its members do not know of yet.
+/// Frames of one group that its members' outboxes do not refer to yet.
 #[derive(Debug)]
 pub struct PendingRange {
     /// The group.
     pub group: GroupIndex,
-    /// Its members, which are the same until the range ends.
+    /// Its members, which do not change until the range ends.
     pub members: Members,
-    /// Where the frames are.
+    /// The chunk of the frames.
     pub chunk: ChunkId,
-    /// Where the first one begins.
+    /// The start of the first frame.
     pub start: u32,
-    /// Where the last one ends.
+    /// The end of the last frame.
     pub end: u32,
 }
 
 impl Connections {
-    /// Ends the pending range: its members learn of its frames.
+    /// Ends the pending range: its frames are queued for all members.
     #[inline]
     pub fn distribute(&mut self, turn: &mut Turn) {
         if let Some(range) = self.pending_range.take() {
@@ -37,7 +37,7 @@ impl Connections {
         }
     }
 
-    /// Queues frames of a group in the outboxes of some of its members, or all.
+    /// Queues frames of a group in the outboxes of some or all of its members.
     pub fn distribute_to(
         &mut self,
         turn: &mut Turn,
@@ -91,7 +91,7 @@ impl Connections {
         self.chunks.retain(chunk, references);
     }
 
-    /// Frames wait until the outbox of one member has room; they hold one reference to the chunk.
+    /// Defers frames until the outbox of one member has room; they hold one reference to the chunk.
     #[cold]
     fn defer_range(&mut self, outbox_limit: usize, key: ConnKey, range: Waiting) {
         self.defer(outbox_limit, key, range, true);

@@ -1,4 +1,4 @@
-//! Queue messages on their way to a connection's socket, and delivery ids that are void.
+//! Queue messages on their way to a connection's socket, and the ids of requeued deliveries.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
 use crate::queue::unacked::Origin;
 
-/// How many ids of requeued deliveries are remembered; an ACK of one of them is no error.
+/// The number of ids of requeued deliveries that are remembered; an ACK of one of them is not an error.
 pub const REQUEUED_MAX: usize = 65_536;
 
 /// Queue messages in the outbox that are not written completely; each belongs to one write marker.
@@ -17,15 +17,15 @@ pub const REQUEUED_MAX: usize = 65_536;
 pub struct PendingWrite {
     /// The subscription.
     pub subscription: SubscriptionKey,
-    /// Where it came from.
+    /// The queue that it came from.
     pub origin: Origin,
     /// Bytes that are credited once they are written.
     pub bytes: u64,
-    /// With ack auto, the message: it is consumed once it is written.
+    /// With ack auto, the message, which is consumed once it is written.
     pub stored: Option<OwnedMessage>,
 }
 
-/// One note about written deliveries covers at most so many bytes, so that credit comes back early enough.
+/// The maximum of bytes of written deliveries in one note, so that credit is returned early enough.
 const NOTE_BYTES_MAX: u64 = 32 << 10;
 
 impl PendingWrite {
@@ -36,14 +36,14 @@ impl PendingWrite {
     }
 }
 
-/// The part of a connection that only consumers of queues have.
+/// The state of a connection that only consumers of queues need.
 #[derive(Debug, Default)]
 pub struct PendingWrites {
-    /// In the order of the outbox.
+    /// Pending writes, in the order of the outbox.
     pub writes: PagedDeque<PendingWrite>,
-    /// Deliveries that it has not acknowledged.
+    /// The number of unacknowledged deliveries.
     pub unacked: usize,
-    /// An ACK or NACK of very many deliveries is under way.
+    /// An ACK or NACK of very many deliveries is being processed.
     pub is_acknowledging: bool,
     requeued: HashSet<u64, foldhash::fast::RandomState>,
     order: VecDeque<u64>,
@@ -68,7 +68,7 @@ impl PendingWrites {
         self.requeued.contains(&id_hash)
     }
 
-    /// Bytes it occupies.
+    /// The memory that it uses, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         32 * self.order.capacity() + size_of::<PendingWrite>() * self.writes.capacity()

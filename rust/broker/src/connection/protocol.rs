@@ -1,4 +1,4 @@
-//! What a connection speaks, and how far its dialogue has come.
+//! The protocol of a connection, and its state.
 
 use stompica_proto::Decoder;
 use stompica_proto::session::Session;
@@ -8,7 +8,7 @@ use super::arrival::Arrival;
 use super::pulse::Pulse;
 use crate::router::group::Framing;
 
-/// What the connection speaks.
+/// The protocol of a connection.
 #[derive(Debug)]
 pub enum Transport {
     /// Not known yet: too few bytes.
@@ -24,17 +24,17 @@ pub enum Transport {
 /// State of a WebSocket connection.
 #[derive(Debug)]
 pub struct WebSocket {
-    /// Finds frames.
+    /// Splits the input into frames.
     pub decoder: WsDecoder,
-    /// Bytes that were received and not looked at, because the turn ended or a SEND is parked.
+    /// Bytes that were received and not decoded, because the turn ended or a SEND is parked.
     pub raw: Vec<u8>,
-    /// The message, or the frame of one, that has come in part.
+    /// The message, or the frame of one, that has arrived in part.
     pub arrival: Arrival,
-    /// A Close frame was sent: nothing may follow.
+    /// A Close frame was sent: nothing may follow it.
     pub close_sent: bool,
-    /// The code of the Close frame that came: what follows it is ignored.
+    /// The code of the Close frame that was received: everything after it is ignored.
     pub peer_code: Option<u16>,
-    /// Whether it lives.
+    /// Its liveness.
     pub pulse: Pulse,
 }
 
@@ -49,12 +49,12 @@ impl WebSocket {
     }
 }
 
-/// What finds frames in the input of a connection, and judges them.
+/// Splits the input of a connection into frames, and checks them.
 #[derive(Debug)]
 pub struct Protocol {
-    /// What it speaks.
+    /// The transport.
     pub transport: Transport,
-    /// Finds STOMP frames.
+    /// Splits the input into STOMP frames.
     pub decoder: Decoder,
     /// The STOMP state.
     pub session: Session,
@@ -67,7 +67,7 @@ impl Default for Protocol {
 }
 
 impl Protocol {
-    /// How frames to this connection are framed.
+    /// The framing of frames to this connection.
     #[must_use]
     pub fn framing(&self) -> Framing {
         match self.transport {
@@ -84,7 +84,7 @@ impl Protocol {
         }
     }
 
-    /// The message of WebSocket that has come in part, if it is one.
+    /// The WebSocket message that has arrived in part, if it is a WebSocket.
     #[must_use]
     pub fn message_arrival(&self) -> Option<&Arrival> {
         match &self.transport {
@@ -93,7 +93,7 @@ impl Protocol {
         }
     }
 
-    /// When a silent client is pinged or given up; its last byte came at `read_ms`.
+    /// The time at which a silent client is pinged or disconnected; its last byte came at `read_ms`.
     #[must_use]
     pub fn silence_deadline(&self, read_ms: u64) -> u64 {
         let beats = self.session.heartbeat();
@@ -111,7 +111,7 @@ mod tests {
     use crate::timer::NEVER;
 
     #[test]
-    fn a_silent_stomp_client_is_given_up_and_a_websocket_is_pinged_even_without_heart_beats() {
+    fn a_silent_stomp_client_is_disconnected_and_a_websocket_is_pinged_even_without_heart_beats() {
         let mut protocol = Conn::connected(1, "0,0").protocol;
         assert_eq!(protocol.silence_deadline(7), NEVER);
         assert!(Conn::connected(1, "10000,0").protocol.silence_deadline(7) < 60_000);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_websocket_wraps_frames_and_has_messages_that_come_in_part() {
+    fn only_a_websocket_wraps_frames_and_has_partial_messages() {
         let mut protocol = Protocol::default();
         assert!(protocol.websocket().is_none() && protocol.message_arrival().is_none());
         protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));

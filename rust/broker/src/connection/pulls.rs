@@ -1,19 +1,19 @@
-//! Initial replay on the side of the consumer's connection: which homes it asks for the next window.
+//! Initial replay on the consumer's side: the homes that it asks for the next window.
 
 use std::collections::VecDeque;
 
 use crate::ids::{ShardId, SubscriptionKey};
 
-/// The windows that a connection has to ask homes for.
+/// The requests for windows of one connection.
 #[derive(Debug, Default)]
 pub struct Pulls {
-    /// Its subscriptions, with homes that have more for them, in turn.
+    /// Its subscriptions and the homes that have more messages for them, in turn.
     pub(crate) wanting: VecDeque<(SubscriptionKey, ShardId)>,
-    /// Entries of `wanting` whose subscription has ended: less than half of them.
+    /// The number of entries of `wanting` whose subscription has ended: less than half of them.
     pub(crate) gone: usize,
-    /// Windows that were asked for and have not come.
+    /// Windows that were requested and have not come.
     pub(crate) windows: usize,
-    /// Entries of `wanting` that have not been examined since something changed.
+    /// The number of entries of `wanting` that have not been examined since the last change.
     pub(crate) unasked: usize,
     /// The connection is on one of the shard's lists of those to examine again.
     pub(crate) is_listed: bool,

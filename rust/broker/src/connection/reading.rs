@@ -1,7 +1,7 @@
-//! Hot path: bytes from a socket, at most one read per connection and turn, and what is kept of them.
+//! Hot path: reads bytes from sockets, at most once per connection and turn, and keeps the unconsumed rest.
 //!
-//! The bytes of one read are decoded where they lie, in the shard's own buffer. Only what is left of them when the
-//! turn ends, a frame has to wait or is incomplete, is kept in the connection.
+//! The bytes of one read are decoded in place, in the shard's buffer. The connection keeps only the rest that remains
+//! when the turn ends, a frame has to wait, or a frame is incomplete.
 
 use stompica_proto::transport::{Sniffed, sniff};
 
@@ -13,18 +13,18 @@ use crate::ids::ConnKey;
 use crate::report::stages::Stage;
 use crate::turn::Turn;
 
-/// What a read into the shard's buffer brought.
+/// The result of a read into the shard's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Bytes to decode, with those that were kept in front of what came.
+    /// Bytes to decode, including a kept rest in front of the new ones.
     pub len: usize,
     /// The socket has nothing more for now.
     pub is_drained: bool,
 }
 
 impl Connections {
-    /// Whether a connection whose turn it is to be served may be: it is open, and waits for nothing. One that is closing has
-    /// its input discarded.
+    /// Whether a connection may be served now: it is open, and waits for nothing. Input of a closing one is
+    /// discarded.
     pub fn begin_serving(&mut self, turn: &mut Turn, key: ConnKey) -> bool {
         let Some(conn) = self.table.get_mut(key) else { return false };
         conn.input.is_listed = false;
@@ -51,7 +51,7 @@ impl Connections {
     pub fn read(&mut self, turn: &mut Turn, key: ConnKey, round: u64, buffer: &mut [u8]) -> Option<Read> {
         let conn = self.table.get_mut(key)?;
         let began = turn.stages.begin(Stage::Read);
-        // What the last read left of a frame stands in front, so that what comes need not be copied behind it.
+        // A short rest of the previous read is put in front, so that the new bytes need not be copied behind it.
         let rest = conn.short_rest();
         let (begun, free) = buffer.split_at_mut(rest.len());
         begun.copy_from_slice(rest);
@@ -85,7 +85,7 @@ impl Connections {
         None
     }
 
-    /// What was read has been decoded as far as it goes.
+    /// Finishes a read after its bytes have been decoded.
     pub fn end_reading(&mut self, turn: &mut Turn, key: ConnKey, is_drained: bool) {
         self.note_input(turn, key);
         let goes_on = self
@@ -98,7 +98,7 @@ impl Connections {
         self.end_if_done(turn, key);
     }
 
-    /// Reads and forgets, so that closing does not reset the connection.
+    /// Reads and discards, so that closing does not reset the connection.
     fn discard_input(&mut self, turn: &mut Turn, key: ConnKey) {
         let Some(conn) = self.table.get_mut(key).filter(|conn| !conn.input.eof) else { return };
         let received = conn.socket.receive(&mut self.read_buffer);
@@ -116,7 +116,7 @@ impl Connections {
         }
     }
 
-    /// Keeps the first bytes of a connection, and finds out what it speaks.
+    /// Keeps the first bytes of a connection, and detects its protocol.
     pub fn detect(&mut self, key: ConnKey, bytes: &[u8]) -> Sniffed {
         let Some(conn) = self.table.get_mut(key) else { return Sniffed::Incomplete };
         conn.input.bytes.extend_from_slice(bytes);
@@ -132,7 +132,7 @@ impl Connections {
         sniffed
     }
 
-    /// The frame in front is looked at again in the next turn.
+    /// Lets the first frame be handled again in the next turn.
     pub fn leave_for_next_turn(&mut self, key: ConnKey) {
         if let Some(conn) = self.table.get_mut(key) {
             conn.input.has_unparsed = true;
@@ -148,7 +148,7 @@ mod tests {
     use crate::connection::fixtures::{connections, turn};
 
     fn conn(connections: &mut Connections, key: ConnKey) -> &mut Conn {
-        connections.table.get_mut(key).expect("it is there")
+        connections.table.get_mut(key).expect("an open connection")
     }
 
     fn come(connections: &mut Connections, key: ConnKey, bytes: &[u8]) {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_rest_stands_in_front_of_what_is_read_next() {
+    fn a_short_rest_is_put_in_front_of_the_next_read() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         let mut buffer = vec![0; super::super::READ_BYTES];
         connections.look_at_unfinished(&mut turn);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_waits_is_not_served_but_for_one_that_has_hung_up_and_waits_to_arrive() {
+    fn a_waiting_connection_is_served_only_if_it_hung_up_while_its_frame_arrives() {
         let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
         for (pause, hangs_up, is_served) in
             [(Pause::Memory, true, false), (Pause::Arriving, false, false), (Pause::Arriving, true, true)]
@@ -215,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_bytes_tell_what_a_connection_speaks() {
+    fn the_first_bytes_identify_the_protocol() {
         let mut connections = Connections::default();
         let key = connections.table.insert(Conn::scripted(1));
         assert_eq!(connections.detect(key, b"GE"), Sniffed::Incomplete);
         assert_eq!(connections.detect(key, b"T / HTTP/1.1"), Sniffed::Http);
-        assert_eq!(connections.detect(key, b"STOMP"), Sniffed::Http, "it stays so");
+        assert_eq!(connections.detect(key, b"STOMP"), Sniffed::Http, "the result does not change");
     }
 }

@@ -1,4 +1,4 @@
-//! What is delivered to a connection whose outbox is full: not all, later, or nothing.
+//! Delivery to a connection whose outbox is full: in part, later, or not at all.
 
 use std::mem::take;
 
@@ -14,7 +14,7 @@ use crate::message::chunk::{ChunkId, ChunkPool};
 use crate::stats::Counters;
 use crate::turn::Turn;
 
-/// Makes room in an outbox at its limit for `frames` more messages; false if they are to be left out, or wait.
+/// Makes room in an outbox at its limit for `frames` more messages; false if they are to be dropped or deferred.
 pub fn make_room(
     conn: &mut Conn,
     chunks: &mut ChunkPool,
@@ -23,13 +23,14 @@ pub fn make_room(
     frames: usize,
 ) -> bool {
     if conn.life.leaving.is_some() || matches!(config.slow_consumer, SlowConsumer::Block(_)) {
-        return false; // never, or later
+        return false; // dropped, or deferred
     }
     if conn.output.outbox.bytes() < config.outbox_limit {
-        return true; // only messages of queues wait, and nothing was promised about their place
+        return true; // only messages of queues are deferred, and their order relative to topics is not guaranteed
     }
-    // A turn may fill an outbox that its socket would take at once; only an outbox that is still full then is slow. A
-    // RECEIPT must not leave before the turn's batch is posted, though. An error is met again at the regular flush.
+    // A turn may fill an outbox that its socket would take at once; only an outbox that is full after a flush is
+    // slow. But a RECEIPT must not be sent before the turn's batch is posted. An error will occur again at the
+    // regular flush.
     let outbox = &mut conn.output.outbox;
     let early = outbox.answer_bytes() == 0 && outbox.flush(chunks, &mut conn.socket).is_ok();
     if early && outbox.bytes() < config.outbox_limit {
@@ -49,8 +50,8 @@ pub fn make_room(
     }
 }
 
-/// Copies the frame at `start` of a shared chunk for this connection alone, with a header that tells how many
-/// messages were left out before it. Returns where the next frame starts.
+/// Copies the frame at `start` of a shared chunk for this connection alone, with a header that counts the messages
+/// dropped before it. Returns the start of the next frame.
 pub fn give_drop_notice(conn: &mut Conn, chunks: &mut ChunkPool, chunk: ChunkId, start: u32) -> u32 {
     let end = chunks.frame_end_after(chunk, start);
     let copy = with_drop_notice(chunks.bytes(chunk, start, end), take(&mut conn.output.dropped));
@@ -65,8 +66,8 @@ impl Connections {
         self.table.get(key).is_some_and(Conn::is_owed)
     }
 
-    /// Whether messages wait for which a RECEIPT may have left: a connection that leaves gets them first. Those of
-    /// publishers that wait for their RECEIPT are skipped.
+    /// Whether deferred messages exist whose RECEIPT may have been sent: a connection that leaves gets them first.
+    /// Those of publishers that wait for their RECEIPT are skipped.
     #[must_use]
     pub fn is_owed_accepted(&self, key: ConnKey) -> bool {
         let deferred = self.table.get(key).and_then(|conn| conn.output.deferred.as_ref());
@@ -86,7 +87,7 @@ impl Connections {
         turn.log.push(level, text(), fields);
     }
 
-    /// Lets something wait until a connection's outbox has room. `is_accepted`: a RECEIPT for it may have left.
+    /// Defers a delivery until a connection's outbox has room. `is_accepted`: a RECEIPT for it may have been sent.
     pub fn defer(&mut self, outbox_limit: usize, key: ConnKey, waiting: Waiting, is_accepted: bool) {
         let Some(conn) = self.table.get_mut(key) else { return };
         let deferred = conn.output.deferred.get_or_insert_default();

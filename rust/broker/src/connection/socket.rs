@@ -1,9 +1,9 @@
 //! A connection's socket: the only way in which a connection reads and writes. It is a plain TCP stream now; an
 //! encrypted one would be another variant of [`Stream`].
 //!
-//! Two answers are the socket's own, because only it can know them: whether there is more to read now
-//! ([`Received::Bytes`]), and how much of what it took it still holds back itself ([`Socket::held_bytes`]). A frame counts
-//! as written once the socket has passed all of it to the system, see [`super::outbox::Outbox`].
+//! Two answers are the socket's own, because only it can know them: whether more can be read now
+//! ([`Received::Bytes`]), and how many of the bytes that it took it still holds back itself ([`Socket::held_bytes`]).
+//! A frame counts as written once the socket has passed all of it to the system, see [`super::outbox::Outbox`].
 
 use std::io::{self, IoSlice, Read as _, Write};
 use std::net::Shutdown;
@@ -11,7 +11,7 @@ use std::net::Shutdown;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-/// What carries the bytes.
+/// The stream that carries the bytes.
 #[derive(Debug)]
 enum Stream {
     /// TCP without encryption.
@@ -21,12 +21,12 @@ enum Stream {
     Scripted(Box<Script>),
 }
 
-/// What one read brought.
+/// The result of one read.
 #[derive(Debug)]
 pub enum Received {
-    /// So many bytes, at least one.
+    /// A number of bytes, at least one.
     Bytes {
-        /// How many.
+        /// The number.
         len: usize,
         /// Nothing more can be read before the poll reports that the socket is ready again.
         is_drained: bool,
@@ -42,7 +42,7 @@ pub enum Received {
 }
 
 impl Received {
-    /// How many bytes have come.
+    /// The number of bytes read.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -58,7 +58,7 @@ pub struct Socket {
     stream: Stream,
     /// The poll has reported a hang-up: a short read does not mean that nothing more can be read.
     has_hung_up: bool,
-    /// Bytes that the system held when it was last asked, and when the peer had taken some of them.
+    /// Bytes that the system held at the last check, and the time when the peer had taken some of them.
     untaken: u32,
     taken_ms: u64,
 }
@@ -70,10 +70,10 @@ impl Socket {
         Socket { stream: Stream::Plain(stream), has_hung_up: false, untaken: 0, taken_ms: now_ms }
     }
 
-    /// Has the poll report when the socket is ready.
+    /// Registers the socket with the poll.
     ///
     /// # Errors
-    /// The poll's error.
+    /// An error of the poll.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match &mut self.stream {
             Stream::Plain(stream) => {
@@ -84,7 +84,7 @@ impl Socket {
         }
     }
 
-    /// Ends the poll's reports.
+    /// Removes the socket from the poll.
     pub fn deregister(&mut self, registry: &Registry) {
         match &mut self.stream {
             // The poll forgets the socket when it is closed; an error here means that it was never registered.
@@ -124,8 +124,8 @@ impl Socket {
         }
     }
 
-    /// Bytes that it took in [`Write::write_vectored`] and has not passed to the system: encrypted records, say. They do
-    /// not count as written. [`Write::flush`] passes them on.
+    /// Bytes that it took in [`Write::write_vectored`] and has not passed to the system, such as encrypted records.
+    /// They do not count as written. [`Write::flush`] passes them on.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         match &self.stream {
@@ -147,7 +147,7 @@ impl Socket {
         }
     }
 
-    /// Notes whether the peer has taken some of what the system held when this was last called.
+    /// Updates whether the peer has taken some of the bytes that the system held at the last check.
     pub fn look_at_untaken(&mut self, now_ms: u64) {
         let untaken = match &self.stream {
             Stream::Plain(stream) => untaken(stream),
@@ -160,7 +160,7 @@ impl Socket {
         self.untaken = untaken;
     }
 
-    /// When the peer took something last, as far as [`Socket::look_at_untaken`] has seen it.
+    /// The last time at which the peer took bytes, as far as [`Socket::look_at_untaken`] has observed it.
     #[must_use]
     pub fn taken_ms(&self) -> u64 {
         self.taken_ms
@@ -189,22 +189,22 @@ impl Write for Socket {
     }
 }
 
-/// Bytes that the kernel still holds of what was written; 0 where it does not say.
+/// Written bytes that the kernel still holds; 0 if it does not report them.
 ///
-/// A socket can be written to again only once a good part of its buffer is free, which may be megabytes: a peer that reads
-/// steadily takes seconds for that, and is not stuck.
+/// A socket becomes writable again only once a good part of its buffer is free, which may be megabytes: a peer that
+/// reads steadily needs seconds for that, and is not stuck.
 #[cfg(target_os = "linux")]
 #[must_use]
 fn untaken(stream: &TcpStream) -> u32 {
     use std::os::fd::AsRawFd as _;
 
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the descriptor is open as long as the stream is, and TIOCOUTQ writes one int, to which the pointer leads.
+    // SAFETY: the descriptor is open as long as the stream exists, and TIOCOUTQ writes one int to the given pointer.
     let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if result == 0 { bytes.unsigned_abs() } else { 0 }
 }
 
-/// Bytes that the kernel still holds of what was written; 0 where it does not say.
+/// Written bytes that the kernel still holds; 0 if it does not report them.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
 fn untaken(_stream: &TcpStream) -> u32 {
@@ -214,25 +214,25 @@ fn untaken(_stream: &TcpStream) -> u32 {
 #[cfg(test)]
 pub(crate) use self::double::Script;
 
-/// A socket for tests, which reads what it is told to and keeps what is written to it.
+/// A socket for tests that follows a script and keeps the bytes written to it.
 #[cfg(test)]
 mod double {
     use std::collections::VecDeque;
 
     use super::*;
 
-    /// What a socket does in a test.
+    /// The behaviour of a socket in a test.
     #[derive(Debug, Default)]
     pub(crate) struct Script {
-        /// What the next reads bring; nothing more: they would block.
+        /// The results of the next reads; after them, reads would block.
         pub(crate) incoming: VecDeque<io::Result<Vec<u8>>>,
-        /// It holds more to read, although a read was short: the rest of a decrypted record, say.
+        /// It holds more to read although a read was short, such as the rest of a decrypted record.
         pub(crate) holds_more_to_read: bool,
         /// Bytes that it takes before it would block.
         pub(crate) room: usize,
-        /// What it took.
+        /// The bytes that it took.
         pub(crate) taken: Vec<u8>,
-        /// It holds back what it takes until it is flushed.
+        /// It holds back the bytes that it takes until it is flushed.
         pub(crate) holds_back: bool,
         /// Bytes of `taken` that it holds back.
         pub(crate) held: usize,
@@ -286,7 +286,7 @@ mod double {
     }
 
     impl Socket {
-        /// A socket that does as the script says.
+        /// A socket that follows the script.
         pub(crate) fn scripted(script: Script) -> Self {
             let stream = Stream::Scripted(Box::new(script));
             Socket { stream, has_hung_up: false, untaken: 0, taken_ms: 0 }
@@ -297,7 +297,7 @@ mod double {
             Socket::scripted(Script { room, ..Script::default() })
         }
 
-        /// What it does next.
+        /// The script of its further behaviour.
         pub(crate) fn script(&mut self) -> &mut Script {
             match &mut self.stream {
                 Stream::Scripted(script) => script,
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_it_is_drained_is_its_own_answer() {
+    fn a_socket_decides_itself_whether_it_is_drained() {
         let mut socket = reads([Ok(b"ab".to_vec())]);
         socket.script().holds_more_to_read = true;
         assert!(matches!(socket.receive(&mut [0; 4]), Received::Bytes { len: 2, is_drained: false }));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_takes_something_when_less_is_held_than_before() {
+    fn progress_is_seen_when_the_system_holds_less_than_before() {
         let mut socket = Socket::with_room(0);
         socket.script().untaken = 9;
         socket.look_at_untaken(5);
@@ -358,20 +358,21 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_the_peer_takes_is_seen_before_the_socket_can_be_written_to() {
+    fn progress_is_seen_before_the_socket_becomes_writable() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let peer = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("room");
-        let (mut reader, _) = listener.accept().expect("one has come");
-        peer.set_nonblocking(true).expect("a socket");
+        let peer =
+            std::net::TcpStream::connect(listener.local_addr().expect("a bound address")).expect("room");
+        let (mut reader, _) = listener.accept().expect("a waiting connection");
+        peer.set_nonblocking(true).expect("an open socket");
         let mut stream = TcpStream::from_std(peer);
         while stream.write(&[0; 1 << 16]).is_ok() {}
         let full = untaken(&stream);
         assert!(full > 0);
-        // All that the reader's kernel has, so that it takes more of this one's.
+        // Reads all that the receiving kernel has, so that it takes more from the sending one.
         let mut taken = vec![0; 8 << 20];
-        reader.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a socket");
+        reader.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("an open socket");
         while untaken(&stream) >= full {
-            assert!(reader.read(&mut taken).expect("there is more") > 0);
+            assert!(reader.read(&mut taken).expect("more data") > 0);
         }
     }
 }

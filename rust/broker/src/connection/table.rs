@@ -1,4 +1,4 @@
-//! All connections of one shard, by keys that guard a slot's next owner.
+//! All connections of one shard, by keys that are never reused.
 
 use slab::Slab;
 
@@ -15,20 +15,20 @@ pub struct Conns {
 }
 
 impl Conns {
-    /// Adds a connection and names it.
+    /// Adds a connection and returns its key.
     pub fn insert(&mut self, mut conn: Conn) -> ConnKey {
         self.generation = self.generation.wrapping_add(1);
         conn.generation = self.generation;
         ConnKey { index: self.slots.insert(Box::new(conn)) as u32, generation: self.generation }
     }
 
-    /// The connection, unless it is gone.
+    /// The connection, unless it is removed.
     #[must_use]
     pub fn get(&self, key: ConnKey) -> Option<&Conn> {
         self.slots.get(key.index as usize).filter(|conn| conn.generation == key.generation).map(Box::as_ref)
     }
 
-    /// The connection, unless it is gone.
+    /// The connection, unless it is removed.
     pub fn get_mut(&mut self, key: ConnKey) -> Option<&mut Conn> {
         self.slots
             .get_mut(key.index as usize)
@@ -36,7 +36,7 @@ impl Conns {
             .map(Box::as_mut)
     }
 
-    /// The connection of a live subscription, which never outlives it.
+    /// The connection of a live subscription, which always exists.
     pub fn member_mut(&mut self, index: u32) -> &mut Conn {
         &mut self.slots[index as usize]
     }
@@ -47,19 +47,19 @@ impl Conns {
         Some(self.slots.remove(key.index as usize))
     }
 
-    /// How many there are.
+    /// The number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Slots, free ones included.
+    /// The number of slots, including free ones.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.capacity()
@@ -71,14 +71,14 @@ impl Conns {
         self.slots.get(index).map(Box::as_ref)
     }
 
-    /// All of them with their keys.
+    /// All connections with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &Conn)> {
         self.slots
             .iter()
             .map(|(index, conn)| (ConnKey { index: index as u32, generation: conn.generation }, &**conn))
     }
 
-    /// The keys of all of them.
+    /// The keys of all connections.
     #[must_use]
     pub fn keys(&self) -> Vec<ConnKey> {
         self.iter().map(|(key, _)| key).collect()

@@ -9,7 +9,7 @@ pub struct Temporary {
     pub secret: String,
     /// Their names as the owner uses them.
     pub names: Names,
-    /// Those that it consumes without a SUBSCRIBE, as a `reply-to` named them.
+    /// Those that it consumes without a SUBSCRIBE, because a `reply-to` named them.
     pub answered: Names,
 }
 
@@ -17,7 +17,7 @@ pub struct Temporary {
 pub type Names = hashbrown::HashSet<Text, foldhash::fast::RandomState>;
 
 impl Temporary {
-    /// None yet.
+    /// The state without names.
     #[must_use]
     pub fn new(secret: String) -> Self {
         Temporary { secret, names: Names::default(), answered: Names::default() }

@@ -1,13 +1,15 @@
 //! Unfinished input: frames of which only a part has arrived, and SENDs that wait.
 //!
-//! All shards together keep at most a quarter of `memory_limit` of it. A frame that would have to wait once it is complete
-//! is left in the kernel. For the rest there are four thresholds, as shares of the limit:
+//! All shards together keep at most a quarter of `memory_limit` of it. A frame that would have to wait once complete
+//! stays in the kernel. For the rest there are four thresholds, as shares of the limit:
 //!
 //! | over | effect |
 //! |---|---|
-//! | a twelfth | frames take turns to arrive, one at a time on each shard; of the others only a *bite* is read |
-//! | a sixth | every other turn goes to the frame that lacks the fewest bytes; connections that sent nothing for 10 s are refused |
-//! | three eighths, spare capacity included | the connections that hold most are refused, but none that holds two bites or less |
+//! | a twelfth | frames take turns to arrive, one at a time on each shard; only a *bite* of the others is read |
+//! | a sixth | every other turn goes to the frame that lacks the fewest bytes; connections that sent nothing for 10 s
+//! are refused |
+//! | three eighths, spare capacity included | the connections with the most input are refused, except those with two
+//! bites or less |
 //! | a half | these are refused, too |
 
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -24,25 +26,25 @@ use super::{Connections, READ_BYTES};
 use crate::ids::ConnKey;
 use crate::turn::Turn;
 
-/// How long one frame may arrive alone while others wait,
+/// The time that one frame may arrive alone while others wait,
 const TURN_MS: u64 = 1000;
-/// unless nothing of it has come for this long,
+/// unless none of its bytes have come for this long,
 const SILENCE_MS: u64 = 20;
-/// or it is slower than so many bytes per millisecond after that.
+/// or it is slower than so many bytes per millisecond afterwards.
 const PACE_BYTES: u64 = 1 << 10;
 /// A connection that has sent nothing for this long is refused when there is too much unfinished input.
 const STALLED_MS: u64 = 10_000;
-/// How often stalled connections are looked for.
+/// The interval of checks for stalled connections.
 const CHECK_MS: u64 = 100;
 /// Connections that are compared to choose the next one to arrive.
 const SEARCH_MAX: usize = 1024;
-/// Other shards learn of a change by more than this at once, of others once a turn.
+/// Changes of more than this are shared with other shards at once, others once a turn.
 pub(crate) const SYNC_BYTES: i64 = 1 << 20;
 
-/// At least this much is always read from a connection, so that small frames pass.
+/// The minimum that is always read from a connection, so that small frames pass.
 pub(crate) const BITE_BYTES_MIN: i64 = 4 << 10;
 
-/// What one shard knows about unfinished input: its own and that of all shards.
+/// One shard's view of unfinished input: its own, and that of all shards.
 #[derive(Debug, Default)]
 pub(crate) struct Unfinished {
     bytes: i64,
@@ -51,19 +53,19 @@ pub(crate) struct Unfinished {
     /// `memory_limit`.
     limit: i64,
     bite: i64,
-    /// The connection that is read although there is too much.
+    /// The connection that may be read although there is too much input.
     turn: Option<ArrivalTurn>,
-    /// The next turn goes to the frame that has waited longest, not to the one that lacks the fewest bytes.
+    /// The next turn goes to the frame with the longest wait, not to the one that lacks the fewest bytes.
     longest_next: bool,
     next_check_ms: u64,
 }
 
-/// A frame arrives while others wait.
+/// The turn of one frame to arrive while others wait.
 #[derive(Clone, Copy, Debug)]
 struct ArrivalTurn {
     key: ConnKey,
     since_ms: u64,
-    /// Bytes of it that had come before.
+    /// Bytes of it that had come before its turn.
     bytes_before: usize,
 }
 
@@ -86,7 +88,7 @@ impl Unfinished {
         self.published = self.bytes;
     }
 
-    /// Brings it up to date, once a turn.
+    /// Updates the state, once a turn.
     pub(super) fn look(&mut self, everywhere: &AtomicI64, memory_limit: u64, connections: usize) {
         self.sync(everywhere);
         let limit = i64::try_from(memory_limit).unwrap_or(i64::MAX);
@@ -105,39 +107,39 @@ impl Unfinished {
         self.total() + READ_BYTES as i64 > self.limit / 12
     }
 
-    /// Bytes over the threshold from which on taking turns is not enough; negative below it.
+    /// Bytes above the threshold from which taking turns is not enough; negative below it.
     pub(super) fn crowd(&self) -> i64 {
         self.total() - self.limit / 6
     }
 
-    /// Bytes over the most that there may ever be; negative below it. A quarter of the limit may have arrived, and buffers
-    /// have spare capacity for half as much.
+    /// Bytes above the absolute limit; negative below it. A quarter of the limit may have arrived, and buffers have
+    /// half as much spare capacity.
     pub(super) fn excess(&self) -> i64 {
         self.total() - self.limit / 8 * 3
     }
 
-    /// How much a connection may hold without being refused, although all together hold too much: others, maybe on other
-    /// shards, hold more than their share.
+    /// The amount that a connection may hold without being refused, even if all together hold too much: then others,
+    /// maybe on other shards, hold more than their share.
     pub(super) fn harmless(&self) -> i64 {
         if self.total() > self.limit / 2 { 0 } else { 2 * self.bite }
     }
 
-    /// How much each connection may keep when there is too much.
+    /// The amount that each connection may keep when there is too much.
     pub(super) fn bite(&self) -> usize {
         self.bite as usize
     }
 
-    /// How much is read from a connection at a time.
+    /// The amount that is read from a connection at a time.
     pub(super) fn read_bytes(&self, key: ConnKey) -> usize {
         if self.is_over() && !self.has_turn(key) { self.bite as usize } else { READ_BYTES }
     }
 
-    /// Whether this is the connection whose frame may arrive.
+    /// Whether it is the turn of this connection's frame to arrive.
     pub(super) fn has_turn(&self, key: ConnKey) -> bool {
         self.turn.is_some_and(|turn| turn.key == key)
     }
 
-    /// The shard ends.
+    /// Removes this shard's input from the total when the shard ends.
     pub(crate) fn forget(&mut self, everywhere: &AtomicI64) {
         self.bytes = 0;
         self.sync(everywhere);
@@ -145,7 +147,7 @@ impl Unfinished {
 }
 
 impl Connections {
-    /// Adjusts the count of bytes that connections hold before they are routed.
+    /// Updates the count of input bytes of a connection.
     pub fn count_input(&mut self, turn: &Turn, key: ConnKey) {
         let Some(conn) = self.table.get_mut(key) else { return };
         let (bytes, kept) = (conn.input_bytes(), conn.kept_bytes());
@@ -158,13 +160,13 @@ impl Connections {
         }
     }
 
-    /// Subtracts what a connection held that has been removed.
+    /// Subtracts the input of a removed connection.
     pub fn discount_input(&mut self, turn: &Turn, conn: &Conn) {
         self.input_bytes -= conn.input.counted_bytes;
         self.unfinished.add(-(conn.input.counted_input as i64), &turn.totals.unfinished);
     }
 
-    /// Accounts for what a connection has kept of its input.
+    /// Accounts for the input that a connection has kept.
     pub fn note_input(&mut self, turn: &mut Turn, key: ConnKey) {
         self.count_input(turn, key);
         let Some(conn) = self.table.get_mut(key) else { return };
@@ -177,7 +179,7 @@ impl Connections {
         }
     }
 
-    /// Whether the rest of an incomplete frame may have to wait, because too much is kept or memory is short.
+    /// Whether the rest of an incomplete frame may have to wait, because too much input is kept or memory is short.
     #[must_use]
     pub fn may_hold_arrival(&self, turn: &Turn, key: ConnKey) -> bool {
         let is_long = |conn: &Conn| conn.kept_bytes() as i64 >= self.unfinished.bite;
@@ -185,14 +187,14 @@ impl Connections {
             && self.table.get(key).is_some_and(|conn| is_long(conn) && conn.input.arrival.is_on())
     }
 
-    /// Whether the frame that arrives waits for its turn.
+    /// Whether the arriving frame waits for its turn.
     #[must_use]
     pub fn waits_to_arrive(&self, key: ConnKey) -> bool {
         self.unfinished.is_over() && !self.unfinished.has_turn(key)
     }
 
-    /// Lets the next frame arrive while there is too much unfinished input, and refuses connections whose frame has stalled;
-    /// above the limit, those that keep most.
+    /// Lets the next frame arrive while there is too much unfinished input, and refuses connections whose frame has
+    /// stalled; above the absolute limit, also those with the most input.
     pub fn look_at_unfinished(&mut self, turn: &mut Turn) {
         let connections = turn.totals.connections.load(Ordering::Relaxed);
         self.unfinished.look(&turn.totals.unfinished, turn.config.memory_limit, connections);
@@ -218,7 +220,7 @@ impl Connections {
         for (key, bytes) in chosen {
             let offender = self.table.get(key).map(|conn| offender_in(&conn.input.bytes)).unwrap_or_default();
             let text = format!(
-                "{bytes} bytes of a frame that is not complete gave way: such frames may take a quarter of memory_limit"
+                "{bytes} bytes of an incomplete frame were discarded: such frames may take a quarter of memory_limit"
             );
             self.end_wait(key);
             self.fail_with(turn, key, ProtocolError::new(Code::Memory, text), &offender);
@@ -236,7 +238,8 @@ impl Connections {
         }
     }
 
-    /// Whether a frame that waits to arrive could go on in the next turn: there is room, or the turn of another is over.
+    /// Whether a frame that waits to arrive could continue in the next turn: there is room, or the other frame's turn
+    /// is over.
     #[must_use]
     pub fn may_let_arrive(&self) -> bool {
         if !self.has_arriving() {
@@ -247,14 +250,14 @@ impl Connections {
         !self.unfinished.is_over() || turn.is_some_and(is_done)
     }
 
-    /// Whether frames wait to arrive. Other shards make room for them without sending a note.
+    /// Whether frames wait to arrive. Other shards free input without sending a note.
     #[must_use]
     pub fn has_arriving(&self) -> bool {
         self.parking.first_of(&[Pause::Arriving]).is_some()
     }
 
-    /// The connection whose frame may arrive next: the one that has waited longest. Over the second threshold it alternates
-    /// with the one that lacks the fewest bytes, so that a frame can be completed.
+    /// The connection whose frame may arrive next: the one with the longest wait. Over the second threshold it
+    /// alternates with the one that lacks the fewest bytes, so that a frame can be completed.
     fn next_to_arrive(&mut self, turn: &mut Turn) -> Option<ConnKey> {
         let unfinished = &mut self.unfinished;
         unfinished.longest_next = !unfinished.longest_next;
@@ -299,7 +302,8 @@ impl Connections {
         false
     }
 
-    /// Connections to refuse because their frame has stalled while there is too much; with the bytes that each keeps.
+    /// Connections to refuse because their frame has stalled while there is too much input, with the bytes that each
+    /// keeps.
     fn stalled(&self, now_ms: u64) -> Vec<(ConnKey, usize)> {
         if self.unfinished.crowd() <= 0 {
             return Vec::new();
@@ -308,7 +312,8 @@ impl Connections {
         self.largest_of(surplus, |_, conn| !conn.wait.is_on() && now_ms - conn.input.read_ms >= STALLED_MS)
     }
 
-    /// Connections to refuse because more is kept than there may ever be: the largest, with the bytes that each keeps.
+    /// Connections to refuse because the absolute limit is exceeded: the largest ones, with the bytes that each
+    /// keeps.
     fn largest(&self) -> Vec<(ConnKey, usize)> {
         let turn = self.unfinished.turn.map(|turn| turn.key);
         let harmless = self.unfinished.harmless();
@@ -316,7 +321,7 @@ impl Connections {
         self.largest_of(self.unfinished.excess(), may)
     }
 
-    /// The connections with the largest incomplete frames, until they make up the excess.
+    /// The connections with the largest incomplete frames that together exceed `excess`.
     fn largest_of(&self, mut excess: i64, may: impl Fn(ConnKey, &Conn) -> bool) -> Vec<(ConnKey, usize)> {
         if excess <= 0 {
             return Vec::new();
@@ -334,7 +339,7 @@ impl Connections {
     }
 }
 
-/// The command and headers of a SEND that begins `input`, as far as they are complete lines.
+/// The command and headers of a SEND at the start of `input`, as far as they are complete lines.
 pub(crate) fn send_head(input: &[u8]) -> Option<&[u8]> {
     let head = offending_head(input);
     let lines = head.get(..head.iter().rposition(|byte| *byte == b'\n')? + 1)?;
@@ -353,7 +358,7 @@ mod tests {
     const MIB: i64 = 1 << 20;
 
     #[test]
-    fn shards_learn_of_each_other() {
+    fn shards_share_their_totals() {
         let everywhere = AtomicI64::new(0);
         let (mut one, mut other) = (Unfinished::default(), Unfinished::default());
         for shard in [&mut one, &mut other] {
@@ -362,13 +367,13 @@ mod tests {
         }
         one.add(4 * MIB, &everywhere);
         other.add(3 * MIB, &everywhere);
-        assert_eq!((one.total(), other.total()), (4 * MIB, 7 * MIB), "by the last look of each");
+        assert_eq!((one.total(), other.total()), (4 * MIB, 7 * MIB), "as of each one's last update");
         one.look(&everywhere, 96 << 20, 1);
         assert_eq!(one.total(), 7 * MIB);
         other.add(MIB, &everywhere);
         assert!(other.is_over() && !one.is_over());
         one.look(&everywhere, 96 << 20, 1);
-        assert!(!one.is_over(), "a small change is told once a turn");
+        assert!(!one.is_over(), "a small change is shared once a turn");
         other.look(&everywhere, 96 << 20, 1);
         one.look(&everywhere, 96 << 20, 1);
         assert!(one.is_over());
@@ -392,16 +397,16 @@ mod tests {
     }
 
     #[test]
-    fn only_the_lines_that_are_complete_are_looked_at() {
+    fn only_complete_lines_are_parsed() {
         assert_eq!(send_head(b"SEND\ndestination:/queue/a"), Some(&b"SEND\n"[..]));
         let head = send_head(b"SEND\r\ndestination:/queue/a\r\n\r\nbody").expect("a SEND");
         assert_eq!(head_value(head, header::DESTINATION), Some(&b"/queue/a"[..]));
         assert_eq!((send_head(b"SEN"), send_head(b"ACK\nid:1\n")), (None, None));
     }
 
-    /// A connection that keeps so many bytes of a frame, which began to come at a time.
+    /// A connection that keeps so many bytes of a frame, which began at a given time.
     fn arrives(connections: &mut Connections, turn: &Turn, key: ConnKey, bytes: usize, since_ms: u64) {
-        let conn = connections.table.get_mut(key).expect("it is there");
+        let conn = connections.table.get_mut(key).expect("an open connection");
         conn.input.bytes = vec![0; bytes];
         conn.input.arrival.is_incomplete(true, 0, since_ms);
         conn.input.read_ms = since_ms;
@@ -413,17 +418,17 @@ mod tests {
     }
 
     #[test]
-    fn input_is_counted_by_its_capacity_until_the_connection_has_gone() {
+    fn input_is_counted_by_its_capacity_until_the_connection_is_removed() {
         let ((mut connections, keys), turn) = (connections(1), limited(64 << 20));
         arrives(&mut connections, &turn, keys[0], 3000, 0);
         assert_eq!((connections.input_bytes, connections.unfinished.bytes), (3000, 3000));
-        let conn = connections.table.remove(keys[0]).expect("it is there");
+        let conn = connections.table.remove(keys[0]).expect("an open connection");
         connections.discount_input(&turn, &conn);
         assert_eq!((connections.input_bytes, connections.unfinished.bytes), (0, 0));
     }
 
     #[test]
-    fn while_there_is_much_frames_arrive_one_at_a_time() {
+    fn with_much_unfinished_input_frames_arrive_one_at_a_time() {
         let ((mut connections, keys), mut turn) = (connections(3), limited(12 << 20));
         for key in &keys {
             arrives(&mut connections, &turn, *key, 400 << 10, 0);
@@ -435,17 +440,17 @@ mod tests {
         }
         connections.look_at_unfinished(&mut turn);
         connections.look_at_unfinished(&mut turn);
-        assert_eq!(connections.undrained, [keys[0]], "it has its turn for a while");
+        assert_eq!(connections.undrained, [keys[0]], "its turn has begun");
         assert!(!connections.waits_to_arrive(keys[0]) && connections.waits_to_arrive(keys[1]));
         connections.undrained.clear();
-        connections.table.get_mut(keys[0]).expect("it is there").input.arrival.is_over();
+        connections.table.get_mut(keys[0]).expect("an open connection").input.arrival.is_over();
         assert!(connections.may_let_arrive());
         connections.look_at_unfinished(&mut turn);
         assert_eq!(connections.undrained, [keys[1]]);
     }
 
     #[test]
-    fn frames_that_stall_give_way_and_then_the_largest() {
+    fn stalled_frames_are_refused_first_then_the_largest() {
         let ((mut connections, keys), mut turn) = (connections(3), limited(6 << 20));
         turn.now_ms = STALLED_MS;
         arrives(&mut connections, &turn, keys[0], 500 << 10, 0);
@@ -459,7 +464,7 @@ mod tests {
         assert_eq!(ended(&connections), [keys[0]]);
         arrives(&mut connections, &turn, keys[2], 1900 << 10, STALLED_MS);
         connections.look_at_unfinished(&mut turn);
-        assert_eq!(ended(&connections), [keys[0]], "not so often");
+        assert_eq!(ended(&connections), [keys[0]], "the interval of checks is not over");
         turn.now_ms += CHECK_MS;
         connections.unfinished.turn = None;
         connections.look_at_unfinished(&mut turn);

@@ -1,4 +1,4 @@
-//! What a WebSocket client sends, as far as it concerns the connection: pings, the end, what has come in part.
+//! Handles WebSocket events that concern the connection: pings, Close, and partial messages.
 
 use stompica_proto::ws::{self, WsEvent};
 
@@ -8,7 +8,7 @@ use crate::ids::ConnKey;
 use crate::turn::Turn;
 
 impl Connections {
-    /// Keeps frames that could not be dealt with now, and notes whether a message has come in part.
+    /// Keeps frames that cannot be handled now, and records whether a message has arrived in part.
     pub fn keep_raw(&mut self, turn: &Turn, key: ConnKey, rest: &[u8]) {
         let Some(conn) = self.table.get_mut(key).filter(|conn| conn.life.is_open()) else { return };
         let Some(state) = conn.websocket().filter(|state| state.peer_code.is_none()) else { return };
@@ -21,7 +21,7 @@ impl Connections {
         }
     }
 
-    /// Deals with one event. Returns the bytes of STOMP in it.
+    /// Handles one event. Returns the STOMP bytes in it.
     pub fn websocket_event<'a>(
         &mut self,
         turn: &mut Turn,
@@ -49,12 +49,12 @@ impl Connections {
         None
     }
 
-    /// The peer has said its last word. It is answered once the peer has been told what became of its frames, and then
-    /// there is nothing to linger for (RFC 6455, 5.5.1 and 7.1.1).
+    /// Handles a Close frame of the peer. It is answered after all answers to the peer's frames; no linger is needed
+    /// then (RFC 6455, 5.5.1 and 7.1.1).
     fn peer_closes(&mut self, turn: &mut Turn, key: ConnKey, code: u16) {
         let Some(conn) = self.table.get_mut(key) else { return };
         conn.input.eof = true;
-        conn.input.bytes = Vec::new(); // a frame that will never be complete
+        conn.input.bytes = Vec::new(); // drops an incomplete frame
         conn.input.arrival.is_over();
         if let Some(state) = conn.websocket() {
             state.peer_code = Some(code);
@@ -73,16 +73,16 @@ mod tests {
     use crate::connection::conn::{Phase, Transport, WebSocket};
     use crate::connection::fixtures::{connections, told, turn};
 
-    /// A WebSocket that has logged in.
+    /// A WebSocket connection that has logged in.
     fn websocket() -> (Connections, ConnKey, Turn) {
         let (mut connections, keys) = connections(1);
-        let conn = connections.table.get_mut(keys[0]).expect("it is there");
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
         conn.protocol.transport = Transport::WebSocket(Box::new(WebSocket::new(0)));
         (connections, keys[0], turn(Config::default()))
     }
 
     fn state(connections: &mut Connections, key: ConnKey) -> &mut WebSocket {
-        connections.table.get_mut(key).and_then(|conn| conn.websocket()).expect("it is one")
+        connections.table.get_mut(key).and_then(|conn| conn.websocket()).expect("a WebSocket")
     }
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
         connections.wait_for(&mut turn, key, crate::connection::pausing::Question::Query(1));
         connections.websocket_event(&mut turn, key, WsEvent::Close { code: Some(1001) });
         connections.keep_raw(&turn, key, b"abc");
-        assert_eq!(state(&mut connections, key).raw, b"ab", "nothing counts behind a Close");
+        assert_eq!(state(&mut connections, key).raw, b"ab", "bytes after a Close are ignored");
         assert!(connections.table.get(key).is_some_and(|conn| conn.input.eof && conn.life.is_open()));
     }
 

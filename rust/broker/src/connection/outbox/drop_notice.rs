@@ -1,4 +1,5 @@
-//! Telling a consumer what `drop-oldest` and `drop-newest` left out: a header on the next MESSAGE it gets.
+//! The header that reports to a consumer how many messages `drop-oldest` and `drop-newest` dropped, on its next
+//! MESSAGE.
 
 use stompica_proto::ws::{self, Opcode};
 

@@ -1,11 +1,12 @@
-//! Hot path: the bytes that wait for one socket, as ranges of shared chunks.
+//! Hot path: the pending output of one socket, as ranges of shared chunks.
 //!
-//! A frame counts as written once the socket has passed all of it to the system: [`Outbox::written`] decides that, for
-//! write markers, for progress and for the end of a connection alike.
+//! A frame counts as written once the socket has passed all of it to the system: [`Outbox::written`] decides this for
+//! write markers, progress and the end of a connection.
 //!
-//! Invariants: every range but the first is whole frames; the first may have been written in part. Each range holds
-//! one reference to its chunk, and so does `private`, the chunk that only this outbox appends to. `bytes` is the sum
-//! of the ranges. Adjacent ranges merge, so that a burst to one topic costs one entry and one `writev` element.
+//! Invariants: every range except the first consists of whole frames; the first may have been written in part. Each
+//! range holds one reference to its chunk, and so does `private`, the chunk that only this outbox appends to. `bytes`
+//! is the sum of the ranges. Adjacent ranges merge, so that a burst to one topic costs one entry and one `writev`
+//! element.
 
 pub mod drop_notice;
 mod positions;
@@ -24,7 +25,7 @@ use crate::message::chunk::{CHUNK_BYTES, ChunkId, ChunkPool};
 
 /// Elements of one `writev`; the kernel takes 1024.
 const IOVECS_MAX: usize = 512;
-/// A run of frames this short is copied rather than referred to, where it cannot merge (measured:
+/// A series of frames up to this length is copied, not referred to, if it cannot merge (measured:
 /// docs/decisions/0012-growable-chunks.md).
 const COPY_BYTES_MAX: u32 = 256;
 
@@ -36,14 +37,14 @@ struct Range {
     kind: Kind,
 }
 
-/// What a flush left behind.
+/// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// Nothing: the outbox is empty, and the socket has passed on all that it took.
+    /// The outbox is empty, and the socket has passed on all bytes.
     Drained,
     /// The socket takes no more now; a writable event will follow.
     Blocked,
-    /// The list of ranges was longer than one `writev`: flush again in the next turn.
+    /// The list of ranges was longer than one `writev`: it is flushed again in the next turn.
     More,
 }
 
@@ -53,17 +54,17 @@ pub struct Outbox {
     ranges: VecDeque<Range>,
     private: Option<ChunkId>,
     bytes: usize,
-    /// Those of them that are answers.
+    /// The bytes of them that are answers.
     answer_bytes: usize,
-    /// Messages dropped from the front, which the next one is to tell of.
+    /// Messages dropped from the front, which the next MESSAGE has to report.
     gap: u32,
-    /// The frame that tells of an earlier gap, while it waits.
+    /// The pending frame that reports an earlier gap.
     notice: Option<DropNotice>,
-    /// Bytes that ever left the list of ranges: the socket took them.
+    /// Bytes that ever left the list of ranges, because the socket took them.
     taken: u64,
     /// Bytes that the socket took and holds back; they do not count as written.
     held: usize,
-    /// Frames whose way is followed.
+    /// Tracked frames.
     marks: WriteMarkers,
 }
 
@@ -76,24 +77,24 @@ struct DropNotice {
 }
 
 impl Outbox {
-    /// Bytes that wait.
+    /// The number of pending bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes that wait of answers.
+    /// The number of pending bytes of answers.
     pub fn answer_bytes(&self) -> usize {
         self.answer_bytes
     }
 
-    /// Whether nothing waits.
+    /// Whether nothing is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// How many MESSAGEs wait; counted one by one.
+    /// The number of pending MESSAGEs; they are counted one by one.
     pub fn messages(&self, pool: &ChunkPool) -> usize {
         let messages = self.ranges.iter().filter(|range| range.kind == Kind::Message);
         messages.map(|range| pool.frames_in(range.chunk, range.start, range.end)).sum()
@@ -121,7 +122,7 @@ impl Outbox {
         true
     }
 
-    /// Appends one frame of this connection alone, which `write` writes.
+    /// Appends one frame of this connection alone, written by `write`.
     pub fn append(&mut self, pool: &mut ChunkPool, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
         let chunk = self.private_chunk(pool);
         let (start, end) = pool.append(chunk, write);
@@ -130,7 +131,7 @@ impl Outbox {
         self.push_private(pool, chunk, start, end, kind);
     }
 
-    /// What stands in front of a range, as a position.
+    /// The position at the start of a range.
     fn position(&self, at: usize) -> u64 {
         let before: u64 = self.ranges.iter().take(at).map(|range| u64::from(range.end - range.start)).sum();
         self.taken + before
@@ -162,7 +163,7 @@ impl Outbox {
     /// Writes as much as the socket takes, with one `writev`.
     ///
     /// # Errors
-    /// The socket's error: the connection is gone.
+    /// An error of the socket: the connection is gone.
     pub fn flush(&mut self, pool: &mut ChunkPool, socket: &mut Socket) -> io::Result<Flushed> {
         if self.bytes == 0 {
             return Ok(if self.pass_on(socket)? { Flushed::Drained } else { Flushed::Blocked });
@@ -229,11 +230,12 @@ impl Outbox {
         if self.marks.is_empty() {
             self.marks = WriteMarkers::default();
         }
-        // An idle connection keeps no list: ten thousand of them are more than one allocation a write is worth.
+        // An idle connection keeps no list: the memory of ten thousand lists costs more than one allocation per
+        // write.
         self.ranges = VecDeque::new();
     }
 
-    /// The socket is blocked and this may last: hold no more memory than the bytes that wait.
+    /// Reduces the memory of a blocked outbox to its pending bytes, since the block may last.
     fn settle_down(&mut self, pool: &mut ChunkPool) {
         if let Some(chunk) = self.private {
             pool.shrink(chunk);
@@ -247,15 +249,15 @@ impl Outbox {
             && used < pinned / 4
         {
             let copy = pool.open();
-            // With the byte in front of it: at offset 0 of a chunk a whole frame begins, and a cut would take the
-            // rest of this one for that.
+            // The byte in front of it is copied, too: at offset 0 of a chunk a whole frame begins, and a cut would
+            // take the rest of this one for a frame.
             let (before, end) = pool.copy(first.chunk, first.start - 1, first.end, copy);
             pool.release(first.chunk);
             let start = before + 1;
             if let Some(notice) =
                 self.notice.take_if(|notice| notice.chunk == first.chunk && notice.start < first.end)
             {
-                let offset = notice.start.checked_sub(first.start); // otherwise it is in writing already
+                let offset = notice.start.checked_sub(first.start); // otherwise it is being written already
                 self.notice =
                     offset.map(|offset| DropNotice { chunk: copy, start: start + offset, ..notice });
             }
@@ -263,7 +265,7 @@ impl Outbox {
         }
     }
 
-    /// Drops every frame of which no byte was written. Returns how many frames went.
+    /// Drops every frame of which no byte was written. Returns the number of dropped frames.
     pub fn cut_unsent(&mut self, pool: &mut ChunkPool) -> usize {
         let mut dropped = 0;
         while self.ranges.len() > 1 {
@@ -288,8 +290,8 @@ impl Outbox {
         dropped
     }
 
-    /// Drops the oldest whole MESSAGE frames of which no byte was written, until at most `bytes` wait. Returns how
-    /// many frames went; other frames stay. The next MESSAGE will tell.
+    /// Drops the oldest whole MESSAGE frames of which no byte was written, until at most `bytes` are pending. Returns
+    /// the number of dropped frames; other frames stay. The next MESSAGE reports them.
     pub fn drop_oldest(&mut self, pool: &mut ChunkPool, bytes: usize) -> usize {
         let mut dropped = 0;
         let mut at = 0;
@@ -324,7 +326,7 @@ impl Outbox {
         let frame_end = pool.frame_end_after(range.chunk, range.start).min(range.end);
         let told = self.notice.take_if(|notice| notice.chunk == range.chunk && notice.start == range.start);
         if told.is_some() {
-            self.notice = told; // it tells of what came before it; the gap behind it is for the next one
+            self.notice = told; // it reports the gap before it; the gap behind it is for the next one
             return;
         }
         let count = std::mem::take(&mut self.gap);
@@ -340,8 +342,8 @@ impl Outbox {
         self.notice = Some(DropNotice { chunk: private, start, count });
     }
 
-    /// The place, at or behind `at`, of a range that begins with a whole MESSAGE; splits off the rest of a frame in
-    /// writing where one comes first.
+    /// The index, at or after `at`, of a range that begins with a whole MESSAGE; splits off the rest of a frame that
+    /// is being written.
     fn next_message(&mut self, pool: &mut ChunkPool, mut at: usize) -> Option<usize> {
         loop {
             let range = *self.ranges.get(at)?;
@@ -359,7 +361,7 @@ impl Outbox {
         }
     }
 
-    /// Lets a range begin later, or go if nothing is left of it.
+    /// Moves the start of a range, or removes the range if nothing is left of it.
     fn shorten(&mut self, pool: &mut ChunkPool, at: usize, start: u32) {
         let range = self.ranges[at];
         if start == range.end {
@@ -378,7 +380,7 @@ impl Outbox {
         frames
     }
 
-    /// Drops everything; the connection is gone.
+    /// Drops everything, since the connection is gone.
     pub fn clear(&mut self, pool: &mut ChunkPool) {
         while let Some(range) = self.ranges.pop_front() {
             pool.release(range.chunk);

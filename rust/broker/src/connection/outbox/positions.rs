@@ -1,4 +1,4 @@
-//! Where frames stand in all that an outbox is ever to send, and whether they were written.
+//! Positions of frames in the whole output of an outbox, and whether they were written.
 
 use std::io::{self, Write as _};
 
@@ -6,46 +6,47 @@ use super::Outbox;
 use crate::connection::socket::Socket;
 
 impl Outbox {
-    /// Where what was appended last ends: a position for [`Outbox::has_passed`].
+    /// The end of the output so far: a position for [`Outbox::has_passed`].
     #[must_use]
     pub fn end(&self) -> u64 {
         self.taken + self.bytes as u64
     }
 
-    /// Bytes that were written since the connection began: those that the socket took and does not hold back.
+    /// Bytes written since the connection began: the socket took them and does not hold them back.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.taken - self.held as u64
     }
 
-    /// Whether all in front of a position was written. Where frames were dropped meanwhile it may be known late,
-    /// but no later than that nothing waits any more.
+    /// Whether everything before a position was written. If frames were dropped meanwhile, this may be reported late,
+    /// but not later than when the outbox is empty.
     #[must_use]
     pub fn has_passed(&self, position: u64) -> bool {
         (self.bytes == 0 && self.held == 0) || self.written() >= position
     }
 
-    /// Follows what was appended last: it is reported by [`Outbox::take_passed`] once it was written.
+    /// Tracks the frame that was appended last: [`Outbox::take_passed`] reports it once it was written.
     pub fn mark(&mut self) {
         self.marks.add(self.end());
     }
 
-    /// Lets the last mark follow what was appended since, too.
+    /// Moves the last write marker to the current end of the output.
     pub fn move_last_mark(&mut self) {
         self.marks.move_last(self.end());
     }
 
-    /// How many marked frames were written since the last call; the oldest ones.
+    /// The number of tracked frames that were written since the last call; they are the oldest ones.
     pub fn take_passed(&mut self) -> usize {
         self.marks.take_through(self.written())
     }
 
-    /// How many marks stand behind all that still waits: their frames were cut. The newest ones.
+    /// The number of write markers behind the pending output, because their frames were cut; they are the newest
+    /// ones.
     pub fn take_cut(&mut self) -> usize {
         self.marks.take_behind(self.end())
     }
 
-    /// Has the socket pass on what it took and holds back. Returns whether it holds nothing any more.
+    /// Makes the socket pass on the bytes that it holds back. Returns whether it holds none any more.
     pub(super) fn pass_on(&mut self, socket: &mut Socket) -> io::Result<bool> {
         self.held = socket.held_bytes();
         if self.held > 0 {

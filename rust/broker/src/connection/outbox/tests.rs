@@ -1,4 +1,4 @@
-//! Tests of the outbox against a socket that takes what it is told to.
+//! Tests of the outbox against a scripted socket.
 
 use proptest::prelude::*;
 
@@ -115,7 +115,7 @@ fn dropping_the_oldest_spares_control_frames_and_the_frame_in_writing() {
 }
 
 #[test]
-fn what_was_dropped_is_told_once_even_if_the_telling_frame_is_dropped_too() {
+fn drops_are_reported_once_even_if_the_reporting_frame_is_dropped_too() {
     let mut pool = ChunkPool::default();
     let mut outbox = Outbox::default();
     append(&mut outbox, &mut pool, &frame(0, 300));
@@ -184,7 +184,7 @@ fn more_ranges_than_one_writev_leave_more_to_flush() {
 }
 
 #[test]
-fn a_notice_that_is_copied_out_of_a_large_chunk_is_still_known() {
+fn a_drop_notice_survives_the_copy_out_of_a_large_chunk() {
     let mut pool = ChunkPool::default();
     let mut outbox = Outbox::default();
     let mut socket = Socket::with_room(0);
@@ -192,7 +192,7 @@ fn a_notice_that_is_copied_out_of_a_large_chunk_is_still_known() {
     append(&mut outbox, &mut pool, &frame(1, 300));
     append(&mut outbox, &mut pool, &frame(2, 300));
     assert_eq!(outbox.drop_oldest(&mut pool, 60_300), 1);
-    outbox.flush(&mut pool, &mut socket).expect("would block"); // the second one tells of the first
+    outbox.flush(&mut pool, &mut socket).expect("would block"); // the second frame reports the first
     outbox.append(&mut pool, Kind::Answer, |out| out.extend_from_slice(&frame(b'c', 5_000)));
     append(&mut outbox, &mut pool, &frame(3, 300));
     socket.script().room = 60_000;
@@ -205,7 +205,7 @@ fn a_notice_that_is_copied_out_of_a_large_chunk_is_still_known() {
 }
 
 #[test]
-fn an_outbox_that_lost_all_it_held_holds_no_chunk() {
+fn an_outbox_whose_frames_were_all_dropped_holds_no_chunk() {
     let mut pool = ChunkPool::default();
     let mut outbox = Outbox::default();
     append(&mut outbox, &mut pool, &frame(1, 300));
@@ -213,19 +213,19 @@ fn an_outbox_that_lost_all_it_held_holds_no_chunk() {
     assert_eq!((outbox.bytes(), pool.in_use()), (0, 0));
 }
 
-// WriteMarkers, gaps and cuts against a plain list of frames.
+// Write markers, gaps and cuts, compared with a plain list of frames.
 
 /// One frame of the list.
 struct Waiting {
     bytes: Vec<u8>,
     control: bool,
-    /// How many dropped messages it tells of.
+    /// The number of dropped messages that it reports.
     told: u32,
-    /// A mark stands behind it.
+    /// A write marker follows it.
     marked: bool,
 }
 
-/// What an outbox is to be like.
+/// The expected behaviour of an outbox.
 #[derive(Default)]
 struct Model {
     frames: VecDeque<Waiting>,
@@ -260,7 +260,7 @@ impl Model {
         }
     }
 
-    /// What is taken, and how many marks that passes.
+    /// The bytes that are taken, and the number of markers that they pass.
     fn take(&mut self, room: usize) -> (Vec<u8>, usize) {
         self.tell();
         let (mut bytes, mut passed) = (Vec::new(), 0);
@@ -290,7 +290,7 @@ impl Model {
         dropped
     }
 
-    /// How many frames are cut, and how many marks with them.
+    /// The number of frames that are cut, and of markers with them.
     fn cut(&mut self) -> (usize, usize) {
         let cut = self.frames.split_off(usize::from(self.taken > 0));
         (cut.len(), cut.iter().filter(|frame| frame.marked).count())
@@ -314,17 +314,17 @@ enum Step {
         len: usize,
         control: bool,
     },
-    /// A frame whose way is followed, by a mark of its own or by the one before.
+    /// A tracked frame, with a write marker of its own or the previous one moved.
     Follow {
         who: usize,
         len: usize,
         moves: bool,
     },
-    /// A run of frames to both.
+    /// A series of frames to both connections.
     Share {
         lens: Vec<usize>,
     },
-    /// The chunk of shared frames is let go.
+    /// The chunk of shared frames is released.
     Close,
     Flush {
         who: usize,
@@ -355,7 +355,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A frame with a number of its own.
+/// A frame with a number that identifies it.
 fn numbered(number: usize, len: usize) -> Vec<u8> {
     let mut bytes = format!("MESSAGE\n{number:08}").into_bytes();
     bytes.resize(len.max(bytes.len()), b'.');
@@ -400,7 +400,7 @@ impl Bench {
             run = Some((run.map_or(start, |(start, _)| start), end));
             self.models.iter_mut().for_each(|model| model.push(bytes.clone(), false));
         }
-        let (start, end) = run.expect("a run has frames");
+        let (start, end) = run.expect("a series is not empty");
         for outbox in &mut self.outboxes {
             if outbox.push_shared(&mut self.pool, chunk, start, end) {
                 self.pool.retain(chunk, 1);
@@ -413,7 +413,7 @@ impl Bench {
         self.outboxes[who].flush(&mut self.pool, &mut socket).expect("short writes are no errors");
         let (bytes, passed) = self.models[who].take(room);
         assert_eq!(String::from_utf8_lossy(&socket.script().taken), String::from_utf8_lossy(&bytes));
-        assert_eq!(self.outboxes[who].take_passed(), passed, "marks whose last byte was taken");
+        assert_eq!(self.outboxes[who].take_passed(), passed, "markers whose last byte was taken");
     }
 
     fn run(&mut self, step: Step) {
@@ -446,7 +446,7 @@ impl Bench {
         }
     }
 
-    /// One outbox is cut and told why, the other one flushed to its end.
+    /// One outbox is cut and reports the drops, the other one is flushed to its end.
     fn finish(mut self) {
         let cut = self.outboxes[0].cut_unsent(&mut self.pool);
         assert_eq!((cut, self.outboxes[0].take_cut()), self.models[0].cut());
@@ -499,7 +499,7 @@ fn bytes_of_answers_are_counted_until_they_are_written_or_cut() {
 }
 
 #[test]
-fn what_the_socket_holds_back_is_not_written_until_it_passes_it_on() {
+fn bytes_that_the_socket_holds_back_do_not_count_as_written() {
     let (mut pool, mut outbox) = (ChunkPool::default(), Outbox::default());
     let mut socket = Socket::with_room(150);
     socket.script().holds_back = true;

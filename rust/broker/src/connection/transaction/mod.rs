@@ -14,7 +14,7 @@ use crate::message::OwnedMessage;
 use crate::message::options::{Retain, Verdict};
 use crate::queue::mail::Places;
 
-/// What `max_transaction_size` counts for an ACK or NACK.
+/// The size that `max_transaction_size` counts for an ACK or NACK.
 const ACK_BYTES: usize = 64;
 
 /// One frame of a transaction.
@@ -28,7 +28,7 @@ pub enum Operation {
         subscription: SubscriptionKey,
         /// The delivery.
         number: u64,
-        /// Which of them.
+        /// ACK or NACK.
         verdict: Verdict,
     },
 }
@@ -45,32 +45,32 @@ impl Operation {
 /// A COMMIT that is not decided yet.
 #[derive(Debug)]
 pub struct Commit {
-    /// Names it, here and at all homes.
+    /// Its token, here and at all homes.
     pub token: u64,
-    /// What is to be done.
+    /// Its operations.
     pub operations: PagedDeque<Operation>,
-    /// Where, as far as its operations have been checked.
+    /// The places of the operations that have been checked.
     pub plan: Plan,
-    /// The RECEIPT asked for.
+    /// The requested RECEIPT.
     pub receipt: Option<Box<[u8]>>,
-    /// The COMMIT, for an ERROR.
+    /// The description of the COMMIT for an ERROR.
     pub offender: Offender,
-    /// Homes that were asked to keep room for it.
+    /// The homes that were asked to reserve room for it.
     pub asked: Vec<ShardId>,
-    /// How many of them have not answered.
+    /// The number of homes that have not answered.
     pub waiting: usize,
-    /// The places that they keep, each in the order of its reservations.
+    /// The places that they reserved, each in the order of its reservations.
     pub places: Vec<(ShardId, Places)>,
     /// The first refusal.
     pub refusal: Option<ProtocolError>,
 }
 
-/// What becomes of a connection's COMMIT: it is being decided, or takes effect whatever happens.
+/// The state of a connection's COMMIT.
 #[derive(Debug)]
 pub enum Committing {
     /// It may still be refused.
     Deciding(Box<Commit>),
-    /// It is being applied, and the connection waits for that.
+    /// It is being applied in any case, and the connection waits for the end of that.
     Applying,
 }
 
@@ -128,7 +128,7 @@ impl Transactions {
         self.find(id).is_ok()
     }
 
-    /// Ends a transaction, for COMMIT or ABORT; returns what was kept in it.
+    /// Ends a transaction, for COMMIT or ABORT; returns its operations.
     ///
     /// # Errors
     /// `E-TX-UNKNOWN`.
@@ -138,7 +138,7 @@ impl Transactions {
         Ok(ended.operations)
     }
 
-    /// Ends all; returns what was kept in each.
+    /// Ends all transactions; returns the operations of each.
     pub fn end_all(self) -> impl Iterator<Item = PagedDeque<Operation>> {
         self.open.into_iter().map(|open| open.operations)
     }
@@ -148,7 +148,7 @@ impl Transactions {
         found.ok_or_else(|| not_open(id))
     }
 
-    /// Bytes reserved by all of them; the messages count for themselves.
+    /// Bytes of all transactions; the messages are counted separately.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.open.iter().map(|open| open.operations.capacity() * size_of::<Operation>()).sum()
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_transaction_has_room_for_a_page_more() {
+    fn a_large_transaction_has_at_most_a_page_to_spare() {
         let page = PagedDeque::<Operation>::PAGE;
         let mut transactions = Transactions::default();
         transactions.begin(b"a", 1).expect("the first");

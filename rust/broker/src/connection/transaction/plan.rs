@@ -1,4 +1,5 @@
-//! What a transaction is going to do where: found while it is checked, followed while it is applied.
+//! The plan of a transaction, which has the home and place of each operation: made by its check, followed when it is
+//! applied.
 
 use std::hash::BuildHasher as _;
 
@@ -10,44 +11,44 @@ use crate::message::OwnedMessage;
 use crate::message::options::Retain;
 use crate::queue::mail::{Reservation, Reservations};
 
-/// Where one operation takes effect.
+/// The place at which one operation takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Here: an ACK or NACK.
     Here,
     /// At a home.
     Home {
-        /// In the plan's list of homes.
+        /// The index in the plan's list of homes.
         home: u32,
-        /// In the home's list of needs, if room is kept for it.
+        /// The index in the home's list of reservations, if room is reserved for it.
         reservation: Option<u32>,
     },
-    /// At all subscriptions of a topic, and as its last value.
+    /// All subscriptions of a topic, and maybe its retained message.
     Topic {
-        /// The home of its last value, and the need there.
+        /// The home of the retained message, and the reservation there.
         retained: Option<(u32, Option<u32>)>,
     },
 }
 
-/// The places of a transaction's operations, in their order.
+/// The places of a transaction's operations, in order.
 #[derive(Debug)]
 pub struct Plan {
     hasher: foldhash::fast::RandomState,
     homes: Vec<(ShardId, Reservations)>,
-    /// Needs by name and kind, each with its hash: whoever moves them need not look at names.
+    /// Reservations by name and kind, each with its hash, so that moving an entry need not look at names.
     reservations: HashTable<(u64, u32, u32)>,
-    /// Of operations that have not taken effect.
+    /// The places of operations that have not taken effect.
     places: PagedDeque<Place>,
 }
 
 impl Plan {
-    /// A plan of nothing.
+    /// An empty plan.
     #[must_use]
     pub fn new(hasher: foldhash::fast::RandomState) -> Self {
         Plan { hasher, homes: Vec::new(), reservations: HashTable::new(), places: PagedDeque::default() }
     }
 
-    /// How many operations it has: the next one to be added.
+    /// The number of its operations, which is the index of the next one.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
@@ -58,7 +59,8 @@ impl Plan {
         self.places.push_back(Place::Here);
     }
 
-    /// Adds a message to a queue, for which its home keeps room, or (not `kept`) to anything else that is no topic.
+    /// Adds a message to a queue, whose home reserves room, or (not `kept`) to another destination that is not a
+    /// topic.
     pub fn add_queued(&mut self, home: ShardId, stored: &OwnedMessage, kept: bool) {
         let home = self.home(home);
         let reservation = kept.then(|| self.reservation(home, stored, false));
@@ -116,7 +118,7 @@ impl Plan {
         self.homes.iter().map(|(home, _)| *home)
     }
 
-    /// What each home is to keep room for; those that have to keep none are left out.
+    /// The reservations for each home; homes without any are omitted.
     pub fn take_reservations(&mut self) -> Vec<(ShardId, Reservations)> {
         self.reservations = HashTable::new();
         let taken = self.homes.iter_mut().map(|(home, reservations)| (*home, std::mem::take(reservations)));
@@ -129,12 +131,12 @@ impl Plan {
         self.places.front().copied().unwrap_or(Place::Here)
     }
 
-    /// That operation takes effect.
+    /// Takes the place of the next operation, which takes effect now.
     pub fn take_place(&mut self) -> Place {
         self.places.pop_front().unwrap_or(Place::Here)
     }
 
-    /// Bytes that it occupies, about.
+    /// The approximate memory that it uses, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let reservations: usize = self.homes.iter().map(|(_, reservations)| reservations.capacity()).sum();
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_to_one_queue_are_one_need_of_its_home() {
+    fn messages_to_one_queue_share_one_reservation() {
         let mut plan = plan();
         for (name, home) in [("/queue/a", 1), ("/queue/b", 0), ("/queue/a", 1), ("/queue/c", 1)] {
             plan.add_queued(ShardId(home), &stored(name), true);
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_value_needs_room_and_its_removal_none() {
+    fn a_retained_message_needs_a_reservation_and_its_removal_none() {
         let mut plan = plan();
         plan.add_topic(ShardId(3), &stored("/topic/a"), Some(Retain::Set));
         plan.add_topic(ShardId(3), &stored("/topic/a"), Some(Retain::Remove));
