@@ -8,8 +8,8 @@ export VIRTUAL_ENV := $(abspath $(VENV))
 # Arguments for pytest: make test PYTEST="-k wildcards"
 PYTEST ?=
 
-.PHONY: all run build setup interop test test-rust loadgen test-python test-spark lint format fuzz soak bench wheel docs
-.PHONY: clean
+.PHONY: all run build setup interop test test-rust loadgen test-python test-spark lint format fuzz soak coverage bench
+.PHONY: wheel docs clean
 .NOTPARALLEL:
 
 all: lint test docs
@@ -89,7 +89,20 @@ fuzz:
 	  cargo +nightly fuzz run --fuzz-dir rust/fuzz $$target rust/fuzz/found/$$target rust/fuzz/corpus/$$target -- \
 	    -max_total_time=$(FUZZ_SECONDS); done
 
-soak: setup build
+# Line coverage of the broker by the tests of its crate, for each folder of its sources. The first run installs the tool
+# and builds everything with counters. make coverage COVERAGE=--uncovered lists the lines that no test runs.
+# make coverage TESTS="--skip simulation::" leaves out the tests with whole shards.
+LLVM_COV := 0.9.1
+COVERED := router queue connection command
+coverage:
+	rustup component add llvm-tools
+	command -v cargo-llvm-cov > /dev/null || cargo install --locked --version $(LLVM_COV) cargo-llvm-cov
+	cargo llvm-cov clean --workspace --profraw-only
+	cargo llvm-cov test --no-clean --package stompica-broker --lib --lcov --output-path target/coverage.lcov -- \
+	  --quiet $(TESTS)
+	$(PYTHON) tests/support/line_coverage.py target/coverage.lcov --require $(COVERED) $(COVERAGE)
+
+soak: setup build coverage
 	$(BIN)/python -m pytest tests/soak tests/bench -m soak $(PYTEST)
 
 # All workloads beside the ideal relay, with the default number of writers and with one: about an hour.
