@@ -15,11 +15,10 @@
 
 mod deadline;
 mod drain;
-mod input;
+mod io;
 mod jobs;
 mod mail;
 mod memory;
-mod output;
 mod owners;
 mod settle;
 #[cfg(any(test, feature = "simulation"))]
