@@ -27,6 +27,7 @@ pub mod returning;
 use std::collections::VecDeque;
 use std::mem::take;
 
+use self::deliver::EncodedSuffixes;
 use self::keepers::Keepers;
 use self::passing::Passing;
 use self::returning::Returning;
@@ -44,7 +45,6 @@ use crate::queue::unacked::Origin;
 use crate::router::Router;
 use crate::router::fan_out::FanOuts;
 use crate::router::group::GroupIndex;
-use crate::router::suffixes::EncodedSuffixes;
 use crate::turn::Turn;
 
 /// What is on its way to connections of one shard.

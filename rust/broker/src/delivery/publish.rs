@@ -1,6 +1,4 @@
-//! Messages to topics: those that this shard publishes, and those that others have.
-
-use stompica_proto::encode::Message;
+//! Messages to topics that do not come from a SEND of this turn: of transactions, stale ones, and those of other shards.
 
 use super::Owners;
 use crate::connection::pausing::Pause;
@@ -11,43 +9,8 @@ use crate::queue::mail::HomeNote;
 use crate::report::stages::Stage;
 use crate::router::Destination;
 use crate::router::fan_out::FanOutKey;
-use crate::router::reach::Reach;
 
 impl Owners<'_> {
-    /// Gives a message to the local subscriptions and to the other shards that have some. Returns what goes on behind
-    /// this turn.
-    pub fn publish(
-        &mut self,
-        message: &Message<'_>,
-        destination: Destination,
-        reach: &Reach,
-    ) -> Option<FanOutKey> {
-        self.turn.counters.messages_in += 1;
-        if reach.remote != 0 {
-            self.peers.mail_message(message, reach);
-        }
-        if self.turn.is_observed {
-            self.deliver_observed(message, destination, reach)
-        } else {
-            self.deliver(message, destination, reach)
-        }
-    }
-
-    /// Delivers while times are taken.
-    #[cold]
-    #[inline(never)]
-    fn deliver_observed(
-        &mut self,
-        message: &Message<'_>,
-        destination: Destination,
-        reach: &Reach,
-    ) -> Option<FanOutKey> {
-        let began = self.turn.stages.begin(Stage::Encode);
-        let going = self.deliver(message, destination, reach);
-        self.turn.stages.end(Stage::Encode, began);
-        going
-    }
-
     /// Publishes a message of a transaction to its topic.
     pub fn publish_stored(
         &mut self,

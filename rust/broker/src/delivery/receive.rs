@@ -14,6 +14,7 @@ use stompica_proto::session::AckMode;
 use stompica_proto::ws::{self, Opcode};
 
 use super::Owners;
+use super::deliver::push_numbers;
 use crate::connection::conn::Flush;
 use crate::connection::deferred::Waiting;
 use crate::connection::outbox::Kind;
@@ -27,7 +28,6 @@ use crate::queue::mail::HomeNote;
 use crate::queue::types::{Credit, Delivery, GivenBack, Progress};
 use crate::queue::unacked::{Origin, Taken, TakenOnes};
 use crate::router::group::Framing;
-use crate::router::suffixes::push_numbers;
 use crate::timer::Due;
 
 /// No home is granted more than this at a time, in messages.

@@ -18,11 +18,9 @@ mod elsewhere;
 pub mod fan_out;
 pub mod group;
 mod interest;
-mod lookup;
 mod names;
 pub mod reach;
 mod subscriptions;
-pub mod suffixes;
 
 use std::sync::Arc;
 
@@ -31,7 +29,7 @@ use smallvec::SmallVec;
 use stompica_proto::ProtocolError;
 
 use self::group::{Group, GroupIndex, Subscription};
-use self::names::{Name, Names};
+use self::names::Names;
 use crate::collections::keyed::Key;
 use crate::collections::spread::{PLACE_BYTES, Spread};
 use crate::config::{Compat, Config, Wildcards};
@@ -170,52 +168,11 @@ impl Router {
         self.names_bytes_max = names_bytes_max(config);
     }
 
-    /// The destination that was named last, if this is its name, and its entries are known.
-    #[inline]
-    #[must_use]
-    pub fn last_destination(&self, name: &[u8]) -> Option<Destination> {
-        let last = self.last?;
-        let known = self.resolved(last)?;
-        (known.text()[..] == *name).then_some(last)
-    }
-
-    /// The destination a SEND names, with all its entries found; [`Router::last_destination`] comes first.
-    ///
-    /// # Errors
-    /// `E-DEST-WILDCARD`; only names that passed are remembered.
-    pub fn destination(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
-        let hash = self.names.hash(name);
-        let key = match self.names.find(hash, name) {
-            Some(key) => key,
-            None => {
-                crate::destination::require_plain(name)?;
-                self.remember(Arc::new(name.into()), hash)
-            }
-        };
-        let known = self.names.get(key).expect("found or remembered above");
-        let destination = Destination { key, kind: known.kind, home: known.home };
-        if known.generation != self.generation {
-            self.resolve(key);
-        }
-        self.last = Some(destination);
-        Ok(destination)
-    }
-
     fn remember(&mut self, name: Arc<Text>, hash: u64) -> Key {
         self.visited += 1 + name.len() / 64;
         let kind = Kind::of(&name, self.compat);
         let home = crate::destination::home_in(&name, kind, self.shards);
         self.names.add(hash, name, kind, home.unwrap_or_else(|| home_of(hash, self.shards)))
-    }
-
-    fn resolve(&mut self, key: Key) {
-        let Some(name) = self.names.get(key) else { return };
-        self.found.clear();
-        self.visited += self.tree.matching(name.text(), &mut self.found);
-        let (kind, filters) = (name.kind, &self.filters);
-        // A pattern matches its own kind only: nobody listens in on temporary topics.
-        self.found.retain(|at| filters[*at as usize].kind == kind);
-        self.names.set_wild(key, &self.found, self.generation);
     }
 
     /// Forgets names that nobody subscribes to, where they hold too much. To be called between turns.
@@ -282,41 +239,6 @@ impl Router {
     #[must_use]
     pub fn home(&self, name: &[u8]) -> ShardId {
         home_of(self.names.hash(name), self.shards)
-    }
-
-    /// A name with the patterns that match it now; `None` if it was forgotten, or patterns have changed since.
-    fn resolved(&self, destination: Destination) -> Option<&Name> {
-        self.names.get(destination.key).filter(|name| name.generation == self.generation)
-    }
-
-    /// How many entries a destination has.
-    #[must_use]
-    pub fn filter_count(&self, destination: Destination) -> usize {
-        self.resolved(destination).map_or(0, |name| usize::from(name.exact.is_some()) + name.wild.len())
-    }
-
-    /// Written out: every message comes here several times, and chained iterators cost more.
-    #[inline]
-    fn each_filter(&self, destination: Destination, mut look: impl FnMut(&Filter)) {
-        let Some(name) = self.resolved(destination) else { return };
-        if let Some(filter) = name.exact.and_then(|filter| self.filters.get(filter as usize)) {
-            look(filter);
-        }
-        for filter in &name.wild {
-            if let Some(filter) = self.filters.get(*filter as usize) {
-                look(filter);
-            }
-        }
-    }
-
-    /// Whether a matching subscription, here or elsewhere, keeps what comes while memory is short.
-    #[must_use]
-    pub fn has_keeper(&self, destination: Destination) -> bool {
-        let mut kept = false;
-        self.each_filter(destination, |filter| {
-            kept |= filter.keepers_local > 0 || filter.keepers_remote != 0
-        });
-        kept
     }
 
     /// The entry of a name or pattern, if there is one.

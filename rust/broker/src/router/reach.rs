@@ -1,8 +1,22 @@
-//! What is behind a destination, in one look, so that a message need not walk its entries again and again.
+//! Hot path: looks up the destination of a message, and what is behind it: once for each message, so that its entries are
+//! not walked again and again.
+
+use std::sync::Arc;
+
+use stompica_proto::ProtocolError;
 
 use super::group::GroupIndex;
-use super::{Destination, Router};
+use super::names::Name;
+use super::{Destination, Filter, Router};
+use crate::collections::keyed::Key;
+use crate::config::Compat;
+use crate::destination::Kind;
 use crate::ids::ShardId;
+use crate::log::Level;
+use crate::turn::Turn;
+
+/// So many bytes of a name are shown in the log.
+const SHOWN_BYTES: usize = 100;
 
 /// Who wants the messages to one destination, until subscriptions change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +38,86 @@ pub struct Reach {
 }
 
 impl Router {
+    /// The destination a message is for.
+    ///
+    /// # Errors
+    /// `E-DEST-WILDCARD`.
+    #[inline]
+    pub fn destination_of(&mut self, turn: &mut Turn, name: &[u8]) -> Result<Destination, ProtocolError> {
+        match self.last_destination(name) {
+            Some(last) => Ok(last),
+            None => self.look_up(turn, name),
+        }
+    }
+
+    /// The destination that was named last, if this is its name, and its entries are known.
+    #[inline]
+    #[must_use]
+    pub fn last_destination(&self, name: &[u8]) -> Option<Destination> {
+        let last = self.last?;
+        let known = self.resolved(last)?;
+        (known.text()[..] == *name).then_some(last)
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, turn: &mut Turn, name: &[u8]) -> Result<Destination, ProtocolError> {
+        let found = self.destination(name);
+        let visited = self.take_visited();
+        if visited > 0 {
+            turn.budget.visit(visited);
+            self.warn_of_dotted(turn, name);
+        }
+        found
+    }
+
+    /// The destination a SEND names, with all its entries found; [`Router::last_destination`] comes first.
+    ///
+    /// # Errors
+    /// `E-DEST-WILDCARD`; only names that passed are remembered.
+    pub fn destination(&mut self, name: &[u8]) -> Result<Destination, ProtocolError> {
+        let hash = self.names.hash(name);
+        let key = match self.names.find(hash, name) {
+            Some(key) => key,
+            None => {
+                crate::destination::require_plain(name)?;
+                self.remember(Arc::new(name.into()), hash)
+            }
+        };
+        let known = self.names.get(key).expect("found or remembered above");
+        let destination = Destination { key, kind: known.kind, home: known.home };
+        if known.generation != self.generation {
+            self.resolve(key);
+        }
+        self.last = Some(destination);
+        Ok(destination)
+    }
+
+    fn resolve(&mut self, key: Key) {
+        let Some(name) = self.names.get(key) else { return };
+        self.found.clear();
+        self.visited += self.tree.matching(name.text(), &mut self.found);
+        let (kind, filters) = (name.kind, &self.filters);
+        // A pattern matches its own kind only: nobody listens in on temporary topics.
+        self.found.retain(|at| filters[*at as usize].kind == kind);
+        self.names.set_wild(key, &self.found, self.generation);
+    }
+
+    /// Warns once that a name with dots and without a prefix is a topic here. For other brokers it is a queue.
+    #[cold]
+    pub fn warn_of_dotted(&self, turn: &Turn, name: &[u8]) {
+        let is_dotted = turn.config.compat == Compat::None
+            && !name.starts_with(b"/")
+            && name.contains(&b'.')
+            && self.kind(name) == Kind::Topic;
+        if is_dotted && turn.totals.explained_dotted.is_first() {
+            let shown = String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES)]);
+            let more = if name.len() > SHOWN_BYTES { "…" } else { "" };
+            turn.log(Level::Warn, || {
+                format!("'{shown}{more}' is a topic, as are all dotted names; a queue's name begins with '/queue/'")
+            });
+        }
+    }
+
     /// What is behind a destination.
     #[must_use]
     #[inline]
@@ -54,5 +148,40 @@ impl Router {
     pub fn groups_of(&self, destination: Destination, groups: &mut Vec<GroupIndex>) {
         groups.clear();
         self.each_filter(destination, |filter| groups.extend_from_slice(&filter.groups));
+    }
+
+    /// A name with the patterns that match it now; `None` if it was forgotten, or patterns have changed since.
+    fn resolved(&self, destination: Destination) -> Option<&Name> {
+        self.names.get(destination.key).filter(|name| name.generation == self.generation)
+    }
+
+    /// How many entries a destination has.
+    #[must_use]
+    pub fn filter_count(&self, destination: Destination) -> usize {
+        self.resolved(destination).map_or(0, |name| usize::from(name.exact.is_some()) + name.wild.len())
+    }
+
+    /// Written out: every message comes here several times, and chained iterators cost more.
+    #[inline]
+    fn each_filter(&self, destination: Destination, mut look: impl FnMut(&Filter)) {
+        let Some(name) = self.resolved(destination) else { return };
+        if let Some(filter) = name.exact.and_then(|filter| self.filters.get(filter as usize)) {
+            look(filter);
+        }
+        for filter in &name.wild {
+            if let Some(filter) = self.filters.get(*filter as usize) {
+                look(filter);
+            }
+        }
+    }
+
+    /// Whether a matching subscription, here or elsewhere, keeps what comes while memory is short.
+    #[must_use]
+    pub fn has_keeper(&self, destination: Destination) -> bool {
+        let mut kept = false;
+        self.each_filter(destination, |filter| {
+            kept |= filter.keepers_local > 0 || filter.keepers_remote != 0
+        });
+        kept
     }
 }
