@@ -27,12 +27,12 @@ pub mod pending_writes;
 pub mod protocol;
 pub mod pulls;
 pub mod pulse;
-pub mod reading;
 pub mod room;
 pub mod socket;
 pub mod table;
 pub mod temporary;
 pub mod transaction;
+pub mod transfer;
 pub mod unfinished;
 pub mod websocket;
 

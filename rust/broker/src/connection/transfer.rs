@@ -1,4 +1,4 @@
-//! Hot path: reads bytes from sockets, at most once per connection and turn, and keeps the unconsumed rest.
+//! Hot path: moves bytes between sockets and the shard: at most one read and one write per connection and turn.
 //!
 //! The bytes of one read are decoded in place, in the shard's buffer. The connection keeps only the rest that remains
 //! when the turn ends, a frame has to wait, or a frame is incomplete.
@@ -7,11 +7,18 @@ use stompica_proto::transport::{Sniffed, sniff};
 
 use super::Connections;
 use super::conn::{Phase, Transport};
+use super::outbox::Flushed;
+use super::output::Flush;
 use super::pausing::Pause;
 use super::socket::Received;
 use crate::ids::ConnKey;
 use crate::report::stages::Stage;
 use crate::turn::Turn;
+
+/// Connections flushed in one turn, besides [`PACED_FLUSHES`].
+const FLUSHES_MAX: usize = 1024;
+/// Receivers of wide fan-outs that are flushed in one turn, so that others do not wait for all of them.
+const PACED_FLUSHES: usize = 32;
 
 /// The result of a read into the shard's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +27,19 @@ pub struct Read {
     pub len: usize,
     /// The socket has nothing more for now.
     pub is_drained: bool,
+}
+
+/// The effects of a flush beyond the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Messages of queues may have been written.
+    pub may_settle: bool,
+    /// Deliveries wait for room in the outbox.
+    pub is_owed: bool,
+    /// The connection requests more of an initial replay.
+    pub pulls: bool,
+    /// Publishers are paused, because the outbox was full.
+    pub was_full: bool,
 }
 
 impl Connections {
@@ -138,6 +158,69 @@ impl Connections {
             conn.input.has_unparsed = true;
         }
     }
+
+    /// The connections to flush in this turn: dirty ones up to the limit, and some of the receivers of wide fan-outs.
+    pub fn take_dirty(&mut self) -> Vec<ConnKey> {
+        let count = self.dirty.len().min(FLUSHES_MAX);
+        let left = self.dirty.split_off(count);
+        let mut chosen = std::mem::replace(&mut self.dirty, left);
+        let mut paced = PACED_FLUSHES;
+        while paced > 0
+            && let Some(key) = self.paced.pop_front()
+        {
+            if self.table.get(key).is_some_and(|conn| conn.output.flush == Flush::Paced) {
+                chosen.push(key);
+                paced -= 1;
+            }
+        }
+        chosen
+    }
+
+    /// Flushes a connection once.
+    pub fn flush_one(&mut self, turn: &mut Turn, key: ConnKey) -> Progress {
+        let Some(conn) = self.table.get_mut(key) else { return Progress::default() };
+        conn.output.flush = Flush::Idle;
+        if conn.life.phase == Phase::Leaving {
+            return Progress::default(); // its last frames are sent after its subscriptions are removed
+        }
+        let before = conn.output.outbox.written();
+        let began = turn.stages.begin(Stage::Write);
+        let flushed = conn.output.outbox.flush(&mut self.chunks, &mut conn.socket);
+        turn.stages.end(Stage::Write, began);
+        let written = conn.output.outbox.written() - before;
+        if written > 0 {
+            conn.output.written_ms = turn.now_ms;
+            if conn.output.full_since_ms.is_some() || !conn.life.is_open() || conn.wait.is_on() {
+                conn.look_at_socket(turn.now_ms); // its progress may be needed
+            }
+            turn.counters.bytes_out += written;
+            turn.counters.writes += 1;
+        }
+        let waits = conn.wait.is_on();
+        let mut progress = Progress {
+            may_settle: written > 0 && conn.pending_writes.is_some(),
+            is_owed: conn.output.deferred.is_some(),
+            pulls: conn.pulls.is_some(),
+            was_full: conn.output.full_since_ms.is_some(),
+        };
+        let is_closing = conn.life.phase == Phase::Closing;
+        if matches!(flushed, Ok(Flushed::More)) {
+            conn.output.flush = Flush::Prompt;
+            self.dirty.push(key);
+        }
+        match flushed {
+            Err(error) => {
+                self.drop_connection(turn, key, &error.to_string());
+                progress = Progress { may_settle: progress.may_settle, ..Progress::default() };
+            }
+            Ok(Flushed::Drained) if is_closing => self.begin_linger(turn, key),
+            Ok(Flushed::Drained | Flushed::Blocked | Flushed::More) => {}
+        }
+        if written > 0 && waits {
+            self.note_answers_taken(turn, key);
+        }
+        progress
+    }
 }
 
 #[cfg(test)]
@@ -145,7 +228,8 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::connection::conn::Conn;
-    use crate::connection::fixtures::{connections, turn};
+    use crate::connection::fixtures::{connections, told, turn};
+    use crate::connection::socket::Socket;
 
     fn conn(connections: &mut Connections, key: ConnKey) -> &mut Conn {
         connections.table.get_mut(key).expect("an open connection")
@@ -221,5 +305,47 @@ mod tests {
         assert_eq!(connections.detect(key, b"GE"), Sniffed::Incomplete);
         assert_eq!(connections.detect(key, b"T / HTTP/1.1"), Sniffed::Http);
         assert_eq!(connections.detect(key, b"STOMP"), Sniffed::Http, "the result does not change");
+    }
+
+    #[test]
+    fn a_connection_is_flushed_once_a_turn_and_again_when_its_outbox_has_grown() {
+        let ((mut connections, keys), mut turn) = (connections(2), turn(Config::default()));
+        for _ in 0..2 {
+            connections.control(&mut turn, keys[0], |out| out.push(b'\n'));
+        }
+        assert_eq!(connections.take_dirty(), [keys[0]]);
+        assert_eq!(told(&mut connections, &mut turn, keys[0]), "\n\n");
+        assert_eq!((turn.counters.writes, turn.counters.bytes_out, turn.budget.encoded), (1, 2, 2));
+        assert!(connections.take_dirty().is_empty());
+        connections.control(&mut turn, keys[0], |out| out.push(b'\n'));
+        assert_eq!(connections.take_dirty(), [keys[0]]);
+    }
+
+    #[test]
+    fn receivers_of_wide_fan_outs_are_flushed_a_few_at_a_time() {
+        let ((mut connections, keys), _) = (connections(PACED_FLUSHES + 2), turn(Config::default()));
+        for key in &keys {
+            connections.table.get_mut(*key).expect("an open connection").output.flush = Flush::Paced;
+            connections.paced.push_back(*key);
+        }
+        connections.queue_for_flushing(keys[0]);
+        assert_eq!(connections.take_dirty(), keys[..=PACED_FLUSHES]);
+        assert_eq!(connections.take_dirty(), keys[PACED_FLUSHES + 1..]);
+    }
+
+    #[test]
+    fn a_flush_reports_its_effects_and_only_settlement_when_the_socket_is_broken() {
+        let ((mut connections, keys), mut turn) = (connections(1), turn(Config::default()));
+        let conn = connections.table.get_mut(keys[0]).expect("an open connection");
+        conn.pending_writes.get_or_insert_default();
+        conn.output.full_since_ms = Some(0);
+        conn.socket = Socket::with_room(1);
+        connections.control(&mut turn, keys[0], |out| out.extend_from_slice(b"ab"));
+        let progress = connections.flush_one(&mut turn, keys[0]);
+        assert!(progress.may_settle && progress.was_full && !progress.is_owed && !progress.pulls);
+        connections.table.get_mut(keys[0]).expect("an open connection").socket.script().is_broken = true;
+        assert_eq!(connections.flush_one(&mut turn, keys[0]), Progress::default());
+        let phase = connections.table.get(keys[0]).map(|conn| conn.life.phase);
+        assert_eq!(phase, Some(Phase::Leaving));
     }
 }
