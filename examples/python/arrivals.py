@@ -1,9 +1,11 @@
-"""Shared by the longer examples: they connect, and wait for frames instead of using callbacks."""
+"""Shared by the other examples: they connect, and wait for frames instead of using callbacks."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import queue
+from collections.abc import Iterator
 from typing import Any
 
 import stomp
@@ -65,6 +67,15 @@ def connect(options: argparse.Namespace) -> tuple[Any, Arrivals]:
     except stomp.exception.ConnectFailedException:
         raise SystemExit(f"no broker answers at {options.host}:{options.port}") from None
     return connection, arrivals
+
+
+@contextlib.contextmanager
+def until_interrupted(arrivals: Arrivals, receipt: str) -> Iterator[None]:
+    """Waits for the RECEIPT of SUBSCRIBE and prints its name; then Ctrl-C ends the block."""
+    arrivals.receipt(receipt)
+    print(receipt, flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        yield
 
 
 def disconnect(connection: Any, arrivals: Arrivals) -> None:

@@ -8,10 +8,9 @@ python durable_subscriber.py --port 61613 --name alice --destination /topic/news
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
-from arrivals import Arrivals, arguments, connect, disconnect
+from arrivals import Arrivals, arguments, connect, disconnect, until_interrupted
 
 
 def show(connection: Any, arrivals: Arrivals, count: int | None) -> None:
@@ -41,9 +40,7 @@ def main() -> None:
     else:
         headers = {"durable": "true", "receipt": "ready"}
         connection.subscribe(options.destination, id=options.name, ack="client-individual", headers=headers)
-        arrivals.receipt("ready")
-        print("ready", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
+        with until_interrupted(arrivals, "ready"):
             show(connection, arrivals, options.count)
     # No UNSUBSCRIBE: a durable subscription continues to exist after DISCONNECT.
     disconnect(connection, arrivals)

@@ -5,10 +5,9 @@ python service.py --port 61613 --destination /queue/upper-case
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
-from arrivals import Arrivals, arguments, connect, disconnect
+from arrivals import Arrivals, arguments, connect, disconnect, until_interrupted
 
 
 def serve(connection: Any, arrivals: Arrivals, count: int | None) -> None:
@@ -36,9 +35,7 @@ def main() -> None:
 
     connection, arrivals = connect(options)
     connection.subscribe(options.destination, id="1", ack="client-individual", headers={"receipt": "ready"})
-    arrivals.receipt("ready")
-    print("ready", flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
+    with until_interrupted(arrivals, "ready"):
         serve(connection, arrivals, options.count)
     disconnect(connection, arrivals)
 

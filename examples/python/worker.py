@@ -9,11 +9,10 @@ python worker.py --port 61613 --destination /queue/jobs --count 10
 from __future__ import annotations
 
 import argparse
-import contextlib
 import time
 from typing import Any
 
-from arrivals import Arrivals, arguments, connect, disconnect
+from arrivals import Arrivals, arguments, connect, disconnect, until_interrupted
 
 
 def do(job: Any, options: argparse.Namespace) -> None:
@@ -56,9 +55,7 @@ def main() -> None:
     connection, arrivals = connect(options)
     headers = {"prefetch-count": str(options.prefetch), "receipt": "ready"}
     connection.subscribe(options.destination, id="1", ack="client-individual", headers=headers)
-    arrivals.receipt("ready")
-    print("ready", flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
+    with until_interrupted(arrivals, "ready"):
         work(connection, arrivals, options)
     disconnect(connection, arrivals)
 
