@@ -42,10 +42,12 @@ class Driver:
             headers = {"redelivered": "true", "delivery-count": str(count), **headers}
         return self.model.message(connection, "0", body, queue, headers)
 
-    def hold(self, connection: str, body: str, mode: str = "client-individual", prefetch: int = 0) -> Delivery:
-        """A new consumer receives a new message, and does not acknowledge it."""
+    def hold(
+        self, connection: str, body: str, *later: str, mode: str = "client-individual", prefetch: int = 0
+    ) -> Delivery:
+        """A new consumer receives the first of these new messages, and does not acknowledge it."""
         self.consumer(connection, mode=mode, prefetch=prefetch)
-        self.send(body)
+        self.send(body, *later)
         return self.receive(connection, body)
 
     def receive_dead_letter(self, connection: str, body: str, count: int, reason: str = "max-deliveries") -> Delivery:
@@ -83,6 +85,16 @@ class Driver:
     def deliverable(self) -> list[str]:
         """Returns the bodies of the messages that must be delivered now."""
         return [each.body for each in self.model.deliverable()]
+
+    def expect_violation(self, match: str, connection: str, body: str, count: int = 1, queue: str = Q) -> None:
+        """Receiving this delivery is a violation."""
+        with self.raises(match):
+            self.receive(connection, body, count, queue)
+
+    def expect_undelivered(self, body: str) -> None:
+        """Only this message must be delivered now; at the end of the run the model reports it as lost."""
+        assert self.deliverable() == [body]
+        self.expect_lost(body)
 
     def expect_lost(self, bodies: str) -> None:
         """At the end of the run the model reports these messages as lost."""

@@ -28,8 +28,7 @@ def test_a_message_that_is_never_delivered_is_lost() -> None:
     driver = Driver()
     driver.send("1")
     driver.consumer("c")
-    assert driver.deliverable() == ["1"]
-    driver.expect_lost("1")
+    driver.expect_undelivered("1")
 
 
 def test_a_message_of_a_lost_consumer_that_is_not_redelivered_is_lost() -> None:
@@ -37,8 +36,7 @@ def test_a_message_of_a_lost_consumer_that_is_not_redelivered_is_lost() -> None:
     driver.hold("c", "1")
     driver.reset("c")
     driver.consumer("d")
-    assert driver.deliverable() == ["1"]
-    driver.expect_lost("1")
+    driver.expect_undelivered("1")
 
 
 def test_a_send_without_receipt_may_be_lost_with_its_connection() -> None:
@@ -93,61 +91,46 @@ def test_a_consumer_with_acks_that_is_reset_consumes_nothing() -> None:
 
 def test_an_acknowledged_message_is_never_delivered_again() -> None:
     driver = Driver()
-    driver.consumer("c")
     driver.consumer("d")
-    driver.send("1")
-    driver.ack(driver.receive("c", "1"))
-    with driver.raises("1 came to d/0 .* though it was acknowledged"):
-        driver.receive("d", "1", 2)
+    driver.ack(driver.hold("c", "1"))
+    driver.expect_violation("1 came to d/0 .* though it was acknowledged", "d", "1", 2)
 
 
 def test_an_acknowledged_message_is_not_delivered_again_before_the_receipt_of_its_ack() -> None:
     driver = Driver()
-    driver.consumer("c")
     driver.consumer("d")
-    driver.send("1")
-    driver.model.settle(driver.receive("c", "1"), "ack")
-    with driver.raises("though its ACK was sent by c/0"):
-        driver.receive("d", "1", 2)
+    driver.model.settle(driver.hold("c", "1"), "ack")
+    driver.expect_violation("though its ACK was sent by c/0", "d", "1", 2)
 
 
 def test_a_message_of_an_auto_consumer_is_never_delivered_again() -> None:
     driver = Driver()
-    driver.consumer("c", mode="auto")
     driver.consumer("d")
-    driver.send("1")
-    driver.receive("c", "1")
+    driver.hold("c", "1", mode="auto")
     driver.reset("c")
-    with driver.raises("though it was consumed by c/0"):
-        driver.receive("d", "1", 2)
+    driver.expect_violation("though it was consumed by c/0", "d", "1", 2)
 
 
 @pytest.mark.parametrize("connection", ["c", "d"])
 def test_a_held_message_is_delivered_to_nobody_else(connection: str) -> None:
     driver = Driver()
-    driver.consumer("c")
     driver.consumer("d")
-    driver.send("1")
-    driver.receive("c", "1")
-    with driver.raises("though it is held by c/0"):
-        driver.receive(connection, "1", 2)
+    driver.hold("c", "1")
+    driver.expect_violation("though it is held by c/0", connection, "1", 2)
 
 
 def test_a_message_that_nobody_sent_is_a_violation() -> None:
     driver = Driver()
     driver.consumer("c")
-    with driver.raises("x came, which nobody sent"):
-        driver.receive("c", "x")
+    driver.expect_violation("x came, which nobody sent", "c", "x")
 
 
 def test_a_message_of_another_queue_is_a_violation() -> None:
     driver = Driver()
     driver.consumer("c")
     driver.send("1", queue="/queue/b")
-    with driver.raises("1 of /queue/b came to c/0"):
-        driver.receive("c", "1", queue="/queue/b")
-    with driver.raises("1 of /queue/b came from /queue/a"):
-        driver.receive("c", "1")
+    driver.expect_violation("1 of /queue/b came to c/0", "c", "1", queue="/queue/b")
+    driver.expect_violation("1 of /queue/b came from /queue/a", "c", "1")
 
 
 def test_no_message_comes_after_the_receipt_of_unsubscribe() -> None:
@@ -157,8 +140,7 @@ def test_no_message_comes_after_the_receipt_of_unsubscribe() -> None:
     unsubscribe = driver.model.unsubscribe(consumer)
     driver.receive("c", "1")
     driver.model.receipt(unsubscribe)
-    with driver.raises("no active subscription"):
-        driver.receive("c", "2")
+    driver.expect_violation("no active subscription", "c", "2")
 
 
 # -- order -----------------------------------------------------------------------------------------------------
@@ -169,8 +151,7 @@ def test_one_connection_receives_the_messages_of_a_publisher_in_order() -> None:
     driver.consumer("c")
     driver.send("1", "2", receipts=False)
     driver.receive("c", "2")
-    with driver.raises("1 came to c/0 .* after 2, out of order"):
-        driver.receive("c", "1")
+    driver.expect_violation("1 came to c/0 .* after 2, out of order", "c", "1")
 
 
 def test_messages_of_two_publishers_are_ordered_only_by_a_receipt() -> None:
@@ -181,8 +162,7 @@ def test_messages_of_two_publishers_are_ordered_only_by_a_receipt() -> None:
         driver.send("2", publisher="q")
         driver.receive("c", "2")
         if receipts:
-            with driver.raises("out of order"):
-                driver.receive("c", "1")
+            driver.expect_violation("out of order", "c", "1")
         else:
             driver.receive("c", "1")
 
@@ -202,8 +182,7 @@ def test_a_consumer_that_subscribed_later_gets_no_earlier_message() -> None:
     driver.send("1", "2")
     driver.receive("c", "2")
     driver.consumer("d")
-    with driver.raises("1 came to d/0 .* after 2, out of order"):
-        driver.receive("d", "1")
+    driver.expect_violation("1 came to d/0 .* after 2, out of order", "d", "1")
 
 
 def test_a_delivery_that_had_to_wait_for_an_ack_is_in_order_with_earlier_ones() -> None:
@@ -215,30 +194,24 @@ def test_a_delivery_that_had_to_wait_for_an_ack_is_in_order_with_earlier_ones() 
     driver.send("1", "2")
     driver.receive("c", "2")
     driver.ack(held)
-    with driver.raises("out of order"):
-        driver.receive("d", "1")
+    driver.expect_violation("out of order", "d", "1")
 
 
 def test_a_requeued_message_is_delivered_before_later_ones() -> None:
     driver = Driver()
-    driver.consumer("c", prefetch=2)
-    driver.send("1", "2", "3")
-    driver.receive("c", "1")
+    driver.hold("c", "1", "2", "3", prefetch=2)
     driver.receive("c", "2")
     driver.reset("c")
     driver.model.quiescent()
     driver.consumer("d")
     driver.receive("d", "1", 2)
     driver.receive("d", "3")
-    with driver.raises("2 came to d/0 .* after 3, out of order"):
-        driver.receive("d", "2", 2)
+    driver.expect_violation("2 came to d/0 .* after 3, out of order", "d", "2", 2)
 
 
 def test_a_message_of_a_lost_consumer_may_still_be_in_transit() -> None:
     driver = Driver()
-    driver.consumer("c", prefetch=1)
-    driver.send("1", "2")
-    driver.receive("c", "1")
+    driver.hold("c", "1", "2", prefetch=1)
     driver.reset("c")
     driver.consumer("d")
     driver.receive("d", "2")
@@ -247,9 +220,7 @@ def test_a_message_of_a_lost_consumer_may_still_be_in_transit() -> None:
 
 def test_all_messages_that_a_lost_consumer_held_are_requeued_together() -> None:
     driver = Driver()
-    driver.consumer("c", prefetch=2)
-    driver.send("1", "2", "3", "4")
-    driver.receive("c", "1")
+    driver.hold("c", "1", "2", "3", "4", prefetch=2)
     driver.receive("c", "2")
     driver.reset("c")
     driver.consumer("d", prefetch=3)
@@ -257,15 +228,12 @@ def test_all_messages_that_a_lost_consumer_held_are_requeued_together() -> None:
     driver.ack(driver.receive("d", "1", 2))
     driver.consumer("e")
     driver.receive("e", "4")
-    with driver.raises("2 came to e/0 .* after 4, out of order"):
-        driver.receive("e", "2", 2)
+    driver.expect_violation("2 came to e/0 .* after 4, out of order", "e", "2", 2)
 
 
 def test_a_nacked_message_may_be_delivered_after_later_ones() -> None:
     driver = Driver()
-    driver.consumer("c", prefetch=1)
-    driver.send("1", "2")
-    driver.nack(driver.receive("c", "1"))
+    driver.nack(driver.hold("c", "1", "2", prefetch=1))
     driver.ack(driver.receive("c", "2"))
     driver.now += 1
     driver.receive("c", "1", 2)
@@ -277,22 +245,16 @@ def test_a_nacked_message_may_be_delivered_after_later_ones() -> None:
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 def test_prefetch_is_not_exceeded(mode: str) -> None:
     driver = Driver()
-    driver.consumer("c", mode=mode, prefetch=2)
-    driver.send("1", "2", "3")
-    driver.receive("c", "1")
+    driver.hold("c", "1", "2", "3", mode=mode, prefetch=2)
     driver.receive("c", "2")
-    with driver.raises("3 came to c/0 .* beside 1, 2"):
-        driver.receive("c", "3")
+    driver.expect_violation("3 came to c/0 .* beside 1, 2", "c", "3")
 
 
 def test_an_ack_in_a_transaction_frees_no_prefetch_before_commit() -> None:
     driver = Driver()
-    driver.consumer("c", prefetch=1)
-    driver.send("1", "2")
-    held = driver.receive("c", "1")
+    held = driver.hold("c", "1", "2", prefetch=1)
     transaction = driver.ack_in_transaction(held)
-    with driver.raises("2 came to c/0 .* beside 1"):
-        driver.receive("c", "2")
+    driver.expect_violation("2 came to c/0 .* beside 1", "c", "2")
     driver.model.commit(transaction)
     driver.receive("c", "2")
 
@@ -308,8 +270,7 @@ def test_a_cumulative_ack_covers_the_earlier_deliveries() -> None:
     driver.consumer("d")
     driver.ack(driver.receive("d", "3"))
     driver.model.finish()
-    with driver.raises("acknowledged"):
-        driver.receive("d", "1", 2)
+    driver.expect_violation("acknowledged", "d", "1", 2)
 
 
 def test_an_individual_ack_covers_one_delivery() -> None:
@@ -347,8 +308,7 @@ def test_a_second_delivery_has_delivery_count_2(count: int) -> None:
     driver = Driver()
     driver.nack(driver.hold("c", "1"))
     driver.now += 1
-    with driver.raises(f"delivery-count {count}, but 1 deliveries"):
-        driver.receive("c", "1", count)
+    driver.expect_violation(f"delivery-count {count}, but 1 deliveries", "c", "1", count)
 
 
 def test_a_lost_consumer_may_have_been_sent_a_delivery_that_nobody_read() -> None:

@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from tests.model.state import Rules, dead_letter_queue, matches
 from tests.support import frames
@@ -103,9 +102,7 @@ class TinyBroker:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 

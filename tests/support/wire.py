@@ -10,7 +10,6 @@ import itertools
 import socket
 import struct
 import time
-from types import TracebackType
 
 from tests.support import frames
 from tests.support.parser import Frame, Parser
@@ -48,9 +47,7 @@ class Wire:
     def __enter__(self) -> Wire:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- out ---------------------------------------------------------------------------------------------------

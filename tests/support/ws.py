@@ -14,7 +14,6 @@ import socket
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from tests.support import frames
@@ -152,9 +151,7 @@ class RawStream:
     def __enter__(self) -> RawStream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.sock.close()
 
     def send(self, data: bytes) -> None:

@@ -6,16 +6,20 @@ import pytest
 
 from tests.support import frames
 from tests.support.clients import OpenWebSocket, StartBroker
-from tests.support.ws import CLOSE, PING, TEXT, close_payload, encode_frame
+from tests.support.ws import CLOSE, PING, TEXT, WebSocket, close_payload, encode_frame
+
+
+def expect_answer(client: WebSocket, answer: int, code: int, reason: bytes = b"") -> None:
+    """Sends a Close frame; the code of the broker's Close frame is `answer`."""
+    client.send_close(code, reason)
+    client.expect_close(answer)
 
 
 @pytest.mark.parametrize(
     "code", [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999]
 )
 def test_5_5_1_close_is_answered_with_its_code(ws: OpenWebSocket, code: int) -> None:
-    client = ws()
-    client.send_close(code)
-    client.expect_close(code)
+    expect_answer(ws(), code, code)
 
 
 def test_5_5_1_close_without_payload_is_answered(ws: OpenWebSocket) -> None:
@@ -26,16 +30,12 @@ def test_5_5_1_close_without_payload_is_answered(ws: OpenWebSocket) -> None:
 
 @pytest.mark.parametrize("version", [None, "1.2"])
 def test_5_5_1_close_is_answered_before_and_after_connect(ws: OpenWebSocket, version: str | None) -> None:
-    client = ws(version)
-    client.send_close(1000, b"done")
-    client.expect_close(1000)
+    expect_answer(ws(version), 1000, 1000, b"done")
 
 
 @pytest.mark.parametrize("reason", [b"", b"bye", "f\u00fcr heute \u20ac".encode(), b"x" * 123])
 def test_5_5_1_reason_of_any_legal_kind_is_accepted(ws: OpenWebSocket, reason: bytes) -> None:
-    client = ws()
-    client.send_close(1000, reason)
-    client.expect_close(1000)
+    expect_answer(ws(), 1000, 1000, reason)
 
 
 def test_5_5_1_payload_of_one_byte_is_a_protocol_error(ws: OpenWebSocket) -> None:
@@ -46,16 +46,12 @@ def test_5_5_1_payload_of_one_byte_is_a_protocol_error(ws: OpenWebSocket) -> Non
 
 @pytest.mark.parametrize("code", [0, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535])
 def test_7_4_code_that_must_not_be_sent_is_a_protocol_error(ws: OpenWebSocket, code: int) -> None:
-    client = ws()
-    client.send_close(code)
-    client.expect_close(1002)
+    expect_answer(ws(), 1002, code)
 
 
 @pytest.mark.parametrize("reason", [b"\xff", b"ok\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\xaf"])
 def test_5_5_1_reason_that_is_not_utf8_is_1007(ws: OpenWebSocket, reason: bytes) -> None:
-    client = ws()
-    client.send_close(1000, reason)
-    client.expect_close(1007)
+    expect_answer(ws(), 1007, 1000, reason)
 
 
 def test_5_5_1_close_between_fragments_is_answered(ws: OpenWebSocket) -> None:

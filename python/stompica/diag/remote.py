@@ -7,7 +7,6 @@ import json
 import threading
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -61,7 +60,7 @@ class RemoteDiag(Diag):
     def __enter__(self) -> RemoteDiag:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -6,7 +6,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
 from typing import Generic, TypeVar
 
 from stompica.errors import NotRunning
@@ -51,7 +50,7 @@ class Watch(ABC, Generic[T]):
     def __enter__(self) -> Watch[T]:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
