@@ -87,9 +87,11 @@ def disconnect(connection: Any, arrivals: Arrivals) -> None:
         frame = arrivals.frames.get(timeout=10)
 
 
-def arguments(text: str | None) -> argparse.ArgumentParser:
-    """Returns a parser with the options for the broker's address."""
+def arguments(text: str | None, destination: str | None = None) -> argparse.ArgumentParser:
+    """Returns a parser with the options for the broker's address and, if there is a default, for a destination."""
     parser = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=61613)
+    if destination is not None:
+        parser.add_argument("--destination", default=destination, help="default: %(default)s")
     return parser

@@ -24,8 +24,7 @@ def show(connection: Any, arrivals: Arrivals, count: int | None) -> None:
 
 
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--destination", default="/topic/news")
+    parser = arguments(__doc__, "/topic/news")
     parser.add_argument("--name", default="reader", help="name of the subscription in the broker")
     parser.add_argument("--count", type=int, help="ends after this many messages (default: never)")
     parser.add_argument("--forget", action="store_true", help="deletes the subscription instead of reading")

@@ -12,8 +12,7 @@ from arrivals import arguments, connect
 
 
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--destination", default="/topic/demo")
+    parser = arguments(__doc__, "/topic/demo")
     parser.add_argument("--count", type=int, default=10)
     options = parser.parse_args()
 

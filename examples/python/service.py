@@ -28,8 +28,7 @@ def serve(connection: Any, arrivals: Arrivals, count: int | None) -> None:
 
 
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--destination", default="/queue/upper-case")
+    parser = arguments(__doc__, "/queue/upper-case")
     parser.add_argument("--count", type=int, help="ends after this many requests (default: never)")
     options = parser.parse_args()
 

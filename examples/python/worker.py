@@ -42,8 +42,7 @@ def work(connection: Any, arrivals: Arrivals, options: argparse.Namespace) -> No
 
 
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--destination", default="/queue/jobs")
+    parser = arguments(__doc__, "/queue/jobs")
     parser.add_argument("--count", type=int, help="ends after this many jobs (default: never)")
     parser.add_argument("--prefetch", type=int, default=10, help="jobs that may wait here while one is done")
     parser.add_argument("--seconds", type=float, default=0.0, help="simulated duration of each job")

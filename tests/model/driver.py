@@ -50,6 +50,12 @@ class Driver:
         self.send(body, *later)
         return self.receive(connection, body)
 
+    def lose_in_transit(self, connection: str, body: str, mode: str = "client-individual") -> None:
+        """A new message may be on its way to a new consumer when this one is lost."""
+        self.consumer(connection, mode=mode)
+        self.send(body)
+        self.reset(connection)
+
     def receive_dead_letter(self, connection: str, body: str, count: int, reason: str = "max-deliveries") -> Delivery:
         headers = {"dead-letter-reason": reason, "original-destination": Q, "delivery-count": str(count)}
         return self.model.message(connection, "0", body, DEAD, headers)

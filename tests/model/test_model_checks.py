@@ -70,9 +70,7 @@ def test_an_ack_without_receipt_may_take_effect_or_not() -> None:
 
 def test_an_auto_consumer_that_is_reset_may_have_consumed_unread_messages() -> None:
     driver = Driver()
-    driver.consumer("c", mode="auto")
-    driver.send("1")
-    driver.reset("c")
+    driver.lose_in_transit("c", "1", mode="auto")
     driver.model.finish()
     driver.consumer("d", mode="auto")
     driver.receive("d", "1")
@@ -80,9 +78,7 @@ def test_an_auto_consumer_that_is_reset_may_have_consumed_unread_messages() -> N
 
 def test_a_consumer_with_acks_that_is_reset_consumes_nothing() -> None:
     driver = Driver()
-    driver.consumer("c")
-    driver.send("1")
-    driver.reset("c")
+    driver.lose_in_transit("c", "1")
     driver.expect_lost("1")
 
 
@@ -313,8 +309,6 @@ def test_a_second_delivery_has_delivery_count_2(count: int) -> None:
 
 def test_a_lost_consumer_may_have_been_sent_a_delivery_that_nobody_read() -> None:
     driver = Driver()
-    driver.consumer("c")
-    driver.send("1")
-    driver.reset("c")
+    driver.lose_in_transit("c", "1")
     driver.consumer("d")
     driver.receive("d", "1", 2)

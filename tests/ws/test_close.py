@@ -15,6 +15,13 @@ def expect_answer(client: WebSocket, answer: int, code: int, reason: bytes = b""
     client.expect_close(answer)
 
 
+def expect_end(client: WebSocket, code: int) -> None:
+    """The broker sends a Close frame with this code and ends the stream; the client neither answers nor closes."""
+    frame = client.recv_ws()
+    assert (frame.opcode, frame.code) == (CLOSE, code)
+    client.stream.expect_eof()
+
+
 @pytest.mark.parametrize(
     "code", [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999]
 )
@@ -140,17 +147,13 @@ def test_7_1_1_server_closes_tcp_first(ws: OpenWebSocket) -> None:
     """After both Close frames the client sends nothing and does not close, and the stream ends nevertheless."""
     client = ws()
     client.send_close(1000)
-    frame = client.recv_ws()
-    assert (frame.opcode, frame.code) == (CLOSE, 1000)
-    client.stream.expect_eof()
+    expect_end(client, 1000)
 
 
 def test_7_1_7_failing_server_ends_the_connection_even_if_its_close_is_never_answered(ws: OpenWebSocket) -> None:
     client = ws()
     client.send_frame(3)
-    frame = client.recv_ws()
-    assert (frame.opcode, frame.code) == (CLOSE, 1002)
-    client.stream.expect_eof()
+    expect_end(client, 1002)
 
 
 def test_7_1_7_failing_server_processes_no_more_frames(ws: OpenWebSocket, topic: str) -> None:
