@@ -9,6 +9,7 @@ SOURCE = Path(__file__).parent.parent / "rust/broker/src"
 
 # Lowest first. A file uses its own folder and those before it in this list.
 LAYERS = (
+    "owners",
     "clock",
     "text",
     "collections",

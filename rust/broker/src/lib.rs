@@ -14,6 +14,9 @@
 //! assert_eq!(broker.wait(None), Some(Ok(())));
 //! ```
 
+#[macro_use]
+mod owners;
+
 mod broker;
 mod clock;
 mod collections;

@@ -36,64 +36,35 @@ use crate::queue::queues::Queues;
 use crate::router::Router;
 use crate::turn::Turn;
 
-/// All owners that commands need.
-#[derive(Debug)]
-pub struct Owners<'a> {
-    /// The turn.
-    pub turn: &'a mut Turn,
-    /// Notes that wait to be sent.
-    pub notes: &'a mut Notes,
-    /// Filters and subscriptions.
-    pub router: &'a mut Router,
-    /// The queues with their home here, and the consumers of this shard's subscriptions.
-    pub queues: &'a mut Queues,
-    /// The connections.
-    pub connections: &'a mut Connections,
-    /// Messages on their way to the connections.
-    pub deliveries: &'a mut Deliveries,
-    /// The other shards.
-    pub peers: &'a mut Peers,
-    /// Diagnostics queries.
-    pub(crate) diagnostics: &'a mut Diagnostics,
-    /// COMMITs that take several turns.
-    pub(crate) commits: &'a mut Commits,
-    /// Whether the broker is shutting down.
-    pub is_draining: bool,
+owners! {
+    /// All owners that commands need.
+    pub struct Owners {
+        turn: Turn, notes: Notes, router: Router, queues: Queues,
+        connections: Connections, deliveries: Deliveries, peers: Peers,
+        diagnostics: Diagnostics, commits: Commits,
+    } with {
+        /// Whether the broker is shutting down.
+        pub is_draining: bool,
+    }
 }
 
 impl Owners<'_> {
     /// The owners that queues need.
     #[inline]
     pub fn queue(&mut self) -> queue::Owners<'_> {
-        queue::Owners { turn: self.turn, notes: self.notes, router: self.router, queues: self.queues }
+        lend!(self => queue::Owners { turn, notes, router, queues })
     }
 
     /// The owners that deliveries need.
     #[inline]
     pub fn delivery(&mut self) -> delivery::Owners<'_> {
-        delivery::Owners {
-            turn: self.turn,
-            notes: self.notes,
-            router: self.router,
-            queues: self.queues,
-            connections: self.connections,
-            deliveries: self.deliveries,
-            peers: self.peers,
-        }
+        lend!(self => delivery::Owners { turn, notes, router, queues, connections, deliveries, peers })
     }
 
     /// The owners that diagnostics need.
     pub fn diag(&mut self) -> diag::Owners<'_> {
-        diag::Owners {
-            turn: self.turn,
-            notes: self.notes,
-            router: self.router,
-            queues: self.queues,
-            connections: self.connections,
-            deliveries: self.deliveries,
-            peers: self.peers,
-            diagnostics: self.diagnostics,
-            is_draining: self.is_draining,
-        }
+        lend!(self => diag::Owners {
+            turn, notes, router, queues, connections, deliveries, peers, diagnostics
+        } with { is_draining: self.is_draining })
     }
 }

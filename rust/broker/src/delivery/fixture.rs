@@ -67,15 +67,7 @@ impl Fixture {
     }
 
     pub fn owners(&mut self) -> Owners<'_> {
-        Owners {
-            turn: &mut self.turn,
-            notes: &mut self.notes,
-            router: &mut self.router,
-            queues: &mut self.queues,
-            connections: &mut self.connections,
-            deliveries: &mut self.deliveries,
-            peers: &mut self.peers,
-        }
+        lend!(self => Owners { turn, notes, router, queues, connections, deliveries, peers })
     }
 
     /// A connection whose socket takes so many bytes before it would block.

@@ -68,30 +68,19 @@ pub struct Deliveries {
     next_outbox_check_ms: u64,
 }
 
-/// All that delivering takes.
-#[derive(Debug)]
-pub struct Owners<'a> {
-    /// The turn.
-    pub turn: &'a mut Turn,
-    /// Notes that wait.
-    pub notes: &'a mut Notes,
-    /// Who wants what.
-    pub router: &'a mut Router,
-    /// What has its home here, and the consumers among the subscriptions.
-    pub queues: &'a mut Queues,
-    /// The connections.
-    pub connections: &'a mut Connections,
-    /// What is on its way to them.
-    pub deliveries: &'a mut Deliveries,
-    /// The other shards.
-    pub peers: &'a mut Peers,
+owners! {
+    /// All that delivering takes.
+    pub struct Owners {
+        turn: Turn, notes: Notes, router: Router, queues: Queues,
+        connections: Connections, deliveries: Deliveries, peers: Peers,
+    }
 }
 
 impl Owners<'_> {
     /// What has its home here, and what that needs beside itself.
     #[inline]
     pub fn queue(&mut self) -> queue::Owners<'_> {
-        queue::Owners { turn: self.turn, notes: self.notes, router: self.router, queues: self.queues }
+        lend!(self => queue::Owners { turn, notes, router, queues })
     }
 
     /// Gives a message back to the queue it came from.

@@ -42,41 +42,21 @@ pub struct View<'a> {
     pub unanswered: usize,
 }
 
-/// All that diagnostics take.
-#[derive(Debug)]
-pub struct Owners<'a> {
-    /// The turn.
-    pub turn: &'a mut Turn,
-    /// Notes that wait.
-    pub notes: &'a mut Notes,
-    /// Who wants what.
-    pub router: &'a mut Router,
-    /// What has its home here.
-    pub queues: &'a mut Queues,
-    /// The connections.
-    pub connections: &'a mut Connections,
-    /// What is on its way to them.
-    pub deliveries: &'a mut Deliveries,
-    /// The other shards.
-    pub peers: &'a mut Peers,
-    /// Questions, and subscriptions with an interval.
-    pub(crate) diagnostics: &'a mut Diagnostics,
-    /// The broker ends: nobody is told anything at an interval.
-    pub is_draining: bool,
+owners! {
+    /// All that diagnostics take.
+    pub struct Owners {
+        turn: Turn, notes: Notes, router: Router, queues: Queues,
+        connections: Connections, deliveries: Deliveries, peers: Peers, diagnostics: Diagnostics,
+    } with {
+        /// The broker is ending: nobody is told anything at an interval.
+        pub is_draining: bool,
+    }
 }
 
 impl Owners<'_> {
     /// What delivering takes.
     #[inline]
     pub fn delivery(&mut self) -> delivery::Owners<'_> {
-        delivery::Owners {
-            turn: self.turn,
-            notes: self.notes,
-            router: self.router,
-            queues: self.queues,
-            connections: self.connections,
-            deliveries: self.deliveries,
-            peers: self.peers,
-        }
+        lend!(self => delivery::Owners { turn, notes, router, queues, connections, deliveries, peers })
     }
 }

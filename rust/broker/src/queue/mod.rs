@@ -53,17 +53,11 @@ use self::queues::Queues;
 use crate::router::Router;
 use crate::turn::Turn;
 
-/// The queues of one shard, and what they need beside themselves.
-#[derive(Debug)]
-pub struct Owners<'a> {
-    /// The turn.
-    pub turn: &'a mut Turn,
-    /// Notes that wait.
-    pub notes: &'a mut Notes,
-    /// Subscriptions, and the names of destinations.
-    pub router: &'a mut Router,
-    /// The queues, and what else has its home here.
-    pub queues: &'a mut Queues,
+owners! {
+    /// The queues of one shard, and what they need beside themselves.
+    pub struct Owners {
+        turn: Turn, notes: Notes, router: Router, queues: Queues,
+    }
 }
 
 /// What a queue is for.

@@ -63,12 +63,7 @@ impl World {
     }
 
     fn owners(&mut self) -> Owners<'_> {
-        Owners {
-            turn: &mut self.turn,
-            notes: &mut self.notes,
-            router: &mut self.router,
-            queues: &mut self.queues,
-        }
+        lend!(self => Owners { turn, notes, router, queues })
     }
 
     fn tell(&mut self, note: impl Into<Note>) {
