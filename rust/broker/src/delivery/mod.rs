@@ -69,7 +69,7 @@ pub struct Deliveries {
 }
 
 owners! {
-    /// All that delivering takes.
+    /// All owners that deliveries need.
     pub struct Owners {
         turn: Turn, notes: Notes, router: Router, queues: Queues,
         connections: Connections, deliveries: Deliveries, peers: Peers,

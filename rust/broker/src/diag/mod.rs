@@ -43,12 +43,12 @@ pub struct View<'a> {
 }
 
 owners! {
-    /// All that diagnostics take.
+    /// All owners that diagnostics need.
     pub struct Owners {
         turn: Turn, notes: Notes, router: Router, queues: Queues,
         connections: Connections, deliveries: Deliveries, peers: Peers, diagnostics: Diagnostics,
     } with {
-        /// The broker is ending: nobody is told anything at an interval.
+        /// Whether the broker is shutting down: then no periodic reports are sent.
         pub is_draining: bool,
     }
 }

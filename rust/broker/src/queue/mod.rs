@@ -54,7 +54,7 @@ use crate::router::Router;
 use crate::turn::Turn;
 
 owners! {
-    /// The queues of one shard, and what they need beside themselves.
+    /// The queues of one shard, and the other owners that they need.
     pub struct Owners {
         turn: Turn, notes: Notes, router: Router, queues: Queues,
     }
