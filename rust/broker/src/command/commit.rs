@@ -223,8 +223,7 @@ impl Owners<'_> {
         if self.connections.end_wait_for(key, Question::Commit(commit.token)) {
             self.connections.wait_for(self.turn, key, Question::Turn(commit.token));
         }
-        let transaction = self.queues.home.store.begin_transaction();
-        self.commits.applying.push_back(Box::new(Applying::new(key, *commit, transaction)));
+        self.commits.applying.push_back(Box::new(Applying::new(key, *commit)));
         self.turn.jobs.push(Job::Apply);
     }
 

@@ -7,7 +7,7 @@ use stompica_proto::error::Code;
 use stompica_proto::{Frame, ProtocolError, header};
 
 use super::Owners;
-use super::send::Sent;
+use super::frame::Sent;
 use super::subscribe::Wanted;
 use crate::connection::flow::Flow;
 use crate::delivery::passing::Load;

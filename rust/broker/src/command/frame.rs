@@ -1,17 +1,64 @@
-//! Dispatches client frames: from a request of the session to the command that carries it out.
+//! Hot path: dispatches client frames, from a request of the session to the command that carries it out.
+//!
+//! The most frequent frame, a plain SEND to a topic, is published here: it is encoded directly for its subscriptions.
 
 use std::borrow::Cow;
 use std::mem::take;
 
+use smallvec::SmallVec;
+use stompica_proto::encode::Message;
 use stompica_proto::session::Request;
 use stompica_proto::{Command, Frame, ProtocolError, header};
 
-use super::{Owners, ack, send, subscribe};
+use super::{Owners, ack, subscribe};
 use crate::connection::flow::Flow;
 use crate::connection::login::Login;
 use crate::connection::pausing::Pause;
-use crate::ids::ConnKey;
+use crate::delivery::passing::Load;
+use crate::destination::Kind;
+use crate::ids::{ConnKey, ShardId};
 use crate::log::Level;
+use crate::message::OwnedMessage;
+use crate::queue::mail::HomeNote;
+use crate::router::Destination;
+use crate::router::reach::Reach;
+
+/// A SEND as the session has parsed it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent<'a> {
+    pub destination: &'a [u8],
+    pub transaction: Option<&'a [u8]>,
+    /// The number of the sending connection.
+    pub sender: u64,
+    pub plain: bool,
+    pub options: bool,
+    pub receipt: Option<&'a [u8]>,
+    pub body: &'a [u8],
+}
+
+impl<'a> Sent<'a> {
+    #[inline]
+    pub(super) fn message(&self, destination: &'a [u8], id: &'a [u8], headers: &'a [u8]) -> Message<'a> {
+        Message { destination, id, sender: self.sender, headers, plain: self.plain, body: self.body }
+    }
+}
+
+/// The destination of a SEND.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct To<'a> {
+    /// Its full name.
+    pub name: &'a [u8],
+    pub destination: Destination,
+    pub kind: Kind,
+    pub home: ShardId,
+}
+
+impl<'a> To<'a> {
+    pub(super) fn load(self, reach: &Reach, bytes: usize, kept: bool) -> Load<'a> {
+        let Reach { remote: shards, width, is_full, .. } = *reach;
+        Load { name: self.name, destination: self.destination, shards, width, is_full, bytes, kept }
+    }
+}
 
 impl Owners<'_> {
     /// Handles one frame of a client, and logs it first if frames are logged.
@@ -55,12 +102,11 @@ impl Owners<'_> {
         }
         let Some(conn) = self.connections.table.get_mut(key) else { return Flow::Done };
         let sender = conn.id;
-        self.queues.home.store.begin();
         let mut own_headers = take(&mut self.connections.own_headers);
         let flow = match conn.protocol.session.handle(frame, self.turn.config.heartbeat_ms, &mut own_headers)
         {
             Ok(Request::Send { destination, transaction, plain, options, receipt, body }) => {
-                let sent = send::Sent {
+                let sent = Sent {
                     destination: &destination,
                     transaction: transaction.as_deref(),
                     sender,
@@ -91,6 +137,62 @@ impl Owners<'_> {
             self.connections.fail(self.turn, key, error, Some(frame));
             Flow::Done
         })
+    }
+
+    /// Publishes a message, or keeps it for COMMIT. `headers` are those of the SEND.
+    fn send(
+        &mut self,
+        key: ConnKey,
+        frame: &Frame<'_>,
+        sent: &Sent<'_>,
+        headers: &mut Vec<u8>,
+    ) -> Result<Flow, ProtocolError> {
+        let name = self.name_to_send_to(key, sent.destination)?;
+        let destination = self.router.destination_of(self.turn, &name)?;
+        let to = To { name: &name, destination, kind: destination.kind, home: destination.home };
+        if sent.options || sent.transaction.is_some() || to.kind != Kind::Topic {
+            return self.send_other(key, frame, sent, headers, to);
+        }
+        let reach = self.router.reach(destination);
+        if let Some(flow) = self.pause_send(key, &to.load(&reach, sent.body.len(), false)) {
+            return Ok(flow);
+        }
+        let id = self.next_id();
+        let message = sent.message(&name, &id, headers);
+        let going = self.delivery().publish(&message, destination, &reach);
+        if self.queue().waits_for_subscriber(destination) {
+            self.notes.tell(to.home, HomeNote::Stale(OwnedMessage::new(&message)));
+        }
+        if let Some(fan_out) = going {
+            let requester =
+                self.connections.ask(self.turn, key, sent.receipt, self.turn.id.bit()).requester();
+            return Ok(self.delivery().await_fan_out(key, fan_out, requester));
+        }
+        if sent.receipt.is_some() {
+            self.connections.receipt(self.turn, key, sent.receipt);
+        }
+        Ok(Flow::Done)
+    }
+
+    /// Whether a SEND has to wait now.
+    pub(super) fn pause_send(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Flow> {
+        let pause = self.delivery().pause_for(key, load);
+        self.pause_or_pass(key, pause)
+    }
+
+    pub(super) fn pause_or_pass(&mut self, key: ConnKey, pause: Option<Pause>) -> Option<Flow> {
+        if let Some(pause) = pause {
+            self.connections.park(self.turn, key, pause);
+            return Some(Flow::Parked);
+        }
+        if let Some(conn) = self.connections.table.get_mut(key) {
+            conn.wait.passed();
+        }
+        None
+    }
+
+    pub(super) fn next_id(&mut self) -> SmallVec<[u8; 40]> {
+        SmallVec::from_slice(self.turn.message_ids.next_id())
     }
 
     fn handle_other(

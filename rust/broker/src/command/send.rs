@@ -1,22 +1,19 @@
-//! Hot path: SEND (STOMP 1.2, "SEND").
+//! SEND with options, to a queue, or in a transaction (STOMP 1.2, "SEND"). The plain SEND to a topic is in `frame.rs`.
 //!
-//! A message to a topic is encoded directly for its subscriptions. Any other is copied once, at its exact size, and
-//! moves to the home of its queue.
+//! A message to a queue is copied once, at its exact size, and moves to the home of its queue.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use smallvec::SmallVec;
 use stompica_proto::encode::Message;
 use stompica_proto::{Frame, ProtocolError, header};
 
 use super::Owners;
+use super::frame::{Sent, To};
 use crate::collections::paged_deque::PagedDeque;
 use crate::connection::flow::Flow;
-use crate::connection::pausing::Pause;
 use crate::connection::transaction::Operation;
-use crate::delivery::passing::Load;
 use crate::destination::Kind;
-use crate::ids::{ConnKey, ShardId};
+use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::message::OwnedMessage;
 use crate::message::options::{self, Retain, SendOptions};
@@ -24,99 +21,10 @@ use crate::queue::mail::HomeNote;
 use crate::router::Destination;
 use crate::router::reach::Reach;
 
-/// A SEND as the session has parsed it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sent<'a> {
-    pub destination: &'a [u8],
-    pub transaction: Option<&'a [u8]>,
-    /// The number of the sending connection.
-    pub sender: u64,
-    pub plain: bool,
-    pub options: bool,
-    pub receipt: Option<&'a [u8]>,
-    pub body: &'a [u8],
-}
-
-impl<'a> Sent<'a> {
-    #[inline]
-    fn message(&self, destination: &'a [u8], id: &'a [u8], headers: &'a [u8]) -> Message<'a> {
-        Message { destination, id, sender: self.sender, headers, plain: self.plain, body: self.body }
-    }
-}
-
-/// The destination of a SEND.
-#[derive(Clone, Copy, Debug)]
-struct To<'a> {
-    /// Its full name.
-    name: &'a [u8],
-    destination: Destination,
-    kind: Kind,
-    home: ShardId,
-}
-
-impl<'a> To<'a> {
-    fn load(self, reach: &Reach, bytes: usize, kept: bool) -> Load<'a> {
-        let Reach { remote: shards, width, is_full, .. } = *reach;
-        Load { name: self.name, destination: self.destination, shards, width, is_full, bytes, kept }
-    }
-}
-
 impl Owners<'_> {
-    /// Publishes a message, or keeps it for COMMIT. `headers` are those of the SEND.
-    pub(super) fn send(
-        &mut self,
-        key: ConnKey,
-        frame: &Frame<'_>,
-        sent: &Sent<'_>,
-        headers: &mut Vec<u8>,
-    ) -> Result<Flow, ProtocolError> {
-        let name = self.name_to_send_to(key, sent.destination)?;
-        let destination = self.router.destination_of(self.turn, &name)?;
-        let to = To { name: &name, destination, kind: destination.kind, home: destination.home };
-        if sent.options || sent.transaction.is_some() || to.kind != Kind::Topic {
-            return self.send_other(key, frame, sent, headers, to);
-        }
-        let reach = self.router.reach(destination);
-        if let Some(flow) = self.pause_send(key, &to.load(&reach, sent.body.len(), false)) {
-            return Ok(flow);
-        }
-        let id = self.next_id();
-        let message = sent.message(&name, &id, headers);
-        let going = self.delivery().publish(&message, destination, &reach);
-        if self.queue().waits_for_subscriber(destination) {
-            self.notes.tell(to.home, HomeNote::Stale(OwnedMessage::new(&message)));
-        }
-        if let Some(fan_out) = going {
-            let requester =
-                self.connections.ask(self.turn, key, sent.receipt, self.turn.id.bit()).requester();
-            return Ok(self.delivery().await_fan_out(key, fan_out, requester));
-        }
-        if sent.receipt.is_some() {
-            self.connections.receipt(self.turn, key, sent.receipt);
-        }
-        Ok(Flow::Done)
-    }
-
-    /// Whether a SEND has to wait now.
-    fn pause_send(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Flow> {
-        let pause = self.delivery().pause_for(key, load);
-        self.pause_or_pass(key, pause)
-    }
-
-    fn pause_or_pass(&mut self, key: ConnKey, pause: Option<Pause>) -> Option<Flow> {
-        if let Some(pause) = pause {
-            self.connections.park(self.turn, key, pause);
-            return Some(Flow::Parked);
-        }
-        if let Some(conn) = self.connections.table.get_mut(key) {
-            conn.wait.passed();
-        }
-        None
-    }
-
     /// Handles a SEND that is not a plain message to a topic: it has options, goes to a queue, or waits for COMMIT.
     #[inline(never)]
-    fn send_other(
+    pub(super) fn send_other(
         &mut self,
         key: ConnKey,
         frame: &Frame<'_>,
@@ -174,10 +82,6 @@ impl Owners<'_> {
         Ok(Flow::Done)
     }
 
-    fn next_id(&mut self) -> SmallVec<[u8; 40]> {
-        SmallVec::from_slice(self.turn.message_ids.next_id())
-    }
-
     /// Parses the options in a SEND's headers, and handles those that take effect before it is sent.
     fn send_options(
         &mut self,
@@ -225,26 +129,21 @@ impl Owners<'_> {
             self.turn.counters.expired += 1;
         } else {
             going = self.delivery().publish(message, to.destination, reach);
-            if options.persistent {
-                self.queues.home.store.concern(reach.remote); // durable subscriptions may have it there
-            }
             // Retained messages are stored separately.
             if options.retain != Some(Retain::Set) && self.queue().waits_for_subscriber(to.destination) {
                 self.notes.tell(to.home, HomeNote::Stale(OwnedMessage::with_options(message, options)));
             }
         }
         let Some(retain) = options.retain else {
-            let Some(fan_out) = going else {
-                self.receipt(key, receipt);
-                return Flow::Done;
-            };
-            let answer_to = self.connections.ask(self.turn, key, receipt, self.turn.id.bit());
-            self.await_stores(answer_to);
-            return self.delivery().await_fan_out(key, fan_out, answer_to.requester());
+            if let Some(fan_out) = going {
+                let requester = self.connections.ask(self.turn, key, receipt, self.turn.id.bit()).requester();
+                return self.delivery().await_fan_out(key, fan_out, requester);
+            }
+            self.connections.receipt(self.turn, key, receipt);
+            return Flow::Done;
         };
         let answer_to = self.connections.ask(self.turn, key, receipt, to.home.bit());
         let requester = answer_to.requester();
-        self.await_stores(answer_to);
         let flow =
             going.map_or(Flow::Done, |fan_out| self.delivery().await_fan_out_too(key, fan_out, answer_to));
         let set = retain == Retain::Set && !expired;
@@ -264,7 +163,9 @@ impl Owners<'_> {
         let home = destination.home;
         if home == self.turn.id {
             self.queue().enqueue_at(stored, destination).map_err(|(error, _)| error)?;
-            self.receipt(key, receipt);
+            if receipt.is_some() {
+                self.connections.receipt(self.turn, key, receipt);
+            }
             return Ok(());
         }
         let requester = self.connections.ask(self.turn, key, receipt, home.bit()).requester();
