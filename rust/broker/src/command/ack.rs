@@ -94,14 +94,16 @@ impl Owners<'_> {
             if let Some((subscription, number)) = found {
                 self.keep_for_commit(key, transaction, Operation::Ack { subscription, number, verdict })?;
             }
-        } else if let Some((subscription, number)) = found
-            && !self.acknowledge(key, subscription, number, verdict)
-        {
-            return Ok(Flow::Later);
+        } else if let Some((subscription, number)) = found {
+            let is_continued = self.is_acknowledging(key);
+            if !self.acknowledge(key, subscription, number, verdict) {
+                return Ok(Flow::Later);
+            }
+            if is_continued {
+                self.queues.home.store.began_before();
+            }
         }
-        if receipt.is_some() {
-            self.connections.receipt(self.turn, key, receipt);
-        }
+        self.receipt(key, receipt);
         Ok(Flow::Done)
     }
 
@@ -200,6 +202,13 @@ impl Owners<'_> {
                 return is_done;
             }
         }
+    }
+
+    /// Whether an earlier turn has acknowledged some of the deliveries that the ACK at hand covers.
+    fn is_acknowledging(&self, key: ConnKey) -> bool {
+        let conn = self.connections.table.get(key);
+        let writes = conn.and_then(|conn| conn.pending_writes.as_ref());
+        writes.is_some_and(|writes| writes.is_acknowledging)
     }
 
     fn note_acknowledged(&mut self, key: ConnKey, count: usize, is_done: bool) {

@@ -7,11 +7,9 @@
 use super::Owners;
 use super::commit::OPERATION_VISITS;
 use super::commits::{Applying, LateOnes, Obstacle};
-use crate::collections::paged_deque::PagedDeque;
 use crate::connection::pausing::{Pause, Question};
 use crate::connection::transaction::Operation;
 use crate::connection::transaction::plan::Place;
-use crate::ids::ShardId;
 use crate::message::OwnedMessage;
 use crate::message::options::Retain;
 use crate::queue::consumer_state::ConsumerState;
@@ -25,10 +23,14 @@ impl Owners<'_> {
     pub(crate) fn apply(&mut self, mut applying: Box<Applying>) {
         self.turn.budget.visit(1);
         applying.late.append(&mut self.commits.late.remove(&applying.key).unwrap_or_default());
-        let is_done = self.apply_operations(&mut applying);
+        self.queues.home.store.begin();
+        self.queues.home.store.enter(applying.transaction);
+        let is_applied = self.apply_operations(&mut applying) && self.apply_acks(&mut applying);
+        self.queues.home.store.enter(None);
+        applying.concerned |= self.queues.home.store.take_concerned();
         if applying.obstacle.is_some() {
             self.commits.held.push_back(applying);
-        } else if is_done && self.apply_acks(&mut applying) && self.give_back_late(&mut applying.late) {
+        } else if is_applied && self.give_back_late(&mut applying.late) {
             self.conclude(applying);
         } else {
             self.commits.applying.push_back(applying);
@@ -51,7 +53,7 @@ impl Owners<'_> {
                     applying.acks.push_back((subscription, number, verdict));
                 }
                 Operation::Send(stored, retain) => {
-                    let going = self.apply_send(stored, retain, place, &mut applying.out);
+                    let going = self.apply_send(stored, retain, place, applying);
                     applying.obstacle = going.map(Obstacle::FanOut);
                 }
             }
@@ -121,15 +123,23 @@ impl Owners<'_> {
 
     fn apply_send(
         &mut self,
-        stored: OwnedMessage,
+        mut stored: OwnedMessage,
         retain: Option<Retain>,
         place: Place,
-        out: &mut [(ShardId, PagedDeque<Placed>)],
+        applying: &mut Applying,
     ) -> Option<FanOutKey> {
         match place {
             Place::Here => {} // an ACK
             Place::Home { home, reservation } => {
-                out[home as usize].1.push_back(Placed { reservation, retain: None, stored });
+                if let Some(seq) = applying.next_place(home, reservation)
+                    && stored.persistent
+                    && applying.transaction.is_some()
+                {
+                    stored.seq = seq;
+                    let name: Box<[u8]> = stored.destination().into();
+                    self.queues.home.store.keep(&name, &mut stored);
+                }
+                applying.out[home as usize].1.push_back(Placed { reservation, retain: None, stored });
             }
             Place::Topic { retained } => {
                 let destination = self.router.destination_of(self.turn, stored.destination()).ok()?;
@@ -137,7 +147,10 @@ impl Owners<'_> {
                     let mut copy = OwnedMessage::new(&stored.message());
                     copy.expires_ms = stored.expires_ms;
                     let retain = Some(retain == Some(Retain::Set));
-                    out[home as usize].1.push_back(Placed { reservation, retain, stored: copy });
+                    applying.out[home as usize].1.push_back(Placed { reservation, retain, stored: copy });
+                }
+                if stored.persistent {
+                    self.queues.home.store.concern(self.router.reach(destination).remote);
                 }
                 let retained = retain == Some(Retain::Set);
                 return self.delivery().publish_stored(stored, destination, destination.home, retained);
@@ -146,14 +159,25 @@ impl Owners<'_> {
         None
     }
 
-    /// Sends every home the messages of its part, and lets the connection continue.
+    /// Sends every home the messages of its part, and lets the connection continue. The RECEIPT waits for the homes and
+    /// for the stores.
     fn conclude(&mut self, applying: Box<Applying>) {
-        let Applying { key, token, receipt, out, .. } = *applying;
+        let Applying { key, token, receipt, out, transaction, concerned, .. } = *applying;
+        self.queues.home.store.begin();
+        if let Some(transaction) = transaction {
+            self.queues.home.store.end_transaction(transaction);
+        }
+        let own = if self.queues.home.store.has_written() { self.turn.id.bit() } else { 0 };
         let homes = out.iter().fold(0, |bits, (home, _)| bits | home.bit());
-        let to = self.connections.ask_in_any_case(self.turn, key, receipt.as_deref(), homes);
+        let shards = if homes == 0 { own | concerned } else { homes };
+        let to = self.connections.ask_in_any_case(self.turn, key, receipt.as_deref(), shards);
+        if homes != 0 {
+            self.connections.await_more(to, (own | concerned).count_ones());
+        }
         for (home, messages) in out {
             self.notes.tell(home, TransactionNote::Commit(messages, token, to.requester()));
         }
+        self.ask_stores(to, own, concerned);
         if let Some(conn) = self.connections.table.get_mut(key) {
             conn.committing = None;
         }

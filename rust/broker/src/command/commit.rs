@@ -223,7 +223,8 @@ impl Owners<'_> {
         if self.connections.end_wait_for(key, Question::Commit(commit.token)) {
             self.connections.wait_for(self.turn, key, Question::Turn(commit.token));
         }
-        self.commits.applying.push_back(Box::new(Applying::new(key, *commit)));
+        let transaction = self.queues.home.store.begin_transaction();
+        self.commits.applying.push_back(Box::new(Applying::new(key, *commit, transaction)));
         self.turn.jobs.push(Job::Apply);
     }
 

@@ -1,6 +1,7 @@
 //! COMMITs that are being applied, and transactions that are being discarded.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::mem::take;
 
 use crate::collections::paged_deque::PagedDeque;
 use crate::connection::Connections;
@@ -12,8 +13,9 @@ use crate::ids::{ConnKey, ShardId, SubscriptionKey};
 use crate::mail::peers::Peers;
 use crate::message::options::Verdict;
 use crate::queue::consumer_state::ConsumerState;
-use crate::queue::mail::{Placed, Reservations};
+use crate::queue::mail::{Placed, Places, Reservations};
 use crate::router::fan_out::FanOutKey;
+use crate::store::TransactionId;
 use crate::turn::Turn;
 
 /// The rest of a transaction that is being discarded.
@@ -56,6 +58,12 @@ pub(crate) struct Applying {
     pub(crate) out: Vec<(ShardId, PagedDeque<Placed>)>,
     pub(crate) obstacle: Option<Obstacle>,
     pub(crate) late: LateOnes,
+    /// For each home of the plan, the next place that it keeps for each of its reservations.
+    pub(crate) places: Vec<Places>,
+    /// Its record in the store of this shard.
+    pub(crate) transaction: Option<TransactionId>,
+    /// Other shards whose stores have to have what it published, a bit for each.
+    pub(crate) concerned: u64,
 }
 
 /// The reason why a COMMIT waits while it is being applied.
@@ -97,11 +105,35 @@ impl Obstacle {
 }
 
 impl Applying {
-    pub(crate) fn new(key: ConnKey, commit: Commit) -> Self {
-        let Commit { token, operations, plan, receipt, .. } = commit;
+    pub(crate) fn new(key: ConnKey, commit: Commit, transaction: Option<TransactionId>) -> Self {
+        let Commit { token, operations, plan, receipt, places: mut kept, .. } = commit;
         let out = plan.homes().map(|home| (home, PagedDeque::default())).collect();
+        let mut places_at = |home| Some(take(&mut kept.iter_mut().find(|(at, _)| *at == home)?.1));
+        let places = plan.homes().map(|home| places_at(home).unwrap_or_default()).collect();
         let (acks, obstacle, late) = (PagedDeque::default(), None, LateOnes::new());
-        Applying { key, token, operations, acks, plan, receipt, out, obstacle, late }
+        let concerned = 0;
+        Applying {
+            key,
+            token,
+            operations,
+            acks,
+            plan,
+            receipt,
+            out,
+            obstacle,
+            late,
+            places,
+            transaction,
+            concerned,
+        }
+    }
+
+    /// The place that a home of the plan keeps for the next message of one of its reservations; `None`: it keeps none.
+    pub(crate) fn next_place(&mut self, home: u32, reservation: Option<u32>) -> Option<u64> {
+        let next = self.places.get_mut(home as usize)?.get_mut(reservation? as usize)?;
+        let place = *next;
+        *next += 1;
+        (place != 0).then_some(place)
     }
 }
 

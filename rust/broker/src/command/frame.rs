@@ -102,6 +102,7 @@ impl Owners<'_> {
         }
         let Some(conn) = self.connections.table.get_mut(key) else { return Flow::Done };
         let sender = conn.id;
+        self.queues.home.store.begin();
         let mut own_headers = take(&mut self.connections.own_headers);
         let flow = match conn.protocol.session.handle(frame, self.turn.config.heartbeat_ms, &mut own_headers)
         {

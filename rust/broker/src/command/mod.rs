@@ -29,10 +29,13 @@ use crate::connection::Connections;
 use crate::delivery::{self, Deliveries};
 use crate::diag;
 use crate::diag::inquiries::Diagnostics;
+use crate::ids::{ConnKey, ShardId};
 use crate::mail::peers::Peers;
 use crate::queue;
+use crate::queue::mail::AnswerNote;
 use crate::queue::notes::Notes;
 use crate::queue::queues::Queues;
+use crate::requester::AnswerTo;
 use crate::router::Router;
 use crate::turn::Turn;
 
@@ -53,6 +56,50 @@ impl Owners<'_> {
     #[inline]
     pub fn queue(&mut self) -> queue::Owners<'_> {
         lend!(self => queue::Owners { turn, notes, router, queues })
+    }
+
+    /// Sends the RECEIPT of a frame that has taken effect here, once all stores have what follows from it.
+    #[inline]
+    pub(crate) fn receipt(&mut self, key: ConnKey, receipt: Option<&[u8]>) {
+        let concerned = self.queues.home.store.take_concerned();
+        if concerned != 0 || self.queues.home.store.has_written() {
+            self.receipt_when_saved(key, receipt, concerned);
+        } else if receipt.is_some() {
+            self.connections.receipt(self.turn, key, receipt);
+        }
+    }
+
+    /// A frame without a RECEIPT waits, too: the store may fail, and DISCONNECT waits for it.
+    #[cold]
+    fn receipt_when_saved(&mut self, key: ConnKey, receipt: Option<&[u8]>, concerned: u64) {
+        let own = if self.queues.home.store.has_written() { self.turn.id.bit() } else { 0 };
+        let to = self.connections.ask(self.turn, key, receipt, own | concerned);
+        self.ask_stores(to, own, concerned);
+    }
+
+    /// Lets a frame that waits for other answers wait for the stores as well that it concerns.
+    pub(crate) fn await_stores(&mut self, to: AnswerTo) {
+        let concerned = self.queues.home.store.take_concerned();
+        let own = if self.queues.home.store.has_written() { self.turn.id.bit() } else { 0 };
+        if own | concerned != 0 {
+            self.connections.await_more(to, (own | concerned).count_ones());
+            self.ask_stores(to, own, concerned);
+        }
+    }
+
+    /// The own store answers once it has what it was told; other shards, once they have routed what came before, and
+    /// their stores have it. A frame without a RECEIPT does not ask them: DISCONNECT does.
+    pub(crate) fn ask_stores(&mut self, to: AnswerTo, own: u64, concerned: u64) {
+        if own & !concerned != 0 {
+            self.queues.home.store.hold(to.requester(), 0);
+        }
+        if !to.awaited {
+            return self.connections.may_be_refused_by(to.conn, own | concerned);
+        }
+        let shards = (0..self.turn.shards).map(|at| ShardId(at as u8));
+        for shard in shards.filter(|shard| concerned & shard.bit() != 0) {
+            self.notes.tell(shard, AnswerNote::RoundTrip(to.requester(), None));
+        }
     }
 
     /// The owners that deliveries need.

@@ -129,21 +129,26 @@ impl Owners<'_> {
             self.turn.counters.expired += 1;
         } else {
             going = self.delivery().publish(message, to.destination, reach);
+            if options.persistent {
+                self.queues.home.store.concern(reach.remote); // durable subscriptions may have it there
+            }
             // Retained messages are stored separately.
             if options.retain != Some(Retain::Set) && self.queue().waits_for_subscriber(to.destination) {
                 self.notes.tell(to.home, HomeNote::Stale(OwnedMessage::with_options(message, options)));
             }
         }
         let Some(retain) = options.retain else {
-            if let Some(fan_out) = going {
-                let requester = self.connections.ask(self.turn, key, receipt, self.turn.id.bit()).requester();
-                return self.delivery().await_fan_out(key, fan_out, requester);
-            }
-            self.connections.receipt(self.turn, key, receipt);
-            return Flow::Done;
+            let Some(fan_out) = going else {
+                self.receipt(key, receipt);
+                return Flow::Done;
+            };
+            let answer_to = self.connections.ask(self.turn, key, receipt, self.turn.id.bit());
+            self.await_stores(answer_to);
+            return self.delivery().await_fan_out(key, fan_out, answer_to.requester());
         };
         let answer_to = self.connections.ask(self.turn, key, receipt, to.home.bit());
         let requester = answer_to.requester();
+        self.await_stores(answer_to);
         let flow =
             going.map_or(Flow::Done, |fan_out| self.delivery().await_fan_out_too(key, fan_out, answer_to));
         let set = retain == Retain::Set && !expired;
@@ -163,9 +168,7 @@ impl Owners<'_> {
         let home = destination.home;
         if home == self.turn.id {
             self.queue().enqueue_at(stored, destination).map_err(|(error, _)| error)?;
-            if receipt.is_some() {
-                self.connections.receipt(self.turn, key, receipt);
-            }
+            self.receipt(key, receipt);
             return Ok(());
         }
         let requester = self.connections.ask(self.turn, key, receipt, home.bit()).requester();

@@ -46,7 +46,7 @@ impl Owners<'_> {
             self.leave(key, index);
         }
         let Some(name) = asked else {
-            self.connections.receipt(self.turn, key, receipt);
+            self.receipt(key, receipt);
             return Ok(());
         };
         let home = self.router.home(&name);

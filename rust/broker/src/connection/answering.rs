@@ -49,9 +49,7 @@ impl Connections {
                 self.push_answer_of(turn, key, token, Answer::Receipt(id.into()), shards.count_ones());
             }
             None => {
-                if let Some(conn) = self.table.get_mut(key) {
-                    conn.answers.may_be_refused_by(shards & !turn.id.bit());
-                }
+                self.may_be_refused_by(key, shards & !turn.id.bit());
             }
         }
         AnswerTo { shard: turn.id, conn: key, token, awaited: receipt.is_some() }
@@ -74,6 +72,20 @@ impl Connections {
             self.push_answer_of(turn, key, token, answer, shards.count_ones());
         }
         AnswerTo { shard: turn.id, conn: key, token, awaited: true }
+    }
+
+    /// A frame waits for so many answers more.
+    pub fn await_more(&mut self, to: AnswerTo, count: u32) {
+        if let Some(conn) = self.table.get_mut(to.conn) {
+            conn.answers.await_more(to.token, count);
+        }
+    }
+
+    /// These shards may still refuse something that a connection asked for without a RECEIPT.
+    pub fn may_be_refused_by(&mut self, key: ConnKey, shards: u64) {
+        if let Some(conn) = self.table.get_mut(key) {
+            conn.answers.may_be_refused_by(shards);
+        }
     }
 
     /// Sends a frame after all earlier answers.

@@ -50,9 +50,7 @@ impl Owners<'_> {
 
     /// The same for a message that an answer waits for beside others.
     pub fn await_fan_out_too(&mut self, conn: ConnKey, fan_out: FanOutKey, to: AnswerTo) -> Flow {
-        if let Some(conn) = self.connections.table.get_mut(conn) {
-            conn.answers.await_more(to.token, 1);
-        }
+        self.connections.await_more(to, 1);
         self.await_fan_out(conn, fan_out, to.requester())
     }
 
@@ -130,7 +128,7 @@ impl Owners<'_> {
     /// Lets the publisher continue, if the fan-out has reached all receivers.
     pub fn end_fan_out(&mut self, key: FanOutKey) {
         if let Some((conn, requester)) = self.deliveries.fan_outs.finish(key) {
-            self.notes.answer(requester, Ok(()));
+            self.queue().answer_when_saved(requester, 0);
             self.connections.go_on_after(self.turn, conn, Question::FanOut(key));
         }
     }

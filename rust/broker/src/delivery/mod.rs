@@ -23,6 +23,7 @@ pub mod publish;
 pub mod receive;
 mod replay;
 pub mod returning;
+mod round_trips;
 
 use std::collections::VecDeque;
 use std::mem::take;
@@ -31,9 +32,10 @@ use self::deliver::EncodedSuffixes;
 use self::keepers::Keepers;
 use self::passing::Passing;
 use self::returning::Returning;
+use self::round_trips::RoundTrips;
 use crate::connection::Connections;
 use crate::connection::deferred::Deferred;
-use crate::ids::{ConnKey, QueueKey};
+use crate::ids::{ConnKey, NO_RECORD, QueueKey};
 use crate::mail::peers::Peers;
 use crate::message::OwnedMessage;
 use crate::queue;
@@ -60,6 +62,8 @@ pub struct Deliveries {
     pub returning: Returning,
     /// What connections were owed and nobody wants any more, on its way out over several turns.
     pub forgotten: VecDeque<Box<Deferred>>,
+    /// Answers to frames of other shards that wait until what these sent before has taken effect.
+    pub round_trips: RoundTrips,
     /// Names that may be sent to while memory is short, and the SENDs that wait for others.
     pub(crate) passing: Passing,
     /// Subscriptions to topics whose own queue keeps what comes while memory is short.
@@ -85,6 +89,9 @@ impl Owners<'_> {
 
     /// Gives a message back to the queue it came from.
     pub fn give_back(&mut self, origin: Origin, stored: OwnedMessage, why: GivenBack) {
+        if stored.record != NO_RECORD && matches!(why, GivenBack::Failed { .. }) {
+            self.queues.home.store.concern(origin.home.bit()); // it may become a dead letter there
+        }
         if origin.home != self.turn.id {
             return self.notes.tell(origin.home, HomeNote::GiveBack(origin, stored, why));
         }

@@ -33,7 +33,7 @@ impl Owners<'_> {
     pub(super) fn attach(&mut self, attach: Attach) {
         let Attach { subscriber, source, credit, requester, offender } = attach;
         match self.attach_to(source, subscriber, credit, requester.to()) {
-            Ok(Attached::Now) => self.notes.answer(requester, Ok(())),
+            Ok(Attached::Now) => self.answer(requester, Ok(())),
             Ok(Attached::Behind(name)) => self.revive(&name, subscriber, requester),
             Ok(Attached::Later(queue)) => match self.queues.bindings.get_mut(&queue) {
                 Some(binding) => binding.requesters.push(requester),
@@ -170,7 +170,7 @@ impl Owners<'_> {
         let binding = self.queues.bindings.get_mut(&queue);
         if let Some(requester) = binding.and_then(|binding| binding.requesters.pop()) {
             self.dispatch_at_once(queue);
-            self.notes.answer(requester, Ok(()));
+            self.answer_when_saved(requester, 0);
         }
     }
 }

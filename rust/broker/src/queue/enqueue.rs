@@ -174,7 +174,7 @@ impl Owners<'_> {
         match (outcome, requester) {
             (outcome, Some(requester)) => {
                 let outcome = outcome.map_err(|(error, stored)| (error, describe(&stored)));
-                self.notes.answer(requester, outcome);
+                self.answer(requester, outcome);
             }
             (outcome, None) => self.drop_refused(outcome),
         }

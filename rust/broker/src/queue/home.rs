@@ -22,10 +22,10 @@ use super::types::{Consumer, Counts, Credit, Effect, GivenBack, Progress, Queue,
 use crate::collections::keyed::Keyed;
 use crate::collections::spread::{self, Spread};
 use crate::config::Config;
-use crate::ids::NO_RECORD;
 use crate::ids::{ConsumerKey, PatternKey, QueueKey};
 use crate::message::{DEAD_LETTERS, OwnedMessage};
-use crate::store::{self, Store};
+use crate::store::Store;
+use crate::store::handle::Handle;
 
 /// What a queue occupies beside itself, its name and its messages, about: slot, table of names, ring.
 const QUEUE_BYTES: usize = 40 + spread::PLACE_BYTES;
@@ -65,7 +65,8 @@ pub struct Home {
     /// Where the next new queue begins its round.
     pub(super) rotation: usize,
     pub(super) now_ms: u64,
-    pub(super) store: Box<dyn Store>,
+    /// Where messages are kept that are to survive, and the answers that wait for it.
+    pub store: Handle,
     /// What is to be done by the caller, in this order.
     pub effects: Vec<Effect>,
     /// What was done.
@@ -95,7 +96,7 @@ impl Home {
             visited: 0,
             rotation: 0,
             now_ms: 0,
-            store,
+            store: Handle::new(store),
             effects: Vec::new(),
             counts: Counts::default(),
         }
@@ -214,7 +215,7 @@ impl Home {
             return self.expire(key, stored);
         }
         queue.place(&mut stored);
-        store::move_to(&mut *self.store, &queue.name, &mut stored);
+        self.store.move_to(&queue.name, queue.kind.survives(), &mut stored);
         queue.enqueued += 1;
         self.counts.enqueued += 1;
         let expires = stored.expires_ms != 0;
@@ -264,9 +265,7 @@ impl Home {
 
     /// The life of a message has ended.
     pub fn forget(&mut self, stored: &OwnedMessage) {
-        if stored.record != NO_RECORD {
-            self.store.forget(stored.record);
-        }
+        self.store.forget(stored.record);
     }
 
     /// Gives a consumer more credit.

@@ -69,7 +69,8 @@ impl World {
         let leaves = |sent: &Sent| matches!(sent.state, State::Leaves(_));
         assert!(!self.sent.iter().any(leaves), "a message is lost");
         let (kept, forgotten) = self.ledger.0.lock().expect("no test panics while it holds the lock").clone();
-        let sent = self.sent.iter().enumerate().filter(|(id, _)| is_persistent(*id));
+        let is_kept = |id: usize, sent: &Sent| is_persistent(id) && !is_worker(sent.name);
+        let sent = self.sent.iter().enumerate().filter(|(id, sent)| is_kept(*id, sent));
         let live = sent.filter(|(_, sent)| matches!(sent.state, State::Waits | State::InFlight)).count();
         assert_eq!(kept - forgotten.len() as u64, live as u64, "the store keeps what is alive");
         for (number, home) in self.homes.iter().enumerate() {

@@ -85,7 +85,7 @@ impl Owners<'_> {
         }
         self.rearm_waiting();
         if let Some(requester) = requester {
-            self.notes.answer(requester, kept);
+            self.answer(requester, kept);
         }
     }
 

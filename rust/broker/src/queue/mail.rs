@@ -165,8 +165,9 @@ pub enum AnswerNote {
     Reserved(ConnKey, u64, Places),
     /// What was asked for is refused.
     Refused(ConnKey, u64, Box<(ProtocolError, Offender)>),
-    /// Answer, so that the requester knows that nothing it sent before is on its way.
-    RoundTrip(Requester),
+    /// Answer, so that the requester knows that nothing it sent before is on its way. Before that, ask other shards, a bit
+    /// for each; `None`: those that dead letters are on their way to.
+    RoundTrip(Requester, Option<u64>),
 }
 
 /// What a home that replays stale and retained messages is told.

@@ -79,6 +79,12 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
+    /// Whether its persistent messages survive the end of the process, if the store is durable.
+    #[must_use]
+    pub fn survives(self) -> bool {
+        matches!(self, QueueKind::Work | QueueKind::Durable { .. })
+    }
+
     /// Whether clients name the queue, so that patterns may match it.
     #[must_use]
     pub fn is_named(self) -> bool {

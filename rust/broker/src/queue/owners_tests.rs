@@ -28,7 +28,7 @@ use crate::log::{Level, LogQueue};
 use crate::message::OwnedMessage;
 use crate::requester::{AnswerTo, Requester, take_lost};
 use crate::router::Router;
-use crate::store::double::{Journal, Kept, Told};
+use crate::store::double::{Call, Journal, Kept};
 use crate::totals::Totals;
 use crate::turn::Turn;
 use crate::turn::jobs::Job;
@@ -477,7 +477,7 @@ fn temporary_queues_go_with_their_owner_over_several_jobs() {
 
 #[test]
 fn a_dead_letter_is_kept_at_its_new_place_before_it_is_forgotten_at_the_old_one() {
-    let journal = Journal::default();
+    let journal = Journal::fast();
     let mut world = World::new(1, Config { max_deliveries: 1, ..Config::default() });
     world.queues.home = Home::new(&world.turn.config, world.turn.hasher.clone(), journal.handle());
     let mut stored = message("/queue/a", "x");
@@ -487,16 +487,16 @@ fn a_dead_letter_is_kept_at_its_new_place_before_it_is_forgotten_at_the_old_one(
     world.queues.home.set_time(10);
     let queue = world.find(b"/queue/a").expect("a queue");
     world.owners().dispatch_at_once(queue);
-    assert_eq!(journal.told().len(), 1, "it has its old record on the way");
+    assert_eq!(journal.calls().len(), 1, "it has its old record on the way");
     world.owners().run_effects();
     let expected =
-        [Told::Keep(1, "/queue/a".to_owned()), Told::Keep(2, "/queue/dlq/a".to_owned()), Told::Forget(1)];
-    assert_eq!(journal.told(), expected);
+        [Call::Keep(1, "/queue/a".to_owned()), Call::Keep(2, "/queue/dlq/a".to_owned()), Call::Forget(1)];
+    assert_eq!(journal.calls(), expected);
 }
 
 #[test]
 fn a_dead_letter_that_is_refused_is_forgotten() {
-    let journal = Journal::default();
+    let journal = Journal::fast();
     let mut world = World::new(1, Config { max_queue_length: 1, ..Config::default() });
     world.queues.home = Home::new(&world.turn.config, world.turn.hasher.clone(), journal.handle());
     world.tell(HomeNote::Enqueue(message("/queue/dlq/a", "full"), None));
@@ -507,13 +507,13 @@ fn a_dead_letter_that_is_refused_is_forgotten() {
     let queue = world.find(b"/queue/a").expect("a queue");
     world.owners().dispatch_at_once(queue);
     world.owners().run_effects();
-    assert_eq!(journal.told(), [Told::Keep(1, "/queue/a".to_owned()), Told::Forget(1)]);
-    assert!(Kept::after(&journal.told()).is_empty());
+    assert_eq!(journal.calls(), [Call::Keep(1, "/queue/a".to_owned()), Call::Forget(1)]);
+    assert!(Kept::after(&journal.calls()).is_empty());
 }
 
 #[test]
 fn a_store_may_hear_of_an_acknowledgement_before_it_hears_of_the_message() {
-    let journal = Journal::default();
+    let journal = Journal::fast();
     let mut world = World::new(2, Config::default());
     world.queues.home = Home::new(&world.turn.config, world.turn.hasher.clone(), journal.handle());
     world.attach(subscriber(OTHER, 0), queue(b"/queue/a"), frame_of(OTHER, 1));
@@ -532,10 +532,10 @@ fn a_store_may_hear_of_an_acknowledgement_before_it_hears_of_the_message() {
     let credit = Credit { messages: 1, bytes: 0 };
     let (consumer, settled_bytes) = (delivery.consumer, delivery.stored.size() as u64);
     world.tell(HomeNote::Progress(Progress { queue, consumer, settled: 1, settled_bytes, credit }));
-    let told = journal.told();
+    let told = journal.calls();
     assert_eq!(
         told,
-        [Told::Keep(1, "/queue/a".to_owned()), Told::Forget(1)],
+        [Call::Keep(1, "/queue/a".to_owned()), Call::Forget(1)],
         "the home forgets nothing again"
     );
     assert!(Kept::after(&told).is_empty() && Kept::after(told.iter().rev()).is_empty());

@@ -108,7 +108,7 @@ impl Owners<'_> {
             Step::Placing { messages, requester } => self.place(&mut reservations, messages, requester),
             Step::Freeing { requester } => match self.free(&mut reservations, false) {
                 false => Step::Freeing { requester },
-                true => return self.notes.answer(requester, Ok(())),
+                true => return self.answer_when_saved(requester, 0),
             },
             Step::GivingBack => match self.free(&mut reservations, true) {
                 false => Step::GivingBack,

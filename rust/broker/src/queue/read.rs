@@ -2,10 +2,14 @@
 
 use std::mem::take;
 
+use stompica_proto::ProtocolError;
+use stompica_proto::encode::Offender;
+
 use super::Owners;
-use super::mail::{ConsumerNote, HomeNote, MemoryNote, Note, ReplayNote, TransactionNote};
+use super::mail::{AnswerNote, ConsumerNote, HomeNote, MemoryNote, Note, ReplayNote, TransactionNote};
 use super::types::{Delivery, Effect, Progress};
 use crate::ids::{QueueKey, ShardId};
+use crate::requester::Requester;
 use crate::timer::Due;
 
 /// Visits for which a delivery to a consumer stands: its table of deliveries in flight may be new, or grow.
@@ -46,7 +50,7 @@ impl Owners<'_> {
             HomeNote::Detach(subscriber) => self.queues.home.detach(subscriber),
             HomeNote::EndDurable(name, requester, offender) => {
                 let ended = self.end_durable(&name);
-                self.notes.answer(requester, ended.map_err(|error| (error, *offender)));
+                self.answer(requester, ended.map_err(|error| (error, *offender)));
             }
             HomeNote::CreditGrant(consumer, messages) => self.queues.home.grant(consumer, messages),
             HomeNote::CreditRevoke(subscriber) => self.queues.home.revoke(subscriber),
@@ -74,6 +78,42 @@ impl Owners<'_> {
             TransactionNote::Cancel(token) => self.cancel((from, token)),
             TransactionNote::Commit(messages, token, requester) => {
                 self.place_prepared((from, token), messages, requester);
+            }
+        }
+    }
+
+    /// Answers a frame, once the store has what the note at hand told it.
+    pub(super) fn answer(&mut self, requester: Requester, outcome: Result<(), (ProtocolError, Offender)>) {
+        match outcome {
+            Ok(()) if self.queues.home.store.has_written() => self.queues.home.store.hold(requester, 0),
+            outcome => self.notes.answer(requester, outcome),
+        }
+    }
+
+    /// Tells a frame of its success, once the store has everything it was told so far, and then the stores of these other
+    /// shards, a bit for each.
+    pub(crate) fn answer_when_saved(&mut self, requester: Requester, next: u64) {
+        match self.queues.home.store.is_behind() {
+            true => self.queues.home.store.hold(requester, next),
+            false => self.saved(requester, next),
+        }
+    }
+
+    /// The store here has everything that an answer waited for.
+    fn saved(&mut self, requester: Requester, next: u64) {
+        if next == 0 {
+            return self.notes.answer(requester, Ok(()));
+        }
+        let shard = ShardId(next.trailing_zeros() as u8);
+        self.notes.tell(shard, AnswerNote::RoundTrip(requester, Some(next & !shard.bit())));
+    }
+
+    /// Answers the frames that waited for the store.
+    pub(crate) fn answer_saved(&mut self) {
+        while let Some((requester, outcome)) = self.queues.home.store.next_answer() {
+            match outcome {
+                Ok(next) => self.saved(requester, next),
+                Err(error) => self.notes.answer(requester, Err((error, Offender::default()))),
             }
         }
     }
@@ -137,6 +177,9 @@ impl Owners<'_> {
             Effect::Deliver(delivery) => self.deliver(delivery),
             Effect::DeadLetter(stored) => {
                 let home = self.router.home(stored.destination());
+                if home != self.turn.id {
+                    self.queues.home.store.moves(home.bit());
+                }
                 self.tell(home, HomeNote::Enqueue(stored, None));
             }
             Effect::Unmatched(stored) => self.unmatched(stored),

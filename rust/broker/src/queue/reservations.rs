@@ -2,9 +2,8 @@
 
 use super::home::Home;
 use super::types::Queue;
-use crate::ids::QueueKey;
+use crate::ids::{NO_RECORD, QueueKey};
 use crate::message::OwnedMessage;
-use crate::store;
 
 impl Home {
     /// Keeps room for a transaction in a queue, and the places behind what is in it: nothing that comes later is delivered
@@ -41,7 +40,10 @@ impl Home {
             return self.expire(key, stored);
         }
         stored.seq = seq;
-        store::move_to(&mut *self.store, &queue.name, &mut stored);
+        if stored.record == NO_RECORD {
+            // The shard that asked has not written a record of the whole transaction.
+            self.store.move_to(&queue.name, queue.kind.survives(), &mut stored);
+        }
         queue.enqueued += 1;
         self.counts.enqueued += 1;
         queue.pending.put_back(stored);

@@ -94,6 +94,12 @@ impl FanOuts {
         self.going.front().copied()
     }
 
+    /// The one that proceeds last.
+    #[must_use]
+    pub fn last(&self) -> Option<FanOutKey> {
+        self.going.back().copied()
+    }
+
     /// Whether what is published now has to wait for its turn.
     #[must_use]
     pub fn must_queue(&self) -> bool {

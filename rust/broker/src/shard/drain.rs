@@ -53,6 +53,8 @@ impl Shard {
         }
         self.drop_all_deferred();
         self.settle();
+        self.queues.home.store.abandon_answers();
+        self.deliveries.round_trips.abandon();
         self.turn.totals.lost.fetch_add(self.queues.home.held_for_later(), Ordering::Relaxed);
         self.forget_memory();
     }
@@ -99,7 +101,7 @@ impl Shard {
         if self.turn.now_ms >= draining.impatient_ms {
             self.close_waiting();
         }
-        if !announced && self.is_quiet() {
+        if !announced && self.is_quiet() && self.is_saved() {
             self.peers.tell_all(Mail::Drained);
             if let Some(draining) = &mut self.draining {
                 draining.announced = true;
@@ -173,6 +175,11 @@ impl Shard {
         self.is_delivered()
             && self.has_no_jobs()
             && self.connections.table.iter().all(|(_, conn)| is_finished(conn))
+    }
+
+    /// The store has all, and no frame of another shard waits for that.
+    fn is_saved(&mut self) -> bool {
+        self.deliveries.round_trips.is_empty() && self.queues.home.store.is_settled()
     }
 
     /// Whether every received message has been delivered to its subscriptions here.

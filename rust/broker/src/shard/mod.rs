@@ -192,6 +192,7 @@ impl Shard {
         let for_sockets = self.turn.budget.go_on_to(TurnPart::Queues);
         self.dispatch_queues();
         self.connections.distribute(&mut self.turn);
+        self.answer_saved();
         self.proceed_draining();
         self.settle();
         self.post();

@@ -54,6 +54,7 @@ impl Shard {
     }
 
     pub(super) fn read_note(&mut self, from: ShardId, note: Note) {
+        self.queues.home.store.begin();
         match note {
             Note::Consumer(note) => self.delivery().read_consumer_note(from, note),
             Note::Answer(note) => self.read_answer_note(from, note),
@@ -83,7 +84,7 @@ impl Shard {
                 }
             }
             AnswerNote::Refused(conn, token, refusal) => self.refused(conn, token, *refusal),
-            AnswerNote::RoundTrip(requester) => self.notes.answer(requester, Ok(())),
+            AnswerNote::RoundTrip(requester, next) => self.delivery().answer_round_trip(requester, next),
         }
     }
 
@@ -98,7 +99,7 @@ impl Shard {
             Effect::AsksForRoundTrips(to, shards) => {
                 let asked = (0..self.shared_len()).map(|at| ShardId(at as u8));
                 for shard in asked.filter(|shard| shards & shard.bit() != 0) {
-                    self.queue().tell(shard, AnswerNote::RoundTrip(to.requester()));
+                    self.queue().tell(shard, AnswerNote::RoundTrip(to.requester(), None));
                 }
             }
             Effect::Credits(home, credit) => self.queue().report(home, credit),
@@ -141,6 +142,20 @@ impl Shard {
         self.delivery().run_effects();
         self.settle();
         self.delivery().dispatch();
+        self.settle();
+    }
+
+    /// Answers frames that waited for the store, here or at another shard.
+    pub(super) fn answer_saved(&mut self) {
+        if !self.deliveries.round_trips.is_empty() {
+            self.delivery().answer_round_trips();
+        }
+        if self.deliveries.round_trips.is_empty() {
+            self.queues.home.store.forget_moved();
+        }
+        if self.queues.home.store.is_waited_for() {
+            self.queue().answer_saved();
+        }
         self.settle();
     }
 

@@ -39,6 +39,8 @@ mod session_tests;
 #[cfg(test)]
 mod socket_tests;
 #[cfg(test)]
+mod store_tests;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod transaction_tests;

@@ -9,30 +9,66 @@
 //! a tombstone until `keep` arrives. Therefore acknowledgements carry no record numbers to the home, and can be merged.
 //!
 //! A dead letter is kept at its new place before it is forgotten at the old one: on the way it has its old record.
+//!
+//! Delivery does not wait for the store. RECEIPTs do: each call has a position, and a RECEIPT waits until the store says
+//! that everything up to the position behind the frame's last call is safe ([`handle::Handle`]).
+//!
+//! The messages and acknowledgements of a COMMIT are written as one record by the shard that asked
+//! ([`Store::begin_transaction`]): the homes have told it the places that they keep for the messages.
+
+pub mod handle;
 
 use std::fmt::Debug;
+
+use stompica_proto::ProtocolError;
 
 use crate::ids::{NO_RECORD, RecordId};
 use crate::message::OwnedMessage;
 
+/// Names a point between two calls of one handle; positions grow.
+pub type Position = u64;
+
+/// Identifies a transaction of one handle.
+pub type TransactionId = u64;
+
 /// The store, as seen by one shard.
 pub trait Store: Debug + Send {
-    /// Keeps a message of a queue. Returns [`NO_RECORD`] if the store does not keep it.
+    /// Keeps a message of a queue, at the place that is in the message. Returns [`NO_RECORD`] if the store does not keep
+    /// it.
     fn keep(&mut self, queue: &[u8], message: &OwnedMessage) -> RecordId;
 
     /// Removes a message that is no longer needed, even if its `keep` has not arrived yet through another handle.
     fn forget(&mut self, record: RecordId);
-}
 
-/// Keeps a message that is put into a queue, if it is persistent, and then forgets it where it was kept before.
-pub fn move_to(store: &mut dyn Store, queue: &[u8], message: &mut OwnedMessage) {
-    let before = std::mem::replace(&mut message.record, NO_RECORD);
-    if message.persistent {
-        message.record = store.keep(queue, message);
+    /// The position behind the last call of this handle.
+    fn position(&self) -> Position {
+        0
     }
-    if before != NO_RECORD {
-        store.forget(before);
+
+    /// The position up to which everything is safe. The store wakes the shard when it changes.
+    ///
+    /// # Errors
+    /// The store has failed: what is not safe yet is lost if the process ends. It does not recover.
+    fn safe(&mut self) -> Result<Position, ProtocolError> {
+        Ok(self.position())
     }
+
+    /// Whether messages survive the end of the process, so that RECEIPTs have to wait for the store.
+    fn is_durable(&self) -> bool {
+        false
+    }
+
+    /// Begins a record for all messages and acknowledgements of one COMMIT.
+    fn begin_transaction(&mut self) -> TransactionId {
+        0
+    }
+
+    /// The calls of [`Store::keep`] and [`Store::forget`] that follow belong to this transaction, or to none.
+    fn enter(&mut self, _: Option<TransactionId>) {}
+
+    /// The record of a transaction is complete: from now on all of it is valid. One in which something was kept or
+    /// forgotten has a position behind it.
+    fn end_transaction(&mut self, _: TransactionId) {}
 }
 
 /// `store=memory`: messages are lost when the process ends.

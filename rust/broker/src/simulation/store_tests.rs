@@ -1,0 +1,275 @@
+//! RECEIPTs that wait for a store: each frame that tells a store something, here or at another shard, is answered once the
+//! store has it, and is refused if the store fails.
+
+use super::SimulatedBroker;
+use super::client::Client;
+use super::support::{connect, exchange, names_at_home};
+use crate::config::Config;
+use crate::mail::mailbox::Mail;
+use crate::store::double::{Call, Journal};
+use crate::store::handle::Handle;
+
+/// Where the client is connected.
+const OWN: usize = 0;
+
+/// A broker of at least two shards with handles of one store, and a client of the first shard.
+fn world(config: Config) -> (SimulatedBroker, Journal, Client) {
+    let mut broker =
+        SimulatedBroker::new(Config { writers: config.writers.max(2), ..config }).expect("polls");
+    let journal = Journal::default();
+    for thread in &mut broker.threads {
+        thread.shard.queues.home.store = Handle::new(journal.handle());
+    }
+    let client = connect(&mut broker, OWN);
+    (broker, journal, client)
+}
+
+/// A broker as [`world`] makes it, whose store has everything, and a frame of the client that tells the store something.
+struct Case {
+    what: String,
+    broker: SimulatedBroker,
+    journal: Journal,
+    client: Client,
+    /// Without its `receipt` header and the rest.
+    head: String,
+    body: &'static str,
+}
+
+impl Case {
+    fn new(what: &str, home: usize, config: Config, setup: impl Fn(&str) -> String, last: &str) -> Self {
+        let (mut broker, journal, mut client) = world(config);
+        let is_durable = last.contains("durable") || setup("").contains("durable");
+        let prefix = if is_durable { "durable\n\nd" } else { "/queue/q" };
+        let name = names_at_home(&broker, prefix, home).next().expect("one of two");
+        let name = name.trim_start_matches("durable\n\n").to_owned();
+        for frame in setup(&name).split_inclusive('\0') {
+            client.send(frame.as_bytes());
+            exchange(&mut broker, &mut client);
+        }
+        journal.save_all();
+        exchange(&mut broker, &mut client);
+        let mut head = last.replace("NAME", &name);
+        if let Some((ack, _)) = client.deliveries.back() {
+            head = head.replace("ACKED", ack);
+        }
+        let body = if last.starts_with("SEND") { "x" } else { "" };
+        Case { what: format!("{what}, home {home}"), broker, journal, client, head, body }
+    }
+
+    fn send(&mut self, with_receipt: bool) {
+        let (head, body) = (&self.head, self.body);
+        let receipt = match with_receipt {
+            true => format!("receipt:{}\n", self.client.expect_receipt()),
+            false => String::new(),
+        };
+        self.client.send(format!("{head}{receipt}\n{body}\0").as_bytes());
+        exchange(&mut self.broker, &mut self.client);
+    }
+
+    fn exchange(&mut self) {
+        exchange(&mut self.broker, &mut self.client);
+    }
+}
+
+const SENT: &str = "SEND\ndestination:NAME\npersistent:true\n\nx\0";
+
+/// Each frame that tells a store something, for both homes.
+fn cases() -> Vec<Case> {
+    let consume = |name: &str| {
+        let sent = SENT.replace("NAME", name);
+        format!("SUBSCRIBE\nid:0\ndestination:{name}\nack:client-individual\n\n\0{sent}")
+    };
+    let transaction = |name: &str| {
+        let consumed = consume(name);
+        let sent = SENT.replace("NAME", "/queue/other").replace("\n\n", "\ntransaction:t\n\n");
+        format!("{consumed}BEGIN\ntransaction:t\n\n\0{sent}")
+    };
+    let durable =
+        |name: &str| format!("SUBSCRIBE\nid:0\ndestination:/topic/a\ndurable-subscriber-name:{name}\n\n\0");
+    let held = |name: &str| {
+        let (begin, sent) = (durable(name), SENT.replace("NAME", "/topic/a"));
+        format!("{begin}UNSUBSCRIBE\nid:0\n\n\0{sent}")
+    };
+    let none = |_: &str| String::new();
+    let rejecting = || Config { max_deliveries: 1, ..Config::default() };
+    let plain = Config::default;
+    let topic = "SEND\ndestination:/topic/a\npersistent:true\n";
+    let mut cases = Vec::new();
+    for home in [0, 1] {
+        cases.extend([
+            Case::new("SEND to a queue", home, plain(), none, "SEND\ndestination:NAME\npersistent:true\n"),
+            Case::new("SEND to a durable subscription", home, plain(), durable, topic),
+            Case::new("ACK", home, plain(), consume, "ACK\nid:ACKED\n"),
+            Case::new("NACK", home, rejecting(), consume, "NACK\nid:ACKED\n"),
+            Case::new("COMMIT", home, plain(), transaction, "COMMIT\ntransaction:t\n"),
+            Case::new(
+                "UNSUBSCRIBE of a durable subscription",
+                home,
+                plain(),
+                held,
+                "UNSUBSCRIBE\ndurable-subscriber-name:NAME\n",
+            ),
+        ]);
+    }
+    cases
+}
+
+#[test]
+fn a_receipt_waits_until_the_store_has_what_its_frame_told_it() {
+    for mut case in cases() {
+        let before = case.journal.calls().len();
+        case.send(true);
+        assert!(case.journal.calls().len() > before, "{}: the store is told nothing", case.what);
+        assert!(!case.client.has_all_receipts(), "{}: it does not wait", case.what);
+        case.journal.save_all();
+        case.exchange();
+        assert!(case.client.has_all_receipts(), "{}: it waits forever", case.what);
+    }
+}
+
+#[test]
+fn a_failed_store_turns_receipts_into_errors() {
+    for mut case in cases() {
+        case.send(true);
+        case.journal.fail();
+        case.exchange();
+        let last = case.client.received_frames().last().expect("a frame").to_owned();
+        assert!(last.starts_with("ERROR") && last.contains("the store has failed"), "{}: {last}", case.what);
+        assert!(case.client.is_closed() && !case.client.has_all_receipts(), "{}", case.what);
+    }
+}
+
+#[test]
+fn a_disconnect_waits_for_what_frames_without_a_receipt_told_the_store() {
+    for mut case in cases() {
+        case.send(false);
+        let number = case.client.expect_receipt();
+        case.client.send(format!("DISCONNECT\nreceipt:{number}\n\n\0").as_bytes());
+        case.exchange();
+        assert!(!case.client.has_all_receipts(), "{}: it does not wait", case.what);
+        case.journal.save_all();
+        case.exchange();
+        assert!(case.client.has_all_receipts(), "{}: it waits forever", case.what);
+    }
+}
+
+#[test]
+fn a_drain_waits_for_the_store() {
+    for mut case in cases() {
+        case.send(true);
+        for mailbox in case.broker.shared.mailboxes.iter() {
+            mailbox.post(&mut vec![Mail::Drain]);
+        }
+        case.exchange();
+        assert!(!case.client.is_closed(), "{}: it does not wait", case.what);
+        case.journal.save_all();
+        case.exchange();
+        assert!(case.client.is_closed() && case.client.has_all_receipts(), "{}", case.what);
+    }
+}
+
+#[test]
+fn a_receipt_waits_for_no_later_call() {
+    for home in [0, 1] {
+        let (mut broker, journal, mut client) = world(Config::default());
+        let name = names_at_home(&broker, "/queue/q", home).next().expect("one of two");
+        let receipts =
+            |client: &Client| client.received_frames().filter(|it| it.starts_with("RECEIPT")).count();
+        for _ in 0..3 {
+            let number = client.expect_receipt();
+            let send = format!("SEND\ndestination:{name}\npersistent:true\nreceipt:{number}\n\nx\0");
+            client.send(send.as_bytes());
+        }
+        exchange(&mut broker, &mut client);
+        for saved in 0..4 {
+            assert_eq!(receipts(&client), saved, "home {home}");
+            journal.save_one();
+            exchange(&mut broker, &mut client);
+        }
+    }
+}
+
+#[test]
+fn other_connections_do_not_wait_for_the_store() {
+    let (mut broker, journal, mut client) = world(Config::default());
+    client.expect_receipt();
+    client.send(b"SEND\ndestination:/queue/a\npersistent:true\nreceipt:1\n\nx\0");
+    exchange(&mut broker, &mut client);
+    assert!(!client.has_all_receipts() && journal.calls().len() == 1);
+    for shard in [0, 1] {
+        let mut other = connect(&mut broker, shard);
+        for frame in [
+            "SEND\ndestination:/queue/a\n",
+            "SEND\ndestination:/topic/a\npersistent:true\n",
+            "SUBSCRIBE\nid:0\ndestination:/queue/b\n",
+            "UNSUBSCRIBE\nid:0\n",
+            "BEGIN\ntransaction:t\n",
+            "SEND\ndestination:/queue/a\npersistent:true\ntransaction:t\n",
+            "ABORT\ntransaction:t\n",
+        ] {
+            let number = other.expect_receipt();
+            other.send(format!("{frame}receipt:{number}\n\n\0").as_bytes());
+            exchange(&mut broker, &mut other);
+            assert!(other.has_all_receipts(), "{frame}");
+        }
+    }
+}
+
+#[test]
+fn a_transaction_of_several_homes_is_one_record_with_the_places_of_its_messages() {
+    let (mut broker, journal, mut client) = world(Config::default());
+    let [near, far] = [0, 1].map(|home| names_at_home(&broker, "/queue/q", home).next().expect("one of two"));
+    let consume = format!("SUBSCRIBE\nid:0\ndestination:{near}\nack:client-individual\n\n\0");
+    client.send(format!("{consume}{}", SENT.replace("NAME", &near)).as_bytes());
+    exchange(&mut broker, &mut client);
+    let before = journal.calls().len();
+    client.send(b"BEGIN\ntransaction:t\n\n\0");
+    for (name, persistent) in [(&near, true), (&far, true), (&far, false), (&far, true)] {
+        let frame = format!("SEND\ntransaction:t\ndestination:{name}\npersistent:{persistent}\n\nx\0");
+        client.send(frame.as_bytes());
+    }
+    let acked = client.deliveries.back().expect("a delivery").0.clone();
+    client.send(format!("ACK\nid:{acked}\ntransaction:t\n\n\0COMMIT\ntransaction:t\n\n\0").as_bytes());
+    exchange(&mut broker, &mut client);
+    let keep = |record, name: &str, place| (Call::Keep(record, name.to_owned()), place);
+    let calls = journal.calls()[before..].to_vec();
+    let places: Vec<u64> = match &calls[..] {
+        [Call::Transaction(calls)] => calls.iter().map(|(_, place)| *place).collect(),
+        other => panic!("{other:?}"),
+    };
+    assert!(places[..2].iter().all(|place| *place > 0), "{places:?}");
+    let expected = vec![
+        keep(2, &near, places[0]),
+        keep(3, &far, places[1]),
+        keep(4, &far, places[1] + 2), // one is not persistent, and has a place
+        (Call::Forget(1), 0),
+    ];
+    assert_eq!(calls, [Call::Transaction(expected)]);
+}
+
+#[test]
+fn a_nack_waits_for_the_dead_letter_wherever_it_is_kept() {
+    let homes = [0, 1, 2];
+    for (home, home_of_letter) in homes.into_iter().flat_map(|home| homes.map(|letter| (home, letter))) {
+        let rejecting = Config { max_deliveries: 1, writers: 3, ..Config::default() };
+        let (mut broker, journal, mut client) = world(rejecting);
+        let letters: Vec<String> = names_at_home(&broker, "/queue/dlq/q", home_of_letter).take(100).collect();
+        let name = names_at_home(&broker, "/queue/q", home)
+            .find(|name| letters.contains(&name.replace("/queue/", "/queue/dlq/")))
+            .expect("a name with this home whose dead letters have that one");
+        let consume = format!("SUBSCRIBE\nid:0\ndestination:{name}\nack:client-individual\n\n\0");
+        client.send(format!("{consume}{}", SENT.replace("NAME", &name)).as_bytes());
+        exchange(&mut broker, &mut client);
+        journal.save_all();
+        let number = client.expect_receipt();
+        let nacked = client.deliveries.back().expect("a delivery").0.clone();
+        client.send(format!("NACK\nid:{nacked}\nreceipt:{number}\n\n\0").as_bytes());
+        exchange(&mut broker, &mut client);
+        let letter = name.replace("/queue/", "/queue/dlq/");
+        assert_eq!(journal.calls()[1..], [Call::Keep(2, letter), Call::Forget(1)], "{home} {home_of_letter}");
+        assert!(!client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it does not wait");
+        journal.save_all();
+        exchange(&mut broker, &mut client);
+        assert!(client.has_all_receipts(), "home {home}, letter's {home_of_letter}: it waits forever");
+    }
+}
