@@ -42,6 +42,7 @@ RECEIVERS = {
     "session": "Session",
     "socket": "Socket",
     "stages": "Stages",
+    "store": "Handle",
     "suffixes": "EncodedSuffixes",
     "table": "Conns",
     "turn": "Turn",
@@ -60,7 +61,7 @@ STATE = """
     connection/pending_writes.rs connection/pulse.rs connection/table.rs connection/unfinished.rs ids.rs
     message/chunk.rs message/mod.rs proto/error.rs proto/escape.rs proto/frame.rs proto/header.rs proto/version.rs
     queue/consumer_state.rs queue/consumer_states.rs queue/types.rs report/stages.rs router/group.rs router/interest.rs
-    router/mod.rs router/names.rs totals.rs turn/budget.rs turn/mod.rs
+    router/mod.rs router/names.rs store/handle.rs totals.rs turn/budget.rs turn/mod.rs
 """
 # What they ask before they hand the frame on: whether it may go on, and by which name.
 CHECKS = """
@@ -70,7 +71,7 @@ CHECKS = """
 PARTS = "connection/socket.rs proto/decode/body.rs proto/decode/head.rs proto/decode/offender.rs"
 # What else happens to frames: other commands and transports, several subscribers, errors, waiting, RECEIPTs, effects.
 OTHER_WAYS = """
-    command/commit.rs command/diagnostics.rs command/send.rs command/subscribe.rs command/transaction.rs
+    command/commit.rs command/mod.rs command/diagnostics.rs command/send.rs command/subscribe.rs command/transaction.rs
     command/unsubscribe.rs connection/answering.rs connection/closing.rs connection/http.rs connection/login.rs
     connection/outbox/drop_notice.rs connection/outbox/write_markers.rs connection/parked.rs connection/pending_range.rs
     connection/room.rs connection/websocket.rs delivery/fan_out.rs delivery/full.rs delivery/mod.rs
