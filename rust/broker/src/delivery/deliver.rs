@@ -1,4 +1,4 @@
-//! Hot path: publishes a message to a topic: encodes it, and delivers it to the subscriptions of this shard.
+//! Hot path: encodes a message to a topic, and delivers it to the subscriptions of this shard.
 //!
 //! A message is encoded once per version (its *suffix*), then once per group, and queued in the outboxes of the group's
 //! members as a range of a shared chunk. Consecutive messages to one destination whose receivers are one group form one
@@ -30,19 +30,19 @@ use crate::router::fan_out::FanOutKey;
 use crate::router::group::{Framing, GroupIndex, Member};
 use crate::router::reach::Reach;
 
-/// A body up to this size is part of the tail; a larger one is copied from the message to each group, once.
+/// A body up to this size is part of the suffix; a larger one is copied from the message once for each group.
 pub(crate) const SUFFIX_BODY_MAX: usize = 1024;
 
-/// One message's tails, each encoded when the first group of its version asks.
+/// The encoded suffixes of one message, each encoded when the first group of its version needs it.
 #[derive(Debug, Default)]
 pub struct EncodedSuffixes {
     pub(crate) suffixes: [Vec<u8>; 3],
     pub(crate) ready: [bool; 3],
-    /// Whether the body is UTF-8, so that a WebSocket message with it is text.
+    /// Whether the body is UTF-8, so that its WebSocket message is a text message.
     pub(crate) text: Option<bool>,
-    /// Where it goes, if to many groups; the room is kept from one message to the next.
+    /// The groups of its receivers, if they are many; the memory is reused for the next message.
     pub(crate) groups: Vec<GroupIndex>,
-    /// Holds the message for those whose outbox is full.
+    /// The fan-out that defers the message for receivers with a full outbox.
     pub(crate) owed: Option<FanOutKey>,
 }
 
@@ -67,7 +67,7 @@ impl EncodedSuffixes {
         }
     }
 
-    /// The tail, and what is to follow it.
+    /// The suffix, and the parts that follow it.
     pub(crate) fn of<'a>(&'a self, message: &Message<'a>, version: Version) -> [&'a [u8]; 3] {
         let suffix = &self.suffixes[version as usize][..];
         if message.body.len() <= SUFFIX_BODY_MAX { [suffix, b"", b""] } else { [suffix, message.body, b"\0"] }
@@ -80,8 +80,8 @@ impl EncodedSuffixes {
 }
 
 impl Owners<'_> {
-    /// Gives a message to the local subscriptions and to the other shards that have some. Returns what goes on behind
-    /// this turn.
+    /// Delivers a message to the local subscriptions, and mails it to other shards with subscriptions. Returns the
+    /// fan-out if it takes more turns.
     pub fn publish(
         &mut self,
         message: &Message<'_>,
@@ -99,7 +99,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Delivers while times are taken.
+    /// Delivers while profiling is active.
     #[cold]
     #[inline(never)]
     fn deliver_observed(
@@ -114,9 +114,9 @@ impl Owners<'_> {
         going
     }
 
-    /// Encodes a message for every local subscription that matches and queues it in their outboxes. Returns the fan-out
-    /// that goes on in later turns, if the message is too much work to be done at once. `reach` is what the destination
-    /// reaches now.
+    /// Encodes a message for every matching local subscription and queues it in their outboxes. Returns the fan-out
+    /// that continues in later turns, if the message is too much work for one turn. `reach` is the current reach of
+    /// the destination.
     pub fn deliver(
         &mut self,
         message: &Message<'_>,
@@ -202,7 +202,7 @@ impl Owners<'_> {
         }
     }
 
-    /// A function of its own, so that the callers need no room for an owned message on the stack.
+    /// A separate function, so that the callers need no stack space for an owned message.
     #[inline(never)]
     fn deliver_to_target_queue(&mut self, message: &Message<'_>, queue: QueueKey, member: Member) {
         let stored =

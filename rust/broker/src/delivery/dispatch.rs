@@ -1,5 +1,5 @@
-//! What a home wants done: deliveries, once a turn ([`Owners::dispatch`]), so that a burst is one batch, and the rest of
-//! its [`Effect`]s; and what other homes tell the consumers of this shard.
+//! Dispatches queues, once a turn ([`Owners::dispatch`]) so that a burst is one batch; carries out other [`Effect`]s
+//! of a home; and handles notes of other homes to consumers of this shard.
 
 use std::mem::take;
 
@@ -9,18 +9,18 @@ use crate::queue::mail::ConsumerNote;
 use crate::queue::types::Effect;
 use crate::report::stages::Stage;
 
-/// Queues and messages that are looked at in one go where there are many.
+/// The visits of one step of long work in queues.
 const SWEEP_VISITS: usize = 4000;
 
 impl Owners<'_> {
-    /// Acts on a note to a consumer of this shard.
+    /// Handles a note to a consumer of this shard.
     pub(crate) fn read_consumer_note(&mut self, from: ShardId, note: ConsumerNote) {
         match note {
             ConsumerNote::Deliver(delivery) => self.receive(from, delivery),
             ConsumerNote::CreditRequest(key, consumer) => self.credit_requested(from, key, consumer),
             ConsumerNote::CreditReturn(key, messages) => self.credit_returned(key, messages),
             ConsumerNote::Opens(conn, token, credit) => {
-                // A durable subscription gets its credit once the RECEIPT of its SUBSCRIBE has left.
+                // A durable subscription gets its credit once the RECEIPT of its SUBSCRIBE has been sent.
                 if let Some(conn) = self.connections.table.get_mut(conn)
                     && !conn.answers.open_behind(token, from, credit)
                 {
@@ -33,7 +33,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Delivers what queues can deliver, and goes on with what takes long there, as far as this part of the turn allows.
+    /// Dispatches queues, and continues their long work, as far as this part of the turn allows.
     pub fn dispatch(&mut self) {
         if !self.queues.home.is_busy() {
             return;
@@ -44,7 +44,7 @@ impl Owners<'_> {
             self.run_effects();
         }
         while self.queues.home.has_work() && !self.turn.budget.is_exhausted() {
-            // In portions, so that memory is touched once while it is warm.
+            // In portions, so that the memory is still in the cache.
             self.queues.home.dispatch(64);
             self.run_effects();
             self.peers.count_deliveries(self.notes, &mut self.queues.home);
@@ -52,7 +52,7 @@ impl Owners<'_> {
         self.turn.stages.end(Stage::Encode, began);
     }
 
-    /// Does what the home wants done.
+    /// Carries out the effects of the home.
     pub fn run_effects(&mut self) {
         self.queue().count_visits();
         while !self.queues.home.effects.is_empty() {

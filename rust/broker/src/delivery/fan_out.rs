@@ -1,10 +1,10 @@
-//! Messages that go to more subscriptions than one turn can serve, or to full outboxes: they take several turns.
+//! Fan-outs that take several turns: messages to more subscriptions than one turn serves, or to full outboxes.
 //!
-//! [`Owners::deliver`] hands such a message over to a fan-out, which goes on each turn until the turn's share of the
+//! [`Owners::deliver`] passes such a message to a fan-out, which continues each turn until the turn's share of the
 //! work is done. A connection whose outbox is full gets its copy later: until then the copy is deferred
-//! ([`Deferred`](crate::connection::deferred::Deferred)), and all that follows waits behind it. So the cost of a message
-//! is bounded by `outbox_limit` and by the turn, not by the number of its receivers. Once an outbox is under half it is
-//! filled again.
+//! ([`Deferred`](crate::connection::deferred::Deferred)), and everything after it waits behind it. So the cost of a
+//! message is bounded by `outbox_limit` and by the turn, not by the number of its receivers. Once an outbox is under
+//! half it is filled again.
 
 use smallvec::SmallVec;
 use stompica_proto::encode::Message;
@@ -27,19 +27,19 @@ use crate::router::reach::Reach;
 const AT_ONCE_BYTES: usize = 1 << 20;
 /// The same for the number of groups.
 const AT_ONCE_GROUPS: usize = 2000;
-/// While memory is short, copies that take more than this share of `memory_limit` may not wait for one consumer for long.
+/// The share of `memory_limit` that deferred copies for one consumer may take for long while memory is short.
 const OWED_SHARE: u64 = 8;
-/// Bytes of a frame beside the parts of the message, estimated.
+/// The estimated size of a frame besides the parts of the message, in bytes.
 const FRAME_BYTES: usize = 160;
 
-/// Bytes that one message is encoded to for so many groups, estimated.
+/// The estimated number of bytes that one message is encoded to for so many groups.
 fn encoded_bytes(message: &Message<'_>, groups: usize) -> usize {
     let frame = message.body.len() + message.headers.len() + message.destination.len() + FRAME_BYTES;
     frame.saturating_mul(groups)
 }
 
 impl Owners<'_> {
-    /// Lets a publisher wait until its message has reached everybody; then `requester` has its answer.
+    /// Makes a publisher wait until its message has reached all receivers; then `requester` is answered.
     pub fn await_fan_out(&mut self, conn: ConnKey, fan_out: FanOutKey, requester: Requester) -> Flow {
         match self.deliveries.fan_outs.attend(fan_out, conn, requester) {
             None => self.connections.wait_for(self.turn, conn, Question::FanOut(fan_out)),
@@ -48,14 +48,14 @@ impl Owners<'_> {
         Flow::Waiting
     }
 
-    /// The same for a message that an answer waits for beside others.
+    /// Does the same for a message that an answer waits for besides others.
     pub fn await_fan_out_too(&mut self, conn: ConnKey, fan_out: FanOutKey, to: AnswerTo) -> Flow {
         self.connections.await_more(to, 1);
         self.await_fan_out(conn, fan_out, to.requester())
     }
 
-    /// Whether a message cannot be delivered at once: it goes to too many groups, an outbox that it goes to is full, or
-    /// another message is to be delivered before it.
+    /// Whether a message cannot be delivered at once: it goes to too many groups, one of its receivers' outboxes is
+    /// full, or another message has to be delivered before it.
     #[inline]
     pub fn takes_turns(&self, message: &Message<'_>, reach: &Reach) -> bool {
         let groups = reach.groups;
@@ -81,7 +81,7 @@ impl Owners<'_> {
 
     fn begin_fan_out(&mut self, stored: OwnedMessage, groups: Vec<GroupIndex>, newest: u32) -> FanOutKey {
         let key = self.deliveries.fan_outs.begin(stored, groups, newest);
-        // A message of another shard, or one that was held as stale: no publisher waits for it here.
+        // For a message of another shard, or one that was stale, no publisher waits here.
         if self.peers.inbound.routes_for().is_some() || self.deliveries.fan_outs.in_order {
             self.deliveries.fan_outs.accept(key);
         }
@@ -149,7 +149,7 @@ impl Owners<'_> {
             if is_meant(member.subscription.generation, newest) {
                 let copy = stored.share();
                 self.deliver_to_queue(copy, queue, member);
-                self.deliveries.suffixes.begin(); // whatever that delivered may have used them
+                self.deliveries.suffixes.begin(); // other deliveries may have used them
             }
             return;
         }
@@ -181,8 +181,8 @@ impl Owners<'_> {
         }
     }
 
-    /// Whether the message that is being delivered is meant for a subscription. A message that another shard sent before
-    /// a durable subscription came to this home is not, although it is routed after the mail that brought the
+    /// Whether the message that is being delivered is meant for a subscription. It is not if another shard sent it
+    /// before a durable subscription came to this home, although it is routed after the mail that brought the
     /// subscription.
     pub fn routes_to(&self, member: Member) -> bool {
         self.peers.inbound.routes_for().is_none_or(|newest| is_meant(member.subscription.generation, newest))
@@ -219,14 +219,14 @@ impl Owners<'_> {
         self.owe(member, key);
     }
 
-    /// Lets something wait until a connection's outbox has room.
+    /// Defers a delivery until a connection's outbox has room.
     pub fn defer(&mut self, key: ConnKey, waiting: Waiting) {
         let limit = self.turn.config.outbox_limit;
         let is_accepted = self.is_accepted(&waiting);
         self.connections.defer(limit, key, waiting, is_accepted);
     }
 
-    /// Whether a RECEIPT for a message of a topic may have left.
+    /// Whether a RECEIPT for a message of a topic may have been sent.
     fn is_accepted(&self, waiting: &Waiting) -> bool {
         match waiting {
             Waiting::Copy(fan_out, _) => self.deliveries.fan_outs.is_accepted(*fan_out),
@@ -235,7 +235,7 @@ impl Owners<'_> {
         }
     }
 
-    /// A socket has taken bytes: if the outbox is under half now, what waits for it follows.
+    /// Schedules deferred deliveries of an outbox that is under half after a write.
     pub fn note_room(&mut self, key: ConnKey) {
         let (limit, now_ms) = (self.turn.config.outbox_limit, self.turn.now_ms);
         let owed_max = usize::try_from(self.turn.config.memory_limit / OWED_SHARE).unwrap_or(usize::MAX);
@@ -244,8 +244,8 @@ impl Owners<'_> {
         if conn.output.outbox.bytes() > limit / 2 {
             return;
         }
-        // Its consumer reads, so its deadline starts anew, however much waits for it. Only while memory is short because
-        // of that it has no more time than others.
+        // Its consumer reads, so its deadline starts anew, however much is deferred for it. But it gets no additional
+        // time if memory is short because of that.
         let is_too_much = self.turn.memory.is_short && deferred.len() * WAITING_BYTES > owed_max;
         if let Some(since_ms) = conn.output.full_since_ms.as_mut().filter(|_| !is_too_much) {
             *since_ms = now_ms;
@@ -256,7 +256,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Fills outboxes that have room with what waits for them, as far as the turn allows.
+    /// Fills outboxes that have room with their deferred deliveries, as far as the turn allows.
     pub fn refill_outboxes(&mut self) {
         for _ in 0..self.connections.refill.len() {
             if self.turn.budget.is_exhausted() {
@@ -267,7 +267,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Encodes what waits for a connection, until its outbox is full or the turn's work is done.
+    /// Encodes the deferred deliveries of a connection, until its outbox is full or the turn's budget is used up.
     fn refill_outbox(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
         self.connections.distribute(self.turn);
@@ -278,7 +278,7 @@ impl Owners<'_> {
         };
         deferred.is_listed = false;
         let mut prepared = None;
-        // Answers may have filled it since it was listed; then the next write that relieves it lists it again.
+        // Answers may have filled it since it was listed; then the next write that makes room lists it again.
         let mut has_room =
             self.connections.table.get(key).is_some_and(|conn| conn.output.outbox.bytes() < limit);
         while has_room && !self.turn.budget.is_exhausted() {
@@ -294,7 +294,7 @@ impl Owners<'_> {
             if conn.output.full_since_ms.is_some() {
                 self.note_progress(key);
             }
-            self.pull_soon(key); // none of it may have been wanted any more, and then no write follows
+            self.pull_soon(key); // all of them may have been obsolete, and then no write follows
             return self.note_owed(key);
         }
         if has_room {

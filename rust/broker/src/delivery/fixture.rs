@@ -1,4 +1,5 @@
-//! For tests: all that delivering takes, without a poll, and connections whose sockets are test doubles.
+//! A fixture for tests: the owners that deliveries need, without a poll, and connections with test doubles as
+//! sockets.
 
 use std::sync::Arc;
 
@@ -70,7 +71,7 @@ impl Fixture {
         lend!(self => Owners { turn, notes, router, queues, connections, deliveries, peers })
     }
 
-    /// A connection whose socket takes so many bytes before it would block.
+    /// Adds a connection whose socket takes so many bytes before it would block.
     pub fn connect(&mut self, room: usize) -> ConnKey {
         let peer = "127.0.0.1:1".parse().expect("an address");
         self.connections.table.insert(Conn::new(Socket::with_room(room), peer, 1, false, 0))
@@ -80,7 +81,7 @@ impl Fixture {
         WireFormat { framing: Framing::Stomp, version: Version::V1_2, without: NOBODY }
     }
 
-    /// Subscribes a connection to a topic; with a queue of its own, messages go there.
+    /// Subscribes a connection to a topic; with a private queue, messages go there.
     pub fn subscribe(
         &mut self,
         conn: ConnKey,
@@ -104,7 +105,7 @@ impl Fixture {
     }
 
     fn list(&mut self, conn: ConnKey, key: SubscriptionKey) {
-        let conn = self.connections.table.get_mut(conn).expect("it is open");
+        let conn = self.connections.table.get_mut(conn).expect("an open connection");
         conn.subscriptions.insert_unique(u64::from(key.index), key.index, |at| u64::from(*at));
     }
 
@@ -136,7 +137,7 @@ impl Fixture {
         known.unwrap_or_else(|| self.queues.home.create(name.as_bytes(), QueueKind::Work))
     }
 
-    /// Removes a subscription to a queue, as its end does.
+    /// Removes a subscription to a queue.
     pub fn unsubscribe(&mut self, key: SubscriptionKey) {
         self.queues.consumers.remove(key);
         self.router.unsubscribe(key.index);
@@ -149,7 +150,7 @@ impl Fixture {
         self.owners().deliver(&message(topic.as_bytes(), body.as_bytes()), destination, &reach)
     }
 
-    /// Puts messages into a queue and delivers what consumers have credit for.
+    /// Puts messages into a queue, and dispatches within the credit of its consumers.
     pub fn enqueue(&mut self, name: &str, bodies: &[&str]) {
         let queue = self.queue(name);
         for body in bodies {
@@ -159,7 +160,7 @@ impl Fixture {
         self.dispatch();
     }
 
-    /// Delivers what the home has for its consumers.
+    /// Dispatches the queues of the home.
     pub fn dispatch(&mut self) {
         self.queues.home.dispatch(usize::MAX);
         for effect in std::mem::take(&mut self.queues.home.effects) {
@@ -169,22 +170,22 @@ impl Fixture {
         }
     }
 
-    /// Messages that wait in a queue.
+    /// The number of pending messages in a queue.
     pub fn waiting(&mut self, name: &str) -> u64 {
         let queue = self.queue(name);
         self.queues.home.queue(queue).map_or(0, |queue| queue.size() - queue.in_flight().0)
     }
 
-    /// Lets the socket of a connection take so much more, writes its outbox, and does what follows from that. Returns the
-    /// bodies of the frames that it has taken since the last time.
+    /// Lets the socket of a connection take more bytes, flushes its outbox, and applies the effects. Returns the
+    /// bodies of the frames taken since the last call.
     pub fn write(&mut self, key: ConnKey, room: usize) -> Vec<String> {
         self.connections.distribute(&mut self.turn);
-        let conn = self.connections.table.get_mut(key).expect("it is open");
+        let conn = self.connections.table.get_mut(key).expect("an open connection");
         conn.socket.script().room = room;
         conn.output
             .outbox
             .flush(&mut self.connections.chunks, &mut conn.socket)
-            .expect("a double does not fail");
+            .expect("a test double does not fail");
         let text = std::mem::take(&mut conn.socket.script().taken);
         let mut owners = self.owners();
         owners.note_written(key);
@@ -199,7 +200,7 @@ impl Fixture {
         frames.map(body).collect()
     }
 
-    /// What the other shard is told about full outboxes and such: the name, and whether it is so now.
+    /// The reports to the other shard about full filters: the name, and whether it is full now.
     pub fn told_full(&mut self) -> Vec<(String, bool)> {
         let mail = self.peers.outgoing[usize::from(OTHER.0)].drain(..);
         mail.filter_map(|mail| match mail {

@@ -1,14 +1,15 @@
-//! What happens when something is full: publishers wait, slow consumers go.
+//! Full outboxes, memory and mailboxes: publishers wait, and slow consumers are cut off.
 //!
 //! | full | seen by | effect |
 //! |---|---|---|
 //! | an outbox (`outbox_limit`) | every shard, through the filter behind it | policy `slow_consumer` |
-//! | memory (`memory_limit`, 80 %) | every shard, once per turn | SENDs park that would be kept, all from 95 % on |
+//! | memory (`memory_limit`, 80 %) | every shard, once per turn | SENDs park if their messages would be kept; all
+//! SENDs from 95 % on |
 //! | a shard's mailbox (`max_input_queue_size`) | the shard that feeds it | SENDs to it park |
-//! | the same, of messages that very many want there (`mail/peers.rs`) | the shard that feeds it | such SENDs to it park |
+//! | a shard's work of wide messages (`mail/peers.rs`) | the shard that feeds it | wide SENDs to it park |
 //!
-//! A connection is parked at its next SEND, so that all frames before it are done and none overtakes it. A SEND that is
-//! parked longer than `publish_timeout` is refused with `E-MEMORY`.
+//! A connection is parked at its next SEND, so that all frames before it are handled and none overtakes it. A SEND
+//! that is parked longer than `publish_timeout` is refused with `E-MEMORY`.
 
 use std::sync::Arc;
 
@@ -22,8 +23,8 @@ use crate::queue::types::Queue;
 use crate::router::Holdup;
 use crate::router::group::{Member, SubscriptionIndex};
 
-/// Visits for which a message stands that goes into one of many queues: neither is in the processor's cache, and the list
-/// may go on in memory that is fresh from the system.
+/// The visits that a message to one of many queues counts as: neither is in the processor's cache, and the queue may
+/// need memory that is new from the system.
 const QUEUE_VISITS: usize = 1;
 
 impl Owners<'_> {
@@ -32,15 +33,15 @@ impl Owners<'_> {
         let Some(conn) = self.connections.table.get(key) else { return 0 };
         let queued = conn.subscriptions.iter().filter_map(|index| {
             let consumer = self.queues.consumers.at(*index)?;
-            // A queue with a policy of its own never makes others wait.
+            // A queue with a policy of its own never makes publishers wait.
             let queue = consumer.own_queue.filter(|_| consumer.slow_consumer.is_none())?;
             self.queues.home.queue(queue).map(Queue::waiting_bytes)
         });
         conn.output.outbox.bytes() + queued.sum::<usize>()
     }
 
-    /// Puts a message to a topic into the queue of one subscription. The queue of one that acknowledges counts as a part
-    /// of its connection's outbox.
+    /// Puts a message to a topic into the queue of one subscription. The queue of a subscription with
+    /// acknowledgements counts as part of its connection's outbox.
     pub fn deliver_to_queue(&mut self, stored: OwnedMessage, queue: QueueKey, member: Member) {
         self.turn.budget.deliveries += 1;
         self.turn.budget.visit(QUEUE_VISITS);
@@ -90,7 +91,7 @@ impl Owners<'_> {
         }
     }
 
-    /// From now on publishers to this connection's subscriptions pause, if its outbox is full.
+    /// Pauses the publishers to this connection's subscriptions, if its outbox is full.
     pub fn mark_full(&mut self, key: ConnKey) {
         let now_ms = self.turn.now_ms;
         let blocks = matches!(self.turn.config.slow_consumer, SlowConsumer::Block(_));
@@ -102,7 +103,7 @@ impl Owners<'_> {
         let waiting = self.waiting_bytes(key);
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let owed = conn.is_owed();
-        // An outbox that the socket has taken whole is not written again, so nothing would tell that it is not full.
+        // An outbox that is completely written is not flushed again, so its state would not be updated.
         let short = self.turn.memory.is_short && !conn.output.outbox.is_empty();
         let full = waiting >= self.turn.config.outbox_limit || owed || short;
         if !full {
@@ -115,12 +116,12 @@ impl Owners<'_> {
         self.turn.counters.full_outboxes += 1;
         self.change_full(key, true);
         self.connections.rearm(self.turn, key);
-        // Not louder: a consumer at the limit of its speed comes here again and again.
+        // At debug level, since this is frequent for a consumer at the limit of its speed.
         let text = || format!("outbox full: {bytes} bytes wait, its publishers pause");
         self.connections.log(self.turn, Level::Debug, key, text);
     }
 
-    /// Publishers may go on once a full outbox is under half.
+    /// Resumes publishers once a full outbox is under half.
     pub fn note_progress(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
         let Some(conn) = self.connections.table.get(key) else { return };
@@ -139,7 +140,7 @@ impl Owners<'_> {
         }
     }
 
-    /// A reload may have brought a policy by which no publisher waits: that policy applies to those that are full.
+    /// Applies a reloaded policy by which no publisher waits to the outboxes that are full.
     pub fn stop_blocking(&mut self) {
         let policy = self.turn.config.slow_consumer;
         if matches!(policy, SlowConsumer::Block(_)) {
@@ -159,7 +160,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Tells every filter behind a connection, here and on other shards, that it is full or no longer so.
+    /// Reports every filter of a connection, here and on other shards, as full or no longer full.
     fn change_full(&mut self, key: ConnKey, full: bool) {
         let Some(conn) = self.connections.table.get(key) else { return };
         let subscriptions: Vec<u32> = conn.subscriptions.iter().copied().collect();
@@ -168,7 +169,7 @@ impl Owners<'_> {
         }
     }
 
-    /// The same for one subscription.
+    /// Does the same for one subscription.
     pub fn change_full_of(&mut self, subscription: SubscriptionIndex, holdup: Holdup, full: bool) {
         let Some(index) = self.router.subscriptions[subscription as usize].filter_index() else { return };
         let filter = &mut self.router.filters[index as usize];
@@ -188,8 +189,8 @@ impl Owners<'_> {
         }
     }
 
-    /// Takes what was not sent at all out of an outbox; messages of queues in it go back. Returns how many frames that
-    /// were.
+    /// Removes frames that were not sent at all from an outbox, and requeues the messages of queues among them.
+    /// Returns the number of removed frames.
     pub fn cut_unsent(&mut self, key: ConnKey) -> usize {
         let Some(conn) = self.connections.table.get_mut(key) else { return 0 };
         let frames = conn.output.outbox.cut_unsent(&mut self.connections.chunks);

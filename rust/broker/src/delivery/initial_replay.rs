@@ -1,4 +1,4 @@
-//! What a new subscription gets of the past, on the subscription's side.
+//! Initial replay of a new subscription, on the subscription's side.
 
 use stompica_proto::session::AckMode;
 
@@ -12,7 +12,7 @@ use crate::queue::types::Credit;
 use crate::router::group::{Member, Place};
 
 impl Owners<'_> {
-    /// Hands a stale or retained message to a new subscription; if that is gone, a stale one goes back.
+    /// Delivers a stale or retained message to a new subscription; if that has ended, a stale one is requeued.
     pub(super) fn take_replayed(&mut self, key: SubscriptionKey, stored: OwnedMessage, retained: bool) {
         let place = self.router.subscription_mut(key).map(|found| (found.place, found.conn));
         let Some((Place::Topic { group, .. }, conn)) = place else {
@@ -23,7 +23,7 @@ impl Owners<'_> {
             return;
         };
         if !self.router.groups[group as usize].wire_format.takes_from(stored.message().sender) {
-            return; // its own last value
+            return; // its own retained message
         }
         self.connections.distribute(self.turn);
         if let Some(queue) = self.router.groups[group as usize].target_queue {
@@ -35,8 +35,8 @@ impl Owners<'_> {
         self.deliver_to_one(&stored.message(), group, member);
     }
 
-    /// One more home has sent all that it holds for a new subscription. After the last one its live messages, which have
-    /// waited in a queue of its own, follow; then it needs that queue no more.
+    /// Records that one more home has sent all its messages for a new subscription. After the last one, live messages
+    /// follow, which have waited in a private queue; then that queue is removed.
     pub(super) fn replay_ended(&mut self, home: ShardId, key: SubscriptionKey) {
         self.window_has_come(home, key);
         let Some(found) = self.router.subscription_mut(key) else { return };
@@ -49,30 +49,30 @@ impl Owners<'_> {
         };
         initial_replay.waiting -= 1;
         if initial_replay.waiting > 0 {
-            return self.pull_replay(conn); // its window is free, though others took what was to come in it
+            return self.pull_replay(conn); // its window is free, although other consumers took the messages
         }
         let lent = Credit { messages: 0, bytes: -initial_replay.bytes_granted };
         consumer.initial_replay = None;
         self.queues.home.add_credit_of(Subscriber { shard: self.turn.id, key }, lent);
-        self.pull_replay(conn); // there may be another subscription that wants it
+        self.pull_replay(conn); // another subscription may need the window
         self.queues.home.let_live_pass(queue);
         self.dispatch_at_once(queue);
         let Place::Topic { filter, .. } = place else { return };
         let ordinary = self.router.kind(self.router.filter_name(filter)) == Kind::Topic;
         let is_through = self.queues.home.queue(queue).is_some_and(|queue| queue.waiting_bytes() == 0)
             && self.connections.table.get(conn).is_some_and(|conn| conn.output.deferred.is_none())
-            && self.deliveries.fan_outs.is_empty(); // they know it by the group that it is in
+            && self.deliveries.fan_outs.is_empty(); // fan-outs refer to its group
         if ack == AckMode::Auto && ordinary && is_through {
             self.connections.distribute(self.turn);
             self.queues.consumers.remove(key);
             self.router.leave_queue(key);
-            self.peers.tell_width(self.router, filter); // it was a group of its own
+            self.peers.tell_width(self.router, filter); // it had a group of its own
             self.queues.home.detach(Subscriber { shard: self.turn.id, key });
             self.queues.home.delete(queue);
         }
     }
 
-    /// The same for the queue of a durable subscription.
+    /// Does the same for the queue of a durable subscription.
     fn durable_replay_ended(&mut self, place: Place) {
         let Place::Topic { group, .. } = place else { return };
         if let Some(queue) = self.router.groups[group as usize].target_queue {

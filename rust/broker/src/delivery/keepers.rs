@@ -1,5 +1,5 @@
-//! Subscriptions to topics whose own queue keeps what comes, while memory is short: publishers to their topics wait, on
-//! all shards, unless they hold deliveries whose ACKs may be behind what they send.
+//! Subscriptions to topics whose private queue grows while memory is short: publishers to their topics wait, on all
+//! shards, unless they have deliveries in flight whose ACKs may follow their SENDs.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,12 +13,12 @@ use crate::router::group::SubscriptionIndex;
 /// Subscriptions that are checked in one turn.
 const TURN_MAX: usize = 256;
 
-/// These subscriptions.
+/// The subscriptions whose private queue grows while memory is short.
 #[derive(Debug, Default)]
 pub(crate) struct Keepers {
     /// Their queues, and their places in the round.
     pub(crate) queues: HashMap<SubscriptionIndex, (QueueKey, u64)>,
-    /// In the order in which they are checked.
+    /// The order in which they are checked.
     pub(crate) round: Line<SubscriptionIndex>,
 }
 
@@ -40,7 +40,7 @@ impl Keepers {
         true
     }
 
-    /// The next one to check.
+    /// The next subscription to check.
     pub(crate) fn next(&mut self) -> Option<(SubscriptionIndex, QueueKey)> {
         let next = self.round.pop()?;
         let (queue, place) = self.queues.get_mut(&next)?;
@@ -52,7 +52,7 @@ impl Keepers {
         self.queues.len()
     }
 
-    /// Bytes that its tables occupy, estimated.
+    /// The approximate memory of its tables.
     pub(crate) fn held_bytes(&self) -> usize {
         self.queues.capacity() * size_of::<(SubscriptionIndex, (QueueKey, u64))>()
             + self.round.len() * Line::<SubscriptionIndex>::bytes_of_one()
@@ -60,21 +60,22 @@ impl Keepers {
 }
 
 impl Owners<'_> {
-    /// Notes that a message has come to the queue of a subscription while memory is short.
+    /// Records that a message was queued for a subscription while memory is short.
     pub fn note_keeper(&mut self, subscription: SubscriptionIndex, queue: QueueKey) {
         if self.queues.home.allowance(queue).is_none() && self.deliveries.keepers.add(subscription, queue) {
             self.change_full_of(subscription, Holdup::Keeper, true);
         }
     }
 
-    /// Forgets a subscription to a topic, which ends or keeps nothing any more.
+    /// Removes a subscription to a topic, which has ended or whose queue is delivered again.
     pub fn forget_keeper(&mut self, subscription: SubscriptionIndex) {
         if self.deliveries.keepers.remove(subscription) {
             self.change_full_of(subscription, Holdup::Keeper, false);
         }
     }
 
-    /// Lets publishers go on to subscriptions whose queue delivers again what comes, or to all, once memory is not short.
+    /// Resumes publishers to subscriptions whose queue delivers new messages again, or to all once memory is not
+    /// short.
     pub fn look_at_keepers(&mut self) {
         for _ in 0..self.deliveries.keepers.len().min(TURN_MAX) {
             self.turn.budget.visit(1);
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_looked_at_in_turn_until_it_is_removed() {
+    fn each_subscription_is_checked_in_turn_until_it_is_removed() {
         let queue = QueueKey { index: 7, generation: 1 };
         let mut keepers = Keepers::default();
         assert!(keepers.add(1, queue) && keepers.add(2, queue) && !keepers.add(1, queue));
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_and_goes_is_looked_at_once_a_round() {
+    fn a_subscription_added_repeatedly_is_checked_once_a_round() {
         let queue = QueueKey { index: 7, generation: 1 };
         let mut keepers = Keepers::default();
         for _ in 0..10 {

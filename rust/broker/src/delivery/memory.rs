@@ -1,7 +1,8 @@
-//! What delivering does about memory: it holds publishers back near `memory_limit`, and counts what this shard holds.
+//! Reactions to memory usage: pauses publishers near `memory_limit`, and counts the memory of this shard.
 //!
-//! From 80 % of the limit on, SENDs wait that would be kept, until it is under 70 %; from 95 % on, all others too
-//! ([`super::passing`]). Meanwhile the largest outboxes count as full, so their consumers read or go.
+//! From 80 % of the limit, SENDs wait if their messages would be kept, until usage is under 70 %; from 95 %, all
+//! others wait too ([`super::passing`]). Meanwhile the largest outboxes count as full, so that their consumers read
+//! or are cut off.
 
 use super::Owners;
 use crate::config::SlowConsumer;
@@ -10,13 +11,13 @@ use crate::ids::ConnKey;
 use crate::log::Level;
 use crate::{message, text};
 
-/// How often the outboxes are compared while memory is short.
+/// The interval of checks of outboxes while memory is short.
 const OUTBOX_CHECK_MS: u64 = 100;
-/// Outboxes are acted on from this share of `memory_limit` on.
+/// The share of `memory_limit` from which outboxes are treated as full.
 const OUTBOX_SHARE: u64 = 8;
 
 impl Owners<'_> {
-    /// Brings what this shard holds into the broker's count.
+    /// Updates the share of this shard in the broker's total.
     pub fn count_memory(&mut self) {
         let held = self.connections.chunks.held_bytes()
             + self.connections.input_bytes
@@ -32,8 +33,8 @@ impl Owners<'_> {
         self.turn.count_memory(held.saturating_add(message::held_bytes() + text::held_bytes()));
     }
 
-    /// Whether a connection may send although memory is short: it holds deliveries, and their ACKs may come behind what
-    /// it sends.
+    /// Whether a connection may send although memory is short: it has deliveries in flight, and their ACKs may follow
+    /// its SENDs.
     pub fn may_exceed(&self, key: ConnKey) -> bool {
         let holds = self
             .connections
@@ -44,7 +45,7 @@ impl Owners<'_> {
         holds && !self.turn.is_out_of_memory()
     }
 
-    /// Compares what is held with `memory_limit`, and lets publishers wait or go on.
+    /// Compares usage with `memory_limit`, and pauses or resumes publishers.
     pub fn look_at_memory(&mut self) {
         let (held, limit) = (self.turn.held_bytes(), self.turn.memory_limit());
         let was_short = self.turn.memory.is_short;
@@ -72,12 +73,12 @@ impl Owners<'_> {
         }
     }
 
-    /// The largest outboxes count as full while memory is short, where outboxes hold a relevant part of it.
+    /// Treats the largest outboxes as full while memory is short, if outboxes hold a relevant part of it.
     fn fill_largest_outboxes(&mut self) {
         let in_outboxes =
             (self.connections.chunks.held_bytes() as u64).saturating_mul(self.turn.shards as u64);
         if in_outboxes < self.turn.config.memory_limit / OUTBOX_SHARE {
-            return; // something else holds most of it
+            return; // other uses take most of it
         }
         let largest =
             self.connections.table.iter().map(|(_, conn)| conn.output.outbox.bytes()).max().unwrap_or(0);

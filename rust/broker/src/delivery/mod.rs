@@ -1,13 +1,13 @@
-//! Messages on their way into outboxes: of topics, of queues, and those that come back.
+//! Messages on their way to outboxes: messages of topics, deliveries of queues, and deliveries that are requeued.
 //!
 //! ```text
 //! publish ─► deliver ─┬─► a range for a group ─► its members' outboxes       (connection)
 //!                     ├─► one member's outbox
 //!                     ├─► a subscription's own queue ─► receive ─► outbox    (queue)
-//!                     └─► fan_out: over several turns, or as outboxes have room (owed)
+//!                     └─► fan_out: over several turns, or as outboxes have room (deferred)
 //! written, ACK, NACK ─► settled, credit ─► home          cut, lost ─► returning ─► home
 //! ```
-//! What takes several owners is a method of [`Owners`].
+//! Operations that need several owners are methods of [`Owners`].
 
 pub mod deliver;
 mod dispatch;
@@ -49,7 +49,7 @@ use crate::router::fan_out::FanOuts;
 use crate::router::group::GroupIndex;
 use crate::turn::Turn;
 
-/// What is on its way to connections of one shard.
+/// Messages on their way to the connections of one shard.
 #[derive(Debug, Default)]
 pub struct Deliveries {
     /// Messages to topics that take several turns.
@@ -58,17 +58,17 @@ pub struct Deliveries {
     pub suffixes: EncodedSuffixes,
     /// Groups that have an open chunk.
     pub open_groups: Vec<GroupIndex>,
-    /// Deliveries that go back to their queues over several turns.
+    /// Deliveries that are requeued over several turns.
     pub returning: Returning,
-    /// What connections were owed and nobody wants any more, on its way out over several turns.
+    /// Deferred deliveries that are being dropped over several turns.
     pub forgotten: VecDeque<Box<Deferred>>,
-    /// Answers to frames of other shards that wait until what these sent before has taken effect.
+    /// Answers to frames of other shards that wait until the effects of earlier mail of those shards are complete.
     pub round_trips: RoundTrips,
-    /// Names that may be sent to while memory is short, and the SENDs that wait for others.
+    /// Admission of SENDs while memory is short.
     pub(crate) passing: Passing,
-    /// Subscriptions to topics whose own queue keeps what comes while memory is short.
+    /// Subscriptions to topics whose private queue grows while memory is short.
     pub(crate) keepers: Keepers,
-    /// When the outboxes are compared next, while memory is short.
+    /// The time of the next check of outboxes while memory is short.
     next_outbox_check_ms: u64,
 }
 
@@ -81,13 +81,13 @@ owners! {
 }
 
 impl Owners<'_> {
-    /// What has its home here, and what that needs beside itself.
+    /// The owners that queues need.
     #[inline]
     pub fn queue(&mut self) -> queue::Owners<'_> {
         lend!(self => queue::Owners { turn, notes, router, queues })
     }
 
-    /// Gives a message back to the queue it came from.
+    /// Requeues a message at the queue it came from.
     pub fn give_back(&mut self, origin: Origin, stored: OwnedMessage, why: GivenBack) {
         if stored.record != NO_RECORD && matches!(why, GivenBack::Failed { .. }) {
             self.queues.home.store.concern(origin.home.bit()); // it may become a dead letter there
@@ -99,8 +99,8 @@ impl Owners<'_> {
         self.queue().count_visits();
     }
 
-    /// Delivers what one queue has, at once. Whatever else the home wants done is left to the turn: this is called while
-    /// a message is given to one subscription after the other, and nothing but deliveries may happen in between.
+    /// Dispatches one queue at once. All other effects of the home are left to the turn: this is called while a
+    /// message is delivered to one subscription after the other, and only deliveries may happen in between.
     pub fn dispatch_at_once(&mut self, queue: QueueKey) {
         let earlier = self.queues.home.effects.len();
         self.queues.home.dispatch_at_once(queue);
@@ -115,15 +115,14 @@ impl Owners<'_> {
         self.queues.home.effects = effects;
     }
 
-    /// Brings a delivery to its consumer's shard.
+    /// Sends a delivery to its consumer's shard.
     pub fn carry_out(&mut self, delivery: Delivery) {
         if let Some(delivery) = self.queue().carry_out(delivery) {
             self.receive(self.turn.id, delivery);
         }
     }
 
-    /// Something has changed for a connection that no write tells of: it asks homes for more of the past in the next
-    /// turn.
+    /// Schedules a request for more initial replay after a change of a connection that causes no write.
     pub fn pull_soon(&mut self, key: ConnKey) {
         if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.unasked = pulls.wanting.len();

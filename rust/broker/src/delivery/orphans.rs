@@ -6,7 +6,7 @@ use crate::ids::ConnKey;
 use crate::queue::orphans::Orphans;
 
 impl Owners<'_> {
-    /// A connection ends, and its temporary destinations with it.
+    /// Removes the temporary destinations of a connection that ends.
     pub fn forget_temporary(&mut self, key: ConnKey) {
         let Some(own) = self.connections.table.get_mut(key).and_then(|conn| conn.temporary.take()) else {
             return;

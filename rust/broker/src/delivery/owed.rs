@@ -1,4 +1,4 @@
-//! Deferred copies and messages that are dropped or given back before their outbox had room.
+//! Drops or requeues deferred deliveries that were not sent.
 
 use super::Owners;
 use crate::connection::deferred::{Deferred, Waiting};
@@ -10,7 +10,7 @@ use crate::queue::unacked::Origin;
 use crate::turn::jobs::Job;
 
 impl Owners<'_> {
-    /// Some deferred messages of a connection are gone: a frame that waits for all of them goes on, if none is left.
+    /// Lets a frame that waits for all deferred deliveries continue if none is left, after some were removed.
     pub fn note_owed(&mut self, key: ConnKey) {
         let waits =
             self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Owed));
@@ -19,7 +19,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Drops all that waits for a connection, which ends.
+    /// Drops all deferred deliveries of a connection that ends.
     pub fn forget_deferred(&mut self, key: ConnKey) {
         if let Some(deferred) =
             self.connections.table.get_mut(key).and_then(|conn| conn.output.deferred.take())
@@ -28,7 +28,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Drops the messages of topics that wait for a connection, and counts them as dropped.
+    /// Drops the deferred messages of topics of a connection, and counts them as dropped.
     pub fn drop_owed(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let Some(deferred) = &mut conn.output.deferred else { return };
@@ -61,14 +61,14 @@ impl Owners<'_> {
         }
     }
 
-    /// Continues with the first of those that are being dropped.
+    /// Continues to drop the first of them.
     pub fn proceed_with_forgetting(&mut self) {
         if let Some(deferred) = self.deliveries.forgotten.pop_front() {
             self.drop_deferred(deferred);
         }
     }
 
-    /// Gives back the messages of queues that wait for a connection, for a subscription that ends.
+    /// Requeues the deferred messages of queues for a subscription that ends.
     pub fn forget_deferred_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
         let Some(deferred) =
             self.connections.table.get_mut(conn).and_then(|conn| conn.output.deferred.as_mut())

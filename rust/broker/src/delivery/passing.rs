@@ -1,12 +1,13 @@
-//! What goes on while memory is short: messages that pass straight through, until 95 % of `memory_limit` is held.
+//! Admission of SENDs while memory is short: messages that no queue keeps are admitted until 95 % of `memory_limit`
+//! is used.
 //!
 //! ```text
-//! SEND ─► topic: passes; but not to a subscription that keeps what comes (keepers.rs)
-//!      ─► queue: does a consumer have credit? ── its home is here ──► look
-//!                                             └─ elsewhere ─► MayPass ─► home ─► Passes: so many messages
+//! SEND ─► topic: admitted, unless a subscription's private queue would keep it
+//!      ─► queue: does a consumer have credit? ── its home is here ──► check
+//!                                             └─ elsewhere ─► MayPass ─► home ─► Passes: number of messages
 //! ```
-//! A SEND to a queue that would keep it waits ([`Pause::Kept`]); its home is asked again until it passes, or memory is
-//! free again. So a queue that nobody reads holds up its own publishers only.
+//! A SEND to a queue that would keep it waits ([`Pause::Kept`]); its home is asked again until the SEND is admitted,
+//! or memory is free again. So a queue that nobody reads stops only its own publishers.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -21,30 +22,30 @@ use crate::queue::passing::Allowance;
 use crate::router::Destination;
 use crate::text::{BLOCK_BYTES, Text};
 
-/// A body of this size is compared with `memory_limit` by itself; smaller ones together, once per turn.
+/// A body of this size is compared with `memory_limit` separately; smaller ones together, once per turn.
 pub(crate) const LARGE_BODY: usize = 64 << 10;
 
-/// How often homes are asked again.
+/// The interval at which homes are asked again.
 pub(crate) const ROUND_MS: u64 = 10;
 
-/// Names that are asked for at a time.
+/// The number of names that are asked for at a time.
 pub(crate) const ROUND_MAX: usize = 64;
 
-/// Names with an allowance that a shard remembers.
+/// The number of names with an allowance that a shard remembers.
 pub(crate) const GRANTS_MAX: usize = 1024;
 
-/// A SEND, as far as it matters for whether it has to wait.
+/// The properties of a SEND that decide whether it has to wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load<'a> {
     /// The full name of its destination.
     pub name: &'a [u8],
     /// Its destination.
     pub destination: Destination,
-    /// The other shards that it goes to.
+    /// The other shards that receive it.
     pub shards: u64,
-    /// How many deliveries it is at each of them, at most; 0: few.
+    /// The maximum of deliveries at each of them; 0: few.
     pub width: usize,
-    /// Whether an outbox that it goes to is full.
+    /// Whether one of its receivers' outboxes is full.
     pub is_full: bool,
     /// The size of its body.
     pub bytes: usize,
@@ -52,31 +53,31 @@ pub(crate) struct Load<'a> {
     pub kept: bool,
 }
 
-/// SENDs to one name that wait until its queue delivers what comes.
+/// SENDs to one name that wait until its queue delivers new messages.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) name: Text,
     pub(crate) home: ShardId,
     pub(crate) conns: Line<ConnKey>,
-    /// Its own place among the names.
+    /// The place of the name in the list of names.
     pub(crate) place: u64,
 }
 
-/// Which names may be sent to while memory is short, and which SENDs wait for; by the hash of the name. A connection
-/// waits for one name at most, and a name is here as long as a connection waits for it.
+/// Names that may be sent to while memory is short, and the SENDs that wait; by the hash of the name. A connection
+/// waits for at most one name, and a name is removed with the last connection that waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
     pub(crate) grants: HashMap<u64, Allowance>,
     pub(crate) waiting: HashMap<u64, Waiting>,
     /// The name that each connection waits for, and its place there.
     pub(crate) wanted: HashMap<ConnKey, (u64, u64)>,
-    /// In the order in which homes are asked.
+    /// The order in which homes are asked.
     pub(crate) round: Line<u64>,
     pub(crate) next_round_ms: u64,
 }
 
 impl Passing {
-    /// Takes one message from what a home has allowed; false if nothing is left.
+    /// Takes one message from the allowance of a home; false if it is used up.
     pub(crate) fn take(&mut self, hash: u64, bytes: usize) -> bool {
         let Some(grant) = self.grants.get_mut(&hash) else { return false };
         grant.messages -= 1;
@@ -87,7 +88,7 @@ impl Passing {
         true
     }
 
-    /// Lets a connection wait for a name, at its old place if it has one; true if it is the first one.
+    /// Makes a connection wait for a name, at its old place if it has one; true if it is the first one.
     pub(crate) fn wait(&mut self, hash: u64, name: &[u8], home: ShardId, key: ConnKey) -> bool {
         if self.wanted.get(&key).is_some_and(|(wanted, _)| *wanted == hash) {
             return false;
@@ -105,7 +106,7 @@ impl Passing {
         is_first
     }
 
-    /// A connection waits no more; the name goes with the last one.
+    /// Ends the wait of a connection; the name is removed with the last one.
     pub(crate) fn leave(&mut self, key: ConnKey) {
         let Some((hash, place)) = self.wanted.remove(&key) else { return };
         if let Some(waiting) = self.waiting.get_mut(&hash) {
@@ -122,7 +123,7 @@ impl Passing {
         }
     }
 
-    /// A name may be sent to: returns the connections that try again.
+    /// Adds an allowance for a name; returns the connections that retry.
     pub(crate) fn allow(&mut self, hash: u64, allowance: Allowance, remember: bool) -> Vec<ConnKey> {
         if remember {
             if self.grants.len() >= GRANTS_MAX {
@@ -157,12 +158,12 @@ impl Passing {
         names
     }
 
-    /// Memory is free again: no home has to be asked.
+    /// Ends all waits when memory is free again.
     pub(crate) fn clear(&mut self) {
         *self = Passing::default();
     }
 
-    /// Bytes that its tables occupy, estimated, without the names, which count themselves.
+    /// The approximate memory of its tables; the names are counted separately.
     pub(crate) fn held_bytes(&self) -> usize {
         const NAME_BYTES: usize = size_of::<(u64, Waiting)>() + Line::<u64>::bytes_of_one() + BLOCK_BYTES;
         const CONN_BYTES: usize = size_of::<(ConnKey, (u64, u64))>() + Line::<ConnKey>::bytes_of_one();
@@ -173,7 +174,7 @@ impl Passing {
 }
 
 impl Owners<'_> {
-    /// Why a SEND has to wait, if it has to.
+    /// The reason why a SEND has to wait, if there is one.
     #[inline]
     pub fn pause_for(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
         if load.shards & self.peers.busy.congested != 0 {
@@ -189,7 +190,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Why a SEND has to wait for memory, if it has to.
+    /// The reason why a SEND has to wait for memory, if there is one.
     #[cold]
     pub fn pause_for_memory(&mut self, key: ConnKey, load: &Load<'_>) -> Option<Pause> {
         let large = load.bytes >= LARGE_BODY;
@@ -202,7 +203,7 @@ impl Owners<'_> {
         }
         let limit = self.turn.memory_limit();
         let held = self.turn.held_bytes();
-        // While little is held a large message passes in any case, or it would wait for ever.
+        // While usage is low a large message is admitted in any case; otherwise it would wait forever.
         let fits = !large || held < limit / 4 || held.saturating_add(wanted) < limit / 10 * 9;
         if !self.turn.memory.is_short && fits {
             return None;
@@ -216,7 +217,7 @@ impl Owners<'_> {
         } else {
             Some(Pause::Kept)
         };
-        self.turn.memory.is_short |= pause.is_some(); // so that memory is compared again soon
+        self.turn.memory.is_short |= pause.is_some(); // so that memory is checked again soon
         pause
     }
 
@@ -244,7 +245,7 @@ impl Owners<'_> {
         passes
     }
 
-    /// Lets connections that wait for a name try again, as many as may pass.
+    /// Makes connections that wait for a name retry, as many as the allowance permits.
     pub fn let_pass(&mut self, hash: u64, allowance: Allowance, remember: bool) {
         for key in self.deliveries.passing.allow(hash, allowance, remember) {
             if self.connections.table.get(key).is_some_and(|conn| conn.wait.pause() == Some(Pause::Kept)) {
@@ -265,7 +266,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Lets all SENDs go on that wait for memory, which is free again.
+    /// Lets all SENDs that wait for memory continue, since it is free again.
     pub fn let_all_pass(&mut self) {
         self.deliveries.passing.clear();
         self.connections.retry_parked(&[Pause::Memory, Pause::Kept]);
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_pass_than_were_allowed() {
+    fn no_more_are_admitted_than_allowed() {
         let mut passing = Passing::default();
         assert!(!passing.take(1, 10));
         passing.allow(1, Allowance { messages: 2, bytes: 100 }, true);
@@ -290,12 +291,12 @@ mod tests {
         passing.allow(1, Allowance { messages: 9, bytes: 100 }, true);
         assert!(
             passing.take(1, 99) && passing.take(1, 99) && !passing.take(1, 1),
-            "the last may exceed the bytes"
+            "the last one may exceed the bytes"
         );
     }
 
     #[test]
-    fn those_that_wait_try_again_in_order_as_many_as_may_pass() {
+    fn waiting_connections_retry_in_order_within_the_allowance() {
         let mut passing = Passing::default();
         assert!(passing.wait(1, b"/queue/a", ShardId(0), conn(1)));
         assert!(!passing.wait(1, b"/queue/a", ShardId(0), conn(2)));
@@ -304,14 +305,14 @@ mod tests {
         assert_eq!(passing.allow(1, allowance, false), [conn(1)]);
         let asked: Vec<_> = passing.next_round(5).into_iter().map(|(hash, ..)| hash).collect();
         assert_eq!(asked, [1, 2]);
-        assert!(passing.next_round(6).is_empty(), "not so often");
+        assert!(passing.next_round(6).is_empty(), "the interval is not over");
         assert_eq!(passing.allow(1, allowance, false), [conn(2)]);
         let asked: Vec<_> = passing.next_round(50).into_iter().map(|(hash, ..)| hash).collect();
         assert_eq!(asked, [2]);
     }
 
     #[test]
-    fn nothing_stays_of_those_that_left_however_often_they_came() {
+    fn connections_that_leave_repeatedly_leave_nothing_behind() {
         let mut passing = Passing::default();
         let names_bytes = text::held_bytes();
         for at in 0..100 {
@@ -320,7 +321,7 @@ mod tests {
                 passing.wait(at, name.as_bytes(), ShardId(1), conn(1)),
                 "it waits for one name at a time"
             );
-            assert!(!passing.wait(at, name.as_bytes(), ShardId(1), conn(1)), "a retry is the same");
+            assert!(!passing.wait(at, name.as_bytes(), ShardId(1), conn(1)), "a retry keeps its place");
             assert_eq!((passing.waiting.len(), passing.wanted.len(), passing.round.len()), (1, 1, 1));
         }
         assert!(!passing.wait(99, b"/queue/99", ShardId(1), conn(2)));

@@ -1,4 +1,5 @@
-//! Messages to topics that do not come from a SEND of this turn: of transactions, stale ones, and those of other shards.
+//! Publishes messages to topics that do not come from a SEND: messages of transactions, stale messages, and messages of
+//! other shards.
 
 use super::Owners;
 use crate::connection::pausing::Pause;
@@ -34,7 +35,7 @@ impl Owners<'_> {
     /// Publishes a message that was held as stale.
     pub fn publish_late(&mut self, stored: &OwnedMessage) {
         let Ok(destination) = self.router.destination_of(self.turn, stored.destination()) else { return };
-        // Its publisher may have sent one before it that is on its way.
+        // The same publisher may have a fan-out that is not complete.
         self.deliveries.fan_outs.in_order = true;
         let reach = self.router.reach(destination);
         self.publish(&stored.message(), destination, &reach);
@@ -51,7 +52,7 @@ impl Owners<'_> {
             self.peers.inbound.routes_for = Some(newest);
             let mut routed = 0;
             let mut more = true;
-            // What was on its way is not any more.
+            // The previous message is no longer being routed.
             let mut work = behind.take().map_or(0, |_| batch.work_before(next));
             let began = self.turn.stages.begin(Stage::Encode);
             while more && behind.is_none() && !self.turn.budget.is_exhausted() {
@@ -84,7 +85,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Whether messages of other shards are behind one that does not go on before there is memory.
+    /// Whether messages of other shards wait behind a fan-out that waits for memory.
     pub fn mail_waits_for_memory(&self) -> bool {
         !self.peers.inbound.is_empty()
             && !self.peers.inbound.can_go_on(&self.deliveries.fan_outs)

@@ -1,8 +1,8 @@
-//! Hot path: deliveries of queues to connections of this shard, and what becomes of them.
+//! Hot path: deliveries of queues to connections of this shard, and their settlement.
 //!
 //! With ack auto a message is consumed when the socket has taken its last byte; until then the connection holds it
-//! ([`PendingWrite`]). In the client modes it is held until the ACK. Both give credit back: in bytes when it is written, in
-//! messages when it is settled. A frame that is cut, or a connection that is lost, gives its messages back.
+//! ([`PendingWrite`]). In the client modes it is held until the ACK. Both return credit: bytes when it is written,
+//! messages when it is settled. When a frame is cut or a connection is lost, its messages are requeued.
 
 use std::hash::BuildHasher as _;
 use std::mem::take;
@@ -30,7 +30,7 @@ use crate::queue::unacked::{Origin, Taken, TakenOnes};
 use crate::router::group::Framing;
 use crate::timer::Due;
 
-/// No home is granted more than this at a time, in messages.
+/// The maximum of credit that a home is granted at a time, in messages.
 const GRANT_MAX: i64 = 64;
 
 /// Appends the numbers of a delivery, each after a `-`.
@@ -42,7 +42,7 @@ fn push_delivery(id: &mut SmallVec<[u8; 64]>, numbers: [u64; 2]) {
 }
 
 impl Owners<'_> {
-    /// Delivers a message of a queue to a subscription of this shard, or gives it back if the subscription is gone.
+    /// Delivers a message of a queue to a subscription of this shard, or requeues it if the subscription has ended.
     pub fn receive(&mut self, home: ShardId, delivery: Delivery) {
         let limit = self.turn.config.outbox_limit;
         if let Some(consumer) = self.queues.consumers.get(delivery.subscriber.key)
@@ -54,7 +54,7 @@ impl Owners<'_> {
         self.receive_now(home, delivery);
     }
 
-    /// The same, whatever its outbox holds.
+    /// Does the same, regardless of deferred deliveries.
     pub fn receive_now(&mut self, home: ShardId, delivery: Delivery) {
         let Delivery { subscriber, queue, consumer, stored } = delivery;
         let origin = Origin { home, queue, consumer };
@@ -67,7 +67,7 @@ impl Owners<'_> {
         self.hold_delivery(key, subscriber.key, number, origin, stored);
     }
 
-    /// The connection of a subscription that is alive, and the number of its next delivery.
+    /// The connection of a subscription that exists, and the number of its next delivery.
     fn next_delivery(&mut self, key: SubscriptionKey) -> Option<(ConnKey, u64)> {
         let consumer = self.queues.consumers.get_mut(key)?;
         consumer.number += 1;
@@ -90,7 +90,7 @@ impl Owners<'_> {
         let mut own_id = SmallVec::<[u8; 64]>::new();
         let has_ack_id = consumer.ack != AckMode::Auto && version == Version::V1_2;
         if consumer.ack != AckMode::Auto && version == Version::V1_0 {
-            // STOMP 1.0 acknowledges by message-id alone, so the id has to name the delivery.
+            // STOMP 1.0 acknowledges by message-id alone, so the id must identify the delivery.
             own_id.extend_from_slice(message.id);
             push_delivery(&mut own_id, numbers);
             message.id = &own_id;
@@ -143,7 +143,7 @@ impl Owners<'_> {
         self.turn.budget.encoded += conn.output.outbox.bytes() - before;
     }
 
-    /// Keeps a message that was written into an outbox until it is settled; the outbox is going to be flushed.
+    /// Holds a message that was appended to an outbox until it is settled; the outbox will be flushed.
     fn hold_delivery(
         &mut self,
         key: ConnKey,
@@ -192,7 +192,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Settles and credits what a socket has taken.
+    /// Settles and credits the deliveries that a socket has taken.
     pub fn note_written(&mut self, key: ConnKey) {
         let Some(conn) = self.connections.table.get_mut(key) else { return };
         let Some(mut pending_writes) = conn.pending_writes.take() else { return };
@@ -240,8 +240,8 @@ impl Owners<'_> {
         self.queue().report(home, progress);
     }
 
-    /// A connection is gone, or a part of its outbox was cut: `frames` of the newest deliveries in it (all, if
-    /// `None`) were not sent.
+    /// Requeues deliveries of a lost connection, or of a cut outbox: the newest `frames` of them (all, if `None`)
+    /// were not sent.
     pub fn give_back_unwritten(&mut self, pending_writes: &mut PendingWrites, frames: Option<usize>) {
         let mut unwritten = take(&mut pending_writes.writes);
         let kept = unwritten.len() - frames.unwrap_or(unwritten.len()).min(unwritten.len());
@@ -259,7 +259,7 @@ impl Owners<'_> {
         self.grant_credit(key);
     }
 
-    /// Settles a delivery that was acknowledged; [`Owners::grant_credit`] comes next.
+    /// Settles a delivery that was acknowledged; [`Owners::grant_credit`] has to follow.
     pub fn settle_one(&mut self, key: SubscriptionKey, taken: &Taken) {
         let Taken { origin: Origin { home, queue, consumer }, stored, .. } = taken;
         self.queues.home.forget(stored);
@@ -269,7 +269,7 @@ impl Owners<'_> {
         self.queue().report(*home, progress);
     }
 
-    /// Gives deliveries back that failed: NACK, or `ack_timeout`.
+    /// Requeues deliveries that failed: NACK, or `ack_timeout`.
     pub fn give_back_failed(&mut self, key: SubscriptionKey, retries: Retries, taken: TakenOnes) {
         let Retries { deliveries_max, delay_ms } = retries;
         for Taken { origin, stored, .. } in taken {
@@ -280,8 +280,8 @@ impl Owners<'_> {
         self.grant_credit(key);
     }
 
-    /// The credit that the home of a message gets back when it is settled or given back. The consumer of a pattern keeps
-    /// it if another home has requested credit; a consumer that is gone gives none.
+    /// The credit that the home of a message gets back when it is settled or requeued. The consumer of a pattern
+    /// keeps it if another home has requested credit; a consumer that has ended gives none.
     fn credit_for(&mut self, key: SubscriptionKey, stored: &OwnedMessage) -> Credit {
         let Some(consumer) = self.queues.consumers.get_mut(key) else { return Credit::default() };
         let bytes = if consumer.bytes_on_ack { stored.size() as i64 } else { 0 };
@@ -294,12 +294,12 @@ impl Owners<'_> {
             None => Credit { messages: 1, bytes },
         };
         if is_replaying {
-            self.pull_soon(conn); // what waited for this credit may have expired, and then no write follows
+            self.pull_soon(conn); // messages that waited for this credit may have expired, and then no write follows
         }
         credit
     }
 
-    /// A home has messages for the consumer of a pattern and no credit.
+    /// Handles a home's request for credit: it has messages for the consumer of a pattern.
     pub fn credit_requested(&mut self, home: ShardId, key: SubscriptionKey, consumer: ConsumerKey) {
         if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) {
             shared_credit.wanting.push_back((home, consumer));
@@ -314,7 +314,7 @@ impl Owners<'_> {
         }
     }
 
-    /// A home returns credit that it did not need.
+    /// Handles credit that a home returns because it does not need it.
     pub fn credit_returned(&mut self, key: SubscriptionKey, messages: i64) {
         if let Some(shared_credit) = self.queues.consumers.shared_credit_mut(key) {
             shared_credit.available += messages;
@@ -339,7 +339,7 @@ impl Owners<'_> {
         for (home, consumer, messages) in grants {
             self.queue().tell(home, HomeNote::CreditGrant(consumer, messages));
             if others_want {
-                // It may not need the credit any more.
+                // That home may not need its credit any more.
                 self.queue().tell(home, HomeNote::CreditRevoke(subscriber));
             }
         }

@@ -1,14 +1,14 @@
-//! Stale and retained messages on their way to new subscriptions: pulled, window by window.
+//! Requests and receives windows of stale and retained messages for new subscriptions.
 //!
 //! ```text
 //! home: replay ──messages of one window──► subscription's queue ──► outbox
-//!         ▲  └──ReplayPause: there is more──► its connection: wanting
+//!         ▲  └──ReplayPause: there is more──► its connection: waiting to ask
 //!         └──────More: there is room────────────────┘
 //! ```
-//! However much a home holds, no more than one window of it is on its way to a connection for which the outbox has no
-//! room. A subscription that has gone ends its replays ([`ReplayNote::Stop`]), and whoever waits for them is answered. So is
-//! whoever waits for one that cannot go on before its client acknowledges something ([`ReplayNote::Unacked`]): a RECEIPT never
-//! waits for an ACK, which may be behind it, or behind DISCONNECT, where none can come.
+//! A home sends no more than one window before the connection's outbox has room for the next. When a subscription
+//! ends, its replays end ([`ReplayNote::Stop`]), and pending requests are answered. They are also answered when a
+//! replay cannot continue before its client acknowledges something ([`ReplayNote::Unacked`]): a RECEIPT never waits
+//! for an ACK, since the ACK may come after it, or be impossible after DISCONNECT.
 
 use super::Owners;
 use crate::ids::{ConnKey, ShardId};
@@ -18,20 +18,20 @@ use crate::queue::mail::ReplayNote;
 use crate::queue::replay::WINDOW_BYTES;
 use crate::queue::types::Queue;
 
-/// Subscriptions of one connection that are asked whether they have room, in one turn.
+/// Subscriptions of one connection that are checked for room in one turn.
 const ASKED_MAX: usize = 64;
-/// Windows on their way to one connection: they are encoded as they come.
+/// The maximum of pending windows of one connection: they are encoded when they come.
 const WINDOWS_MAX: usize = 8;
 
 impl Owners<'_> {
-    /// A home has more for a new subscription.
+    /// Records that a home has more messages for a new subscription.
     pub(super) fn replay_paused(&mut self, home: ShardId, key: SubscriptionKey) {
         let subscriber = Subscriber { shard: self.turn.id, key };
         let Some(conn) = self.router.subscription_mut(key).map(|found| found.conn) else {
             return self.queue().tell(home, ReplayNote::Stop(subscriber));
         };
         if conn == ConnKey::NONE {
-            return self.queue().tell(home, ReplayNote::More(subscriber)); // a durable subscription keeps it anyway
+            return self.queue().tell(home, ReplayNote::More(subscriber)); // a durable subscription keeps all messages
         }
         self.window_has_come(home, key);
         if let Some(initial_replay) = self.initial_replay(key) {
@@ -47,7 +47,7 @@ impl Owners<'_> {
         self.queues.consumers.get_mut(key)?.initial_replay.as_mut()
     }
 
-    /// What a home was asked for is here.
+    /// Records that a requested window has come.
     pub fn window_has_come(&mut self, home: ShardId, key: SubscriptionKey) {
         let Some(consumer) = self.queues.consumers.get_mut(key) else { return };
         let Some(initial_replay) = &mut consumer.initial_replay else { return };
@@ -61,7 +61,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Asks homes for more, as far as a connection has room: something has changed for it.
+    /// Requests more windows from homes, as far as a connection has room, after a change.
     pub fn pull_replay(&mut self, key: ConnKey) {
         if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
             pulls.unasked = pulls.wanting.len();
@@ -69,7 +69,7 @@ impl Owners<'_> {
         }
     }
 
-    /// The same for some of its subscriptions; the others have their turn later.
+    /// Does the same for some of its subscriptions; the others follow later.
     fn pull_some(&mut self, key: ConnKey) {
         let limit = self.turn.config.outbox_limit;
         if self.turn.is_out_of_memory() {
@@ -101,7 +101,7 @@ impl Owners<'_> {
             };
             pulls.unasked -= 1;
             if conn.output.outbox.is_empty() {
-                conn.output.stuck_since_ms = self.turn.now_ms; // it has something to take from now on
+                conn.output.stuck_since_ms = self.turn.now_ms; // its consumer has something to read from now on
             }
             self.turn.budget.visit(1);
             self.pull(key, subscription, home);
@@ -115,14 +115,14 @@ impl Owners<'_> {
         }
     }
 
-    /// Asks one home for more for one subscription, unless that has not consumed what it has.
+    /// Requests one window from one home for one subscription, unless that has not consumed the messages it has.
     fn pull(&mut self, key: ConnKey, subscription: SubscriptionKey, home: ShardId) {
         let subscriber = Subscriber { shard: self.turn.id, key: subscription };
         if self.router.subscription_mut(subscription).is_none() {
             if let Some(pulls) = self.connections.table.get_mut(key).and_then(|conn| conn.pulls.as_mut()) {
                 pulls.gone = pulls.gone.saturating_sub(1);
             }
-            return; // the home was told when it went
+            return; // the home was told when it ended
         }
         let consumer = self.queues.consumers.get_mut(subscription);
         let Some((bytes_on_ack, initial_replay, queue)) =
@@ -150,10 +150,10 @@ impl Owners<'_> {
         self.queue().tell(home, ReplayNote::More(subscriber));
     }
 
-    /// Lets connections go on that have more to ask for, or could not while memory was short.
+    /// Continues requests for windows that were left, or that waited for memory.
     pub fn pull_again(&mut self) {
         if !self.turn.is_out_of_memory() {
-            // None of theirs has been asked since.
+            // None of them has been retried since.
             self.queues.replays.pulling.extend(self.queues.replays.short_of_memory.drain(..));
         }
         for _ in 0..self.queues.replays.pulling.len() {
@@ -169,12 +169,13 @@ impl Owners<'_> {
         }
     }
 
-    /// A subscription goes: homes that wait for its word have no more to do, and what it asked for is not awaited.
+    /// Removes the requests of an ended subscription: homes that wait for it are told, and its windows are not
+    /// awaited any more.
     pub fn forget_pulls_of(&mut self, conn: ConnKey, key: SubscriptionKey) {
         for home in (0..self.turn.shards).map(|at| ShardId(at as u8)) {
             self.window_has_come(home, key);
         }
-        self.pull_soon(conn); // others have waited for those windows
+        self.pull_soon(conn); // other subscriptions have waited for these windows
         let wanting = self.initial_replay(key).map_or(0, |found| std::mem::take(&mut found.wanting));
         for home in (0..self.turn.shards).map(|at| ShardId(at as u8)) {
             if wanting & home.bit() != 0 {
@@ -187,7 +188,7 @@ impl Owners<'_> {
         };
         pulls.gone += wanting.count_ones() as usize;
         if 2 * pulls.gone < pulls.wanting.len() || pulls.gone == 0 {
-            return; // many that go one after the other would have it walked again and again
+            return; // otherwise many ends in a row would walk the list each time
         }
         self.turn.budget.visit(pulls.wanting.len());
         let router = &mut self.router;

@@ -1,4 +1,4 @@
-//! What new subscriptions get of the past, on their side.
+//! Tests of the initial replay of new subscriptions, on the subscription's side.
 
 use super::fixture::{Fixture, OTHER, OWN, message};
 use crate::config::Config;
@@ -8,14 +8,14 @@ use crate::queue::QueueKind;
 use crate::queue::consumer_state::InitialReplay;
 use crate::queue::mail::{ConsumerNote, HomeNote, Note, ReplayNote};
 
-/// More than any test writes.
+/// More bytes than any test writes.
 const ROOM: usize = 1 << 20;
 
 fn stored(body: &str) -> OwnedMessage {
     OwnedMessage::new(&message(b"/t", body.as_bytes()))
 }
 
-/// A subscription whose past comes from two homes.
+/// A subscription with initial replay from two homes.
 fn subscribe(fixture: &mut Fixture) -> (ConnKey, SubscriptionKey) {
     let conn = fixture.connect(ROOM);
     let queue = fixture.queues.home.create(b"/t", QueueKind::Private);
@@ -26,7 +26,7 @@ fn subscribe(fixture: &mut Fixture) -> (ConnKey, SubscriptionKey) {
     (conn, key)
 }
 
-/// What the other shard is told.
+/// The notes to the other shard.
 fn told(fixture: &mut Fixture) -> Vec<&'static str> {
     let notes = fixture.notes.take_trays().flat_map(|(_, tray)| tray);
     notes
@@ -41,7 +41,7 @@ fn told(fixture: &mut Fixture) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_past_comes_before_live_messages() {
+fn replayed_messages_come_before_live_ones() {
     let mut fixture = Fixture::new(Config::default());
     let (conn, key) = subscribe(&mut fixture);
     fixture.queues.home.add_credit_of(
@@ -59,7 +59,7 @@ fn the_past_comes_before_live_messages() {
 }
 
 #[test]
-fn a_home_with_more_is_asked_for_it_while_the_outbox_has_room() {
+fn a_home_with_more_messages_is_asked_while_the_outbox_has_room() {
     let mut fixture = Fixture::new(Config::default());
     let (_, key) = subscribe(&mut fixture);
     fixture.owners().read_consumer_note(OTHER, ConsumerNote::ReplayPause(key));
@@ -67,7 +67,7 @@ fn a_home_with_more_is_asked_for_it_while_the_outbox_has_room() {
 }
 
 #[test]
-fn a_home_is_told_where_nothing_more_goes_before_an_ack() {
+fn a_home_is_told_when_the_next_message_needs_an_ack() {
     let mut fixture = Fixture::new(Config::default());
     let (_, key) = subscribe(&mut fixture);
     for body in ["a", "b"] {
@@ -75,7 +75,11 @@ fn a_home_is_told_where_nothing_more_goes_before_an_ack() {
     }
     fixture.owners().read_consumer_note(OTHER, ConsumerNote::ReplayPause(key));
     fixture.owners().read_consumer_note(OTHER, ConsumerNote::ReplayPause(key));
-    assert_eq!(told(&mut fixture), ["unacked"], "the second one waits for credit; and it is told once");
+    assert_eq!(
+        told(&mut fixture),
+        ["unacked"],
+        "the second message waits for credit, which is reported once"
+    );
 }
 
 #[test]
@@ -88,14 +92,14 @@ fn homes_are_told_to_stop_when_the_subscription_ends() {
     fixture.owners().read_consumer_note(OTHER, ConsumerNote::ReplayPause(key));
     assert_eq!(told(&mut fixture), ["unacked"]);
     fixture.owners().forget_pulls_of(conn, key);
-    assert_eq!(told(&mut fixture), ["stop"], "the home waits for its word");
+    assert_eq!(told(&mut fixture), ["stop"], "the home waits for an answer");
     fixture.unsubscribe(key);
     fixture.owners().read_consumer_note(OTHER, ConsumerNote::ReplayPause(key));
-    assert_eq!(told(&mut fixture), ["stop"], "the home did not know that it has gone");
+    assert_eq!(told(&mut fixture), ["stop"], "the home did not know that it had ended");
 }
 
 #[test]
-fn a_stale_message_for_a_subscription_that_is_gone_goes_back_and_a_retained_one_does_not() {
+fn a_stale_message_for_an_ended_subscription_is_requeued_and_a_retained_one_is_not() {
     let mut fixture = Fixture::new(Config { ttl_ms: 1000, ..Config::default() });
     let (_, key) = subscribe(&mut fixture);
     fixture.unsubscribe(key);

@@ -1,7 +1,7 @@
-//! Deliveries that go back to their queues: what subscriptions that ended had not acknowledged, and what was not written
-//! to connections that ended; where they are many, a portion per turn.
+//! Requeues deliveries: those that an ended subscription had not acknowledged, and those that were not written to an
+//! ended connection; large numbers take several turns.
 //!
-//! A home puts what comes back at its old place, so nothing depends on when it comes.
+//! A home requeues a message at its old place, so the time of its return does not matter.
 
 use std::collections::VecDeque;
 
@@ -12,31 +12,31 @@ use crate::message::OwnedMessage;
 use crate::queue::types::GivenBack;
 use crate::queue::unacked::{Origin, Unacked};
 
-/// Up to this number, deliveries go back at once.
+/// Up to this number, deliveries are requeued at once.
 const AT_ONCE: usize = 256;
-/// Waiting deliveries that go back in one turn.
+/// Deliveries that are requeued in one turn, of those that wait.
 const PER_TURN: usize = 4000;
 
-/// What becomes of a delivery that nobody acknowledges any more.
+/// The outcome of a delivery that will not be acknowledged any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It goes back to its queue.
+    /// It is requeued.
     GiveBack,
-    /// Its queue has gone, too.
+    /// Its queue is removed, too.
     Drop,
 }
 
-/// Deliveries of one subscription or connection that wait for their fate.
+/// Deliveries of one subscription or connection that have to be requeued or dropped.
 #[derive(Debug)]
 pub(crate) enum Part {
     Held(Fate, Unacked),
     Unwritten(PagedDeque<PendingWrite>),
 }
 
-/// One of them.
+/// One delivery of a part.
 pub(crate) type Returned = (Fate, Origin, OwnedMessage);
 
-/// All of them.
+/// All parts.
 #[derive(Debug, Default)]
 pub(crate) struct Returning {
     parts: VecDeque<Part>,
@@ -51,7 +51,7 @@ impl Returning {
         self.parts.push_back(part);
     }
 
-    /// The next step. It brings nothing at the end of a part, and for a delivery that its subscription holds.
+    /// The next step. It has no delivery at the end of a part, and for one that its subscription still holds.
     pub(crate) fn next(&mut self) -> Option<Option<Returned>> {
         let returned = match self.parts.front_mut()? {
             Part::Held(fate, held) => held.pop().map(|taken| Some((*fate, taken.origin, taken.stored))),
@@ -67,13 +67,13 @@ impl Returning {
 }
 
 impl Owners<'_> {
-    /// Gives deliveries back or drops them: now, or in later turns if they are many.
+    /// Requeues or drops deliveries: now, or in later turns if they are many.
     pub fn return_deliveries(&mut self, fate: Fate, held: Unacked) {
         let count = held.len();
         self.return_part(Part::Held(fate, held), count);
     }
 
-    /// The same for what was not written to a connection.
+    /// Does the same for deliveries that were not written to a connection.
     pub fn return_unwritten(&mut self, writing: PagedDeque<PendingWrite>) {
         let count = writing.len();
         self.return_part(Part::Unwritten(writing), count);
@@ -92,10 +92,10 @@ impl Owners<'_> {
         }
     }
 
-    /// Continues with those that wait, for half of this part of the turn.
+    /// Continues with deliveries that wait, for half of this part of the turn.
     pub fn proceed_with_returning(&mut self) {
         for done in 0..PER_TURN {
-            // At least some in every turn, because consumers of the queue wait for them.
+            // A minimum in every turn, because consumers of the queue wait for them.
             if done >= AT_ONCE && self.turn.budget.is_half_spent() {
                 return;
             }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn each_meets_its_fate_once_in_order() {
+    fn each_delivery_is_returned_once_in_order() {
         let mut returning = Returning::default();
         returning.add(Part::Held(Fate::GiveBack, held(0..3)));
         returning.add(Part::Held(Fate::Drop, held(3..5)));

@@ -1,4 +1,4 @@
-//! The delivery layer alone: no poll, and sockets that are test doubles.
+//! Tests of the delivery layer alone: without a poll, and with test doubles as sockets.
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use crate::router::Holdup;
 use crate::router::group::Place;
 use crate::turn::budget::Budget;
 
-/// More than any test writes.
+/// More bytes than any test writes.
 const ROOM: usize = 1 << 20;
-/// Less than any frame.
+/// Fewer bytes than any frame has.
 const NO_ROOM: usize = 0;
 
-/// An outbox is full with the first frame, and its publishers wait.
-fn narrow() -> Fixture {
+/// Owners with small outboxes: one frame fills them, and publishers wait.
+fn with_small_outboxes() -> Fixture {
     Fixture::new(Config {
         outbox_limit: 40,
         slow_consumer: SlowConsumer::Block(std::time::Duration::from_secs(5)),
@@ -38,7 +38,7 @@ fn narrow() -> Fixture {
     })
 }
 
-fn wide() -> Fixture {
+fn with_large_outboxes() -> Fixture {
     Fixture::new(Config::default())
 }
 
@@ -50,7 +50,7 @@ fn mark_full(fixture: &mut Fixture, conn: ConnKey) {
 
 #[test]
 fn consecutive_messages_to_a_group_reach_each_member_as_one_range() {
-    let mut fixture = wide();
+    let mut fixture = with_large_outboxes();
     let conns = [ROOM; 3].map(|room| fixture.connect(room));
     conns.iter().for_each(|conn| _ = fixture.subscribe(*conn, "/t", "0", None));
     for body in ["a", "b"] {
@@ -68,7 +68,7 @@ fn consecutive_messages_to_a_group_reach_each_member_as_one_range() {
 
 #[test]
 fn frames_keep_their_order_where_groups_alternate() {
-    let mut fixture = wide();
+    let mut fixture = with_large_outboxes();
     let (both, one) = (fixture.connect(ROOM), fixture.connect(ROOM));
     fixture.subscribe(both, "/t", "0", None);
     fixture.subscribe(one, "/t", "0", None);
@@ -81,14 +81,14 @@ fn frames_keep_their_order_where_groups_alternate() {
 }
 
 #[test]
-fn a_group_that_is_closed_has_handed_out_its_frames() {
-    let mut fixture = wide();
+fn closing_a_group_distributes_its_frames() {
+    let mut fixture = with_large_outboxes();
     let conns = [ROOM; 2].map(|room| fixture.connect(room));
     let keys = conns.map(|conn| fixture.subscribe(conn, "/t", "0", None));
     fixture.deliver("/t", "a");
     let group = match fixture.router.subscriptions[keys[0].index as usize].place {
         Place::Topic { group, .. } => group,
-        Place::Queue => panic!("a topic's"),
+        Place::Queue => panic!("a subscription to a topic"),
     };
     fixture.owners().close_group(group);
     fixture.router.unsubscribe(keys[0].index);
@@ -98,8 +98,8 @@ fn a_group_that_is_closed_has_handed_out_its_frames() {
 }
 
 #[test]
-fn a_full_outbox_holds_publishers_up_until_it_is_under_half() {
-    let mut fixture = narrow();
+fn a_full_outbox_stops_publishers_until_it_is_under_half() {
+    let mut fixture = with_small_outboxes();
     let conns = [ROOM; 2].map(|room| fixture.connect(room));
     conns.iter().for_each(|conn| _ = fixture.subscribe(*conn, "/t", "0", None));
     fixture.deliver("/t", "a");
@@ -107,21 +107,21 @@ fn a_full_outbox_holds_publishers_up_until_it_is_under_half() {
     assert_eq!(fixture.connections.newly_full.first(), Some(&conns[0]));
     mark_full(&mut fixture, conns[0]);
     conns.iter().for_each(|conn| fixture.owners().mark_full(*conn));
-    assert_eq!(fixture.told_full(), [("/t".to_owned(), true)], "it is told once, and the other one is empty");
+    assert_eq!(fixture.told_full(), [("/t".to_owned(), true)], "reported once, and only for the full one");
     assert_eq!(fixture.write(conns[0], ROOM), ["a"]);
     assert_eq!(fixture.told_full(), [("/t".to_owned(), false)]);
 }
 
 #[test]
-fn what_a_full_outbox_is_owed_follows_as_it_has_room() {
-    let mut fixture = narrow();
+fn deferred_deliveries_follow_when_a_full_outbox_has_room() {
+    let mut fixture = with_small_outboxes();
     let conns = [ROOM; 2].map(|room| fixture.connect(room));
     ["0", "1"].iter().zip(conns).for_each(|(id, conn)| _ = fixture.subscribe(conn, "/t", id, None));
     fixture.deliver("/t", "a");
     assert_eq!(fixture.write(conns[1], ROOM), ["a"]);
     mark_full(&mut fixture, conns[0]);
-    // The other one gets it; the publisher waits for both.
-    let fan_out = fixture.deliver("/t", "b").expect("it goes on");
+    // The other connection gets it at once; the publisher waits for both.
+    let fan_out = fixture.deliver("/t", "b").expect("a fan-out of several turns");
     assert_eq!(fixture.write(conns[1], ROOM), ["b"]);
     let conn = fixture.connect(ROOM);
     fixture.connections.wait_for(&mut fixture.turn, conn, Question::FanOut(fan_out));
@@ -134,33 +134,33 @@ fn what_a_full_outbox_is_owed_follows_as_it_has_room() {
     assert!(
         matches!(fixture.notes.next_local(), Some(Local::Note(Note::Answer(AnswerNote::Applied(to, 7)))) if to == conn)
     );
-    assert_eq!(fixture.connections.undrained, [conn], "it is read again");
+    assert_eq!(fixture.connections.undrained, [conn], "its connection is read again");
 }
 
 #[test]
-fn nobody_waits_for_what_a_connection_that_ends_was_owed() {
-    let mut fixture = narrow();
+fn the_end_of_a_connection_drops_its_deferred_deliveries_and_ends_waits_for_them() {
+    let mut fixture = with_small_outboxes();
     let conn = fixture.connect(NO_ROOM);
     fixture.subscribe(conn, "/t", "0", None);
     fixture.deliver("/t", "a");
-    let fan_out = fixture.deliver("/t", "b").expect("it goes on");
+    let fan_out = fixture.deliver("/t", "b").expect("a fan-out of several turns");
     assert!(fixture.deliveries.fan_outs.is_live(fan_out));
     fixture.owners().forget_deferred(conn);
     assert!(fixture.deliveries.fan_outs.is_empty() && !fixture.connections.is_owed(conn));
 }
 
 #[test]
-fn what_a_reload_leaves_out_is_counted_and_those_behind_it_go_on() {
-    let mut fixture = narrow();
+fn deliveries_dropped_by_a_reload_are_counted_and_later_ones_continue() {
+    let mut fixture = with_small_outboxes();
     let conn = fixture.connect(NO_ROOM);
     fixture.subscribe(conn, "/t", "0", None);
     fixture.deliver("/t", "a");
-    let fan_out = fixture.deliver("/t", "b").expect("it goes on");
+    let fan_out = fixture.deliver("/t", "b").expect("a fan-out of several turns");
     fixture.deliveries.fan_outs.accept(fan_out);
     fixture.connections.park(&mut fixture.turn, conn, Pause::Owed);
     fixture.owners().drop_owed(conn);
     assert_eq!(fixture.turn.counters.dropped, 1);
-    assert_eq!(fixture.connections.undrained, [conn], "it is read again");
+    assert_eq!(fixture.connections.undrained, [conn], "its connection is read again");
     assert_eq!(fixture.connections.table.get(conn).map(|conn| conn.output.dropped), Some(1));
 }
 
@@ -182,12 +182,12 @@ fn a_consumer_that_is_too_slow_is_cut_off_or_loses_messages() {
 }
 
 #[test]
-fn a_message_that_very_many_groups_want_takes_turns() {
-    let mut fixture = wide();
+fn a_message_to_very_many_groups_takes_several_turns() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     (0..3000).for_each(|id| _ = fixture.subscribe(conn, "/t", &id.to_string(), None));
     fixture.turn.budget = Budget::nearly_over();
-    let fan_out = fixture.deliver("/t", "a").expect("it goes on");
+    let fan_out = fixture.deliver("/t", "a").expect("a fan-out of several turns");
     assert!(fixture.deliveries.fan_outs.is_going(fan_out));
     let late = fixture.connect(ROOM);
     fixture.subscribe(late, "/t", "0", None);
@@ -196,13 +196,13 @@ fn a_message_that_very_many_groups_want_takes_turns() {
         fixture.owners().proceed_with_fan_outs(2);
     }
     assert_eq!(fixture.write(conn, usize::MAX).len(), 3000);
-    assert!(fixture.write(late, ROOM).is_empty(), "it came later");
+    assert!(fixture.write(late, ROOM).is_empty(), "it subscribed later");
     assert!(fixture.deliveries.fan_outs.is_empty());
 }
 
 #[test]
 fn with_ack_auto_a_message_is_settled_once_the_socket_has_taken_it() {
-    let mut fixture = wide();
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(NO_ROOM);
     fixture.consume(conn, "/queue/a", AckMode::Auto);
     fixture.enqueue("/queue/a", &["a", "b"]);
@@ -213,13 +213,13 @@ fn with_ack_auto_a_message_is_settled_once_the_socket_has_taken_it() {
 }
 
 #[test]
-fn an_unacknowledged_message_is_held_until_it_is_settled_or_goes_back() {
-    let mut fixture = wide();
+fn an_unacknowledged_message_is_in_flight_until_it_is_settled_or_requeued() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     let key = fixture.consume(conn, "/queue/a", AckMode::ClientIndividual);
     fixture.enqueue("/queue/a", &["a", "b"]);
     assert_eq!(fixture.write(conn, ROOM), ["a", "b"]);
-    let consumer = fixture.queues.consumers.get_mut(key).expect("it is alive");
+    let consumer = fixture.queues.consumers.get_mut(key).expect("a consumer");
     assert_eq!((consumer.number, consumer.unacked.len()), (2, 2));
     let (first, second) = (consumer.unacked.take(1).expect("held"), consumer.unacked.take(2).expect("held"));
     let retries = Retries::of(consumer);
@@ -230,8 +230,8 @@ fn an_unacknowledged_message_is_held_until_it_is_settled_or_goes_back() {
 }
 
 #[test]
-fn a_delivery_for_a_subscription_that_is_gone_goes_back() {
-    let mut fixture = wide();
+fn a_delivery_for_an_ended_subscription_is_requeued() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     let key = fixture.consume(conn, "/queue/a", AckMode::Client);
     let queue = fixture.queue("/queue/a");
@@ -247,8 +247,8 @@ fn a_delivery_for_a_subscription_that_is_gone_goes_back() {
 }
 
 #[test]
-fn what_was_not_written_goes_back_and_what_was_does_not() {
-    let mut fixture = wide();
+fn only_unwritten_deliveries_are_requeued() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     let key = fixture.consume(conn, "/queue/a", AckMode::Auto);
     fixture.enqueue("/queue/a", &["a"]);
@@ -256,17 +256,17 @@ fn what_was_not_written_goes_back_and_what_was_does_not() {
     fixture.enqueue("/queue/a", &["b", "c"]);
     fixture.queues.home.detach(Subscriber { shard: OWN, key });
     let mut pending = fixture.connections.table.get_mut(conn).and_then(|conn| conn.pending_writes.take());
-    fixture.owners().give_back_unwritten(pending.as_mut().expect("two wait"), None);
+    fixture.owners().give_back_unwritten(pending.as_mut().expect("two pending writes"), None);
     assert_eq!((fixture.waiting("/queue/a"), fixture.queues.home.counts.dequeued), (2, 1));
 }
 
 #[test]
-fn very_many_deliveries_go_back_over_several_turns() {
-    let mut fixture = wide();
+fn very_many_deliveries_are_requeued_over_several_turns() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(NO_ROOM);
     let key = fixture.consume(conn, "/queue/a", AckMode::Client);
     fixture.enqueue("/queue/a", &["a"; 300]);
-    let held = std::mem::take(&mut fixture.queues.consumers.get_mut(key).expect("it is alive").unacked);
+    let held = std::mem::take(&mut fixture.queues.consumers.get_mut(key).expect("a consumer").unacked);
     assert_eq!(held.len(), 300);
     fixture.queues.home.detach(Subscriber { shard: OWN, key });
     fixture.owners().return_deliveries(Fate::GiveBack, held);
@@ -277,8 +277,8 @@ fn very_many_deliveries_go_back_over_several_turns() {
 }
 
 #[test]
-fn a_message_for_a_full_outbox_waits_and_goes_back_with_its_subscription() {
-    let mut fixture = narrow();
+fn a_message_for_a_full_outbox_is_deferred_and_requeued_with_its_subscription() {
+    let mut fixture = with_small_outboxes();
     let conn = fixture.connect(NO_ROOM);
     let key = fixture.consume(conn, "/queue/a", AckMode::Client);
     fixture.enqueue("/queue/a", &["a", "b", "c"]);
@@ -291,14 +291,14 @@ fn a_message_for_a_full_outbox_waits_and_goes_back_with_its_subscription() {
 }
 
 #[test]
-fn a_subscription_with_a_queue_of_its_own_is_given_what_it_has_credit_for() {
-    let mut fixture = wide();
+fn a_subscription_with_a_private_queue_gets_messages_within_its_credit() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     let queue = fixture.queues.home.create(b"/t", crate::queue::QueueKind::Private);
     let key = fixture.subscribe(conn, "/t", "0", Some(queue));
     ["a", "b"].iter().for_each(|body| assert_eq!(fixture.deliver("/t", body), None));
     assert_eq!(fixture.write(conn, ROOM), ["a"]);
-    let consumer = fixture.queues.consumers.get_mut(key).expect("it is alive");
+    let consumer = fixture.queues.consumers.get_mut(key).expect("a consumer");
     let taken = consumer.unacked.take(1).expect("held");
     fixture.owners().settle_one(key, &taken);
     fixture.dispatch();
@@ -306,8 +306,8 @@ fn a_subscription_with_a_queue_of_its_own_is_given_what_it_has_credit_for() {
 }
 
 #[test]
-fn a_subscription_that_keeps_what_comes_holds_publishers_up_while_memory_is_short() {
-    let mut fixture = wide();
+fn a_subscription_whose_queue_grows_stops_publishers_while_memory_is_short() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     let queue = fixture.queues.home.create(b"/t", crate::queue::QueueKind::Private);
     fixture.subscribe(conn, "/t", "0", Some(queue));
@@ -315,18 +315,18 @@ fn a_subscription_that_keeps_what_comes_holds_publishers_up_while_memory_is_shor
     ["a", "b"].iter().for_each(|body| _ = fixture.deliver("/t", body));
     assert_eq!(fixture.told_full(), [("/t".to_owned(), true)]);
     fixture.owners().look_at_keepers();
-    assert!(fixture.told_full().is_empty(), "it still keeps what comes");
+    assert!(fixture.told_full().is_empty(), "its queue still grows");
     fixture.turn.memory.is_short = false;
     fixture.owners().look_at_keepers();
     assert_eq!(fixture.told_full(), [("/t".to_owned(), false)]);
 }
 
 #[test]
-fn homes_that_want_the_credit_of_a_pattern_get_it_in_turn() {
-    let mut fixture = wide();
+fn homes_that_request_the_credit_of_a_pattern_get_it_in_turn() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     let key = fixture.consume(conn, "/queue/a", AckMode::Client);
-    let consumer = fixture.queues.consumers.get_mut(key).expect("it is alive");
+    let consumer = fixture.queues.consumers.get_mut(key).expect("a consumer");
     consumer.shared_credit = Some(SharedCredit { available: 3, ..SharedCredit::default() });
     fixture.owners().credit_requested(OTHER, key, key);
     let granted = |fixture: &mut Fixture| -> Vec<i64> {
@@ -346,7 +346,7 @@ fn homes_that_want_the_credit_of_a_pattern_get_it_in_turn() {
 
 #[test]
 fn a_filter_is_full_while_one_of_its_subscriptions_is() {
-    let mut fixture = wide();
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     let keys = ["0", "1"].map(|id| fixture.subscribe(conn, "/t", id, None));
     let mut change = |key: SubscriptionKey, full| {
@@ -358,8 +358,8 @@ fn a_filter_is_full_while_one_of_its_subscriptions_is() {
 }
 
 #[test]
-fn what_a_shard_holds_is_counted_in_the_sum_of_all() {
-    let mut fixture = wide();
+fn the_memory_of_a_shard_is_counted_in_the_total() {
+    let mut fixture = with_large_outboxes();
     fixture.owners().count_memory();
     let before = fixture.turn.held_bytes();
     let conn = fixture.connect(NO_ROOM);
@@ -381,7 +381,7 @@ fn hold(fixture: &mut Fixture, bytes: i64) {
     fixture.owners().look_at_memory();
 }
 
-/// Why a small SEND of a connection has to wait, if it has to.
+/// The reason why a small SEND of a connection has to wait, if there is one.
 fn pause(fixture: &mut Fixture, conn: ConnKey, name: &str, shards: u64) -> Option<Pause> {
     let mut destination = fixture.router.destination(name.as_bytes()).expect("a destination");
     destination.home = if shards == 0 { OWN } else { OTHER };
@@ -391,8 +391,8 @@ fn pause(fixture: &mut Fixture, conn: ConnKey, name: &str, shards: u64) -> Optio
 }
 
 #[test]
-fn a_send_waits_for_what_is_full_on_its_way() {
-    let mut fixture = wide();
+fn a_send_waits_for_full_outboxes_mailboxes_and_memory() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     let destination = fixture.router.destination(b"/t").expect("a topic");
     let load = Load { name: b"/t", destination, shards: 2, width: 1, is_full: true, bytes: 1, kept: false };
@@ -408,7 +408,7 @@ fn a_send_waits_for_what_is_full_on_its_way() {
 }
 
 #[test]
-fn while_memory_is_short_what_would_be_kept_waits_and_the_rest_passes() {
+fn while_memory_is_short_only_messages_that_would_be_kept_wait() {
     let mut fixture = holding(800);
     let (conn, consumer) = (fixture.connect(ROOM), fixture.connect(ROOM));
     fixture.queue("/queue/kept");
@@ -434,24 +434,24 @@ fn a_connection_that_holds_deliveries_may_send_while_memory_is_short() {
 }
 
 #[test]
-fn the_home_of_a_queue_elsewhere_is_asked_whether_a_send_passes() {
+fn the_home_of_a_remote_queue_is_asked_whether_a_send_may_pass() {
     let mut fixture = holding(800);
     let conn = fixture.connect(ROOM);
     let asked = |fixture: &mut Fixture| fixture.notes.take_trays().map(|(_, tray)| tray.len()).sum::<usize>();
     for count in [1, 0] {
         assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), Some(Pause::Kept));
-        assert_eq!(asked(&mut fixture), count, "it is asked once");
+        assert_eq!(asked(&mut fixture), count, "the home is asked once");
     }
     fixture.connections.park(&mut fixture.turn, conn, Pause::Kept);
     let hash = fixture.turn.hasher.hash_one(&b"/queue/far"[..]);
     fixture.owners().let_pass(hash, Allowance { messages: 1, bytes: 10 }, true);
-    assert_eq!(fixture.connections.undrained, [conn], "it tries again");
+    assert_eq!(fixture.connections.undrained, [conn], "the connection retries");
     assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), None);
-    assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), Some(Pause::Kept), "that was all");
+    assert_eq!(pause(&mut fixture, conn, "/queue/far", 2), Some(Pause::Kept), "the allowance is used up");
 }
 
 #[test]
-fn once_memory_is_free_again_nothing_waits_for_it() {
+fn all_sends_resume_when_memory_is_free_again() {
     let mut fixture = holding(800);
     let conn = fixture.connect(ROOM);
     fixture.queue("/queue/kept");
@@ -465,8 +465,8 @@ fn once_memory_is_free_again_nothing_waits_for_it() {
 }
 
 #[test]
-fn a_message_goes_to_those_here_and_once_to_each_shard_that_wants_it() {
-    let mut fixture = wide();
+fn a_message_goes_to_local_subscriptions_and_once_to_each_interested_shard() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     fixture.subscribe(conn, "/t", "0", None);
     fixture.router.set_interest(&Arc::new(b"/t/*"[..].into()), OTHER, true);
@@ -481,8 +481,8 @@ fn a_message_goes_to_those_here_and_once_to_each_shard_that_wants_it() {
 }
 
 #[test]
-fn messages_of_another_shard_are_routed_in_their_order() {
-    let mut fixture = wide();
+fn messages_of_another_shard_are_routed_in_order() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(ROOM);
     fixture.subscribe(conn, "/t", "0", None);
     let newest = fixture.router.newest_subscription();
@@ -499,8 +499,8 @@ fn messages_of_another_shard_are_routed_in_their_order() {
 }
 
 #[test]
-fn messages_of_queues_that_are_cut_out_of_an_outbox_go_back() {
-    let mut fixture = wide();
+fn messages_of_queues_that_are_cut_from_an_outbox_are_requeued() {
+    let mut fixture = with_large_outboxes();
     let conn = fixture.connect(NO_ROOM);
     let key = fixture.consume(conn, "/queue/a", AckMode::Auto);
     fixture.enqueue("/queue/a", &["a", "b"]);
@@ -510,15 +510,15 @@ fn messages_of_queues_that_are_cut_out_of_an_outbox_go_back() {
 }
 
 #[test]
-fn a_policy_that_does_not_block_ends_the_wait_of_publishers() {
-    let mut fixture = narrow();
+fn a_change_to_a_non_blocking_policy_resumes_publishers() {
+    let mut fixture = with_small_outboxes();
     let conn = fixture.connect(NO_ROOM);
     fixture.subscribe(conn, "/t", "0", None);
     fixture.deliver("/t", "a");
     mark_full(&mut fixture, conn);
     fixture.told_full();
     fixture.owners().stop_blocking();
-    assert!(fixture.told_full().is_empty(), "it still blocks");
+    assert!(fixture.told_full().is_empty(), "the policy still blocks");
     let config = Config { slow_consumer: SlowConsumer::DropNewest, ..Config::clone(&fixture.turn.config) };
     fixture.turn.config = Arc::new(config);
     fixture.owners().stop_blocking();

@@ -1,4 +1,4 @@
-//! An answer of DIAG that has many rows: sorted and written over as many turns as that takes.
+//! Assembly of an answer of DIAG with many rows: sorted and written over as many turns as it takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,22 +13,22 @@ use crate::report::types::{QueueRow, Report, ShardReport};
 use crate::text::Weight;
 use crate::turn::jobs::Job;
 
-/// Rows that are sorted or written before another job has its turn.
+/// Rows that are sorted or written before another job runs.
 const ROWS_MAX: usize = 500;
 
-/// What a sorted row occupies beside its bytes, about.
+/// The approximate memory of a sorted row besides its bytes.
 const ROW_BYTES: usize = 96;
 
-/// An answer in the making.
+/// An answer that is being assembled.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     pub(crate) subject: Subject,
-    /// Whose rows are still to be sorted.
+    /// The reports whose rows are still to be sorted.
     reports: Vec<ShardReport>,
-    /// By what the answer is sorted by, and then by a number, as several rows may agree in that.
+    /// Rows by their sort key and a number, since several rows may have the same key.
     sorted: BTreeMap<((u64, String), u64), String>,
     sorted_bytes: usize,
-    /// Names, by their hashes, where they are only counted.
+    /// Names, by their hashes, if they are only counted.
     counted: BTreeSet<u64>,
     last: u64,
     text: String,
@@ -37,7 +37,7 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// One from the parts of all shards.
+    /// Begins an answer with the reports of all shards.
     pub(crate) fn new(subject: Subject, reports: Vec<ShardReport>) -> Self {
         let left_out = reports.iter().map(|report| report.left_out).sum();
         Assembly {
@@ -53,7 +53,7 @@ impl Assembly {
         }
     }
 
-    /// Sorts or writes some rows; returns how many. None are left: 0.
+    /// Sorts or writes some rows; returns their number, 0 if none are left.
     pub(crate) fn proceed(&mut self, text_bytes_max: usize) -> usize {
         let is_monitor = self.subject == Subject::Monitor;
         let of_queue = |row: &_| if is_monitor { text_of(row) } else { json(row) };
@@ -73,7 +73,7 @@ impl Assembly {
                 continue;
             };
             rows += 1;
-            // Names are told once, whatever shards they come from.
+            // Names are reported once, whichever shards report them.
             self.last += u64::from(self.subject != Subject::Query(Query::Subs));
             let bytes = key.1.len() + text.len() + ROW_BYTES;
             if self.sorted.insert((key, self.last), text).is_none() {
@@ -102,7 +102,7 @@ impl Assembly {
         rows
     }
 
-    /// The text of all rows, as the answer has it.
+    /// The text of all rows, in the form of the answer.
     pub(crate) fn finish(&mut self) -> String {
         let text = std::mem::take(&mut self.text);
         match self.subject {
@@ -113,7 +113,7 @@ impl Assembly {
     }
 }
 
-/// What stompserver says of a queue; nothing of those that are no work queues.
+/// A queue's line in the format of stompserver; empty for other kinds than work queues.
 pub(crate) fn text_of(queue: &QueueRow) -> String {
     let QueueRow { name, size, dequeued, enqueued, .. } = queue;
     match queue.kind {
@@ -123,7 +123,7 @@ pub(crate) fn text_of(queue: &QueueRow) -> String {
 }
 
 impl Owners<'_> {
-    /// Goes on with an answer; the last step brings it to all who asked.
+    /// Continues an answer; the last step delivers it.
     pub(crate) fn proceed_with_assembly(&mut self, mut assembly: Box<Assembly>) {
         if !self.is_still_awaited(assembly.subject) {
             return;

@@ -1,12 +1,12 @@
-//! Questions of diagnostics to all shards, and where their answers go.
+//! Sends diagnostics queries to all shards, and delivers the answers.
 //!
 //! ```text
-//! DIAG, SEND ─┬─► next ─► Diagnose to every shard ─► a part of each ─► told one by one: DIAG frame, or MESSAGE
+//! DIAG, SEND ─┬─► next ─► Diagnose to every shard ─► a report of each ─► answers: DIAG frame, or MESSAGE
 //! interval ───┘   (an audience for each subject)
 //! ```
-//! Each subject is gathered once at a time. Whoever asks meanwhile is told what is gathered next, together with all others
-//! who do: so nobody waits for more than the answer under way and the one behind it, however many ask. Answers are the
-//! same for everybody. Whoever asked by a frame is parked until the answer is there. What nobody asked for costs nothing.
+//! Each subject is gathered once at a time. Requests that come meanwhile share the next answer: so no request waits
+//! for more than the current answer and the next one, however many there are. All get the same answer. A connection
+//! that asked by a frame is parked until the answer comes. There is no cost without requests.
 
 use smallvec::SmallVec;
 use stompica_proto::encode::Message;
@@ -26,14 +26,14 @@ use crate::router::fan_out::FanOutKey;
 use crate::text::Weight;
 use crate::turn::jobs::Job;
 
-/// What a question takes of a turn's budget, in bytes encoded: every connection may have to be looked at.
+/// The cost of a query in a turn's budget, in encoded bytes: every connection may have to be visited.
 const QUESTION_BYTES: usize = 16 << 10;
 
-/// Rows of an answer that are put together at once; more of them take several turns.
+/// The maximum of rows of an answer that are assembled at once; more of them take several turns.
 const ROWS_AT_ONCE: usize = 500;
 
 impl Owners<'_> {
-    /// Asks all shards for a connection, which waits meanwhile.
+    /// Asks all shards on behalf of a connection, which waits meanwhile.
     pub(crate) fn ask_for(&mut self, key: ConnKey, query: Query, purpose: Purpose) -> Flow {
         self.diagnostics.last_number += 1;
         let number = self.diagnostics.last_number;
@@ -49,7 +49,8 @@ impl Owners<'_> {
         Flow::Waiting
     }
 
-    /// Asks for a subscription with an interval, soon: with all others that are due in this turn.
+    /// Asks on behalf of a subscription with an interval, soon and together with all others that are due in this
+    /// turn.
     pub(crate) fn ask_for_watch(&mut self, key: SubscriptionKey) {
         let Some(watch) = self.diagnostics.watches.get_mut(&key) else { return };
         watch.asking = true;
@@ -60,15 +61,15 @@ impl Owners<'_> {
         }
     }
 
-    /// Asks for the text of `/queue/monitor`, unless one is under way.
+    /// Asks for the text of `/queue/monitor`, unless that is pending already.
     pub(crate) fn ask_for_monitor(&mut self) {
         if self.diagnostics.queue(Subject::Monitor) {
             self.ask_next();
         }
     }
 
-    /// Asks about the next subject, and no more than one: where there is but one shard its answer may be complete at once,
-    /// and the question behind it is a job of its own.
+    /// Asks about the next subject, and only one: with a single shard its answer may be complete at once, and the
+    /// next query is a job of its own.
     pub(crate) fn ask_next(&mut self) {
         while let Some(subject) = self.diagnostics.pop_later() {
             let mut audience = std::mem::take(&mut self.diagnostics.inquiry(subject).next);
@@ -97,7 +98,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Whether anybody is left to be told; those in front who have gone are forgotten.
+    /// Whether an answer still has recipients; ended ones at the front are removed.
     fn is_awaited(&mut self, subject: Subject, audience: &mut Audience) -> bool {
         let before = audience.len();
         while audience
@@ -114,7 +115,7 @@ impl Owners<'_> {
         subject == Subject::Monitor || audience.len() > 0
     }
 
-    /// The same for an answer that is being put together; it is given up if nobody is left.
+    /// The same for an answer that is being assembled; it is abandoned if no recipient is left.
     pub(crate) fn is_still_awaited(&mut self, subject: Subject) -> bool {
         let Some(mut gather) = self.diagnostics.inquiry(subject).gather.take() else { return false };
         let is_awaited = self.is_awaited(subject, &mut gather.audience);
@@ -126,7 +127,7 @@ impl Owners<'_> {
         is_awaited
     }
 
-    /// An answer is complete, or given up: the next question is asked soon.
+    /// Ends the gathering of a subject, complete or abandoned: the next query is sent soon.
     fn finish_gather(&mut self, subject: Subject) {
         self.diagnostics.busy.take_if(|busy| *busy == subject);
         if self.diagnostics.inquiry(subject).next.len() > 0 {
@@ -137,7 +138,7 @@ impl Owners<'_> {
         }
     }
 
-    /// A part has come; the last one completes the answer.
+    /// Adds one shard's report; the last one completes the answer.
     pub(crate) fn diagnosed(&mut self, number: u64, report: ShardReport) {
         let found = self.diagnostics.inquiries.iter_mut().find_map(|(subject, inquiry)| {
             let gather = inquiry.gather.as_mut().filter(|gather| gather.number == number)?;
@@ -163,7 +164,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Brings a complete answer to all who asked; those who have not been told the one before get this one.
+    /// Starts to deliver a complete answer; recipients that have not got the previous one get this one.
     pub(crate) fn announce(&mut self, subject: Subject, answer: Answer) {
         let Some(Gather { mut audience, .. }) = self.diagnostics.inquiry(subject).gather.take() else {
             return;
@@ -189,7 +190,8 @@ impl Owners<'_> {
         self.finish_gather(subject);
     }
 
-    /// Tells some of those who are to be told: those who asked by a frame and those with an interval in turns.
+    /// Delivers an answer to some of its recipients: those that asked by a frame and those with an interval,
+    /// alternately.
     pub(crate) fn tell_some(&mut self, subject: Subject) {
         let Some(mut telling) = self.diagnostics.inquiry(subject).telling.take() else { return };
         if telling.is_begun && subject.query().has_rows() && self.turn.is_out_of_memory() {
@@ -215,8 +217,8 @@ impl Owners<'_> {
         }
     }
 
-    /// There is no memory for so many copies of a long answer: those who have none yet get a new one, which is short as
-    /// long as memory is.
+    /// Repeats a query because there is no memory for the remaining copies of a long answer: the remaining recipients
+    /// get a new answer, which is short as long as memory is.
     fn ask_again(&mut self, subject: Subject, audience: Audience) {
         let inquiry = self.diagnostics.inquiry(subject);
         let behind = std::mem::replace(&mut inquiry.next, audience);
@@ -237,7 +239,7 @@ impl Owners<'_> {
                 }
             }
             Purpose::Publish { name, headers: own, receipt } => {
-                // In front of the sender's own: the first of two headers with one name counts.
+                // In front of the sender's own headers: of two headers with one name, the first one counts.
                 let going = self.publish_answer(answer, &name, &[headers, &own].concat());
                 if self.resume(conn, number) {
                     self.answer_query(conn, receipt.as_deref(), going);
@@ -246,7 +248,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Lets whoever asked go on; false if it is gone.
+    /// Lets a connection that asked continue; false if it is gone.
     fn resume(&mut self, key: ConnKey, number: u64) -> bool {
         let Some(conn) = self.connections.table.get(key) else { return false };
         let listens = conn.life.is_open() && !conn.life.ending;
@@ -262,8 +264,8 @@ impl Owners<'_> {
         self.connections.answer_with(self.turn, key, frame); // RECEIPTs of earlier frames come first
     }
 
-    /// Tells the sender of a query that its answer was published. What goes on behind this turn is waited for, as that of
-    /// any SEND.
+    /// Answers the sender of a query after the answer was published. If the publication takes more turns, the sender
+    /// waits for its end, as after any SEND.
     fn answer_query(&mut self, key: ConnKey, receipt: Option<&[u8]>, going: Option<FanOutKey>) {
         match going {
             Some(fan_out) => {
@@ -274,7 +276,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Returns what goes on behind this turn.
+    /// Returns the fan-out if it takes more turns.
     fn publish_answer(&mut self, answer: &Answer, name: &[u8], headers: &[u8]) -> Option<FanOutKey> {
         let destination = self.router.destination_of(self.turn, name).ok()?;
         let body = answer.body();

@@ -1,4 +1,4 @@
-//! What is asked of all shards for DIAG and `/queue/monitor`, and who is to be told: one list for each subject.
+//! Diagnostics queries that are pending or queued, and their recipients: one entry for each subject.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,17 +14,17 @@ use crate::report::answer::Answer;
 use crate::report::types::ShardReport;
 use crate::text::Weight;
 
-/// What may be asked of all shards.
+/// The subject of a query to all shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    /// For DIAG.
+    /// The answer to a DIAG query.
     Query(Query),
-    /// For `/queue/monitor`, whose text is its own.
+    /// The text of `/queue/monitor`, which has a format of its own.
     Monitor,
 }
 
 impl Subject {
-    /// What each shard is asked.
+    /// The query that is sent to each shard.
     pub(crate) fn query(self) -> Query {
         match self {
             Subject::Query(query) => query,
@@ -33,10 +33,10 @@ impl Subject {
     }
 }
 
-/// How one who asked by a frame is answered.
+/// The way in which a request by a frame is answered.
 #[derive(Debug)]
 pub(crate) enum Purpose {
-    /// By a DIAG frame, with a RECEIPT if it wants one.
+    /// By a DIAG frame, with a RECEIPT if requested.
     Frame(Option<Box<[u8]>>),
     /// By a MESSAGE to the subscriptions of the destination of its SEND.
     Publish {
@@ -44,7 +44,7 @@ pub(crate) enum Purpose {
         name: Box<[u8]>,
         /// The sender's own headers.
         headers: Box<[u8]>,
-        /// The RECEIPT it wants.
+        /// The requested RECEIPT.
         receipt: Option<Box<[u8]>>,
     },
 }
@@ -57,7 +57,7 @@ pub(crate) struct FrameRequester {
     pub purpose: Purpose,
 }
 
-/// Who is told the same.
+/// The recipients of one answer.
 #[derive(Debug, Default)]
 pub(crate) struct Audience {
     pub requesters: VecDeque<FrameRequester>,
@@ -75,7 +75,7 @@ impl Audience {
     }
 }
 
-/// A question that is out, or whose answer is being put together.
+/// A query that is pending, or whose answer is being assembled.
 #[derive(Debug)]
 pub(crate) struct Gather {
     pub number: u64,
@@ -84,60 +84,60 @@ pub(crate) struct Gather {
     pub waiting: usize,
 }
 
-/// An answer that some have not been told.
+/// An answer that some recipients have not got.
 #[derive(Debug)]
 pub(crate) struct Telling {
     pub answer: Answer,
-    /// As headers of a MESSAGE.
+    /// The answer as headers of a MESSAGE.
     pub headers: Vec<u8>,
     pub audience: Audience,
-    /// Somebody has been told.
+    /// At least one recipient has got it.
     pub is_begun: bool,
     pub _weight: Weight,
 }
 
-/// What happens about one subject.
+/// The state of one subject.
 #[derive(Debug, Default)]
 pub(crate) struct Inquiry {
-    /// Who is told what is gathered next.
+    /// The recipients of the next answer.
     pub next: Audience,
-    /// It is among those that are asked later.
+    /// It is in the list of subjects to be asked later.
     pub is_queued: bool,
     pub gather: Option<Gather>,
     pub telling: Option<Telling>,
 }
 
-/// Questions out, and subscriptions with an interval.
+/// Pending queries, and subscriptions with an interval.
 #[derive(Debug, Default)]
 pub(crate) struct Diagnostics {
     pub last_number: u64,
-    /// The last connection that was told had asked under this number.
+    /// The query number of the connection that got the last answer.
     pub told: u64,
-    /// What this shard is to tell whoever asked, in the order in which it does.
+    /// Reports that this shard has to make, in order.
     pub surveys: VecDeque<Survey>,
     pub inquiries: BTreeMap<Subject, Inquiry>,
     /// Subjects that are to be asked, each once.
     pub later: VecDeque<Subject>,
-    /// The one under way whose answer has rows: those are large, so they are gathered one after the other.
+    /// The pending subject whose answer has rows: such answers are large, so they are gathered one after the other.
     pub busy: Option<Subject>,
-    /// Answers of many rows that are put together.
+    /// Answers of many rows that are being assembled.
     pub assemblies: VecDeque<Box<Assembly>>,
-    /// Subjects of which some are still to be told.
+    /// Subjects whose answers are still being delivered.
     pub told_later: VecDeque<Subject>,
     pub watches: Map<SubscriptionKey, Watch>,
 }
 
 impl Diagnostics {
-    /// What waits for other shards, but for RECEIPTs.
+    /// The number of answers of other shards that are pending, without those for RECEIPTs.
     pub(crate) fn asked_elsewhere(&self, queues: &Queues) -> usize {
         queues.prepared.len() + queues.pending_replays.len() + self.asked()
     }
 
-    /// Answers that somebody waits for, once for each of them.
+    /// The number of pending answers, counted once for each recipient.
     pub(crate) fn asked(&self) -> usize {
         let waiting = |inquiry: &Inquiry| {
             let told = inquiry.telling.as_ref().map_or(0, |telling| telling.audience.len());
-            // A text for `/queue/monitor` has no audience of its own.
+            // The text for `/queue/monitor` has no recipients of its own.
             let asked = inquiry.gather.as_ref().map_or(0, |gather| gather.audience.len().max(1));
             inquiry.next.len() + asked + told
         };
@@ -148,7 +148,7 @@ impl Diagnostics {
         self.inquiries.entry(subject).or_default()
     }
 
-    /// Has a subject asked when its turn comes; false if it will be anyway.
+    /// Queues a subject to be asked; false if it is queued already.
     pub(crate) fn queue(&mut self, subject: Subject) -> bool {
         let inquiry = self.inquiry(subject);
         if inquiry.is_queued || inquiry.gather.is_some() {

@@ -1,9 +1,9 @@
-//! What the broker tells of itself when asked: DIAG (docs/behaviour.md, section 9).
+//! Diagnostics: answers queries about the broker's state (DIAG, docs/behaviour.md, section 9).
 //!
 //! ```text
-//! question ─► every shard: a report, walked over its tables ─► merged where it was asked ─► JSON, or headers
+//! query ─► every shard: a report, from a walk over its tables ─► merged on the asking shard ─► JSON, or headers
 //! ```
-//! Nothing here is touched while nobody asks. The types of questions and reports are in [`crate::report`].
+//! This code has no cost while there are no queries. The types of queries and reports are in [`crate::report`].
 
 pub mod assembly;
 mod gather;
@@ -23,7 +23,7 @@ use crate::queue::queues::Queues;
 use crate::router::Router;
 use crate::turn::Turn;
 
-/// What a report tells of: a shard's owners, to be read.
+/// Read access to the owners of a shard, for a report.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// Time, settings and counters.
@@ -32,13 +32,13 @@ pub struct View<'a> {
     pub connections: &'a Connections,
     /// Its subscriptions.
     pub router: &'a Router,
-    /// The queues whose home it is.
+    /// The queues with their home here.
     pub queues: &'a Queues,
     /// Frames in its mailbox.
     pub mailbox_frames: usize,
     /// Stale messages of all shards.
     pub stale: usize,
-    /// Questions to other shards that are not answered, but for those a RECEIPT waits for.
+    /// Pending answers of other shards, without those for RECEIPTs.
     pub unanswered: usize,
 }
 
@@ -54,7 +54,7 @@ owners! {
 }
 
 impl Owners<'_> {
-    /// What delivering takes.
+    /// The owners that deliveries need.
     #[inline]
     pub fn delivery(&mut self) -> delivery::Owners<'_> {
         lend!(self => delivery::Owners { turn, notes, router, queues, connections, deliveries, peers })

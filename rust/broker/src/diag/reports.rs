@@ -1,4 +1,4 @@
-//! This shard's reports to those who ask about the broker's inside.
+//! This shard's reports for diagnostics queries.
 
 use super::survey::{ReportTo, Survey};
 use super::{Owners, View};
@@ -10,7 +10,7 @@ use crate::text::Weight;
 use crate::turn::jobs::Job;
 
 impl Owners<'_> {
-    /// Makes this shard's report, behind those that were asked for before.
+    /// Makes this shard's report, after those that were requested before.
     pub(crate) fn survey(&mut self, query: Query, to: ReportTo) {
         let is_idle = self.diagnostics.surveys.is_empty();
         self.diagnostics.surveys.push_back(Survey::new(query, to));
@@ -19,7 +19,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Goes on with the first survey.
+    /// Continues the first survey.
     pub(crate) fn proceed_with_survey(&mut self) {
         let Some(mut survey) = self.diagnostics.surveys.pop_front() else { return };
         let visits = self.view().walk(&mut survey);
@@ -53,11 +53,11 @@ impl Owners<'_> {
                 let report = ShardReport { report, left_out, weight: Weight::new(row_bytes) };
                 self.notes.tell(shard, DiagnosticsNote::Diagnosed(number, Box::new(report)));
             }
-            ReportTo::Handle(reply) => _ = reply.send(report), // who asked may have given up waiting
+            ReportTo::Handle(reply) => _ = reply.send(report), // the caller may have given up waiting
         }
     }
 
-    /// What is told of this shard.
+    /// The owners of this shard, for reports.
     pub(crate) fn view(&self) -> View<'_> {
         View {
             turn: self.turn,

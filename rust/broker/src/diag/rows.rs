@@ -1,5 +1,5 @@
-//! What a part of an answer of DIAG says of one connection, subscription or queue, and of the shard as a whole; the walk
-//! over them is in [`super::survey`].
+//! The rows of a report about one connection, subscription or queue, and its numbers about the shard as a whole; the
+//! walk is in [`super::survey`].
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A queue's name without what others are not to know: the secret of a temporary one, the login of a durable one.
+/// A queue's name without confidential parts: the secret of a temporary one, the login of a durable one.
 fn shown(queue: &Queue) -> String {
     match queue.kind {
         QueueKind::Temporary => text(&crate::destination::shown(&queue.name)),
@@ -41,7 +41,7 @@ fn queue_row(queue: &Queue, home: &Home) -> Option<QueueRow> {
         QueueKind::Worker => "worker",
         QueueKind::Temporary => "temporary",
         QueueKind::Durable { .. } => "durable",
-        QueueKind::Private => return None, // a part of its subscription, told by `ack`
+        QueueKind::Private => return None, // part of its subscription, reported by `ack`
     };
     Some(QueueRow {
         name: shown(queue),
@@ -62,13 +62,13 @@ pub(crate) fn add_client(session: &mut Session, conn: &Conn) {
     session.stomp_connected += u64::from(conn.protocol.session.is_connected());
 }
 
-/// Whether a connection is neither refused nor on its way out.
+/// Whether a connection is neither refused nor closing.
 pub(crate) fn is_client(conn: &Conn) -> bool {
     conn.life.is_open() && !conn.life.refused
 }
 
 impl View<'_> {
-    /// Adds to a part what needs no walk.
+    /// Adds the numbers that need no walk to a report.
     pub(crate) fn complete(&self, report: &mut Report) {
         match report {
             Report::WsBuffer(buffer) => {
@@ -93,13 +93,13 @@ impl View<'_> {
     }
 
     fn complete_waiting(&self, waiting: &mut Waiting) {
-        // The count of stale messages is the broker's: one shard tells it.
+        // The count of stale messages is the broker's: one shard reports it.
         let stale = if self.turn.id.0 == 0 { self.stale } else { 0 };
         waiting.r#in = self.mailbox_frames as u64 + self.connections.parking.len() as u64;
         waiting.stale = stale as u64;
     }
 
-    /// What a client subscribed to, in its own words.
+    /// The destination that a client subscribed to, as the client wrote it.
     pub(crate) fn subscribed_name(&self, index: SubscriptionIndex, one: &Subscription) -> &[u8] {
         match (self.queues.consumers.at(index), one.filter_index()) {
             (Some(consumer), _) => &consumer.destination,
@@ -193,7 +193,7 @@ impl View<'_> {
         })
     }
 
-    /// What is told of one queue.
+    /// The row of one queue.
     pub(crate) fn queue_row(&self, queue: &Queue) -> Option<QueueRow> {
         queue_row(queue, &self.queues.home)
     }

@@ -1,7 +1,7 @@
-//! What this shard contributes to an answer of DIAG, gathered item by item over as many turns as that takes.
+//! The walk that collects one shard's contribution to an answer of DIAG, over as many turns as it takes.
 //!
-//! One survey goes on at a time, so that no more than one part of an answer is in the making. What comes meanwhile is
-//! left out, so that nothing is told twice; what goes may be told or not.
+//! One survey runs at a time, so that only one partial answer is in memory. Items added meanwhile are omitted, so
+//! that nothing is reported twice; items removed meanwhile may or may not be reported.
 
 use std::hash::BuildHasher as _;
 use std::sync::mpsc::Sender;
@@ -15,25 +15,25 @@ use crate::report::types::Report;
 use crate::router::group::Subscription;
 use crate::text::Weight;
 
-/// Items that are looked at before another job has its turn.
+/// Items that are visited before another job runs.
 const VISITS_MAX: usize = 1000;
-/// What waits in an outbox is counted range by range: a small one has so many bytes.
+/// The messages in an outbox are counted range by range; this is the assumed size of a range in bytes.
 const RANGE_BYTES: usize = 128;
-/// What the hash of a name occupies in its set, about.
+/// The approximate memory of a name's hash in its set.
 pub(crate) const HASH_BYTES: usize = 16;
-/// The rows of one answer occupy no more than this, about, and no more than `outbox_limit`.
+/// The approximate limit on the memory of one answer's rows; `outbox_limit` applies, too.
 pub(crate) const ROWS_BYTES_MAX: usize = 16 << 20;
 
-/// Who gets the part.
+/// The recipient of a report.
 #[derive(Debug)]
 pub(crate) enum ReportTo {
-    /// A shard, which asked under this number.
+    /// A shard, which asked with this query number.
     Shard(ShardId, u64),
     /// The handle.
     Handle(Sender<Report>),
 }
 
-/// A table that is walked.
+/// A table that a survey walks.
 #[derive(Clone, Copy, Debug)]
 enum Table {
     Conns,
@@ -41,16 +41,16 @@ enum Table {
     Queues,
 }
 
-/// One part of an answer in the making.
+/// A partial answer that is being collected.
 #[derive(Debug)]
 pub(crate) struct Survey {
     query: Query,
     to: ReportTo,
     report: Report,
-    /// What is still to be walked; the first of them from this slot on.
+    /// The tables that are left; the first of them from this slot on.
     tables: &'static [Table],
     next: usize,
-    /// The newest subscription and the newest queue of those that it tells of; known once it has begun.
+    /// The newest subscription and the newest queue that are included; known once the survey has begun.
     newest: Option<(u32, u32)>,
     row_bytes: usize,
     left_out: u64,
@@ -88,24 +88,25 @@ impl Survey {
         }
     }
 
-    /// Whether all that it tells of was walked over.
+    /// Whether all tables were walked.
     pub(crate) fn is_over(&self) -> bool {
         self.tables.is_empty()
     }
 
-    /// Counts what its rows occupy, until it goes on.
+    /// Counts the memory of its rows until the next step.
     pub(crate) fn count_rows(&mut self) {
         self.weight = Weight::new(self.row_bytes);
     }
 
-    /// The question, who asked, the report, and how many rows had no room in it, with what the others occupy in bytes.
+    /// The query, the recipient, the report, the number of rows that were left out, and the memory of the others in
+    /// bytes.
     pub(crate) fn into_parts(self) -> (Query, ReportTo, Report, u64, usize) {
         (self.query, self.to, self.report, self.left_out, self.row_bytes)
     }
 }
 
 impl View<'_> {
-    /// Walks on for a while. Returns how much was looked at.
+    /// Continues the walk for a while. Returns the number of visits.
     pub(crate) fn walk(&self, survey: &mut Survey) -> usize {
         let newest = (self.router.newest_subscription(), self.queues.home.table().newest());
         let newest = *survey.newest.get_or_insert(newest);
@@ -132,7 +133,7 @@ impl View<'_> {
                 Table::Queues => self.add_queue(survey, newest.1, &mut visits),
             };
             survey.next += 1;
-            // A hash is so small that all of them are kept: what is told is their number.
+            // Hashes are so small that all of them are kept: the answer is their number.
             if survey.query != Query::PubsubSize && survey.report.rows() > rows {
                 let limit = ROWS_BYTES_MAX.min(self.turn.config.outbox_limit);
                 if may_have_rows && survey.row_bytes + bytes <= limit {
@@ -146,7 +147,7 @@ impl View<'_> {
         visits
     }
 
-    /// Adds what is to be told of one connection. Returns how much a row takes, if there is one.
+    /// Adds the rows of one connection. Returns the memory of one row, if there is one.
     fn add_conn(&self, survey: &mut Survey, visits: &mut usize) -> usize {
         let Some(conn) = self.connections.table.at(survey.next) else { return 0 };
         match &mut survey.report {
@@ -219,7 +220,7 @@ impl View<'_> {
     }
 }
 
-/// Whether a subscription is a client's; those that feed durable queues are the broker's own.
+/// Whether a subscription belongs to a client; those that feed durable queues belong to the broker.
 fn belongs_to_client(one: &Subscription) -> bool {
     one.conn != ConnKey::NONE
 }

@@ -1,4 +1,4 @@
-//! Subscriptions to diagnostics that get answers at an interval.
+//! Subscriptions to diagnostics that get periodic answers.
 
 use smallvec::SmallVec;
 use stompica_proto::encode::Message;
@@ -13,41 +13,41 @@ use crate::report::answer::Answer;
 use crate::router::group::{Place, SubscriptionIndex};
 use crate::timer::Due;
 
-/// It is looked at again after a millisecond whether the RECEIPT of its SUBSCRIBE has left, then after twice as long, and
-/// so on up to this: thousands whose client takes nothing would keep a processor busy.
+/// The longest delay between two checks whether the RECEIPT of a SUBSCRIBE has been sent. The delay begins at a
+/// millisecond and doubles: otherwise thousands of clients that read nothing would keep a processor busy.
 const AGAIN_MS_MAX: u64 = 1000;
 
-/// A subscription that gets answers at an interval.
+/// A subscription that gets periodic answers.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub query: Query,
     pub interval_ms: u64,
     /// The destination of its MESSAGEs.
     pub name: Box<[u8]>,
-    /// It has not been told yet what it asked last.
+    /// It has not got the answer to its last query yet.
     pub asking: bool,
-    /// When it is looked at again if the first question cannot be asked yet; `None`: it was.
+    /// The delay of the next check if the first query cannot be sent yet; `None` if it was sent.
     pub again_ms: Option<u64>,
-    /// Where the last answer ends in what its connection was ever to be sent.
+    /// The end of the last answer, as a position in the output of its connection.
     pub sent_through: u64,
 }
 
 impl Owners<'_> {
-    /// Answers a subscription at an interval, from now on.
+    /// Starts periodic answers to a subscription.
     pub(crate) fn watch(&mut self, index: SubscriptionIndex, query: Query, interval_ms: u64) {
         let Some(found) = self.router.subscriptions.get(index as usize) else { return };
         let key = SubscriptionKey { index, generation: found.generation };
         let subscribed = found.filter_index().map_or(&b"DIAG"[..], |filter| self.router.filter_name(filter));
         let name = match self.router.parse(subscribed) {
             Ok(None) => subscribed.into(),
-            _ => [b"DIAG/", query.name().as_bytes()].concat().into(), // a MESSAGE comes from no pattern
+            _ => [b"DIAG/", query.name().as_bytes()].concat().into(), // a MESSAGE names no pattern
         };
         let watch = Watch { query, interval_ms, name, asking: false, again_ms: Some(1), sent_through: 0 };
         self.diagnostics.watches.insert(key, watch);
         self.turn.timers.set(self.turn.now_ms, Due::Diagnostics(key));
     }
 
-    /// A subscription ends, and what it gets at an interval with it.
+    /// Ends the periodic answers to a subscription that ends.
     pub(crate) fn unwatch(&mut self, key: SubscriptionKey) {
         let watches = &mut self.diagnostics.watches;
         if !watches.is_empty() && watches.remove(&key).is_some() {
@@ -56,7 +56,7 @@ impl Owners<'_> {
         }
     }
 
-    /// It is time for the next answer.
+    /// Sends the query for the next answer, which is due.
     pub(crate) fn watch_due(&mut self, at_ms: u64, key: SubscriptionKey) {
         let found = self.router.subscription_mut(key).map(|found| found.conn);
         let (Some(conn), Some(watch)) = (found, self.diagnostics.watches.get_mut(&key)) else { return };
@@ -69,7 +69,7 @@ impl Owners<'_> {
             self.turn.timers.set(self.turn.now_ms + again_ms, Due::Diagnostics(key));
             return;
         }
-        // In step with the first one, however late this one is.
+        // The next time is a multiple of the interval after the first one, however late this one is.
         let late = self.turn.now_ms.saturating_sub(at_ms) / watch.interval_ms.max(1);
         let next_ms = at_ms.saturating_add(watch.interval_ms.saturating_mul(late + 1));
         self.turn.timers.set(next_ms, Due::Diagnostics(key));
@@ -78,8 +78,8 @@ impl Owners<'_> {
         }
     }
 
-    /// Whether a subscription has been sent its last answer, and its connection has room for one. Who does not keep up is
-    /// left out: the next answer says all that this one would have.
+    /// Whether a subscription has been sent its last answer, and its connection has room for one. A slow one misses
+    /// this answer: the next one replaces it.
     fn keeps_up(&mut self, key: SubscriptionKey) -> bool {
         let Some(found) = self.router.subscription_mut(key) else { return false };
         let queue = self.queues.consumers.get(key).and_then(|consumer| consumer.own_queue);
@@ -94,12 +94,12 @@ impl Owners<'_> {
         !watch.asking && !is_kept && has_room && conn.output.outbox.has_passed(watch.sent_through)
     }
 
-    /// Brings an answer to a subscription that has asked for it.
+    /// Delivers an answer to a subscription with an interval.
     pub(crate) fn push_answer(&mut self, answer: &Answer, headers: &[u8], key: SubscriptionKey) {
-        let Some(watch) = self.diagnostics.watches.get_mut(&key) else { return }; // it has gone meanwhile
+        let Some(watch) = self.diagnostics.watches.get_mut(&key) else { return }; // it has ended meanwhile
         watch.asking = false;
         if !self.keeps_up(key) {
-            return; // others of its connection have taken the room
+            return; // other answers to its connection have taken the room
         }
         let place = self.router.subscription_mut(key).map(|found| found.place);
         let (Some(Place::Topic { group, member, .. }), Some(watch)) =

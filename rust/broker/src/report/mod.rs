@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 /// One connection, for reports and tests.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
-    /// Counted over the whole broker, from 1.
+    /// Its number, unique in the whole broker, from 1.
     pub id: u64,
     /// The client's address.
     pub peer: SocketAddr,
@@ -24,9 +24,9 @@ pub struct ConnectionInfo {
     pub transport: &'static str,
     /// The STOMP version, once connected.
     pub version: Option<&'static str>,
-    /// How many subscriptions it has.
+    /// The number of its subscriptions.
     pub subscriptions: usize,
-    /// Bytes that wait for it.
+    /// Bytes in its outbox.
     pub outbox_bytes: usize,
 }
 

@@ -404,7 +404,7 @@ mod tests {
     fn numbers_are_summed() {
         let one = Session { clients: 1, websockets: 2, stomp_connected: 3, subscriptions: 4 };
         let Some(Report::Session(all)) = merge([Report::Session(one), Report::Session(one)]) else {
-            panic!("a session is a session")
+            panic!("reports of `session`")
         };
         let expected = Session { clients: 2, websockets: 4, stomp_connected: 6, subscriptions: 8 };
         assert_eq!(all, expected);
