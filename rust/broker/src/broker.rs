@@ -1,4 +1,4 @@
-//! The broker from outside: start, ask, stop. Usable from any thread.
+//! The handle of a running broker: starts, queries and stops it. It can be used from any thread.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,33 +21,33 @@ use crate::report::{ConnectionInfo, types};
 use crate::shard::{LISTENER, Shard, Shared, WAKER};
 use crate::stats;
 
-/// Why a broker did not start.
+/// The reason why a broker did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address cannot be bound.
     #[error("cannot listen on host '{host}', port {port}: {error}")]
     Bind {
-        /// Setting `host`.
+        /// The setting `host`.
         host: String,
-        /// Setting `port`.
+        /// The setting `port`.
         port: u16,
-        /// The system's reason.
+        /// The operating system's error.
         error: io::Error,
     },
-    /// Threads or polls cannot be made.
+    /// Threads or polls cannot be created.
     #[error("cannot start {writers} writers: {error}")]
     Threads {
-        /// Setting `writers`.
+        /// The setting `writers`.
         writers: usize,
-        /// The system's reason.
+        /// The operating system's error.
         error: io::Error,
     },
 }
 
-/// Why a query of diagnostics has no answer.
+/// The reason why a diagnostics query has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiagError {
-    /// There is no such query; the text names those there are.
+    /// The query is unknown; the text lists all queries.
     #[error("{0}")]
     Unknown(String),
     /// The broker has ended, or a shard did not answer in time.
@@ -55,10 +55,10 @@ pub enum DiagError {
     Silent(Duration),
 }
 
-/// How long an answer may take.
+/// The maximum time until an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many shards still run, and what the first failed one said.
+/// The number of running shards, and the failure of the first one that failed.
 #[derive(Debug)]
 struct Running {
     shards: usize,
@@ -86,11 +86,12 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Binds the port and starts the shards. An idle shard calls `reclaim` after much of what it allocated was freed,
-    /// maybe by others: an allocator may need the thread to give that back to the system. `|| ()` does without.
+    /// Binds the port and starts the shards. An idle shard calls `reclaim` after it has freed much memory: the function
+    /// gives free memory back to the system, which some allocators do only on the thread that allocated it. `|| ()`
+    /// does nothing.
     ///
     /// # Errors
-    /// See [`StartError`]; nothing is left running.
+    /// See [`StartError`]; no thread is left running.
     pub fn start(config: Config, log: Arc<LogQueue>, reclaim: fn()) -> Result<Broker, StartError> {
         let (host, port) = (config.host.clone(), config.port);
         let bind_error = |error| StartError::Bind { host: host.clone(), port, error };
@@ -130,14 +131,14 @@ impl Broker {
             let (shared, lifetime) = (Arc::clone(&self.shared), Arc::clone(&self.lifetime));
             let body = move || supervise(shard, at, &shared, &lifetime);
             if let Err(error) = thread::Builder::new().name(format!("stompica-{at}")).spawn(body) {
-                self.lifetime.lock().shards -= writers - at; // those never started
-                return Err(error); // dropping the broker stops those that were
+                self.lifetime.lock().shards -= writers - at; // the shards that were not started
+                return Err(error); // dropping the broker stops the started ones
             }
         }
         Ok(())
     }
 
-    /// Where it listens; the real port where 0 was asked for.
+    /// The address it listens on, with the actual port if the setting `port` is 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -148,12 +149,12 @@ impl Broker {
         self.tell_all(|| Mail::Drain);
     }
 
-    /// Ends the broker without waiting for anybody. Returns at once.
+    /// Stops the broker at once. Returns without waiting.
     pub fn stop(&self) {
         self.tell_all(|| Mail::Stop);
     }
 
-    /// Waits for the end. `None`: it still runs after `timeout`; an error: a shard failed, and why.
+    /// Waits for the end. Returns `None` if the broker still runs after `timeout`, and an error if a shard failed.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Result<(), String>> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
@@ -174,15 +175,17 @@ impl Broker {
         Some(running.failure.clone().map_or(Ok(()), Err))
     }
 
-    /// Waits until nothing that was sent to the broker is still on its way: mailboxes empty, outboxes flushed, twice in
-    /// a row without anything done in between. False if that does not come about within `timeout`, or the broker ends.
+    /// Waits until everything that was sent to the broker has been processed: mailboxes are empty and outboxes are
+    /// flushed in two consecutive checks without activity in between. Returns false if this takes longer than `timeout`
+    /// or the broker ends.
     #[must_use]
     pub fn settle(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut before = None;
         while Instant::now() < deadline {
             let Some(states) = self.ask(deadline, Mail::Settle) else {
-                // Not everybody answers: it is ending, and whoever asks again need not do so before it has ended.
+                // Some shard did not answer, so the broker is ending: waiting for its end keeps a caller from asking in
+                // a busy loop.
                 _ = self.wait(Some(deadline.saturating_duration_since(Instant::now())));
                 return false;
             };
@@ -218,8 +221,8 @@ impl Broker {
         all
     }
 
-    /// Answers a query of diagnostics in JSON: an object, a number or a list (docs/behaviour.md, section 9). Takes as
-    /// long as the busiest shard's turn.
+    /// Answers a diagnostics query in JSON: an object, a number or a list (docs/behaviour.md, section 9). It takes as
+    /// long as the longest turn of any shard.
     ///
     /// # Errors
     /// See [`DiagError`].
@@ -230,7 +233,7 @@ impl Broker {
         Ok(Answer::new(query, all).json())
     }
 
-    /// Gives new settings to the shards; those that need a restart are ignored.
+    /// Passes new settings to the shards; settings that need a restart are ignored.
     pub fn reload(&self, config: Config) {
         self.shared.log.set_level(config.log_level);
         let config = Arc::new(config);
@@ -241,14 +244,14 @@ impl Broker {
         tell_all(&self.shared, &mut mail);
     }
 
-    /// Asks every shard; `None` if one of them does not answer in time.
+    /// Asks every shard; returns `None` if one of them does not answer in time.
     fn ask<T>(
         &self,
         deadline: Instant,
         question: impl Fn(std::sync::mpsc::Sender<T>) -> Mail,
     ) -> Option<Vec<T>> {
         if self.lifetime.lock().shards < self.shared.mailboxes.len() {
-            return None; // it is ending: not everybody would answer
+            return None; // it is ending: some shards would not answer
         }
         let (reply, answers) = channel();
         self.tell_all(|| question(reply.clone()));
@@ -267,7 +270,7 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.stop();
-        // A shard that failed has stopped the others, so this ends.
+        // A failed shard stops the others, so this wait ends.
         _ = self.wait(None);
     }
 }
@@ -278,7 +281,7 @@ fn tell_all(shared: &Shared, mail: &mut impl FnMut() -> Mail) {
     }
 }
 
-/// Runs a shard. A panic is a bug: the whole broker stops, since messages for a dead shard would be lost silently.
+/// Runs a shard. A panic is a bug and stops the whole broker, since messages for a dead shard would be lost silently.
 fn supervise(shard: Shard, at: usize, shared: &Shared, lifetime: &Lifetime) {
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shard.run()));
     let failure = match ended {
@@ -313,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_in_one_shard_ends_the_broker_and_is_told() {
+    fn a_panic_in_one_shard_ends_the_broker_and_is_reported() {
         let config = Config { port: 0, writers: 3, ..Config::default() };
         let log = LogQueue::new(100, Level::Info);
         let broker = Broker::start(config, Arc::clone(&log), || ()).expect("a free port");
@@ -343,7 +346,7 @@ mod tests {
         assert_eq!(broker.diag("session"), Err(DiagError::Silent(PATIENCE)));
     }
 
-    /// A WebSocket frame of a client; the mask changes nothing.
+    /// A WebSocket frame of a client, with a mask of zeros.
     fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
         let len = u8::try_from(payload.len()).expect("short");
         [&[0x80 | opcode, 0x80 | len, 0, 0, 0, 0], payload].concat()
@@ -352,34 +355,34 @@ mod tests {
     fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
         let mut read = Vec::new();
         let mut byte = [0];
-        while !read.ends_with(end) && stream.read(&mut byte).expect("no reset, and in time") == 1 {
+        while !read.ends_with(end) && stream.read(&mut byte).expect("bytes in time, and no reset") == 1 {
             read.push(byte[0]);
         }
         read
     }
 
-    /// A WebSocket session whose client promised a beat every 10 s.
+    /// A WebSocket session whose client promised a heart-beat every 10 s.
     fn open_websocket(broker: &Broker) -> TcpStream {
-        let mut stream = TcpStream::connect(broker.address()).expect("it listens");
+        let mut stream = TcpStream::connect(broker.address()).expect("a listening broker");
         stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
         let request = "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-        stream.write_all(request.as_bytes()).expect("it reads");
+        stream.write_all(request.as_bytes()).expect("a broker that reads");
         read_until(&mut stream, b"\r\n\r\n");
         let connect = b"CONNECT\naccept-version:1.2\nheart-beat:10000,0\n\n\0";
-        stream.write_all(&masked(1, connect)).expect("it reads");
+        stream.write_all(&masked(1, connect)).expect("a broker that reads");
         assert!(read_until(&mut stream, b"\0").windows(9).any(|at| at == b"CONNECTED"));
         stream
     }
 
-    /// The client sends frames and a ping: what it reads up to the pong or the end.
+    /// Sends frames and a ping, and returns what is read up to the pong or the end.
     fn exchange(stream: &mut TcpStream, frames: &[u8]) -> Vec<u8> {
-        stream.write_all(&[frames, &masked(9, b"?")].concat()).expect("it reads");
+        stream.write_all(&[frames, &masked(9, b"?")].concat()).expect("a broker that reads");
         read_until(stream, b"\x8a\x01?")
     }
 
     #[test]
-    fn a_websocket_client_that_only_answers_pings_is_given_up_after_ten_intervals() {
+    fn a_websocket_client_that_only_answers_pings_is_closed_after_ten_intervals() {
         let config = Config { port: 0, writers: 1, ..Config::default() };
         let broker = Broker::start(config, LogQueue::new(100, Level::Info), || ()).expect("a free port");
         let (mut dead, mut living) = (open_websocket(&broker), open_websocket(&broker));
@@ -390,7 +393,7 @@ mod tests {
         }
         broker.shared.clock.skip(15_000);
         assert_eq!(exchange(&mut living, &masked(1, b"\n")), b"\x8a\x01?");
-        dead.write_all(&masked(10, b"")).expect("it reads");
+        dead.write_all(&masked(10, b"")).expect("a broker that reads");
         let end = String::from_utf8_lossy(&read_until(&mut dead, b"\0\x88")).into_owned();
         assert!(end.contains("E-HEART-BEAT-TIMEOUT") && end.contains("no STOMP data in 105"), "{end}");
         assert_eq!(exchange(&mut living, &masked(1, b"\n")), b"\x8a\x01?");

@@ -1,8 +1,8 @@
 //! The stompica broker: shards on mio, a router, outboxes. No Python here.
 //!
-//! A frame passes [`connection`] → codec and session of `stompica-proto` → [`command`] → [`router`] → outbox →
-//! socket, all within one [`shard`]; other shards are reached by mail. Start with [`shard`], then `command/send.rs`,
-//! [`router`], `delivery/deliver.rs`, `connection/outbox/mod.rs`.
+//! A frame passes through [`connection`], the codec and the session of `stompica-proto`, [`command`], [`router`] and
+//! the outbox to the socket, all within one [`shard`]; mail takes it to other shards. Start with [`shard`], then
+//! `command/send.rs`, [`router`], `delivery/deliver.rs`, `connection/outbox/mod.rs`.
 //!
 //! ```
 //! use stompica_broker::{Broker, config::Config, log::{Level, LogQueue}};

@@ -1,4 +1,4 @@
-//! Messages of other shards that are to be routed.
+//! Messages of other shards that have not been routed yet.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,41 +10,41 @@ use crate::router::fan_out::{FanOutKey, FanOuts};
 #[derive(Debug)]
 pub(crate) struct Inbound {
     pub(crate) batch: Arc<Batch>,
-    /// The round of mail with which it was taken.
+    /// The round of mail that it belongs to.
     pub(crate) round: u64,
-    /// The newest subscription at that time: none of its messages is for one that came later.
+    /// The newest subscription at that time; later subscriptions get none of its messages.
     pub(crate) newest: u32,
     pub(crate) next: usize,
-    /// The message before `next` is still being delivered.
+    /// The fan-out of the message before `next`, if it is not complete.
     pub(crate) behind: Option<FanOutKey>,
 }
 
-/// Messages of other shards that are to be routed.
+/// Messages of other shards that have not been routed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Inbounds {
     pub(crate) batches: VecDeque<Inbound>,
-    /// While one of them is routed: the newest subscription when it came.
+    /// While a message is routed: the newest subscription when it arrived.
     pub(crate) routes_for: Option<u32>,
 }
 
 impl Inbounds {
-    /// Whether nothing is left to be routed.
+    /// Whether all messages have been routed.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// Whether there are messages that can be routed: the one in front of them is not on its way any more.
+    /// Whether the next message can be routed: the fan-out of the message before it is complete.
     pub(crate) fn can_go_on(&self, fan_outs: &FanOuts) -> bool {
         let is_free = |first: &Inbound| first.behind.is_none_or(|fan_out| !fan_outs.is_going(fan_out));
         self.batches.front().is_some_and(is_free)
     }
 
-    /// Whether the messages of this round, and of those before it, have been routed.
+    /// Whether the messages of this round and of all earlier rounds have been routed.
     pub(crate) fn is_behind(&self, round: u64) -> bool {
         self.batches.front().is_none_or(|first| first.round > round)
     }
 
-    /// The newest subscription that what is delivered now may be for; `None`: all of them.
+    /// The newest subscription that may get the message that is being routed; `None`: all may.
     pub(crate) fn routes_for(&self) -> Option<u32> {
         self.routes_for
     }

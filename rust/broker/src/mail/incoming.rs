@@ -1,7 +1,8 @@
-//! Mail that was taken from the mailbox: it is read in its order, and what a turn has no room for waits for the next.
+//! Mail that was taken from the mailbox. It is read in order; a turn leaves mail that exceeds its budget to the next
+//! turn.
 //!
-//! The mailbox is emptied only when all that was taken before has been read. So whatever was mailed before a *round*
-//! was taken has been read once the next one begins.
+//! The mailbox is emptied only when all mail taken before has been read. So once a *round* begins, all mail of earlier
+//! rounds has been read.
 
 use std::collections::VecDeque;
 use std::mem::take;
@@ -11,35 +12,35 @@ use super::mailbox::{Mail, Mailbox, give_back};
 use crate::ids::ShardId;
 use crate::queue::mail::Note;
 
-/// Notes of one shard about queues, of which some have been read.
+/// Notes of one shard about queues, some of which have been read.
 #[derive(Debug)]
 pub(crate) struct Notes {
     pub from: ShardId,
     pub left: IntoIter<Note>,
 }
 
-/// What is read next.
+/// The next item to read.
 #[derive(Debug)]
 pub(crate) enum Next {
     Mail(Mail),
     Notes(Notes),
 }
 
-/// Mail that waits to be read.
+/// Mail that has not been read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     mails: VecDeque<Mail>,
     notes: Option<Notes>,
-    /// How often the mailbox was emptied.
+    /// The number of times that the mailbox was emptied.
     round: u64,
-    /// The newest subscription at that time: none of the messages is for one that came later.
+    /// The newest subscription at that time; later subscriptions get none of the messages.
     newest: u32,
-    /// The mailbox has not been looked into since this turn began.
+    /// The mailbox has not been checked since this turn began.
     is_late: bool,
 }
 
 impl Incoming {
-    /// Looks into the mailbox, if all that came before has been read.
+    /// Takes all mail from the mailbox, if all earlier mail has been read.
     pub(crate) fn refill(&mut self, mailbox: &Mailbox, newest: u32) {
         self.is_late = self.is_waiting();
         if !self.is_late {
@@ -52,7 +53,7 @@ impl Incoming {
         }
     }
 
-    /// Takes the next piece.
+    /// Takes the next item.
     pub(crate) fn next(&mut self) -> Option<Next> {
         match self.notes.take() {
             Some(notes) => Some(Next::Notes(notes)),
@@ -60,19 +61,19 @@ impl Incoming {
         }
     }
 
-    /// Puts notes back that have been read in part.
+    /// Puts partially read notes back.
     pub(crate) fn put_back(&mut self, notes: Notes) {
         if notes.left.len() > 0 {
             self.notes = Some(notes);
         }
     }
 
-    /// The round that is being read, and the newest subscription when it was taken.
+    /// The current round, and the newest subscription when it was taken.
     pub(crate) fn round(&self) -> (u64, u32) {
         (self.round, self.newest)
     }
 
-    /// Whether all that was mailed during a round has been read.
+    /// Whether all mail posted during a round has been read.
     pub(crate) fn has_read_behind(&self, round: u64) -> bool {
         self.round > round + 1 || (self.round > round && !self.is_waiting())
     }
@@ -81,7 +82,7 @@ impl Incoming {
         self.notes.is_some() || !self.mails.is_empty()
     }
 
-    /// Whether there is, or may be, something to read without an event.
+    /// Whether there is, or may be, mail to read without an event of the poll.
     pub(crate) fn has_work(&self) -> bool {
         self.is_waiting() || self.is_late
     }
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mailbox_is_emptied_when_all_before_has_been_read() {
+    fn the_mailbox_is_emptied_when_all_earlier_mail_has_been_read() {
         let poll = Poll::new().expect("a poll");
         let mailbox = mailbox(&poll);
         let mut incoming = Incoming::default();
@@ -121,7 +122,7 @@ mod tests {
         incoming.refill(&mailbox, 6);
         assert_eq!((incoming.round(), number(incoming.next())), ((1, 5), Some(2)));
         assert!(incoming.has_read_behind(0) && !incoming.has_read_behind(1));
-        assert!(incoming.has_work(), "there may be mail that nobody wakes the shard for");
+        assert!(incoming.has_work(), "there may be mail without a wake-up");
         incoming.refill(&mailbox, 6);
         assert_eq!((incoming.round(), number(incoming.next())), ((2, 6), Some(3)));
         assert!(incoming.has_read_behind(1) && !incoming.has_work());
@@ -135,11 +136,11 @@ mod tests {
         let notes = (1..=3).map(|hash| Note::from(MemoryNote::MayPass(Box::from([hash])))).collect();
         mailbox.post(&mut vec![Mail::Queue(ShardId(1), notes), Mail::Batch(Arc::default())]);
         incoming.refill(&mailbox, 0);
-        let Some(Next::Mail(Mail::Queue(from, notes))) = incoming.next() else { panic!("notes first") };
+        let Some(Next::Mail(Mail::Queue(from, notes))) = incoming.next() else { panic!("expected notes") };
         let mut left = notes.into_iter();
         left.next();
         incoming.put_back(Notes { from, left });
-        let Some(Next::Notes(mut notes)) = incoming.next() else { panic!("the rest of them") };
+        let Some(Next::Notes(mut notes)) = incoming.next() else { panic!("expected the rest of the notes") };
         assert_eq!((notes.from, notes.left.len()), (ShardId(1), 2));
         notes.left.by_ref().for_each(drop);
         incoming.put_back(notes);

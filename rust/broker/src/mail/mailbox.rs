@@ -1,9 +1,10 @@
-//! The only way from shard to shard: batches of messages and notes, one wake-up per batch.
+//! The only way from shard to shard: batches of messages and notes, with one wake-up per batch.
 //!
-//! A mailbox never blocks and never fails. It is bounded by its senders: a shard that sees a mailbox over its mark
-//! stops taking SENDs for that shard until the owner says that it is under half again ([`Mail::Uncongested`]). Deliveries of
-//! queues have a mark of their own, so that other mail is never far behind them ([`Mail::ReadsOn`]), and so have messages
-//! that very many want at the owner's ([`Mail::RoutesOn`]).
+//! Posting never blocks and never fails. The senders bound a mailbox: a shard that sees a mailbox above its limit stops
+//! accepting SENDs for that shard until the owner reports that it is under half of the limit again
+//! ([`Mail::Uncongested`]). Deliveries of queues have a limit of their own, so that other mail never waits long behind
+//! them ([`Mail::ReadsOn`]), and so do messages that have very many receivers on the owner's shard
+//! ([`Mail::RoutesOn`]).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -25,92 +26,92 @@ use crate::requester::Requester;
 use crate::router::Holdup;
 use crate::text::Text;
 
-/// One accepted socket on its way to the shard that will own it.
+/// An accepted socket on its way to the shard that will own it.
 #[derive(Debug)]
 pub struct Accepted {
     /// The socket, non-blocking.
     pub stream: TcpStream,
-    /// Where it comes from.
+    /// The client's address.
     pub peer: SocketAddr,
-    /// The connection's number, counted over the whole broker.
+    /// The connection's number, unique in the whole broker.
     pub id: u64,
-    /// Accepted only to be told that `max_connections` is reached.
+    /// It was accepted only to be told that `max_connections` is reached.
     pub refused: bool,
 }
 
-/// What one shard, or the handle, tells a shard.
+/// Mail to a shard, from another shard or from the handle.
 #[derive(Debug)]
 pub enum Mail {
-    /// Messages for local subscriptions; the bit of the receiver is set in the items that concern it.
+    /// Messages for local subscriptions; items for the receiver have its bit set.
     Batch(Arc<Batch>),
     /// A new connection.
     Accepted(Accepted),
-    /// `from` has its first subscription to a name or pattern, or none any more. `reply` is to come back.
+    /// `from` has its first subscription to a name or pattern, or has no longer any. An answer to `reply` is expected.
     Interest {
-        /// Who.
+        /// The sender.
         from: ShardId,
         /// The name or pattern.
         name: Arc<Text>,
         /// Whether there is a subscription.
         interested: bool,
-        /// Whose RECEIPT waits for this.
+        /// The frame whose RECEIPT waits for this.
         reply: Option<Requester>,
-        /// The new subscription, if it is to get stale and retained messages.
+        /// The new subscription, if it gets stale and retained messages.
         backlog: Option<Newcomer>,
     },
-    /// About queues, from this shard.
+    /// Notes of this shard about queues.
     Queue(ShardId, Vec<Note>),
-    /// `from` has a subscription to a name or pattern for which messages have to wait, or has none any more.
+    /// `from` has a subscription to a name or pattern that makes publishers wait, or has no longer any.
     Full {
-        /// Who.
+        /// The sender.
         from: ShardId,
         /// The name or pattern.
         name: Arc<[u8]>,
-        /// Why they have to.
+        /// The reason to wait.
         holdup: Holdup,
-        /// Whether there is one.
+        /// Whether publishers have to wait.
         full: bool,
     },
-    /// The mailbox of `from` is under half of its mark again.
+    /// The mailbox of `from` is under half of its limit again.
     Uncongested(ShardId),
-    /// This shard has read half of the deliveries that homes may post to it ahead.
+    /// This shard has read half of the deliveries that homes may post to it in advance.
     ReadsOn(ShardId),
-    /// This shard has routed half of the wide messages that others may mail to it ahead.
+    /// This shard has routed half of the wide messages that others may mail to it in advance.
     RoutesOn(ShardId),
-    /// A message to a name or pattern is so many deliveries at `from`, at most; 0: not many.
+    /// The maximum number of deliveries at `from` of a message to a name or pattern; 0: few.
     Width {
-        /// Who.
+        /// The sender.
         from: ShardId,
         /// The name or pattern.
         name: Arc<[u8]>,
-        /// How many.
+        /// The number of deliveries.
         width: u32,
     },
-    /// `from` will send no message any more: it is draining.
+    /// `from` is draining and will send no more messages.
     Drained(ShardId),
-    /// A connection was closed somewhere: accept again if descriptors had run out.
+    /// A connection was closed on some shard: accept again if descriptors had run out.
     Closed,
     /// Begin an ordered shutdown.
     Drain,
-    /// End now.
+    /// Stop at once.
     Stop,
-    /// Take over new settings.
+    /// Apply new settings.
     Reload(Arc<Config>),
     /// Report every connection.
     Connections(Sender<Vec<ConnectionInfo>>),
-    /// Answer a query of diagnostics, for this shard's part.
+    /// Answer a diagnostics query for this shard.
     Diagnose(Query, Sender<Report>),
-    /// Panic, to see what becomes of the others.
+    /// Panic, for a test of the effect on the other shards.
     #[cfg(test)]
     Panic,
-    /// Report whether nothing waits here, and a count that grows with all that is done.
+    /// Report whether all work is done, and a count of all activity so far.
     Settle(Sender<(bool, u64)>),
 }
 
-/// Room for more mails than these is given back once they are gone.
+/// Capacity above this is freed once the list is empty.
 const KEPT_MAILS: usize = 256;
 
-/// Gives the memory of a long list back once it is empty.
+/// Frees the memory of a long list that is empty.
 pub(super) fn give_back(mails: &mut Vec<Mail>) {
     if mails.is_empty() && mails.capacity() > KEPT_MAILS {
         *mails = Vec::new();
@@ -124,9 +125,9 @@ pub struct Mailbox {
     waker: Waker,
     /// Frames in batches that the owner has not routed yet.
     frames: AtomicUsize,
-    /// What the owner has to read of deliveries, in [`Note::load`].
+    /// The deliveries that the owner has not read yet, in [`Note::load`].
     deliveries: AtomicUsize,
-    /// What the owner has to route of wide messages, in deliveries.
+    /// The wide messages that the owner has not routed yet, in deliveries.
     work: AtomicUsize,
 }
 
@@ -155,18 +156,18 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Mail>> {
-        // A shard that panicked never holds the lock over a state that is half changed.
+        // A shard never panics while it holds the lock, so the state is always consistent.
         self.mails.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds all of `mails` and empties it; wakes the owner if it had none.
+    /// Adds all of `mails` and empties it; wakes the owner if the mailbox was empty.
     pub fn post(&self, mails: &mut Vec<Mail>) {
         let mut held = self.lock();
         let wake = held.is_empty();
         held.append(mails);
         drop(held);
         if wake {
-            // Fails only when the poll is gone, and then no thread waits.
+            // This fails only if the poll was dropped; then no thread waits for it.
             _ = self.waker.wake();
         }
         give_back(mails);
@@ -177,53 +178,53 @@ impl Mailbox {
         std::mem::swap(&mut *self.lock(), into);
     }
 
-    /// Whether nothing waits.
+    /// Whether it is empty.
     #[cfg(any(test, feature = "simulation"))]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// Counts frames that a batch brings. Returns how many wait now.
+    /// Counts frames of a new batch. Returns how many are unread now.
     pub fn add_frames(&self, frames: usize) -> usize {
         self.frames.fetch_add(frames, Ordering::Relaxed) + frames
     }
 
-    /// Counts deliveries that will be posted. Returns how much waits now.
+    /// Counts deliveries that will be posted. Returns the unread load.
     pub fn add_deliveries(&self, load: usize) -> usize {
         self.deliveries.fetch_add(load, Ordering::Relaxed) + load
     }
 
-    /// Counts deliveries that were read. Returns how much waits now.
+    /// Counts deliveries that were read. Returns the unread load.
     pub fn remove_deliveries(&self, load: usize) -> usize {
         self.deliveries.fetch_sub(load, Ordering::Relaxed) - load
     }
 
-    /// Counts deliveries that a wide message stands for. Returns how many wait now.
+    /// Counts the deliveries of a wide message. Returns how many are not routed yet.
     pub fn add_work(&self, work: usize) -> usize {
         self.work.fetch_add(work, Ordering::Relaxed) + work
     }
 
-    /// Counts those of messages that were routed. Returns how many wait now.
+    /// Counts the deliveries of routed messages. Returns how many are not routed yet.
     pub fn remove_work(&self, work: usize) -> usize {
         self.work.fetch_sub(work, Ordering::Relaxed) - work
     }
 
-    /// Counts frames that were routed. Returns how many wait now.
+    /// Counts frames that were routed. Returns how many are left.
     pub fn remove_frames(&self, frames: usize) -> usize {
         self.frames.fetch_sub(frames, Ordering::Relaxed) - frames
     }
 }
 
-/// A body of this size is not worth growing a batch by doubling.
+/// A batch is not grown by doubling for a body of this size or more.
 const LARGE_BODY: usize = 256 << 10;
 
-/// Messages of one turn, for several shards: dead after the turn in which they are read.
+/// Messages of one turn, for several shards; it is dropped once all of them have read it.
 #[derive(Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
     items: Vec<Item>,
-    /// The broker's count of bytes held, and what this batch has added to it.
+    /// The broker's count of held bytes, and the number of bytes of this batch in it.
     counted: Option<(Arc<AtomicI64>, i64)>,
 }
 
@@ -243,14 +244,14 @@ struct Item {
     id_len: u32,
     headers_len: u32,
     body_len: u32,
-    /// Deliveries that were counted for it at each receiver, if it is wide.
+    /// The number of deliveries that were counted for it at each receiver, if it is wide.
     work: u32,
     sender: u64,
     plain: bool,
 }
 
 impl Batch {
-    /// Counts the batch as held until it is dropped.
+    /// Counts the memory of the batch until it is dropped.
     pub fn count_in(&mut self, memory: &Arc<AtomicI64>) {
         let bytes = i64::try_from(self.held_bytes()).unwrap_or(i64::MAX);
         memory.fetch_add(bytes, Ordering::Relaxed);
@@ -279,25 +280,25 @@ impl Batch {
         }
     }
 
-    /// Whether nothing was pushed.
+    /// Whether it has no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// All shards that some message is for.
+    /// All shards that receive a message of it.
     #[must_use]
     pub fn shards(&self) -> u64 {
         self.items.iter().fold(0, |shards, item| shards | item.shards)
     }
 
-    /// How many messages are for one shard.
+    /// The number of messages for one shard.
     #[must_use]
     pub fn count_for(&self, shard: ShardId) -> usize {
         self.items.iter().filter(|item| item.shards & shard.bit() != 0).count()
     }
 
-    /// The first message for `shard` at or behind place `from`, and the place behind it.
+    /// The first message for `shard` at or after index `from`, and the index after it.
     #[must_use]
     pub fn next_for(&self, shard: ShardId, from: usize) -> Option<(Message<'_>, usize)> {
         let offset = self.items.get(from..)?.iter().position(|item| item.shards & shard.bit() != 0)?;
@@ -318,13 +319,13 @@ impl Batch {
         ))
     }
 
-    /// What was counted for the message in front of a place.
+    /// The work that was counted for the message before an index.
     #[must_use]
     pub fn work_before(&self, place: usize) -> usize {
         place.checked_sub(1).and_then(|at| self.items.get(at)).map_or(0, |item| item.work as usize)
     }
 
-    /// Bytes reserved.
+    /// The number of reserved bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.bytes.capacity() + self.items.capacity() * size_of::<Item>()
@@ -336,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_room_of_many_mails_is_given_back() {
+    fn the_memory_of_many_mails_is_freed() {
         let poll = mio::Poll::new().expect("a poll");
         let mailbox = Mailbox::new(Waker::new(poll.registry(), mio::Token(0)).expect("a waker"));
         let (mut sent, mut read) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! What shards tell each other: the mailbox, and the mail that was taken from it.
+//! Communication between shards: the mailbox, and the mail that was taken from it.
 
 pub mod inbound;
 pub mod incoming;

@@ -1,4 +1,4 @@
-//! The other shards: what this one tells them, and what it has from them.
+//! The other shards of the broker: mail to them, and mail from them.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -20,29 +20,29 @@ use crate::text::Text;
 use crate::turn::Turn;
 use crate::turn::budget::{DELIVERIES_MAX, WIDE_WORK_MAX};
 
-/// Bytes of a body that are as much work for each receiver as the delivery itself.
+/// A body of this many bytes costs each receiver as much work as the delivery itself.
 const BODY_BYTES: usize = 128;
 
-/// Other shards that take no more of something for now, a bit for each.
+/// Shards that temporarily accept no more of something, as bit sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Busy {
-    /// Their mailbox is over its mark.
+    /// Shards whose mailbox is above its limit.
     pub(crate) congested: u64,
-    /// They have enough wide messages to route.
+    /// Shards that have enough wide messages to route.
     pub(crate) laden: u64,
-    /// One of them has taken more of those in this turn.
+    /// One of them has accepted more wide messages in this turn.
     pub(crate) routed_on: bool,
-    /// COMMITs leave the room of this turn to SENDs that wait, or did so when there was room last.
+    /// In this turn, waiting SENDs take precedence over COMMITs in the use of room for wide messages.
     pub(crate) sends_first: bool,
     pub(crate) sends_went_first: bool,
 }
 
-/// Whether a count that has gone down by `by` to `left` has just come to half of a mark, or less.
+/// Whether a count that has decreased by `by` to `left` has just reached half of a limit.
 fn has_halved(left: usize, by: usize, mark: usize) -> bool {
     left + by > mark / 2 && left <= mark / 2
 }
 
-/// What goes to the other shards at the end of the turn, what came from them, and which of them are busy.
+/// Mail to the other shards at the end of the turn, mail from them, and which of them are busy.
 #[derive(Debug)]
 pub struct Peers {
     own: ShardId,
@@ -50,18 +50,18 @@ pub struct Peers {
     pub mailboxes: Arc<[Mailbox]>,
     /// Mail for each shard.
     pub outgoing: Vec<Vec<Mail>>,
-    /// This turn's messages for other shards.
+    /// The messages of this turn for other shards.
     pub batch: Batch,
-    /// Messages of other shards that are to be routed.
+    /// Messages of other shards that have not been routed yet.
     pub inbound: Inbounds,
-    /// Mail that is to be read.
+    /// Mail that has not been read yet.
     pub incoming: Incoming,
-    /// Shards that take no more of something for now.
+    /// Shards that temporarily accept no more of something.
     pub busy: Busy,
 }
 
 impl Peers {
-    /// Those of this shard, with nothing to tell yet.
+    /// The peers of a shard, without any mail.
     #[must_use]
     pub fn new(own: ShardId, mailboxes: Arc<[Mailbox]>) -> Self {
         Peers {
@@ -85,13 +85,13 @@ impl Peers {
         &self.mailboxes[usize::from(self.own.0)]
     }
 
-    /// Frames that may wait in a mailbox before SENDs to its shard have to wait.
+    /// The number of frames in a mailbox above which SENDs to its shard have to wait.
     #[must_use]
     pub fn mark(&self, turn: &Turn) -> usize {
         (turn.config.max_input_queue_size / self.mailboxes.len()).max(1)
     }
 
-    /// Frames that wait in this shard's mailbox.
+    /// The number of frames in this shard's mailbox.
     #[must_use]
     pub fn waiting_frames(&self) -> usize {
         self.mailboxes[usize::from(self.own.0)].add_frames(0)
@@ -104,8 +104,8 @@ impl Peers {
         }
     }
 
-    /// Tells the other shards of the first subscription to a name or pattern here; `to` waits for their answers,
-    /// `backlog` is to get what they hold for a new subscription.
+    /// Tells the other shards about the first subscription to a name or pattern here. `to` waits for their answers, and
+    /// `backlog` gets the stale and retained messages that they hold.
     pub fn tell_interest(
         &mut self,
         router: &Router,
@@ -121,7 +121,8 @@ impl Peers {
         });
     }
 
-    /// Tells the other shards that a name or pattern has no subscription here any more. They share the last copy of it.
+    /// Tells the other shards that a name or pattern has no subscription here any more. They share the last copy of the
+    /// name.
     pub fn tell_disinterest(&mut self, name: &Arc<Text>) {
         self.tell_all(|from| Mail::Interest {
             from,
@@ -132,8 +133,8 @@ impl Peers {
         });
     }
 
-    /// Tells the others how wide a name or pattern is here, if that has changed much. They must know already that it has
-    /// subscriptions here.
+    /// Tells the other shards the width of a name or pattern here, if it has changed much. They must know already that
+    /// it has subscriptions here.
     pub fn tell_width(&mut self, router: &mut Router, filter: FilterIndex) {
         if self.outgoing.len() > 1
             && let Some(width) = router.width_to_tell(filter)
@@ -143,13 +144,13 @@ impl Peers {
         }
     }
 
-    /// Keeps a message for the other shards that it goes to, until the turn ends.
+    /// Adds a message to the batch for the other shards that receive it.
     pub fn mail_message(&mut self, message: &Message<'_>, reach: &Reach) {
         let work = if reach.width > 0 { self.count_work(message, reach) } else { 0 };
         self.batch.push(message, reach.remote, work);
     }
 
-    /// Counts the work that a message is for each shard it goes to. Returns it.
+    /// Counts the work that a message causes on each shard that receives it. Returns that work.
     #[cold]
     fn count_work(&mut self, message: &Message<'_>, reach: &Reach) -> u32 {
         let work = reach.width.saturating_mul(1 + message.body.len() / BODY_BYTES);
@@ -162,7 +163,7 @@ impl Peers {
         work
     }
 
-    /// Hands the turn's batch, the notes and all other mail over.
+    /// Posts the turn's batch, the notes and all other mail.
     pub fn post(&mut self, notes: &mut Notes, home: &mut Home, turn: &Turn) {
         if !self.batch.is_empty() {
             self.post_batch(turn);
@@ -182,7 +183,7 @@ impl Peers {
         let shards = batch.shards();
         for shard in self.others().filter(|at| shards & at.bit() != 0) {
             self.add_frames(shard, batch.count_for(shard), turn);
-            // Ahead of other mail: a shard that has read Drained has read every message.
+            // It precedes other mail: a shard that has read `Drained` has read every message.
             self.outgoing[usize::from(shard.0)].insert(0, Mail::Batch(Arc::clone(&batch)));
         }
     }
@@ -194,19 +195,19 @@ impl Peers {
             if frames > 0 {
                 self.add_frames(shard, frames, turn);
             }
-            // Ahead of other mail, as a batch is; a RECEIPT for a subscription comes behind what is due to it.
+            // They precede other mail, as the batch does; so a RECEIPT for a subscription follows its messages.
             self.outgoing[usize::from(shard.0)].insert(0, Mail::Queue(self.own, notes));
         }
     }
 
-    /// Counts frames at a mailbox, which is congested if they are too many.
+    /// Counts frames at a mailbox, and marks its shard as congested if they exceed the limit.
     fn add_frames(&mut self, shard: ShardId, frames: usize, turn: &Turn) {
         if self.mailboxes[usize::from(shard.0)].add_frames(frames) > self.mark(turn) {
             self.busy.congested |= shard.bit();
         }
     }
 
-    /// Counts what this home has for other shards to read; one that has enough gets no more.
+    /// Counts deliveries of this home that other shards have to read; a shard that has too many is closed.
     pub fn count_deliveries(&mut self, notes: &mut Notes, home: &mut Home) {
         for (shard, load) in notes.take_deliveries() {
             if self.mailboxes[usize::from(shard.0)].add_deliveries(load) > DELIVERIES_MAX {
@@ -215,7 +216,8 @@ impl Peers {
         }
     }
 
-    /// This shard has read deliveries: tells the homes that deliver nothing more to it once it has read the better part.
+    /// Counts deliveries that were read. Once half of them are read, reopens this shard at the homes that have closed
+    /// it.
     pub fn have_read(&mut self, deliveries: usize) {
         if deliveries > 0 {
             let left = self.mailbox().remove_deliveries(deliveries);
@@ -225,7 +227,7 @@ impl Peers {
         }
     }
 
-    /// This shard has taken frames from its mailbox: tells those that feed it when there is room again.
+    /// Counts frames that were taken from the mailbox. Once it is under half of its limit, tells the other shards.
     pub fn have_taken(&mut self, frames: usize, turn: &Turn) {
         let left = self.mailbox().remove_frames(frames);
         if has_halved(left, frames, self.mark(turn)) {
@@ -233,7 +235,7 @@ impl Peers {
         }
     }
 
-    /// This shard has routed wide messages: tells those that mail them when it has routed the better part.
+    /// Counts wide messages that were routed. Once half of them are routed, tells the other shards.
     pub fn have_routed(&mut self, work: usize) {
         if work > 0 {
             let left = self.mailbox().remove_work(work);
@@ -243,18 +245,18 @@ impl Peers {
         }
     }
 
-    /// Another shard takes more wide messages.
+    /// Records that another shard accepts wide messages again.
     pub fn routes_on(&mut self, shard: ShardId) {
         self.busy.laden &= !shard.bit();
         self.busy.routed_on = true;
     }
 
-    /// The mailbox of another shard has room again.
+    /// Records that the mailbox of another shard is under half of its limit.
     pub fn has_room(&mut self, shard: ShardId) {
         self.busy.congested &= !shard.bit();
     }
 
-    /// COMMITs, which come first in a turn, and SENDs that wait have the room for wide messages by turns.
+    /// Lets COMMITs, which come first in a turn, and waiting SENDs use the room for wide messages alternately.
     pub fn share_room(&mut self, sends_wait: bool) {
         if take(&mut self.busy.routed_on) {
             self.busy.sends_first = sends_wait && !self.busy.sends_went_first;
@@ -262,20 +264,20 @@ impl Peers {
         }
     }
 
-    /// Whether a COMMIT that is wide at some of these shards has to wait.
+    /// Whether a COMMIT of a message that is wide on one of these shards has to wait.
     #[must_use]
     pub fn holds_wide(&self, shards: u64) -> bool {
         self.busy.laden & shards != 0 || self.busy.sends_first
     }
 
-    /// Whether every message that was mailed before the end of a round of mail has been routed.
+    /// Whether every message that was mailed up to the end of a round has been routed.
     #[must_use]
     pub fn have_all_routed(&self, round: u64) -> bool {
         self.outgoing.len() == 1
             || (self.incoming.has_read_behind(round) && self.inbound.is_behind(round + 1))
     }
 
-    /// Whether no mail waits to be posted.
+    /// Whether all mail has been posted.
     #[must_use]
     pub fn have_posted_all(&self) -> bool {
         self.outgoing.iter().all(Vec::is_empty)

@@ -15,7 +15,7 @@ use crate::totals::Totals;
 const OWN: ShardId = ShardId(0);
 const OTHER: ShardId = ShardId(1);
 
-/// What a shard needs to tell others something.
+/// The owners that `Peers` needs.
 struct World {
     peers: Peers,
     notes: Notes,
@@ -53,7 +53,7 @@ fn message() -> Message<'static> {
 }
 
 #[test]
-fn notes_go_ahead_of_the_batch_and_both_ahead_of_other_mail() {
+fn notes_precede_the_batch_and_both_precede_other_mail() {
     let mut world = World::new(Config::default());
     world.peers.tell_all(Mail::Drained);
     world.mail(0);
@@ -74,11 +74,11 @@ fn a_posted_batch_counts_as_held_until_it_is_dropped() {
 }
 
 #[test]
-fn a_mailbox_over_its_mark_is_congested_until_there_is_room() {
+fn a_mailbox_above_its_limit_is_congested_until_it_is_under_half() {
     let mut world = World::new(Config { max_input_queue_size: 4, ..Config::default() });
     (0..2).for_each(|_| world.mail(0));
     world.post();
-    assert_eq!(world.peers.busy.congested, 0, "at its mark of 4 / 2");
+    assert_eq!(world.peers.busy.congested, 0, "at its limit of 4 / 2");
     let stored = OwnedMessage::new(&message());
     world.notes.tell(OTHER, HomeNote::Enqueue(stored, None));
     world.post();
@@ -88,7 +88,7 @@ fn a_mailbox_over_its_mark_is_congested_until_there_is_room() {
 }
 
 #[test]
-fn a_shard_tells_once_that_its_mailbox_has_room_again() {
+fn a_shard_reports_once_that_its_mailbox_is_under_half() {
     let mut world = World::new(Config { max_input_queue_size: 16, ..Config::default() });
     world.peers.mailboxes[0].add_frames(9);
     for _ in 0..9 {
@@ -98,7 +98,7 @@ fn a_shard_tells_once_that_its_mailbox_has_room_again() {
 }
 
 #[test]
-fn a_shard_with_much_to_read_gets_no_more_and_says_when_it_reads_on() {
+fn a_shard_with_many_unread_deliveries_is_closed_until_it_has_read_half() {
     let mut world = World::new(Config::default());
     let key = Key { index: 0, generation: 0 };
     let body = vec![b'x'; 64 * DELIVERIES_MAX];
@@ -113,13 +113,13 @@ fn a_shard_with_much_to_read_gets_no_more_and_says_when_it_reads_on() {
     world.peers.mailboxes[0].add_deliveries(DELIVERIES_MAX);
     world.peers.have_read(0);
     world.peers.have_read(DELIVERIES_MAX / 4);
-    assert!(world.post().is_empty(), "it has not read half");
+    assert!(world.post().is_empty(), "less than half is read");
     world.peers.have_read(DELIVERIES_MAX / 2);
     assert!(matches!(world.post()[..], [Mail::ReadsOn(OWN)]));
 }
 
 #[test]
-fn a_shard_with_enough_wide_messages_is_laden_until_it_has_routed_half() {
+fn a_shard_with_many_wide_messages_accepts_no_more_until_it_has_routed_half() {
     let mut world = World::new(Config::default());
     world.mail(WIDE_WORK_MAX - 1);
     assert!(!world.peers.holds_wide(OTHER.bit()));
@@ -134,7 +134,7 @@ fn a_shard_with_enough_wide_messages_is_laden_until_it_has_routed_half() {
 }
 
 #[test]
-fn commits_and_sends_that_wait_have_the_room_by_turns() {
+fn commits_and_waiting_sends_alternate() {
     let mut world = World::new(Config::default());
     let first: Vec<bool> = (0..4)
         .map(|_| {
@@ -150,15 +150,15 @@ fn commits_and_sends_that_wait_have_the_room_by_turns() {
 }
 
 #[test]
-fn messages_are_routed_once_their_round_and_those_before_are() {
+fn a_message_counts_as_routed_when_its_round_and_all_earlier_ones_are() {
     let mut world = World::new(Config::default());
-    assert!(!world.peers.have_all_routed(0), "the mail behind it was not read");
+    assert!(!world.peers.have_all_routed(0), "later mail was not read");
     for _ in 0..2 {
         world.peers.incoming.refill(&Arc::clone(&world.peers.mailboxes)[0], 0);
     }
     assert!(world.peers.have_all_routed(0));
     world.peers.mailboxes[0].post(&mut vec![Mail::Batch(Arc::default())]);
     world.peers.incoming.refill(&Arc::clone(&world.peers.mailboxes)[0], 0);
-    assert!(!world.peers.have_all_routed(2), "its mail waits to be read");
+    assert!(!world.peers.have_all_routed(2), "its mail is unread");
     assert!(matches!(world.peers.incoming.next(), Some(Next::Mail(Mail::Batch(_)))));
 }

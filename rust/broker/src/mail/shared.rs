@@ -1,4 +1,4 @@
-//! What the shards of one broker have in common.
+//! State that all shards of a broker share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -10,31 +10,31 @@ use crate::queue::stale::StaleCounts;
 use crate::stats::Published;
 use crate::totals::Totals;
 
-/// What all shards of a broker share.
+/// State that all shards of a broker share.
 #[derive(Debug)]
 pub struct Shared {
-    /// One per shard.
+    /// The mailbox of each shard.
     pub mailboxes: Arc<[Mailbox]>,
-    /// Numbers that all shards add to.
+    /// Counters that all shards add to.
     pub totals: Arc<Totals>,
-    /// Stale messages held.
+    /// Counters of stale messages.
     pub stale: Arc<StaleCounts>,
-    /// Last values held.
+    /// The number of retained messages.
     pub retained: Arc<AtomicUsize>,
-    /// Hashes destinations, the same on all shards: it chooses their homes.
+    /// Hashes destinations, with the same result on all shards; it determines their homes.
     pub hasher: foldhash::fast::RandomState,
-    /// Counters, published once per turn; one set per shard.
+    /// The counters of each shard, published once per turn.
     pub published: Vec<Published>,
-    /// Where log records go.
+    /// The queue of log records.
     pub log: Arc<LogQueue>,
-    /// Gives the system back what the calling thread allocated and any thread freed.
+    /// Gives free memory that the calling thread allocated back to the system.
     pub reclaim: fn(),
-    /// What time it is, for all of them.
+    /// The clock of all shards.
     pub clock: Clock,
 }
 
 impl Shared {
-    /// What the shards that own these mailboxes begin with.
+    /// The initial state for the shards that own these mailboxes.
     #[must_use]
     pub fn new(mailboxes: Vec<Mailbox>, log: Arc<LogQueue>, reclaim: fn()) -> Self {
         let writers = mailboxes.len();
