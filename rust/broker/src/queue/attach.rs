@@ -1,4 +1,5 @@
-//! Subscriptions that begin to consume queues of this home, or end: of one queue, of a pattern, durable ones.
+//! Subscriptions that begin or stop to consume queues of this home: a single queue, a pattern, or a durable
+//! subscription.
 
 use stompica_proto::error::Code;
 use stompica_proto::session::AckMode;
@@ -17,19 +18,19 @@ use crate::ids::{QueueKey, Subscriber};
 use crate::requester::AnswerTo;
 use crate::router::group::{Framing, WireFormat};
 
-/// Whether a subscription has all that its RECEIPT promises.
+/// Whether a subscription has everything that its RECEIPT confirms.
 #[derive(Debug)]
 enum Attached {
-    /// It has.
+    /// It has everything.
     Now,
-    /// The answer follows, once what all homes hold of the past is in this queue.
+    /// The answer follows when all homes have sent their stale and retained messages to this queue.
     Later(QueueKey),
-    /// The answer follows, once what waited for a consumer of these worker topics has been handed out.
+    /// The answer follows when the stale messages of these worker topics have been delivered.
     Behind(Box<[u8]>),
 }
 
 impl Owners<'_> {
-    /// Lets a subscription consume what it asked for, and answers it.
+    /// Attaches a subscription to its source, and answers it.
     pub(super) fn attach(&mut self, attach: Attach) {
         let Attach { subscriber, source, credit, requester, offender } = attach;
         match self.attach_to(source, subscriber, credit, requester.to()) {
@@ -57,7 +58,7 @@ impl Owners<'_> {
             Source::Queue(name, kind) => {
                 let queue = match self.queues.home.find(&name) {
                     Some(queue) => queue,
-                    // Only its owner makes it, and it goes with its owner.
+                    // Only its owner creates it, and it is removed with its owner.
                     None if kind == QueueKind::Temporary => return Ok(Attached::Now),
                     None => self.create_queue(&name, kind)?,
                 };
@@ -77,7 +78,7 @@ impl Owners<'_> {
                 let queue;
                 (queue, attached) = self.durable(&name, &topic, (shared, without), to)?;
                 if waits {
-                    // What was kept follows the RECEIPT: until that leaves, it has no credit.
+                    // Kept messages follow the RECEIPT: it has no credit until that has been sent.
                     let consumer = self.queues.home.attach(queue, subscriber, Credit::default());
                     let credit = Progress { queue, consumer, settled: 0, settled_bytes: 0, credit };
                     self.tell(subscriber.shard, ConsumerNote::Opens(to.conn, to.token, credit));
@@ -120,12 +121,12 @@ impl Owners<'_> {
             return Ok((queue, Attached::Now));
         }
         let queue = self.create_queue(name, QueueKind::Durable { shared })?;
-        // This group writes to no connection: its messages go into the queue.
+        // This group writes to no connection: its messages go to the queue.
         let wire_format = WireFormat { framing: Framing::Stomp, version: Version::V1_2, without };
         let nobody = (ConnKey::NONE, None, AckMode::Auto);
         match self.router.subscribe(topic, nobody, wire_format, Some(queue), self.queues_everywhere()) {
             Ok((binding, _)) => {
-                // Each home answers once; the last of the requesters is the caller's own.
+                // Each home answers once; the last requester is the caller's own.
                 let requesters = (1..self.turn.shards).map(|_| to.requester()).collect();
                 self.queues
                     .bindings
@@ -144,7 +145,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Ends a durable subscription with all that it holds.
+    /// Ends a durable subscription and drops its messages.
     ///
     /// # Errors
     /// `E-SUB-UNKNOWN`.
@@ -159,13 +160,13 @@ impl Owners<'_> {
         self.queues.home.delete(queue);
         self.count_queues();
         self.notes.leave(Local::Unbind(binding.subscription));
-        // It was subscribed until now, and nothing of the past comes any more.
+        // Its subscription is complete, and no further initial replay follows.
         binding.requesters.into_iter().for_each(|requester| self.notes.answer(requester, Ok(())));
         Ok(())
     }
 
-    /// One more home has sent all of the past that it holds for a durable subscription: one more answer for the RECEIPT
-    /// of its holder, behind what its queue can deliver.
+    /// Records that one more home has completed the initial replay of a durable subscription: one more answer for the
+    /// RECEIPT of its holder, after the messages that its queue can deliver.
     pub(crate) fn durable_replay_ended(&mut self, queue: QueueKey) {
         let binding = self.queues.bindings.get_mut(&queue);
         if let Some(requester) = binding.and_then(|binding| binding.requesters.pop()) {

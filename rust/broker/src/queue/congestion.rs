@@ -1,8 +1,9 @@
-//! Shards that have enough to read for now.
+//! Shards that have enough unread deliveries.
 //!
-//! What a home posts to another shard cannot be called back, and all that comes behind it waits until it was read: more
-//! than a shard reads in a turn or two would delay everybody. So a shard that has so much is closed for deliveries. A
-//! consumer there whose turn it is stands aside, in no ring, as if it had no credit, until its shard is opened.
+//! Mail that a home has posted to another shard cannot be withdrawn, and all later mail waits until it is read: more
+//! than a shard reads in a turn or two would delay everything. So such a shard is closed for deliveries. When it is the
+//! turn of a consumer there, the consumer is suspended: it leaves its ring, as if it had no credit, until its shard is
+//! opened.
 
 use std::collections::VecDeque;
 
@@ -10,28 +11,28 @@ use super::home::Home;
 use crate::ids::ConsumerKey;
 use crate::ids::ShardId;
 
-/// Which shards take deliveries, and whose consumers stand aside.
+/// The shards that are closed for deliveries, and their suspended consumers.
 #[derive(Debug, Default)]
 pub(super) struct Congestion {
-    /// Shards that take none.
+    /// Closed shards.
     closed: u64,
-    /// Shards that take some again, and whose consumers have not all come back.
+    /// Shards that are open again, and whose consumers have not all been resumed.
     opening: u64,
-    /// Consumers that stand aside, by shard, in the order in which they are to come back.
+    /// Suspended consumers by shard, in the order in which they will be resumed.
     aside: Vec<VecDeque<ConsumerKey>>,
-    /// The shard whose consumer came back last.
+    /// The shard whose consumer was resumed last.
     last: u32,
-    /// A consumer came back, and a queue is to be looked at next.
+    /// A consumer was resumed, and a queue has to be dispatched next.
     is_after: bool,
 }
 
 impl Congestion {
-    /// Whether a shard takes no deliveries.
+    /// Whether a shard is closed.
     pub(super) fn is_closed(&self, shard: ShardId) -> bool {
         self.closed & shard.bit() != 0
     }
 
-    /// Keeps a consumer of a closed shard.
+    /// Suspends a consumer of a closed shard.
     pub(super) fn stand_aside(&mut self, shard: ShardId, consumer: ConsumerKey) {
         let at = usize::from(shard.0);
         if self.aside.len() <= at {
@@ -40,13 +41,13 @@ impl Congestion {
         self.aside[at].push_back(consumer);
     }
 
-    /// Whether a consumer may come back.
+    /// Whether a consumer may be resumed.
     pub(super) fn is_opening(&self) -> bool {
         self.opening != 0
     }
 
-    /// Who comes back now: shard by shard in turns, and a queue is looked at between two of them if there is any, so that
-    /// no more come back than get something.
+    /// The next consumer to resume, from the shards in turn. If there is other work, it alternates with that, so that
+    /// no more consumers are resumed than get messages.
     pub(super) fn next(&mut self, other_work: bool) -> Option<ConsumerKey> {
         if self.opening == 0 {
             return None;
@@ -68,20 +69,20 @@ impl Congestion {
 }
 
 impl Home {
-    /// Whether consumers of this shard get nothing for now.
+    /// Whether a shard is closed.
     #[cfg(test)]
     #[must_use]
     pub fn is_closed(&self, shard: ShardId) -> bool {
         self.congestion.is_closed(shard)
     }
 
-    /// Delivers nothing to the consumers of a shard until [`Home::open`].
+    /// Stops deliveries to the consumers of a shard until [`Home::open`].
     pub fn close(&mut self, shard: ShardId) {
         self.congestion.closed |= shard.bit();
         self.congestion.opening &= !shard.bit();
     }
 
-    /// Delivers to the consumers of a shard again.
+    /// Resumes deliveries to the consumers of a shard.
     pub fn open(&mut self, shard: ShardId) {
         self.congestion.closed &= !shard.bit();
         if self.congestion.aside.get(usize::from(shard.0)).is_some_and(|aside| !aside.is_empty()) {
@@ -89,12 +90,12 @@ impl Home {
         }
     }
 
-    /// A consumer that stood aside comes back into its ring.
+    /// Puts a suspended consumer back into its ring.
     pub(super) fn come_back(&mut self, key: ConsumerKey) {
         self.visited += 1;
         if let Some(consumer) = self.consumers.get_mut(key) {
             consumer.aside = false;
-            // Even without credit: dispatch finds it there and asks for more.
+            // This happens even without credit: dispatch then finds the consumer and requests credit.
             self.rejoin(key);
         }
     }

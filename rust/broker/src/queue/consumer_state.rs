@@ -1,4 +1,4 @@
-//! A subscription as the consumer of queues: what its own shard knows of it.
+//! A subscription as a consumer of queues: its state on its own shard.
 
 use std::collections::VecDeque;
 
@@ -10,35 +10,36 @@ use crate::queue::unacked::Unacked;
 use crate::router::group::WireFormat;
 use crate::text::{Text, Weight};
 
-/// Which homes know the consumer.
+/// The homes that know the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
     /// The home of one queue.
     One(ShardId),
-    /// All: it subscribed to a pattern.
+    /// All homes: it subscribed to a pattern.
     All,
 }
 
-/// Credit of a consumer of a pattern that no home has: what one has settled stays there, unless another one wants it.
+/// The credit of a pattern's consumer that no home has. Credit for settled messages stays at their home, unless another
+/// home requests it.
 #[derive(Debug, Default)]
 pub struct SharedCredit {
-    /// Messages that may still be sent.
+    /// The number of messages that may still be sent.
     pub available: i64,
-    /// Homes that have messages and no credit, in turn.
+    /// Homes that have messages and no credit, in the order of their requests.
     pub wanting: VecDeque<(ShardId, ConsumerKey)>,
 }
 
-/// What becomes of the deliveries of a consumer that fail.
+/// The rules for failed deliveries of a consumer.
 #[derive(Clone, Copy, Debug)]
 pub struct Retries {
-    /// Its own `max-deliveries`; 0: they are not delivered again.
+    /// Its own `max-deliveries`; 0: failed messages are not delivered again.
     pub deliveries_max: u32,
     /// Its own `redelivery-delay`, in milliseconds.
     pub delay_ms: u64,
 }
 
 impl Retries {
-    /// As a consumer has asked for them.
+    /// The rules that a consumer has requested.
     #[must_use]
     pub fn of(consumer_state: &ConsumerState) -> Self {
         Retries { deliveries_max: consumer_state.deliveries_max, delay_ms: consumer_state.delay_ms }
@@ -52,25 +53,25 @@ pub struct ConsumerState {
     pub key: SubscriptionKey,
     /// The connection that subscribed.
     pub conn: ConnKey,
-    /// How it acknowledges.
+    /// Its ack mode.
     pub ack: AckMode,
-    /// What it subscribed to, in its own words.
+    /// The destination it subscribed to, as the client wrote it.
     pub destination: Text,
-    /// Where its deliveries come from.
+    /// The source of its deliveries.
     pub feed: Feed,
-    /// A queue of its own, which feeds it from a topic and ends with it.
+    /// A private queue, which feeds it from a topic and ends with it.
     pub own_queue: Option<QueueKey>,
     /// The name of the durable subscription that it holds.
     pub durable: Option<Box<[u8]>>,
-    /// How it is written to.
+    /// The format of its frames.
     pub wire_format: WireFormat,
     /// `MESSAGE` and `subscription`, encoded.
     pub prefix: Text,
     /// The number of its last delivery; never used again on this shard.
     pub number: u64,
-    /// What it has not acknowledged.
+    /// Its unacknowledged deliveries.
     pub unacked: Unacked,
-    /// Credit in bytes comes back with the ACK (`consumer-window-size`), not when they are written.
+    /// Credit in bytes is returned with the ACK (`consumer-window-size`), not when they are written.
     pub bytes_on_ack: bool,
     /// For patterns.
     pub shared_credit: Option<SharedCredit>,
@@ -78,33 +79,33 @@ pub struct ConsumerState {
     pub deliveries_max: u32,
     /// Its own `redelivery-delay`, in milliseconds.
     pub delay_ms: u64,
-    /// Its own `slow-consumer`, where that is not the server's: then its queue is bounded by it.
+    /// Its own `slow-consumer`, if that differs from the server's: then it bounds the queue.
     pub slow_consumer: Option<SlowConsumer>,
-    /// A deadline for its acknowledgements is in the timers.
+    /// The timers have a deadline for its acknowledgements.
     pub armed: bool,
-    /// Homes still send it what they hold of the past; live messages wait in its own queue meanwhile.
+    /// Set while homes send stale and retained messages; live messages wait in its private queue meanwhile.
     pub initial_replay: Option<InitialReplay>,
-    /// What it occupies itself.
+    /// The memory of this struct.
     pub _weight: Weight,
 }
 
-/// A new subscription to a topic that is to get stale and retained messages before live ones.
+/// A new subscription to a topic that gets stale and retained messages before live ones.
 #[derive(Clone, Copy, Debug)]
 pub struct InitialReplay {
     /// Homes that have not finished.
     pub waiting: usize,
-    /// Homes that were asked for more, as bits.
+    /// Homes that were asked for more messages, as bits.
     pub asked: u64,
-    /// Homes that have more, and for which its connection has it on its list, as bits.
+    /// Homes that have more messages, and are on the list of its connection, as bits.
     pub wanting: u64,
-    /// Homes that were told that nothing more goes before an ACK, as bits.
+    /// Homes that were told that the next message needs an ACK, as bits.
     pub told: u64,
-    /// Credit in bytes that it gives back at the end.
+    /// Credit in bytes that it returns at the end.
     pub bytes_granted: i64,
 }
 
 impl InitialReplay {
-    /// One from so many homes, for which the subscription has this much more credit in bytes meanwhile.
+    /// An initial replay from so many homes; meanwhile the subscription has this much additional credit in bytes.
     #[must_use]
     pub fn new(homes: usize, bytes_granted: i64) -> Self {
         InitialReplay { waiting: homes, asked: 0, wanting: 0, told: 0, bytes_granted }
@@ -113,7 +114,7 @@ impl InitialReplay {
 
 #[cfg(test)]
 impl ConsumerState {
-    /// The consumer of a queue of the first shard, without wishes of its own.
+    /// The consumer of a queue of the first shard, without options of its own.
     pub fn for_tests(key: SubscriptionKey, conn: ConnKey, ack: AckMode) -> Self {
         let without = crate::ids::NOBODY;
         let version = stompica_proto::Version::V1_2;

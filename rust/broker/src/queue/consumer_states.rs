@@ -1,29 +1,29 @@
-//! The consumers of queues among the subscriptions of one shard.
+//! The subscriptions of one shard that consume queues.
 //!
-//! A subscription is in this table while it consumes a queue, and never longer than the router has it. So an ACK, a
-//! delivery of a queue and `ack_timeout` find all they need with one look-up.
+//! A subscription is in this table while it consumes a queue, and no longer than it is in the router. So an ACK, a
+//! delivery of a queue and `ack_timeout` need only one look-up.
 
 use super::consumer_state::{ConsumerState, SharedCredit};
 use crate::collections::sparse::Sparse;
 use crate::ids::SubscriptionKey;
 
-/// These consumers, by subscription.
+/// Consumers by subscription.
 #[derive(Debug, Default)]
 pub struct ConsumerStates {
-    /// By the index of the subscription.
+    /// Consumers by the index of the subscription.
     table: Sparse<Box<ConsumerState>>,
-    /// Delivery numbers up to this one may have been used by consumers that are gone.
+    /// Delivery numbers up to this one may have been used by removed consumers.
     number_floor: u64,
 }
 
 impl ConsumerStates {
-    /// Adds the consumer of a live subscription, which was none before.
+    /// Adds the consumer of a live subscription that had none.
     pub fn insert(&mut self, consumer: Box<ConsumerState>) {
         let replaced = self.table.insert(consumer.key.index as usize, consumer);
         debug_assert!(replaced.is_none(), "a consumer goes with its subscription");
     }
 
-    /// Takes a consumer out: its subscription ends, or does not need its queue any more.
+    /// Removes a consumer: its subscription ends, or no longer needs its queue.
     pub fn remove(&mut self, key: SubscriptionKey) -> Option<Box<ConsumerState>> {
         self.get(key)?;
         let consumer = self.table.remove(key.index as usize)?;
@@ -31,51 +31,51 @@ impl ConsumerStates {
         Some(consumer)
     }
 
-    /// The consumer, if the subscription is alive and is one.
+    /// The consumer of a live subscription, if it has one.
     #[inline]
     #[must_use]
     pub fn get(&self, key: SubscriptionKey) -> Option<&ConsumerState> {
         self.at(key.index).filter(|consumer| consumer.key == key)
     }
 
-    /// The consumer, if the subscription is alive and is one.
+    /// The consumer of a live subscription, if it has one.
     #[inline]
     pub fn get_mut(&mut self, key: SubscriptionKey) -> Option<&mut ConsumerState> {
         let consumer = self.table.get_mut(key.index as usize)?;
         (consumer.key == key).then_some(&mut **consumer)
     }
 
-    /// The consumer whose subscription has this index now.
+    /// The consumer of the subscription with this index.
     #[inline]
     #[must_use]
     pub fn at(&self, index: u32) -> Option<&ConsumerState> {
         self.table.get(index as usize).map(Box::as_ref)
     }
 
-    /// What a consumer lends, if it consumes the queues of a pattern.
+    /// The shared credit of a consumer of the queues of a pattern.
     pub fn shared_credit_mut(&mut self, key: SubscriptionKey) -> Option<&mut SharedCredit> {
         self.get_mut(key)?.shared_credit.as_mut()
     }
 
-    /// A number that no delivery of a consumer that is gone had, nor any before it.
+    /// A number that is at least as high as all delivery numbers of removed consumers.
     #[must_use]
     pub fn number_floor(&self) -> u64 {
         self.number_floor
     }
 
-    /// All of them.
+    /// All consumers.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut ConsumerState> {
         self.table.iter_mut().map(Box::as_mut)
     }
 
-    /// How many there are.
+    /// The number of consumers.
     #[cfg(any(test, feature = "simulation"))]
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Bytes that the table occupies; each consumer counts itself.
+    /// The memory of the table in bytes; each consumer counts itself.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.table.held_bytes()

@@ -1,4 +1,4 @@
-//! Messages on their way into the queues of one home: which queue takes one, and what becomes of one that none takes.
+//! Messages on their way into the queues of one home, and messages that no queue takes.
 
 use std::sync::atomic::Ordering;
 
@@ -15,19 +15,19 @@ use crate::message::OwnedMessage;
 use crate::requester::Requester;
 use crate::router::Destination;
 
-/// The ERROR for a message that a queue does not take.
+/// The ERROR for a message that a queue refuses.
 fn refused(refusal: Refusal) -> ProtocolError {
     let Refusal::Full(text) = refusal;
     ProtocolError::new(Code::QueueFull, text)
 }
 
-/// What an ERROR tells about a SEND that was refused after it had been taken.
+/// The description, for an ERROR, of a SEND that was refused after it had been accepted.
 pub(crate) fn describe(stored: &OwnedMessage) -> Offender {
     let message = stored.message();
     Offender { receipt: None, subscription: None, head: head_of_send(message.destination, message.headers) }
 }
 
-/// The first lines of a SEND, but for those that only the broker reads.
+/// The head of a SEND without the headers that only the broker reads.
 pub(crate) fn head_of_send(destination: &[u8], headers: &[u8]) -> Vec<u8> {
     let mut head = b"SEND\ndestination:".to_vec();
     escape::escape_into(&mut head, destination, Version::V1_2);
@@ -37,8 +37,8 @@ pub(crate) fn head_of_send(destination: &[u8], headers: &[u8]) -> Vec<u8> {
 }
 
 impl Owners<'_> {
-    /// The queue that messages to a name go to, created if necessary, with room for `count` of `bytes` in all. `None`: the
-    /// name has no queue and gets none, so the message has nowhere to go.
+    /// The queue for messages to a name, created if necessary, with room for `count` messages of `bytes` in total.
+    /// `None`: the name has no queue and gets none.
     ///
     /// # Errors
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`.
@@ -52,7 +52,7 @@ impl Owners<'_> {
         self.queue_at(destination, name, count, bytes)
     }
 
-    /// The same for a name that was looked up.
+    /// Does the same for a name that was looked up.
     fn queue_at(
         &mut self,
         destination: Destination,
@@ -81,13 +81,13 @@ impl Owners<'_> {
         Ok(Some(key))
     }
 
-    /// Makes a queue.
+    /// Creates a queue.
     ///
     /// # Errors
     /// `E-DEST-COUNT`.
     pub(crate) fn create_queue(&mut self, name: &[u8], kind: QueueKind) -> Result<QueueKey, ProtocolError> {
         self.count_queues();
-        // Counted before it is made: another home may make one at the same moment.
+        // It is counted before it is created: another home may create one at the same moment.
         let others = self.turn.totals.queues.fetch_add(1, Ordering::Relaxed);
         if self.router.is_at_limit(others) {
             self.turn.totals.queues.fetch_sub(1, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl Owners<'_> {
         Ok(key)
     }
 
-    /// Brings the number of this home's queues into the broker's count.
+    /// Updates the broker's count of queues with those of this home.
     pub(crate) fn count_queues(&mut self) {
         let (now, before) = (self.queues.home.named(), self.queues.counted);
         if now != before {
@@ -110,12 +110,12 @@ impl Owners<'_> {
         }
     }
 
-    /// How many queues all homes have.
+    /// The number of queues of all homes.
     pub(crate) fn queues_everywhere(&self) -> usize {
         self.turn.totals.queues.load(Ordering::Relaxed)
     }
 
-    /// Puts a message into the queue it names.
+    /// Adds a message to the queue it names.
     ///
     /// # Errors
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
@@ -126,7 +126,7 @@ impl Owners<'_> {
         }
     }
 
-    /// The same for a message whose destination was looked up.
+    /// Does the same for a message whose destination was looked up.
     ///
     /// # Errors
     /// `E-QUEUE-FULL`, `E-DEST-COUNT`, with the message.
@@ -152,7 +152,7 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// Logs once that a group's messages go to any consumer.
+    /// Logs once that messages of a group go to any consumer.
     #[cold]
     fn warn_of_grouping(&mut self, key: QueueKey) {
         let found = self.queues.home.queue(key).filter(|queue| self.queues.home.consumers_of(queue) > 1);
@@ -168,7 +168,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Puts a message into the queue it names, and answers the frame that waits for that.
+    /// Adds a message to the queue it names, and answers the frame that waits for that.
     pub(super) fn enqueue_for(&mut self, stored: OwnedMessage, requester: Option<Requester>) {
         let outcome = self.enqueue(stored);
         match (outcome, requester) {
@@ -180,7 +180,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Drops a message that no queue has room for, and whose sender does not wait for an answer.
+    /// Drops a message that its queue refuses, and whose sender does not wait for an answer.
     pub(super) fn drop_refused(&mut self, outcome: Result<(), (ProtocolError, OwnedMessage)>) {
         if let Err((error, stored)) = outcome {
             self.turn.counters.dropped += 1;
@@ -190,11 +190,11 @@ impl Owners<'_> {
         }
     }
 
-    /// Holds a message that no queue takes while `TTL` allows, or drops it.
+    /// Keeps a message that no queue takes as stale while `TTL` allows, or drops it.
     pub(super) fn unmatched(&mut self, stored: OwnedMessage) {
         if self.router.kind(stored.destination()) == Kind::WorkerTopic {
             match self.queues.home.find(stored.destination()) {
-                // A consumer has come since: no other event would bring the message to it.
+                // A consumer has come meanwhile: no other event would bring the message to it.
                 Some(queue) if self.queues.home.is_consumed(queue) => {
                     let outcome = self.enqueue(stored);
                     self.drop_refused(outcome);
@@ -202,7 +202,7 @@ impl Owners<'_> {
                 _ => self.hold_stale(stored),
             }
         } else {
-            // A temporary queue that went with its owner.
+            // The temporary queue was removed with its owner.
             self.turn.counters.unmatched += 1;
         }
     }

@@ -1,10 +1,11 @@
-//! New subscriptions that wait for what this home holds of the past: stale messages (`TTL`) and last values (`retain`).
+//! New subscriptions that wait for stale (`TTL`) and retained (`retain`) messages of this home.
 //!
-//! Each destination's are kept at its home. A home that hears of a new subscription waits until every other shard has
-//! heard of it too ([`ReplayNote::InterestAck`]): what those have sent without knowing of it has come by then, since mail
-//! keeps its order. Then it sends what matches, ahead of its answer. Live messages wait meanwhile in a queue of the
-//! subscription's own. So none is missed, none comes before what is older, and all of the past is in the outbox before
-//! the RECEIPT; of a subscription that acknowledges, what its credit allows (`delivery/replay.rs`).
+//! The home of a destination keeps its stale and retained messages. A home that learns of a new subscription waits
+//! until every other shard knows it too ([`ReplayNote::InterestAck`]): since mail keeps its order, it then has every
+//! message that those shards sent before. Then it sends the matching messages, followed by its answer. Meanwhile, live
+//! messages wait in a private queue of the subscription. So no message is missed, none overtakes an older one, and the
+//! whole replay is in the outbox before the RECEIPT; for a subscription that acknowledges, only as much as its credit
+//! allows (`delivery/replay.rs`).
 
 use super::Owners;
 use super::mail::ReplayNote;
@@ -14,17 +15,17 @@ use crate::collections::spread::give_back;
 use crate::ids::{ShardId, Subscriber};
 use crate::requester::Requester;
 
-/// A new subscription that waits for what this home holds.
+/// A new subscription that waits for stale and retained messages of this home.
 #[derive(Debug, Default)]
 pub(crate) struct PendingReplay {
-    /// Other shards that know of it.
+    /// The number of other shards that know it.
     pub(crate) seen: usize,
-    /// What it is to get, once they do.
+    /// The replay that begins when all of them do.
     pub(crate) asked: Option<Replay>,
 }
 
 impl Owners<'_> {
-    /// Sends a new subscription what this home holds for it, once all shards know of it; then answers `reply`.
+    /// Starts the replay for a new subscription once all shards know it; then answers `reply`.
     pub(crate) fn await_replay(
         &mut self,
         name: &[u8],
@@ -43,14 +44,14 @@ impl Owners<'_> {
         self.proceed_with_pending_replay(subscriber);
     }
 
-    /// Another shard knows of a new subscription.
+    /// Records that another shard knows a new subscription.
     pub(super) fn interest_acknowledged(&mut self, subscriber: Subscriber) {
         self.queues.pending_replays.entry(subscriber).or_default().seen += 1;
         self.proceed_with_pending_replay(subscriber);
     }
 
     fn proceed_with_pending_replay(&mut self, subscriber: Subscriber) {
-        // All but this one and the subscriber's own, whose news came with the question.
+        // All shards but this one and the subscriber's own, whose request tells that it knows.
         let others = self.turn.shards - if subscriber.shard == self.turn.id { 1 } else { 2 };
         let complete = |pending: &&PendingReplay| pending.asked.is_some() && pending.seen >= others;
         if self.queues.pending_replays.get(&subscriber).filter(complete).is_none() {

@@ -1,4 +1,4 @@
-//! What a home keeps beside queues: stale messages (`TTL`) and last values (`retain`), until they expire.
+//! Messages that a home keeps besides queues until they expire: stale (`TTL`) and retained (`retain`) messages.
 
 use stompica_proto::ProtocolError;
 use stompica_proto::error::Code;
@@ -12,26 +12,26 @@ use crate::requester::Requester;
 use crate::router::Destination;
 use crate::timer::Due;
 
-/// Messages that expire at a time.
+/// The maximum number of messages that expire at a time.
 const EXPIRED_AT_ONCE: usize = 500;
 
 impl Owners<'_> {
-    /// Whether any home may hold something for a new subscription.
+    /// Whether any home may have messages for a new subscription.
     pub(crate) fn may_replay(&self) -> bool {
         self.turn.config.ttl_ms > 0 || self.queues.stale.is_any_held() || self.queues.retained.count() > 0
     }
 
-    /// Whether a message to a topic is to be kept at its home until a subscription comes.
+    /// Whether a message to a topic has to be kept at its home until a subscription comes.
     pub(crate) fn waits_for_subscriber(&self, destination: Destination) -> bool {
         self.turn.config.ttl_ms > 0 && self.router.filter_count(destination) == 0
     }
 
-    /// A message that found no subscription where it was sent: one may have come since. It is held for a new subscription
-    /// until its sender's shard has said that it knows of that: live messages must not come before it.
+    /// Handles a message that found no subscription where it was sent: one may exist by now. It is kept for a new
+    /// subscription until the sender's shard has reported that it knows that, because it must precede live messages.
     pub(super) fn place_stale(&mut self, stored: OwnedMessage) {
         let Ok(destination) = self.router.destination_of(self.turn, stored.destination()) else { return };
         if stored.is_expired(self.turn.now_ms) {
-            self.turn.counters.expired += 1; // it comes back from a subscription that has gone
+            self.turn.counters.expired += 1; // it was returned by a subscription that has ended
         } else if self.router.filter_count(destination) > 0 && self.queues.pending_replays.is_empty() {
             self.notes.leave(Local::Publish(stored));
         } else {
@@ -39,7 +39,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Holds a message until a subscription comes, or it expires.
+    /// Keeps a message until a subscription comes, or it expires.
     pub(super) fn hold_stale(&mut self, mut stored: OwnedMessage) {
         if self.turn.config.ttl_ms == 0 {
             self.turn.counters.unmatched += 1;
@@ -57,7 +57,7 @@ impl Owners<'_> {
         self.rearm_waiting();
     }
 
-    /// There are too many stale messages, and the oldest one was here; if it is gone by now, another home has the oldest.
+    /// Drops the oldest stale message, because there are too many. If it is gone, another home has the oldest now.
     pub(super) fn drop_stale(&mut self) {
         if let Some(dropped) = self.queues.stale.take_oldest() {
             self.turn.counters.dropped += 1;
@@ -69,7 +69,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Keeps or forgets a topic's last value.
+    /// Sets or removes the retained message of a topic.
     pub(super) fn retain(&mut self, stored: OwnedMessage, set: bool, requester: Option<Requester>) {
         let mut kept = Ok(());
         if set {
@@ -94,7 +94,7 @@ impl Owners<'_> {
         self.queues.retained.count() >= self.turn.config.max_retained
     }
 
-    /// Keeps room for a topic's last value, unless it has one: returns whether that was needed.
+    /// Reserves room for the retained message of a topic, unless it has one. Returns whether room was reserved.
     ///
     /// # Errors
     /// `E-RETAINED-COUNT`.
@@ -107,10 +107,10 @@ impl Owners<'_> {
         Err(ProtocolError::new(Code::RetainedCount, format!("max_retained is {max}")))
     }
 
-    /// Puts the next expiry into the timers, unless an earlier one is there.
+    /// Sets the timer for the next expiry, unless an earlier one is set.
     pub(super) fn rearm_waiting(&mut self) {
         let next_ms = self.queues.stale.next_ms().into_iter().chain(self.queues.retained.next_ms()).min();
-        // What was left over does not go ahead of all other deadlines that have passed meanwhile.
+        // Messages that have expired already do not precede all other passed deadlines.
         let next_ms = next_ms.map(|at_ms| at_ms.max(self.turn.now_ms));
         if let Some(at_ms) = next_ms.filter(|at_ms| *at_ms < self.queues.next_expiry_ms) {
             self.queues.next_expiry_ms = at_ms;
@@ -118,7 +118,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Drops a portion of what has expired; the rest is due at once, and is not delivered until then.
+    /// Drops some of the expired messages; the rest is due at once, and is not delivered until then.
     pub(crate) fn expire_waiting(&mut self) {
         self.queues.next_expiry_ms = u64::MAX;
         let mut gone = 0;

@@ -1,4 +1,4 @@
-//! What happens to queues as time goes by: delays end, messages expire, idle queues go.
+//! Time-dependent changes of queues: delays end, messages expire, idle queues are removed.
 
 use std::hash::BuildHasher as _;
 use std::mem::take;
@@ -9,7 +9,7 @@ use super::types::{Effect, Queue};
 use crate::collections::keyed::Keyed;
 use crate::ids::QueueKey;
 
-/// Messages of one queue whose time has come that are dealt with at once; the others follow at once, in their turn.
+/// The number of due messages of one queue that are handled at once; the rest follows in the same turn if possible.
 const AT_ONCE: usize = 256;
 
 impl Home {
@@ -19,11 +19,11 @@ impl Home {
         &self.queues
     }
 
-    /// What is due at this time for one queue: delays that end, messages that expire, an idle queue that goes.
+    /// Handles what is due for one queue: delayed messages, expired messages, and its removal if it has been idle.
     pub fn meet(&mut self, key: QueueKey) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         if queue.deadline_ms > self.now_ms {
-            return; // another timer was there before; were this one renewed too, they would pile up
+            return; // an earlier timer has fired; if it were renewed as well, timers would accumulate
         }
         queue.deadline_ms = u64::MAX;
         let was_idle = queue.is_idle();
@@ -50,14 +50,14 @@ impl Home {
         let now_ms = self.now_ms;
         if let Some(queue) = self.queues.get_mut(key) {
             queue.idle_since_ms = now_ms;
-            // It may stay so: a hundred thousand queues that were used once are no rarity.
+            // It may stay idle: a hundred thousand queues that were used once are not unusual.
             queue.pending.shrink();
             queue.ready.shrink_to_fit();
         }
         self.rearm(key);
     }
 
-    /// When an idle queue goes; only kinds that come back by themselves do.
+    /// The time at which an idle queue is removed; only kinds that are created on demand are removed.
     fn expires_idle(&self, queue: &Queue) -> u64 {
         match queue.kind {
             QueueKind::Work | QueueKind::Worker => queue.idle_since_ms.saturating_add(self.rules.idle_ms),
@@ -65,11 +65,11 @@ impl Home {
         }
     }
 
-    /// Puts a queue's next deadline into the timers, unless an earlier one is there.
+    /// Sets the timer for a queue's next deadline, unless an earlier one is set.
     pub(super) fn rearm(&mut self, key: QueueKey) {
         let Some(queue) = self.queues.get(key) else { return };
         let idle = if queue.is_idle() { self.expires_idle(queue) } else { u64::MAX };
-        // What is overdue here queues up behind what is overdue elsewhere.
+        // Overdue messages do not precede the overdue messages of other queues.
         let next_ms = queue.pending.next_ms().unwrap_or(u64::MAX).min(idle).max(self.now_ms);
         if let Some(queue) = self.queues.get_mut(key)
             && next_ms < queue.deadline_ms
@@ -79,14 +79,14 @@ impl Home {
         }
     }
 
-    /// Removes a queue that holds nothing and has no consumer of its own.
+    /// Removes a queue that is empty and has no consumer of its own.
     pub fn delete_unused(&mut self, key: QueueKey) {
         if self.queues.get(key).is_some_and(Queue::is_idle) {
             self.delete(key);
         }
     }
 
-    /// Removes a queue and all that waits in it.
+    /// Removes a queue and all its pending messages.
     pub fn delete(&mut self, key: QueueKey) {
         let Some(mut queue) = self.queues.remove(key) else { return };
         if queue.deadline_ms != u64::MAX {

@@ -1,4 +1,4 @@
-//! What homes and the shards of their clients tell each other: notes, by what they are about.
+//! Notes between homes and the shards of their clients, by subject.
 
 use stompica_proto::ProtocolError;
 use stompica_proto::encode::Offender;
@@ -15,7 +15,7 @@ use crate::report::Query;
 use crate::report::types::ShardReport;
 use crate::requester::Requester;
 
-/// What a subscription consumes.
+/// The source that a subscription consumes.
 #[derive(Debug)]
 pub enum Source {
     /// One queue, which is created if necessary.
@@ -28,73 +28,73 @@ pub enum Source {
         name: Box<[u8]>,
         /// The topic or pattern.
         topic: Box<[u8]>,
-        /// Several may hold it at a time.
+        /// Several subscriptions may hold it at a time.
         shared: bool,
-        /// Messages of this connection, its holder, are left out.
+        /// Messages of this connection, its holder, are omitted.
         without: u64,
     },
 }
 
-/// A subscription that begins to consume.
+/// A request to attach a subscription to a source.
 #[derive(Debug)]
 pub struct Attach {
-    /// Who.
+    /// The subscription.
     pub subscriber: Subscriber,
-    /// What.
+    /// The source.
     pub source: Source,
     /// Its credit at this home.
     pub credit: Credit,
-    /// Its connection.
+    /// The frame that waits for the answer.
     pub requester: Requester,
-    /// The SUBSCRIBE, for an ERROR.
+    /// The SUBSCRIBE frame, for an ERROR.
     pub offender: Offender,
 }
 
-/// Messages of a transaction that a home is to take.
+/// Messages of a transaction for which a home reserves room.
 #[derive(Debug, Default)]
 pub struct Reservation {
-    /// The queue, or the topic.
+    /// The name of the queue or of the topic.
     pub name: Box<[u8]>,
-    /// It is a topic's last value.
+    /// Whether it is a retained message of a topic.
     pub retained: bool,
-    /// Room is kept for it.
+    /// Whether room is reserved for it.
     pub reserved: bool,
-    /// In this queue, if it is for one.
+    /// The queue, if it is for one.
     pub queue: Option<QueueKey>,
-    /// The first of the places that are kept for it.
+    /// The first of its reserved places.
     pub first: u64,
-    /// The queue was made for it.
+    /// Whether the queue was created for it.
     pub created: bool,
-    /// How many messages.
+    /// The number of messages.
     pub count: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
-    /// How many of them have come.
+    /// The number of messages that have arrived.
     pub placed: u64,
 }
 
-/// What one home is to keep room for.
+/// All reservations of a transaction at one home.
 pub type Reservations = PagedDeque<Reservation>;
 
-/// The first of the places that a home keeps in a queue for each of a list of reservations; 0: it keeps none there. So the
-/// shard that asked knows where each message of a transaction goes before it is decided, and can write it as one record.
+/// The first reserved place in a queue for each of a list of reservations; 0 if it has none. So the asking shard knows
+/// the place of each message of a transaction before the transaction is decided, and can write it as one record.
 pub type Places = Box<[u64]>;
 
-/// A message of a transaction at a home.
+/// A message of a transaction for its home.
 #[derive(Debug)]
 pub struct Placed {
-    /// In the list of needs, if room is kept for it.
+    /// Its index in the list of reservations, if room is reserved for it.
     pub reservation: Option<u32>,
-    /// It is a topic's last value (`true`), or ends it.
+    /// Whether it sets (`true`) or removes the retained message of a topic.
     pub retain: Option<bool>,
     /// The message.
     pub stored: OwnedMessage,
 }
 
-/// One note of a shard to another, or to itself, about queues.
+/// A note about queues from one shard to another, or to itself.
 #[derive(Debug)]
 pub enum Note {
-    /// To the home of a queue, or of what is kept of a topic.
+    /// To the home of a queue, or of the stale and retained messages of a topic.
     Home(HomeNote),
     /// To the shard of a consumer.
     Consumer(ConsumerNote),
@@ -104,20 +104,20 @@ pub enum Note {
     Replay(ReplayNote),
     /// To a home, about messages of a transaction.
     Transaction(TransactionNote),
-    /// While memory is short.
+    /// About admission while memory is short.
     Memory(MemoryNote),
-    /// Questions about the state of the broker, and their answers.
+    /// Queries about the state of the broker, and their answers.
     Diagnostics(DiagnosticsNote),
 }
 
-/// What the home of a queue, or of what is kept of a topic, is told.
+/// A note to the home of a queue, or of the stale and retained messages of a topic.
 #[derive(Debug)]
 pub enum HomeNote {
-    /// Put a message into the queue it names.
+    /// Add a message to the queue it names.
     Enqueue(OwnedMessage, Option<Requester>),
-    /// Messages were consumed, or written.
+    /// Messages were settled, or written.
     Progress(Progress),
-    /// A message comes back.
+    /// A message is returned.
     GiveBack(Origin, OwnedMessage, GivenBack),
     /// A subscription begins to consume.
     Attach(Box<Attach>),
@@ -127,86 +127,87 @@ pub enum HomeNote {
     EndDurable(Box<[u8]>, Requester, Box<Offender>),
     /// Credit for a consumer of a pattern, in messages.
     CreditGrant(ConsumerKey, i64),
-    /// Credit of a consumer of a pattern that is not needed here is wanted elsewhere.
+    /// Return unneeded credit of a pattern's consumer, which another home has requested.
     CreditRevoke(Subscriber),
-    /// A message that found no subscriber: deliver it after all, or hold it.
+    /// A message that found no subscriber: deliver it if one exists by now, otherwise keep it.
     Stale(OwnedMessage),
-    /// Drop the oldest stale message: there are too many.
+    /// Drop the oldest stale message, because there are too many.
     DropStale,
-    /// Keep a topic's last value, or (`false`) forget it.
+    /// Set the retained message of a topic, or (`false`) remove it.
     Retain(OwnedMessage, bool, Option<Requester>),
 }
 
-/// What the shard of a consumer is told.
+/// A note to the shard of a consumer.
 #[derive(Debug)]
 pub enum ConsumerNote {
-    /// Hand a message to a consumer.
+    /// Deliver a message to a consumer.
     Deliver(Delivery),
-    /// A consumer of a pattern has no credit left at the home that says so.
+    /// A consumer of a pattern has no credit left at the sending home.
     CreditRequest(SubscriptionKey, ConsumerKey),
-    /// Credit that a consumer of a pattern does not use there, in messages.
+    /// Credit that a consumer of a pattern does not need at the sending home, in messages.
     CreditReturn(SubscriptionKey, i64),
-    /// The credit of a durable subscription that was taken up again, to be given once the RECEIPT has left.
+    /// The credit of a resumed durable subscription, which applies once the RECEIPT has been sent.
     Opens(ConnKey, u64, Progress),
     /// A stale message, or (`true`) a retained one, for one new subscription.
     Replayed(SubscriptionKey, OwnedMessage, bool),
-    /// The home has more of them for this subscription, once it has room.
+    /// The home has more of them, which it sends on request.
     ReplayPause(SubscriptionKey),
-    /// That was all that the home holds for this new subscription.
+    /// The home has sent all its messages for this new subscription.
     ReplayEnd(SubscriptionKey),
 }
 
-/// What the shard of a connection is told of a frame, which is named by its token; and a question that is answered so.
+/// A note about a frame to the shard of its connection; a token identifies the frame. Also a request for such a note.
 #[derive(Debug)]
 pub enum AnswerNote {
-    /// What was asked for took effect.
+    /// The request was carried out.
     Applied(ConnKey, u64),
-    /// Room is kept for a transaction, at these places.
+    /// Room is reserved for a transaction, at these places.
     Reserved(ConnKey, u64, Places),
-    /// What was asked for is refused.
+    /// The request was refused.
     Refused(ConnKey, u64, Box<(ProtocolError, Offender)>),
-    /// Answer, so that the requester knows that nothing it sent before is on its way. Before that, ask other shards, a bit
-    /// for each; `None`: those that dead letters are on their way to.
+    /// Answer, so that the requester knows that all its earlier mail has been read. Before that, ask other shards, a bit
+    /// for each; `None`: the shards that dead letters are on their way to.
     RoundTrip(Requester, Option<u64>),
 }
 
-/// What a home that replays stale and retained messages is told.
+/// A note to a home that replays stale and retained messages.
 #[derive(Debug)]
 pub enum ReplayNote {
-    /// The sender knows of a new subscription: from now on it routes to it.
+    /// The sender knows a new subscription, and routes messages to it from now on.
     InterestAck(Subscriber),
-    /// The subscription has room for more.
+    /// The subscription has room for more messages.
     More(Subscriber),
-    /// The subscription has no room before its client acknowledges something: answer the frame that waits for the end now.
+    /// The subscription has no room before its client acknowledges a message: answer the frame that waits for the end
+    /// now.
     Unacked(Subscriber),
     /// The subscription has ended.
     Stop(Subscriber),
 }
 
-/// What a home is told of a transaction.
+/// A note to a home about a transaction.
 #[derive(Debug)]
 pub enum TransactionNote {
-    /// Keep room for it; its token names it.
+    /// Reserve room for a transaction, which is identified by its token.
     Prepare(Reservations, Requester),
-    /// The room that was kept is not needed.
+    /// Release the reserved room.
     Cancel(u64),
-    /// The messages of a transaction that was prepared under this token.
+    /// Apply the messages of a transaction that was prepared with this token.
     Commit(PagedDeque<Placed>, u64, Requester),
 }
 
-/// What publishers and homes tell each other while memory is short.
+/// Notes between the shards of publishers and homes while memory is short.
 #[derive(Debug)]
 pub enum MemoryNote {
-    /// Would a message to this name be handed on at once?
+    /// Ask how many messages to this name would be delivered at once.
     MayPass(Box<[u8]>),
-    /// So many messages would, to the name with this hash.
+    /// So many messages to the name with this hash would be delivered at once.
     Passes(u64, Allowance),
 }
 
-/// A question about the state of the broker, or a part of its answer.
+/// A query about the state of the broker, or one shard's part of the answer.
 #[derive(Debug)]
 pub enum DiagnosticsNote {
-    /// The query, under this number.
+    /// The query, with this number.
     Diagnose(Query, u64),
     /// The sender's part of the answer.
     Diagnosed(u64, Box<ShardReport>),
@@ -242,7 +243,7 @@ impl Note {
         )
     }
 
-    /// What it counts among the deliveries that a shard may have to read.
+    /// The load of a delivery for the shard that reads it.
     #[must_use]
     pub fn load(&self) -> usize {
         match self {

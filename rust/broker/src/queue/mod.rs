@@ -1,13 +1,14 @@
-//! Work queues and everything that behaves like one: each has one home shard, where its order is decided.
+//! Work queues and similar queues: each has one home shard, which determines its order.
 //!
 //! ```text
 //! SEND ─► enqueue ─► pending ─► dispatch ─► the consumer's shard ─► ACK, or written (ack auto): settled
 //!                       ▲                          │
 //!                       └── give back: consumer lost (old place), NACK or ack_timeout (after a delay) ──► dead letter
 //! ```
-//! A message at rest ([`OwnedMessage`](crate::message::OwnedMessage)) moves: its home holds it while it waits, the shard
-//! of its consumer while it is in flight. Its holder gives it back or reports it settled. The home keeps the order, the consumers and
-//! their credit; it does no I/O, and what it wants done elsewhere it leaves in [`home::Home::effects`].
+//! A message at rest ([`OwnedMessage`](crate::message::OwnedMessage)) moves between shards: its home holds it while it
+//! is pending, and the shard of its consumer while it is in flight. That shard requeues it or reports it as settled.
+//! The home keeps the order, the consumers and their credit. It does no I/O; its requests to others are in
+//! [`home::Home::effects`].
 //!
 //! | kind | named | holds messages without a consumer | ends |
 //! |---|---|---|---|
@@ -60,7 +61,7 @@ owners! {
     }
 }
 
-/// What a queue is for.
+/// The kind of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
     /// `/queue/…`.
@@ -71,10 +72,10 @@ pub enum QueueKind {
     Temporary,
     /// A durable subscription.
     Durable {
-        /// Several may hold it at a time.
+        /// Several subscriptions may hold it at a time.
         shared: bool,
     },
-    /// Of one subscription.
+    /// Belongs to one subscription.
     Private,
 }
 

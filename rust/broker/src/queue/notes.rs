@@ -1,8 +1,9 @@
-//! Notes that wait: those to other shards for the end of the turn, those to this one for the layers above the queues.
+//! Notes that wait: those to other shards until the end of the turn, those to this shard for the layers above the
+//! queues.
 //!
-//! A home acts on a note at once where that leads nowhere else; what leads upwards (a delivery to a connection, an answer
-//! to a frame) waits in [`Notes::next_local`] until the frame, the note or the job at hand is done. Notes to one shard
-//! keep their order: what an answer promises is told before the answer.
+//! A home acts on a note at once if that affects only queues. Notes to the layers above (a delivery to a connection, an
+//! answer to a frame) wait in [`Notes::next_local`] until the current frame, note or job is done. Notes to one shard
+//! keep their order, so an answer follows the notes about its effects.
 
 use std::collections::VecDeque;
 use std::mem::take;
@@ -19,44 +20,44 @@ use crate::queue::replay::Newcomer;
 use crate::requester::{AnswerTo, Requester};
 use crate::text::Text;
 
-/// What waits on this shard for the layers above the queues.
+/// An item on this shard for the layers above the queues.
 #[derive(Debug)]
 pub enum Local {
     /// A note.
     Note(Note),
-    /// Publish a message that was held as stale to the subscriptions that have come since.
+    /// Publish a message that was stale to the subscriptions that have begun since.
     Publish(OwnedMessage),
-    /// Tell the other shards that a durable subscription here takes the messages of a topic or pattern.
+    /// Tell the other shards that a durable subscription here receives the messages of a topic or pattern.
     Announce {
         /// The topic or pattern.
         topic: Arc<Text>,
         /// The frame whose RECEIPT waits for their answers.
         to: Option<AnswerTo>,
-        /// The subscription that is to get what they hold of the past, if it is new.
+        /// The subscription that gets their stale and retained messages, if it is new.
         newcomer: Option<Newcomer>,
     },
-    /// Remove the topic's subscription that fed a durable one, which has ended.
+    /// Remove the subscription to a topic that fed a durable subscription, which has ended.
     Unbind(SubscriptionKey),
 }
 
-/// Room for more local notes than these is given back.
+/// Capacity above this is freed.
 const KEPT_LOCAL: usize = 256;
 
 /// Notes of one shard that wait.
 #[derive(Debug)]
 pub struct Notes {
-    /// The shard that they are from.
+    /// The sending shard.
     own: ShardId,
-    /// For each other shard, in their order.
+    /// Notes to each other shard, in order.
     trays: Vec<Vec<Note>>,
-    /// Deliveries in each tray that are not counted yet, in [`Note::load`].
+    /// The load of deliveries to each shard that is not counted yet, in [`Note::load`].
     deliveries: Vec<usize>,
-    /// To this shard.
+    /// Items for this shard.
     local: VecDeque<Local>,
 }
 
 impl Notes {
-    /// None yet, of this shard among so many.
+    /// No notes, for this shard of so many.
     #[must_use]
     pub fn new(own: ShardId, shards: usize) -> Self {
         Notes {
@@ -67,7 +68,7 @@ impl Notes {
         }
     }
 
-    /// Adds a note behind all others to this shard.
+    /// Adds a note to a shard, after all earlier ones.
     pub fn tell(&mut self, shard: ShardId, note: impl Into<Note>) {
         let note = note.into();
         match shard == self.own {
@@ -76,7 +77,7 @@ impl Notes {
         }
     }
 
-    /// Leaves a note for every shard, this one included.
+    /// Adds a note to every shard, including this one.
     pub fn tell_everyone<N: Into<Note>>(&mut self, mut note: impl FnMut() -> N) {
         for shard in 0..self.trays.len() {
             self.tell(ShardId(shard as u8), note());
@@ -90,7 +91,7 @@ impl Notes {
         self.tell(shard, ConsumerNote::Deliver(delivery));
     }
 
-    /// Adds what another shard's home is told of its deliveries; consecutive notes about one consumer are one.
+    /// Adds a report about deliveries to another home; consecutive reports about one consumer are merged.
     pub fn report(&mut self, home: ShardId, progress: Progress) {
         let tray = &mut self.trays[usize::from(home.0)];
         match tray.last_mut() {
@@ -99,7 +100,7 @@ impl Notes {
         }
     }
 
-    /// Answers a frame, wherever its connection is. A frame that waits for no answer is told of a refusal only.
+    /// Answers a frame on any shard. A frame that waits for no answer is only told of a refusal.
     pub fn answer(&mut self, requester: Requester, outcome: Result<(), (ProtocolError, Offender)>) {
         let to = requester.answered();
         match outcome {
@@ -109,18 +110,18 @@ impl Notes {
         }
     }
 
-    /// Leaves something to the layers above the queues, behind all notes to this shard.
+    /// Adds an item for the layers above the queues, after all notes to this shard.
     pub fn leave(&mut self, local: Local) {
         self.local.push_back(local);
     }
 
-    /// How much waits on this shard.
+    /// The number of items for this shard.
     #[must_use]
     pub fn local_len(&self) -> usize {
         self.local.len()
     }
 
-    /// Takes what comes next on this shard.
+    /// Removes the next item for this shard.
     pub fn next_local(&mut self) -> Option<Local> {
         let note = self.local.pop_front();
         if note.is_none() && self.local.capacity() > KEPT_LOCAL {
@@ -129,25 +130,25 @@ impl Notes {
         note
     }
 
-    /// Whether something waits on this shard.
+    /// Whether there are items for this shard.
     #[must_use]
     pub fn has_local(&self) -> bool {
         !self.local.is_empty()
     }
 
-    /// Whether no note waits.
+    /// Whether there are no notes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.has_local() && self.trays.iter().all(Vec::is_empty)
     }
 
-    /// Takes what there is for other shards.
+    /// Removes all notes to other shards.
     pub fn take_trays(&mut self) -> impl Iterator<Item = (ShardId, Vec<Note>)> {
         let trays = self.trays.iter_mut().enumerate().filter(|(_, tray)| !tray.is_empty());
         trays.map(|(at, tray)| (ShardId(at as u8), take(tray)))
     }
 
-    /// Takes what the deliveries since the last time amount to, for each shard that is to read some.
+    /// The load of deliveries since the last call, for each shard with some.
     pub fn take_deliveries(&mut self) -> impl Iterator<Item = (ShardId, usize)> {
         let loads = self.deliveries.iter_mut().enumerate().filter(|(_, load)| **load > 0);
         loads.map(|(at, load)| (ShardId(at as u8), take(load)))

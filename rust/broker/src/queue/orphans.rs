@@ -1,16 +1,16 @@
-//! Temporary queues whose owner has gone: they go with all they hold, over several turns if there are many.
+//! Temporary queues of an ended connection, which are removed with all messages; large numbers take several turns.
 
 use super::Owners;
 use crate::destination::full_name;
 use crate::text::Text;
 use crate::turn::jobs::Job;
 
-/// What is done before another job has its turn, in visits.
+/// The maximum number of visits before another job runs.
 const VISITS_MAX: usize = 1000;
-/// Bytes of a name that are copied and hashed for the price of one visit.
+/// The bytes of a name whose copying and hashing counts as one visit.
 const VISIT_BYTES: usize = 1 << 10;
 
-/// Temporary destinations of one connection that has gone.
+/// Temporary destinations of an ended connection.
 #[derive(Debug)]
 pub(crate) struct Orphans {
     pub(crate) secret: String,
@@ -18,7 +18,7 @@ pub(crate) struct Orphans {
 }
 
 impl Owners<'_> {
-    /// Removes some of the temporary queues of a connection that has gone; the others are a job.
+    /// Removes some of the temporary queues of an ended connection; the others become a job.
     pub(crate) fn remove_orphans(&mut self, mut orphans: Orphans) {
         let mut visits = 0;
         while visits < VISITS_MAX
@@ -37,7 +37,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Goes on with the first of those jobs.
+    /// Continues the first of those jobs.
     pub(crate) fn proceed_with_orphans(&mut self) {
         if let Some(orphans) = self.queues.orphans.pop_front() {
             self.remove_orphans(orphans);

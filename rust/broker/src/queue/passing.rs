@@ -1,4 +1,4 @@
-//! What a queue would hand on at once: the credit of its consumers that nothing waits for.
+//! The number of messages that a queue would deliver at once: the credit of its consumers minus the pending messages.
 
 use std::hash::BuildHasher as _;
 
@@ -9,20 +9,20 @@ use super::types::{Consumed, Consumer, Taker};
 use crate::destination::Kind;
 use crate::ids::{ConsumerKey, PatternKey, QueueKey, ShardId};
 
-/// Consumers of one queue that are looked at.
+/// The maximum number of consumers of one queue that are checked.
 const CONSUMERS_MAX: usize = 16;
 
-/// Messages that would reach a consumer at once.
+/// The messages that would reach a consumer at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
-    /// How many.
+    /// The number of messages.
     pub messages: i64,
-    /// Their bytes; the last one may exceed them.
+    /// Their size in bytes; the last message may exceed it.
     pub bytes: i64,
 }
 
 impl Allowance {
-    /// No more is promised at a time: others may use the same credit.
+    /// The maximum allowance, because several senders may use the same credit.
     pub const MOST: Allowance = Allowance { messages: 256, bytes: 1 << 20 };
 
     fn add(&mut self, consumer: &Consumer) {
@@ -31,7 +31,7 @@ impl Allowance {
             self.messages += credit.messages.min(Self::MOST.messages);
             self.bytes += credit.bytes.min(Self::MOST.bytes);
         } else if matches!(consumer.consumed, Consumed::Pattern(_)) && !consumer.wanting && credit.bytes > 0 {
-            // It has not asked the other homes yet.
+            // It has not requested credit from other homes yet.
             self.messages += 1;
             self.bytes += credit.bytes.min(Self::MOST.bytes);
         }
@@ -46,7 +46,7 @@ impl Allowance {
 }
 
 impl Home {
-    /// What a queue would hand on at once; `None` if what comes now stays.
+    /// The allowance of a queue; `None` if the next message would be kept.
     #[must_use]
     pub fn allowance(&mut self, key: QueueKey) -> Option<Allowance> {
         if self.queues.get(key)?.patterns_as_of != self.patterns.generation {
@@ -68,7 +68,7 @@ impl Home {
         sum.bounded()
     }
 
-    /// The same for a queue that would be made.
+    /// Does the same for a queue that does not exist yet.
     pub fn allowance_of_new(&mut self, name: &[u8]) -> Option<Allowance> {
         let mut sum = Allowance::default();
         for pattern in self.patterns.matching(name, &mut self.visited) {
@@ -90,7 +90,7 @@ impl Home {
 }
 
 impl Owners<'_> {
-    /// What may be sent to a name whose home is here, while memory is short.
+    /// The allowance for SENDs to a name whose home is here, while memory is short.
     pub(crate) fn allowance_of(&mut self, name: &[u8]) -> Option<Allowance> {
         let drops_unmatched = self.turn.config.ttl_ms == 0;
         let allowance = match (self.queues.home.find(name), self.router.kind(name)) {
@@ -105,7 +105,7 @@ impl Owners<'_> {
                 Some(Allowance::MOST)
             }
             (Some(queue), _) => self.queues.home.allowance(queue),
-            // It has gone with its owner, and what is sent to it is dropped.
+            // It was removed with its owner, and messages to it are dropped.
             (None, Kind::TemporaryQueue) => Some(Allowance::MOST),
             (None, Kind::WorkerTopic) if drops_unmatched && !self.queues.home.has_patterns() => {
                 Some(Allowance::MOST)
@@ -116,7 +116,7 @@ impl Owners<'_> {
         allowance
     }
 
-    /// Another shard has SENDs for a queue of this home that wait.
+    /// Answers another shard, on which SENDs to a queue of this home wait.
     pub(super) fn tell_allowance(&mut self, from: ShardId, name: &[u8]) {
         self.turn.budget.visit(1);
         if let Some(allowance) = self.allowance_of(name) {

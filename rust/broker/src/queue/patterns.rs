@@ -1,8 +1,8 @@
-//! Patterns that are consumed at a home: each has one ring of its consumers, which all of its queues share.
+//! Patterns with consumers at a home: each has one ring of consumers, which all matching queues share.
 //!
-//! A queue keeps a reference to each pattern that matches it, not to each consumer. When a pattern comes or goes, the
-//! generation changes; a queue compares what it knows with the patterns when it has something to deliver, or when the
-//! sweep ([`super::home::Home::proceed`]) comes to it, whichever is first.
+//! A queue has a reference to each matching pattern, not to each consumer. When a pattern is added or removed, the
+//! generation changes. A queue updates its references when it has a message to deliver, or when the sweep
+//! ([`super::home::Home::proceed`]) reaches it.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
@@ -16,7 +16,7 @@ use crate::destination::tree::Tree;
 use crate::ids::{ConsumerKey, PatternKey, QueueKey};
 use crate::message::DEAD_LETTERS;
 
-/// What a pattern occupies beside its text, in the tree above all, about.
+/// The approximate memory of a pattern besides its text, most of it in the tree.
 const PATTERN_BYTES: usize = 512;
 
 /// One pattern.
@@ -24,22 +24,22 @@ const PATTERN_BYTES: usize = 512;
 pub(super) struct Pattern {
     text: Box<[u8]>,
     pub(super) consumers: u32,
-    /// Consumers that may have credit, in turn. One that was found without has left it.
+    /// Consumers that may have credit, in turn. A consumer that was found without credit is not in it.
     pub(super) ring: VecDeque<ConsumerKey>,
     /// Queues that found no consumer in the ring.
     pub(super) out_of_credit: VecDeque<QueueKey>,
-    /// It is to be looked at because there may be a consumer for the queues that found none.
+    /// Its queues have to be checked again, because there may be a consumer for them now.
     pub(super) unserved: bool,
 }
 
-/// All of them.
+/// All patterns of a home.
 #[derive(Debug)]
 pub(super) struct Patterns {
     all: Keyed<Pattern>,
     by_text: Spread<PatternKey>,
     hasher: foldhash::fast::RandomState,
     tree: Tree,
-    /// Changes whenever a pattern comes or goes.
+    /// It changes whenever a pattern is added or removed.
     pub(super) generation: u64,
     text_bytes: usize,
     found: Vec<u32>,
@@ -72,7 +72,7 @@ impl Patterns {
         self.all.get_mut(key)
     }
 
-    /// A pattern by its text, added if necessary.
+    /// The key of a pattern, which is added if necessary.
     pub(super) fn add(&mut self, text: &[u8], rules: &Rules) -> PatternKey {
         let hash = self.hasher.hash_one(text);
         let named = |key: PatternKey| self.all.get(key).is_some_and(|pattern| *pattern.text == *text);
@@ -107,7 +107,7 @@ impl Patterns {
         self.generation += 1;
     }
 
-    /// The patterns that match a queue's name, sorted; `visited` grows by what was looked at.
+    /// The patterns that match a queue's name, sorted; `visited` grows by the number of visited nodes.
     pub(super) fn matching(&mut self, name: &[u8], visited: &mut usize) -> Vec<PatternKey> {
         if self.is_empty() {
             return Vec::new();
@@ -124,14 +124,14 @@ impl Patterns {
         keys
     }
 
-    /// Bytes that patterns occupy, about; what queues keep of them is counted by their home.
+    /// The approximate memory of the patterns in bytes; the home counts the references of queues.
     pub(super) fn held_bytes(&self) -> usize {
         PATTERN_BYTES * self.all.len() + 2 * self.text_bytes
     }
 }
 
-/// Whether a pattern may match a name at all: only its own kind, and dead-letter queues only when its own text begins
-/// like theirs.
+/// Whether a pattern may match a name: it must be of the same kind, and it matches dead-letter queues only if its own
+/// text begins with their prefix.
 fn may_match(pattern: &[u8], name: &[u8]) -> bool {
     Kind::of(pattern, Compat::None) == Kind::of(name, Compat::None)
         && (!name.starts_with(DEAD_LETTERS) || pattern.starts_with(DEAD_LETTERS))

@@ -1,4 +1,4 @@
-//! All that has its home on one shard: queues, stale and retained messages, replays of them, room for transactions.
+//! All state that has its home on one shard: queues, stale and retained messages, their replays, reservations.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,37 +19,37 @@ use crate::config::Config;
 use crate::ids::{QueueKey, ShardId, Subscriber};
 use crate::store::Memory;
 
-/// What has its home on one shard.
+/// The state that has its home on one shard.
 #[derive(Debug)]
 pub struct Queues {
     /// The queues.
     pub home: Home,
-    /// The subscriptions of this shard that consume queues, wherever those have their home.
+    /// The subscriptions of this shard that consume queues, whichever their homes.
     pub consumers: ConsumerStates,
-    /// Messages that wait for a subscriber (`TTL`).
+    /// Stale messages (`TTL`).
     pub stale: Stale,
-    /// Last values of topics.
+    /// Retained messages.
     pub retained: Retained,
-    /// When the first stale or retained message expires, as far as the timers know.
+    /// The time at which the first stale or retained message expires, as set in the timers.
     pub next_expiry_ms: u64,
-    /// Topics that feed the queues of durable subscriptions.
+    /// The topics that feed the queues of durable subscriptions.
     pub bindings: Map<QueueKey, Binding>,
-    /// New subscriptions that are to get what this home holds, once nothing older is on its way here.
+    /// New subscriptions whose replay begins when all shards know them.
     pub pending_replays: Map<Subscriber, PendingReplay>,
-    /// What this home holds of the past, on its way to them.
+    /// Replays to new subscriptions that have begun.
     pub replays: Replays,
-    /// Room that is kept for transactions.
+    /// Room that is reserved for transactions.
     pub prepared: Map<Prepared, PreparedCommit>,
-    /// Messages to worker topics on their way to consumers that have come.
+    /// Stale messages to worker topics on their way to new consumers.
     pub revivals: VecDeque<Box<Revival>>,
-    /// Temporary queues that are to be removed.
+    /// Temporary queues that have to be removed.
     pub orphans: VecDeque<Orphans>,
-    /// How many of its queues are in the broker's count.
+    /// The number of its queues that the broker's count includes.
     pub counted: usize,
 }
 
 impl Queues {
-    /// None yet; `stale` and `retained` count those of all shards.
+    /// No queues; `stale` and `retained` are the counts of all shards.
     #[must_use]
     pub fn new(
         id: ShardId,
