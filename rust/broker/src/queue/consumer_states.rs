@@ -20,7 +20,7 @@ impl ConsumerStates {
     /// Adds the consumer of a live subscription that had none.
     pub fn insert(&mut self, consumer: Box<ConsumerState>) {
         let replaced = self.table.insert(consumer.key.index as usize, consumer);
-        debug_assert!(replaced.is_none(), "a consumer goes with its subscription");
+        debug_assert!(replaced.is_none(), "a subscription has one consumer");
     }
 
     /// Removes a consumer: its subscription ends, or no longer needs its queue.
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_deliveries_go_on_behind_those_of_consumers_that_are_gone() {
+    fn delivery_numbers_continue_after_those_of_removed_consumers() {
         let mut consumers = ConsumerStates::default();
         for (generation, number, floor) in [(1, 5, 5), (2, 3, 5), (3, 9, 9)] {
             let key = SubscriptionKey { index: 0, generation };

@@ -1,4 +1,4 @@
-//! Homes against a plain list of messages: random steps, and what clients and their shards do in them.
+//! Compares homes with a simple model: random steps, and the behaviour of clients and their shards in them.
 
 #[path = "home_model_check.rs"]
 mod check;
@@ -82,7 +82,7 @@ type Place = (usize, QueueKey);
 enum State {
     Waits,
     InFlight,
-    /// It is to come out of its home, which is to say so.
+    /// It has to leave its home for this reason, which the home has to report.
     Leaves(&'static str),
     Ended,
 }
@@ -105,7 +105,7 @@ struct Sent {
 struct Line {
     name: usize,
     next_seq: u64,
-    /// Who waits, by place.
+    /// Waiting messages, by place.
     waiting: BTreeMap<u64, usize>,
     in_flight: u64,
     consumers: BTreeSet<usize>,
@@ -128,7 +128,7 @@ struct Held {
 }
 
 /// A subscription, as its shard sees it.
-struct Party {
+struct ConsumerModel {
     source: Result<usize, usize>,
     is_alive: bool,
     prefetch: i64,
@@ -155,16 +155,16 @@ struct World {
     timers: BinaryHeap<Reverse<(u64, usize, QueueKey)>>,
     sent: Vec<Sent>,
     lines: BTreeMap<Place, Line>,
-    /// Who is attached at each home.
+    /// The consumers that are attached at each home.
     attached: Vec<BTreeMap<usize, ConsumerKey>>,
-    parties: Vec<Party>,
+    consumers: Vec<ConsumerModel>,
     to_home: Vec<VecDeque<ToHome>>,
     from_home: Vec<VecDeque<Effect>>,
-    /// Places kept by transactions: queue, the first here and there, how many.
+    /// Places reserved by transactions: queue, first place in the model and in the home, number of places.
     kept: Vec<(Place, u64, u64, u64)>,
-    /// Shards of consumers that have enough to read, by home.
+    /// The closed shards, by home.
     closed: Vec<BTreeSet<u8>>,
-    /// The same, since there was nothing to do.
+    /// The shards that were closed since the home was last idle.
     closed_before: Vec<BTreeSet<u8>>,
 }
 
@@ -179,7 +179,7 @@ impl World {
             sent: Vec::new(),
             lines: BTreeMap::new(),
             attached: vec![BTreeMap::new(); homes],
-            parties: Vec::new(),
+            consumers: Vec::new(),
             to_home: (0..homes).map(|_| VecDeque::new()).collect(),
             from_home: (0..homes).map(|_| VecDeque::new()).collect(),
             kept: Vec::new(),
@@ -207,11 +207,11 @@ impl World {
                 let kept = self.kept.swap_remove(which.index(self.kept.len()));
                 self.release(kept, filled);
             }
-            Step::Write(who) if !self.parties.is_empty() => self.write(who.index(self.parties.len())),
+            Step::Write(who) if !self.consumers.is_empty() => self.write(who.index(self.consumers.len())),
             Step::Settle(who, which) => self.with_held(who, which, Self::settle),
             Step::Refuse { who, which, deliveries_max, delay_ms } => {
-                self.with_held(who, which, |world, party, at| {
-                    world.refuse(party, at, deliveries_max, delay_ms)
+                self.with_held(who, which, |world, number, at| {
+                    world.refuse(number, at, deliveries_max, delay_ms)
                 });
             }
             Step::Delete(which) if !self.lines.is_empty() => {
@@ -231,24 +231,24 @@ impl World {
     }
 
     fn alive(&self) -> Vec<usize> {
-        (0..self.parties.len()).filter(|party| self.parties[*party].is_alive).collect()
+        (0..self.consumers.len()).filter(|number| self.consumers[*number].is_alive).collect()
     }
 
     fn with_held(&mut self, who: Index, which: Index, act: impl FnOnce(&mut Self, usize, usize)) {
         let holding: Vec<usize> =
-            (0..self.parties.len()).filter(|party| !self.parties[*party].held.is_empty()).collect();
+            (0..self.consumers.len()).filter(|number| !self.consumers[*number].held.is_empty()).collect();
         if !holding.is_empty() {
-            let party = *who.get(&holding);
-            let at = which.index(self.parties[party].held.len());
-            act(self, party, at);
+            let number = *who.get(&holding);
+            let at = which.index(self.consumers[number].held.len());
+            act(self, number, at);
         }
     }
 
-    // The consumers' shard, as in `delivery/receive.rs`.
+    // The shard of the consumers, as in `delivery/receive.rs`.
 
     fn subscribe(&mut self, source: Result<usize, usize>, prefetch: i64, window: i64) {
-        let (number, homes) = (self.parties.len(), self.homes.len());
-        let mut party = Party {
+        let (number, homes) = (self.consumers.len(), self.homes.len());
+        let mut model = ConsumerModel {
             source,
             is_alive: true,
             prefetch,
@@ -265,28 +265,28 @@ impl World {
             }
             Err(_) => {
                 let credit = Credit { messages: prefetch / homes as i64, bytes: window };
-                party.available = prefetch % homes as i64;
+                model.available = prefetch % homes as i64;
                 self.to_home.iter_mut().for_each(|mail| mail.push_back(ToHome::Attach(number, credit)));
             }
         }
-        self.parties.push(party);
+        self.consumers.push(model);
     }
 
     fn unsubscribe(&mut self, number: usize) {
         let homes = self.homes.len();
-        let party = &mut self.parties[number];
-        party.is_alive = false;
-        match party.source {
+        let model = &mut self.consumers[number];
+        model.is_alive = false;
+        match model.source {
             Ok(name) => self.to_home[name % homes].push_back(ToHome::Detach(number)),
             Err(_) => self.to_home.iter_mut().for_each(|mail| mail.push_back(ToHome::Detach(number))),
         }
-        for Held { origin: (home, queue, consumer), stored } in party.held.drain(..) {
+        for Held { origin: (home, queue, consumer), stored } in model.held.drain(..) {
             self.to_home[home].push_back(ToHome::GiveBack(queue, consumer, stored, GivenBack::Lost));
         }
     }
 
     fn write(&mut self, number: usize) {
-        for ((home, queue, consumer), bytes) in take(&mut self.parties[number].unwritten) {
+        for ((home, queue, consumer), bytes) in take(&mut self.consumers[number].unwritten) {
             let credit = Credit { messages: 0, bytes };
             self.report(home, Progress { queue, consumer, settled: 0, settled_bytes: 0, credit });
         }
@@ -300,14 +300,14 @@ impl World {
     }
 
     fn credit_for(&mut self, number: usize) -> Credit {
-        let party = &mut self.parties[number];
-        let messages = if party.wanting.is_empty() { 1 } else { 0 };
-        party.available += 1 - messages;
+        let model = &mut self.consumers[number];
+        let messages = if model.wanting.is_empty() { 1 } else { 0 };
+        model.available += 1 - messages;
         Credit { messages, bytes: 0 }
     }
 
     fn settle(&mut self, number: usize, at: usize) {
-        let Held { origin: (home, queue, consumer), stored } = self.parties[number].held.remove(at);
+        let Held { origin: (home, queue, consumer), stored } = self.consumers[number].held.remove(at);
         self.sent[id_of(&stored)].state = State::Ended;
         self.homes[0].forget(&stored);
         let credit = self.credit_for(number);
@@ -317,7 +317,7 @@ impl World {
     }
 
     fn refuse(&mut self, number: usize, at: usize, deliveries_max: u32, delay_ms: u64) {
-        let Held { origin: (home, queue, consumer), stored } = self.parties[number].held.remove(at);
+        let Held { origin: (home, queue, consumer), stored } = self.consumers[number].held.remove(at);
         let credit = self.credit_for(number);
         let why = GivenBack::Failed { deliveries_max, delay_ms, credit };
         self.to_home[home].push_back(ToHome::GiveBack(queue, consumer, stored, why));
@@ -325,17 +325,17 @@ impl World {
     }
 
     fn grant(&mut self, number: usize) {
-        let party = &mut self.parties[number];
+        let model = &mut self.consumers[number];
         let mut lent = Vec::new();
-        while party.available > 0
-            && let Some((home, consumer)) = party.wanting.pop_front()
+        while model.available > 0
+            && let Some((home, consumer)) = model.wanting.pop_front()
         {
-            let messages = (party.available / (party.wanting.len() as i64 + 1)).max(1);
-            party.available -= messages;
+            let messages = (model.available / (model.wanting.len() as i64 + 1)).max(1);
+            model.available -= messages;
             self.to_home[home].push_back(ToHome::Grant(consumer, messages));
             lent.push(home);
         }
-        if !party.wanting.is_empty() {
+        if !model.wanting.is_empty() {
             lent.into_iter().for_each(|home| self.to_home[home].push_back(ToHome::Revoke(number)));
         }
     }
@@ -343,22 +343,22 @@ impl World {
     fn receive(&mut self, home: usize, effect: Effect) {
         match effect {
             Effect::Deliver(Delivery { subscriber, queue, consumer, stored }) => {
-                let party = &mut self.parties[subscriber.key.index as usize];
-                if !party.is_alive {
+                let model = &mut self.consumers[subscriber.key.index as usize];
+                if !model.is_alive {
                     let back = ToHome::GiveBack(queue, consumer, stored, GivenBack::Lost);
                     return self.to_home[home].push_back(back);
                 }
                 let origin = (home, queue, consumer);
-                party.unwritten.push((origin, stored.size() as i64));
-                party.held.push(Held { origin, stored });
-                assert!(party.held.len() as i64 <= party.prefetch, "more than its credit");
+                model.unwritten.push((origin, stored.size() as i64));
+                model.held.push(Held { origin, stored });
+                assert!(model.held.len() as i64 <= model.prefetch, "more than its credit");
             }
             Effect::CreditRequest(subscriber, consumer) => {
                 let number = subscriber.key.index as usize;
-                let party = &mut self.parties[number];
-                if party.is_alive {
-                    party.wanting.push_back((home, consumer));
-                    let is_short = party.available == 0;
+                let model = &mut self.consumers[number];
+                if model.is_alive {
+                    model.wanting.push_back((home, consumer));
+                    let is_short = model.available == 0;
                     self.grant(number);
                     for other in (0..self.homes.len()).filter(|other| is_short && *other != home) {
                         self.to_home[other].push_back(ToHome::Revoke(number));
@@ -367,16 +367,16 @@ impl World {
             }
             Effect::CreditReturn(subscriber, messages) => {
                 let number = subscriber.key.index as usize;
-                self.parties[number].available += messages;
+                self.consumers[number].available += messages;
                 self.grant(number);
             }
-            other => panic!("not for a consumer: {other:?}"),
+            other => panic!("unexpected effect: {other:?}"),
         }
     }
 
-    // The homes, and what they are expected to do.
+    // The homes, and the expected behaviour.
 
-    /// The queue a message goes to, made if need be.
+    /// The queue for a message, created if necessary.
     fn line_for(&mut self, name: usize) -> Option<Place> {
         let home = name % self.homes.len();
         if let Some(key) = self.homes[home].find(NAMES[name].as_bytes()) {

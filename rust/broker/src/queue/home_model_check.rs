@@ -1,9 +1,9 @@
-//! Whether homes and list agree: at any time, at rest, in the end.
+//! Checks that homes agree with the model: at any time, at rest, and at the end.
 
 use super::*;
 
 impl World {
-    /// Lets everything reach its end that needs no time.
+    /// Completes all work that needs no passage of time.
     pub(super) fn rest(&mut self) {
         for home in 0..self.homes.len() {
             (0..homes::SHARDS).for_each(|shard| self.room(home, shard, true));
@@ -25,23 +25,23 @@ impl World {
         self.check_work();
     }
 
-    /// What a consumer may be sent is neither lost nor made.
+    /// Credit is neither lost nor created.
     pub(super) fn check_credit(&self) {
         for number in self.alive() {
-            let party = &self.parties[number];
+            let model = &self.consumers[number];
             let homes: Vec<usize> =
                 (0..self.homes.len()).filter(|home| self.attached[*home].contains_key(&number)).collect();
             let credit: i64 = homes.iter().map(|home| self.credit(*home, number).messages).sum();
-            assert_eq!(credit + party.available + party.held.len() as i64, party.prefetch);
+            assert_eq!(credit + model.available + model.held.len() as i64, model.prefetch);
             for home in homes {
-                let unwritten = party.unwritten.iter().filter(|((at, ..), _)| *at == home);
+                let unwritten = model.unwritten.iter().filter(|((at, ..), _)| *at == home);
                 let bytes: i64 = unwritten.map(|(_, bytes)| bytes).sum();
-                assert_eq!(self.credit(home, number).bytes + bytes, party.window);
+                assert_eq!(self.credit(home, number).bytes + bytes, model.window);
             }
         }
     }
 
-    /// Nothing waits for somebody who could have it.
+    /// No message waits while a consumer could get it.
     pub(super) fn check_work(&self) {
         let is_needed = |home: usize, number: usize| {
             let mut lines =
@@ -50,16 +50,16 @@ impl World {
         };
         for (at, line) in self.lines.iter().filter(|(_, line)| self.next_of(line).is_some()) {
             for number in &line.consumers {
-                let (party, credit) = (&self.parties[*number], self.credit(at.0, *number));
-                assert!(!credit.is_left(), "a message waits for a consumer that waits for one");
-                if party.source.is_ok() || credit.messages > 0 {
+                let (model, credit) = (&self.consumers[*number], self.credit(at.0, *number));
+                assert!(!credit.is_left(), "a message and a consumer with credit wait for each other");
+                if model.source.is_ok() || credit.messages > 0 {
                     continue;
                 }
                 let key = self.attached[at.0][number];
-                assert!(party.wanting.contains(&(at.0, key)), "a home does not ask for credit");
-                assert_eq!(party.available, 0, "its shard has credit");
+                assert!(model.wanting.contains(&(at.0, key)), "a home does not ask for credit");
+                assert_eq!(model.available, 0, "its shard has credit");
                 for other in (0..self.homes.len()).filter(|other| self.credit(*other, *number).messages > 0) {
-                    assert!(is_needed(other, *number), "credit lies idle at another home");
+                    assert!(is_needed(other, *number), "credit is unused at another home");
                 }
             }
         }
@@ -72,7 +72,7 @@ impl World {
         let is_kept = |id: usize, sent: &Sent| is_persistent(id) && !is_worker(sent.name);
         let sent = self.sent.iter().enumerate().filter(|(id, sent)| is_kept(*id, sent));
         let live = sent.filter(|(_, sent)| matches!(sent.state, State::Waits | State::InFlight)).count();
-        assert_eq!(kept - forgotten.len() as u64, live as u64, "the store keeps what is alive");
+        assert_eq!(kept - forgotten.len() as u64, live as u64, "the store keeps exactly the live messages");
         for (number, home) in self.homes.iter().enumerate() {
             assert_eq!(home.queues.len(), self.lines.keys().filter(|at| at.0 == number).count());
             assert!(home.consumers.iter().all(|(_, consumer)| consumer.credit.messages >= 0));
@@ -95,11 +95,15 @@ impl World {
                         let ready = queue.ready.iter().filter(|it| **it == Taker::Pattern(key_of_pattern));
                         let out_of_credit = pattern.out_of_credit.iter().filter(|it| **it == at.1);
                         let places = ready.count() + out_of_credit.count();
-                        assert!(places == 1 || !is_current, "a pattern stands in one place");
+                        assert!(places == 1 || !is_current, "a pattern is in exactly one place");
                         pattern.ring.iter().filter(|it| **it == key).count()
                     }
                 };
-                assert_eq!(places + usize::from(consumer.out_of_credit), 1, "a consumer stands in one place");
+                assert_eq!(
+                    places + usize::from(consumer.out_of_credit),
+                    1,
+                    "a consumer is in exactly one place"
+                );
             }
             if !line.is_idle() {
                 line.busy_ms = now_ms;
@@ -107,7 +111,7 @@ impl World {
         }
     }
 
-    /// Lets every message reach its end, and everybody leave.
+    /// Lets every message reach its end, and removes all consumers.
     pub(super) fn finish(mut self) {
         for kept in take(&mut self.kept) {
             self.release(kept, true);
@@ -117,9 +121,9 @@ impl World {
         names.into_iter().for_each(|name| self.subscribe(Ok(name), Credit::UNLIMITED, Credit::UNLIMITED));
         for _ in 0..3 {
             self.rest();
-            for number in 0..self.parties.len() {
+            for number in 0..self.consumers.len() {
                 self.write(number);
-                while !self.parties[number].held.is_empty() {
+                while !self.consumers[number].held.is_empty() {
                     self.settle(number, 0);
                 }
             }
@@ -129,7 +133,7 @@ impl World {
         }
         let left: Vec<usize> =
             (0..self.sent.len()).filter(|id| self.sent[*id].state != State::Ended).collect();
-        assert!(left.is_empty(), "{left:?} never came");
+        assert!(left.is_empty(), "{left:?} were never delivered");
         let forgotten = self.ledger.0.lock().expect("no test panics while it holds the lock").1.clone();
         assert_eq!(
             forgotten.iter().collect::<BTreeSet<_>>().len(),

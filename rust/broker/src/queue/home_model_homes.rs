@@ -1,12 +1,12 @@
-//! What the homes are told and what they say, beside the list.
+//! Mail to homes and effects of homes, and their results in the model.
 
 use super::*;
 
-/// Shards of consumers.
+/// The number of shards with consumers.
 pub(super) const SHARDS: u8 = 3;
 
 /// A subscription of one of several shards.
-fn party(number: usize) -> Subscriber {
+fn subscriber_of(number: usize) -> Subscriber {
     Subscriber { shard: ShardId((number % usize::from(SHARDS)) as u8), ..subscriber(number) }
 }
 
@@ -15,7 +15,7 @@ impl World {
         let home = name % self.homes.len();
         let kind = if is_worker(name) { QueueKind::Worker } else { QueueKind::Work };
         let key = self.homes[home].create(NAMES[name].as_bytes(), kind);
-        let consumes = |number: &&usize| match self.parties[**number].source {
+        let consumes = |number: &&usize| match self.consumers[**number].source {
             Ok(_) => false,
             Err(pattern) => matches(PATTERNS[pattern], NAMES[name]),
         };
@@ -89,7 +89,7 @@ impl World {
         stored
     }
 
-    /// A message comes into its queue, or back, unless its time is over.
+    /// Adds a message to its queue, or requeues it, unless it has expired.
     pub(super) fn put(&mut self, id: usize) {
         let sent = &mut self.sent[id];
         if sent.expires_ms != 0 && sent.expires_ms <= self.now_ms {
@@ -99,13 +99,13 @@ impl World {
         }
         sent.state = State::Waits;
         let (at, seq) = (sent.at, sent.seq);
-        let line = self.lines.get_mut(&at).expect("it is there");
-        assert!(line.waiting.insert(seq, id).is_none(), "a place for one message");
+        let line = self.lines.get_mut(&at).expect("a known queue");
+        assert!(line.waiting.insert(seq, id).is_none(), "a place is used once");
     }
 
     pub(super) fn reserve(&mut self, name: usize, count: u64) {
         if is_worker(name) {
-            return; // their messages need no room
+            return; // their messages need no reservation
         }
         if let Some(at) = self.line_for(name) {
             let first = self.homes[at.0].reserve(at.1, count, count * 100);
@@ -131,7 +131,7 @@ impl World {
     }
 
     pub(super) fn delete(&mut self, at: Place) {
-        self.homes[at.0].visited = 0; // as after each frame: little enough waits to be dropped at once
+        self.homes[at.0].visited = 0; // as after each frame: so few messages are pending that they are dropped at once
         self.homes[at.0].delete(at.1);
         let line = self.lines.remove(&at).expect("a line");
         line.waiting.values().for_each(|id| self.sent[*id].state = State::Ended);
@@ -165,19 +165,19 @@ impl World {
                 self.homes[home].give_back(queue, consumer, stored, why);
             }
             ToHome::Grant(consumer, messages) => self.homes[home].grant(consumer, messages),
-            ToHome::Revoke(number) => self.homes[home].revoke(party(number)),
+            ToHome::Revoke(number) => self.homes[home].revoke(subscriber_of(number)),
         }
     }
 
     pub(super) fn attach(&mut self, home: usize, number: usize, credit: Credit) {
-        let key = match self.parties[number].source {
+        let key = match self.consumers[number].source {
             Ok(name) => {
                 let found = self.homes[home].find(NAMES[name].as_bytes());
                 let at = found.map_or_else(|| self.create(name), |key| (home, key));
-                let line = self.line(at).expect("it is there");
+                let line = self.line(at).expect("a known queue");
                 line.consumers.insert(number);
                 line.exact += 1;
-                self.homes[home].attach(at.1, party(number), credit)
+                self.homes[home].attach(at.1, subscriber_of(number), credit)
             }
             Err(pattern) => {
                 let now_ms = self.now_ms;
@@ -187,7 +187,7 @@ impl World {
                         line.consumers.insert(number);
                     }
                 }
-                self.homes[home].attach_pattern(PATTERNS[pattern].as_bytes(), party(number), credit)
+                self.homes[home].attach_pattern(PATTERNS[pattern].as_bytes(), subscriber_of(number), credit)
             }
         };
         self.attached[home].insert(number, key);
@@ -198,7 +198,7 @@ impl World {
         for (_, line) in self.lines.iter_mut().filter(|(at, _)| at.0 == home) {
             if line.consumers.remove(&number) {
                 line.touched_ms = self.now_ms;
-                line.exact -= usize::from(self.parties[number].source.is_ok());
+                line.exact -= usize::from(self.consumers[number].source.is_ok());
                 if is_worker(line.name) && line.consumers.is_empty() {
                     for id in take(&mut line.waiting).into_values() {
                         self.sent[id].state = State::Leaves("unmatched");
@@ -206,8 +206,8 @@ impl World {
                 }
             }
         }
-        self.homes[home].detach(party(number));
-        self.homes[home].proceed(usize::MAX); // what waits in a worker topic leaves it as the sweep comes there
+        self.homes[home].detach(subscriber_of(number));
+        self.homes[home].proceed(usize::MAX); // messages of a worker topic leave when the sweep reaches it
     }
 
     pub(super) fn come_back(&mut self, id: usize, consumer: ConsumerKey, why: GivenBack) {
@@ -287,7 +287,8 @@ impl World {
         }
     }
 
-    /// The message that is to be delivered next: the first that is not delayed, unless a transaction may come first.
+    /// The next message to deliver: the first one that is not delayed, unless a transaction has reserved an earlier
+    /// place.
     pub(super) fn next_of(&self, line: &Line) -> Option<usize> {
         let (seq, id) = line
             .waiting
@@ -303,15 +304,21 @@ impl World {
         let line = self.lines.get(&at).expect("a queue");
         assert_eq!(self.next_of(line), Some(id), "in order");
         let number = delivery.subscriber.key.index as usize;
-        assert!(!self.closed[home].contains(&delivery.subscriber.shard.0), "a closed shard gets nothing");
+        assert!(
+            !self.closed[home].contains(&delivery.subscriber.shard.0),
+            "a closed shard gets no deliveries"
+        );
         assert!(line.consumers.contains(&number) && self.attached[home][&number] == delivery.consumer);
         if self.sent[id].refused_by == Some(delivery.consumer) {
-            // One of a pattern comes back to its queues one after the other, so it may come late.
+            // A consumer of a pattern returns to its queues one after the other, so it may be late.
             let others = line.consumers.iter().filter(|other| **other != number);
-            for other in others.filter(|other| self.parties[**other].source.is_ok()) {
-                // So may one that has stood aside.
-                let was_away = self.closed_before[home].contains(&party(*other).shard.0);
-                assert!(was_away || !self.credit(home, *other).is_left(), "another one could have had it");
+            for other in others.filter(|other| self.consumers[**other].source.is_ok()) {
+                // A suspended consumer may be late, too.
+                let was_away = self.closed_before[home].contains(&subscriber_of(*other).shard.0);
+                assert!(
+                    was_away || !self.credit(home, *other).is_left(),
+                    "another consumer could have got it"
+                );
             }
         }
         let now_ms = self.now_ms;
@@ -325,7 +332,7 @@ impl World {
         assert_eq!(delivery.stored.deliveries, sent.deliveries);
     }
 
-    /// A shard has enough to read, or room again.
+    /// Closes or opens a shard for deliveries.
     pub(super) fn room(&mut self, home: usize, shard: u8, is_there: bool) {
         if is_there {
             self.closed[home].remove(&shard);
@@ -338,7 +345,7 @@ impl World {
 
     pub(super) fn credit(&self, home: usize, number: usize) -> Credit {
         let key = self.attached[home].get(&number);
-        key.and_then(|key| self.homes[home].consumers.get(*key)).expect("it is attached").credit
+        key.and_then(|key| self.homes[home].consumers.get(*key)).expect("an attached consumer").credit
     }
 
     pub(super) fn pass(&mut self, ms: u64) {
@@ -350,7 +357,10 @@ impl World {
         for id in 0..self.sent.len() {
             let (seq, at) = (self.sent[id].seq, self.sent[id].at);
             if self.sent[id].state == State::Waits {
-                self.lines.get_mut(&at).and_then(|line| line.waiting.remove(&seq)).expect("it waits");
+                self.lines
+                    .get_mut(&at)
+                    .and_then(|line| line.waiting.remove(&seq))
+                    .expect("a waiting message");
                 self.put(id);
             }
         }

@@ -1,4 +1,4 @@
-//! Tests of homes; the shard of the consumers is played here.
+//! Tests of homes; the tests act as the shard of the consumers.
 
 #[path = "home_model.rs"]
 mod model;
@@ -61,12 +61,12 @@ fn id_of(stored: &OwnedMessage) -> usize {
     id.parse().expect("a number")
 }
 
-/// Credit without bounds but in messages.
+/// Credit that is limited only in messages.
 fn messages(messages: i64) -> Credit {
     Credit { messages, bytes: Credit::UNLIMITED }
 }
 
-/// What a home wants delivered, and to whom; everything else it wants is kept.
+/// Removes the deliveries from the effects of a home; the other effects remain.
 fn take_deliveries(home: &mut Home) -> Vec<Delivery> {
     let (deliveries, others) = take(&mut home.effects).into_iter().partition::<Vec<_>, _>(is_delivery);
     home.effects = others;
@@ -92,7 +92,7 @@ fn settled(delivery: &Delivery, messages: i64) -> Progress {
 }
 
 #[test]
-fn credit_that_is_wanted_back_leaves_no_queue_behind_that_cannot_ask_again() {
+fn a_queue_can_request_credit_again_after_its_credit_was_revoked() {
     let mut home = home();
     let key = home.attach_pattern(b"/queue/*", subscriber(1), messages(1));
     let queue = home.create(b"/queue/a", QueueKind::Work);
@@ -104,18 +104,19 @@ fn credit_that_is_wanted_back_leaves_no_queue_behind_that_cannot_ask_again() {
     let first = take_deliveries(&mut home);
     assert!(
         home.effects.iter().any(|effect| matches!(effect, Effect::CreditRequest(..))),
-        "the second one waits"
+        "the second message is pending"
     );
     home.set_time(10);
     home.meet(queue);
-    // The first is acknowledged, and its credit kept at the consumer's shard for whoever wants it: this home.
+    // The first message is acknowledged. Its credit stays at the consumer's shard, for the first home that requests it:
+    // this one.
     home.progress(&settled(&first[0], 0));
     home.grant(key, 1);
     home.revoke(subscriber(1));
     home.dispatch(usize::MAX);
     assert!(
         home.effects.iter().any(|effect| matches!(effect, Effect::CreditReturn(_, 1))),
-        "nothing waits any more"
+        "no message is pending"
     );
     home.effects.clear();
     home.enqueue(queue, stored("/queue/a", 3, 1));
@@ -128,7 +129,7 @@ fn credit_that_is_wanted_back_leaves_no_queue_behind_that_cannot_ask_again() {
 }
 
 #[test]
-fn timers_do_not_pile_up_while_a_queue_is_used() {
+fn timers_do_not_accumulate_while_a_queue_is_used() {
     let mut home = home();
     let mut timers = BinaryHeap::new();
     let queue = home.create(b"/queue/a", QueueKind::Work);
@@ -156,7 +157,7 @@ fn timers_do_not_pile_up_while_a_queue_is_used() {
 }
 
 #[test]
-fn a_queue_is_idle_from_the_moment_its_last_message_expired() {
+fn a_queue_is_idle_from_the_expiry_of_its_last_message() {
     let mut home = home();
     let queue = home.create(b"/queue/dlq/a", QueueKind::Work);
     let mut message = stored("/queue/dlq/a", 1, 1);
@@ -165,14 +166,14 @@ fn a_queue_is_idle_from_the_moment_its_last_message_expired() {
     home.set_time(2 * IDLE_MS);
     home.meet(queue);
     assert_eq!(home.counts.expired, 1);
-    assert!(home.queue(queue).is_some(), "it held a message a moment ago");
+    assert!(home.queue(queue).is_some(), "it had a message a moment ago");
     home.set_time(3 * IDLE_MS);
     home.meet(queue);
     assert!(home.queue(queue).is_none());
 }
 
 #[test]
-fn what_is_left_of_the_overdue_queues_up_behind_the_deadlines_of_others() {
+fn remaining_overdue_messages_do_not_precede_the_deadlines_of_other_queues() {
     let mut home = home();
     let queue = home.create(b"/queue/dlq/a", QueueKind::Work);
     for at in 0..1000 {
@@ -196,7 +197,7 @@ fn what_is_left_of_the_overdue_queues_up_behind_the_deadlines_of_others() {
 }
 
 #[test]
-fn a_refused_message_finds_a_consumer_that_has_got_credit_in_the_same_turn() {
+fn a_nacked_message_goes_to_a_consumer_that_got_credit_in_the_same_turn() {
     let mut home = home();
     let queue = home.create(b"/queue/a", QueueKind::Work);
     let first = home.attach(queue, subscriber(1), messages(10));
@@ -216,7 +217,7 @@ fn a_refused_message_finds_a_consumer_that_has_got_credit_in_the_same_turn() {
 }
 
 #[test]
-fn a_worker_topic_delivers_nothing_behind_what_waits_elsewhere() {
+fn a_worker_topic_delivers_nothing_after_a_stale_message() {
     let mut home = home();
     let worker = home.create(b"#w", QueueKind::Worker);
     home.attach(worker, subscriber(1), messages(9));
@@ -229,7 +230,7 @@ fn a_worker_topic_delivers_nothing_behind_what_waits_elsewhere() {
     };
     home.hold_behind(worker, Some(3));
     assert_eq!((enqueue(&mut home, 5), enqueue(&mut home, 2)), (vec![], vec![2]));
-    assert_eq!(home.allowance(worker), None, "what comes now stays");
+    assert_eq!(home.allowance(worker), None, "the next message would be kept");
     home.hold_behind(worker, Some(4));
     assert_eq!((enqueue(&mut home, 6), enqueue(&mut home, 3)), (vec![], vec![3]));
     home.hold_behind(worker, None);
@@ -238,7 +239,7 @@ fn a_worker_topic_delivers_nothing_behind_what_waits_elsewhere() {
 }
 
 #[test]
-fn what_a_home_holds_is_given_back_with_it() {
+fn the_memory_of_a_home_is_released_with_it() {
     let before = held_bytes();
     let mut home = home();
     let queue = home.create(b"/queue/a", QueueKind::Work);
@@ -255,8 +256,8 @@ fn what_a_home_holds_is_given_back_with_it() {
     let mut held = take_deliveries(&mut home);
     let why = GivenBack::Failed { deliveries_max: u32::MAX, delay_ms: 0, credit: messages(1) };
     home.give_back(queue, consumer, held.remove(0).stored, why); // delayed
-    home.give_back(queue, consumer, held.remove(0).stored, GivenBack::Lost); // at its place
-    home.dispatch(2); // on its way to the consumer
+    home.give_back(queue, consumer, held.remove(0).stored, GivenBack::Lost); // at its old place
+    home.dispatch(2); // to the consumer
     let failed = take_deliveries(&mut home).remove(1).stored;
     home.give_back(queue, consumer, failed, why); // a dead letter
     home.dispatch(1);
@@ -294,7 +295,7 @@ fn consumers_of_a_pattern_cost_its_queues_nothing() {
 }
 
 #[test]
-fn any_number_of_changes_of_patterns_is_one_walk_over_the_queues() {
+fn several_changes_of_patterns_cause_one_walk_over_the_queues() {
     let mut home = home();
     for number in 0..5000 {
         home.create(format!("/queue/{number}").as_bytes(), QueueKind::Work);
@@ -306,7 +307,7 @@ fn any_number_of_changes_of_patterns_is_one_walk_over_the_queues() {
             home.detach(subscriber(number));
         }
     }
-    assert_eq!(home.visited, 0, "nothing is walked at once");
+    assert_eq!(home.visited, 0, "no queue is visited at once");
     let mut walked = 0;
     while home.is_sweeping() {
         home.proceed(100);
@@ -314,12 +315,12 @@ fn any_number_of_changes_of_patterns_is_one_walk_over_the_queues() {
         assert!(visited <= 200, "{visited} in one portion of 100");
         walked += visited;
     }
-    // Each is found with some steps down the tree, and its patterns at the end of three of them.
+    // Each step walks down the tree, and the patterns are at the end of three paths.
     assert!(walked < 20 * home.queues.slots(), "{walked} for {} queues", home.queues.len());
 }
 
 #[test]
-fn what_waited_before_a_pattern_came_reaches_it_in_portions() {
+fn pending_messages_reach_a_new_pattern_in_portions() {
     let mut home = home();
     for number in 0..100 {
         let name = format!("/queue/{number}");
@@ -340,7 +341,7 @@ fn what_waited_before_a_pattern_came_reaches_it_in_portions() {
 }
 
 #[test]
-fn a_queue_full_of_messages_goes_in_portions() {
+fn a_full_queue_is_removed_in_portions() {
     let before = held_bytes();
     let mut home = home();
     let queue = home.create(b"/queue/a", QueueKind::Work);
@@ -364,7 +365,7 @@ fn a_queue_full_of_messages_goes_in_portions() {
 }
 
 #[test]
-fn of_very_many_queues_with_much_to_deliver_each_has_its_turn_soon() {
+fn each_of_very_many_busy_queues_is_served_soon() {
     let mut home = home();
     let mut queue = |number: usize, count: usize| {
         let name = format!("/queue/{number}");
@@ -385,7 +386,7 @@ fn of_very_many_queues_with_much_to_deliver_each_has_its_turn_soon() {
 }
 
 #[test]
-fn a_list_that_gets_more_room_counts() {
+fn the_growth_of_a_list_counts_as_visits() {
     let mut home = home();
     let queue = home.create(b"/queue/a", QueueKind::Work);
     home.visited = 0;
@@ -396,7 +397,7 @@ fn a_list_that_gets_more_room_counts() {
 }
 
 #[test]
-fn many_queues_that_go_together_drop_what_they_held_in_portions() {
+fn many_queues_removed_together_drop_their_messages_in_portions() {
     let mut home = home();
     let queues: Vec<_> =
         (0..100).map(|at| home.create(format!("/queue/{at}").as_bytes(), QueueKind::Work)).collect();
@@ -411,7 +412,7 @@ fn many_queues_that_go_together_drop_what_they_held_in_portions() {
 }
 
 #[test]
-fn messages_that_expire_together_go_in_portions() {
+fn messages_that_expire_together_are_dropped_in_portions() {
     let mut home = home();
     let queue = home.create(b"/queue/dlq/a", QueueKind::Work);
     for id in 0..5000 {
@@ -430,7 +431,7 @@ fn messages_that_expire_together_go_in_portions() {
     assert!(portions < 30 && home.queue(queue).is_some_and(|queue| queue.size() == 1));
 }
 
-/// A store that remembers what it was told.
+/// A store that records its calls.
 #[derive(Clone, Debug, Default)]
 struct Ledger(Arc<Mutex<(u64, Vec<u64>)>>);
 
@@ -447,7 +448,7 @@ impl Store for Ledger {
 }
 
 #[test]
-fn a_store_forgets_each_message_it_keeps_once_however_it_ends() {
+fn a_store_forgets_each_message_once_however_the_message_ends() {
     let ledger = Ledger::default();
     let config = Config { max_deliveries: 1, ..Config::default() };
     let mut home = Home::new(&config, foldhash::fast::RandomState::default(), Box::new(ledger.clone()));
@@ -483,7 +484,10 @@ fn a_store_forgets_each_message_it_keeps_once_however_it_ends() {
     for effect in take(&mut home.effects) {
         if let Effect::DeadLetter(dead) = effect {
             let before = ledger.0.lock().expect("as above").1.clone();
-            assert!(dead.record != NO_RECORD && !before.contains(&dead.record), "it is kept on its way");
+            assert!(
+                dead.record != NO_RECORD && !before.contains(&dead.record),
+                "the store keeps it meanwhile"
+            );
             home.enqueue(letters, dead);
         }
     }
@@ -501,7 +505,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn equal_consumers_get_equally_many(
+    fn equal_consumers_get_equally_many_messages(
         patterns in prop::collection::vec(any::<bool>(), 1..6),
         batches in prop::collection::vec((0..10_usize, 1..10_usize), 1..20),
     ) {
@@ -550,7 +554,7 @@ proptest! {
     }
 
     #[test]
-    fn each_queue_goes_round_all_consumers_of_a_pattern(
+    fn each_queue_serves_all_consumers_of_a_pattern_in_turn(
         consumers in 1..6_usize,
         order in prop::collection::vec(0..4_usize, 1..100),
     ) {
@@ -596,7 +600,7 @@ proptest! {
 }
 
 #[test]
-fn a_closed_shard_s_consumers_stand_aside_until_it_is_opened() {
+fn consumers_of_a_closed_shard_are_suspended_until_it_is_opened() {
     let mut home = home();
     let far = |number| Subscriber { shard: ShardId(5), ..subscriber(number) };
     let queues = ["/queue/a", "/queue/b"].map(|name| home.create(name.as_bytes(), QueueKind::Work));
@@ -616,7 +620,7 @@ fn a_closed_shard_s_consumers_stand_aside_until_it_is_opened() {
         (vec![0], false),
         "others go on, and nothing is tried again"
     );
-    // Credit that comes meanwhile changes nothing, nor does credit that is taken back.
+    // Granted or revoked credit changes nothing meanwhile.
     let [pattern, exact] = [2, 1].map(|number| home.consumer_of(far(number)).expect("it consumes"));
     home.add_credit(exact, messages(1));
     home.grant(pattern, 1);
@@ -632,7 +636,11 @@ fn a_closed_shard_s_consumers_stand_aside_until_it_is_opened() {
     let first = shards(&mut home).len();
     home.open(ShardId(5));
     home.dispatch(usize::MAX);
-    assert_eq!((first + shards(&mut home).len(), home.has_work()), (7, false), "all that waited, once each");
+    assert_eq!(
+        (first + shards(&mut home).len(), home.has_work()),
+        (7, false),
+        "all pending messages, once each"
+    );
     home.add_credit(near, messages(1));
     assert!(!home.has_work());
 }

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_to_other_shards_wait_in_their_order() {
+    fn notes_to_other_shards_keep_their_order() {
         let mut notes = Notes::new(OWN, 3);
         notes.tell(OTHER, HomeNote::DropStale);
         notes.report(OTHER, progress(0));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_to_the_own_shard_wait_apart() {
+    fn notes_to_the_own_shard_are_separate() {
         let mut notes = Notes::new(OWN, 2);
         notes.tell(OWN, HomeNote::DropStale);
         assert!(notes.has_local() && trays(&mut notes).is_empty());

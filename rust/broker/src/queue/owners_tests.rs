@@ -1,4 +1,4 @@
-//! The queues of a home with the owners beside them, and no connection.
+//! Tests of the queues of a home with the other owners they need, without connections.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,7 +40,7 @@ const OTHER: ShardId = ShardId(1);
 /// The credit of most consumers.
 const CREDIT: Credit = Credit { messages: 10, bytes: 10_000 };
 
-/// What [`Owners`] borrows.
+/// The owners that [`Owners`] borrows.
 struct World {
     turn: Turn,
     notes: Notes,
@@ -78,12 +78,12 @@ impl World {
         self.find(name).and_then(|queue| self.queues.home.queue(queue)).map_or(0, |queue| queue.size())
     }
 
-    /// What waits on the own shard, in words.
+    /// The items for the own shard, as text.
     fn local(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.notes.next_local()).map(describe_local).collect()
     }
 
-    /// What waits for the other one.
+    /// The notes to the other shard, as text.
     fn remote(&mut self) -> Vec<String> {
         self.notes.take_trays().flat_map(|(_, tray)| tray).map(describe).collect()
     }
@@ -170,7 +170,7 @@ fn end_durable(token: u64) -> HomeNote {
 }
 
 #[test]
-fn a_message_makes_its_queue_and_is_answered() {
+fn a_message_creates_its_queue_and_is_answered() {
     let mut world = World::new(1, Config::default());
     world.tell(HomeNote::Enqueue(message("/queue/a", "x"), Some(frame(1))));
     assert_eq!((world.waiting(b"/queue/a"), world.local()), (1, vec!["applied 1".to_owned()]));
@@ -179,7 +179,7 @@ fn a_message_makes_its_queue_and_is_answered() {
 }
 
 #[test]
-fn a_full_queue_refuses_whoever_waits_and_drops_what_nobody_waits_for() {
+fn a_full_queue_refuses_messages_with_a_receipt_and_drops_others() {
     let mut world = World::new(1, Config { max_queue_length: 1, ..Config::default() });
     for token in 1..=2 {
         world.tell(HomeNote::Enqueue(message("/queue/a", "x"), Some(frame(token))));
@@ -199,7 +199,7 @@ fn one_queue_more_than_max_destinations_is_refused() {
 }
 
 #[test]
-fn a_consumer_of_a_temporary_queue_that_has_gone_does_not_make_it_again() {
+fn a_consumer_does_not_recreate_a_removed_temporary_queue() {
     let mut world = World::new(1, Config::default());
     let name = Source::Queue((*b"/temp-queue/secret/t").into(), QueueKind::Temporary);
     world.attach(subscriber(OWN, 0), name, frame(1));
@@ -229,7 +229,7 @@ fn deliveries_go_to_the_shard_of_the_consumer() {
 }
 
 #[test]
-fn a_message_that_fails_at_last_is_sent_to_its_dead_letter_queue() {
+fn a_message_that_fails_too_often_is_sent_to_its_dead_letter_queue() {
     let mut world = World::new(1, Config { max_deliveries: 1, ..Config::default() });
     world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1));
     world.tell(HomeNote::Enqueue(message("/queue/a", "x"), None));
@@ -252,7 +252,7 @@ fn a_message_that_fails_at_last_is_sent_to_its_dead_letter_queue() {
 }
 
 #[test]
-fn a_durable_subscription_announces_its_topic_and_waits_for_the_past() {
+fn a_durable_subscription_announces_its_topic_and_waits_for_its_initial_replay() {
     let mut world = World::new(2, Config::default());
     world.attach(subscriber(OWN, 0), durable(b"t", false), frame(1));
     assert_eq!(world.local(), ["announce t (new)"]);
@@ -280,7 +280,7 @@ fn a_durable_subscription_has_one_topic_and_one_holder() {
 }
 
 #[test]
-fn the_end_of_a_durable_subscription_answers_all_who_wait() {
+fn the_end_of_a_durable_subscription_answers_all_requesters() {
     let mut world = World::new(1, Config::default());
     world.attach(subscriber(OWN, 0), durable(b"t", false), frame(1));
     world.local();
@@ -293,7 +293,7 @@ fn the_end_of_a_durable_subscription_answers_all_who_wait() {
 }
 
 #[test]
-fn a_consumer_of_a_worker_topic_gets_what_waited_for_it_before_its_receipt() {
+fn a_consumer_of_a_worker_topic_gets_stale_messages_before_its_receipt() {
     let mut world = World::new(1, Config { ttl_ms: 1000, ..Config::default() });
     for text in ["a", "b"] {
         world.tell(HomeNote::Enqueue(message("#w", text), None));
@@ -305,7 +305,7 @@ fn a_consumer_of_a_worker_topic_gets_what_waited_for_it_before_its_receipt() {
 }
 
 #[test]
-fn what_waited_for_a_consumer_goes_on_as_a_job_where_it_is_much() {
+fn many_stale_messages_for_a_consumer_are_delivered_as_a_job() {
     let mut world = World::new(1, Config { ttl_ms: 1000, ..Config::default() });
     for _ in 0..100 {
         world.tell(HomeNote::Enqueue(message("#w", "x"), None));
@@ -324,14 +324,14 @@ fn what_waited_for_a_consumer_goes_on_as_a_job_where_it_is_much() {
 }
 
 #[test]
-fn a_new_subscription_is_replayed_what_is_kept_once_all_shards_know_of_it() {
+fn a_replay_begins_once_all_shards_know_the_new_subscription() {
     let mut world = World::new(3, Config { ttl_ms: 1000, ..Config::default() });
     world.tell(HomeNote::Retain(message("t", "last"), true, Some(frame(1))));
     world.tell(HomeNote::Stale(message("t", "stale")));
     assert_eq!(world.local(), ["applied 1"]);
     let newcomer = Newcomer { key: subscriber(OWN, 0).key, without: 0 };
     world.owners().await_replay(b"t", OWN, newcomer, Some(frame(2)));
-    assert!(!world.owners().proceed_with_next_replay(), "two shards have not said that they know of it");
+    assert!(!world.owners().proceed_with_next_replay(), "two shards have not acknowledged it");
     world.tell(ReplayNote::InterestAck(subscriber(OWN, 0)));
     assert!(!world.owners().proceed_with_next_replay());
     world.tell(ReplayNote::InterestAck(subscriber(OWN, 0)));
@@ -344,18 +344,18 @@ fn a_new_subscription_is_replayed_what_is_kept_once_all_shards_know_of_it() {
 }
 
 #[test]
-fn a_home_tells_the_others_that_it_knows_of_a_subscription_elsewhere() {
+fn a_home_tells_the_others_that_it_knows_a_subscription_of_another_shard() {
     let mut world = World::new(3, Config::default());
     let newcomer = Newcomer { key: subscriber(OTHER, 0).key, without: 0 };
     world.owners().await_replay(b"t", OTHER, newcomer, Some(frame_of(OTHER, 1)));
     assert_eq!(world.remote(), ["interest ack", "interest ack"]);
     world.tell(ReplayNote::InterestAck(subscriber(OTHER, 0)));
     world.tell(ReplayNote::Stop(subscriber(OTHER, 0)));
-    assert_eq!(world.remote(), ["applied 1"], "a subscription that has gone ends its replay");
+    assert_eq!(world.remote(), ["applied 1"], "the end of a subscription ends its replay");
 }
 
 #[test]
-fn more_last_values_than_max_retained_are_refused() {
+fn more_retained_messages_than_max_retained_are_refused() {
     let mut world = World::new(1, Config { max_retained: 1, ..Config::default() });
     for (token, topic) in [(1, "t"), (2, "t"), (3, "u")] {
         world.tell(HomeNote::Retain(message(topic, "x"), true, Some(frame(token))));
@@ -377,7 +377,7 @@ fn a_stale_message_expires_at_its_time() {
 }
 
 #[test]
-fn a_stale_message_is_published_if_somebody_has_subscribed_since() {
+fn a_stale_message_is_published_if_a_subscription_has_begun_meanwhile() {
     let mut world = World::new(1, Config { ttl_ms: 1000, ..Config::default() });
     world.attach(subscriber(OWN, 0), durable(b"t", false), frame(1));
     world.owners().proceed_with_next_replay();
@@ -409,7 +409,7 @@ impl World {
 }
 
 #[test]
-fn a_transaction_gets_its_places_before_what_comes_later() {
+fn reserved_places_of_a_transaction_precede_later_messages() {
     let mut world = World::new(1, Config::default());
     world.tell(TransactionNote::Prepare(reservations("/queue/a", 1), frame(1)));
     world.do_jobs();
@@ -419,7 +419,7 @@ fn a_transaction_gets_its_places_before_what_comes_later() {
     world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(2));
     let found = world.find(b"/queue/a").expect("a queue");
     world.owners().dispatch_at_once(found);
-    assert_eq!(world.local(), ["applied 2"], "nothing behind a kept place is delivered");
+    assert_eq!(world.local(), ["applied 2"], "nothing after a reserved place is delivered");
     let mut messages = PagedDeque::default();
     messages.push_back(Placed { reservation: Some(0), retain: None, stored: message("/queue/a", "placed") });
     world.tell(TransactionNote::Commit(messages, 1, frame(3)));
@@ -429,7 +429,7 @@ fn a_transaction_gets_its_places_before_what_comes_later() {
 }
 
 #[test]
-fn a_transaction_that_is_cancelled_leaves_nothing() {
+fn a_cancelled_transaction_leaves_nothing() {
     let mut world = World::new(1, Config::default());
     world.tell(TransactionNote::Prepare(reservations("/queue/a", 1), frame(1)));
     world.do_jobs();
@@ -440,7 +440,7 @@ fn a_transaction_that_is_cancelled_leaves_nothing() {
 }
 
 #[test]
-fn a_transaction_without_room_is_refused_and_keeps_nothing() {
+fn a_transaction_without_room_is_refused_and_reserves_nothing() {
     let mut world = World::new(1, Config { max_queue_length: 1, ..Config::default() });
     world.tell(TransactionNote::Prepare(reservations("/queue/a", 2), frame(1)));
     world.do_jobs();
@@ -449,17 +449,17 @@ fn a_transaction_without_room_is_refused_and_keeps_nothing() {
 }
 
 #[test]
-fn a_home_says_how_many_messages_would_pass_straight_through() {
+fn a_home_tells_how_many_messages_it_would_deliver_at_once() {
     let mut world = World::new(2, Config::default());
     world.owners().read(OTHER, MemoryNote::MayPass(b"/queue/a".as_slice().into()).into());
-    assert!(world.remote().is_empty(), "nobody consumes the queue");
+    assert!(world.remote().is_empty(), "the queue has no consumer");
     world.attach(subscriber(OWN, 0), queue(b"/queue/a"), frame(1));
     world.owners().read(OTHER, MemoryNote::MayPass(b"/queue/a".as_slice().into()).into());
     assert_eq!(world.remote(), ["passes 10"]);
 }
 
 #[test]
-fn temporary_queues_go_with_their_owner_over_several_jobs() {
+fn temporary_queues_are_removed_with_their_owner_over_several_jobs() {
     let mut world = World::new(1, Config::default());
     let names: Vec<String> = (0..1500).map(|at| format!("/temp-queue/{at}")).collect();
     for name in &names {
@@ -487,7 +487,7 @@ fn a_dead_letter_is_kept_at_its_new_place_before_it_is_forgotten_at_the_old_one(
     world.queues.home.set_time(10);
     let queue = world.find(b"/queue/a").expect("a queue");
     world.owners().dispatch_at_once(queue);
-    assert_eq!(journal.calls().len(), 1, "it has its old record on the way");
+    assert_eq!(journal.calls().len(), 1, "it has its old record meanwhile");
     world.owners().run_effects();
     let expected =
         [Call::Keep(1, "/queue/a".to_owned()), Call::Keep(2, "/queue/dlq/a".to_owned()), Call::Forget(1)];
@@ -512,7 +512,7 @@ fn a_dead_letter_that_is_refused_is_forgotten() {
 }
 
 #[test]
-fn a_store_may_hear_of_an_acknowledgement_before_it_hears_of_the_message() {
+fn a_store_may_be_told_to_forget_a_message_before_it_is_told_to_keep_it() {
     let journal = Journal::fast();
     let mut world = World::new(2, Config::default());
     world.queues.home = Home::new(&world.turn.config, world.turn.hasher.clone(), journal.handle());
@@ -527,7 +527,7 @@ fn a_store_may_hear_of_an_acknowledgement_before_it_hears_of_the_message() {
         _ => None,
     });
     let delivery = delivery.expect("a delivery to the other shard");
-    // The other shard has a handle of its own, and its home is told of the ACK by a note that may be merged with others.
+    // The other shard has its own handle. A note tells the home about the ACK; it may be merged with other notes.
     journal.handle().forget(delivery.stored.record);
     let credit = Credit { messages: 1, bytes: 0 };
     let (consumer, settled_bytes) = (delivery.consumer, delivery.stored.size() as u64);
@@ -541,9 +541,9 @@ fn a_store_may_hear_of_an_acknowledgement_before_it_hears_of_the_message() {
     assert!(Kept::after(&told).is_empty() && Kept::after(told.iter().rev()).is_empty());
 }
 
-/// A store double that writes a transaction of several homes as one record: the queue and place of each message.
+/// A test double of a store writes a transaction of several homes as one record: the queue and place of each message.
 #[test]
-fn the_shard_that_asked_can_write_a_transaction_with_all_its_places() {
+fn the_asking_shard_can_write_a_transaction_with_all_its_places() {
     let mut home = World::new(2, Config::default());
     home.tell(HomeNote::Enqueue(message("/queue/a", "x"), None));
     let mut wanted = reservations("/queue/a", 2);
@@ -582,9 +582,9 @@ fn the_shard_that_asked_can_write_a_transaction_with_all_its_places() {
     assert!(delivered.iter().map(|(name, seq)| (name.as_str(), *seq)).eq(record), "{delivered:?}");
 }
 
-/// A double of a queue by priority: the first byte of a body is its rank.
+/// The queue is ordered by priority: the first byte of a body.
 #[test]
-fn a_queue_can_deliver_by_something_else_than_arrival() {
+fn a_queue_can_have_another_order_than_arrival() {
     let mut world = World::new(1, Config::default());
     for text in ["2a", "1a", "2b", "0", "1b"] {
         world.tell(HomeNote::Enqueue(message("/queue/a", text), None));

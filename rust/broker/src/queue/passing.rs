@@ -148,17 +148,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_the_credit_passes() {
+    fn the_allowance_is_the_unused_credit() {
         let mut home =
             Home::new(&Config::default(), foldhash::fast::RandomState::default(), Box::new(Memory));
         let queue = home.create(b"/queue/a", QueueKind::Work);
-        assert_eq!(home.allowance(queue), None, "nobody consumes it");
+        assert_eq!(home.allowance(queue), None, "it has no consumer");
         let key = SubscriptionKey { index: 0, generation: 1 };
         let subscriber = Subscriber { shard: ShardId(0), key };
         home.attach(queue, subscriber, Credit { messages: 2, bytes: 1000 });
         assert_eq!(home.allowance(queue), Some(Allowance { messages: 2, bytes: 1000 }));
         home.enqueue(queue, message());
-        assert_eq!(home.allowance(queue).map(|it| it.messages), Some(1), "one waits to be dispatched");
+        assert_eq!(home.allowance(queue).map(|it| it.messages), Some(1), "one message is pending");
         home.dispatch(10);
         assert_eq!(home.allowance(queue).map(|it| it.messages), Some(1));
         home.enqueue(queue, message());

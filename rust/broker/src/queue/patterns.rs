@@ -143,7 +143,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn a_pattern_is_known_once_and_gone_with_its_removal() {
+    fn a_pattern_is_added_once_and_removed_at_once() {
         let rules = Rules::of(&Config::default());
         let mut patterns = Patterns::default();
         let first = patterns.add(b"/queue/*", &rules);

@@ -1,10 +1,10 @@
-//! What a home holds of the past for one new subscription, found and sent piece by piece.
+//! The replay of a home's stale and retained messages to one new subscription, found and sent in portions.
 //!
 //! ```text
-//! last values, by name ─► stale messages, by arrival ─► end
+//! retained messages, by name ─► stale messages, by arrival ─► end
 //! ```
-//! A replay keeps its place by name, so that it survives whatever comes and goes meanwhile. It sends a *window* of
-//! messages at a time, and stops until its subscriber asks for the next one.
+//! A replay remembers its position as a name, so that messages may come and go meanwhile. It sends a *window* of
+//! messages at a time, and stops until its subscriber requests the next one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,83 +16,83 @@ use crate::ids::SubscriptionKey;
 use crate::message::OwnedMessage;
 use crate::requester::Requester;
 
-/// Messages of one window.
+/// The number of messages of a window.
 const WINDOW_MESSAGES: usize = 64;
-/// Bytes of one window; the last message may exceed them.
+/// The number of bytes of a window; the last message may exceed it.
 pub const WINDOW_BYTES: usize = 64 << 10;
 
-/// A new subscription, on the shard that tells of it.
+/// A new subscription, on the shard that announces it.
 #[derive(Clone, Copy, Debug)]
 pub struct Newcomer {
     /// The subscription.
     pub key: SubscriptionKey,
-    /// It takes no messages of this connection.
+    /// Messages of this connection are omitted.
     pub without: u64,
 }
 
-/// What comes next.
+/// The result of a step.
 #[derive(Debug)]
 pub enum Step {
-    /// A message, and whether it is a last value.
+    /// A message, and whether it is a retained one.
     Send(OwnedMessage, bool),
-    /// Nothing was found yet; go on when there is time.
+    /// Nothing was found yet; continue later.
     Later,
-    /// There is one, but the window is used up.
+    /// There is another message, but the window is used up.
     Pause,
-    /// That was all.
+    /// All messages have been sent.
     End,
 }
 
-/// Where a search by name goes on: behind this name.
+/// The position of a search by name: after this name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor(pub Option<Box<[u8]>>);
 
-/// How much was looked at, and how much may be.
+/// The number of visits so far, and their limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Visits {
-    /// Names and messages that were looked at.
+    /// Visited names and messages.
     pub count: usize,
-    /// How many may be, about.
+    /// The approximate maximum.
     pub max: usize,
 }
 
 impl Visits {
-    /// Whether the rest is for later.
+    /// Whether the rest has to be done later.
     #[must_use]
     pub fn is_exhausted(self) -> bool {
         self.count >= self.max
     }
 }
 
-/// Which names are wanted.
+/// The names that a search looks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
-    /// What all of them begin with; the name itself, if it is no pattern.
+    /// The common prefix of the names, or the name itself if there is no pattern.
     prefix: &'a [u8],
     is_pattern: bool,
 }
 
 impl<'a> Search<'a> {
-    /// One for names that begin so, or (`false`) for this name alone.
+    /// A search for names that begin with a prefix, or (`false`) for this name alone.
     #[must_use]
     pub fn new(prefix: &'a [u8], is_pattern: bool) -> Self {
         Search { prefix, is_pattern }
     }
 
-    /// Where to look behind a place.
+    /// The range of names after a position.
     #[must_use]
     pub fn range<'b>(&'b self, behind: &'b Cursor) -> (Bound<&'b [u8]>, Bound<&'b [u8]>) {
         let from = behind.0.as_deref().map_or(Bound::Included(self.prefix), Bound::Excluded);
         (from, Bound::Unbounded)
     }
 
-    /// Whether this name, or one behind it, may be wanted.
+    /// Whether this name or a later one may match.
     #[must_use]
     pub fn may_reach(&self, name: &[u8]) -> bool {
         if self.is_pattern { name.starts_with(self.prefix) } else { name == self.prefix }
     }
 
-    /// Whether this name is wanted.
+    /// Whether this name matches.
     #[must_use]
     pub fn is_for(&self, name: &[u8], matches: impl Fn(&[u8]) -> bool) -> bool {
         !self.is_pattern || matches(name)
@@ -101,34 +101,34 @@ impl<'a> Search<'a> {
 
 #[derive(Debug)]
 enum Stage {
-    /// Last values behind this name.
+    /// Sends the retained messages after this name.
     Retained(Cursor),
-    /// Which stale messages there are, behind this one.
+    /// Finds the stale messages after this position.
     FindStale(Place),
     SendStale,
 }
 
-/// One of them.
+/// A replay to one subscription.
 #[derive(Debug)]
 pub struct Replay {
-    /// What was subscribed to.
+    /// The destination or pattern of the subscription.
     pub name: Box<[u8]>,
     prefix_len: usize,
     is_pattern: bool,
-    /// Stale messages of this connection stay for others.
+    /// Stale messages of this connection are kept for other subscriptions.
     without: u64,
     stage: Stage,
-    /// Stale messages, by their arrival.
+    /// Stale messages, by arrival.
     stale: BinaryHeap<Reverse<u64>>,
     messages_left: usize,
     bytes_left: usize,
-    /// The frame that waits for the end, or until nothing more can be sent before an ACK.
+    /// The frame that waits for the end, or for the point at which the next message needs an ACK.
     pub reply: Option<Requester>,
 }
 
 impl Replay {
-    /// One from the beginning; its first window is still to be asked for. What a pattern matches begins with so much of
-    /// it, `None` if it is a plain name.
+    /// A replay from the beginning, without a window. `literal_len` is the length of the prefix that all matches of a
+    /// pattern have in common, `None` for a plain name.
     #[must_use]
     pub fn new(name: Box<[u8]>, literal_len: Option<usize>, without: u64, reply: Option<Requester>) -> Self {
         Replay {
@@ -144,12 +144,12 @@ impl Replay {
         }
     }
 
-    /// The subscriber has room for a window.
+    /// Opens a window, because the subscriber has room for it.
     pub fn open(&mut self) {
         (self.messages_left, self.bytes_left) = (WINDOW_MESSAGES, WINDOW_BYTES);
     }
 
-    /// Takes the next step. What has expired by now is passed over.
+    /// Takes the next step. Expired messages are skipped.
     pub fn step(
         &mut self,
         now_ms: u64,
@@ -201,7 +201,7 @@ impl Replay {
         Step::Send(stored, retained)
     }
 
-    /// Bytes it occupies, about.
+    /// The approximate memory in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         size_of::<Replay>() + self.name.len() + 8 * self.stale.capacity() + 64
@@ -240,7 +240,7 @@ mod tests {
             (step, visits.count)
         }
 
-        /// Bodies up to the next pause or the end, and which of the two it was.
+        /// The bodies up to the next pause or the end, and whether it was a pause.
         fn window(&mut self, replay: &mut Replay) -> (Vec<u8>, bool) {
             let mut bodies = Vec::new();
             loop {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn last_values_come_by_name_and_stale_messages_by_arrival_window_by_window() {
+    fn windows_have_retained_messages_by_name_then_stale_ones_by_arrival() {
         let mut past = Past::new();
         for at in 0..100_u8 {
             past.retained.set(stored(format!("/t/{at:03}").as_bytes(), &[at]));
@@ -266,7 +266,7 @@ mod tests {
         past.retained.set(stored(b"/t/no", b"!"));
         past.retained.set(stored(b"/u", b"!"));
         let mut replay = Replay::new((*b"/t/>").into(), Some(3), NOBODY, None);
-        assert_eq!(past.window(&mut replay), (vec![], false), "no window was asked for");
+        assert_eq!(past.window(&mut replay), (vec![], false), "no window is open");
         replay.open();
         assert_eq!(past.window(&mut replay), ((0..64).collect(), false));
         past.retained.remove(b"/t/064");
@@ -274,11 +274,11 @@ mod tests {
         replay.open();
         let rest: Vec<u8> = (65..100).chain([201, 202, 203]).collect();
         assert_eq!(past.window(&mut replay), (rest, true));
-        assert_eq!(past.stale.next_ms(), None, "stale messages were taken out");
+        assert_eq!(past.stale.next_ms(), None, "stale messages were removed");
     }
 
     #[test]
-    fn a_plain_name_gets_its_own_and_looks_at_nothing_else() {
+    fn a_plain_name_gets_its_messages_without_visits_to_other_names() {
         let mut past = Past::new();
         for name in [&b"/t"[..], b"/t/a", b"/t/b"] {
             past.retained.set(stored(name, name));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_messages_of_one_name_are_found_a_portion_at_a_time() {
+    fn stale_messages_of_one_name_are_found_in_portions() {
         let mut past = Past::new();
         for at in 0..200_u8 {
             _ = past.stale.hold(stored(b"/t/a", &[at]), 1000);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_is_passed_over() {
+    fn expired_messages_are_skipped() {
         let mut past = Past::new();
         for (expires_ms, number) in [(0, 0), (5, 1), (6, 2)] {
             let name = [b'/', b't', b'/', number];
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn large_messages_use_a_window_up_by_their_bytes_and_share_them() {
+    fn large_messages_fill_a_window_by_their_bytes_and_are_not_copied() {
         let mut past = Past::new();
         let body = vec![b'x'; WINDOW_BYTES];
         for name in [b"/t/a", b"/t/b"] {
@@ -347,7 +347,7 @@ mod tests {
         replay.open();
         let (first, _) = past.step(&mut replay, 100);
         assert!(matches!(first, Step::Send(..)));
-        assert!(crate::message::held_bytes() < before + 1000, "its bytes are there once");
+        assert!(crate::message::held_bytes() < before + 1000, "its bytes are in memory once");
         assert!(matches!(past.step(&mut replay, 100).0, Step::Pause));
     }
 }

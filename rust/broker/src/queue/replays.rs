@@ -1,4 +1,4 @@
-//! The replays of stale and retained messages that go on at one home.
+//! The current replays of stale and retained messages at one home.
 
 use std::collections::VecDeque;
 
@@ -10,24 +10,24 @@ use crate::ids::{ConnKey, Subscriber};
 use crate::requester::Requester;
 use crate::router::Router;
 
-/// Names that one replay looks at before the next one goes on.
+/// The maximum number of names that one replay visits before the next one continues.
 const VISITS_MAX: usize = 2000;
 
-/// The replays of one home, and who asks other homes for more.
+/// The replays of one home, and the connections here that request more from other homes.
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
     pub(crate) all: Map<Subscriber, Replay>,
-    /// Those that can go on.
+    /// The replays that can continue.
     pub(crate) ready: VecDeque<Subscriber>,
     pub(crate) held_bytes: usize,
-    /// Connections here that ask for more once there is memory.
+    /// Connections here that request more once there is memory.
     pub(crate) short_of_memory: Vec<ConnKey>,
-    /// Those that have more to ask for in the next turn.
+    /// Connections here that request more in the next turn.
     pub(crate) pulling: VecDeque<ConnKey>,
 }
 
 impl Replays {
-    /// Keeps one, new or taken out before.
+    /// Adds a replay, or puts it back.
     pub(crate) fn put(&mut self, subscriber: Subscriber, replay: Replay, is_ready: bool) {
         self.held_bytes += replay.held_bytes();
         self.all.insert(subscriber, replay);
@@ -36,7 +36,7 @@ impl Replays {
         }
     }
 
-    /// Takes one out.
+    /// Removes a replay.
     pub(crate) fn take(&mut self, subscriber: Subscriber) -> Option<Replay> {
         let replay = self.all.remove(&subscriber)?;
         give_back(&mut self.all);
@@ -44,7 +44,7 @@ impl Replays {
         Some(replay)
     }
 
-    /// Gives one its next window.
+    /// Opens the next window of a replay.
     pub(crate) fn open(&mut self, subscriber: Subscriber) {
         if let Some(replay) = self.all.get_mut(&subscriber) {
             replay.open();
@@ -52,29 +52,30 @@ impl Replays {
         }
     }
 
-    /// Whether one can go on.
+    /// Whether a replay can continue.
     pub(crate) fn has_work(&self) -> bool {
         !self.ready.is_empty() || !self.pulling.is_empty()
     }
 
-    /// How many can go on.
+    /// The number of replays that can continue.
     #[cfg(test)]
     pub(crate) fn open_windows(&self) -> usize {
         self.ready.len()
     }
 
-    /// Whether a connection waits for memory to ask for more.
+    /// Whether a connection waits for memory to request more.
     pub(crate) fn wait_for_memory(&self) -> bool {
         !self.short_of_memory.is_empty()
     }
 
-    /// Bytes they occupy, about.
+    /// The approximate memory in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 }
 
-/// What a new subscription is to get of a home, but for messages of the connection `without`; then `reply` is answered.
+/// The replay of this home to a new subscription, without messages of the connection `without`; at its end `reply` is
+/// answered.
 pub(super) fn replay_of(router: &Router, name: &[u8], without: u64, reply: Option<Requester>) -> Replay {
     let literal_len = match router.parse(name) {
         Ok(Some(_)) => Some(literal_len(name)),
@@ -83,14 +84,14 @@ pub(super) fn replay_of(router: &Router, name: &[u8], without: u64, reply: Optio
     Replay::new(name.into(), literal_len, without, reply)
 }
 
-/// How much of a pattern every match begins with: whole segments in front of the first wildcard.
+/// The length of the prefix that all matches of a pattern have in common: the whole segments before the first wildcard.
 pub(super) fn literal_len(pattern: &[u8]) -> usize {
     let wild = pattern.iter().position(|byte| matches!(byte, b'*' | b'>' | b'#')).unwrap_or(pattern.len());
     pattern[..wild].iter().rposition(|byte| matches!(byte, b'/' | b'.')).unwrap_or(0)
 }
 
 impl Owners<'_> {
-    /// Goes on with the next replay that has a window, for a part of it. False if there was none.
+    /// Continues the next replay that has a window. Returns false if there is none.
     pub(crate) fn proceed_with_next_replay(&mut self) -> bool {
         let Some(subscriber) = self.queues.replays.ready.pop_front() else { return false };
         self.proceed_with_replay(subscriber);
@@ -128,7 +129,7 @@ impl Owners<'_> {
         match step {
             Step::End => {
                 if let Some(requester) = replay.reply {
-                    self.notes.answer(requester, Ok(())); // in front of the live messages that the end lets pass
+                    self.notes.answer(requester, Ok(())); // before the live messages that follow the end
                 }
                 self.notes.tell(subscriber.shard, ConsumerNote::ReplayEnd(subscriber.key));
             }
@@ -142,14 +143,14 @@ impl Owners<'_> {
         }
     }
 
-    /// A subscriber has gone, and needs no more.
+    /// Removes the replay of a subscriber that has ended.
     pub(super) fn stop_replay(&mut self, subscriber: Subscriber) {
         if let Some(requester) = self.queues.replays.take(subscriber).and_then(|replay| replay.reply) {
             self.notes.answer(requester, Ok(()));
         }
     }
 
-    /// A subscriber has got what its credit allows; the rest follows as it acknowledges.
+    /// Answers the frame of a subscriber whose credit is used up; the rest of the replay follows as it acknowledges.
     pub(super) fn answer_before_the_end(&mut self, subscriber: Subscriber) {
         let replay = self.queues.replays.all.get_mut(&subscriber);
         if let Some(requester) = replay.and_then(|replay| replay.reply.take()) {

@@ -1,4 +1,4 @@
-//! The last value of topics: `retain:set` keeps it, every new subscription gets it.
+//! Retained messages: `retain:set` sets the last value of a topic, which every new subscription gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use crate::text::Text;
 pub struct Retained {
     by_name: BTreeMap<Text, OwnedMessage>,
     expiring: BTreeSet<(u64, Text)>,
-    /// Retained messages in the whole broker, against `max_retained`.
+    /// The number of retained messages in the whole broker, for `max_retained`.
     count: Arc<AtomicUsize>,
 }
 
 impl Retained {
-    /// An empty store; `count` is shared by all homes.
+    /// An empty store; all homes share `count`.
     #[must_use]
     pub fn new(count: Arc<AtomicUsize>) -> Self {
         Retained { by_name: BTreeMap::new(), expiring: BTreeSet::new(), count }
     }
 
-    /// How many all homes hold.
+    /// The number of retained messages of all homes.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether a destination has a last value.
+    /// Whether a destination has a retained message.
     #[must_use]
     pub fn has(&self, name: &[u8]) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// Counts so many more values, which are still to come, or (negative) no more. False if that were more than
-    /// `messages_max`; nothing has changed then.
+    /// Reserves room for so many messages, or (negative) releases it. Returns false, without a change, if there would
+    /// be more than `messages_max`.
     pub fn reserve(&mut self, count: i64, messages_max: usize) -> bool {
         if count <= 0 {
             self.count.fetch_sub(count.unsigned_abs() as usize, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Retained {
         fits
     }
 
-    /// Keeps a message as its destination's last value.
+    /// Sets the retained message of its destination.
     pub fn set(&mut self, stored: OwnedMessage) {
         self.remove(stored.destination());
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl Retained {
         self.by_name.insert(name, stored);
     }
 
-    /// Forgets a destination's last value. Returns whether there was one.
+    /// Removes the retained message of a destination. Returns whether there was one.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let Some(stored) = self.by_name.remove(name) else { return false };
         self.count.fetch_sub(1, Ordering::Relaxed);
@@ -73,14 +73,14 @@ impl Retained {
         true
     }
 
-    /// A copy of one destination's last value, which shares its bytes, unless its time is over.
+    /// A copy of a destination's retained message, which shares its bytes, unless it has expired.
     #[must_use]
     pub fn copy_of(&mut self, name: &[u8], now_ms: u64) -> Option<OwnedMessage> {
         self.by_name.get_mut(name).filter(|stored| !stored.is_expired(now_ms)).map(OwnedMessage::share)
     }
 
-    /// The first name behind a place that has a last value and that the search is for. `None`: there is none, or
-    /// `visits_max` names were looked at; then the place has moved.
+    /// The first name after `behind` that has a retained message and matches the search. `None`: there is none, or
+    /// `visits_max` names were visited; then `behind` has moved.
     pub fn next_behind(
         &self,
         search: &Search<'_>,
@@ -108,13 +108,13 @@ impl Retained {
         None
     }
 
-    /// When the next one expires.
+    /// The time at which the next message expires.
     #[must_use]
     pub fn next_ms(&self) -> Option<u64> {
         self.expiring.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Drops what has expired, up to so many. Returns how many went.
+    /// Drops up to so many expired messages. Returns their number.
     pub fn expire(&mut self, now_ms: u64, messages_max: usize) -> usize {
         let mut gone = 0;
         while gone < messages_max
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_value_stays_until_it_is_removed_or_expires() {
+    fn a_retained_message_stays_until_it_is_removed_or_expires() {
         let mut retained = Retained::new(Arc::default());
         retained.set(stored(b"/t/a", b"1", 5));
         retained.set(stored(b"/t/b", b"2", 0));

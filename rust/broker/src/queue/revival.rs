@@ -1,10 +1,9 @@
-//! Messages to worker topics that waited for a consumer (`TTL`), on their way to one that has come, over as many turns
-//! as that takes.
+//! Delivery of stale messages of worker topics (`TTL`) to a new consumer, over as many turns as it takes.
 //!
-//! They go name by name. Each has the number of its arrival, in the queue too; and the queue of a name delivers nothing
-//! behind the first that still waits here ([`Owners::hold_behind_stale`]). So each name keeps its order, whoever comes
-//! and goes while a part of its messages is here and a part in the queue. The consumer's RECEIPT comes behind all of
-//! them.
+//! The messages are delivered name by name. Each keeps its arrival number in the queue, and the queue of a name
+//! delivers no message that is newer than its oldest stale one ([`Owners::hold_behind_stale`]). So each name keeps its
+//! order while some of its messages are stale and others are in the queue, even if consumers come and go. The RECEIPT
+//! of the consumer follows all of them.
 
 use super::Owners;
 use super::replay::{Search, Visits};
@@ -17,25 +16,25 @@ use crate::requester::Requester;
 use crate::text::Text;
 use crate::turn::jobs::Job;
 
-/// Names and messages that are looked at before another job has its turn.
+/// The maximum number of visited names and messages before another job runs.
 const VISITS_MAX: usize = 1000;
-/// Deliveries to this shard that may wait before they are carried out.
+/// The maximum number of pending deliveries to this shard.
 const DELIVERIES_MAX: usize = 64;
 
-/// What waited for one consumer.
+/// The delivery of stale messages to one consumer.
 #[derive(Debug)]
 pub(crate) struct Revival {
     pub(crate) subscriber: Subscriber,
-    /// What it consumes: a name or a pattern.
+    /// Its destination: a name or a pattern.
     pub(crate) name: Text,
     pub(crate) place: Place,
     pub(crate) requester: Requester,
 }
 
 impl Owners<'_> {
-    /// Hands what waited for a consumer out, as far as it has credit; then answers.
+    /// Delivers stale messages to a new consumer as far as it has credit; then answers.
     pub(super) fn revive(&mut self, name: &[u8], subscriber: Subscriber, requester: Requester) {
-        self.run_effects(); // a message that just found nobody has found this one
+        self.run_effects(); // messages without a consumer become stale first, and this consumer gets them
         if self.queues.stale.is_empty() {
             return self.notes.answer(requester, Ok(()));
         }
@@ -43,24 +42,24 @@ impl Owners<'_> {
         self.proceed_with_revival(Box::new(revival));
     }
 
-    /// The queue of a worker topic, if that has one.
+    /// The queue of a worker topic, if it has one.
     pub(super) fn worker_queue(&self, name: &[u8]) -> Option<QueueKey> {
         if self.router.kind(name) == Kind::WorkerTopic { self.queues.home.find(name) } else { None }
     }
 
-    /// Tells the queue of a worker topic which is the first of its messages that wait for a consumer.
+    /// Tells the queue of a worker topic the number of its oldest stale message.
     pub(super) fn hold_behind_stale(&mut self, queue: QueueKey) {
         let older = self.queues.home.queue(queue).and_then(|queue| self.queues.stale.first_to(&queue.name));
         self.queues.home.hold_behind(queue, older);
     }
 
-    /// A message has gone that waited for a subscriber: those behind it may be delivered.
+    /// Updates the queue of a worker topic after a stale message was removed: later messages may be delivered now.
     pub(super) fn left_stale(&mut self, stored: &OwnedMessage) {
         let queue = self.worker_queue(stored.destination());
         queue.into_iter().for_each(|queue| self.hold_behind_stale(queue));
     }
 
-    /// Goes on with the first of them.
+    /// Continues the first of them.
     pub(crate) fn proceed_with_revivals(&mut self) {
         if let Some(revival) = self.queues.revivals.pop_front() {
             self.proceed_with_revival(revival);
@@ -103,7 +102,7 @@ impl Owners<'_> {
         let outcome = self.enqueue(stored);
         self.drop_refused(outcome);
         if let Some(queue) = self.queues.home.find(&name) {
-            self.dispatch_at_once(queue); // this one alone: what is behind it is still held back
+            self.dispatch_at_once(queue); // only this queue: later messages are still held back
             self.hold_behind_stale(queue);
         }
     }

@@ -1,4 +1,4 @@
-//! Messages to topics and worker topics that found no subscriber, while `TTL` > 0: C stompica's stale queue.
+//! Stale messages: messages to topics and worker topics that found no subscriber while `TTL` > 0, as in C stompica.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -11,41 +11,41 @@ use crate::ids::{NOBODY, ShardId};
 use crate::message::OwnedMessage;
 use crate::text::Text;
 
-/// What all homes know of each other's stale messages.
+/// The state of stale messages that all homes share.
 #[derive(Debug)]
 pub struct StaleCounts {
-    /// How many there are, against `max_stale_queue_size`.
+    /// The number of stale messages, for `max_stale_queue_size`.
     pub count: AtomicUsize,
-    /// The highest number of a message that was held.
+    /// The highest arrival number of a stale message.
     arrivals: AtomicU64,
-    /// Each home's oldest one, by its number.
+    /// The arrival number of each home's oldest message.
     oldest: Vec<AtomicU64>,
 }
 
 impl StaleCounts {
-    /// For this many homes.
+    /// The counts of so many homes.
     #[must_use]
     pub fn new(homes: usize) -> Self {
         let oldest = (0..homes).map(|_| AtomicU64::new(u64::MAX)).collect();
         StaleCounts { count: AtomicUsize::new(0), arrivals: AtomicU64::new(FIRST_SEQ), oldest }
     }
 
-    /// The home with the oldest message.
+    /// The home of the oldest message.
     fn oldest_home(&self) -> Option<ShardId> {
         let ages = self.oldest.iter().map(|oldest| oldest.load(Ordering::Relaxed)).enumerate();
         ages.min_by_key(|(_, age)| *age).map(|(home, _)| ShardId(home as u8))
     }
 }
 
-/// Where a search by name and arrival goes on: behind this one.
+/// The position of a search by name and arrival.
 #[derive(Debug, Default)]
 pub struct Place {
     name: Cursor,
-    /// Messages of that name up to this one were passed.
+    /// Messages of that name up to this one were visited.
     arrival: u64,
 }
 
-/// The stale messages of one home, in the order of their arrival.
+/// The stale messages of one home, in the order of arrival.
 #[derive(Debug)]
 pub struct Stale {
     home: ShardId,
@@ -53,12 +53,12 @@ pub struct Stale {
     by_name: BTreeMap<Text, BTreeSet<u64>>,
     expiring: BTreeSet<(u64, u64)>,
     counts: Arc<StaleCounts>,
-    /// The last number that was given to a message here.
+    /// The last arrival number that was assigned here.
     last: u64,
 }
 
 impl Stale {
-    /// An empty store; `counts` are shared by all homes.
+    /// An empty store; all homes share `counts`.
     #[must_use]
     pub fn new(home: ShardId, counts: Arc<StaleCounts>) -> Self {
         Stale {
@@ -71,15 +71,15 @@ impl Stale {
         }
     }
 
-    /// A number for a message that has come: above all that were given here, and all that any home has held. A message
-    /// to a worker topic keeps it, in its queue as among the stale ones, so that each knows its place in both.
+    /// A new arrival number, higher than all that were assigned here and all stale messages of any home. A message to a
+    /// worker topic keeps its number in its queue and among stale messages, so that it keeps its place in both.
     pub fn next_arrival(&mut self) -> u64 {
         self.last = self.last.max(self.counts.arrivals.load(Ordering::Relaxed)) + 1;
         self.last
     }
 
-    /// Holds a message until its time, which is set; one that has a number stands in its place. Above `messages_max` the
-    /// oldest one of all homes has to go: returns where it is.
+    /// Keeps a message until its expiry, which is set; a message with an arrival number keeps that. If there are more
+    /// than `messages_max`, the oldest one has to be dropped: returns its home.
     #[must_use]
     pub fn hold(&mut self, stored: OwnedMessage, messages_max: usize) -> Option<ShardId> {
         let arrival = match stored.seq {
@@ -95,13 +95,13 @@ impl Stale {
         if over { self.counts.oldest_home() } else { None }
     }
 
-    /// Takes the oldest message out, if there is one.
+    /// Removes the oldest message, if there is one.
     pub fn take_oldest(&mut self) -> Option<OwnedMessage> {
         let oldest = self.by_arrival.keys().next().copied()?;
         self.remove(oldest)
     }
 
-    /// The home with the oldest message, if there are more than `messages_max` in all.
+    /// The home of the oldest message, if there are more than `messages_max` in total.
     #[must_use]
     pub fn over(&self, messages_max: usize) -> Option<ShardId> {
         let over = self.counts.count.load(Ordering::Relaxed) > messages_max;
@@ -130,32 +130,32 @@ impl Stale {
         Some(stored)
     }
 
-    /// How many are held by all homes.
+    /// The number of stale messages of all homes.
     #[must_use]
     pub fn everywhere(&self) -> usize {
         self.counts.count.load(Ordering::Relaxed)
     }
 
-    /// Whether any home holds one.
+    /// Whether any home has one.
     #[must_use]
     pub fn is_any_held(&self) -> bool {
         self.counts.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether there is none here.
+    /// Whether this home has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_arrival.is_empty()
     }
 
-    /// The number of the first one to this destination.
+    /// The number of the oldest message to this destination.
     #[must_use]
     pub fn first_to(&self, name: &[u8]) -> Option<u64> {
         self.by_name.get(name)?.first().copied()
     }
 
-    /// The first message behind a place, which moves there, that the search is for: by name, and by arrival those of one
-    /// name. `None`: there is none, or `visits` are exhausted.
+    /// The first message after a position that matches the search, by name, then by arrival; the position moves there.
+    /// `None`: there is none, or `visits` are exhausted.
     pub fn next_behind(
         &self,
         search: &Search<'_>,
@@ -191,26 +191,25 @@ impl Stale {
         (arrival != u64::MAX).then_some(arrival)
     }
 
-    /// Whether a message that was found is still here, its time is not over, and it is for a subscription that wants none of the
-    /// connection `without`.
+    /// Whether a message that was found is still here, has not expired, and was not sent by the connection `without`.
     #[must_use]
     pub fn holds_for(&self, arrival: u64, without: u64, now_ms: u64) -> bool {
         let found = self.by_arrival.get(&arrival).filter(|stored| !stored.is_expired(now_ms));
         found.is_some_and(|stored| without == NOBODY || stored.message().sender != without)
     }
 
-    /// Takes out one that was found, if it is still here; were it to come back, it would have its old place.
+    /// Removes a message that was found, if it is still here; it keeps its arrival number.
     pub fn take_one(&mut self, arrival: u64) -> Option<OwnedMessage> {
         self.remove(arrival)
     }
 
-    /// When the next one expires.
+    /// The time at which the next message expires.
     #[must_use]
     pub fn next_ms(&self) -> Option<u64> {
         self.expiring.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Takes one out that has expired.
+    /// Removes one expired message.
     pub fn take_expired(&mut self, now_ms: u64) -> Option<OwnedMessage> {
         let &(at_ms, arrival) = self.expiring.first()?;
         if at_ms <= now_ms { self.remove(arrival) } else { None }
@@ -230,7 +229,7 @@ mod tests {
         stored
     }
 
-    /// Bodies of all that match, found with no more than two visits at a time.
+    /// Takes all messages that match, with at most two visits at a time. Returns their bodies.
     fn take(stale: &mut Stale, matches: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let search = Search::new(b"/", true);
         let (mut place, mut bodies) = (Place::default(), Vec::new());
@@ -245,14 +244,18 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_taken_once_in_the_order_of_arrival_until_they_expire() {
+    fn messages_are_taken_once_in_order_of_arrival_until_they_expire() {
         let counts = Arc::new(StaleCounts::new(2));
         let mut stale = Stale::new(ShardId(0), Arc::clone(&counts));
         let mut other = Stale::new(ShardId(1), Arc::clone(&counts));
         for (number, name) in [b"/b", b"/a", b"/c", b"/a"].into_iter().enumerate() {
             assert!(stale.hold(stored(name, &[number as u8], 10 + number as u64), 4).is_none());
         }
-        assert_eq!(other.hold(stored(b"/d", &[9], 14), 4), Some(ShardId(0)), "the oldest is there");
+        assert_eq!(
+            other.hold(stored(b"/d", &[9], 14), 4),
+            Some(ShardId(0)),
+            "the home of the oldest message"
+        );
         assert!(stale.take_oldest().is_some() && other.take_oldest().is_some());
         assert!(other.take_oldest().is_none());
         assert!(stale.hold(stored(b"/b", &[4], 14), 4).is_none());
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_is_taken_out_and_held_for_nobody() {
+    fn expired_messages_are_removed_and_not_found() {
         let mut stale = Stale::new(ShardId(0), Arc::new(StaleCounts::new(1)));
         for number in 0..5 {
             assert!(stale.hold(stored(b"/a", &[number], 10), 9).is_none());
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_above_all_that_were_held_anywhere() {
+    fn a_new_arrival_number_is_higher_than_those_of_all_homes() {
         let counts = Arc::new(StaleCounts::new(2));
         let [mut one, mut two] = [0, 1].map(|home| Stale::new(ShardId(home), Arc::clone(&counts)));
         let numbers = [one.next_arrival(), one.next_arrival()];
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_comes_back_has_its_old_place() {
+    fn a_requeued_message_has_its_old_place() {
         let mut stale = Stale::new(ShardId(0), Arc::new(StaleCounts::new(1)));
         for number in 0..3 {
             assert!(stale.hold(stored(b"/a", &[number], 10), 4).is_none());

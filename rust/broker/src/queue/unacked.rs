@@ -1,7 +1,7 @@
-//! What one subscription was sent and has not acknowledged (STOMP 1.2, "ACK").
+//! The unacknowledged deliveries of one subscription (STOMP 1.2, "ACK").
 //!
-//! Deliveries are numbered in order; a number is never used twice on a shard. Entries stand in that order, so that an
-//! ACK usually finds its own at the front.
+//! Deliveries are numbered in order; a number is never used twice on a shard. Entries are in that order, so that an ACK
+//! usually finds its delivery at the front.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::ids::ShardId;
 use crate::ids::{ConsumerKey, QueueKey};
 use crate::message::{self, OwnedMessage};
 
-/// Where a message in flight came from.
+/// The origin of a message in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The home of its queue.
@@ -39,29 +39,29 @@ impl Entry {
     }
 }
 
-/// A message in flight that is taken out.
+/// A delivery that was removed.
 #[derive(Debug)]
 pub struct Taken {
     /// Its number.
     pub number: u64,
-    /// Hash of its `message-id`.
+    /// The hash of its `message-id`.
     pub id_hash: u64,
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
     /// The message.
     pub stored: OwnedMessage,
 }
 
-/// Messages that are taken out together; mostly one, which then costs no allocation.
+/// Deliveries that are removed together; usually one, which needs no allocation.
 pub type TakenOnes = SmallVec<[Taken; 1]>;
 
-/// The messages in flight of one subscription.
+/// The unacknowledged deliveries of one subscription.
 #[derive(Debug, Default)]
 pub struct Unacked {
     entries: PagedDeque<Entry>,
-    /// Hashes of `message-id`s with their numbers, for STOMP 1.1 alone.
+    /// Hashes of `message-id`s with the delivery numbers, only for STOMP 1.1.
     by_id: BTreeSet<(u64, u64)>,
-    /// Bytes that are counted as held, beside the messages.
+    /// The bytes that are counted as held, besides the messages.
     counted: i64,
 }
 
@@ -71,13 +71,13 @@ impl Drop for Unacked {
     }
 }
 
-/// Messages that come and go before held bytes are corrected by them.
+/// The number of pushed or removed deliveries after which held bytes are updated.
 const COUNTED_TOGETHER: usize = 16;
-/// What a hash occupies in its set, about.
+/// The approximate memory of a hash in its set.
 const HASH_BYTES: usize = 24;
 
 impl Unacked {
-    /// Adds a delivery; its number is higher than any before.
+    /// Adds a delivery; its number is higher than all earlier ones.
     pub fn push(&mut self, number: u64, id_hash: u64, now_ms: u64, origin: Origin, stored: OwnedMessage) {
         self.entries.push_back(Entry { number, id_hash, delivered_ms: now_ms, origin, stored });
         if id_hash != 0 {
@@ -86,8 +86,8 @@ impl Unacked {
         self.count();
     }
 
-    /// Brings what its own tables occupy into the count of held bytes; a message that is held counts for itself. Messages
-    /// are rounded down, so that the count, which belongs to the thread, is seldom touched.
+    /// Updates the count of held bytes with the memory of its tables; messages count themselves. The number of messages
+    /// is rounded down, so that the thread's count is seldom accessed.
     #[inline]
     fn count(&mut self) {
         let tables = size_of::<Entry>() * self.entries.capacity() + HASH_BYTES * self.by_id.len();
@@ -99,26 +99,26 @@ impl Unacked {
         }
     }
 
-    /// Whether the delivery with this number is in flight.
+    /// Whether the delivery with this number is unacknowledged.
     #[must_use]
     pub fn holds(&self, number: u64) -> bool {
         self.entries.front().is_some_and(|first| first.number == number)
             || self.entries.contains_key(&number, Entry::number)
     }
 
-    /// The number under which a `message-id` is in flight; the lowest, if it is more than once.
+    /// The number of the unacknowledged delivery with this `message-id`; the lowest if there are several.
     #[must_use]
     pub fn number_of(&self, id_hash: u64) -> Option<u64> {
         self.by_id.range((id_hash, 0)..=(id_hash, u64::MAX)).next().map(|(_, number)| *number)
     }
 
-    /// How many there are.
+    /// The number of deliveries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Takes one out.
+    /// Removes one delivery.
     pub fn take(&mut self, number: u64) -> Option<Taken> {
         let entry = match self.entries.front()? {
             first if first.number == number => self.entries.pop_front()?,
@@ -136,7 +136,7 @@ impl Unacked {
         Taken { number, id_hash, origin, stored }
     }
 
-    /// Takes out all up to and including a number, the oldest first, but no more than `count_max`.
+    /// Removes the deliveries up to and including a number, the oldest first, but at most `count_max`.
     pub fn take_through(&mut self, number: u64, count_max: usize) -> TakenOnes {
         let mut taken = TakenOnes::new();
         while taken.len() < count_max
@@ -149,12 +149,12 @@ impl Unacked {
         taken
     }
 
-    /// Takes out the oldest.
+    /// Removes the oldest delivery.
     pub fn pop(&mut self) -> Option<Taken> {
         self.take(self.entries.front()?.number)
     }
 
-    /// The numbers of the newest ones, no more than `count_max`, and the hashes of their `message-id`s; in their order.
+    /// The numbers of the newest deliveries, at most `count_max`, with the hashes of their `message-id`s, in order.
     #[must_use]
     pub fn newest(&self, count_max: usize) -> Vec<(u64, u64)> {
         let newest_first = self.entries.iter().rev().take(count_max);
@@ -163,7 +163,7 @@ impl Unacked {
         found
     }
 
-    /// The oldest delivery: its number, and when it was made.
+    /// The number and the time of the oldest delivery.
     #[must_use]
     pub fn oldest(&self) -> Option<(u64, u64)> {
         self.entries.front().map(|first| (first.number, first.delivered_ms))
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_id_is_found_without_a_search_and_forgotten_with_its_delivery() {
+    fn a_message_id_is_indexed_until_its_delivery_is_removed() {
         let before = message::held_bytes();
         let mut unacked = filled(0..60_000);
         assert_eq!((unacked.by_id.len(), unacked.number_of(1000 + 59_999)), (60_000, Some(59_999)));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn many_in_flight_have_room_for_a_page_more() {
+    fn many_deliveries_reserve_at_most_one_page_more() {
         let page = PagedDeque::<Entry>::PAGE;
         for count in [2 * page + 1, 64 * page + 1] {
             let unacked = filled(0..count as u64);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_stands_in_front_however_those_before_it_went() {
+    fn the_oldest_delivery_is_first_however_earlier_ones_ended() {
         let mut unacked = filled(0..10);
         assert!(unacked.take(4).is_some() && unacked.take(5).is_some());
         unacked.take_through(3, usize::MAX);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_piles_up_behind_one_that_is_never_acknowledged() {
+    fn memory_does_not_grow_behind_a_delivery_that_is_never_acknowledged() {
         let mut unacked = filled(0..10_000);
         (1..10_000).for_each(|number| assert!(unacked.take(number).is_some()));
         assert_eq!((unacked.len(), unacked.holds(0), unacked.oldest()), (1, true, Some((0, 0))));
