@@ -8,7 +8,7 @@ use stompica_proto::{Version, encode, escape};
 
 use super::Query;
 use super::stages::{Histogram, Stage};
-use super::types::Report;
+use super::types::{Benchmark, Report};
 
 /// The answer to one query.
 #[derive(Clone, Debug)]
@@ -33,6 +33,13 @@ struct StageJson {
 struct BenchmarkJson<'a> {
     enabled_ms_left: u64,
     stages: StagesJson<'a>,
+}
+
+impl Serialize for Benchmark {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        BenchmarkJson { enabled_ms_left: self.left_ms, stages: StagesJson(&self.stages) }
+            .serialize(serializer)
+    }
 }
 
 /// An object that maps the names of stages to their times, in the order of [`Stage::ALL`].
@@ -115,20 +122,8 @@ impl Answer {
                 Query::SessionConnectedSize => session.stomp_connected.to_string(),
                 _ => json(session),
             },
-            Report::WsBuffer(buffer) => json(buffer),
-            Report::Stale(waiting) => json(waiting),
-            Report::Subs(names) => json(names),
             Report::Subscribed(hashes) => hashes.len().to_string(),
-            Report::Network(network) => json(network),
-            Report::Benchmark(all) => {
-                json(&BenchmarkJson { enabled_ms_left: all.left_ms, stages: StagesJson(&all.stages) })
-            }
-            Report::Shards(rows) => json(rows),
-            Report::Memory(memory) => json(memory),
-            Report::Queues(rows) => json(rows),
-            Report::Ack(rows) => json(rows),
-            Report::Store(store) => json(store),
-            Report::Slow(rows) => json(rows),
+            report => json(report),
         }
     }
 
@@ -209,7 +204,7 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::types::{Benchmark, Memory, QueueRow, Session, Store, Waiting};
+    use super::super::types::{Memory, QueueRow, Session, Store, Waiting};
     use super::*;
 
     fn session(query: Query) -> Answer {

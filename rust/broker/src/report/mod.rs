@@ -30,87 +30,62 @@ pub struct ConnectionInfo {
     pub outbox_bytes: usize,
 }
 
-/// A diagnostic query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Query {
+/// The queries with their names, in the order of the documentation.
+macro_rules! queries {
+    ($(#[doc = $doc:literal] $query:ident = $name:literal,)*) => {
+        /// A diagnostic query.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Query { $(#[doc = $doc] $query,)* }
+
+        impl Query {
+            /// All queries, in the order of the documentation.
+            pub const ALL: [Query; [$($name,)*].len()] = [$(Query::$query,)*];
+
+            /// The name as written in a request.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Query::$query => $name,)* }
+            }
+        }
+    };
+}
+
+queries! {
     /// Clients and their subscriptions; from C stompica.
-    Session,
+    Session = "session",
     /// Reuse of the buffers of encoded frames; from C stompica.
-    WsBuffer,
+    WsBuffer = "ws_buffer",
     /// Numbers of waiting messages; from C stompica.
-    Stale,
+    Stale = "stale",
     /// Number of clients; from C stompica.
-    SessionSize,
+    SessionSize = "session-size",
     /// Number of WebSocket clients; from C stompica.
-    SessionEncodedSize,
+    SessionEncodedSize = "session-encoded-size",
     /// Number of clients with a session; from C stompica.
-    SessionConnectedSize,
+    SessionConnectedSize = "session-connected-size",
     /// Number of names and patterns with subscriptions; from C stompica.
-    PubsubSize,
+    PubsubSize = "pubsub-size",
     /// Names and patterns with subscriptions; from C stompica.
-    Subs,
+    Subs = "subs",
     /// Counters of bytes, frames and connections.
-    Network,
+    Network = "network",
     /// Time spent in each stage.
-    Benchmark,
+    Benchmark = "benchmark",
     /// Counters of each shard.
-    Shards,
+    Shards = "shards",
     /// Memory that counts against `memory_limit`.
-    Memory,
+    Memory = "memory",
     /// Queues.
-    Queues,
+    Queues = "queues",
     /// Unacknowledged deliveries of consumers.
-    Ack,
+    Ack = "ack",
     /// The kind of store.
-    Store,
+    Store = "store",
     /// Slow consumers.
-    Slow,
+    Slow = "slow",
 }
 
 impl Query {
-    /// All queries, in the order of the documentation.
-    pub const ALL: [Query; 16] = [
-        Query::Session,
-        Query::WsBuffer,
-        Query::Stale,
-        Query::SessionSize,
-        Query::SessionEncodedSize,
-        Query::SessionConnectedSize,
-        Query::PubsubSize,
-        Query::Subs,
-        Query::Network,
-        Query::Benchmark,
-        Query::Shards,
-        Query::Memory,
-        Query::Queues,
-        Query::Ack,
-        Query::Store,
-        Query::Slow,
-    ];
-
-    /// The name as written in a request.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Query::Session => "session",
-            Query::WsBuffer => "ws_buffer",
-            Query::Stale => "stale",
-            Query::SessionSize => "session-size",
-            Query::SessionEncodedSize => "session-encoded-size",
-            Query::SessionConnectedSize => "session-connected-size",
-            Query::PubsubSize => "pubsub-size",
-            Query::Subs => "subs",
-            Query::Network => "network",
-            Query::Benchmark => "benchmark",
-            Query::Shards => "shards",
-            Query::Memory => "memory",
-            Query::Queues => "queues",
-            Query::Ack => "ack",
-            Query::Store => "store",
-            Query::Slow => "slow",
-        }
-    }
-
     /// Parses the name of a query; surrounding whitespace is ignored.
     ///
     /// # Errors

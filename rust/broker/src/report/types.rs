@@ -226,8 +226,9 @@ impl Benchmark {
     }
 }
 
-/// One shard's part of an answer, or the merged parts of several shards.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One shard's part of an answer, or the merged parts of several shards. It is serialized as what it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Report {
     /// Of `session` and the sizes.
     Session(Session),
