@@ -115,3 +115,20 @@ impl Owners<'_> {
         } with { is_draining: self.is_draining })
     }
 }
+
+#[cfg(test)]
+mod ack_tests;
+#[cfg(test)]
+mod commit_tests;
+#[cfg(test)]
+mod diagnostics_tests;
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod frame_tests;
+#[cfg(test)]
+mod send_tests;
+#[cfg(test)]
+mod subscribe_tests;
+#[cfg(test)]
+mod temporary_tests;

@@ -1,0 +1,486 @@
+//! SUBSCRIBE and UNSUBSCRIBE alone: what they check, whom they tell, and when they are confirmed.
+
+use std::time::Duration;
+
+use super::fixture::{Fixture, bodies, config, header};
+use crate::config::{SlowConsumer, Wildcards};
+use crate::connection::flow::Flow;
+use crate::delivery::fixture::{OTHER, OWN};
+use crate::ids::ConnKey;
+use crate::mail::mailbox::Mail;
+use crate::queue::QueueKind;
+use crate::queue::mail::{Attach, ConsumerNote, HomeNote, Note, Source};
+use crate::queue::types::Credit;
+use crate::requester::Requester;
+use crate::router::Holdup;
+use crate::turn::jobs::Job;
+
+const RECEIPT: &str = "RECEIPT\nreceipt-id:r\n\n\0";
+
+fn fixture() -> Fixture {
+    Fixture::new(config(|_| ()))
+}
+
+/// The other shard's copy of a change of interest: name, whether there is interest, and who waits for an answer.
+fn interest(fixture: &mut Fixture) -> Vec<(String, bool, Option<Requester>)> {
+    let of = |mail| match mail {
+        Mail::Interest { name, interested, reply, .. } => {
+            Some((String::from_utf8_lossy(&name).into_owned(), interested, reply))
+        }
+        _ => None,
+    };
+    fixture.mail_to_other().into_iter().filter_map(of).collect()
+}
+
+fn attach(fixture: &mut Fixture) -> Attach {
+    match fixture.home_note() {
+        HomeNote::Attach(attach) => *attach,
+        note => panic!("not a new consumer: {note:?}"),
+    }
+}
+
+/// The code of the ERROR that a SUBSCRIBE with these headers gets.
+fn refused(fixture: &mut Fixture, headers: &str) -> String {
+    let key = fixture.client();
+    fixture.send(key, &format!("SUBSCRIBE\n{headers}\n"));
+    fixture.error_to(key)
+}
+
+fn send(fixture: &mut Fixture, key: ConnKey, destination: &str, body: &str) {
+    fixture.send(key, &format!("SEND\ndestination:{destination}\n\n{body}"));
+}
+
+#[test]
+fn a_subscription_is_confirmed_when_the_other_shards_know_of_it() {
+    let mut fixture = fixture();
+    let key = fixture.client();
+    fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:r\n\n");
+    let mut told = interest(&mut fixture);
+    assert_eq!((told.len(), told[0].0.as_str(), told[0].1), (1, "/topic/a", true));
+    assert_eq!(fixture.sent_to(key), "");
+    let requester = told[0].2.take().expect("a question");
+    fixture.confirm(requester);
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+}
+
+#[test]
+fn only_the_first_subscription_to_a_topic_is_news_unless_a_receipt_waits() {
+    let mut fixture = fixture();
+    let key = fixture.client();
+    for (id, headers, told) in [(0, "", 1), (1, "", 0), (2, "receipt:r\n", 1)] {
+        fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\n{headers}\n"));
+        let mut mail = interest(&mut fixture);
+        assert_eq!(mail.len(), told, "{id}");
+        mail.drain(..).filter_map(|(_, _, requester)| requester).for_each(|it| fixture.confirm(it));
+    }
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+}
+
+#[test]
+fn an_id_is_used_once_at_a_time() {
+    let mut fixture = fixture();
+    let key = fixture.client();
+    for frame in [
+        "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n",
+        "UNSUBSCRIBE\nid:0\n\n",
+        "SUBSCRIBE\nid:0\ndestination:/topic/b\n\n",
+        "SUBSCRIBE\nid:0\ndestination:/topic/c\n\n",
+    ] {
+        fixture.send(key, frame);
+    }
+    assert_eq!(fixture.error_to(key), "E-SUB-DUPLICATE");
+}
+
+#[test]
+fn a_connection_has_no_more_subscriptions_than_allowed() {
+    let mut fixture = Fixture::new(config(|config| config.max_subscriptions = 1));
+    let key = fixture.client();
+    fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n");
+    fixture.send(key, "SUBSCRIBE\nid:1\ndestination:/topic/a\n\n");
+    assert_eq!(fixture.error_to(key), "E-SUB-COUNT");
+}
+
+#[test]
+fn a_refused_subscription_to_a_topic_leaves_no_queue() {
+    let mut fixture = Fixture::new(config(|config| config.max_destinations = 1));
+    let key = fixture.client();
+    fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nack:client\n\n");
+    assert_eq!(fixture.queues.home.iter().count(), 1);
+    assert_eq!(refused(&mut fixture, "id:0\ndestination:/topic/b\nack:client\n"), "E-DEST-COUNT");
+    assert_eq!(fixture.queues.home.iter().count(), 1);
+}
+
+#[test]
+fn values_that_are_not_understood_are_refused() {
+    let mut fixture = fixture();
+    for (headers, code) in [
+        ("id:0\ndestination:/topic/a/**\nack:none\n", "E-ACK-MODE"),
+        ("id:0\ndestination:/queue/a\nprefetch:x\n", "E-VALUE"),
+        ("id:0\ndestination:/exchange/a\n", "E-DEST-INVALID"),
+        ("id:0\ndestination:/queue/a\nx-message-ttl:5\n", "E-NOT-SUPPORTED"),
+        ("id:0\ndestination:/topic/a\ndurable:true\nno-local:true\n", "E-NOT-SUPPORTED"),
+    ] {
+        assert_eq!(refused(&mut fixture, headers), code, "{headers}");
+    }
+    assert_eq!(fixture.router.subscriptions.len(), 0);
+}
+
+#[test]
+fn the_names_of_other_brokers_are_translated() {
+    let mut fixture = fixture();
+    let key = fixture.client();
+    fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/amq/queue/a\n\n");
+    fixture.notes_to_other();
+    let key = fixture.subscription(key, "0");
+    assert_eq!(&*fixture.queues.consumers.get(key).expect("a consumer").destination, b"/queue/a");
+}
+
+#[test]
+fn a_consumer_of_a_queue_elsewhere_is_attached_there_with_its_credit() {
+    let mut fixture = fixture();
+    let (key, queue) = (fixture.client(), fixture.name_at(OTHER, "/queue/"));
+    for (id, headers, messages, bytes) in [
+        (0, "ack:client\nprefetch:7\n", 7, 256 << 10),
+        (1, "ack:client\nprefetch:0\n", Credit::UNLIMITED, 256 << 10),
+        (2, "ack:client\nconsumer-window-size:1000\nprefetch:9\n", 9, 1000),
+        (3, "consumer-window-size:1000\nprefetch:9\n", Credit::UNLIMITED, 256 << 10),
+    ] {
+        fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:{queue}\n{headers}receipt:r\n\n"));
+        let Attach { source, credit, requester, subscriber, .. } = attach(&mut fixture);
+        assert!(matches!(source, Source::Queue(name, QueueKind::Work) if *name == *queue.as_bytes()));
+        assert_eq!(credit, Credit { messages, bytes }, "{headers}");
+        assert_eq!(subscriber.key, fixture.subscription(key, &id.to_string()));
+        assert_eq!(fixture.sent_to(key), "");
+        fixture.confirm(requester);
+        assert_eq!(fixture.sent_to(key), RECEIPT);
+    }
+}
+
+#[test]
+fn a_consumer_of_a_pattern_is_attached_everywhere_with_a_part_of_its_credit() {
+    let mut fixture = fixture();
+    let key = fixture.client();
+    for (id, headers, part, available) in [(0, "ack:client\nprefetch:7\n", 3, 1), (1, "", 128, 0)] {
+        fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:/queue/p/*\n{headers}receipt:r\n\n"));
+        let Attach { source, credit, requester, .. } = attach(&mut fixture);
+        assert!(matches!(source, Source::Pattern(pattern) if *pattern == *b"/queue/p/*"));
+        assert_eq!(credit, Credit { messages: part, bytes: 128 << 10 });
+        let subscription = fixture.subscription(key, &id.to_string());
+        let consumer = fixture.queues.consumers.get(subscription).expect("a consumer");
+        assert_eq!(consumer.shared_credit.as_ref().map(|shared| shared.available), Some(available));
+        assert_eq!(fixture.sent_to(key), "", "the other shard has not answered");
+        fixture.confirm(requester);
+        assert_eq!(fixture.sent_to(key), RECEIPT);
+    }
+}
+
+#[test]
+fn a_durable_subscription_is_named_within_its_client() {
+    let mut fixture = fixture();
+    let key = fixture.accept();
+    fixture.handle(key, "CONNECT\naccept-version:1.2\nhost:h\nlogin:me\nclient-id:c\n\n");
+    fixture.sent_to(key);
+    for (id, headers, name, is_shared) in [
+        ("x", "durable:true\n", "durable\nme\nc\nx", true),
+        ("y", "activemq.subscriptionName:n\nno-local:true\n", "durable\nme\nc\nn", false),
+    ] {
+        fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:/topic/d\n{headers}\n"));
+        let attached = fixture.subscription(key, id);
+        let consumer = fixture.queues.consumers.get(attached).expect("a consumer");
+        assert_eq!(consumer.durable.as_deref(), Some(name.as_bytes()));
+        let remote = fixture.router.home(name.as_bytes()) == OTHER;
+        let Some(Note::Home(HomeNote::Attach(attach))) = fixture.notes_to_other().pop() else {
+            assert!(!remote, "{name}");
+            continue;
+        };
+        let Source::Durable { shared, without, ref topic, .. } = attach.source else { panic!("{attach:?}") };
+        assert_eq!((shared, &**topic), (is_shared, &b"/topic/d"[..]));
+        assert_eq!(without == fixture.conn(key).id, !is_shared);
+    }
+}
+
+#[test]
+fn no_local_leaves_out_what_the_connection_sends_itself() {
+    let mut fixture = fixture();
+    let (own, other) = (fixture.client(), fixture.client());
+    fixture.send(own, "SUBSCRIBE\nid:0\ndestination:/topic/a\nno-local:true\n\n");
+    send(&mut fixture, own, "/topic/a", "mine");
+    send(&mut fixture, other, "/topic/a", "theirs");
+    let sent = fixture.sent_to(own);
+    assert_eq!(bodies(&sent), ["theirs"]);
+}
+
+#[test]
+fn a_policy_for_slow_consumers_gives_a_subscription_a_queue_of_its_own() {
+    let mut fixture = Fixture::new(config(|config| config.slow_consumer = SlowConsumer::Disconnect));
+    let key = fixture.client();
+    fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nslow-consumer:drop-oldest\n\n");
+    let subscription = fixture.subscription(key, "0");
+    let consumer = fixture.queues.consumers.get(subscription).expect("a consumer");
+    assert_eq!(
+        (consumer.slow_consumer, consumer.own_queue.is_some()),
+        (Some(SlowConsumer::DropOldest), true)
+    );
+    fixture.send(key, "SUBSCRIBE\nid:1\ndestination:/topic/a\nslow-consumer:disconnect\n\n");
+    let subscription = fixture.subscription(key, "1");
+    assert!(fixture.queues.consumers.get(subscription).is_none(), "it is the server's policy");
+    assert_eq!(refused(&mut fixture, "id:0\ndestination:/topic/a\nslow-consumer:block\n"), "E-VALUE");
+}
+
+#[test]
+fn a_subscription_may_shorten_the_time_that_its_outbox_blocks() {
+    let policy = SlowConsumer::Block(Duration::from_secs(5));
+    let mut fixture = Fixture::new(config(|config| config.slow_consumer = policy));
+    let key = fixture.client();
+    for (id, seconds, patience_ms) in [(0, 3, 3000), (1, 4, 3000)] {
+        let frame = format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\nslow-consumer:block:{seconds}s\n\n");
+        fixture.send(key, &frame);
+        assert_eq!(fixture.conn(key).output.patience_ms, patience_ms);
+    }
+}
+
+#[test]
+fn a_subscription_behind_a_full_outbox_is_told_after_its_interest() {
+    let policy = SlowConsumer::Block(Duration::from_secs(5));
+    let mut fixture = Fixture::new(config(|config| config.slow_consumer = policy));
+    let key = fixture.client();
+    fixture.conn(key).output.full_since_ms = Some(0);
+    fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n");
+    let mail = fixture.mail_to_other();
+    assert!(matches!(
+        &mail[..],
+        [Mail::Interest { interested: true, .. }, Mail::Full { holdup: Holdup::Outbox, full: true, .. }]
+    ));
+    fixture.send(key, "UNSUBSCRIBE\nid:0\n\n");
+    let mail = fixture.mail_to_other();
+    assert!(matches!(
+        &mail[..],
+        [Mail::Full { holdup: Holdup::Outbox, full: false, .. }, Mail::Interest { interested: false, .. }]
+    ));
+}
+
+#[test]
+fn live_messages_wait_for_the_end_of_the_initial_replay() {
+    let mut fixture = Fixture::new(config(|config| config.ttl_ms = 1000));
+    let (key, publisher) = (fixture.client(), fixture.client());
+    fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:r\n\n");
+    let mail = fixture.mail_to_other();
+    let [Mail::Interest { backlog: Some(newcomer), .. }, ..] = &mail[..] else { panic!("{mail:?}") };
+    let subscription = fixture.subscription(key, "0");
+    assert_eq!(newcomer.key, subscription);
+    send(&mut fixture, publisher, "/topic/a", "live");
+    assert_eq!(fixture.sent_to(key), "");
+    for shard in [OWN, OTHER] {
+        let note = ConsumerNote::ReplayEnd(subscription);
+        fixture.owners().delivery().read_consumer_note(shard, note);
+    }
+    fixture.settle();
+    let sent = fixture.sent_to(key);
+    assert_eq!(bodies(&sent), ["live"]);
+}
+
+#[test]
+fn a_trailing_star_of_a_dotted_pattern_is_explained_once() {
+    let mut fixture = Fixture::new(config(|config| config.wildcards = Wildcards::Ancestor));
+    let key = fixture.client();
+    for id in 0..2 {
+        fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:a.b.*\n\n"));
+    }
+    let logged = fixture.logged();
+    assert_eq!(logged.iter().filter(|text| text.contains("wildcards=segment")).count(), 1, "{logged:?}");
+}
+
+#[test]
+fn while_memory_is_short_only_small_subscriptions_begin() {
+    let mut fixture = Fixture::new(config(|config| config.memory_limit = 1 << 20));
+    let limit = fixture.turn.memory_limit();
+    let hold = |fixture: &mut Fixture, bytes: i64| {
+        fixture.owners().delivery().count_memory();
+        let others = bytes - fixture.turn.held_bytes();
+        fixture.turn.totals.memory.fetch_add(others, std::sync::atomic::Ordering::Relaxed);
+    };
+    hold(&mut fixture, limit / 100 * 92);
+    let key = fixture.client();
+    fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nreceipt:r\n\n");
+    assert_eq!(fixture.mail_to_other().len(), 1);
+    let long = "x".repeat(1000);
+    assert_eq!(refused(&mut fixture, &format!("id:0\ndestination:/topic/{long}\n")), "E-MEMORY");
+    hold(&mut fixture, limit);
+    assert_eq!(refused(&mut fixture, "id:0\ndestination:/topic/a\n"), "E-MEMORY");
+}
+
+#[test]
+fn the_end_of_the_last_subscription_to_a_topic_is_news() {
+    let mut fixture = fixture();
+    let (key, publisher) = (fixture.client(), fixture.client());
+    for id in 0..2 {
+        fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:/topic/a\n\n"));
+    }
+    fixture.mail_to_other();
+    fixture.send(key, "UNSUBSCRIBE\nid:0\nreceipt:r\n\n");
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+    assert!(interest(&mut fixture).is_empty());
+    send(&mut fixture, publisher, "/topic/a", "x");
+    assert_eq!(header(&fixture.sent_to(key), "subscription"), "1");
+    fixture.send(key, "UNSUBSCRIBE\nid:1\n\n");
+    let told = interest(&mut fixture);
+    assert_eq!((told.len(), told[0].0.as_str(), told[0].1), (1, "/topic/a", false));
+}
+
+#[test]
+fn what_is_not_subscribed_to_cannot_be_left() {
+    let mut fixture = fixture();
+    let key = fixture.client();
+    fixture.send(key, "UNSUBSCRIBE\nid:0\n\n");
+    assert_eq!(fixture.error_to(key), "E-SUB-UNKNOWN");
+}
+
+#[test]
+fn in_1_0_a_destination_names_a_subscription_even_if_that_has_an_id() {
+    let mut fixture = fixture();
+    let key = fixture.client_of("1.0");
+    for destination in ["/topic/a", "/queue/a"] {
+        fixture.send(key, &format!("SUBSCRIBE\nid:0\ndestination:{destination}\n\n"));
+        fixture.send(key, &format!("UNSUBSCRIBE\ndestination:{destination}\nreceipt:r\n\n"));
+        assert_eq!(fixture.sent_to(key), RECEIPT);
+        assert!(fixture.conn(key).subscriptions.is_empty() && fixture.router.subscriptions.is_empty());
+        fixture.send(key, &format!("SUBSCRIBE\ndestination:{destination}\n\n"));
+        fixture.send(key, &format!("UNSUBSCRIBE\ndestination:{destination}\n\n"));
+        assert!(fixture.conn(key).subscriptions.is_empty());
+    }
+    let later = fixture.client();
+    fixture.send(later, "SUBSCRIBE\nid:0\ndestination:/topic/a\n\n");
+    fixture.send(later, "UNSUBSCRIBE\nid:/topic/a\n\n");
+    assert_eq!(fixture.error_to(later), "E-SUB-UNKNOWN");
+}
+
+#[test]
+fn the_homes_are_told_of_the_end_of_a_consumer() {
+    let mut fixture = fixture();
+    let (key, queue) = (fixture.client(), fixture.name_at(OTHER, "/queue/"));
+    for destination in [queue.as_str(), "/queue/p/*"] {
+        fixture.send(key, &format!("SUBSCRIBE\nid:0\ndestination:{destination}\n\n"));
+        let subscription = fixture.subscription(key, "0");
+        fixture.notes_to_other();
+        fixture.send(key, "UNSUBSCRIBE\nid:0\nreceipt:r\n\n");
+        let note = fixture.home_note();
+        assert!(matches!(&note, HomeNote::Detach(subscriber) if subscriber.key == subscription), "{note:?}");
+        assert_eq!(fixture.sent_to(key), RECEIPT);
+    }
+    assert!(!fixture.queues.home.has_patterns());
+}
+
+/// A client-id for which the home of the durable subscription `n` is the other shard.
+fn remote_client(fixture: &mut Fixture) -> (ConnKey, String) {
+    let name = |client: &str| format!("durable\n\n{client}\nn");
+    let client = (0..).map(|at| format!("c{at}"));
+    let client = client.into_iter().find(|client| fixture.router.home(name(client).as_bytes()) == OTHER);
+    let client = client.expect("one of two shards");
+    let key = fixture.accept();
+    fixture.handle(key, &format!("CONNECT\naccept-version:1.2\nhost:h\nclient-id:{client}\n\n"));
+    fixture.sent_to(key);
+    (key, name(&client))
+}
+
+#[test]
+fn the_end_of_a_durable_subscription_is_confirmed_by_its_home() {
+    let mut fixture = fixture();
+    let (key, name) = remote_client(&mut fixture);
+    for (subscribe, unsubscribe) in [
+        (
+            Some("SUBSCRIBE\nid:n\ndestination:/topic/d\ndurable:true\n\n"),
+            "UNSUBSCRIBE\nid:n\ndurable:true\nreceipt:r\n\n",
+        ),
+        (
+            Some("SUBSCRIBE\nid:x\ndestination:/topic/d\nactivemq.subscriptionName:n\n\n"),
+            "UNSUBSCRIBE\nid:y\nactivemq.subscriptionName:n\nreceipt:r\n\n",
+        ),
+        (None, "UNSUBSCRIBE\nid:n\ndurable:true\nreceipt:r\n\n"),
+    ] {
+        if let Some(subscribe) = subscribe {
+            fixture.send(key, subscribe);
+            let Attach { requester, .. } = attach(&mut fixture);
+            fixture.confirm(requester);
+        }
+        assert_eq!(fixture.send(key, unsubscribe), Flow::Done);
+        assert!(fixture.conn(key).subscriptions.is_empty(), "its holder has left");
+        let Some(Note::Home(HomeNote::EndDurable(ended, requester, _))) = fixture.notes_to_other().pop()
+        else {
+            panic!("its home is not told");
+        };
+        assert_eq!(String::from_utf8_lossy(&ended), name);
+        assert_eq!(fixture.sent_to(key), "");
+        fixture.confirm(requester);
+        assert_eq!(fixture.sent_to(key), RECEIPT);
+    }
+}
+
+#[test]
+fn without_the_header_a_durable_subscription_only_loses_its_holder() {
+    let mut fixture = fixture();
+    let (key, _) = remote_client(&mut fixture);
+    fixture.send(key, "SUBSCRIBE\nid:n\ndestination:/topic/d\ndurable:true\n\n");
+    let Attach { requester, .. } = attach(&mut fixture);
+    fixture.confirm(requester);
+    fixture.send(key, "UNSUBSCRIBE\nid:n\nreceipt:r\n\n");
+    assert!(matches!(fixture.home_note(), HomeNote::Detach(_)));
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+}
+
+#[test]
+fn the_header_does_not_affect_another_kind_of_subscription() {
+    let mut fixture = fixture();
+    let key = fixture.client();
+    fixture.send(key, "SUBSCRIBE\nid:n\ndestination:/topic/a\n\n");
+    fixture.send(key, "UNSUBSCRIBE\nid:n\ndurable:true\nreceipt:r\n\n");
+    assert_eq!(fixture.sent_to(key), RECEIPT);
+    assert!(fixture.notes_to_other().is_empty() && fixture.router.subscriptions.is_empty());
+}
+
+#[test]
+fn what_a_subscription_holds_goes_back_when_it_ends() {
+    let mut fixture = fixture();
+    let (key, queue) = (fixture.client(), fixture.name_at(OWN, "/queue/"));
+    fixture.send(key, &format!("SUBSCRIBE\nid:0\ndestination:{queue}\nack:client\n\n"));
+    ["a", "b"].iter().for_each(|body| send(&mut fixture, key, &queue, body));
+    assert_eq!(bodies(&fixture.sent_to(key)).len(), 2);
+    assert_eq!(fixture.waiting(&queue), 0);
+    fixture.send(key, "UNSUBSCRIBE\nid:0\n\n");
+    assert_eq!(fixture.waiting(&queue), 2);
+    fixture.send(key, &format!("SUBSCRIBE\nid:1\ndestination:{queue}\nack:client\n\n"));
+    let sent = fixture.sent_to(key);
+    assert_eq!(bodies(&sent), ["a", "b"]);
+    assert_eq!(header(&sent, "redelivered"), "true");
+}
+
+#[test]
+fn what_a_subscription_to_a_topic_holds_goes_with_it() {
+    let mut fixture = fixture();
+    let (key, publisher) = (fixture.client(), fixture.client());
+    fixture.send(key, "SUBSCRIBE\nid:0\ndestination:/topic/a\nack:client\nprefetch:1\n\n");
+    ["a", "b"].iter().for_each(|body| send(&mut fixture, publisher, "/topic/a", body));
+    assert_eq!(bodies(&fixture.sent_to(key)), ["a"]);
+    fixture.send(key, "UNSUBSCRIBE\nid:0\n\n");
+    assert_eq!(fixture.queues.home.iter().count(), 0);
+    assert_eq!(fixture.conn(key).pending_writes.as_ref().map(|writes| writes.unacked), Some(0));
+}
+
+#[test]
+fn very_many_subscriptions_of_a_connection_that_ends_leave_over_several_jobs() {
+    let mut fixture = fixture();
+    let key = fixture.client();
+    for id in 0..600 {
+        fixture.send(key, &format!("SUBSCRIBE\nid:{id}\ndestination:/topic/{id}\n\n"));
+        fixture.turn.budget = crate::turn::budget::Budget::default();
+    }
+    fixture.handle(key, "DISCONNECT\n\n");
+    let mut left = Vec::new();
+    while !fixture.owners().leave_some(key) {
+        assert_eq!(fixture.turn.jobs.pop(), Some(Job::Leave(key)));
+        left.push(fixture.router.subscriptions.len());
+        fixture.turn.budget = crate::turn::budget::Budget::default();
+    }
+    assert_eq!((left, fixture.router.subscriptions.len()), (vec![344, 88], 0));
+    assert!(fixture.turn.jobs.is_empty() && fixture.conn(key).life.leaving.is_none());
+    assert!(fixture.owners().leave_some(ConnKey::NONE), "one that is gone has none left");
+}
